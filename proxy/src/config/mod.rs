@@ -1,0 +1,380 @@
+//! The validated configuration: what the rest of the program reads.
+//!
+//! Plain data, immutable once built. `file` reads the YAML into it, `validate` checks what one key
+//! alone cannot show. Nothing here opens a file, resolves a name or binds a port.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+
+/// The whole configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Bound addresses we accept on.
+    pub listeners: Vec<Listener>,
+    /// Match rules, in file order.
+    pub routes: Vec<Route>,
+    /// Clusters by name.
+    pub clusters: BTreeMap<String, Cluster>,
+    /// Defaults that every listener starts from.
+    pub limits: Limits,
+    /// Peers whose `X-Forwarded-*` and `X-Request-Id` fields are believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Add a `Via` field to what is forwarded (RFC 9110 7.6.3).
+    pub via: bool,
+    /// Files sent as the body of our own answers, by status.
+    pub error_pages: BTreeMap<u16, PathBuf>,
+    /// Where and how exchanges are logged.
+    pub access_log: AccessLog,
+    /// Address of the admin listener; `None` is off.
+    pub admin: Option<Address>,
+    /// Number of worker threads, each with its own ring; 0 is one a core.
+    pub workers: usize,
+    /// User to become once every listener is bound.
+    pub user: Option<String>,
+    /// Group to become once every listener is bound.
+    pub group: Option<String>,
+    /// How long a drain waits for exchanges under way, in milliseconds.
+    pub drain_timeout_ms: u64,
+    /// Address of the embedded demo origin; `None` is off.
+    pub demo_origin: Option<SocketAddr>,
+}
+
+/// An address to bind or to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Address {
+    /// A literal IP address and port.
+    Ip(SocketAddr),
+    /// A host name and port, resolved when used.
+    Name(String, u16),
+    /// A unix socket path.
+    Unix(PathBuf),
+}
+
+/// A bound address we accept on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// Name, unique among listeners.
+    pub name: String,
+    /// Where to bind.
+    pub address: Address,
+    /// What is spoken on it.
+    pub protocol: Protocol,
+    /// Whether a PROXY protocol header comes first.
+    pub proxy_protocol: ProxyProtocol,
+    /// The cluster that a `tcp` listener tunnels to.
+    pub cluster: Option<String>,
+    /// The limits in force on this listener.
+    pub limits: Limits,
+}
+
+/// What a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 and HTTP/1.0.
+    Http,
+    /// Opaque bytes, tunnelled to one cluster.
+    Tcp,
+}
+
+/// Which PROXY protocol header a listener expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// None.
+    Off,
+    /// The text form only.
+    V1,
+    /// The binary form only.
+    V2,
+    /// Either form, but one of them.
+    Any,
+}
+
+/// Bounds on what one downstream connection may use. Every key may be set for all listeners or for one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of a request head, request line included (431 beyond).
+    pub head_bytes_max: usize,
+    /// Fields of a request head (431 beyond).
+    pub headers_max: usize,
+    /// Bytes of the request target (414 beyond).
+    pub target_bytes_max: usize,
+    /// Bytes of a request body (413 beyond).
+    pub body_bytes_max: u64,
+    /// Bytes of one chunk-size line with its extensions.
+    pub chunk_line_bytes_max: usize,
+    /// Bytes of a trailer section.
+    pub trailer_bytes_max: usize,
+    /// Open downstream connections of the listener over all workers.
+    pub connections_max: usize,
+    /// From the first byte of a head to its last, in milliseconds (408 beyond).
+    pub header_timeout_ms: u64,
+    /// How long an idle connection is kept, in milliseconds.
+    pub keep_alive_timeout_ms: u64,
+    /// Exchanges on one connection before it is closed.
+    pub requests_per_connection_max: u64,
+    /// How long a client that shut its writing side down is waited for, in milliseconds.
+    pub half_close_timeout_ms: u64,
+    /// Bytes of an unwanted request body that are read and dropped to keep the connection.
+    pub drain_bytes_max: u64,
+    /// How long such a body is waited for, in milliseconds.
+    pub drain_body_timeout_ms: u64,
+    /// Bytes of large body buffers a worker may hold at once; beyond it bodies go in small pieces.
+    pub body_buffers_bytes_max: usize,
+}
+
+/// A match rule and what follows from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Name shown in logs and metrics.
+    pub name: String,
+    /// Hosts, exact or `*.suffix`, lower case; empty is any.
+    pub hosts: Vec<String>,
+    /// Path prefix, on segment borders; `/` is any.
+    pub path_prefix: String,
+    /// Methods; empty is any.
+    pub methods: Vec<String>,
+    /// Field conditions, all of which must hold.
+    pub headers: Vec<HeaderMatch>,
+    /// What to do with a request that matches.
+    pub action: Action,
+    /// Take `path_prefix` off the target before forwarding.
+    pub strip_prefix: bool,
+    /// Host sent upstream in place of the client's.
+    pub host_rewrite: Option<String>,
+    /// Edits of the request head.
+    pub request_headers: HeaderEdits,
+    /// Edits of the response head.
+    pub response_headers: HeaderEdits,
+    /// In place of the cluster's response timeout, in milliseconds.
+    pub response_timeout_ms: Option<u64>,
+    /// In place of the cluster's body idle timeout, in milliseconds.
+    pub body_idle_timeout_ms: Option<u64>,
+    /// In place of the cluster's retry policy.
+    pub retry: Option<Retry>,
+}
+
+/// One field condition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeaderMatch {
+    /// Field name, lower case.
+    pub name: String,
+    /// Exact value; `None` asks only that the field is there.
+    pub value: Option<String>,
+}
+
+/// What a route does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Forward to a cluster.
+    Cluster(String),
+    /// Answer with a redirect.
+    Redirect {
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+        /// The Location; `{host}`, `{path}` and `{query}` stand for the request's (`{query}` with its `?`).
+        location: String,
+    },
+    /// Answer with a fixed response.
+    Respond {
+        /// Status code.
+        status: u16,
+        /// Body bytes.
+        body: String,
+        /// Content-Type of the body.
+        content_type: String,
+    },
+}
+
+/// Changes to a head, done in this order: remove, set, add.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeaderEdits {
+    /// Names to take out, lower case.
+    pub remove: Vec<String>,
+    /// Fields that replace all of the same name.
+    pub set: Vec<(String, String)>,
+    /// Fields to append.
+    pub add: Vec<(String, String)>,
+}
+
+/// When a request is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Further tries of an idempotent request whose reused connection died before a response byte.
+    pub attempts_max: u32,
+    /// Further endpoints tried when connecting fails.
+    pub connect_attempts_max: u32,
+}
+
+/// A named group of interchangeable endpoints and how they are used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// Its endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// How one is picked.
+    pub balance: Balance,
+    /// Active checks; `None` is off.
+    pub health_check: Option<HealthCheck>,
+    /// Passive ejection.
+    pub ejection: Ejection,
+    /// Use all endpoints when none is healthy.
+    pub fail_open: bool,
+    /// File that keeps health across a restart.
+    pub state_file: Option<PathBuf>,
+    /// Idle upstream connections.
+    pub pool: Pool,
+    /// Time to connect, in milliseconds (502 beyond; `connect_timeout`).
+    pub connect_timeout_ms: u64,
+    /// From the request sent to the response head, in milliseconds (504 beyond).
+    pub response_timeout_ms: u64,
+    /// Longest silence within a body in either direction, in milliseconds.
+    pub body_idle_timeout_ms: u64,
+    /// Longest silence of a tunnel, in milliseconds.
+    pub tunnel_idle_timeout_ms: u64,
+    /// Bytes of a response head (502 beyond).
+    pub response_head_bytes_max: usize,
+    /// Fields of a response head (502 beyond).
+    pub response_headers_max: usize,
+    /// Interim (1xx) responses passed on for one request (502 beyond).
+    pub interim_responses_max: u32,
+    /// How often names are resolved again, in milliseconds.
+    pub resolve_interval_ms: u64,
+    /// Response field that names the chosen endpoint.
+    pub endpoint_header: Option<String>,
+    /// When a request is tried again.
+    pub retry: Retry,
+}
+
+/// One address in a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: Address,
+    /// Share of the load relative to the others, 1 to 1000.
+    pub weight: u32,
+}
+
+/// How an endpoint is picked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Balance {
+    /// The fewest requests under way in proportion to weight.
+    LeastRequests,
+    /// In turn, by weight.
+    RoundRobin,
+    /// The less loaded of two picked at random.
+    RandomTwo,
+    /// By a key of the request.
+    Hash(HashKey),
+}
+
+/// What is hashed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HashKey {
+    /// The client's address.
+    ClientAddress,
+    /// The value of a field (name in lower case).
+    Header(String),
+    /// The value of a cookie.
+    Cookie(String),
+}
+
+/// Active health checks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HealthCheck {
+    /// Target of the check request.
+    pub path: String,
+    /// Host field; `None` is the endpoint's own address.
+    pub host: Option<String>,
+    /// Time from one check to the next, in milliseconds.
+    pub interval_ms: u64,
+    /// Time for the whole check, in milliseconds.
+    pub timeout_ms: u64,
+    /// Successes in a row that make it healthy.
+    pub healthy_after: u32,
+    /// Failures in a row that make it unhealthy.
+    pub unhealthy_after: u32,
+    /// Statuses that count as success, as inclusive ranges.
+    pub expected_statuses: Vec<(u16, u16)>,
+}
+
+/// Passive ejection: live traffic as a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    /// Failures in a row (connect errors, timeouts, broken answers) that eject; 0 is off.
+    pub consecutive_failures: u32,
+    /// How long an ejected endpoint is left alone, in milliseconds.
+    pub time_ms: u64,
+}
+
+/// Idle upstream connections kept for reuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Idle connections kept per endpoint and worker.
+    pub idle_max_per_endpoint: usize,
+    /// How long one is kept, in milliseconds.
+    pub idle_timeout_ms: u64,
+}
+
+/// Where and how exchanges are logged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccessLog {
+    /// Where lines go.
+    pub output: LogOutput,
+    /// What a line looks like.
+    pub format: LogFormat,
+    /// Which fields, in order (not for `combined`, whose fields are fixed).
+    pub fields: Vec<LogField>,
+}
+
+/// Where access log lines go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LogOutput {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// Appended to a file, reopened on SIGUSR1.
+    File(PathBuf),
+}
+
+/// Shape of an access log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Labelled tab-separated values (ltsv.org).
+    Ltsv,
+    /// The Apache combined format.
+    Combined,
+}
+
+/// A field of an access log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the documented keys of config/sluice.yaml")]
+pub enum LogField {
+    Time,
+    RequestId,
+    Listener,
+    Client,
+    Method,
+    Host,
+    Target,
+    Protocol,
+    Status,
+    Route,
+    Cluster,
+    Endpoint,
+    BytesIn,
+    BytesOut,
+    DurationMs,
+    ConnectMs,
+    UpstreamMs,
+    TransferMs,
+    Path,
+    Retries,
+    Reason,
+    UserAgent,
+    Referer,
+}
