@@ -1,13 +1,41 @@
 //! The validated configuration: what the rest of the program reads.
 //!
 //! Plain data, immutable once built. `file` reads the YAML into it, `validate` checks what one key
-//! alone cannot show. Nothing here opens a file, resolves a name or binds a port.
+//! alone cannot show. Only `load` opens files; nothing here resolves a name or binds a port.
+
+mod access_log;
+mod address;
+mod clusters;
+mod defaults;
+mod disk;
+mod emit;
+mod file;
+mod general;
+mod lines;
+mod names;
+mod nearest;
+mod overrides;
+mod path;
+mod problem;
+mod reader;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tree;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+
+pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
+pub use file::{load, parse, short_form, to_json, to_yaml};
+pub use names::Word;
+pub use overrides::Override;
+pub use problem::{ConfigError, Origin, Problem};
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -315,66 +343,4 @@ pub struct Pool {
     pub idle_max_per_endpoint: usize,
     /// How long one is kept, in milliseconds.
     pub idle_timeout_ms: u64,
-}
-
-/// Where and how exchanges are logged.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AccessLog {
-    /// Where lines go.
-    pub output: LogOutput,
-    /// What a line looks like.
-    pub format: LogFormat,
-    /// Which fields, in order (not for `combined`, whose fields are fixed).
-    pub fields: Vec<LogField>,
-}
-
-/// Where access log lines go.
-#[derive(Clone, Debug, PartialEq)]
-pub enum LogOutput {
-    /// Nowhere.
-    Off,
-    /// Standard output.
-    Stdout,
-    /// Appended to a file, reopened on SIGUSR1.
-    File(PathBuf),
-}
-
-/// Shape of an access log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// One JSON object a line.
-    Json,
-    /// Labelled tab-separated values (ltsv.org).
-    Ltsv,
-    /// The Apache combined format.
-    Combined,
-}
-
-/// A field of an access log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are the documented keys of config/sluice.yaml")]
-pub enum LogField {
-    Time,
-    RequestId,
-    Listener,
-    Client,
-    Method,
-    Host,
-    Target,
-    Protocol,
-    Status,
-    Route,
-    Cluster,
-    Endpoint,
-    BytesIn,
-    BytesOut,
-    DurationMs,
-    ConnectMs,
-    UpstreamMs,
-    TransferMs,
-    Path,
-    Retries,
-    Reason,
-    UserAgent,
-    Referer,
 }

@@ -1,0 +1,195 @@
+//! The default and the allowed range of every number in the configuration, each with its reason, and
+//! the values of the other keys when the file leaves them out.
+//!
+//! `numbers!` derives the default, the reading and the writing of a number from one line, so that the
+//! three cannot drift apart.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde_yaml::{Mapping, Value};
+
+use super::reader::Fields;
+use super::{
+    AccessLog, Action, Balance, Cluster, Config, Ejection, HeaderEdits, HealthCheck, Limits, Pool, Retry,
+    Route,
+};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// Worker threads that may be asked for.
+pub(super) const WORKERS: RangeInclusive<u64> = 1..=256;
+/// Share of an endpoint.
+pub(super) const WEIGHT: RangeInclusive<u64> = 1..=1000;
+/// Also a route's own.
+pub(super) const RESPONSE_TIMEOUT_MS: RangeInclusive<u64> = 1..=DAY_MS;
+/// Also a route's own.
+pub(super) const BODY_IDLE_TIMEOUT_MS: RangeInclusive<u64> = 1..=DAY_MS;
+
+macro_rules! numbers {
+    ($type:ident {
+        $($key:ident: $kind:ty = $default:expr, $range:expr;)*
+    } $(rest { $($other:ident: $value:expr,)* })?) => {
+        impl Default for $type {
+            fn default() -> Self {
+                Self { $($key: $default,)* $($($other: $value,)*)? }
+            }
+        }
+
+        impl $type {
+            /// Takes the numbers that are given.
+            pub(super) fn read_numbers(&mut self, fields: &mut Fields<'_>) {
+                $(if let Some(number) = fields.number(stringify!($key), $range) {
+                    // Every range fits its type, but for usize on a 32-bit host.
+                    self.$key = <$kind>::try_from(number).unwrap_or(<$kind>::MAX);
+                })*
+            }
+
+            /// Writes all numbers.
+            pub(super) fn write_numbers(&self, map: &mut Mapping) {
+                $(map.insert(Value::from(stringify!($key)), Value::from(self.$key));)*
+            }
+        }
+    };
+}
+
+numbers! { Limits {
+    // Cookies and tokens of real sites fit; Apache and nginx take 8 KiB a field.
+    head_bytes_max: usize = 32 * KIB as usize, 256..=MIB;
+    // Browsers send about 20; the parser's table for this many is a few KB.
+    headers_max: usize = 100, 1..=1000;
+    // RFC 9110 4.1 asks for at least 8000.
+    target_bytes_max: usize = 8 * KIB as usize, 64..=MIB;
+    // Bodies stream, so this costs no memory; it bounds what one client may upload.
+    body_bytes_max: u64 = 10 * GIB, 0..=1 << 50;
+    // Extensions are dropped and nobody sends long ones.
+    chunk_line_bytes_max: usize = 4 * KIB as usize, 16..=64 * KIB;
+    // Trailers are checksums and gRPC status: small.
+    trailer_bytes_max: usize = 8 * KIB as usize, 0..=MIB;
+    // An idle connection holds a few KB, so this many stay near 100 MB.
+    connections_max: usize = 20_000, 1..=10_000_000;
+    // A slow phone needs seconds; a client that drips bytes must not hold a place for longer.
+    header_timeout_ms: u64 = 10_000, 1..=HOUR_MS;
+    // Browsers give up idle connections after one to two minutes.
+    keep_alive_timeout_ms: u64 = MINUTE_MS, 1..=DAY_MS;
+    // Only so that no connection lives for ever; a reconnect now and then spreads clients over workers.
+    requests_per_connection_max: u64 = 100_000, 1..=1 << 40;
+    // Long enough for the answer to leave, too short to collect dead clients.
+    half_close_timeout_ms: u64 = 1000, 0..=10 * MINUTE_MS;
+    // Reading this much is cheaper than a new connection.
+    drain_bytes_max: u64 = 256 * KIB, 0..=GIB;
+    // A client that cannot send that in two seconds gains nothing from keeping the connection.
+    drain_body_timeout_ms: u64 = 2000, 0..=10 * MINUTE_MS;
+    // Enough for some dozens of bodies at full speed; the rest still move, in small pieces.
+    body_buffers_bytes_max: usize = 4 * MIB as usize, 0..=16 * GIB;
+}}
+
+numbers! { Pool {
+    // More idle connections than this per worker mean that a burst is over.
+    idle_max_per_endpoint: usize = 256, 0..=100_000;
+    // Below the 5 s after which Node and uvicorn close, so that we close first.
+    idle_timeout_ms: u64 = 4000, 1..=DAY_MS;
+}}
+
+numbers! { Retry {
+    // One fresh connection settles the race with a closing server; more would multiply load.
+    attempts_max: u32 = 1, 0..=10;
+    // Two more endpoints outlive the failure of one, without trying a whole dead cluster.
+    connect_attempts_max: u32 = 2, 0..=100;
+}}
+
+numbers! { Ejection {
+    // A streak this long is no accident.
+    consecutive_failures: u32 = 5, 0..=1_000_000;
+    // About the restart of an application server.
+    time_ms: u64 = 10_000, 1..=DAY_MS;
+}}
+
+numbers! { HealthCheck {
+    // Unhealthy within 15 s at a cost that no server notices.
+    interval_ms: u64 = 5000, 10..=DAY_MS;
+    // Below the interval; a check slower than this is no healthy answer.
+    timeout_ms: u64 = 2000, 1..=DAY_MS;
+    // Twice, so that one lucky answer does not bring it back.
+    healthy_after: u32 = 2, 1..=1000;
+    // Three times, so that one lost packet does not take it out.
+    unhealthy_after: u32 = 3, 1..=1000;
+} rest {
+    path: "/".to_owned(),
+    host: None,
+    expected_statuses: vec![(200, 399)],
+}}
+
+numbers! { Cluster {
+    // Within a data centre connecting takes a millisecond; three seconds outlast one lost SYN.
+    connect_timeout_ms: u64 = 3000, 1..=10 * MINUTE_MS;
+    // As nginx's proxy_read_timeout.
+    response_timeout_ms: u64 = MINUTE_MS, RESPONSE_TIMEOUT_MS;
+    // As above; a body that moves at all never meets it.
+    body_idle_timeout_ms: u64 = MINUTE_MS, BODY_IDLE_TIMEOUT_MS;
+    // Websockets are silent for long; an hour only clears away the dead.
+    tunnel_idle_timeout_ms: u64 = HOUR_MS, 1..=7 * DAY_MS;
+    // Twice what a client may send: applications set large cookies.
+    response_head_bytes_max: usize = 64 * KIB as usize, 256..=MIB;
+    // As above.
+    response_headers_max: usize = 200, 1..=1000;
+    // A 100 and some 103s; more is a fault.
+    interim_responses_max: u32 = 10, 0..=1000;
+    // Follows a container that moved within seconds and asks little of the name server.
+    resolve_interval_ms: u64 = 10_000, 100..=DAY_MS;
+} rest {
+    endpoints: Vec::new(),
+    balance: Balance::LeastRequests,
+    health_check: None,
+    ejection: Ejection::default(),
+    fail_open: true,
+    state_file: None,
+    pool: Pool::default(),
+    endpoint_header: None,
+    retry: Retry::default(),
+}}
+
+numbers! { Config {
+    // Most exchanges end within it; supervisors kill after 30 to 90 s.
+    drain_timeout_ms: u64 = 30_000, 0..=DAY_MS;
+} rest {
+    listeners: Vec::new(),
+    routes: Vec::new(),
+    clusters: BTreeMap::new(),
+    limits: Limits::default(),
+    trusted_proxies: Vec::new(),
+    via: false,
+    error_pages: BTreeMap::new(),
+    access_log: AccessLog::default(),
+    admin: None,
+    workers: 0,
+    user: None,
+    group: None,
+    demo_origin: None,
+}}
+
+impl Route {
+    /// A route of any request, with nothing but an action.
+    pub fn new(name: &str, action: Action) -> Self {
+        Self {
+            name: name.to_owned(),
+            hosts: Vec::new(),
+            path_prefix: "/".to_owned(),
+            methods: Vec::new(),
+            headers: Vec::new(),
+            action,
+            strip_prefix: false,
+            host_rewrite: None,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            response_timeout_ms: None,
+            body_idle_timeout_ms: None,
+            retry: None,
+        }
+    }
+}

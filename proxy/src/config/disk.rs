@@ -1,0 +1,60 @@
+//! Whether the files that a configuration names can be used. The only part besides `load` that touches the disk.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use super::path::Path as KeyPath;
+use super::problem::Problems;
+use super::{Config, LogOutput};
+
+/// Bytes of an error page; they are held in memory.
+const PAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reports files that are not there or cannot be read, and directories that are missing.
+pub(super) fn check(config: &Config, problems: &Problems) {
+    let root = KeyPath::root();
+    for (status, page) in &config.error_pages {
+        if let Err(message) = page_is_readable(page) {
+            problems.add(&root.key("error_pages").key(&status.to_string()), message);
+        }
+    }
+    if let LogOutput::File(file) = &config.access_log.output {
+        parent_exists(file, &root.key("access_log"), problems);
+    }
+    for (name, cluster) in &config.clusters {
+        if let Some(file) = &cluster.state_file {
+            parent_exists(file, &root.key("clusters").key(name).key("state_file"), problems);
+        }
+    }
+}
+
+fn page_is_readable(page: &Path) -> Result<(), String> {
+    let shown = page.display();
+    let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
+    // Asked before opening: opening a named pipe would wait for its writer.
+    let metadata = fs::metadata(page).map_err(cannot)?;
+    if !metadata.is_file() {
+        return Err(format!("{shown} is not a file; write the path of one"));
+    }
+    if metadata.len() > PAGE_BYTES_MAX {
+        return Err(format!("{shown} is larger than {PAGE_BYTES_MAX} bytes; make it smaller"));
+    }
+    File::open(page).map_err(cannot)?;
+    Ok(())
+}
+
+fn parent_exists(file: &Path, path: &KeyPath, problems: &Problems) {
+    let parent = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        Some(_) => Path::new("."),
+        None => {
+            return problems
+                .add(path, format!("{} is a directory; write the path of a file", file.display()));
+        }
+    };
+    if !parent.is_dir() {
+        problems.add(path, format!("the directory {} does not exist; make it first", parent.display()));
+    } else if file.is_dir() {
+        problems.add(path, format!("{} is a directory; write the path of a file", file.display()));
+    }
+}

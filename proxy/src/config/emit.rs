@@ -1,0 +1,230 @@
+//! The configuration as values again, every default spelled out: for `sluice config` and the admin listener.
+//!
+//! What it writes reads back to an equal configuration.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_yaml::{Mapping, Value};
+
+use super::{
+    AccessLog, Action, Balance, Cluster, Config, Endpoint, HashKey, HeaderEdits, HealthCheck, Limits,
+    Listener, LogFormat, LogOutput, Route, Word,
+};
+
+/// A map under construction.
+#[derive(Default)]
+struct Out(Mapping);
+
+impl Out {
+    fn put(&mut self, key: &str, value: impl Into<Value>) {
+        self.0.insert(Value::from(key), value.into());
+    }
+
+    fn put_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.put(key, value);
+        }
+    }
+
+    fn done(self) -> Value {
+        Value::Mapping(self.0)
+    }
+}
+
+/// The whole configuration.
+pub(super) fn config(config: &Config) -> Value {
+    let mut out = Out::default();
+    out.put("listeners", list(&config.listeners, listener));
+    out.put("routes", list(&config.routes, route));
+    let mut clusters = Out::default();
+    for (name, one) in &config.clusters {
+        clusters.put(name, cluster(one));
+    }
+    out.put("clusters", clusters.done());
+    out.put("limits", limits(&config.limits));
+    out.put("trusted_proxies", list(&config.trusted_proxies, |network| Value::from(network.to_string())));
+    out.put("via", config.via);
+    out.put("error_pages", error_pages(&config.error_pages));
+    out.put("access_log", access_log(&config.access_log));
+    out.put("admin", config.admin.as_ref().map_or("off".to_owned(), ToString::to_string));
+    out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
+    out.put_some("user", config.user.clone());
+    out.put_some("group", config.group.clone());
+    config.write_numbers(&mut out.0);
+    out.put("demo_origin", config.demo_origin.map_or("off".to_owned(), |address| address.to_string()));
+    out.done()
+}
+
+fn error_pages(files: &BTreeMap<u16, PathBuf>) -> Value {
+    let mut pages = Mapping::new();
+    for (status, page) in files {
+        pages.insert(Value::from(*status), file(page));
+    }
+    Value::Mapping(pages)
+}
+
+fn list<T>(items: &[T], one: impl Fn(&T) -> Value) -> Value {
+    Value::Sequence(items.iter().map(one).collect())
+}
+
+fn texts(items: &[String]) -> Value {
+    list(items, |text| Value::from(text.as_str()))
+}
+
+/// Paths come from YAML text, so they are UTF-8.
+fn file(path: &Path) -> Value {
+    Value::from(path.display().to_string())
+}
+
+fn limits(limits: &Limits) -> Value {
+    let mut out = Out::default();
+    limits.write_numbers(&mut out.0);
+    out.done()
+}
+
+fn listener(listener: &Listener) -> Value {
+    let mut out = Out::default();
+    out.put("name", listener.name.as_str());
+    out.put("address", listener.address.to_string());
+    out.put("protocol", listener.protocol.word());
+    out.put("proxy_protocol", listener.proxy_protocol.word());
+    out.put_some("cluster", listener.cluster.clone());
+    out.put("limits", limits(&listener.limits));
+    out.done()
+}
+
+fn route(route: &Route) -> Value {
+    let mut out = Out::default();
+    out.put("name", route.name.as_str());
+    out.put("hosts", texts(&route.hosts));
+    out.put("path_prefix", route.path_prefix.as_str());
+    out.put("methods", texts(&route.methods));
+    let headers = list(&route.headers, |header| {
+        let mut out = Out::default();
+        out.put("name", header.name.as_str());
+        out.put_some("value", header.value.clone());
+        out.done()
+    });
+    out.put("headers", headers);
+    action(&mut out, &route.action);
+    out.put("strip_prefix", route.strip_prefix);
+    out.put_some("host_rewrite", route.host_rewrite.clone());
+    out.put("request_headers", edits(&route.request_headers));
+    out.put("response_headers", edits(&route.response_headers));
+    out.put_some("response_timeout_ms", route.response_timeout_ms);
+    out.put_some("body_idle_timeout_ms", route.body_idle_timeout_ms);
+    if let Some(retry) = &route.retry {
+        let mut inner = Out::default();
+        retry.write_numbers(&mut inner.0);
+        out.put("retry", inner.done());
+    }
+    out.done()
+}
+
+fn action(out: &mut Out, action: &Action) {
+    let mut inner = Out::default();
+    match action {
+        Action::Cluster(name) => out.put("cluster", name.as_str()),
+        Action::Redirect { status, location } => {
+            inner.put("status", *status);
+            inner.put("location", location.as_str());
+            out.put("redirect", inner.done());
+        }
+        Action::Respond { status, body, content_type } => {
+            inner.put("status", *status);
+            inner.put("body", body.as_str());
+            inner.put("content_type", content_type.as_str());
+            out.put("respond", inner.done());
+        }
+    }
+}
+
+fn edits(edits: &HeaderEdits) -> Value {
+    let pairs = |pairs: &[(String, String)]| {
+        let mut out = Out::default();
+        for (name, value) in pairs {
+            out.put(name, value.as_str());
+        }
+        out.done()
+    };
+    let mut out = Out::default();
+    out.put("remove", texts(&edits.remove));
+    out.put("set", pairs(&edits.set));
+    out.put("add", pairs(&edits.add));
+    out.done()
+}
+
+fn cluster(cluster: &Cluster) -> Value {
+    let mut out = Out::default();
+    out.put("endpoints", list(&cluster.endpoints, endpoint));
+    out.put("balance", balance(&cluster.balance));
+    out.put("health_check", cluster.health_check.as_ref().map_or(Value::from("off"), health_check));
+    let mut ejection = Out::default();
+    cluster.ejection.write_numbers(&mut ejection.0);
+    out.put("ejection", ejection.done());
+    out.put("fail_open", cluster.fail_open);
+    out.put_some("state_file", cluster.state_file.as_deref().map(file));
+    let mut pool = Out::default();
+    cluster.pool.write_numbers(&mut pool.0);
+    out.put("pool", pool.done());
+    cluster.write_numbers(&mut out.0);
+    out.put_some("endpoint_header", cluster.endpoint_header.clone());
+    let mut retry = Out::default();
+    cluster.retry.write_numbers(&mut retry.0);
+    out.put("retry", retry.done());
+    out.done()
+}
+
+fn endpoint(endpoint: &Endpoint) -> Value {
+    let mut out = Out::default();
+    out.put("address", endpoint.address.to_string());
+    out.put("weight", endpoint.weight);
+    out.done()
+}
+
+fn balance(balance: &Balance) -> Value {
+    let mut named = Out::default();
+    let key = match balance {
+        Balance::LeastRequests => return Value::from("least_requests"),
+        Balance::RoundRobin => return Value::from("round_robin"),
+        Balance::RandomTwo => return Value::from("random_two"),
+        Balance::Hash(HashKey::ClientAddress) => Value::from("client_address"),
+        Balance::Hash(HashKey::Header(name)) => {
+            named.put("header", name.as_str());
+            named.done()
+        }
+        Balance::Hash(HashKey::Cookie(name)) => {
+            named.put("cookie", name.as_str());
+            named.done()
+        }
+    };
+    let mut out = Out::default();
+    out.put("hash", key);
+    out.done()
+}
+
+fn health_check(check: &HealthCheck) -> Value {
+    let mut out = Out::default();
+    out.put("path", check.path.as_str());
+    out.put_some("host", check.host.clone());
+    check.write_numbers(&mut out.0);
+    let statuses = list(&check.expected_statuses, |(low, high)| Value::from(format!("{low}-{high}")));
+    out.put("expected_statuses", statuses);
+    out.done()
+}
+
+fn access_log(log: &AccessLog) -> Value {
+    let mut out = Out::default();
+    let output = match &log.output {
+        LogOutput::Off => Value::from("off"),
+        LogOutput::Stdout => Value::from("stdout"),
+        LogOutput::File(path) => file(path),
+    };
+    out.put("output", output);
+    out.put("format", log.format.word());
+    if log.format != LogFormat::Combined {
+        out.put("fields", list(&log.fields, |field| Value::from(field.word())));
+    }
+    out.done()
+}

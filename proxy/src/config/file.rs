@@ -1,0 +1,125 @@
+//! The ways in and out: YAML text to a configuration or to all its mistakes, and back.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde_yaml::{Mapping, Value};
+
+use super::disk;
+use super::path::Path as KeyPath;
+use super::problem::{ConfigError, Problems};
+use super::reader::Item;
+use super::{Config, Override, clusters, emit, general, lines, overrides, routes, tree, validate};
+
+/// Bytes of a configuration file: some ten thousand routes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads a file, and checks that the files it names can be used.
+///
+/// # Errors
+/// Every mistake of the file and of `overrides`, all at once.
+pub fn load(path: &Path, overrides: &[Override]) -> Result<Config, ConfigError> {
+    let name = path.display().to_string();
+    let whole = |message: String| ConfigError::whole(&name, None, message);
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| whole(format!("cannot be opened: {error}")))?;
+    let taken = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    taken.map_err(|error| whole(format!("cannot be read: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        whole(format!("byte {} is not UTF-8; save the file as UTF-8", error.utf8_error().valid_up_to() + 1))
+    })?;
+    read(&name, &text, overrides, disk::check)
+}
+
+/// Reads YAML text. Opens nothing; never panics, whatever the text.
+///
+/// # Errors
+/// Every mistake of the text and of `overrides`, all at once; `source_name` stands for the file.
+pub fn parse(source_name: &str, text: &str, overrides: &[Override]) -> Result<Config, ConfigError> {
+    read(source_name, text, overrides, |_, _| {})
+}
+
+fn read(
+    source_name: &str,
+    text: &str,
+    overrides: &[Override],
+    further: impl Fn(&Config, &Problems),
+) -> Result<Config, ConfigError> {
+    let whole = |(line, message)| ConfigError::whole(source_name, line, message);
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(whole((None, format!("larger than {FILE_BYTES_MAX} bytes; make it smaller"))));
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let problems = Problems::default();
+    let lines = lines::scan(text, &problems).map_err(whole)?;
+    let mut tree = tree::read(text).map_err(whole)?;
+    let flags = overrides::apply(&mut tree, overrides, &problems);
+    let config = config(&tree, &problems);
+    further(&config, &problems);
+    let problems = problems.finish(&lines, &flags);
+    if problems.is_empty() {
+        return Ok(config);
+    }
+    Err(ConfigError { source_name: source_name.to_owned(), problems })
+}
+
+/// The configuration that a tree holds; what is wrong with it goes to `problems`.
+pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
+    let mut root = Item::new(tree, KeyPath::root(), problems).fields();
+    let mut config = Config::default();
+    if root.is_broken() {
+        return config;
+    }
+    config.limits = general::limits(&mut root, &config.limits);
+    config.listeners = general::listeners(&mut root, &config.limits);
+    config.clusters = clusters::read(&mut root);
+    let given = routes::read(&mut root, &config.clusters);
+    let routes_given = given.is_some();
+    config.routes = given.unwrap_or_else(|| routes::only(&config));
+    config.trusted_proxies = general::trusted_proxies(&mut root);
+    config.via = root.boolean("via", config.via);
+    config.error_pages = general::error_pages(&mut root);
+    config.access_log = general::access_log(&mut root);
+    config.admin = general::admin(&mut root);
+    config.workers = general::workers(&mut root);
+    config.user = general::account(&mut root, "user");
+    config.group = general::account(&mut root, "group");
+    config.read_numbers(&mut root);
+    config.demo_origin = general::demo_origin(&mut root);
+    root.finish();
+    validate::check(&config, routes_given, problems);
+    config
+}
+
+/// The YAML of one listener, one route and one cluster, each named `default`, as `--listen` and `--to` ask for.
+pub fn short_form(listen: &str, to: &[String]) -> String {
+    let map = |entries: &[(&str, Value)]| {
+        let entries = entries.iter().map(|(key, value)| (Value::from(*key), value.clone()));
+        Value::Mapping(entries.collect::<Mapping>())
+    };
+    let listener = map(&[("name", "default".into()), ("address", listen.into())]);
+    let route = map(&[("name", "default".into()), ("cluster", "default".into())]);
+    let endpoints = to.iter().map(|address| Value::from(address.as_str())).collect();
+    let cluster = map(&[("endpoints", Value::Sequence(endpoints))]);
+    let tree = map(&[
+        ("listeners", Value::Sequence(vec![listener])),
+        ("routes", Value::Sequence(vec![route])),
+        ("clusters", map(&[("default", cluster)])),
+    ]);
+    text(&tree)
+}
+
+/// The configuration in force as YAML, every default spelled out; it parses back to an equal one.
+pub fn to_yaml(config: &Config) -> String {
+    text(&emit::config(config))
+}
+
+/// The configuration in force as JSON, in the shape of the YAML.
+pub fn to_json(config: &Config) -> serde_json::Value {
+    serde_json::to_value(emit::config(config)).expect("the keys are text or numbers, the numbers are whole")
+}
+
+fn text(tree: &Value) -> String {
+    serde_yaml::to_string(tree).expect("a tree without tags can be written")
+}

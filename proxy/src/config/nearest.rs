@@ -1,0 +1,59 @@
+//! The known word nearest to a mistyped one, for "did you mean".
+
+/// The nearest of `known`, if it is near enough to be what was meant.
+pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    // Beyond any key we have; the cost grows with the length.
+    const WORD_CHARS_MAX: usize = 40;
+    let length = word.chars().count();
+    if !(2..=WORD_CHARS_MAX).contains(&length) {
+        return None;
+    }
+    let lower = word.to_ascii_lowercase().replace('-', "_");
+    let allowed = (length / 3).clamp(1, 3);
+    let best = known
+        .iter()
+        .map(|candidate| (distance(&lower, candidate), *candidate))
+        .min_by_key(|(edits, _)| *edits)?;
+    (best.0 <= allowed).then_some(best.1)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other
+/// (Damerau-Levenshtein, no letter edited twice).
+fn distance(from: &str, to: &str) -> usize {
+    let from: Vec<char> = from.chars().collect();
+    let to: Vec<char> = to.chars().collect();
+    let mut edits = vec![vec![0; to.len() + 1]; from.len() + 1];
+    for i in 0..=from.len() {
+        for j in 0..=to.len() {
+            if i == 0 || j == 0 {
+                edits[i][j] = i + j;
+                continue;
+            }
+            let replaced = edits[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
+            let mut least = replaced.min(edits[i - 1][j] + 1).min(edits[i][j - 1] + 1);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                least = least.min(edits[i - 2][j - 2] + 1);
+            }
+            edits[i][j] = least;
+        }
+    }
+    edits[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_near_word_is_found_and_a_far_one_is_not() {
+        let known = ["endpoints", "balance", "response_timeout_ms"];
+        assert_eq!(nearest("endpoint", &known), Some("endpoints"));
+        assert_eq!(nearest("Response-Timeout-Ms", &known), Some("response_timeout_ms"));
+        assert_eq!(nearest("ballance", &known), Some("balance"));
+        assert_eq!(nearest("weight", &known), None);
+        assert_eq!(nearest("", &known), None);
+        assert_eq!(nearest("ap", &["api"]), Some("api"));
+        assert_eq!(nearest("vai", &["via"]), Some("via"));
+        assert_eq!(nearest(&"e".repeat(1000), &known), None);
+    }
+}

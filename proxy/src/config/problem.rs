@@ -1,0 +1,150 @@
+//! Mistakes in a configuration, gathered so that all of them are reported at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::lines::Lines;
+use super::path::Path;
+
+/// Mistakes reported for one file; a file with more is of another kind altogether.
+const PROBLEMS_MAX: usize = 1000;
+
+/// Characters of a value that a message quotes.
+const QUOTE_CHARS_MAX: usize = 60;
+
+/// Where the value at fault was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In the file.
+    File,
+    /// On the command line, by this flag.
+    Flag(&'static str),
+}
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The value at fault, as `clusters.api.endpoints[1]`; empty is the document as a whole.
+    pub path: String,
+    /// Its line in the file, from 1, where known.
+    pub line: Option<usize>,
+    /// Where it was written.
+    pub origin: Origin,
+    /// What was found and what to write.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
+        }
+    }
+}
+
+/// Every mistake of one configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file name, or what stands for it.
+    pub source_name: String,
+    /// The mistakes, in the order of their lines; never empty.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.problems.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            match (problem.origin, problem.line) {
+                (Origin::Flag(flag), _) => write!(f, "{flag}: {problem}")?,
+                (Origin::File, Some(line)) => write!(f, "{}:{line}: {problem}", self.source_name)?,
+                (Origin::File, None) => write!(f, "{}: {problem}", self.source_name)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl ConfigError {
+    /// An error of a single mistake about the document as a whole.
+    pub(super) fn whole(source_name: &str, line: Option<usize>, message: String) -> Self {
+        let problem = Problem { path: String::new(), line, origin: Origin::File, message };
+        Self { source_name: source_name.to_owned(), problems: vec![problem] }
+    }
+}
+
+/// Collects mistakes while a document is read.
+///
+/// Shared by reference among readers of nested values, hence the cells.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    /// The first `PROBLEMS_MAX`.
+    found: RefCell<Vec<(Path, String)>>,
+    total: Cell<usize>,
+    keys: RefCell<BTreeSet<&'static str>>,
+}
+
+impl Problems {
+    pub(super) fn add(&self, path: &Path, message: impl Into<String>) {
+        self.total.set(self.total.get() + 1);
+        if self.total.get() <= PROBLEMS_MAX {
+            let mut found = self.found.borrow_mut();
+            found.push((path.clone(), message.into()));
+        }
+    }
+
+    /// Remembers a key that a reader knows, so that a test can ask for it in the documentation.
+    pub(super) fn note_key(&self, key: &'static str) {
+        self.keys.borrow_mut().insert(key);
+    }
+
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> Vec<&'static str> {
+        self.keys.borrow().iter().copied().collect()
+    }
+
+    /// The mistakes with their lines; `flags` are the paths that the command line wrote.
+    pub(super) fn finish(self, lines: &Lines, flags: &[(Path, &'static str)]) -> Vec<Problem> {
+        let found = self.found.into_inner();
+        let total = self.total.get();
+        let mut problems: Vec<Problem> = found
+            .into_iter()
+            .map(|(path, message)| {
+                let flag = flags.iter().rev().find(|(written, _)| path.is_within(written));
+                match flag {
+                    Some((_, flag)) => {
+                        Problem { path: path.to_string(), line: None, origin: Origin::Flag(flag), message }
+                    }
+                    None => Problem {
+                        line: lines.of(&path),
+                        path: path.to_string(),
+                        origin: Origin::File,
+                        message,
+                    },
+                }
+            })
+            .collect();
+        problems.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
+        if total > PROBLEMS_MAX {
+            let message = format!("{} more mistakes are not shown", total - PROBLEMS_MAX);
+            problems.push(Problem { path: String::new(), line: None, origin: Origin::File, message });
+        }
+        problems
+    }
+}
+
+/// Text as a message shows it: quoted, escaped, shortened.
+pub(super) fn quote(text: &str) -> String {
+    let mut short: String = text.chars().take(QUOTE_CHARS_MAX).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}

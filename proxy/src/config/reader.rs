@@ -1,0 +1,273 @@
+//! Reads a value tree key by key and reports every mistake on the way, instead of stopping at the first.
+//!
+//! It knows YAML's kinds of value, not what any key means.
+
+use std::ops::RangeInclusive;
+
+use serde_yaml::{Mapping, Value};
+
+use super::names::Word;
+use super::nearest::nearest;
+use super::path::Path;
+use super::problem::{Problems, quote};
+
+/// A value, where it stands, and where its mistakes go.
+#[derive(Clone)]
+pub(super) struct Item<'a> {
+    pub(super) value: &'a Value,
+    pub(super) path: Path,
+    pub(super) problems: &'a Problems,
+}
+
+impl<'a> Item<'a> {
+    pub(super) fn new(value: &'a Value, path: Path, problems: &'a Problems) -> Self {
+        Self { value, path, problems }
+    }
+
+    pub(super) fn mistake(&self, message: impl Into<String>) {
+        self.problems.add(&self.path, message);
+    }
+
+    /// Reports that the value is not what `write` describes.
+    pub(super) fn wrong_kind(&self, write: &str) {
+        self.mistake(format!("{}; write {write}", self.shown()));
+    }
+
+    /// The value as a message shows it.
+    pub(super) fn shown(&self) -> String {
+        match self.value {
+            Value::Null => "nothing is here".into(),
+            Value::Bool(value) => format!("{value} is true or false"),
+            Value::Number(value) => format!("{value} is a number"),
+            Value::String(text) => format!("{} is text", quote(text)),
+            Value::Sequence(_) => "a list is here".into(),
+            Value::Mapping(_) => "a map is here".into(),
+            Value::Tagged(_) => "a tag is here".into(),
+        }
+    }
+
+    /// Text that is not empty.
+    pub(super) fn text(&self) -> Option<&'a str> {
+        let text = self.any_text()?;
+        if text.is_empty() {
+            self.mistake("the text is empty; write something or take the key out");
+            return None;
+        }
+        Some(text)
+    }
+
+    /// Text, which may be empty.
+    pub(super) fn any_text(&self) -> Option<&'a str> {
+        match self.value {
+            Value::String(text) => Some(text),
+            Value::Bool(_) | Value::Number(_) => {
+                self.wrong_kind("text, in quotes");
+                None
+            }
+            _ => {
+                self.wrong_kind("text");
+                None
+            }
+        }
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        let value = self.value.as_bool();
+        if value.is_none() {
+            self.wrong_kind("true or false");
+        }
+        value
+    }
+
+    /// A whole number within `range`.
+    pub(super) fn number(&self, range: RangeInclusive<u64>, unit: &str) -> Option<u64> {
+        let (low, high) = (range.start(), range.end());
+        match self.value {
+            Value::Number(number) => match number.as_u64() {
+                Some(value) if range.contains(&value) => Some(value),
+                _ => {
+                    self.mistake(format!("{number} is out of range; write {unit} from {low} to {high}"));
+                    None
+                }
+            },
+            _ => {
+                self.wrong_kind(&format!("{unit} from {low} to {high}"));
+                None
+            }
+        }
+    }
+
+    /// One of the words of `T`; `off` is also YAML 1.1's false.
+    pub(super) fn one_of<T: Word>(&self) -> Option<T> {
+        let text = if self.is_off() { "off" } else { self.value.as_str().unwrap_or_default() };
+        let found = T::ALL.iter().copied().find(|choice| choice.word() == text);
+        if found.is_none() {
+            let words: Vec<&str> = T::ALL.iter().map(|choice| choice.word()).collect();
+            self.not_one_of(&words);
+        }
+        found
+    }
+
+    /// Reports that the value is none of `words`.
+    pub(super) fn not_one_of(&self, words: &[&str]) {
+        let Value::String(text) = self.value else {
+            return self.wrong_kind(&any_of(words));
+        };
+        let hint = match nearest(text, words) {
+            Some(word) => format!("did you mean {word}?"),
+            None => format!("write {}", any_of(words)),
+        };
+        self.mistake(format!("{} is not known; {hint}", quote(text)));
+    }
+
+    /// Whether it says `off`, which readers of YAML 1.1 take for false.
+    pub(super) fn is_off(&self) -> bool {
+        matches!(self.value, Value::Bool(false)) || self.value.as_str() == Some("off")
+    }
+
+    /// The items of a list, at most `max` of them.
+    pub(super) fn list(&self, max: usize) -> Vec<Item<'a>> {
+        let Value::Sequence(items) = self.value else {
+            self.wrong_kind("a list");
+            return Vec::new();
+        };
+        if items.len() > max {
+            self.mistake(format!("{} items are too many; write at most {max}", items.len()));
+        }
+        let items = items.iter().take(max).enumerate();
+        items.map(|(index, value)| Item::new(value, self.path.index(index), self.problems)).collect()
+    }
+
+    /// The entries of a map whose keys the user chooses, at most `max` of them; a number may be a key.
+    pub(super) fn entries(&self, max: usize) -> Vec<(String, Item<'a>)> {
+        let Value::Mapping(map) = self.value else {
+            self.wrong_kind("a map");
+            return Vec::new();
+        };
+        if map.len() > max {
+            self.mistake(format!("{} entries are too many; write at most {max}", map.len()));
+        }
+        let mut entries = Vec::new();
+        for (key, value) in map.iter().take(max) {
+            if let Some(key) = key_text(key) {
+                let item = Item::new(value, self.path.key(&key), self.problems);
+                entries.push((key, item));
+            } else {
+                self.mistake("a key is not text; write it in quotes");
+            }
+        }
+        entries
+    }
+
+    /// The keys of a map that only has known ones.
+    pub(super) fn fields(&self) -> Fields<'a> {
+        static EMPTY: std::sync::LazyLock<Mapping> = std::sync::LazyLock::new(Mapping::new);
+        let (map, broken) = match self.value {
+            Value::Mapping(map) => (map, false),
+            Value::Null => (&*EMPTY, false),
+            _ => {
+                self.wrong_kind("a map");
+                (&*EMPTY, true)
+            }
+        };
+        Fields { map, broken, path: self.path.clone(), problems: self.problems, known: Vec::new() }
+    }
+}
+
+/// A map with known keys. `finish` reports the others.
+pub(super) struct Fields<'a> {
+    map: &'a Mapping,
+    /// Not a map at all: what it lacks has been said.
+    broken: bool,
+    pub(super) path: Path,
+    pub(super) problems: &'a Problems,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    /// The value of a key; one without a value is as good as absent.
+    pub(super) fn get(&mut self, key: &'static str) -> Option<Item<'a>> {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+            self.problems.note_key(key);
+        }
+        let value = self.map.get(key).filter(|value| !value.is_null())?;
+        Some(Item::new(value, self.path.key(key), self.problems))
+    }
+
+    /// The value of a key that must be there.
+    pub(super) fn require(&mut self, key: &'static str, write: &str) -> Option<Item<'a>> {
+        let found = self.get(key);
+        if found.is_none() && !self.broken {
+            self.mistake(format!("{key} is missing; write {write}"));
+        }
+        found
+    }
+
+    pub(super) fn mistake(&self, message: impl Into<String>) {
+        self.problems.add(&self.path, message);
+    }
+
+    /// Whether the value was no map, so that nothing more need be said about it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) fn boolean(&mut self, key: &'static str, default: bool) -> bool {
+        self.get(key).and_then(|item| item.boolean()).unwrap_or(default)
+    }
+
+    pub(super) fn text(&mut self, key: &'static str) -> Option<&'a str> {
+        self.get(key).and_then(|item| item.text())
+    }
+
+    /// A whole number; the message names the unit that the key's name ends in.
+    pub(super) fn number(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        let unit = match key {
+            _ if key.ends_with("_ms") => "milliseconds",
+            _ if key.contains("_bytes") => "bytes",
+            _ => "a whole number",
+        };
+        self.get(key)?.number(range, unit)
+    }
+
+    pub(super) fn one_of<T: Word>(&mut self, key: &'static str, default: T) -> T {
+        self.get(key).and_then(|item| item.one_of()).unwrap_or(default)
+    }
+
+    /// Reports the keys that nobody asked for.
+    pub(super) fn finish(self) {
+        for key in self.map.keys() {
+            let Some(key) = key_text(key) else {
+                self.mistake("a key is not text; take it out");
+                continue;
+            };
+            if !self.known.contains(&key.as_str()) {
+                let hint = match nearest(&key, &self.known) {
+                    Some(known) => format!("did you mean {known}?"),
+                    None => format!("known here: {}", self.known.join(", ")),
+                };
+                self.problems.add(&self.path.key(&key), format!("unknown key; {hint}"));
+            }
+        }
+    }
+}
+
+/// A key as text; a number is one too (`503: page.html`).
+fn key_text(key: &Value) -> Option<String> {
+    match key {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// `a, b or c`.
+fn any_of(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}

@@ -1,0 +1,220 @@
+//! Reads `routes`: what a request must look like and what follows.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::clusters::checked;
+use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
+use super::path::Path;
+use super::reader::{Fields, Item};
+use super::{Action, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Route, text};
+
+/// Routes in one configuration.
+const ROUTES_MAX: usize = 10_000;
+/// Hosts, methods, conditions or edits of one route.
+const ITEMS_MAX: usize = 1000;
+/// Redirects that a client follows.
+const REDIRECTS: &[u64] = &[301, 302, 303, 307, 308];
+
+/// Every route, those with mistakes too, so that their indexes are those of the file.
+///
+/// `None` if the file does not speak of routes.
+pub(super) fn read(root: &mut Fields<'_>, clusters: &BTreeMap<String, Cluster>) -> Option<Vec<Route>> {
+    let item = root.get("routes")?;
+    let items = item.list(ROUTES_MAX);
+    let mut routes: Vec<Route> = items.iter().map(|item| route(item, clusters)).collect();
+    name_the_nameless(&mut routes);
+    Some(routes)
+}
+
+/// Names a route without name after its cluster, or if that is taken after its place in the list.
+fn name_the_nameless(routes: &mut [Route]) {
+    let mut taken: HashSet<String> = routes.iter().map(|route| route.name.clone()).collect();
+    for (index, route) in routes.iter_mut().enumerate().filter(|(_, route)| route.name.is_empty()) {
+        route.name = match &route.action {
+            Action::Cluster(cluster) if !cluster.is_empty() && !taken.contains(cluster) => cluster.clone(),
+            _ => format!("route[{index}]"),
+        };
+        taken.insert(route.name.clone());
+    }
+}
+
+/// One route; its name is empty if it has none.
+fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
+    let mut fields = item.fields();
+    let name = fields.get("name").and_then(|item| checked(&item, text::name));
+    let action = action(&mut fields);
+    let mut route = Route::new(&name.unwrap_or_default(), action);
+    conditions(&mut fields, &mut route);
+    route.strip_prefix = fields.boolean("strip_prefix", false);
+    if route.strip_prefix && route.path_prefix == "/" {
+        fields
+            .problems
+            .add(&fields.path.key("strip_prefix"), "path_prefix is missing; write the prefix to strip");
+    }
+    route.host_rewrite = fields.get("host_rewrite").and_then(|item| checked(&item, text::host_value));
+    route.request_headers = edits(&mut fields, "request_headers");
+    route.response_headers = edits(&mut fields, "response_headers");
+    route.response_timeout_ms = fields.number("response_timeout_ms", RESPONSE_TIMEOUT_MS);
+    route.body_idle_timeout_ms = fields.number("body_idle_timeout_ms", BODY_IDLE_TIMEOUT_MS);
+    if let Some(mut own) = fields.get("retry").map(|item| item.fields()) {
+        let mut retry = match &route.action {
+            Action::Cluster(name) => clusters.get(name).map(|cluster| cluster.retry).unwrap_or_default(),
+            _ => Default::default(),
+        };
+        retry.read_numbers(&mut own);
+        own.finish();
+        route.retry = Some(retry);
+    }
+    refuse_idle_keys(&fields, &route);
+    fields.finish();
+    route
+}
+
+fn conditions(fields: &mut Fields<'_>, route: &mut Route) {
+    if let Some(item) = fields.get("hosts") {
+        let hosts = item.list(ITEMS_MAX);
+        let hosts = hosts.iter().filter_map(|item| checked(item, text::host_pattern));
+        route.hosts = hosts.map(|host| host.to_ascii_lowercase()).collect();
+    }
+    if let Some(item) = fields.get("path_prefix")
+        && let Some(prefix) = checked(&item, |path| text::url_path(path, false))
+    {
+        route.path_prefix = prefix;
+    }
+    if let Some(item) = fields.get("methods") {
+        route.methods = item.list(ITEMS_MAX).iter().filter_map(|item| checked(item, text::method)).collect();
+    }
+    if let Some(item) = fields.get("headers") {
+        route.headers = item.list(ITEMS_MAX).iter().filter_map(header_match).collect();
+    }
+}
+
+fn header_match(item: &Item<'_>) -> Option<HeaderMatch> {
+    let mut fields = item.fields();
+    let name = fields.require("name", "the name of a field");
+    let name = name.and_then(|item| checked(&item, text::field_name));
+    let value = fields.get("value").and_then(|item| field_value(&item));
+    fields.finish();
+    Some(HeaderMatch { name: name?.to_ascii_lowercase(), value })
+}
+
+fn field_value(item: &Item<'_>) -> Option<String> {
+    let value = item.any_text()?;
+    text::field_value(value).map_err(|message| item.mistake(message)).ok()?;
+    Some(value.to_owned())
+}
+
+/// The one action of a route; a placeholder if there is none, reported here.
+fn action(fields: &mut Fields<'_>) -> Action {
+    let cluster = fields.get("cluster");
+    let redirect = fields.get("redirect");
+    let respond = fields.get("respond");
+    let given: Vec<&str> = [("cluster", &cluster), ("redirect", &redirect), ("respond", &respond)]
+        .iter()
+        .filter(|(_, item)| item.is_some())
+        .map(|(key, _)| *key)
+        .collect();
+    match given.as_slice() {
+        [] if !fields.is_broken() => fields.mistake("no action is here; write cluster, redirect or respond"),
+        [] | [_] => {}
+        _ => fields.mistake(format!("{} are here together; keep one", given.join(" and "))),
+    }
+    if let Some(item) = redirect {
+        return redirect_action(&item);
+    }
+    if let Some(item) = respond {
+        return respond_action(&item);
+    }
+    Action::Cluster(cluster.and_then(|item| item.text()).unwrap_or_default().to_owned())
+}
+
+fn redirect_action(item: &Item<'_>) -> Action {
+    let mut fields = item.fields();
+    let mut status = 302;
+    if let Some(item) = fields.get("status") {
+        match item.value.as_u64() {
+            Some(given) if REDIRECTS.contains(&given) => status = given as u16,
+            _ => item.wrong_kind("301, 302, 303, 307 or 308"),
+        }
+    }
+    let location = fields.require("location", "where to, such as https://{host}{path}{query}");
+    let location = location.and_then(|item| checked(&item, text::location)).unwrap_or_default();
+    fields.finish();
+    Action::Redirect { status, location }
+}
+
+fn respond_action(item: &Item<'_>) -> Action {
+    let mut fields = item.fields();
+    let status = fields.number("status", 200..=599).map_or(200, |status| status as u16);
+    let body = fields.get("body").and_then(|item| item.any_text()).unwrap_or_default().to_owned();
+    // RFC 9110 6.4.1: these never have content.
+    if matches!(status, 204 | 304) && !body.is_empty() {
+        fields.mistake(format!("a {status} has no body; take body out"));
+    }
+    let content_type = fields.get("content_type").and_then(|item| checked(&item, text::field_value));
+    fields.finish();
+    let content_type = content_type.unwrap_or_else(|| "text/plain; charset=utf-8".to_owned());
+    Action::Respond { status, body, content_type }
+}
+
+fn edits(fields: &mut Fields<'_>, key: &'static str) -> HeaderEdits {
+    let mut edits = HeaderEdits::default();
+    let Some(mut fields) = fields.get(key).map(|item| item.fields()) else {
+        return edits;
+    };
+    let request = key == "request_headers";
+    if let Some(item) = fields.get("remove") {
+        let names = item.list(ITEMS_MAX);
+        let names =
+            names.iter().filter_map(|item| checked(item, |name| text::edited_field_name(name, request)));
+        edits.remove = names.map(|name| name.to_ascii_lowercase()).collect();
+    }
+    edits.set = fields.get("set").map(|item| named_values(&item, request)).unwrap_or_default();
+    edits.add = fields.get("add").map(|item| named_values(&item, request)).unwrap_or_default();
+    fields.finish();
+    edits
+}
+
+fn named_values(item: &Item<'_>, request: bool) -> Vec<(String, String)> {
+    let mut values = Vec::new();
+    for (name, item) in item.entries(ITEMS_MAX) {
+        if let Err(message) = text::edited_field_name(&name, request) {
+            item.mistake(message);
+        } else if let Some(value) = field_value(&item) {
+            values.push((name, value));
+        }
+    }
+    values
+}
+
+/// Reports keys that only forwarding heeds on a route that does not forward.
+fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
+    if matches!(route.action, Action::Cluster(_)) {
+        return;
+    }
+    let idle = [
+        ("strip_prefix", route.strip_prefix),
+        ("host_rewrite", route.host_rewrite.is_some()),
+        ("request_headers", route.request_headers != HeaderEdits::default()),
+        ("response_timeout_ms", route.response_timeout_ms.is_some()),
+        ("body_idle_timeout_ms", route.body_idle_timeout_ms.is_some()),
+        ("retry", route.retry.is_some()),
+    ];
+    for (key, given) in idle {
+        if given {
+            let path: Path = fields.path.key(key);
+            fields.problems.add(&path, "this does nothing on a route without cluster; take it out");
+        }
+    }
+}
+
+/// The routes of a file that has none: any request goes to the only cluster, if anything speaks HTTP.
+pub(super) fn only(config: &Config) -> Vec<Route> {
+    let http = config.listeners.iter().any(|listener| listener.protocol == Protocol::Http);
+    match config.clusters.keys().next() {
+        Some(name) if http && config.clusters.len() == 1 => {
+            vec![Route::new("default", Action::Cluster(name.clone()))]
+        }
+        _ => Vec::new(),
+    }
+}

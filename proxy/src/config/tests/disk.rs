@@ -1,0 +1,36 @@
+//! Files that a configuration names, or is, and that cannot be used.
+
+use super::super::{ConfigError, load};
+use super::GOOD;
+
+fn load_error(directory: &std::path::Path, lines: &str) -> ConfigError {
+    let file = directory.join("c.yaml");
+    std::fs::write(&file, format!("{GOOD}{lines}")).unwrap();
+    load(&file, &[]).unwrap_err()
+}
+
+#[test]
+fn files_that_cannot_be_used_are_mistakes_of_load() {
+    let directory = std::env::temp_dir().join(format!("sluice-config-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let shown = directory.display();
+    for (lines, expected) in [
+        (format!("error_pages: {{503: {shown}/none}}"), "cannot be read: No such file"),
+        (format!("error_pages: {{503: {shown}}}"), "is not a file"),
+        (format!("access_log: {shown}/none/log"), "does not exist; make it first"),
+        (format!("access_log: {shown}"), "is a directory"),
+        (
+            format!("  b: {{endpoints: ['a:1'], state_file: {shown}/none/s}}\nroutes: []"),
+            "does not exist; make it first",
+        ),
+    ] {
+        let error = load_error(&directory, &lines).to_string();
+        assert!(error.contains("c.yaml:4: ") && error.contains(expected), "{lines}: {error}");
+    }
+    std::fs::write(directory.join("c.yaml"), b"a: \xff").unwrap();
+    let error = load(&directory.join("c.yaml"), &[]).unwrap_err();
+    assert_eq!(error.problems[0].message, "byte 4 is not UTF-8; save the file as UTF-8");
+    assert!(load(&directory.join("none"), &[]).unwrap_err().to_string().contains("cannot be opened"));
+    assert!(load(&directory, &[]).unwrap_err().to_string().contains("cannot be read"));
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,0 +1,95 @@
+//! The files under config/: all parse, and sluice.yaml speaks of every key.
+
+use std::path::PathBuf;
+
+use serde_yaml::Value;
+
+use super::super::problem::Problems;
+use super::super::{Config, LogField, LogFormat, Protocol, ProxyProtocol, Word, file, load};
+
+fn directory() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../config"))
+}
+
+/// Every configuration file of the repository, read as `sluice check` would.
+pub(super) fn all() -> Vec<Config> {
+    let mut files = vec![directory().join("sluice.yaml"), directory().join("minimal.yaml")];
+    for entry in std::fs::read_dir(directory().join("examples")).unwrap() {
+        files.push(entry.unwrap().path());
+    }
+    files.iter().map(|file| load(file, &[]).unwrap_or_else(|error| panic!("{error}"))).collect()
+}
+
+#[test]
+fn every_file_is_without_mistake() {
+    assert_eq!(all().len(), 8);
+}
+
+#[test]
+fn the_demo_is_what_its_first_lines_say() {
+    let config = load(&directory().join("sluice.yaml"), &[]).unwrap();
+    assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:9901");
+    let demo = config.demo_origin.unwrap();
+    assert_eq!(config.clusters["demo"].endpoints[0].address.to_string(), demo.to_string());
+}
+
+/// A document in which every reader is called.
+const EVERY_MAP: &str = "
+limits: {}
+access_log: {}
+admin: {}
+listeners: [{}]
+routes:
+  - {headers: [{}], redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
+clusters:
+  a: {endpoints: [{}], balance: {hash: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}}
+";
+
+#[test]
+fn the_documented_file_has_every_key_and_word() {
+    let tree: Value = serde_yaml::from_str(EVERY_MAP).unwrap();
+    let problems = Problems::default();
+    file::config(&tree, &problems);
+    let mut wanted = problems.keys();
+    assert!(wanted.len() > 80, "{wanted:?}");
+    wanted.extend(LogField::ALL.iter().map(|field| field.word()));
+    wanted.extend(LogFormat::ALL.iter().map(|format| format.word()));
+    wanted.extend(Protocol::ALL.iter().map(|protocol| protocol.word()));
+    wanted.extend(ProxyProtocol::ALL.iter().map(|protocol| protocol.word()));
+    wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
+
+    let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words: std::collections::HashSet<&str> = text.split(|c| !is_part(c)).collect();
+    let missing: Vec<&str> = wanted.into_iter().filter(|key| !words.contains(key)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+/// Takes the comment sign off each line that shows a key of this map at its default.
+fn uncommented(text: &str, map: &str) -> String {
+    let start = text.find(&format!("# {map}:")).unwrap();
+    let lines = text[start..].lines().take_while(|line| line.starts_with("# "));
+    lines.map(|line| format!("{}\n", &line[2..])).collect()
+}
+
+#[test]
+fn the_defaults_shown_are_the_defaults() {
+    let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
+    let shown = uncommented(&text, "limits") + &uncommented(&text, "access_log");
+    let config = super::read(&format!("{}{shown}", super::GOOD));
+    assert_eq!((config.limits, config.access_log), (Config::default().limits, Config::default().access_log));
+
+    for (key, value) in super::super::emit::config(&Config {
+        clusters: [("demo".to_owned(), Default::default())].into(),
+        ..Config::default()
+    })["clusters"]["demo"]
+        .as_mapping()
+        .unwrap()
+    {
+        let key = key.as_str().unwrap();
+        if let Some(number) = value.as_u64() {
+            assert!(text.contains(&format!("# {key}: {number}")), "{key}: {number}");
+        }
+    }
+}

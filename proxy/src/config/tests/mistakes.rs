@@ -1,0 +1,174 @@
+//! Mistakes in listeners and in keys of the whole, with their lines, paths and messages.
+
+use super::{GOOD, mistakes};
+
+/// The one mistake of a good file with these lines after it; they begin on line 4.
+pub(super) fn one(lines: &str) -> String {
+    let found = mistakes(&format!("{GOOD}{lines}"));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    found[0].clone()
+}
+
+#[test]
+fn the_shape_of_a_message() {
+    let text = "listeners:\n  - address: 127.0.0.1:80\nclusters:\n  api:\n    endpoints:\n      - 10.0.0.1:80\n      - 10.0.0.5\n";
+    assert_eq!(
+        mistakes(text),
+        ["c.yaml:7: clusters.api.endpoints[1]: \"10.0.0.5\" has no port; write host:port"]
+    );
+}
+
+const WHOLE: &[(&str, &str)] = &[
+    ("vai: true", "c.yaml:4: vai: unknown key; did you mean via?"),
+    ("via: 1", "c.yaml:4: via: 1 is a number; write true or false"),
+    ("via: [a]", "c.yaml:4: via: a list is here; write true or false"),
+    ("limits: 3", "c.yaml:4: limits: 3 is a number; write a map"),
+    (
+        "limits:\n  headers_max: 0",
+        "c.yaml:5: limits.headers_max: 0 is out of range; write a whole number from 1 to 1000",
+    ),
+    (
+        "limits:\n  headers_max: -1",
+        "c.yaml:5: limits.headers_max: -1 is out of range; write a whole number from 1 to 1000",
+    ),
+    (
+        "limits:\n  header_timeout_ms: 5s",
+        "c.yaml:5: limits.header_timeout_ms: \"5s\" is text; write milliseconds from 1 to 3600000",
+    ),
+    (
+        "limits:\n  trailer_bytes_max: 1.5",
+        "c.yaml:5: limits.trailer_bytes_max: 1.5 is out of range; write bytes from 0 to 1048576",
+    ),
+    (
+        "drain_timeout_ms: []",
+        "c.yaml:4: drain_timeout_ms: a list is here; write milliseconds from 0 to 86400000",
+    ),
+    ("workers: 0", "c.yaml:4: workers: 0 is out of range; write auto, or a whole number from 1 to 256"),
+    ("workers: many", "c.yaml:4: workers: \"many\" is text; write auto, or a whole number from 1 to 256"),
+    (
+        "trusted_proxies:\n  - 10.0.0.0/40",
+        "c.yaml:5: trusted_proxies[0]: \"10.0.0.0/40\" is text; write an address or a network such as 10.0.0.0/8",
+    ),
+    (
+        "error_pages:\n  200: /a",
+        "c.yaml:5: error_pages.200: this is no error status; write one from 400 to 599",
+    ),
+    ("error_pages:\n  503: 4", "c.yaml:5: error_pages.503: 4 is a number; write text, in quotes"),
+    ("admin: here", "c.yaml:4: admin: \"here\" has no port; write host:port"),
+    (
+        "admin: 127.0.0.1:80",
+        "c.yaml:4: admin: 127.0.0.1:80 is the address of listeners[0].address too; write another",
+    ),
+    (
+        "demo_origin: 10.0.0.1:80",
+        "c.yaml:4: demo_origin: 10.0.0.1:80 is not on loopback; write 127.0.0.1:port",
+    ),
+    ("user: a b", "c.yaml:4: user: \"a b\" is not an account name; write one such as www-data"),
+    ("group: ''", "c.yaml:4: group: the text is empty; write something or take the key out"),
+    ("access_log: stdot", "c.yaml:4: access_log: \"stdot\" is not known; did you mean stdout?"),
+    (
+        "access_log: syslog",
+        "c.yaml:4: access_log: \"syslog\" is not known; write off, stdout or a path with a /",
+    ),
+    (
+        "access_log: {format: xml}",
+        "c.yaml:4: access_log.format: \"xml\" is not known; write json, ltsv or combined",
+    ),
+    (
+        "access_log: {fields: [tiem]}",
+        "c.yaml:4: access_log.fields[0]: \"tiem\" is not known; did you mean time?",
+    ),
+    (
+        "access_log: {fields: []}",
+        "c.yaml:4: access_log.fields: no field is here; write at least one, or output: off",
+    ),
+    (
+        "access_log: {format: combined, fields: [time]}",
+        "c.yaml:4: access_log.fields: the fields of the combined format are fixed; take them out",
+    ),
+];
+
+#[test]
+fn keys_of_the_whole() {
+    for (given, expected) in WHOLE {
+        let found = one(given);
+        assert!(found.starts_with(expected), "{given}\n  found    {found}\n  expected {expected}");
+    }
+}
+
+const LISTENERS: &[(&str, &str)] = &[
+    ("name: a", "c.yaml:2: listeners[0]: address is missing; write host:port or unix:/path"),
+    ("address: 8080", "c.yaml:2: listeners[0].address: 8080 is a number; write host:port or unix:/path"),
+    ("address: a:1\n    adress: b", "c.yaml:3: listeners[0].adress: unknown key; did you mean address?"),
+    (
+        "address: a:1\n    protocol: htp",
+        "c.yaml:3: listeners[0].protocol: \"htp\" is not known; did you mean http?",
+    ),
+    (
+        "address: a:1\n    proxy_protocol: v3",
+        "c.yaml:3: listeners[0].proxy_protocol: \"v3\" is not known; did you mean v1?",
+    ),
+    (
+        "address: a:1\n    proxy_protocol: true",
+        "c.yaml:3: listeners[0].proxy_protocol: true is true or false; write off, v1, v2 or any",
+    ),
+    (
+        "address: a:1\n    protocol: tcp",
+        "c.yaml:2: listeners[0]: cluster is missing; write the cluster that this tcp listener tunnels to",
+    ),
+    (
+        "address: a:1\n    cluster: api",
+        "c.yaml:3: listeners[0].cluster: an http listener has no cluster; write routes, or protocol: tcp",
+    ),
+    (
+        "address: a:1\n    protocol: tcp\n    cluster: aip",
+        "c.yaml:4: listeners[0].cluster: no cluster is named \"aip\"; did you mean api?",
+    ),
+    (
+        "address: a:1\n    name: ''",
+        "c.yaml:3: listeners[0].name: the text is empty; write something or take the key out",
+    ),
+    (
+        "address: a:1\n    limits: {head_bytes_max: 255}",
+        "c.yaml:3: listeners[0].limits.head_bytes_max: 255 is out of range; write bytes from 256 to 1048576",
+    ),
+    (
+        "address: a:1\n  - {address: 'a:1', name: b}",
+        "c.yaml:3: listeners[1].address: a:1 is the address of listeners[0].address too; write another",
+    ),
+    (
+        "{address: 'a:1', name: b}\n  - {address: 'a:2', name: b}",
+        "c.yaml:3: listeners[1].name: \"b\" is the name of listeners[0] too; write another name",
+    ),
+    ("text", "c.yaml:2: listeners[0]: \"text\" is text; write a map"),
+];
+
+#[test]
+fn keys_of_listeners() {
+    let tail = "clusters: {api: {endpoints: ['10.0.0.1:80']}}\n";
+    for (given, expected) in LISTENERS {
+        let found = mistakes(&format!("listeners:\n  - {given}\n{tail}"));
+        assert_eq!(found, [*expected], "{given}");
+    }
+    assert_eq!(
+        mistakes(tail),
+        ["c.yaml: listeners: no listener is here; write at least one with an address"]
+    );
+}
+
+#[test]
+fn all_of_them_are_reported_at_once_in_the_order_of_lines() {
+    let text = "via: 1\nlisteners:\n  - address: x\n    protocol: udp\nclusters:\n  a: {endpoints: [y], balance: z}\nworkers: 0\n";
+    let lines: Vec<String> =
+        mistakes(text).iter().map(|line| line.split(':').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(lines, ["1", "3", "4", "6", "6", "7"]);
+}
+
+#[test]
+fn counts_are_bounded() {
+    let listeners: String = (1..=257).map(|port| format!("  - address: a:{port}\n")).collect();
+    let text = format!("listeners:\n{listeners}clusters: {{a: {{endpoints: ['a:1']}}}}\n");
+    assert_eq!(mistakes(&text), ["c.yaml:1: listeners: 257 items are too many; write at most 256"]);
+    let exact = text.replace("  - address: a:257\n", "");
+    assert_eq!(super::read(&exact).listeners.len(), 256);
+}

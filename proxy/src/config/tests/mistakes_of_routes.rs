@@ -1,0 +1,165 @@
+//! Mistakes in routes and clusters, with their lines, paths and messages.
+
+use super::mistakes::one;
+
+const ROUTES: &[(&str, &str)] = &[
+    ("{name: a}", "5: routes[0]: no action is here; write cluster, redirect or respond"),
+    ("{cluster: api, respond: {}}", "5: routes[0]: cluster and respond are here together; keep one"),
+    ("{cluster: ap}", "5: routes[0].cluster: no cluster is named \"ap\"; did you mean api?"),
+    (
+        "{cluster: api, hosts: ['a.b:80']}",
+        "5: routes[0].hosts[0]: \"a.b:80\" has a port; hosts match without it, take it out",
+    ),
+    (
+        "{cluster: api, hosts: ['a.*.b']}",
+        "5: routes[0].hosts[0]: \"a.*.b\" has a * that is not in front; write *.example.com",
+    ),
+    ("{cluster: api, hosts: a.b}", "5: routes[0].hosts: \"a.b\" is text; write a list"),
+    (
+        "{cluster: api, path_prefix: api}",
+        "5: routes[0].path_prefix: \"api\" does not begin with /; write /api",
+    ),
+    ("{cluster: api, methods: [get]}", "5: routes[0].methods[0]: \"get\" would match no request; write GET"),
+    (
+        "{cluster: api, headers: [{value: a}]}",
+        "5: routes[0].headers[0]: name is missing; write the name of a field",
+    ),
+    (
+        "{cluster: api, headers: [{name: 'a b'}]}",
+        "5: routes[0].headers[0].name: \"a b\" is not a field name; write letters, digits and hyphens",
+    ),
+    (
+        "{cluster: api, headers: [{name: a, value: 1}]}",
+        "5: routes[0].headers[0].value: 1 is a number; write text, in quotes",
+    ),
+    (
+        "{cluster: api, strip_prefix: true}",
+        "5: routes[0].strip_prefix: path_prefix is missing; write the prefix to strip",
+    ),
+    (
+        "{cluster: api, host_rewrite: a/b}",
+        "5: routes[0].host_rewrite: \"a/b\" is not a host; write example.com or example.com:8080",
+    ),
+    (
+        "{cluster: api, request_headers: {set: {Host: a}}}",
+        "5: routes[0].request_headers.set.Host: \"Host\" cannot be changed here; write host_rewrite",
+    ),
+    (
+        "{cluster: api, request_headers: {add: {X: \"a\\nb\"}}}",
+        "5: routes[0].request_headers.add.X: \"a\\nb\" has a control or non-ASCII character; take it out",
+    ),
+    (
+        "{cluster: api, response_headers: {remove: [Upgrade]}}",
+        "5: routes[0].response_headers.remove[0]: \"Upgrade\" cannot be changed: sluice frames messages itself; take it out",
+    ),
+    (
+        "{cluster: api, response_timeout_ms: 0}",
+        "5: routes[0].response_timeout_ms: 0 is out of range; write milliseconds from 1 to 86400000",
+    ),
+    (
+        "{cluster: api, retry: {attempts_max: 11}}",
+        "5: routes[0].retry.attempts_max: 11 is out of range; write a whole number from 0 to 10",
+    ),
+    (
+        "{redirect: {}}",
+        "5: routes[0].redirect: location is missing; write where to, such as https://{host}{path}{query}",
+    ),
+    (
+        "{redirect: {status: 200, location: /a}}",
+        "5: routes[0].redirect.status: 200 is a number; write 301, 302, 303, 307 or 308",
+    ),
+    (
+        "{redirect: {location: '/{uri}'}}",
+        "5: routes[0].redirect.location: \"/{uri}\" has an unknown placeholder; write {host}, {path} or {query}",
+    ),
+    (
+        "{respond: {status: 101}}",
+        "5: routes[0].respond.status: 101 is out of range; write a whole number from 200 to 599",
+    ),
+    ("{respond: {status: 204, body: a}}", "5: routes[0].respond: a 204 has no body; take body out"),
+    (
+        "{respond: {}, retry: {}}",
+        "5: routes[0].retry: this does nothing on a route without cluster; take it out",
+    ),
+    (
+        "{cluster: api, name: a}\n - {respond: {}, name: a}",
+        "6: routes[1].name: \"a\" is the name of routes[0] too; write another name",
+    ),
+];
+
+#[test]
+fn keys_of_routes() {
+    for (given, expected) in ROUTES {
+        assert_eq!(one(&format!("routes:\n - {given}")), format!("c.yaml:{expected}"), "{given}");
+    }
+    assert_eq!(
+        one("  b: {endpoints: ['a:1']}\n"),
+        "c.yaml: routes: routes is missing; with more than one cluster, write which request goes where"
+    );
+}
+
+const CLUSTERS: &[(&str, &str)] = &[
+    ("{}", "clusters.b: endpoints is missing; write a list of addresses"),
+    ("{endpoints: []}", "clusters.b.endpoints: no endpoint is here; write at least one address"),
+    (
+        "{endpoints: ['a:1', 'a:1']}",
+        "clusters.b.endpoints[1]: a:1 is here twice; keep one and give it a weight",
+    ),
+    (
+        "{endpoints: ['a:0']}",
+        "clusters.b.endpoints[0]: a:0 has port 0, which nothing listens on; write its port",
+    ),
+    (
+        "{endpoints: [{weight: 1}]}",
+        "clusters.b.endpoints[0]: address is missing; write host:port or unix:/path",
+    ),
+    (
+        "{endpoints: [{address: 'a:1', weight: 1001}]}",
+        "clusters.b.endpoints[0].weight: 1001 is out of range; write a whole number from 1 to 1000",
+    ),
+    (
+        "{endpoints: ['a:1'], balance: rundrobin}",
+        "clusters.b.balance: \"rundrobin\" is not known; did you mean round_robin?",
+    ),
+    (
+        "{endpoints: ['a:1'], balance: {hash: ip}}",
+        "clusters.b.balance.hash: \"ip\" is not known; write client_address, {header: name} or {cookie: name}",
+    ),
+    (
+        "{endpoints: ['a:1'], balance: {hash: {}}}",
+        "clusters.b.balance.hash: not exactly one key is here; write header or cookie",
+    ),
+    (
+        "{endpoints: ['a:1'], health_check: {path: up}}",
+        "clusters.b.health_check.path: \"up\" does not begin with /; write /up",
+    ),
+    (
+        "{endpoints: ['a:1'], health_check: {timeout_ms: 6000}}",
+        "clusters.b.health_check: timeout_ms 6000 is over interval_ms 5000; lower it",
+    ),
+    (
+        "{endpoints: ['a:1'], health_check: {expected_statuses: [399-200]}}",
+        "clusters.b.health_check.expected_statuses[0]: \"399-200\" is text; write a status from 100 to 599 or a range such as \"200-399\"",
+    ),
+    (
+        "{endpoints: ['a:1'], health_check: {expected_statuses: []}}",
+        "clusters.b.health_check.expected_statuses: no status is here; write at least one, such as 200 or \"200-399\"",
+    ),
+    (
+        "{endpoints: ['a:1'], endpoint_header: Upgrade}",
+        "clusters.b.endpoint_header: \"Upgrade\" cannot be changed: sluice frames messages itself; take it out",
+    ),
+    (
+        "{endpoints: ['a:1'], pool: {idle_max: 1}}",
+        "clusters.b.pool.idle_max: unknown key; known here: idle_max_per_endpoint, idle_timeout_ms",
+    ),
+    ("{endpoints: ['a:1'], ejection: off}", "clusters.b.ejection: \"off\" is text; write a map"),
+];
+
+#[test]
+fn keys_of_clusters() {
+    for (given, expected) in CLUSTERS {
+        let found = one(&format!("  b: {given}\nroutes: [{{cluster: api}}]\n"));
+        assert_eq!(found, format!("c.yaml:4: {expected}"), "{given}");
+    }
+}

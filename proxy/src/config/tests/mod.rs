@@ -1,0 +1,38 @@
+//! What the configuration promises, from YAML text to values and messages.
+#![allow(clippy::unwrap_used)]
+
+mod disk;
+mod files;
+mod mistakes;
+mod mistakes_of_routes;
+mod read;
+mod round_trip;
+mod setting;
+mod syntax;
+
+use super::{Config, Override, parse};
+
+/// A file without a mistake, to which a test adds its own lines.
+const GOOD: &str = "listeners: [{address: '127.0.0.1:80'}]\nclusters:\n  api: {endpoints: ['10.0.0.1:80']}\n";
+
+fn read(text: &str) -> Config {
+    parse("c.yaml", text, &[]).unwrap()
+}
+
+fn read_with(text: &str, sets: &[&str]) -> Config {
+    parse("c.yaml", text, &overrides(sets)).unwrap()
+}
+
+fn overrides(sets: &[&str]) -> Vec<Override> {
+    sets.iter().map(|set| set.parse().unwrap()).collect()
+}
+
+/// The mistakes, as shown.
+fn mistakes(text: &str) -> Vec<String> {
+    mistakes_with(text, &[])
+}
+
+fn mistakes_with(text: &str, sets: &[&str]) -> Vec<String> {
+    let error = parse("c.yaml", text, &overrides(sets)).unwrap_err();
+    error.to_string().lines().map(str::to_owned).collect()
+}

@@ -1,0 +1,156 @@
+//! What is read: defaults, short forms, fallbacks.
+
+use super::super::{
+    AccessLog, Action, Balance, Cluster, Config, HashKey, HealthCheck, Limits, LogFormat, LogOutput,
+    Protocol, ProxyProtocol, Retry, Route,
+};
+use super::{GOOD, read};
+
+#[test]
+fn a_small_file_is_all_defaults() {
+    let config = read(GOOD);
+    assert_eq!(config.routes, [Route::new("default", Action::Cluster("api".into()))]);
+    let cluster = &config.clusters["api"];
+    assert_eq!(*cluster, Cluster { endpoints: cluster.endpoints.clone(), ..Cluster::default() });
+    assert_eq!(config.listeners[0].name, "127.0.0.1:80");
+    assert_eq!(config.listeners[0].limits, Limits::default());
+    let rest = Config { listeners: vec![], routes: vec![], clusters: Default::default(), ..config };
+    assert_eq!(rest, Config::default());
+}
+
+#[test]
+fn the_defaults_are_the_documented_ones() {
+    let limits = Limits::default();
+    assert_eq!((limits.head_bytes_max, limits.headers_max, limits.target_bytes_max), (32768, 100, 8192));
+    assert_eq!((limits.body_bytes_max, limits.connections_max), (10_737_418_240, 20_000));
+    let cluster = Cluster::default();
+    assert_eq!((cluster.pool.idle_max_per_endpoint, cluster.pool.idle_timeout_ms), (256, 4000));
+    assert_eq!(cluster.retry, Retry { attempts_max: 1, connect_attempts_max: 2 });
+    assert!(cluster.fail_open && cluster.health_check.is_none());
+}
+
+#[test]
+fn a_value_at_either_end_of_its_range_is_taken() {
+    let text = |value: u64| format!("{GOOD}limits: {{headers_max: {value}}}\n");
+    assert_eq!(read(&text(1)).limits.headers_max, 1);
+    assert_eq!(read(&text(1000)).limits.headers_max, 1000);
+}
+
+#[test]
+fn limits_of_a_listener_fall_back_key_by_key() {
+    let config = read(
+        "limits: {headers_max: 50, head_bytes_max: 1000}\nclusters: {a: {endpoints: ['a:1']}}\nlisteners:\n  \
+         - {address: 'a:1', limits: {headers_max: 60}}\n  - {address: 'a:2'}\n",
+    );
+    let seen: Vec<_> =
+        config.listeners.iter().map(|one| (one.limits.headers_max, one.limits.head_bytes_max)).collect();
+    assert_eq!(seen, [(60, 1000), (50, 1000)]);
+}
+
+#[test]
+fn off_may_be_a_word_or_false() {
+    for off in ["off", "'off'", "false"] {
+        let config = read(&format!(
+            "listeners: [{{address: 'a:1', proxy_protocol: {off}}}]\n\
+             clusters: {{a: {{endpoints: ['a:1'], health_check: {off}}}}}\n\
+             access_log: {off}\nadmin: {off}\ndemo_origin: {off}\n"
+        ));
+        assert_eq!(config.listeners[0].proxy_protocol, ProxyProtocol::Off);
+        assert_eq!(config.access_log, AccessLog { output: LogOutput::Off, ..AccessLog::default() });
+        assert_eq!((config.admin, config.demo_origin), (None, None));
+        assert_eq!(config.clusters["a"].health_check, None);
+    }
+}
+
+#[test]
+fn admin_and_access_log_have_long_forms() {
+    let config = read(&format!(
+        "{GOOD}admin: {{address: 'unix:/a'}}\naccess_log: {{output: ./a, format: combined}}\n"
+    ));
+    assert_eq!(config.admin, Some("unix:/a".parse().unwrap()));
+    assert_eq!(
+        (config.access_log.output, config.access_log.format),
+        (LogOutput::File("./a".into()), LogFormat::Combined)
+    );
+    assert_eq!(read(&format!("{GOOD}admin: {{address: off}}\n")).admin, None);
+}
+
+#[test]
+fn a_route_without_name_is_named_after_its_cluster_or_place() {
+    let config = read(&format!(
+        "{GOOD}routes: [{{cluster: api}}, {{cluster: api, path_prefix: /a}}, {{respond: {{}}}}]\n"
+    ));
+    let names: Vec<&str> = config.routes.iter().map(|route| route.name.as_str()).collect();
+    assert_eq!(names, ["api", "route[1]", "route[2]"]);
+}
+
+#[test]
+fn names_that_are_compared_are_in_lower_case() {
+    let config = read(&format!(
+        "{GOOD}routes:\n  - cluster: api\n    hosts: [A.Example, '*.B.Example']\n    headers: [{{name: X-A, value: V}}]\n    \
+         request_headers: {{remove: [X-B], set: {{X-C: d}}, add: {{X-E: ''}}}}\n"
+    ));
+    let route = &config.routes[0];
+    assert_eq!(route.hosts, ["a.example", "*.b.example"]);
+    assert_eq!((route.headers[0].name.as_str(), route.headers[0].value.as_deref()), ("x-a", Some("V")));
+    assert_eq!(route.request_headers.remove, ["x-b"]);
+    assert_eq!(route.request_headers.set, [("X-C".to_owned(), "d".to_owned())]);
+    assert_eq!(route.request_headers.add, [("X-E".to_owned(), String::new())]);
+}
+
+#[test]
+fn a_routes_retry_falls_back_to_its_clusters() {
+    let config = read(
+        "listeners: [{address: 'a:1'}]\nclusters: {a: {endpoints: ['a:1'], retry: {connect_attempts_max: 7}}}\n\
+         routes: [{cluster: a, retry: {attempts_max: 0}}]\n",
+    );
+    assert_eq!(config.routes[0].retry, Some(Retry { attempts_max: 0, connect_attempts_max: 7 }));
+}
+
+#[test]
+fn a_check_is_never_slower_than_its_interval_by_default() {
+    let check = |keys: &str| {
+        let text =
+            format!("{GOOD}  b: {{endpoints: ['a:1'], health_check: {keys}}}\nroutes: [{{cluster: b}}]\n");
+        read(&text).clusters["b"].health_check.clone().unwrap()
+    };
+    assert_eq!(check("{}"), HealthCheck::default());
+    assert_eq!(check("{interval_ms: 100}").timeout_ms, 100);
+    assert_eq!(
+        check("{expected_statuses: [200, '300-399', '404']}").expected_statuses,
+        [(200, 200), (300, 399), (404, 404)]
+    );
+}
+
+#[test]
+fn every_way_to_balance_is_read() {
+    for (text, expected) in [
+        ("least_requests", Balance::LeastRequests),
+        ("round_robin", Balance::RoundRobin),
+        ("random_two", Balance::RandomTwo),
+        ("{hash: client_address}", Balance::Hash(HashKey::ClientAddress)),
+        ("{hash: {header: X-User}}", Balance::Hash(HashKey::Header("x-user".into()))),
+        ("{hash: {cookie: Sid}}", Balance::Hash(HashKey::Cookie("Sid".into()))),
+    ] {
+        let config =
+            read(&format!("{GOOD}  b: {{endpoints: ['a:1'], balance: {text}}}\nroutes: [{{cluster: b}}]\n"));
+        assert_eq!(config.clusters["b"].balance, expected);
+    }
+}
+
+#[test]
+fn trusted_proxies_are_networks_or_addresses() {
+    let config = read(&format!("{GOOD}trusted_proxies: [10.1.2.3/8, 192.0.2.1, '::1']\n"));
+    let shown: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["10.0.0.0/8", "192.0.2.1/32", "::1/128"]);
+}
+
+#[test]
+fn tcp_alone_needs_no_route_and_port_0_may_be_repeated() {
+    let config = read(
+        "listeners:\n  - {name: a, address: '127.0.0.1:0', protocol: tcp, cluster: db}\n  \
+         - {name: b, address: '127.0.0.1:0', protocol: tcp, cluster: db}\nclusters: {db: {endpoints: ['a:1']}}\n",
+    );
+    assert!(config.routes.is_empty());
+    assert_eq!(config.listeners[1].protocol, Protocol::Tcp);
+}

@@ -1,0 +1,209 @@
+//! The configuration in force reads back to an equal one.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::{files, read};
+
+#[test]
+fn every_file_comes_back_equal() {
+    for config in files::all() {
+        assert_eq!(parse("out", &to_yaml(&config), &[]).unwrap(), config);
+    }
+}
+
+#[test]
+fn json_has_the_shape_of_the_yaml() {
+    let config = read(&format!("{}error_pages: {{503: /a}}\n", super::GOOD));
+    let json = to_json(&config);
+    assert_eq!(json["listeners"][0]["address"], "127.0.0.1:80");
+    assert_eq!(json["clusters"]["api"]["pool"]["idle_timeout_ms"], 4000);
+    assert_eq!(json["error_pages"]["503"], "/a");
+    assert_eq!(json["workers"], "auto");
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{1,8}",
+        "\\PC{1,20}",
+        Just("off".into()),
+        Just("null".into()),
+        Just("1".into()),
+        Just("<<a".into())
+    ]
+}
+
+fn field() -> impl Strategy<Value = (String, String)> {
+    ("X-[A-Za-z0-9]{1,8}", "([!-~]([ -~]{0,20}[!-~])?)?")
+}
+
+fn edits() -> impl Strategy<Value = HeaderEdits> {
+    let fields = || prop::collection::btree_map("X-[A-Z]{1,3}", field().prop_map(|(_, value)| value), 0..3);
+    (prop::collection::vec("x-[a-z]{1,8}", 0..3), fields(), fields()).prop_map(|(remove, set, add)| {
+        HeaderEdits { remove, set: set.into_iter().collect(), add: add.into_iter().collect() }
+    })
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        Just(Action::Cluster("c".into())),
+        (
+            prop::sample::select(vec![301, 302, 303, 307, 308]),
+            "https://\\{host\\}/[a-z]{0,5}(\\{path\\}\\{query\\})?"
+        )
+            .prop_map(|(status, location)| Action::Redirect { status, location }),
+        (400..=599u16, any::<String>(), "[a-z]{1,5}/[a-z]{1,5}")
+            .prop_map(|(status, body, content_type)| Action::Respond { status, body, content_type }),
+    ]
+}
+
+prop_compose! {
+    fn route()(
+        action in action(),
+        hosts in prop::collection::vec("(\\*\\.)?[a-z]{1,8}\\.example", 0..3),
+        path in "/[!-\"$->@-~]{0,10}",
+        methods in prop::collection::vec("[A-Z]{3,7}", 0..3),
+        headers in prop::collection::vec((field(), any::<bool>()), 0..3),
+        request_headers in edits(),
+        response_headers in edits(),
+        timeout in prop::option::of(1..86_400_000u64),
+        retry in prop::option::of((0..=10u32, 0..=100u32)),
+        strip in any::<bool>(),
+    ) -> Route {
+        let forwards = matches!(action, Action::Cluster(_));
+        let headers = headers.into_iter().map(|((name, value), any)| HeaderMatch {
+            name: name.to_ascii_lowercase(),
+            value: (!any).then_some(value),
+        });
+        Route {
+            hosts,
+            methods,
+            headers: headers.collect(),
+            strip_prefix: strip && forwards && path != "/",
+            path_prefix: path,
+            request_headers: if forwards { request_headers } else { HeaderEdits::default() },
+            response_headers,
+            host_rewrite: (strip && forwards).then(|| "a.example:8080".into()),
+            response_timeout_ms: timeout.filter(|_| forwards),
+            body_idle_timeout_ms: timeout.filter(|_| forwards),
+            retry: retry.filter(|_| forwards).map(|(attempts_max, connect_attempts_max)| Retry { attempts_max, connect_attempts_max }),
+            ..Route::new("", action)
+        }
+    }
+}
+
+fn address() -> impl Strategy<Value = Address> {
+    prop_oneof![
+        (any::<std::net::Ipv4Addr>(), 1..=u16::MAX).prop_map(|(ip, port)| Address::Ip((ip, port).into())),
+        (any::<std::net::Ipv6Addr>(), 1..=u16::MAX).prop_map(|(ip, port)| Address::Ip((ip, port).into())),
+        ("[a-z]{1,8}(\\.[a-z]{1,8})?", 1..=u16::MAX).prop_map(|(name, port)| Address::Name(name, port)),
+        "/\\PC{1,20}".prop_map(|path| Address::Unix(path.into())),
+    ]
+}
+
+fn balance() -> impl Strategy<Value = Balance> {
+    prop_oneof![
+        Just(Balance::LeastRequests),
+        Just(Balance::RoundRobin),
+        Just(Balance::RandomTwo),
+        Just(Balance::Hash(HashKey::ClientAddress)),
+        "x-[a-z]{1,5}".prop_map(|name| Balance::Hash(HashKey::Header(name))),
+        "[A-Za-z]{1,5}".prop_map(|name| Balance::Hash(HashKey::Cookie(name))),
+    ]
+}
+
+prop_compose! {
+    fn cluster()(
+        addresses in prop::collection::btree_map(address(), 1..=1000u32, 1..4),
+        balance in balance(),
+        check in prop::option::of((10..=100_000u64, "/[!-\"$-~]{0,10}", (100..=599u16, 100..=599u16))),
+        fail_open in any::<bool>(),
+        state_file in prop::option::of("/\\PC{1,10}"),
+        idle in 0..=100_000usize,
+        eject in 0..=1_000_000u32,
+        header in prop::option::of("[A-Za-z]{3}-[A-Za-z]{1,5}"),
+        tunnel in 1..=604_800_000u64,
+    ) -> Cluster {
+        Cluster {
+            endpoints: addresses.into_iter().map(|(address, weight)| Endpoint { address, weight }).collect(),
+            balance,
+            health_check: check.map(|(interval_ms, path, (low, high))| HealthCheck {
+                interval_ms,
+                timeout_ms: interval_ms,
+                path,
+                expected_statuses: vec![(low.min(high), low.max(high))],
+                ..HealthCheck::default()
+            }),
+            fail_open,
+            state_file: state_file.map(Into::into),
+            pool: Pool { idle_max_per_endpoint: idle, ..Pool::default() },
+            ejection: Ejection { consecutive_failures: eject, ..Ejection::default() },
+            endpoint_header: header,
+            tunnel_idle_timeout_ms: tunnel,
+            ..Cluster::default()
+        }
+    }
+}
+
+prop_compose! {
+    fn config()(
+        names in prop::collection::btree_set(name(), 1..4),
+        mut addresses in prop::collection::btree_set(address(), 4),
+        mut routes in prop::collection::vec(route(), 1..4),
+        mut clusters in prop::collection::btree_map(name(), cluster(), 0..3),
+        main in cluster(),
+        pages in prop::collection::btree_map(400..=599u16, "/\\PC{1,10}", 0..3),
+        (via, workers, drain_timeout_ms) in (any::<bool>(), 0..=256usize, 0..=86_400_000u64),
+        heads in 256..=1_048_576usize,
+        format in prop::sample::select(LogFormat::ALL.to_vec()),
+        fields in prop::sample::subsequence(LogField::ALL.to_vec(), 1..LogField::ALL.len()),
+        log in prop_oneof![Just(LogOutput::Off), Just(LogOutput::Stdout), "\\PC{0,5}/\\PC{1,5}".prop_map(|path| LogOutput::File(path.into()))],
+        proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
+        user in prop::option::of("[a-z][a-z-]{0,8}"),
+    ) -> Config {
+        for (index, (route, name)) in routes.iter_mut().zip(names.iter().cycle()).enumerate() {
+            route.name = format!("{name}{index}");
+        }
+        clusters.insert("c".into(), main);
+        let limits = Limits { head_bytes_max: heads, ..Limits::default() };
+        let admin = addresses.pop_last();
+        let listeners = names.iter().zip(addresses).enumerate().map(|(index, (name, address))| Listener {
+            name: name.clone(),
+            address,
+            protocol: if index == 0 { Protocol::Http } else { Protocol::Tcp },
+            proxy_protocol,
+            cluster: (index > 0).then(|| "c".into()),
+            limits: Limits { headers_max: index + 1, ..limits.clone() },
+        });
+        Config {
+            listeners: listeners.collect(),
+            routes,
+            clusters: clusters.into_iter().collect::<BTreeMap<_, _>>(),
+            limits,
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+            via,
+            error_pages: pages.into_iter().map(|(status, page)| (status, page.into())).collect(),
+            access_log: AccessLog { output: log, format, fields: if format == LogFormat::Combined { LogField::ALL.to_vec() } else { fields } },
+            admin,
+            workers,
+            user: user.clone(),
+            group: user,
+            drain_timeout_ms,
+            demo_origin: None,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_configuration_comes_back_equal(config in config()) {
+        let text = to_yaml(&config);
+        match parse("out", &text, &[]) {
+            Ok(back) => prop_assert_eq!(&back, &config),
+            Err(error) => prop_assert!(false, "{error}\n{text}"),
+        }
+        to_json(&config);
+    }
+}

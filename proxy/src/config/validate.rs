@@ -1,0 +1,130 @@
+//! What one key alone cannot show: names that must exist or be unique, keys that need each other.
+//!
+//! Works on what was read, with the paths of the file; opens nothing.
+
+use std::collections::HashMap;
+
+use super::nearest::nearest;
+use super::path::Path;
+use super::problem::{Problems, quote};
+use super::{Action, Address, Config, Listener, Protocol};
+
+/// Reports every mistake between keys.
+///
+/// `routes_given` says whether the routes are the file's own.
+pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
+    listeners(config, problems);
+    addresses(config, problems);
+    if routes_given {
+        routes(config, problems);
+    }
+    let http = config.listeners.iter().any(|listener| listener.protocol == Protocol::Http);
+    if http && config.routes.is_empty() {
+        let message = if config.clusters.is_empty() {
+            "no clusters are here; write clusters, or routes that redirect or respond"
+        } else {
+            "routes is missing; with more than one cluster, write which request goes where"
+        };
+        problems.add(&Path::root().key("routes"), message);
+    }
+}
+
+fn listeners(config: &Config, problems: &Problems) {
+    let root = Path::root().key("listeners");
+    if config.listeners.is_empty() {
+        problems.add(&root, "no listener is here; write at least one with an address");
+    }
+    let mut names = HashMap::new();
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let path = root.index(index);
+        if !is_placeholder(&listener.address) || listener.name != listener.address.to_string() {
+            unique(&mut names, &listener.name, index, &path.key("name"), "listeners", problems);
+        }
+        listener_cluster(config, listener, &path, problems);
+    }
+}
+
+fn listener_cluster(config: &Config, listener: &Listener, path: &Path, problems: &Problems) {
+    match (listener.protocol, &listener.cluster) {
+        (Protocol::Http, Some(_)) => {
+            problems
+                .add(&path.key("cluster"), "an http listener has no cluster; write routes, or protocol: tcp");
+        }
+        (Protocol::Tcp, None) => {
+            problems.add(path, "cluster is missing; write the cluster that this tcp listener tunnels to")
+        }
+        (Protocol::Tcp, Some(name)) => known_cluster(config, name, &path.key("cluster"), problems),
+        (Protocol::Http, None) => {}
+    }
+}
+
+fn routes(config: &Config, problems: &Problems) {
+    let root = Path::root().key("routes");
+    let mut names = HashMap::new();
+    for (index, route) in config.routes.iter().enumerate() {
+        let path = root.index(index);
+        unique(&mut names, &route.name, index, &path.key("name"), "routes", problems);
+        if let Action::Cluster(name) = &route.action {
+            known_cluster(config, name, &path.key("cluster"), problems);
+        }
+    }
+}
+
+fn known_cluster(config: &Config, name: &str, path: &Path, problems: &Problems) {
+    // Empty is the placeholder of a mistake that is reported already.
+    if name.is_empty() || config.clusters.contains_key(name) {
+        return;
+    }
+    // Comparing each of many routes with each of many clusters would take minutes.
+    let known: Vec<&str> = config.clusters.keys().map(String::as_str).take(50).collect();
+    let hint = match nearest(name, &known) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "write the name of one under clusters".to_owned(),
+    };
+    problems.add(path, format!("no cluster is named {}; {hint}", quote(name)));
+}
+
+fn unique<'c>(
+    names: &mut HashMap<&'c str, usize>,
+    name: &'c str,
+    index: usize,
+    path: &Path,
+    list: &str,
+    problems: &Problems,
+) {
+    if let Some(first) = names.get(name) {
+        problems.add(path, format!("{} is the name of {list}[{first}] too; write another name", quote(name)));
+    } else {
+        names.insert(name, index);
+    }
+}
+
+fn addresses(config: &Config, problems: &Problems) {
+    let root = Path::root();
+    let listeners = root.key("listeners");
+    let demo = config.demo_origin.map(Address::Ip);
+    let mut bound: Vec<(&Address, Path)> = Vec::new();
+    let listeners = config.listeners.iter().enumerate().map(|(index, listener)| {
+        let path = listeners.index(index).key("address");
+        (&listener.address, path)
+    });
+    let admin = config.admin.iter().map(|address| (address, root.key("admin")));
+    let demo = demo.iter().map(|address| (address, root.key("demo_origin")));
+    for (address, path) in listeners.chain(admin).chain(demo) {
+        // Port 0 is a new port each time.
+        if is_placeholder(address) || address.port() == Some(0) {
+            continue;
+        }
+        match bound.iter().find(|(other, _)| *other == address) {
+            Some((_, first)) => {
+                problems.add(&path, format!("{address} is the address of {first} too; write another"))
+            }
+            None => bound.push((address, path)),
+        }
+    }
+}
+
+/// Whether it stands for an address that could not be read.
+fn is_placeholder(address: &Address) -> bool {
+    matches!(address, Address::Name(name, _) if name.is_empty())
+}

@@ -1,0 +1,48 @@
+//! Changes to a head's fields that the operator configured. They come last, and never touch framing or routing.
+
+use super::grammar::{is_field_value, is_token};
+use super::headers::push_field;
+use super::kind::FieldKind;
+
+/// What to change in the fields of a forwarded head: first `remove`, then `set`, then `add`.
+///
+/// Names of hop-by-hop and framing fields and of Host are ignored here, and so is what is not a valid field; whoever
+/// reads the configuration should have refused them before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldEdits {
+    /// Names to take out, in lower case.
+    pub remove: Vec<Vec<u8>>,
+    /// Fields to put in place of all of that name.
+    pub set: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Fields to add to those of that name.
+    pub add: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl FieldEdits {
+    /// Whether nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
+    /// Whether fields of this name are taken out, to be replaced or not.
+    pub(crate) fn takes_out(&self, name: &[u8]) -> bool {
+        self.remove.iter().any(|other| name.eq_ignore_ascii_case(other))
+            || self
+                .set
+                .iter()
+                .any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
+    }
+
+    /// Appends what is set and added.
+    pub(crate) fn render(&self, out: &mut Vec<u8>) {
+        for (name, value) in self.set.iter().chain(&self.add) {
+            if is_writable(name, value) {
+                push_field(out, name, value);
+            }
+        }
+    }
+}
+
+fn is_writable(name: &[u8], value: &[u8]) -> bool {
+    is_token(name) && is_field_value(value) && !FieldKind::of(name).is_protected()
+}

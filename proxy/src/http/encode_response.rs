@@ -1,0 +1,148 @@
+//! Renders the head of a forwarded response, interim ones included. The proxy's own answers are not made here.
+
+use super::edits::FieldEdits;
+use super::framing::{Declared, Framing, declared, is_bodiless};
+use super::headers::{is_copied_downstream, push_field, push_framing};
+use super::kind::FieldKind;
+use super::method::{Method, Version};
+use super::response::ResponseHead;
+
+/// Room for what is added to a head, in bytes.
+const ADDED_BYTES: usize = 256;
+
+/// What the forwarded response says besides its head's own fields.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseForward<'a> {
+    /// How the body will be framed towards the client; never chunked for HTTP/1.0.
+    pub framing: Framing,
+    /// Whether the client's connection stays open after this response. A close-delimited one ends it in any case.
+    pub keep_alive: bool,
+    /// The client's version.
+    pub client_version: Version,
+    /// The method of the request: a response to HEAD keeps the length its body would have had.
+    pub request_method: Method,
+    /// Whether to add a Via (RFC 9110 section 7.6.3).
+    pub via: bool,
+    /// Whether this is a 101 that was asked for, and becomes a tunnel.
+    pub upgrade: bool,
+    /// What the route changes; not applied to interim responses.
+    pub edits: Option<&'a FieldEdits>,
+    /// One more field, such as the one that names the endpoint; not added to interim responses.
+    pub extra: Option<(&'a [u8], &'a [u8])>,
+}
+
+/// Appends the head of the forwarded response to `out`.
+pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &ResponseForward<'_>) {
+    out.reserve(head.fields.bytes.len() + ADDED_BYTES);
+    push_status_line(out, head);
+    let interim = matches!(head.status(), 100..=199) && !forward.upgrade;
+    let edits = forward.edits.filter(|_| !interim);
+    for field in head.fields() {
+        let copied = is_copied_downstream(&head.fields, &field, forward.framing);
+        if copied && !edits.is_some_and(|edits| edits.takes_out(field.name)) {
+            push_field(out, field.name, field.value);
+        }
+    }
+    if forward.via && !edits.is_some_and(|edits| edits.takes_out(b"via")) {
+        let via: &[u8] = if head.version() == Version::Http10 { b"1.0 sluice" } else { b"1.1 sluice" };
+        push_field(out, b"Via", via);
+    }
+    if let Some((name, value)) = forward.extra.filter(|_| !interim) {
+        push_field(out, name, value);
+    }
+    if let Some(edits) = edits {
+        edits.render(out);
+    }
+    push_framing(out, rendered_framing(head, forward));
+    push_connection(out, head, forward);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The reason phrase that belongs to `status`; empty if it is not registered (RFC 9110 section 15).
+pub fn canonical_reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        422 => "Unprocessable Content",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+fn push_status_line(out: &mut Vec<u8>, head: &ResponseHead) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(head.status()).as_bytes());
+    // The space stays even without a reason phrase (RFC 9112 section 4).
+    out.push(b' ');
+    match head.reason() {
+        [] => out.extend_from_slice(canonical_reason(head.status()).as_bytes()),
+        reason => out.extend_from_slice(reason),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// RFC 9110 section 8.6: a 1xx or 204 declares no length; a 304, or an answer to HEAD, the one its body would have.
+fn rendered_framing(head: &ResponseHead, forward: &ResponseForward<'_>) -> Framing {
+    let status = head.status();
+    if is_bodiless(status) && status != 304 {
+        return Framing::None;
+    }
+    let keeps_length = status == 304 || forward.request_method == Method::Head;
+    match (forward.framing, keeps_length, declared(&head.fields)) {
+        (_, true, Ok(Declared::Length(bytes))) => Framing::Length(bytes),
+        (_, true, _) => Framing::None,
+        (framing, false, _) => framing,
+    }
+}
+
+fn push_connection(out: &mut Vec<u8>, head: &ResponseHead, forward: &ResponseForward<'_>) {
+    let stays = forward.keep_alive && forward.framing != Framing::CloseDelimited;
+    match (head.status(), forward.upgrade, head.field(FieldKind::Upgrade)) {
+        (101, true, Some(protocol)) => {
+            push_field(out, b"Connection", b"upgrade");
+            push_field(out, b"Upgrade", protocol);
+        }
+        (100..=199, _, _) => {}
+        _ if !stays => push_field(out, b"Connection", b"close"),
+        _ if forward.client_version == Version::Http10 => {
+            push_field(out, b"Connection", b"keep-alive");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,163 @@
+//! How a message's body ends: RFC 9112 section 6.3, case by case, and stricter. The body is read in `chunked`.
+
+use super::error::ParseError;
+use super::fields::Fields;
+use super::grammar::trim_ows;
+use super::kind::{FieldKind, owned_lookalike};
+use super::method::{Method, Version};
+use super::request::RequestHead;
+use super::response::ResponseHead;
+
+/// How a body ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// There is no body.
+    None,
+    /// After this many bytes.
+    Length(u64),
+    /// With the last chunk and its trailers.
+    Chunked,
+    /// With the connection; of responses only.
+    CloseDelimited,
+}
+
+/// Largest Content-Length accepted, in bytes: an origin may keep it in a signed 64-bit number.
+const CONTENT_LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// Most digits of a Content-Length, leading zeros included.
+const CONTENT_LENGTH_DIGITS_MAX: usize = 19;
+
+/// What Content-Length and Transfer-Encoding say, before method and status are asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Declared {
+    Nothing,
+    Length(u64),
+    Chunked,
+}
+
+/// The two fields contradict each other, or one of them is invalid.
+#[derive(Debug)]
+pub(crate) struct BadDeclaration;
+
+/// How the body of a request ends, by the cases of RFC 9112 section 6.3.
+///
+/// # Errors
+/// [`ParseError::BadFraming`] for everything the RFC lets a server reject.
+pub fn request_framing(head: &RequestHead) -> Result<Framing, ParseError> {
+    // 1, 2. Responses only.
+    // 3, 4, 5. Transfer-Encoding, both fields, and invalid ones: see `declared`. Several Content-Lengths are refused
+    // even when they are equal, for the next reader may take another one than we would.
+    let declared = declared(&head.fields).map_err(|_| ParseError::BadFraming)?;
+    if declared != Declared::Nothing && head.fields.all(FieldKind::ContentLength).count() > 1 {
+        return Err(ParseError::BadFraming);
+    }
+    if let Some(value) = head.field(FieldKind::ContentLength)
+        && value.contains(&b',')
+    {
+        return Err(ParseError::BadFraming);
+    }
+    // 6.1: HTTP/1.0 has no Transfer-Encoding; a peer that sends one has its framing wrong.
+    if declared == Declared::Chunked && head.version() == Version::Http10 {
+        return Err(ParseError::BadFraming);
+    }
+    let framing = match declared {
+        Declared::Chunked => Framing::Chunked,
+        // 6. A valid Content-Length.
+        Declared::Length(bytes) => Framing::Length(bytes),
+        // 7. Neither field: no body.
+        Declared::Nothing => Framing::None,
+    };
+    // RFC 9110 sections 9.3.6 and 9.3.8: these have no content, and what follows a CONNECT is no message.
+    let takes_body = !matches!(head.method(), Method::Trace | Method::Connect);
+    match framing {
+        Framing::Chunked | Framing::Length(1..) if !takes_body => Err(ParseError::BadFraming),
+        _ => Ok(framing),
+    }
+}
+
+/// How the body of a response to `request_method` ends, by the cases of RFC 9112 section 6.3.
+///
+/// # Errors
+/// [`ParseError::BadResponse`] if the framing fields are invalid, even where no body would follow.
+pub fn response_framing(head: &ResponseHead, request_method: Method) -> Result<Framing, ParseError> {
+    // 3, 4, 5. Equal Content-Lengths count as one here: origins send them, and we render it anew.
+    let declared = declared(&head.fields).map_err(|_| ParseError::BadResponse)?;
+    if declared == Declared::Chunked && head.version() == Version::Http10 {
+        return Err(ParseError::BadResponse);
+    }
+    // 1. HEAD, 1xx, 204 and 304 have no body, whatever the fields say.
+    if request_method == Method::Head || is_bodiless(head.status()) {
+        return Ok(Framing::None);
+    }
+    // 2. A 2xx to CONNECT: what follows is a tunnel.
+    if request_method == Method::Connect && matches!(head.status(), 200..=299) {
+        return Ok(Framing::None);
+    }
+    Ok(match declared {
+        Declared::Chunked => Framing::Chunked,
+        // 6. A valid Content-Length.
+        Declared::Length(bytes) => Framing::Length(bytes),
+        // 8. Neither field: until the connection closes.
+        Declared::Nothing => Framing::CloseDelimited,
+    })
+}
+
+/// Whether a response with this status never has a body (RFC 9110 section 6.4.1).
+pub(crate) fn is_bodiless(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+}
+
+/// Reads Content-Length and Transfer-Encoding. Equal repeated lengths count as one.
+pub(crate) fn declared(fields: &Fields) -> Result<Declared, BadDeclaration> {
+    match (fields.has(FieldKind::TransferEncoding), fields.has(FieldKind::ContentLength)) {
+        (false, false) => Ok(Declared::Nothing),
+        // 3. Both: an attempt at smuggling, or an error; the RFC lets Transfer-Encoding win, we refuse.
+        (true, true) => Err(BadDeclaration),
+        // 4. One field with the one coding `chunked`. Another coding, or chunked not last, leaves no framing we could
+        // vouch for; we apply no other coding and none can be taken off.
+        (true, false) => match fields.only(FieldKind::TransferEncoding) {
+            Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Declared::Chunked),
+            _ => Err(BadDeclaration),
+        },
+        // 5. Every member valid, and all the same.
+        (false, true) => read_lengths(fields).map(Declared::Length),
+    }
+}
+
+/// Refuses `Content_Length` and `Transfer_Encoding`, which CGI-like servers take for the real ones.
+pub(crate) fn check_lookalikes(fields: &Fields) -> Result<(), ParseError> {
+    if !fields.has(FieldKind::Lookalike) {
+        return Ok(());
+    }
+    let imitates_framing = fields.iter().any(|field| {
+        field.kind == FieldKind::Lookalike
+            && matches!(
+                owned_lookalike(field.name),
+                Some(FieldKind::ContentLength | FieldKind::TransferEncoding)
+            )
+    });
+    if imitates_framing { Err(ParseError::BadFraming) } else { Ok(()) }
+}
+
+fn read_lengths(fields: &Fields) -> Result<u64, BadDeclaration> {
+    let mut length = None;
+    let members = fields.all(FieldKind::ContentLength).flat_map(|value| value.split(|&byte| byte == b','));
+    for member in members {
+        let bytes = read_length(trim_ows(member)).ok_or(BadDeclaration)?;
+        if length.is_some_and(|other| other != bytes) {
+            return Err(BadDeclaration);
+        }
+        length = Some(bytes);
+    }
+    length.ok_or(BadDeclaration)
+}
+
+/// 1*DIGIT (RFC 9110 section 8.6) within the limits; no sign, no space, no base but ten.
+fn read_length(digits: &[u8]) -> Option<u64> {
+    let valid =
+        matches!(digits.len(), 1..=CONTENT_LENGTH_DIGITS_MAX) && digits.iter().all(u8::is_ascii_digit);
+    let bytes = digits.iter().try_fold(0u64, |bytes, digit| {
+        bytes.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0')))
+    });
+    bytes.filter(|&bytes| valid && bytes <= CONTENT_LENGTH_MAX)
+}

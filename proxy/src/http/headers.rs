@@ -1,0 +1,96 @@
+//! Which fields go on to the other side, and which end here (RFC 9110 section 7.6.1). Rendering is in `encode`.
+
+use super::expect::Expect;
+use super::fields::{FieldRef, Fields};
+use super::framing::Framing;
+use super::grammar::{is_token, members};
+use super::kind::FieldKind;
+use super::request::RequestHead;
+
+/// Longest X-Request-Id kept, in bytes.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// The request's X-Request-Id, if it is one to keep: the only one, 1 to 128 bytes of letters, digits, `_`, `.` and
+/// `-`, and not declared hop-by-hop. Such an id can do no harm in a log, so it is kept from anybody.
+pub fn forwarded_request_id(head: &RequestHead) -> Option<&[u8]> {
+    let id = head.fields.only(FieldKind::XRequestId)?;
+    let well_formed = matches!(id.len(), 1..=REQUEST_ID_BYTES_MAX)
+        && id.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+    (well_formed && !head.fields.is_nominated(b"x-request-id")).then_some(id)
+}
+
+/// Whether `value` lists protocols that a connection may be switched to (RFC 9110 section 7.8).
+///
+/// HTTP itself and TLS are not among them: requests could then pass that nobody checked.
+pub(crate) fn is_upgrade_list(value: &[u8]) -> bool {
+    members(value).next().is_some() && members(value).all(is_upgrade_protocol)
+}
+
+/// Whether a request's field is copied. Those the proxy renders itself are not.
+pub(crate) fn is_copied_upstream(
+    head: &RequestHead,
+    field: &FieldRef<'_>,
+    framing: Framing,
+    trusted: bool,
+) -> bool {
+    use FieldKind::*;
+    let end_to_end = match field.kind {
+        Host | ContentLength | TransferEncoding | Connection | KeepAlive | ProxyConnection => false,
+        ProxyAuthorization | ProxyAuthenticate | Te | Upgrade | Http2Settings | Proxy | Lookalike => false,
+        XForwardedFor | XForwardedProto | XForwardedHost | XRequestId | XRequestStart => false,
+        Forwarded => trusted,
+        Trailer => framing == Framing::Chunked,
+        Expect => is_expect_copied(head, framing),
+        Via | Cookie | UserAgent | Referer | Accept | Date | Server | Other => true,
+    };
+    end_to_end && !head.fields.is_nominated(field.name)
+}
+
+/// Whether a response's field is copied, in a message framed like `framing`.
+pub(crate) fn is_copied_downstream(fields: &Fields, field: &FieldRef<'_>, framing: Framing) -> bool {
+    use FieldKind::*;
+    let end_to_end = match field.kind {
+        ContentLength | TransferEncoding | Connection | KeepAlive | ProxyConnection | Lookalike => false,
+        ProxyAuthorization | ProxyAuthenticate | Te | Upgrade | Http2Settings => false,
+        Trailer => framing == Framing::Chunked,
+        _ => true,
+    };
+    end_to_end && !fields.is_nominated(field.name)
+}
+
+/// Appends one field line.
+pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the field that declares `framing`, if it has one.
+pub(crate) fn push_framing(out: &mut Vec<u8>, framing: Framing) {
+    match framing {
+        Framing::Length(bytes) => {
+            push_field(out, b"Content-Length", itoa::Buffer::new().format(bytes).as_bytes());
+        }
+        Framing::Chunked => push_field(out, b"Transfer-Encoding", b"chunked"),
+        Framing::None | Framing::CloseDelimited => {}
+    }
+}
+
+/// An HTTP/1.0 client could make nothing of a 100, and without a body there is nothing to wait for.
+fn is_expect_copied(head: &RequestHead, framing: Framing) -> bool {
+    match head.expect() {
+        Expect::None | Expect::Failed => false,
+        Expect::Continue => !matches!(framing, Framing::None | Framing::Length(0)),
+        Expect::Other => true,
+    }
+}
+
+fn is_upgrade_protocol(protocol: &[u8]) -> bool {
+    let mut parts = protocol.splitn(2, |&byte| byte == b'/');
+    let name = parts.next().unwrap_or_default();
+    let refused: [&[u8]; 4] = [b"h2c", b"h2", b"http", b"tls"];
+    is_token(name)
+        && parts.next().is_none_or(is_token)
+        && !refused.iter().any(|other| name.eq_ignore_ascii_case(other))
+}

@@ -1,0 +1,126 @@
+//! Which fields the proxy itself acts on. What is done with each is decided in `headers`.
+
+/// A field the proxy knows by name; found once, when the head is parsed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "each variant is the field of that name")]
+pub enum FieldKind {
+    Host,
+    ContentLength,
+    TransferEncoding,
+    Connection,
+    KeepAlive,
+    ProxyConnection,
+    ProxyAuthorization,
+    ProxyAuthenticate,
+    Te,
+    Trailer,
+    Upgrade,
+    Expect,
+    Http2Settings,
+    XForwardedFor,
+    XForwardedProto,
+    XForwardedHost,
+    Forwarded,
+    XRequestId,
+    XRequestStart,
+    Via,
+    Cookie,
+    UserAgent,
+    Referer,
+    Accept,
+    Date,
+    Server,
+    /// `Proxy`, which CGI-like servers turn into HTTP_PROXY (CVE-2016-5385, "httpoxy").
+    Proxy,
+    /// A name that becomes one of the proxy's own fields when `_` is read as `-`, as CGI-like servers read it.
+    Lookalike,
+    /// Any other field.
+    Other,
+}
+
+impl FieldKind {
+    /// The kind of the field with this name, in whatever case.
+    pub fn of(name: &[u8]) -> FieldKind {
+        match exact(name) {
+            FieldKind::Other if name.contains(&b'_') && owned_lookalike(name).is_some() => {
+                FieldKind::Lookalike
+            }
+            kind => kind,
+        }
+    }
+
+    /// Whether the field is this connection's business, or is rendered anew by the proxy, so that no configured edit
+    /// may write it.
+    pub(crate) fn is_protected(self) -> bool {
+        use FieldKind::*;
+        matches!(
+            self,
+            Host | ContentLength
+                | TransferEncoding
+                | Connection
+                | KeepAlive
+                | ProxyConnection
+                | Te
+                | Trailer
+                | Upgrade
+                | Http2Settings
+                | Lookalike
+        )
+    }
+
+    /// This kind's bit in the set that a head keeps.
+    pub(crate) fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+/// The framing or proxy-owned field that `name` passes for once `_` is read as `-`.
+pub(crate) fn owned_lookalike(name: &[u8]) -> Option<FieldKind> {
+    use FieldKind::*;
+    let mut dashed = [0; LONGEST_NAME_BYTES];
+    let dashed = dashed.get_mut(..name.len())?;
+    for (to, from) in dashed.iter_mut().zip(name) {
+        *to = if *from == b'_' { b'-' } else { *from };
+    }
+    match exact(dashed) {
+        Other | Cookie | UserAgent | Referer | Accept | Date | Server | Expect => None,
+        kind => Some(kind),
+    }
+}
+
+const LONGEST_NAME_BYTES: usize = b"proxy-authorization".len();
+
+fn exact(name: &[u8]) -> FieldKind {
+    let initial = name.first().map(u8::to_ascii_lowercase);
+    for (candidate, kind) in candidates(name.len()) {
+        // Initials nearly always differ, and are cheaper to compare: this runs for every field of every message.
+        if candidate.first().copied() == initial && name.eq_ignore_ascii_case(candidate) {
+            return *kind;
+        }
+    }
+    FieldKind::Other
+}
+
+/// The known names of this length: most fields are told apart from all of them by their length alone.
+fn candidates(name_bytes: usize) -> &'static [(&'static [u8], FieldKind)] {
+    use FieldKind::*;
+    match name_bytes {
+        2 => &[(b"te", Te)],
+        3 => &[(b"via", Via)],
+        4 => &[(b"host", Host), (b"date", Date)],
+        5 => &[(b"proxy", Proxy)],
+        6 => &[(b"accept", Accept), (b"cookie", Cookie), (b"expect", Expect), (b"server", Server)],
+        7 => &[(b"referer", Referer), (b"upgrade", Upgrade), (b"trailer", Trailer)],
+        9 => &[(b"forwarded", Forwarded)],
+        10 => &[(b"connection", Connection), (b"user-agent", UserAgent), (b"keep-alive", KeepAlive)],
+        12 => &[(b"x-request-id", XRequestId)],
+        14 => &[(b"content-length", ContentLength), (b"http2-settings", Http2Settings)],
+        15 => &[(b"x-forwarded-for", XForwardedFor), (b"x-request-start", XRequestStart)],
+        16 => &[(b"x-forwarded-host", XForwardedHost), (b"proxy-connection", ProxyConnection)],
+        17 => &[(b"transfer-encoding", TransferEncoding), (b"x-forwarded-proto", XForwardedProto)],
+        18 => &[(b"proxy-authenticate", ProxyAuthenticate)],
+        19 => &[(b"proxy-authorization", ProxyAuthorization)],
+        _ => &[],
+    }
+}

@@ -1,0 +1,62 @@
+//! The method and version of a message; the request line itself is read in `request`.
+
+/// The HTTP version a message was sent with. What sluice sends is always HTTP/1.1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// A request method, as far as forwarding depends on it. Methods are case-sensitive (RFC 9110 section 9.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// HEAD; its response has no body.
+    Head,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// DELETE.
+    Delete,
+    /// OPTIONS; the only one that may have the target `*`.
+    Options,
+    /// TRACE; may have no body.
+    Trace,
+    /// CONNECT; parsed, so that it can be answered, and never forwarded.
+    Connect,
+    /// PATCH (RFC 5789).
+    Patch,
+    /// Any other token; its bytes are in the head.
+    Other,
+}
+
+impl Method {
+    /// The method of this name; any name it does not know is [`Method::Other`].
+    pub fn from_bytes(name: &[u8]) -> Method {
+        match name {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            b"POST" => Method::Post,
+            b"PUT" => Method::Put,
+            b"DELETE" => Method::Delete,
+            b"OPTIONS" => Method::Options,
+            b"TRACE" => Method::Trace,
+            b"CONNECT" => Method::Connect,
+            b"PATCH" => Method::Patch,
+            _ => Method::Other,
+        }
+    }
+
+    /// Whether sending the request twice has the effect of sending it once (RFC 9110 section 9.2.2).
+    pub fn is_idempotent(self) -> bool {
+        match self {
+            Method::Get | Method::Head | Method::Options | Method::Trace => true,
+            Method::Put | Method::Delete => true,
+            Method::Post | Method::Patch | Method::Connect | Method::Other => false,
+        }
+    }
+}

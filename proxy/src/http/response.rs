@@ -1,0 +1,133 @@
+//! A response head: the status line and its fields. How its body ends is in `framing`.
+
+use httparse::{ParserConfig, Response};
+
+use super::error::ParseError;
+use super::fields::{FieldRef, Fields, Parsed, Slots, Span};
+use super::grammar::is_field_value;
+use super::headers::is_upgrade_list;
+use super::kind::FieldKind;
+use super::method::Version;
+use super::scan::HeadLimits;
+
+/// Bytes of `HTTP/1.1 200`, after which the reason phrase may follow.
+const STATUS_BYTES: usize = 12;
+
+/// A parsed response head. It owns a copy of the bytes and is meant to be reused: `parse` allocates only to grow.
+#[derive(Debug)]
+pub struct ResponseHead {
+    pub(super) fields: Fields,
+    line: StatusLine,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StatusLine {
+    version: Version,
+    status: u16,
+    reason: Span,
+}
+
+const EMPTY_LINE: StatusLine = StatusLine { version: Version::Http11, status: 0, reason: Span::EMPTY };
+
+impl Default for ResponseHead {
+    fn default() -> Self {
+        ResponseHead { fields: Fields::default(), line: EMPTY_LINE }
+    }
+}
+
+impl ResponseHead {
+    /// An empty head, to be parsed into.
+    pub fn new() -> ResponseHead {
+        ResponseHead::default()
+    }
+
+    /// Parses `head`, which is exactly what [`HeadScanner::for_response`](super::HeadScanner::for_response) found
+    /// complete. A status line without a reason phrase, or without the space before it, is accepted.
+    ///
+    /// # Errors
+    /// [`ParseError::BadResponse`]; the head then means nothing until the next `parse`.
+    pub fn parse(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), ParseError> {
+        self.line = EMPTY_LINE;
+        self.fields.load(b"");
+        if head.len() > limits.head_bytes_max {
+            return Err(ParseError::BadResponse);
+        }
+        self.fields.load(head);
+        let parsed = self.fields.fill(limits.headers_max, read_grammar);
+        self.line = parsed.map_err(|_| ParseError::BadResponse)?;
+        let valid = matches!(self.status(), 100..=599) && is_field_value(self.reason());
+        if !valid {
+            return Err(ParseError::BadResponse);
+        }
+        self.fields.read_connection().map_err(|_| ParseError::BadResponse)
+    }
+
+    /// The status, 100 to 599.
+    pub fn status(&self) -> u16 {
+        self.line.status
+    }
+
+    /// The reason phrase as received, perhaps empty.
+    pub fn reason(&self) -> &[u8] {
+        self.line.reason.get(&self.fields.bytes)
+    }
+
+    /// The origin's version.
+    pub fn version(&self) -> Version {
+        self.line.version
+    }
+
+    /// All fields, in order.
+    pub fn fields(&self) -> impl Iterator<Item = FieldRef<'_>> {
+        self.fields.iter()
+    }
+
+    /// The value of the first field of this kind.
+    pub fn field(&self, kind: FieldKind) -> Option<&[u8]> {
+        self.fields.first(kind)
+    }
+
+    /// The value of the first field with this name, in whatever case.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields.get(name)
+    }
+
+    /// Whether the origin keeps the connection open (RFC 9112 section 9.3); its framing may still end it.
+    pub fn keep_alive(&self) -> bool {
+        let options = &self.fields.connection;
+        match self.version() {
+            Version::Http11 => !options.close,
+            Version::Http10 => options.keep_alive && !options.close,
+        }
+    }
+
+    /// The protocol a 101 switches to, if it says so properly: one Upgrade field, which Connection names. Whether it
+    /// was asked for is the caller's to compare.
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        let switches = self.status() == 101 && self.fields.connection.upgrade;
+        self.fields.only(FieldKind::Upgrade).filter(|value| switches && is_upgrade_list(value))
+    }
+}
+
+fn read_grammar<'h, 'b>(bytes: &'b [u8], slots: Slots<'h, 'b>) -> Parsed<'h, 'b, StatusLine> {
+    let mut response = Response::new(&mut []);
+    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, slots)?;
+    // httparse passes over empty lines before the status line; a response may not start with one.
+    let whole = parsed == httparse::Status::Complete(bytes.len()) && bytes.starts_with(b"HTTP/1.");
+    let (Some(minor), Some(status), true) = (response.version, response.code, whole) else {
+        return Err(httparse::Error::Status);
+    };
+    let line = StatusLine {
+        version: if minor == 0 { Version::Http10 } else { Version::Http11 },
+        status,
+        reason: reason_span(bytes),
+    };
+    Ok((line, response.headers))
+}
+
+/// httparse gives no reason phrase that has obs-text, so it is taken from the line itself.
+fn reason_span(bytes: &[u8]) -> Span {
+    let end = bytes.iter().position(|&byte| byte == b'\r').unwrap_or(bytes.len());
+    let start = STATUS_BYTES + usize::from(bytes.get(STATUS_BYTES) == Some(&b' '));
+    Span::new(start.min(end), end)
+}

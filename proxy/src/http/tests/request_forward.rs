@@ -1,0 +1,197 @@
+//! What a request looks like to the origin.
+
+use super::strict::{StrictHead, assert_clean_request, read_strictly};
+use super::*;
+
+const NEUTRAL: RequestForward<'_> = RequestForward {
+    path_and_query: b"/",
+    host: b"a.example",
+    framing: Framing::None,
+    client_ip: b"192.0.2.1",
+    proto: b"http",
+    trusted: false,
+    request_id: b"made-here",
+    request_start: b"t=1.000",
+    via: false,
+    upgrade: None,
+    edits: None,
+};
+
+fn forward_with<'a>(bytes: &[u8], change: impl FnOnce(&mut RequestForward<'a>)) -> StrictHead {
+    let (head, framing) = read_request(bytes).unwrap();
+    let mut forward: RequestForward<'a> = RequestForward { framing, ..NEUTRAL };
+    change(&mut forward);
+    let mut out = Vec::new();
+    encode_request(&mut out, &head, &forward);
+    let forwarded = read_strictly(&out);
+    assert_clean_request(&forwarded);
+    forwarded
+}
+
+fn forward(fields: &[u8]) -> StrictHead {
+    forward_with(&get_with(fields), |_| {})
+}
+
+#[test]
+fn a_request_is_rendered_in_full() {
+    let bytes = b"POST http://A.example/x?y HTTP/1.1\r\nAccept: *\r\nHost: a.example\r\nContent-Length: 05\r\nx-A:b\r\n\r\n";
+    let (head, framing) = read_request(bytes).unwrap();
+    let mut out = b"kept".to_vec();
+    let forward =
+        RequestForward { framing, path_and_query: head.path_and_query(), host: head.host(), ..NEUTRAL };
+    encode_request(&mut out, &head, &forward);
+    let expected = "keptPOST /x?y HTTP/1.1\r\nHost: A.example\r\nAccept: *\r\nx-A: b\r\n\
+        X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: A.example\r\n\
+        X-Request-Id: made-here\r\nX-Request-Start: t=1.000\r\nContent-Length: 5\r\n\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn hop_by_hop_fields_end_here() {
+    let forwarded = forward(
+        b"Connection: keep-alive, X-Hop, x-other\r\nX-HOP: 1\r\nX-Other: 2\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\n\
+          Proxy-Connection: keep-alive\r\nProxy-Authorization: x\r\nProxy-Authenticate: x\r\nUpgrade: a\r\n\
+          HTTP2-Settings: x\r\nProxy: http://evil\r\nTrailer: x\r\nX-Stays: 3\r\nX_Forwarded_For: 6\r\n",
+    );
+    let names: Vec<&str> = forwarded.fields.iter().map(|field| field.0.as_str()).collect();
+    let own = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "x-request-start"];
+    assert_eq!(names, [["host", "x-stays"].as_slice(), own.as_slice()].concat());
+}
+
+#[test]
+fn nominating_what_framing_and_routing_rest_on_changes_nothing() {
+    let bytes = post_with(
+        b"Connection: Host, Content-Length, Transfer-Encoding, X-Forwarded-For, X-Forwarded-Proto\r\nContent-Length: 4\r\n",
+    );
+    let forwarded = forward_with(&bytes, |_| {});
+    assert_eq!(forwarded.value("content-length"), "4");
+    assert_eq!(forwarded.value("x-forwarded-for"), "192.0.2.1");
+    let told = get_with(b"Connection: X-Forwarded-For\r\nX-Forwarded-For: 198.51.100.7\r\n");
+    let forwarded = forward_with(&told, |forward| forward.trusted = true);
+    assert_eq!(forwarded.value("x-forwarded-for"), "198.51.100.7, 192.0.2.1");
+}
+
+const TOLD: &[u8] =
+    b"X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-For: 198.51.100.8\r\nX-Forwarded-Proto: https\r\n\
+    X-Forwarded-Host: outer\r\nX-Request-Start: t=0.500\r\nForwarded: for=x\r\n";
+
+#[test]
+fn what_an_untrusted_peer_says_of_the_client_is_replaced() {
+    let forwarded = forward(TOLD);
+    assert_eq!(forwarded.value("x-forwarded-for"), "192.0.2.1");
+    assert_eq!(forwarded.value("x-forwarded-proto"), "http");
+    assert_eq!(forwarded.value("x-forwarded-host"), "a.example");
+    assert_eq!(forwarded.value("x-request-start"), "t=1.000");
+    assert_eq!(forwarded.values("forwarded").len(), 0);
+}
+
+#[test]
+fn what_a_trusted_peer_says_of_the_client_is_kept() {
+    let forwarded = forward_with(&get_with(TOLD), |forward| forward.trusted = true);
+    assert_eq!(forwarded.value("x-forwarded-for"), "198.51.100.7, 198.51.100.8, 192.0.2.1");
+    assert_eq!(forwarded.value("x-forwarded-proto"), "https");
+    assert_eq!(forwarded.value("x-forwarded-host"), "outer");
+    assert_eq!(forwarded.value("x-request-start"), "t=0.500");
+    assert_eq!(forwarded.value("forwarded"), "for=x");
+}
+
+#[test]
+fn a_peer_without_an_address_adds_none() {
+    let forwarded = forward_with(&get_with(TOLD), |forward| {
+        forward.trusted = true;
+        forward.client_ip = b"";
+    });
+    assert_eq!(forwarded.value("x-forwarded-for"), "198.51.100.7, 198.51.100.8");
+    let forwarded = forward_with(&get_with(b""), |forward| forward.client_ip = b"");
+    assert_eq!(forwarded.values("x-forwarded-for").len(), 0);
+}
+
+#[test]
+fn a_well_formed_request_id_is_kept_from_anybody() {
+    let longest = "a".repeat(128);
+    for id in ["aZ09_.-", &longest] {
+        let fields = format!("X-Request-Id: {id}\r\n");
+        assert_eq!(forward(fields.as_bytes()).value("x-request-id"), id);
+    }
+    for fields in [
+        "X-Request-Id:\r\n".to_owned(),
+        "X-Request-Id: a b\r\n".to_owned(),
+        "X-Request-Id: a\"\r\n".to_owned(),
+        "X-Request-Id: a\r\nX-Request-Id: b\r\n".to_owned(),
+        "Connection: x-request-id\r\nX-Request-Id: a\r\n".to_owned(),
+        format!("X-Request-Id: {longest}a\r\n"),
+    ] {
+        assert_eq!(forward(fields.as_bytes()).value("x-request-id"), "made-here", "{fields}");
+    }
+}
+
+#[test]
+fn framing_is_rendered_anew() {
+    let forwarded = forward_with(&post_with(b"transfer-encoding:  Chunked\r\nTrailer: X-Sum\r\n"), |_| {});
+    assert_eq!(forwarded.value("transfer-encoding"), "chunked");
+    assert_eq!(forwarded.value("trailer"), "X-Sum");
+    let nominated = b"Transfer-Encoding: chunked\r\nConnection: Trailer\r\nTrailer: X-Sum\r\n";
+    assert_eq!(forward_with(&post_with(nominated), |_| {}).values("trailer").len(), 0);
+    let forwarded = forward_with(&post_with(b"Content-Length: 0\r\n"), |_| {});
+    assert_eq!(forwarded.value("content-length"), "0");
+    let forwarded = forward_with(&post_with(b""), |_| {});
+    assert_eq!(forwarded.values("content-length").len(), 0);
+}
+
+#[test]
+fn expectations_go_on_where_they_can_be_met() {
+    let with_body = post_with(b"Expect: 100-continue\r\nContent-Length: 1\r\n");
+    assert_eq!(forward_with(&with_body, |_| {}).value("expect"), "100-continue");
+    assert_eq!(forward(b"Expect: 200-ok\r\n").value("expect"), "200-ok");
+    assert_eq!(forward(b"Expect: 100-continue\r\n").values("expect").len(), 0, "no body to wait for");
+    let old = b"POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n";
+    assert_eq!(forward_with(old, |_| {}).values("expect").len(), 0, "ignored in HTTP/1.0");
+}
+
+#[test]
+fn an_upgrade_is_asked_for_anew() {
+    let bytes =
+        get_with(b"Connection: Upgrade, keep-alive\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n");
+    let forwarded = forward_with(&bytes, |forward| forward.upgrade = Some(b"websocket"));
+    assert_eq!(
+        (forwarded.value("connection"), forwarded.value("upgrade")),
+        ("upgrade".into(), "websocket".into())
+    );
+    assert_eq!(forwarded.value("sec-websocket-key"), "k");
+}
+
+#[test]
+fn via_is_appended() {
+    let forwarded = forward_with(&get_with(b"Via: 1.0 outer\r\n"), |forward| forward.via = true);
+    assert_eq!(forwarded.values("via"), [b"1.0 outer".as_slice(), b"1.1 sluice"]);
+}
+
+#[test]
+fn edits_come_last_and_touch_no_framing() {
+    let pair = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+    let edits = FieldEdits {
+        remove: ["x-gone", "host", "content-length", "x-request-start"]
+            .map(|name| name.as_bytes().to_vec())
+            .into(),
+        set: vec![
+            pair("X-Set", "new"),
+            pair("x-forwarded-proto", "https"),
+            pair("Host", "evil"),
+            pair("Connection", "x"),
+            pair("X-Bad", "a\r\nb: c"),
+            pair("X Bad", "a"),
+        ],
+        add: vec![pair("X-Added", "2"), pair("Transfer-Encoding", "chunked"), pair("Content_Length", "9")],
+    };
+    let bytes =
+        post_with(b"X-Gone: 1\r\nX-Gone: 2\r\nx-set: old\r\nX-Bad: 1\r\nX-Added: 1\r\nContent-Length: 3\r\n");
+    let forwarded = forward_with(&bytes, |forward| forward.edits = Some(&edits));
+    assert_eq!(forwarded.values("x-gone").len() + forwarded.values("x-request-start").len(), 0);
+    assert_eq!(forwarded.value("x-set"), "new");
+    assert_eq!(forwarded.value("x-forwarded-proto"), "https");
+    assert_eq!(forwarded.value("x-bad"), "1");
+    assert_eq!(forwarded.values("x-added"), [b"1", b"2"]);
+    assert_eq!(forwarded.value("host"), "a.example");
+    assert_eq!(forwarded.value("content-length"), "3");
+    assert!(FieldEdits::default().is_empty() && !edits.is_empty());
+}

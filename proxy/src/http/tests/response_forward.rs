@@ -1,0 +1,133 @@
+//! What a response looks like to the client.
+
+use super::strict::{StrictHead, read_strictly};
+use super::*;
+
+const NEUTRAL: ResponseForward<'_> = ResponseForward {
+    framing: Framing::None,
+    keep_alive: true,
+    client_version: Version::Http11,
+    request_method: Method::Get,
+    via: false,
+    upgrade: false,
+    edits: None,
+    extra: None,
+};
+
+fn forward_with<'a>(
+    bytes: &[u8],
+    method: Method,
+    change: impl FnOnce(&mut ResponseForward<'a>),
+) -> StrictHead {
+    let (head, framing) = read_response(bytes, method).unwrap();
+    let mut forward: ResponseForward<'a> = ResponseForward { framing, request_method: method, ..NEUTRAL };
+    change(&mut forward);
+    let mut out = Vec::new();
+    encode_response(&mut out, &head, &forward);
+    read_strictly(&out)
+}
+
+fn names(head: &StrictHead) -> Vec<&str> {
+    head.fields.iter().map(|field| field.0.as_str()).collect()
+}
+
+#[test]
+fn status_lines_are_rendered_anew() {
+    for (line, expected) in [
+        ("HTTP/1.1 200 Fine", "HTTP/1.1 200 Fine"),
+        ("HTTP/1.0 200", "HTTP/1.1 200 OK"),
+        ("HTTP/1.1 404 ", "HTTP/1.1 404 Not Found"),
+        ("HTTP/1.1 299 ", "HTTP/1.1 299 "),
+    ] {
+        let head = format!("{line}\r\nContent-Length: 1\r\n\r\n");
+        assert_eq!(forward_with(head.as_bytes(), Method::Get, |_| {}).start_line, expected);
+    }
+}
+
+#[test]
+fn hop_by_hop_fields_end_here() {
+    let bytes = ok_with(
+        b"Server: s\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: x\r\n\
+          Upgrade: h2c\r\nTrailer: x\r\nTE: x\r\nProxy-Connection: x\r\nDate: d\r\nContent-Length: 1\r\nSet-Cookie: a\r\n",
+    );
+    let forwarded = forward_with(&bytes, Method::Get, |_| {});
+    assert_eq!(names(&forwarded), ["server", "date", "set-cookie", "content-length"]);
+}
+
+#[test]
+fn framing_is_rendered_anew() {
+    let repeated = ok_with(b"Content-Length: 5, 05\r\nContent-Length: 5\r\n");
+    assert_eq!(forward_with(&repeated, Method::Get, |_| {}).value("content-length"), "5");
+    let chunked = ok_with(b"Transfer-Encoding: CHUNKED\r\nTrailer: X\r\n");
+    assert_eq!(names(&forward_with(&chunked, Method::Get, |_| {})), ["trailer", "transfer-encoding"]);
+    let to_chunked = forward_with(&ok_with(b""), Method::Get, |forward| forward.framing = Framing::Chunked);
+    assert_eq!(to_chunked.value("transfer-encoding"), "chunked");
+}
+
+#[test]
+fn a_length_without_a_body_stays_where_it_means_something() {
+    for (status, method, kept) in [
+        (200, Method::Head, true),
+        (304, Method::Get, true),
+        (304, Method::Head, true),
+        (204, Method::Get, false),
+        (204, Method::Head, false),
+        (103, Method::Get, false),
+    ] {
+        let head = format!("HTTP/1.1 {status} X\r\nContent-Length: 07\r\n\r\n");
+        let forwarded = forward_with(head.as_bytes(), method, |_| {});
+        let lengths = forwarded.values("content-length");
+        assert_eq!(lengths, if kept { vec![b"7".as_slice()] } else { vec![] }, "{status} {method:?}");
+    }
+    let head = forward_with(&ok_with(b"Transfer-Encoding: chunked\r\n"), Method::Head, |_| {});
+    assert_eq!(names(&head), Vec::<&str>::new());
+}
+
+#[test]
+fn the_client_hears_whether_its_connection_stays() {
+    let one = ok_with(b"Content-Length: 1\r\nConnection: close\r\n");
+    assert_eq!(forward_with(&one, Method::Get, |_| {}).values("connection").len(), 0);
+    let closing = forward_with(&one, Method::Get, |forward| forward.keep_alive = false);
+    assert_eq!(closing.value("connection"), "close");
+    let old = forward_with(&one, Method::Get, |forward| forward.client_version = Version::Http10);
+    assert_eq!(old.value("connection"), "keep-alive");
+    let until_close = forward_with(&ok_with(b""), Method::Get, |_| {});
+    assert_eq!(until_close.value("connection"), "close");
+    let interim =
+        forward_with(b"HTTP/1.1 103 X\r\nLink: a\r\n\r\n", Method::Get, |forward| forward.keep_alive = false);
+    assert_eq!(names(&interim), ["link"]);
+}
+
+#[test]
+fn a_101_that_was_asked_for_switches() {
+    let bytes = b"HTTP/1.1 101 X\r\nConnection: Upgrade, X-Hop\r\nUpgrade: websocket\r\nX-Hop: 1\r\nSec-WebSocket-Accept: k\r\n\r\n";
+    let forwarded = forward_with(bytes, Method::Get, |forward| forward.upgrade = true);
+    assert_eq!(names(&forwarded), ["sec-websocket-accept", "connection", "upgrade"]);
+    assert_eq!(forwarded.value("connection"), "upgrade");
+}
+
+#[test]
+fn edits_and_extra_are_for_final_responses() {
+    let edits = FieldEdits {
+        remove: vec![b"server".to_vec()],
+        set: vec![(b"Cache-Control".to_vec(), b"no-store".to_vec())],
+        add: vec![(b"Connection".to_vec(), b"x".to_vec())],
+    };
+    let change = |forward: &mut ResponseForward<'_>| {
+        forward.extra = Some((b"X-Endpoint", b"127.0.0.1:1"));
+        forward.via = true;
+    };
+    let bytes = ok_with(b"Server: s\r\ncache-control: public\r\nContent-Length: 1\r\n");
+    let forwarded = forward_with(&bytes, Method::Get, |forward| {
+        change(forward);
+        forward.edits = Some(&edits);
+    });
+    assert_eq!(names(&forwarded), ["via", "x-endpoint", "cache-control", "content-length"]);
+    assert_eq!(forwarded.value("cache-control"), "no-store");
+    let interim = b"HTTP/1.1 103 Early Hints\r\nServer: s\r\n\r\n";
+    let forwarded = forward_with(interim, Method::Get, |forward| {
+        change(forward);
+        forward.edits = Some(&edits);
+    });
+    assert_eq!(names(&forwarded), ["server", "via"]);
+}
