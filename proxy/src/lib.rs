@@ -3,6 +3,12 @@
 //! Modules are declared in the order in which a request meets them; `connection` is the file to read first.
 
 pub mod http;
+pub mod router;
+pub mod cluster;
+pub(crate) mod balancer;
 
 pub mod config;
 pub mod error;
+pub mod health;
+pub mod resolve;
+pub mod state_file;

@@ -1,0 +1,269 @@
+//! One address of a cluster: what is known about it, and the counters that workers share.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::balancer::{Load, first_turn};
+use crate::cluster::hash_key;
+use crate::config::Ejection;
+
+/// Where an endpoint listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EndpointAddress {
+    /// A TCP address.
+    Ip(SocketAddr),
+    /// A unix socket path.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for EndpointAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndpointAddress::Ip(address) => address.fmt(f),
+            EndpointAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What an endpoint is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seed {
+    /// Where it listens.
+    pub address: EndpointAddress,
+    /// The Host of requests of our own to it: the configured `name:port`, else its address.
+    pub host: String,
+    /// Share of the load relative to the others, 1 to 1000.
+    pub weight: u32,
+}
+
+/// Whether an endpoint takes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It does.
+    Healthy,
+    /// Active checks found it wanting.
+    Unhealthy,
+    /// Live traffic found it wanting; it is left alone for a time.
+    Ejected,
+    /// It left the cluster; what is under way ends, nothing new comes.
+    Draining,
+}
+
+impl Health {
+    /// The word that logs, metrics and the admin listener show.
+    pub fn word(self) -> &'static str {
+        match self {
+            Health::Healthy => "healthy",
+            Health::Unhealthy => "unhealthy",
+            Health::Ejected => "ejected",
+            Health::Draining => "draining",
+        }
+    }
+}
+
+/// The last active check of an endpoint, for display.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastCheck {
+    /// The status, or what went wrong.
+    pub outcome: String,
+    /// Whether it counted as a success.
+    pub success: bool,
+    /// When it ended on the process's monotonic clock, in milliseconds.
+    pub at_ms: u64,
+}
+
+/// What every request writes, on cache lines of its own: readers of the fields beside it (health, on
+/// every pick of every worker) would otherwise miss each time. 128, as x86 fetches lines in pairs.
+#[repr(align(128))]
+struct Traffic {
+    in_flight: AtomicU32,
+    requests: AtomicU64,
+    turn: AtomicU64,
+}
+
+/// One address in a cluster.
+pub struct Endpoint {
+    /// Unique in the process and never used again.
+    pub id: u32,
+    /// Where it listens.
+    pub address: EndpointAddress,
+    /// The address as text, for logs, metrics and the state file.
+    pub label: String,
+    /// The Host of requests of our own to it.
+    pub host: String,
+    /// Share of the load relative to the others.
+    pub weight: u32,
+    identity: u64,
+    traffic: Traffic,
+    failures: AtomicU64,
+    consecutive_failures: AtomicU32,
+    ejected_until_ms: AtomicU64,
+    unhealthy: AtomicBool,
+    health_since_unix_s: AtomicU64,
+    draining: AtomicBool,
+    last_check: Mutex<Option<LastCheck>>,
+}
+
+/// A request under way at an endpoint. Hold it until the response body has ended.
+pub struct InFlight {
+    endpoint: Arc<Endpoint>,
+}
+
+impl InFlight {
+    /// The endpoint it counts at.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.endpoint.traffic.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(seed: Seed) -> Endpoint {
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        let label = seed.address.to_string();
+        let weight = seed.weight.max(1);
+        Endpoint {
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            address: seed.address,
+            identity: hash_key(label.as_bytes()),
+            label,
+            host: seed.host,
+            weight,
+            traffic: Traffic {
+                in_flight: AtomicU32::new(0),
+                requests: AtomicU64::new(0),
+                turn: AtomicU64::new(first_turn(weight)),
+            },
+            failures: AtomicU64::new(0),
+            consecutive_failures: AtomicU32::new(0),
+            ejected_until_ms: AtomicU64::new(0),
+            unhealthy: AtomicBool::new(false),
+            health_since_unix_s: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            last_check: Mutex::new(None),
+        }
+    }
+
+    /// Counts a request as under way until the guard is dropped.
+    pub fn begin(self: &Arc<Self>) -> InFlight {
+        self.traffic.in_flight.fetch_add(1, Relaxed);
+        self.traffic.requests.fetch_add(1, Relaxed);
+        InFlight { endpoint: Arc::clone(self) }
+    }
+
+    /// Requests under way over all workers.
+    pub fn in_flight(&self) -> u32 {
+        self.traffic.in_flight.load(Relaxed)
+    }
+
+    /// Requests begun since the endpoint is known.
+    pub fn requests(&self) -> u64 {
+        self.traffic.requests.load(Relaxed)
+    }
+
+    /// Failures recorded since the endpoint is known.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Whether it takes requests at `now_ms`, the process's monotonic clock.
+    pub fn health(&self, now_ms: u64) -> Health {
+        match () {
+            _ if self.draining.load(Relaxed) => Health::Draining,
+            _ if self.unhealthy.load(Relaxed) => Health::Unhealthy,
+            _ if self.is_ejected(now_ms) => Health::Ejected,
+            _ => Health::Healthy,
+        }
+    }
+
+    fn is_ejected(&self, now_ms: u64) -> bool {
+        now_ms < self.ejected_until_ms.load(Relaxed)
+    }
+
+    /// Notes that a request was answered whole. Does not end an ejection: such an answer may stem from
+    /// before it.
+    pub fn record_success(&self) {
+        // Read first: a plain store would take the cache line from every other worker each time.
+        if self.consecutive_failures.load(Relaxed) != 0 {
+            self.consecutive_failures.store(0, Relaxed);
+        }
+    }
+
+    /// Notes that a request failed by the endpoint's fault (connect error, timeout, broken answer).
+    /// True if this failure ejected it; of workers that fail at once, one is told so.
+    pub fn record_failure(&self, ejection: &Ejection, now_ms: u64) -> bool {
+        self.failures.fetch_add(1, Relaxed);
+        let until_ms = self.ejected_until_ms.load(Relaxed);
+        // Requests that were under way when it was ejected say nothing new.
+        if ejection.consecutive_failures == 0 || now_ms < until_ms {
+            return false;
+        }
+        let count = self.consecutive_failures.fetch_add(1, Relaxed).saturating_add(1);
+        if count < ejection.consecutive_failures {
+            return false;
+        }
+        let next_ms = now_ms.saturating_add(ejection.time_ms);
+        let ejected = self.ejected_until_ms.compare_exchange(until_ms, next_ms, Relaxed, Relaxed);
+        self.consecutive_failures.store(0, Relaxed);
+        ejected.is_ok() && next_ms > until_ms
+    }
+
+    /// Sets what active checks say, and since when (seconds of Unix time). True if that is a change.
+    pub fn set_active_health(&self, healthy: bool, since_unix_s: u64) -> bool {
+        let changed = self.unhealthy.swap(!healthy, Relaxed) == healthy;
+        if changed {
+            self.health_since_unix_s.store(since_unix_s, Relaxed);
+        }
+        changed
+    }
+
+    /// What active checks say, ejection left out.
+    pub fn active_health(&self) -> bool {
+        !self.unhealthy.load(Relaxed)
+    }
+
+    /// When [`Self::active_health`] last changed, in seconds of Unix time; 0 if it never has.
+    pub fn health_since_unix_s(&self) -> u64 {
+        self.health_since_unix_s.load(Relaxed)
+    }
+
+    /// The last active check, if there was one. Locks, so not for the data path.
+    pub fn last_check(&self) -> Option<LastCheck> {
+        self.last_check.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_last_check(&self, check: LastCheck) {
+        *self.last_check.lock().unwrap_or_else(PoisonError::into_inner) = Some(check);
+    }
+
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+}
+
+impl Load for Arc<Endpoint> {
+    fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    fn in_flight(&self) -> u32 {
+        Endpoint::in_flight(self)
+    }
+
+    fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    fn turn(&self) -> &AtomicU64 {
+        &self.traffic.turn
+    }
+}

@@ -1,0 +1,180 @@
+//! A cluster and its endpoints, shared by every worker.
+//!
+//! Workers read and count with atomics and never wait for one another; the list itself is replaced
+//! whole when names resolve anew. Not here: connections, checks, lookups.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arc_swap::{ArcSwap, Guard};
+use twox_hash::XxHash64;
+
+use crate::balancer::{self, Eligible};
+use crate::config::{self, Balance};
+
+mod endpoint;
+mod snapshot;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use endpoint::{Endpoint, EndpointAddress, Health, InFlight, LastCheck, Seed};
+pub use snapshot::snapshot_json;
+
+/// Fixed for good: keys must meet the same endpoint in every worker and after every restart.
+const HASH_SEED: u64 = 0;
+
+/// The hash of a request's key (or of an endpoint's label), the same in every process and release.
+pub fn hash_key(bytes: &[u8]) -> u64 {
+    XxHash64::oneshot(HASH_SEED, bytes)
+}
+
+/// A named group of interchangeable endpoints.
+pub struct Cluster {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its configuration.
+    pub config: config::Cluster,
+    endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
+    /// Virtual time of round robin.
+    turn: AtomicU64,
+}
+
+/// What one pick goes by.
+pub struct Pick<'a> {
+    /// [`hash_key`] of the key that `balance: hash` names; `None` if the request has none, which then
+    /// goes by least requests.
+    pub hash: Option<u64>,
+    /// Ids of endpoints that were already tried for this request; never picked.
+    pub exclude: &'a [u32],
+    /// The process's monotonic clock, in milliseconds.
+    pub now_ms: u64,
+    /// The worker's random source.
+    pub random: &'a mut fastrand::Rng,
+}
+
+/// Why no endpoint was picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoEndpoint {
+    /// the cluster has no endpoint
+    #[error("the cluster has no endpoint")]
+    Empty,
+    /// no endpoint is healthy
+    #[error("no endpoint is healthy")]
+    Unhealthy,
+    /// every endpoint that may be used was tried
+    #[error("every endpoint that may be used was tried")]
+    Tried,
+}
+
+/// What a change of the list did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Endpoints that are new.
+    pub added: usize,
+    /// Endpoints that left and are draining.
+    pub removed: usize,
+}
+
+impl Cluster {
+    /// A cluster of the endpoints that `seeds` describe, all healthy; of equal addresses the first stays.
+    pub fn new(name: impl Into<String>, config: config::Cluster, seeds: Vec<Seed>) -> Cluster {
+        let cluster = Cluster {
+            name: name.into(),
+            config,
+            endpoints: ArcSwap::from_pointee(Vec::new()),
+            turn: AtomicU64::new(0),
+        };
+        cluster.replace_endpoints(seeds);
+        cluster
+    }
+
+    /// The endpoints of this moment. Hold it briefly, and not across an await.
+    pub fn endpoints(&self) -> Guard<Arc<Vec<Arc<Endpoint>>>> {
+        self.endpoints.load()
+    }
+
+    /// Picks an endpoint as `balance` says among the healthy ones that were not tried. If no endpoint
+    /// of the cluster is healthy and `fail_open` is set, any that was not tried.
+    ///
+    /// Allocates only in clusters of more than 64 endpoints.
+    ///
+    /// # Errors
+    /// If there is none to use.
+    pub fn pick(&self, request: Pick<'_>) -> Result<Arc<Endpoint>, NoEndpoint> {
+        let endpoints = self.endpoints.load();
+        if let [only] = endpoints.as_slice() {
+            let tried = request.exclude.contains(&only.id);
+            let usable = self.config.fail_open || only.health(request.now_ms) == Health::Healthy;
+            return match (tried, usable) {
+                (true, _) => Err(NoEndpoint::Tried),
+                (false, false) => Err(NoEndpoint::Unhealthy),
+                (false, true) => Ok(Arc::clone(only)),
+            };
+        }
+        let eligible = self.eligible(&endpoints, &request)?;
+        let index = self.balance(&endpoints, &eligible, request);
+        index.map(|index| Arc::clone(&endpoints[index])).ok_or(NoEndpoint::Unhealthy)
+    }
+
+    fn eligible(&self, endpoints: &[Arc<Endpoint>], request: &Pick<'_>) -> Result<Eligible, NoEndpoint> {
+        let mut any_healthy = false;
+        let mut healthy = Eligible::default();
+        let mut untried = Eligible::default();
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            let is_healthy = endpoint.health(request.now_ms) == Health::Healthy;
+            any_healthy |= is_healthy;
+            if request.exclude.contains(&endpoint.id) {
+                continue;
+            }
+            untried.insert(index);
+            if is_healthy {
+                healthy.insert(index);
+            }
+        }
+        match () {
+            _ if !healthy.is_empty() => Ok(healthy),
+            _ if endpoints.is_empty() => Err(NoEndpoint::Empty),
+            _ if any_healthy || untried.is_empty() => Err(NoEndpoint::Tried),
+            _ if self.config.fail_open => Ok(untried),
+            _ => Err(NoEndpoint::Unhealthy),
+        }
+    }
+
+    fn balance(&self, endpoints: &[Arc<Endpoint>], eligible: &Eligible, request: Pick<'_>) -> Option<usize> {
+        match (&self.config.balance, request.hash) {
+            (Balance::Hash(_), Some(key)) => balancer::hash(endpoints, eligible, key),
+            (Balance::LeastRequests, _) | (Balance::Hash(_), None) => {
+                balancer::least_requests(endpoints, eligible, request.random)
+            }
+            (Balance::RoundRobin, _) => balancer::round_robin(endpoints, eligible, &self.turn),
+            (Balance::RandomTwo, _) => balancer::random_two(endpoints, eligible, request.random),
+        }
+    }
+
+    /// Replaces the list. An endpoint whose address and weight stay is kept as it is, with its id,
+    /// health and counters; one that leaves is marked draining. For the control plane: of two calls at
+    /// once, one may be lost.
+    pub fn replace_endpoints(&self, seeds: Vec<Seed>) -> Replaced {
+        let old = self.endpoints.load_full();
+        let mut leaving: HashMap<_, _> = old.iter().map(|known| (&known.address, known)).collect();
+        let mut taken = HashSet::with_capacity(seeds.len());
+        let mut new = Vec::with_capacity(seeds.len());
+        let mut replaced = Replaced::default();
+        for seed in seeds {
+            if !taken.insert(seed.address.clone()) {
+                continue;
+            }
+            let stays = leaving.get(&seed.address).is_some_and(|known| known.weight == seed.weight.max(1));
+            let kept = if stays { leaving.remove(&seed.address) } else { None };
+            new.push(kept.map(Arc::clone).unwrap_or_else(|| {
+                replaced.added += 1;
+                Arc::new(Endpoint::new(seed))
+            }));
+        }
+        replaced.removed = leaving.len();
+        leaving.into_values().for_each(|gone| gone.drain());
+        self.endpoints.store(Arc::new(new));
+        replaced
+    }
+}

@@ -1,0 +1,45 @@
+//! A cluster as JSON, for the admin listener.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Endpoint};
+use crate::config::Balance;
+
+/// The cluster and its endpoints at `now_ms`, the process's monotonic clock.
+pub fn snapshot_json(cluster: &Cluster, now_ms: u64) -> Value {
+    let endpoints = cluster.endpoints();
+    let endpoints: Vec<_> = endpoints.iter().map(|endpoint| endpoint_json(endpoint, now_ms)).collect();
+    json!({
+        "name": cluster.name,
+        "balance": balance_word(&cluster.config.balance),
+        "endpoints": endpoints,
+    })
+}
+
+fn endpoint_json(endpoint: &Endpoint, now_ms: u64) -> Value {
+    let last_check = endpoint.last_check().map(|check| {
+        json!({
+            "outcome": check.outcome,
+            "success": check.success,
+            "age_ms": now_ms.saturating_sub(check.at_ms),
+        })
+    });
+    json!({
+        "label": endpoint.label,
+        "weight": endpoint.weight,
+        "health": endpoint.health(now_ms).word(),
+        "in_flight": endpoint.in_flight(),
+        "requests": endpoint.requests(),
+        "failures": endpoint.failures(),
+        "last_check": last_check,
+    })
+}
+
+fn balance_word(balance: &Balance) -> &'static str {
+    match balance {
+        Balance::LeastRequests => "least_requests",
+        Balance::RoundRobin => "round_robin",
+        Balance::RandomTwo => "random_two",
+        Balance::Hash(_) => "hash",
+    }
+}

@@ -1,0 +1,187 @@
+//! One check: a small GET, of whose answer only the head is read.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use crate::cluster::{Endpoint, EndpointAddress};
+use crate::config::HealthCheck;
+
+/// Bytes of an answer's head, interim answers (1xx) included.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Fields of an answer's head.
+const FIELDS_MAX: usize = 100;
+
+/// Why a check failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckError {
+    /// connecting failed
+    #[error("connecting failed: {0}")]
+    Connect(io::Error),
+    /// the connection broke
+    #[error("the connection broke: {0}")]
+    Broken(io::Error),
+    /// the connection ended before a whole head
+    #[error("the connection ended before a whole head")]
+    Closed,
+    /// the answer is no HTTP/1 head
+    #[error("the answer is no HTTP/1 head: {0}")]
+    Malformed(httparse::Error),
+    /// the head is too large
+    #[error("the head is larger than {HEAD_BYTES_MAX} bytes")]
+    TooLarge,
+    /// no answer in time
+    #[error("no answer within {0} ms")]
+    Timeout(u64),
+    /// an unexpected status
+    #[error("status {0}")]
+    Status(u16),
+}
+
+/// Connects, asks and compares, all within `timeout_ms`. The status, if it is an expected one.
+pub(crate) async fn check(endpoint: &Endpoint, config: &HealthCheck) -> Result<u16, CheckError> {
+    let host = config.host.as_deref().unwrap_or(&endpoint.host);
+    let request = request(&config.path, host);
+    let limit = Duration::from_millis(config.timeout_ms);
+    let asked = timeout(limit, connect_and_ask(&endpoint.address, &request)).await;
+    let status = asked.map_err(|_| CheckError::Timeout(config.timeout_ms))??;
+    let mut ranges = config.expected_statuses.iter();
+    match ranges.any(|&(first, last)| (first..=last).contains(&status)) {
+        true => Ok(status),
+        false => Err(CheckError::Status(status)),
+    }
+}
+
+fn request(path: &str, host: &str) -> Vec<u8> {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: sluice/{} health-check\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        env!("CARGO_PKG_VERSION")
+    )
+    .into_bytes()
+}
+
+async fn connect_and_ask(address: &EndpointAddress, request: &[u8]) -> Result<u16, CheckError> {
+    match address {
+        EndpointAddress::Ip(address) => {
+            ask(TcpStream::connect(address).await.map_err(CheckError::Connect)?, request).await
+        }
+        EndpointAddress::Unix(path) => {
+            ask(UnixStream::connect(path).await.map_err(CheckError::Connect)?, request).await
+        }
+    }
+}
+
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> Result<u16, CheckError> {
+    stream.write_all(request).await.map_err(CheckError::Broken)?;
+    let mut received = Vec::with_capacity(1024);
+    loop {
+        if let Some(status) = final_status(&received)? {
+            return Ok(status);
+        }
+        let room = HEAD_BYTES_MAX - received.len();
+        if room == 0 {
+            return Err(CheckError::TooLarge);
+        }
+        let mut bounded = (&mut stream).take(room as u64);
+        if bounded.read_buf(&mut received).await.map_err(CheckError::Broken)? == 0 {
+            return Err(CheckError::Closed);
+        }
+    }
+}
+
+/// The status of the first head that is not an interim one; `None` while it is incomplete.
+fn final_status(mut received: &[u8]) -> Result<Option<u16>, CheckError> {
+    loop {
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut head = httparse::Response::new(&mut fields);
+        let httparse::Status::Complete(length) = head.parse(received).map_err(CheckError::Malformed)? else {
+            return Ok(None);
+        };
+        match head.code {
+            // A 101 ends HTTP on the connection, so no other head follows (RFC 9110 15.2.2).
+            Some(100 | 102..=199) => received = &received[length..],
+            code => return Ok(code),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn passes_over_interim_heads() {
+        let answer = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
+        assert_eq!(final_status(answer).unwrap(), Some(204));
+        for end in 0..answer.len() {
+            assert_eq!(final_status(&answer[..end]).unwrap(), None, "{end}");
+        }
+        let switching = b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x00\x01";
+        assert_eq!(final_status(switching).unwrap(), Some(101));
+    }
+
+    #[test]
+    fn asks_as_itself_and_to_close() {
+        let request = request("/up?x", "h:80");
+        let mut fields = [httparse::EMPTY_HEADER; 8];
+        let mut head = httparse::Request::new(&mut fields);
+        assert!(head.parse(&request).unwrap().is_complete());
+        assert_eq!((head.method, head.path), (Some("GET"), Some("/up?x")));
+        let field = |name| head.headers.iter().find(|field| field.name == name).unwrap().value;
+        assert_eq!(field("Host"), b"h:80");
+        assert_eq!(field("Connection"), b"close");
+        assert!(field("User-Agent").starts_with(b"sluice/"));
+        assert!(field("User-Agent").ends_with(b" health-check"));
+    }
+
+    fn ask_in_memory(answer: Vec<u8>, piece: usize) -> Result<u16, CheckError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (near, mut far) = tokio::io::duplex(piece);
+            let answering = tokio::spawn(async move {
+                let mut asked = [0; 7];
+                far.read_exact(&mut asked).await.unwrap();
+                // The check may close before it has read all.
+                let _ = far.write_all(&answer).await;
+            });
+            let result = ask(near, b"request").await;
+            answering.await.unwrap();
+            result
+        })
+    }
+
+    #[test]
+    fn a_head_has_a_greatest_size() {
+        let head = |bytes: usize| {
+            let frame = "HTTP/1.1 200 OK\r\nA: \r\n\r\n".len();
+            format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(bytes - frame)).into_bytes()
+        };
+        assert_eq!(ask_in_memory(head(HEAD_BYTES_MAX), 4096).unwrap(), 200);
+        assert!(matches!(ask_in_memory(head(HEAD_BYTES_MAX + 1), 4096), Err(CheckError::TooLarge)));
+    }
+
+    #[test]
+    fn other_answers_are_named() {
+        assert!(matches!(ask_in_memory(b"HTTP/1.1 200 OK\r\n".to_vec(), 64), Err(CheckError::Closed)));
+        assert!(matches!(ask_in_memory(b"SSH-2.0\r\n".to_vec(), 64), Err(CheckError::Malformed(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_reads_the_same(piece in 1..64usize, interim in 0..4usize, status in 200..600u16) {
+            let answer = format!("{}HTTP/1.1 {status} X\r\nA: b\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n".repeat(interim));
+            prop_assert_eq!(ask_in_memory(answer.into_bytes(), piece).unwrap(), status);
+        }
+
+        #[test]
+        fn bytes_of_any_kind_do_no_harm(answer in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = ask_in_memory(answer, 64);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Endpoint names to addresses, at start and again at an interval.
+//!
+//! Lookups go through the system's resolver (hosts file, nsswitch, DNS), which blocks; after the start
+//! they run on a thread for blocking work.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::{Cluster, EndpointAddress, Replaced, Seed};
+use crate::config::{self, Address};
+
+#[cfg(test)]
+mod tests;
+
+/// Addresses used of one name, lowest first; a bound on what a name server can make us keep.
+const ADDRESSES_PER_NAME_MAX: usize = 256;
+
+/// While a name has never resolved it is asked for this often, if the interval is not shorter still.
+const UNRESOLVED_RETRY: Duration = Duration::from_secs(1);
+
+type Lookup = Box<dyn FnMut(&str, u16) -> io::Result<Vec<SocketAddr>> + Send>;
+
+/// The names of one cluster and what they last resolved to.
+pub struct Resolver {
+    cluster: String,
+    endpoints: Vec<config::Endpoint>,
+    interval: Duration,
+    names: BTreeMap<(String, u16), Name>,
+    lookup: Lookup,
+}
+
+#[derive(Default)]
+struct Name {
+    /// Sorted; empty only if it has never resolved.
+    addresses: Vec<SocketAddr>,
+    failing: bool,
+}
+
+impl Resolver {
+    /// A resolver for the endpoints of a cluster; looks nothing up yet. `cluster` is for the logs.
+    pub fn new(cluster: &str, config: &config::Cluster) -> Resolver {
+        let lookup = |name: &str, port| Ok((name, port).to_socket_addrs()?.collect());
+        Resolver::with_lookup(cluster, config, Box::new(lookup))
+    }
+
+    fn with_lookup(cluster: &str, config: &config::Cluster, lookup: Lookup) -> Resolver {
+        Resolver {
+            cluster: cluster.to_owned(),
+            endpoints: config.endpoints.clone(),
+            interval: Duration::from_millis(config.resolve_interval_ms.max(1)),
+            names: BTreeMap::new(),
+            lookup,
+        }
+    }
+
+    /// Every address of every endpoint, each with its endpoint's weight, in file order; of equal
+    /// addresses the first. Blocks while names are looked up.
+    ///
+    /// A name whose lookup fails keeps its last addresses and is warned of once until it resolves
+    /// again; one that never resolved adds none.
+    pub fn resolve(&mut self) -> Vec<Seed> {
+        self.look_up();
+        let mut seen = HashSet::new();
+        let seeds = self.endpoints.iter().flat_map(|endpoint| self.seeds(endpoint));
+        seeds.filter(|seed| seen.insert(seed.address.clone())).collect()
+    }
+
+    /// Whether any endpoint has a name, so that resolving again can change anything.
+    pub fn has_names(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| matches!(endpoint.address, Address::Name(..)))
+    }
+
+    fn look_up(&mut self) {
+        for endpoint in &self.endpoints {
+            if let Address::Name(host, port) = &endpoint.address {
+                self.names.entry((host.clone(), *port)).or_default();
+            }
+        }
+        for ((host, port), name) in &mut self.names {
+            let found = (self.lookup)(host, *port);
+            name.take(found, &self.cluster, host);
+        }
+    }
+
+    fn seeds(&self, endpoint: &config::Endpoint) -> Vec<Seed> {
+        let seed = |address: EndpointAddress, host: String| Seed { address, host, weight: endpoint.weight };
+        match &endpoint.address {
+            Address::Ip(address) => vec![seed(EndpointAddress::Ip(*address), address.to_string())],
+            // A path is no host; RFC 9110 7.2 wants one that the origin can do without.
+            Address::Unix(path) => vec![seed(EndpointAddress::Unix(path.clone()), "localhost".to_owned())],
+            Address::Name(host, port) => {
+                let name = self.names.get(&(host.clone(), *port));
+                let addresses = name.into_iter().flat_map(|name| &name.addresses);
+                addresses
+                    .map(|&address| seed(EndpointAddress::Ip(address), format!("{host}:{port}")))
+                    .collect()
+            }
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        match self.names.values().any(|name| name.addresses.is_empty()) {
+            true => self.interval.min(UNRESOLVED_RETRY),
+            false => self.interval,
+        }
+    }
+}
+
+impl Name {
+    fn take(&mut self, found: io::Result<Vec<SocketAddr>>, cluster: &str, host: &str) {
+        let reason = match found {
+            Ok(addresses) if !addresses.is_empty() => {
+                return self.resolved(addresses, cluster, host);
+            }
+            Ok(_) => "it has no address".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if !std::mem::replace(&mut self.failing, true) {
+            let kept = self.addresses.len();
+            tracing::warn!(cluster, name = host, kept, reason, "a name does not resolve");
+        }
+    }
+
+    fn resolved(&mut self, mut addresses: Vec<SocketAddr>, cluster: &str, host: &str) {
+        // Name servers rotate their answers; sorted, the same answer is the same list, and the cut below
+        // leaves the same ones each time.
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses.truncate(ADDRESSES_PER_NAME_MAX);
+        if std::mem::replace(&mut self.failing, false) {
+            tracing::info!(cluster, name = host, addresses = addresses.len(), "a name resolves again");
+        }
+        self.addresses = addresses;
+    }
+}
+
+/// Resolves the names of `cluster` again every `resolve_interval_ms`, without end; returns at once if
+/// it has none. `resolver` is the one that made the cluster's first endpoints.
+///
+/// A lookup cannot be called off, so end the runtime with `shutdown_background` or a timeout.
+pub async fn run(cluster: Arc<Cluster>, mut resolver: Resolver) {
+    while resolver.has_names() {
+        tokio::time::sleep(resolver.wait()).await;
+        let looked_up = tokio::task::spawn_blocking(move || {
+            let seeds = resolver.resolve();
+            (resolver, seeds)
+        });
+        let Ok((returned, seeds)) = looked_up.await else {
+            tracing::error!(cluster = cluster.name, "the lookup of names broke off; they stay as they are");
+            return;
+        };
+        resolver = returned;
+        let replaced = cluster.replace_endpoints(seeds);
+        if replaced != Replaced::default() {
+            let Replaced { added, removed } = replaced;
+            tracing::info!(
+                cluster = cluster.name,
+                added,
+                removed,
+                "the cluster's names resolve to other addresses"
+            );
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The file that keeps what active checks found across a restart.
+//!
+//! Only for clusters with both `state_file` and `health_check`: without checks nothing would ever turn
+//! a restored endpoint healthy again. Ejections are short and are not kept.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Cluster;
+
+#[cfg(test)]
+mod tests;
+
+/// The version of the format; a file of another one is set aside.
+const VERSION: u32 = 1;
+
+/// Bytes of a file that is read, enough for some 50 000 endpoints.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// How often [`run`] looks whether anything changed, and so the most often that it writes.
+const WRITE_PERIOD: Duration = Duration::from_secs(1);
+
+/// One file: its clusters by name, their endpoints by label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    version: u32,
+    clusters: BTreeMap<String, BTreeMap<String, Entry>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    healthy: bool,
+    /// When that began, in seconds of Unix time; 0 if it has been so from the start.
+    since: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Format(#[from] serde_json::Error),
+    #[error("it has version {0}, and this release reads {VERSION}")]
+    Version(u32),
+    #[error("it is larger than {FILE_BYTES_MAX} bytes")]
+    TooLarge,
+}
+
+/// Gives endpoints the health that their clusters' state files recorded. Call before the first pick.
+///
+/// A file that is not there is no news. A damaged one is warned of and set aside as `FILE.damaged`; one
+/// that cannot be read is warned of and left.
+pub fn restore(clusters: &[Arc<Cluster>]) {
+    for (path, clusters) in by_path(clusters) {
+        match read(&path) {
+            Ok(Some(state)) => clusters.iter().for_each(|cluster| apply(&state, cluster)),
+            Ok(None) => {}
+            Err(ReadError::Io(error)) => {
+                tracing::warn!(path = %path.display(), %error, "cannot read the state file; all endpoints begin healthy");
+            }
+            Err(error) => set_aside(&path, &error),
+        }
+    }
+}
+
+/// Writes every state file as things stand; for shutdown. Blocks until the bytes are on disk.
+pub fn save(clusters: &[Arc<Cluster>]) {
+    for (path, clusters) in by_path(clusters) {
+        if let Err(error) = write(&path, &State::of(&clusters)) {
+            tracing::warn!(path = %path.display(), %error, "cannot write the state file");
+        }
+    }
+}
+
+/// Writes a state file whenever an endpoint's health has changed, at most once a second, without end;
+/// returns at once if no cluster has one. Wants a tokio runtime with time.
+pub async fn run(clusters: Vec<Arc<Cluster>>) {
+    let mut files: Vec<Written> = by_path(&clusters).into_iter().map(Written::new).collect();
+    while !files.is_empty() {
+        tokio::time::sleep(WRITE_PERIOD).await;
+        for file in &mut files {
+            file.write_if_changed().await;
+        }
+    }
+}
+
+/// A file and what was last written to it.
+struct Written {
+    path: PathBuf,
+    clusters: Vec<Arc<Cluster>>,
+    state: Option<State>,
+    failing: bool,
+}
+
+impl Written {
+    fn new((path, clusters): (PathBuf, Vec<Arc<Cluster>>)) -> Written {
+        Written { path, clusters, state: None, failing: false }
+    }
+
+    async fn write_if_changed(&mut self) {
+        let state = State::of(&self.clusters);
+        if self.state.as_ref() == Some(&state) {
+            return;
+        }
+        let (path, taken) = (self.path.clone(), state.clone());
+        // A disk that stalls must not stall the checks on this thread.
+        let written = tokio::task::spawn_blocking(move || write(&path, &taken)).await;
+        match written.map_err(io::Error::other).flatten() {
+            Ok(()) => {
+                self.state = Some(state);
+                self.failing = false;
+            }
+            Err(error) if !self.failing => {
+                self.failing = true;
+                tracing::warn!(path = %self.path.display(), %error, "cannot write the state file; trying on");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl State {
+    fn of(clusters: &[Arc<Cluster>]) -> State {
+        let entries = |cluster: &Arc<Cluster>| {
+            let endpoints = cluster.endpoints();
+            let entry = |endpoint: &Arc<crate::cluster::Endpoint>| {
+                let (healthy, since) = (endpoint.active_health(), endpoint.health_since_unix_s());
+                (endpoint.label.clone(), Entry { healthy, since })
+            };
+            (cluster.name.clone(), endpoints.iter().map(entry).collect())
+        };
+        State { version: VERSION, clusters: clusters.iter().map(entries).collect() }
+    }
+}
+
+/// Clusters may share a file, which must then be read and written as one.
+fn by_path(clusters: &[Arc<Cluster>]) -> BTreeMap<PathBuf, Vec<Arc<Cluster>>> {
+    let mut by_path: BTreeMap<PathBuf, Vec<Arc<Cluster>>> = BTreeMap::new();
+    for cluster in clusters {
+        if let (Some(path), Some(_)) = (&cluster.config.state_file, &cluster.config.health_check) {
+            by_path.entry(path.clone()).or_default().push(Arc::clone(cluster));
+        }
+    }
+    by_path
+}
+
+fn apply(state: &State, cluster: &Cluster) {
+    let Some(entries) = state.clusters.get(&cluster.name) else {
+        return;
+    };
+    for endpoint in cluster.endpoints().iter() {
+        if let Some(entry) = entries.get(&endpoint.label) {
+            endpoint.set_active_health(entry.healthy, entry.since);
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Option<State>, ReadError> {
+    // Opening a pipe would wait for its other end.
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(io::Error::other("it is not a regular file").into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(ReadError::TooLarge);
+    }
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    // Version first: a later format need not parse as this one.
+    match serde_json::from_slice(&bytes)? {
+        Versioned { version: VERSION } => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Versioned { version } => Err(ReadError::Version(version)),
+    }
+}
+
+fn set_aside(path: &Path, error: &ReadError) {
+    let aside = beside(path, ".damaged");
+    let (shown, moved) = (path.display(), fs::rename(path, &aside));
+    match moved {
+        Ok(()) => {
+            tracing::warn!(path = %shown, %error, aside = %aside.display(), "the state file is damaged; set aside")
+        }
+        Err(failed) => {
+            tracing::warn!(path = %shown, %error, %failed, "the state file is damaged and cannot be set aside")
+        }
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Writes beside the file and renames over it, so that a reader or a crash meets the old or the new
+/// file whole.
+fn write(path: &Path, state: &State) -> io::Result<()> {
+    let bytes = serde_json::to_vec_pretty(state)?;
+    // With the process in its name: at a restart the old and the new process may write at once.
+    let temporary = beside(path, &format!(".{}.tmp", std::process::id()));
+    let written = write_new(&temporary, &bytes).and_then(|()| fs::rename(&temporary, path));
+    if let Err(error) = written {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    // The rename is durable once the directory is.
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Left by a process of the same id that died; `create_new` then follows no link put in its place.
+    let _ = fs::remove_file(path);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
