@@ -7,8 +7,15 @@ pub mod router;
 pub mod cluster;
 pub(crate) mod balancer;
 
-pub mod config;
 pub mod error;
+pub mod record;
+pub mod access_log;
+pub mod metrics;
+
+pub mod config;
 pub mod health;
 pub mod resolve;
 pub mod state_file;
+pub mod admin;
+pub mod demo;
+pub mod logging;

@@ -1,0 +1,213 @@
+//! One exchange as one line: JSON, LTSV or combined. Pure but for the memory of the last second's text.
+//!
+//! Targets are logged with their query, as they came. Credentials (Authorization, Cookie) are not in the record.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::clock::Clock;
+use super::escape;
+use crate::config::{self, LogField, LogFormat};
+use crate::record::ExchangeRecord;
+
+/// Turns records into lines.
+#[derive(Debug)]
+pub(super) struct Formatter {
+    format: LogFormat,
+    fields: Vec<LogField>,
+    clock: Clock,
+}
+
+/// A field's value, before any format has its say.
+enum Value<'a> {
+    Absent,
+    Bytes(&'a [u8]),
+    Number(u64),
+    Millis(Duration),
+    Time,
+    Client,
+}
+
+impl Formatter {
+    pub(super) fn new(config: &config::AccessLog) -> Self {
+        Self { format: config.format, fields: config.fields.clone(), clock: Clock::default() }
+    }
+
+    /// Appends the line of an exchange, its newline included.
+    pub(super) fn line(&mut self, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
+        match self.format {
+            LogFormat::Json => self.json(out, record),
+            LogFormat::Ltsv => self.ltsv(out, record),
+            LogFormat::Combined => combined(&mut self.clock, out, record),
+        }
+        out.push(b'\n');
+    }
+
+    fn json(&mut self, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
+        for (index, field) in self.fields.iter().enumerate() {
+            out.extend_from_slice(if index == 0 { b"{\"" } else { b",\"" });
+            out.extend_from_slice(key(*field).as_bytes());
+            out.extend_from_slice(b"\":");
+            match value(*field, record) {
+                Value::Absent => out.extend_from_slice(b"null"),
+                Value::Number(n) => number(out, n),
+                Value::Millis(duration) => millis(out, duration),
+                text => {
+                    out.push(b'"');
+                    self.clock.text(out, &text, record, escape::json);
+                    out.push(b'"');
+                }
+            }
+        }
+        out.extend_from_slice(if self.fields.is_empty() { b"{}" } else { b"}" });
+    }
+
+    fn ltsv(&mut self, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
+        for (index, field) in self.fields.iter().enumerate() {
+            if index > 0 {
+                out.push(b'\t');
+            }
+            out.extend_from_slice(key(*field).as_bytes());
+            out.push(b':');
+            match value(*field, record) {
+                Value::Absent => out.push(b'-'),
+                Value::Number(n) => number(out, n),
+                Value::Millis(duration) => millis(out, duration),
+                text => self.clock.text(out, &text, record, escape::ltsv),
+            }
+        }
+    }
+}
+
+impl Clock {
+    fn text(
+        &mut self,
+        out: &mut Vec<u8>,
+        value: &Value<'_>,
+        record: &ExchangeRecord<'_>,
+        escape: fn(&mut Vec<u8>, &[u8]),
+    ) {
+        match value {
+            Value::Bytes(bytes) => escape(out, bytes),
+            Value::Time => self.rfc3339(out, record.started),
+            _ => client(out, record),
+        }
+    }
+}
+
+/// `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`, with no identity and no user.
+fn combined(clock: &mut Clock, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
+    client(out, record);
+    out.extend_from_slice(b" - - [");
+    clock.combined(out, record.started);
+    out.extend_from_slice(b"] \"");
+    if record.method.is_empty() && record.target.is_empty() {
+        out.push(b'-');
+    } else {
+        escape::quoted(out, record.method);
+        out.push(b' ');
+        escape::quoted(out, record.target);
+        out.push(b' ');
+        escape::quoted(out, record.version.as_bytes());
+    }
+    out.extend_from_slice(b"\" ");
+    number(out, u64::from(record.status));
+    out.push(b' ');
+    match record.bytes_out {
+        0 => out.push(b'-'),
+        n => number(out, n),
+    }
+    for text in [record.referer, record.user_agent] {
+        out.extend_from_slice(b" \"");
+        escape::quoted(out, if text.is_empty() { b"-" } else { text });
+        out.push(b'"');
+    }
+}
+
+fn value<'a>(field: LogField, record: &ExchangeRecord<'a>) -> Value<'a> {
+    match field {
+        LogField::Time => Value::Time,
+        LogField::RequestId => bytes(record.request_id),
+        LogField::Listener => bytes(record.listener.as_bytes()),
+        LogField::Client => Value::Client,
+        LogField::Method => bytes(record.method),
+        LogField::Host => bytes(record.host),
+        LogField::Target => bytes(record.target),
+        LogField::Protocol => bytes(record.version.as_bytes()),
+        LogField::Status => Value::Number(u64::from(record.status)),
+        LogField::Route => text(record.route.map(|r| r.1)),
+        LogField::Cluster => text(record.cluster),
+        LogField::Endpoint => text(record.endpoint.map(|e| e.1)),
+        LogField::BytesIn => Value::Number(record.bytes_in),
+        LogField::BytesOut => Value::Number(record.bytes_out),
+        LogField::DurationMs => Value::Millis(record.duration),
+        LogField::ConnectMs => record.connect.map_or(Value::Absent, Value::Millis),
+        LogField::UpstreamMs => record.upstream.map_or(Value::Absent, Value::Millis),
+        LogField::TransferMs => record.transfer.map_or(Value::Absent, Value::Millis),
+        LogField::Path => bytes(record.path.as_bytes()),
+        LogField::Retries => Value::Number(u64::from(record.retries)),
+        LogField::Reason => text(record.reason.map(|reason| reason.word())),
+        LogField::UserAgent => bytes(record.user_agent),
+        LogField::Referer => bytes(record.referer),
+    }
+}
+
+fn bytes(bytes: &[u8]) -> Value<'_> {
+    if bytes.is_empty() { Value::Absent } else { Value::Bytes(bytes) }
+}
+
+fn text(text: Option<&str>) -> Value<'_> {
+    text.map_or(Value::Absent, |text| bytes(text.as_bytes()))
+}
+
+/// The key in JSON and LTSV: the field's name in the configuration.
+fn key(field: LogField) -> &'static str {
+    match field {
+        LogField::Time => "time",
+        LogField::RequestId => "request_id",
+        LogField::Listener => "listener",
+        LogField::Client => "client",
+        LogField::Method => "method",
+        LogField::Host => "host",
+        LogField::Target => "target",
+        LogField::Protocol => "protocol",
+        LogField::Status => "status",
+        LogField::Route => "route",
+        LogField::Cluster => "cluster",
+        LogField::Endpoint => "endpoint",
+        LogField::BytesIn => "bytes_in",
+        LogField::BytesOut => "bytes_out",
+        LogField::DurationMs => "duration_ms",
+        LogField::ConnectMs => "connect_ms",
+        LogField::UpstreamMs => "upstream_ms",
+        LogField::TransferMs => "transfer_ms",
+        LogField::Path => "path",
+        LogField::Retries => "retries",
+        LogField::Reason => "reason",
+        LogField::UserAgent => "user_agent",
+        LogField::Referer => "referer",
+    }
+}
+
+fn number(out: &mut Vec<u8>, n: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+}
+
+/// Milliseconds with three decimals.
+fn millis(out: &mut Vec<u8>, duration: Duration) {
+    let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    number(out, micros / 1_000);
+    let rest = micros % 1_000;
+    out.extend_from_slice(&[b'.', digit(rest / 100), digit(rest / 10), digit(rest)]);
+}
+
+fn digit(n: u64) -> u8 {
+    b'0' + (n % 10) as u8
+}
+
+fn client(out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
+    write!(out, "{}", record.client).expect("writing to a Vec cannot fail");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Where lines end up: standard output or a file that can be opened anew. Blocking; only the writer thread comes here.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Takes whole batches of lines.
+pub(super) trait Output: Send {
+    /// Writes some of the bytes, as [`Write::write`] does.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Opens the same name anew, after a rotation. On an error the old one stays in use.
+    fn reopen(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard output or a file, unbuffered, so that what a failed write left behind is known to the byte.
+pub(super) struct Sink {
+    /// `None` is standard output, which cannot be opened anew.
+    path: Option<PathBuf>,
+    file: File,
+}
+
+impl Sink {
+    /// Writes to standard output.
+    pub(super) fn stdout() -> io::Result<Self> {
+        Ok(Self { path: None, file: File::from(io::stdout().as_fd().try_clone_to_owned()?) })
+    }
+
+    /// Opens or creates a file that lines are appended to. The error names it.
+    pub(super) fn file(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: Some(path.to_path_buf()), file: open(path)? })
+    }
+}
+
+impl Output for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        if let Some(path) = &self.path {
+            self.file = open(path)?;
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    // Not for everyone to read: lines have clients' addresses and whatever stands in a query.
+    let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+    file.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot open access log {}: {error}", path.display()))
+    })
+}

@@ -1,0 +1,124 @@
+//! The admin listener over real sockets.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::*;
+
+fn state() -> Arc<AdminState> {
+    Arc::new(AdminState {
+        draining: Arc::default(),
+        metrics: Metrics::new(),
+        clusters: Box::new(|| serde_json::json!({"puma": []})),
+        config: Box::new(|| serde_json::json!({"workers": 2})),
+    })
+}
+
+/// Runs `client` while the listener is served.
+fn with_admin<T: Send + 'static>(
+    listener: AdminListener,
+    state: Arc<AdminState>,
+    client: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        tokio::select! {
+            served = serve(listener, state) => panic!("{served:?}"),
+            done = tokio::task::spawn_blocking(client) => done.unwrap(),
+        }
+    })
+}
+
+fn ask(mut stream: impl Read + Write, request: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn tcp() -> (AdminListener, std::net::SocketAddr) {
+    let listener = AdminListener::bind(&Address::Ip(([127, 0, 0, 1], 0).into())).unwrap();
+    let AdminListener::Tcp(tcp) = &listener else { panic!("a TCP address binds a TCP socket") };
+    let address = tcp.local_addr().unwrap();
+    (listener, address)
+}
+
+#[test]
+fn each_path_answers_with_its_type() {
+    let (listener, address) = tcp();
+    let answers = with_admin(listener, state(), move || {
+        ["/", "/healthz", "/metrics", "/clusters?x", "/config", "/nope"].map(|path| {
+            let stream = TcpStream::connect(address).unwrap();
+            ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: anything\r\n\r\n"))
+        })
+    });
+    let [index, health, metrics, clusters, config, nope] = answers;
+    assert!(index.starts_with("HTTP/1.1 200 ") && index.ends_with(INDEX));
+    assert!(health.starts_with("HTTP/1.1 200 ") && health.ends_with("\r\n\r\nok\n"));
+    assert!(metrics.contains("content-type: application/openmetrics-text; version=1.0.0"));
+    assert!(metrics.ends_with("# EOF\n"));
+    assert!(clusters.contains("content-type: application/json\r\n"));
+    for (answer, expected) in
+        [(clusters, serde_json::json!({"puma": []})), (config, serde_json::json!({"workers": 2}))]
+    {
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        assert_eq!(serde_json::from_str::<serde_json::Value>(body).unwrap(), expected);
+    }
+    assert!(nope.starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_drain_shows_and_other_methods_are_refused() {
+    let (listener, address) = tcp();
+    let state = state();
+    state.draining.store(true, Relaxed);
+    let answers = with_admin(listener, state, move || {
+        ["GET /healthz", "HEAD /healthz", "POST /config", "DELETE /nope", "\u{1}"].map(|line| {
+            let stream = TcpStream::connect(address).unwrap();
+            ask(stream, &format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+        })
+    });
+    let [get, head, post, delete, garbage] = answers;
+    assert!(get.starts_with("HTTP/1.1 503 ") && get.ends_with("draining\n"));
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.ends_with("\r\n\r\n"));
+    assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("allow: GET, HEAD\r\n"));
+    assert!(delete.starts_with("HTTP/1.1 404 "));
+    assert!(garbage.starts_with("HTTP/1.1 400 "));
+}
+
+#[test]
+fn connections_beyond_the_bound_wait_their_turn() {
+    let (listener, address) = tcp();
+    with_admin(listener, state(), move || {
+        let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut late = TcpStream::connect(address).unwrap();
+        late.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        // A place is free once one of the silent ones has gone.
+        silent.truncate(CONNECTIONS_MAX - 1);
+        let mut answer = String::new();
+        late.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "));
+    });
+}
+
+#[test]
+fn a_unix_socket_works_and_replaces_only_a_stale_one() {
+    let path = std::env::temp_dir().join(format!("sluice-admin-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let address = Address::Unix(path.clone());
+    drop(AdminListener::bind(&address).unwrap());
+    let listener = AdminListener::bind(&address).unwrap();
+    assert!(AdminListener::bind(&address).is_err(), "a live listener is not replaced");
+    let at = path.clone();
+    let answer = with_admin(listener, state(), move || {
+        ask(UnixStream::connect(at).unwrap(), "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    });
+    assert!(answer.starts_with("HTTP/1.1 200 "));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    assert!(AdminListener::bind(&address).is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_file(&path).unwrap();
+}

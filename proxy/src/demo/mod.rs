@@ -1,0 +1,91 @@
+//! A small origin inside the program, so that a first run has something to proxy to. Not for production traffic.
+
+mod body;
+mod pages;
+#[cfg(test)]
+mod tests;
+mod websocket;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use body::DemoBody;
+
+/// Connections served at once; further ones wait in the backlog. A WebSocket no longer counts.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// From a connection's begin, or from the end of an exchange on it, to the next whole request head.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Pause after accepting failed, which is for want of descriptors as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Starts the demo origin on a thread of its own, for as long as the process lives. Returns the address
+/// it listens on (port 0 picks one).
+///
+/// # Errors
+/// When the address cannot be bound or the thread not started.
+pub fn start(address: SocketAddr) -> io::Result<(SocketAddr, JoinHandle<()>)> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _context = runtime.enter();
+        TcpListener::from_std(listener)?
+    };
+    let thread = std::thread::Builder::new()
+        .name("demo-origin".into())
+        .spawn(move || match runtime.block_on(serve(listener)) {})?;
+    Ok((address, thread))
+}
+
+async fn serve(listener: TcpListener) -> Infallible {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(connection(stream, place));
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, _place: OwnedSemaphorePermit) {
+    // Small pieces of a stream are to leave at once.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(async |request| Ok::<_, Infallible>(pages::answer(request).await));
+    // An error is the client's going away; it has nobody to be told to.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await;
+}
+
+fn plain(status: StatusCode, body: DemoBody) -> Response<DemoBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<DemoBody> {
+    let mut response = plain(status, DemoBody::Whole(body.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

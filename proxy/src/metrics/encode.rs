@@ -1,0 +1,209 @@
+//! The names, help texts and label sets that a scrape sees; the one place to look for what is exported.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::process::Process;
+use super::series::{CLASSES, HistogramTotal, Labels, Total};
+use super::{Event, State};
+use crate::error::{Reason, Side};
+
+type Totals = BTreeMap<Arc<Labels>, Total>;
+
+impl Collector for State {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let totals = self.sum_series();
+        requests(&mut encoder, &totals)?;
+        durations(&mut encoder, &totals)?;
+        bytes(&mut encoder, &totals)?;
+        self.downstream(&mut encoder)?;
+        self.upstream(&mut encoder)?;
+        self.tunnels(&mut encoder)?;
+        self.failures(&mut encoder)?;
+        self.endpoint_states(&mut encoder)?;
+        Process::read().encode(&mut encoder)?;
+        let mut build = encoder.encode_descriptor("sluice_build", "The program.", None, MetricType::Info)?;
+        build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+    }
+}
+
+impl State {
+    fn downstream(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let event = |event| self.sum_event(event);
+        let rejected = event(Event::DownstreamRejected);
+        let open = self.sum_open(Event::DownstreamAccepted, Event::DownstreamClosed);
+        let mut rows = Rows { encoder, prefix: "sluice_downstream_" };
+        let help = "Downstream connections accepted.";
+        rows.counter("connections", help, event(Event::DownstreamAccepted))?;
+        let help = "Downstream connections refused by a limit.";
+        rows.counter("connections_rejected", help, rejected)?;
+        let help = "Requests on a connection that had carried another.";
+        rows.counter("requests_reused", help, event(Event::DownstreamReused))?;
+        rows.gauge("connections_open", "Downstream connections open.", open)
+    }
+
+    fn upstream(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let event = |event| self.sum_event(event);
+        let idle = self.sum_open(Event::UpstreamParked, Event::UpstreamUnparked);
+        let open = self.sum_open(Event::UpstreamOpened, Event::UpstreamClosed);
+        let mut rows = Rows { encoder, prefix: "sluice_upstream_connections_" };
+        rows.counter("opened", "Upstream connections opened.", event(Event::UpstreamOpened))?;
+        rows.counter("reused", "Exchanges on a pooled connection.", event(Event::UpstreamReused))?;
+        rows.counter("closed", "Upstream connections closed.", event(Event::UpstreamClosed))?;
+        rows.gauge("idle", "Upstream connections in the idle pools.", idle)?;
+        rows.gauge("open", "Upstream connections open, idle ones included.", open)
+    }
+
+    fn tunnels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let opened = self.sum_event(Event::TunnelOpened);
+        let open = self.sum_open(Event::TunnelOpened, Event::TunnelClosed);
+        let mut rows = Rows { encoder, prefix: "sluice_tunnels_" };
+        rows.counter("opened", "Tunnels begun.", opened)?;
+        rows.gauge("open", "Tunnels open.", open)?;
+        let help = "Bytes tunnelled, by the side they went to.";
+        let to_upstream = self.sum_event(Event::TunnelBytesToUpstream);
+        let to_downstream = self.sum_event(Event::TunnelBytesToDownstream);
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("sluice_tunnel", help, Some(&Unit::Bytes), kind)?;
+        count(&mut family.encode_family(&[("to", "upstream")])?, to_upstream)?;
+        count(&mut family.encode_family(&[("to", "downstream")])?, to_downstream)
+    }
+
+    fn failures(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Exchanges and connections that failed, by reason and by the side at fault.";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("sluice_errors", help, None, kind)?;
+        for (index, reason) in Reason::ALL.iter().enumerate() {
+            let labels = [("reason", reason.word()), ("side", side(reason.side()))];
+            count(&mut family.encode_family(&labels)?, self.sum_errors(index))?;
+        }
+        let panics = self.panics.load(Relaxed);
+        let dropped = self.access_log_dropped.load(Relaxed);
+        let mut rows = Rows { encoder, prefix: "sluice_" };
+        rows.counter("retries", "Tries of requests beyond the first.", self.sum_retries())?;
+        rows.counter("panics", "Panics, each of which ended one connection.", panics)?;
+        rows.counter("access_log_dropped", "Access log lines lost.", dropped)
+    }
+
+    fn endpoint_states(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let endpoints = self.endpoints();
+        let help = "Whether an endpoint takes new exchanges.";
+        let mut family =
+            encoder.encode_descriptor("sluice_endpoint_healthy", help, None, MetricType::Gauge)?;
+        for ((cluster, endpoint), (healthy, _)) in &endpoints {
+            let labels = [("cluster", cluster.as_str()), ("endpoint", endpoint.as_str())];
+            family.encode_family(&labels)?.encode_gauge(&u64::from(*healthy))?;
+        }
+        let help = "Exchanges under way on an endpoint.";
+        let mut family =
+            encoder.encode_descriptor("sluice_endpoint_in_flight", help, None, MetricType::Gauge)?;
+        for ((cluster, endpoint), (_, in_flight)) in &endpoints {
+            let labels = [("cluster", cluster.as_str()), ("endpoint", endpoint.as_str())];
+            family.encode_family(&labels)?.encode_gauge(in_flight)?;
+        }
+        Ok(())
+    }
+}
+
+fn requests(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
+    let help = "Exchanges ended, by status class.";
+    let mut family = encoder.encode_descriptor("sluice_requests", help, None, MetricType::Counter)?;
+    for (labels, total) in totals {
+        for (class, n) in CLASSES.into_iter().zip(total.requests) {
+            // The usual classes start at zero, or a rate would miss the first of them; the others are rare.
+            if n == 0 && matches!(class, "1xx" | "other") {
+                continue;
+            }
+            let [route, cluster, endpoint] = label_pairs(labels);
+            count(&mut family.encode_family(&[route, cluster, endpoint, ("class", class)])?, n)?;
+        }
+    }
+    Ok(())
+}
+
+fn durations(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
+    let help = "From the first byte of a request to the last of its response.";
+    histograms(encoder, "sluice_request_duration", help, totals, |total| &total.duration)?;
+    let help = "From the request sent upstream to the first byte of the response.";
+    histograms(encoder, "sluice_upstream_duration", help, totals, |total| &total.upstream)
+}
+
+fn histograms(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    totals: &Totals,
+    select: fn(&Total) -> &HistogramTotal,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+    for (labels, total) in totals {
+        let histogram = select(total);
+        let labels = label_pairs(labels);
+        let mut metric = family.encode_family(&labels)?;
+        metric.encode_histogram::<NoLabelSet>(
+            histogram.sum(),
+            histogram.count(),
+            &histogram.buckets(),
+            None,
+        )?;
+    }
+    Ok(())
+}
+
+fn bytes(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
+    let help = "Body bytes read from clients.";
+    let mut family =
+        encoder.encode_descriptor("sluice_request_body", help, Some(&Unit::Bytes), MetricType::Counter)?;
+    for (labels, total) in totals {
+        count(&mut family.encode_family(&label_pairs(labels))?, total.bytes_in)?;
+    }
+    let help = "Bytes written to clients.";
+    let mut family =
+        encoder.encode_descriptor("sluice_response", help, Some(&Unit::Bytes), MetricType::Counter)?;
+    for (labels, total) in totals {
+        count(&mut family.encode_family(&label_pairs(labels))?, total.bytes_out)?;
+    }
+    Ok(())
+}
+
+fn label_pairs(labels: &Labels) -> [(&'static str, &str); 3] {
+    [("route", &labels.route), ("cluster", &labels.cluster), ("endpoint", &labels.endpoint)]
+}
+
+fn side(side: Side) -> &'static str {
+    match side {
+        Side::Downstream => "downstream",
+        Side::Upstream => "upstream",
+        Side::Internal => "internal",
+    }
+}
+
+fn count(metric: &mut MetricEncoder, n: u64) -> fmt::Result {
+    metric.encode_counter::<NoLabelSet, u64, f64>(&n, None)
+}
+
+/// Metrics without labels, whose names begin alike.
+struct Rows<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+    prefix: &'static str,
+}
+
+impl Rows<'_, '_> {
+    /// The encoder appends `_total` to the name.
+    fn counter(&mut self, name: &str, help: &str, n: u64) -> fmt::Result {
+        let name = format!("{}{name}", self.prefix);
+        count(&mut self.encoder.encode_descriptor(&name, help, None, MetricType::Counter)?, n)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, n: u64) -> fmt::Result {
+        let name = format!("{}{name}", self.prefix);
+        self.encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?.encode_gauge(&n)
+    }
+}

@@ -1,0 +1,171 @@
+//! Counters of every worker, summed when scraped and rendered as OpenMetrics text.
+//!
+//! The hot path writes only memory of its own thread. What is global here is either rare (panics,
+//! dropped log lines) or read through a callback (endpoint health).
+
+mod encode;
+mod process;
+mod series;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use prometheus_client::registry::Registry;
+
+use series::{Labels, Total};
+pub use worker::{Event, WorkerRecorder};
+use worker::{LabelTable, WorkerMetrics};
+
+/// Content type of what [`Metrics::render`] returns.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Label sets (route, cluster, endpoint) counted apart; further ones go into one series named `other`.
+pub const SERIES_MAX: usize = 10_000;
+
+/// An endpoint's state at the time of a scrape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointStatus {
+    /// Its cluster's name.
+    pub cluster: String,
+    /// Its label, the same as in [`crate::record::ExchangeRecord::endpoint`].
+    pub endpoint: String,
+    /// Whether it takes new exchanges.
+    pub healthy: bool,
+    /// Exchanges under way on it.
+    pub in_flight: u64,
+}
+
+type EndpointSource = Box<dyn Fn() -> Vec<EndpointStatus> + Send + Sync>;
+
+/// All counters of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    state: Arc<State>,
+    registry: Registry,
+}
+
+struct State {
+    workers: Mutex<Vec<Arc<WorkerMetrics>>>,
+    table: Arc<LabelTable>,
+    panics: AtomicU64,
+    access_log_dropped: AtomicU64,
+    endpoints: OnceLock<EndpointSource>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("workers", &lock(&self.workers).len()).finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// Counters that are all zero, without workers.
+    pub fn new() -> Arc<Self> {
+        Self::with_series_max(SERIES_MAX)
+    }
+
+    fn with_series_max(max: usize) -> Arc<Self> {
+        let state = Arc::new(State {
+            workers: Mutex::default(),
+            table: Arc::new(LabelTable::new(max)),
+            panics: AtomicU64::new(0),
+            access_log_dropped: AtomicU64::new(0),
+            endpoints: OnceLock::new(),
+        });
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(&state)));
+        Arc::new(Self { state, registry })
+    }
+
+    /// Counters for one more worker thread. They stay in the sums when the recorder is dropped.
+    pub fn add_worker(&self) -> WorkerRecorder {
+        let counters = Arc::new(WorkerMetrics::new());
+        lock(&self.state.workers).push(Arc::clone(&counters));
+        WorkerRecorder::new(counters, Arc::clone(&self.state.table))
+    }
+
+    /// Says where the state of the endpoints comes from; it is asked at every scrape. Only the first call counts.
+    pub fn set_endpoints(&self, source: impl Fn() -> Vec<EndpointStatus> + Send + Sync + 'static) {
+        let _ = self.state.endpoints.set(Box::new(source));
+    }
+
+    /// Counts a panic.
+    pub fn count_panic(&self) {
+        self.state.panics.fetch_add(1, Relaxed);
+    }
+
+    /// Counts access log lines that were lost.
+    pub fn count_access_log_dropped(&self, lines: u64) {
+        self.state.access_log_dropped.fetch_add(lines, Relaxed);
+    }
+
+    /// Access log lines lost so far.
+    pub fn access_log_dropped(&self) -> u64 {
+        self.state.access_log_dropped.load(Relaxed)
+    }
+
+    /// Panics so far.
+    pub fn panics(&self) -> u64 {
+        self.state.panics.load(Relaxed)
+    }
+
+    /// All metrics in the OpenMetrics text format 1.0.
+    pub fn render(&self) -> String {
+        let mut text = String::with_capacity(16 << 10);
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)
+            .expect("writing to a String cannot fail");
+        text
+    }
+}
+
+impl State {
+    fn sum_event(&self, event: Event) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.event(event)).sum()
+    }
+
+    /// What has begun and not ended. The ends are read first: a scrape in between may count one too
+    /// many as open, but never fewer than none.
+    fn sum_open(&self, begun: Event, ended: Event) -> u64 {
+        let ended = self.sum_event(ended);
+        self.sum_event(begun).saturating_sub(ended)
+    }
+
+    fn sum_errors(&self, index: usize) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.errors(index)).sum()
+    }
+
+    fn sum_retries(&self) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.retries()).sum()
+    }
+
+    fn sum_series(&self) -> BTreeMap<Arc<Labels>, Total> {
+        let mut totals: BTreeMap<Arc<Labels>, Total> = BTreeMap::new();
+        for worker in lock(&self.workers).iter() {
+            for series in worker.series() {
+                totals.entry(Arc::clone(&series.labels)).or_default().add(&series);
+            }
+        }
+        totals
+    }
+
+    /// Endpoints by label; one listed twice is one series, healthy when either is.
+    fn endpoints(&self) -> BTreeMap<(String, String), (bool, u64)> {
+        let mut merged = BTreeMap::new();
+        for status in self.endpoints.get().map(|source| source()).unwrap_or_default() {
+            let entry: &mut (bool, u64) = merged.entry((status.cluster, status.endpoint)).or_default();
+            entry.0 |= status.healthy;
+            entry.1 = entry.1.saturating_add(status.in_flight);
+        }
+        merged
+    }
+}
+
+/// Locks what holds only whole values: a panic elsewhere cannot have left it half written.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

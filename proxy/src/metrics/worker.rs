@@ -1,0 +1,218 @@
+//! What one worker thread counts, and the handle by which it does.
+//!
+//! The recorder is the only writer of its counters and cannot be shared between threads; a scrape reads
+//! them through the `Arc`. A lock is taken only when an exchange is the first of its kind on this worker.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use super::lock;
+use super::series::{Labels, Series, bump};
+use crate::error::Reason;
+use crate::record::ExchangeRecord;
+
+/// Something a worker counts that is not an exchange. What is open or idle is the difference of two of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A downstream connection was accepted.
+    DownstreamAccepted,
+    /// A downstream connection that had been accepted was closed.
+    DownstreamClosed,
+    /// A downstream connection was refused by a limit. It counts as neither accepted nor closed.
+    DownstreamRejected,
+    /// An exchange began on a connection that had carried another before.
+    DownstreamReused,
+    /// An upstream connection was opened.
+    UpstreamOpened,
+    /// An upstream connection was closed.
+    UpstreamClosed,
+    /// An exchange went over an upstream connection from the idle pool.
+    UpstreamReused,
+    /// An upstream connection was put into the idle pool.
+    UpstreamParked,
+    /// An upstream connection left the idle pool, for reuse or to be closed.
+    UpstreamUnparked,
+    /// A tunnel began.
+    TunnelOpened,
+    /// A tunnel ended.
+    TunnelClosed,
+    /// Bytes tunnelled to the origin.
+    TunnelBytesToUpstream,
+    /// Bytes tunnelled to the client.
+    TunnelBytesToDownstream,
+}
+
+const EVENTS: usize = Event::TunnelBytesToDownstream as usize + 1;
+
+/// One worker's counters, as a scrape sees them.
+#[derive(Debug)]
+pub(super) struct WorkerMetrics {
+    events: [AtomicU64; EVENTS],
+    errors: [AtomicU64; Reason::ALL.len()],
+    retries: AtomicU64,
+    series: Mutex<Vec<Arc<Series>>>,
+}
+
+impl WorkerMetrics {
+    pub(super) fn new() -> Self {
+        Self {
+            events: std::array::from_fn(|_| AtomicU64::new(0)),
+            errors: std::array::from_fn(|_| AtomicU64::new(0)),
+            retries: AtomicU64::new(0),
+            series: Mutex::default(),
+        }
+    }
+
+    pub(super) fn event(&self, event: Event) -> u64 {
+        self.events[event as usize].load(Relaxed)
+    }
+
+    /// Errors for one index of `Reason::ALL`.
+    pub(super) fn errors(&self, index: usize) -> u64 {
+        self.errors[index].load(Relaxed)
+    }
+
+    pub(super) fn retries(&self) -> u64 {
+        self.retries.load(Relaxed)
+    }
+
+    pub(super) fn series(&self) -> Vec<Arc<Series>> {
+        lock(&self.series).clone()
+    }
+}
+
+/// The label sets of all workers, bounded in number.
+#[derive(Debug)]
+pub(super) struct LabelTable {
+    labels: Mutex<HashSet<Arc<Labels>>>,
+    other: Arc<Labels>,
+    max: usize,
+}
+
+impl LabelTable {
+    pub(super) fn new(max: usize) -> Self {
+        Self { labels: Mutex::default(), other: Arc::new(Labels::other()), max }
+    }
+
+    /// The shared labels of an exchange, or those of `other` when there is room for no more.
+    fn intern(&self, record: &ExchangeRecord<'_>) -> Arc<Labels> {
+        let labels = Labels::of(record);
+        let mut table = lock(&self.labels);
+        if let Some(known) = table.get(&labels) {
+            return Arc::clone(known);
+        }
+        if table.len() >= self.max {
+            return Arc::clone(&self.other);
+        }
+        let labels = Arc::new(labels);
+        table.insert(Arc::clone(&labels));
+        labels
+    }
+}
+
+type SeriesMap = HashMap<u64, Arc<Series>, BuildHasherDefault<KeyHasher>>;
+
+/// A worker's own handle on its counters. `Send`, so that it can be made elsewhere, but not `Sync`.
+pub struct WorkerRecorder {
+    counters: Arc<WorkerMetrics>,
+    table: Arc<LabelTable>,
+    // Taken out and put back within `record`, which calls nothing that could come back here.
+    by_key: Cell<SeriesMap>,
+}
+
+impl WorkerRecorder {
+    pub(super) fn new(counters: Arc<WorkerMetrics>, table: Arc<LabelTable>) -> Self {
+        Self { counters, table, by_key: Cell::default() }
+    }
+
+    /// Counts one event.
+    pub fn count(&self, event: Event) {
+        self.add(event, 1);
+    }
+
+    /// Counts `n` at once, such as bytes.
+    pub fn add(&self, event: Event, n: u64) {
+        bump(&self.counters.events[event as usize], n);
+    }
+
+    /// Counts an error that no exchange carries, such as a connection refused by a limit.
+    pub fn error(&self, reason: Reason) {
+        // `Reason` is declared in the order of `Reason::ALL`; a test holds it to that.
+        bump(&self.counters.errors[reason as usize], 1);
+    }
+
+    /// Counts a finished exchange: its series, its retries and its reason.
+    pub fn record(&self, record: &ExchangeRecord<'_>) {
+        let mut by_key = self.by_key.take();
+        let key = key(record);
+        match by_key.get(&key) {
+            // A reload gives route indexes new meanings, so a hit must have the right names as well.
+            Some(series)
+                if series.labels.are_of(record) || Arc::ptr_eq(&series.labels, &self.table.other) =>
+            {
+                series.record(record);
+            }
+            _ => self.record_first(&mut by_key, key, record),
+        }
+        self.by_key.set(by_key);
+        if record.retries > 0 {
+            bump(&self.counters.retries, u64::from(record.retries));
+        }
+        if let Some(reason) = record.reason {
+            self.error(reason);
+        }
+    }
+
+    #[cold]
+    fn record_first(&self, by_key: &mut SeriesMap, key: u64, record: &ExchangeRecord<'_>) {
+        let labels = self.table.intern(record);
+        let series = {
+            let mut all = lock(&self.counters.series);
+            match all.iter().find(|series| Arc::ptr_eq(&series.labels, &labels)) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    let new = Arc::new(Series::new(labels));
+                    all.push(Arc::clone(&new));
+                    new
+                }
+            }
+        };
+        series.record(record);
+        // Endpoint ids grow as names are resolved anew; old keys must not pile up.
+        if by_key.len() > self.table.max {
+            by_key.clear();
+        }
+        by_key.insert(key, series);
+    }
+}
+
+fn key(record: &ExchangeRecord<'_>) -> u64 {
+    let route = record.route.map_or(u32::MAX, |r| r.0);
+    let endpoint = record.endpoint.map_or(u32::MAX, |e| e.0);
+    u64::from(route) << 32 | u64::from(endpoint)
+}
+
+/// Spreads a key of two small numbers that no peer chooses; a keyed hash would cost more and guard nothing.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        // The table takes its bits from both ends of the word; the fold brings the product's high half down.
+        let wide = u128::from(self.0 ^ n ^ 0x517c_c1b7_2722_0a95) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (wide >> 64) as u64 ^ wide as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
