@@ -1,18 +1,38 @@
 //! sluice: a reverse proxy for HTTP/1.1 on io_uring.
 //!
-//! Modules are declared in the order in which a request meets them; `connection` is the file to read first.
+//! A connection is accepted by a `worker` (`listener`), lives in `connection`, where each request becomes
+//! an `exchange` with an `upstream` connection. Modules are declared in the order in which a request
+//! meets them; `connection` is the file to read first, and `ARCHITECTURE.md` is the map.
 
+// -- the data path, in the order a request meets it --
+pub(crate) mod worker;
+pub(crate) mod listener;
+pub(crate) mod ring;
+pub(crate) mod stream;
+pub(crate) mod deadline;
+pub(crate) mod proxy_protocol;
+pub(crate) mod connection;
 pub mod http;
+pub(crate) mod forwarded;
 pub mod router;
 pub mod cluster;
 pub(crate) mod balancer;
-
+pub(crate) mod upstream;
+pub(crate) mod exchange;
+pub(crate) mod body;
+pub(crate) mod buffers;
+pub(crate) mod tunnel;
+pub(crate) mod response;
 pub mod error;
 pub mod record;
 pub mod access_log;
 pub mod metrics;
 
+// -- the control plane --
+pub mod server;
 pub mod config;
+pub(crate) mod snapshot;
+pub(crate) mod clock;
 pub mod health;
 pub mod resolve;
 pub mod state_file;

@@ -1,2 +1,79 @@
 //! The `sluice` binary: parse the command line, load the configuration, run, map errors to exit codes.
-fn main() {}
+
+mod cli;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use sluice::config::{self, ConfigError};
+use sluice::{logging, server};
+
+use crate::cli::{Cli, Command, FileArgs, RunArgs};
+
+/// Something went wrong while running.
+const EXIT_RUNTIME: u8 = 1;
+/// The command line or the configuration is wrong; clap's own code for usage.
+const EXIT_CONFIG: u8 = 2;
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Run(args) => run_command(&args),
+        Command::Check(args) => check_command(&args),
+        Command::Config(args) => config_command(&args),
+        Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Completions { shell } => completions_command(shell),
+    }
+}
+
+fn run_command(args: &RunArgs) -> ExitCode {
+    match args.load() {
+        Ok(config) => {
+            logging::init();
+            server::run(config).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+fn check_command(args: &FileArgs) -> ExitCode {
+    match config::load(&args.config, &args.sets) {
+        Ok(_) => print(&format!("{}: ok\n", args.config.display())),
+        Err(error) => refuse(&error),
+    }
+}
+
+fn config_command(args: &FileArgs) -> ExitCode {
+    match config::load(&args.config, &args.sets) {
+        Ok(config) => print(&config::to_yaml(&config)),
+        Err(error) => refuse(&error),
+    }
+}
+
+fn completions_command(shell: Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "sluice", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// Prints to standard output; a reader that has gone away is no reason to panic, as `println!` would.
+fn print(text: &str) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(EXIT_RUNTIME),
+    }
+}
+
+fn refuse(error: &ConfigError) -> ExitCode {
+    // One line a mistake, with nothing in front, so that editors find file and line.
+    let _ = writeln!(io::stderr(), "{error}");
+    ExitCode::from(EXIT_CONFIG)
+}
+
+fn fail(message: &str, code: u8) -> ExitCode {
+    let _ = writeln!(io::stderr(), "sluice: {message}");
+    ExitCode::from(code)
+}

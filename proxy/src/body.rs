@@ -1,0 +1,272 @@
+//! Moves one message body from the side that sends it to the side that gets it, in bounded memory.
+//!
+//! [`Transfer`] is pure: bytes as received go in, bytes as they are to be sent come out. [`copy`] drives
+//! it between a reader and a writer, at most two buffers in flight.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use crate::buffers::{Appetite, Buffers, SMALL_BYTES};
+use crate::deadline::Deadline;
+use crate::http::{ChunkDecoder, ChunkLimits, Framing, Piece, encode_chunk, encode_last_chunk};
+use crate::stream::{Reader, Writer};
+
+/// Size of a receive of a tunnel that is quiet.
+const TUNNEL_BYTES: usize = 4 * 1024;
+
+/// How the body is delimited as it comes in.
+enum Source {
+    None,
+    Length(u64),
+    Chunked(Box<ChunkDecoder>),
+    UntilClose,
+}
+
+/// Why a body cannot be passed on whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// Malformed chunk framing or trailers.
+    Malformed,
+    /// More bytes than the limit.
+    TooLarge,
+    /// The sender ended, or was lost, before its body did.
+    Incomplete,
+    /// The receiver is gone.
+    Unwritable,
+}
+
+/// One body on its way: how it comes, how it goes, how much of it has passed.
+pub(crate) struct Transfer {
+    source: Source,
+    /// Whether it leaves in chunks; otherwise as it is.
+    chunked: bool,
+    done: bool,
+    bytes: u64,
+    bytes_max: u64,
+    /// Size of a receive while the body comes in small pieces.
+    small_bytes: usize,
+}
+
+impl Transfer {
+    /// A body that comes framed as `from` and leaves framed as `to`, of at most `bytes_max` bytes.
+    pub(crate) fn new(from: Framing, to: Framing, limits: ChunkLimits, bytes_max: u64) -> Self {
+        let source = match from {
+            Framing::None => Source::None,
+            Framing::Length(length) => Source::Length(length),
+            Framing::Chunked => Source::Chunked(Box::new(ChunkDecoder::new(limits))),
+            Framing::CloseDelimited => Source::UntilClose,
+        };
+        let done = matches!(source, Source::None | Source::Length(0));
+        Self { source, chunked: to == Framing::Chunked, done, bytes: 0, bytes_max, small_bytes: SMALL_BYTES }
+    }
+
+    /// Opaque bytes until the sender ends. Many of these wait at once for long, so they wait with little.
+    pub(crate) fn opaque() -> Self {
+        let limits = ChunkLimits { line_bytes_max: 0, trailer_bytes_max: 0 };
+        let opaque = Self::new(Framing::CloseDelimited, Framing::CloseDelimited, limits, u64::MAX);
+        Self { small_bytes: TUNNEL_BYTES, ..opaque }
+    }
+
+    /// Whether the whole body has passed.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Body bytes that have passed, chunk framing not counted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes still to come; `None` when only their end will tell.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        match self.source {
+            _ if self.done => Some(0),
+            Source::None => Some(0),
+            Source::Length(remaining) => Some(remaining),
+            Source::Chunked(_) | Source::UntilClose => None,
+        }
+    }
+
+    /// How the body is delimited where it goes, as long as none of it has passed.
+    pub(crate) fn framing(&self) -> Framing {
+        match self.source {
+            Source::None => Framing::None,
+            Source::Length(length) if !self.chunked => Framing::Length(length),
+            Source::UntilClose if !self.chunked => Framing::CloseDelimited,
+            _ => Framing::Chunked,
+        }
+    }
+
+    /// Whether received bytes leave just as they are.
+    fn is_plain(&self) -> bool {
+        !self.chunked && !matches!(self.source, Source::Chunked(_))
+    }
+
+    /// How many bytes of `input`, all of it unread, belong to this body; only for plain transfers.
+    fn claim(&mut self, available: usize) -> Result<usize, BodyError> {
+        let count = match &mut self.source {
+            Source::None => 0,
+            Source::Length(remaining) => {
+                let count = usize::try_from(*remaining).map_or(available, |left| left.min(available));
+                *remaining -= count as u64;
+                self.done = *remaining == 0;
+                count
+            }
+            Source::UntilClose | Source::Chunked(_) => available,
+        };
+        self.count(count)?;
+        Ok(count)
+    }
+
+    fn count(&mut self, count: usize) -> Result<(), BodyError> {
+        self.bytes += count as u64;
+        if self.bytes > self.bytes_max { Err(BodyError::TooLarge) } else { Ok(()) }
+    }
+
+    /// Takes what belongs to this body from the front of `input`, appends what is to be sent for it to
+    /// `out`, and returns how much it took.
+    pub(crate) fn push(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, BodyError> {
+        if self.done {
+            return Ok(0);
+        }
+        if matches!(self.source, Source::Chunked(_)) {
+            return self.push_chunks(input, out);
+        }
+        let count = self.claim(input.len())?;
+        if self.chunked {
+            encode_chunk(out, &input[..count]);
+            if self.done {
+                encode_last_chunk(out, b"");
+            }
+        } else {
+            out.extend_from_slice(&input[..count]);
+        }
+        Ok(count)
+    }
+
+    fn push_chunks(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, BodyError> {
+        let mut taken = 0;
+        loop {
+            let Source::Chunked(decoder) = &mut self.source else {
+                return Ok(taken);
+            };
+            let (used, piece) = decoder.next(&input[taken..]).map_err(|_| BodyError::Malformed)?;
+            taken += used;
+            match piece {
+                Piece::Data(data) if self.chunked => encode_chunk(out, data),
+                Piece::Data(data) => out.extend_from_slice(data),
+                Piece::NeedMore => return Ok(taken),
+                Piece::Done => {
+                    self.done = true;
+                    if self.chunked {
+                        encode_last_chunk(out, decoder.trailers());
+                    }
+                    return Ok(taken);
+                }
+            }
+            if let Piece::Data(data) = piece {
+                self.count(data.len())?;
+            }
+        }
+    }
+
+    /// The sender has ended: right for a close-delimited body, otherwise an error.
+    pub(crate) fn end(&mut self, out: &mut Vec<u8>) -> Result<(), BodyError> {
+        match self.source {
+            _ if self.done => Ok(()),
+            Source::UntilClose => {
+                self.done = true;
+                if self.chunked {
+                    encode_last_chunk(out, b"");
+                }
+                Ok(())
+            }
+            _ => Err(BodyError::Incomplete),
+        }
+    }
+}
+
+/// Sends `out`, then the rest of the body, from `reader` to `writer`. The last piece may still be under
+/// way when this returns; the writer fails later if it does.
+///
+/// While a piece leaves the next one is read, never more: a slow receiver stops a fast sender.
+pub(crate) async fn copy(
+    reader: &mut Reader,
+    writer: &mut Writer,
+    transfer: &mut Transfer,
+    mut out: Vec<u8>,
+    deadline: &Deadline,
+    buffers: &Buffers,
+) -> Result<(), BodyError> {
+    let mut appetite = Appetite::new(buffers, transfer.remaining(), transfer.small_bytes);
+    loop {
+        pass(reader, writer, transfer, &mut out, deadline).await?;
+        if transfer.is_done() {
+            return Ok(());
+        }
+        reader.shrink(appetite.bytes());
+        let received = next(reader, writer, deadline, appetite.bytes()).await?;
+        appetite.observe(received);
+        deadline.touch();
+        if received == 0 {
+            out = writer.spare();
+            transfer.end(&mut out)?;
+        }
+    }
+}
+
+/// Turns what the reader holds into a send, together with what `out` holds.
+async fn pass(
+    reader: &mut Reader,
+    writer: &mut Writer,
+    transfer: &mut Transfer,
+    out: &mut Vec<u8>,
+    deadline: &Deadline,
+) -> Result<(), BodyError> {
+    let unwritable = |_| BodyError::Unwritable;
+    if out.is_empty() && transfer.is_plain() && !reader.data().is_empty() && !transfer.is_done() {
+        let available = reader.data().len();
+        let count = transfer.claim(available)?;
+        writer.settle(deadline).await.map_err(unwritable)?;
+        if count == available {
+            let (buf, start) = reader.take(writer.spare());
+            writer.submit(buf, start);
+            return Ok(());
+        }
+        let mut piece = writer.spare();
+        piece.extend_from_slice(&reader.data()[..count]);
+        reader.consume(count);
+        writer.submit(piece, 0);
+        return Ok(());
+    }
+    let taken = transfer.push(reader.data(), out)?;
+    reader.consume(taken);
+    if !out.is_empty() {
+        writer.send(std::mem::take(out), deadline).await.map_err(unwritable)?;
+    }
+    Ok(())
+}
+
+/// Waits for more from `reader`, meanwhile driving a send that needs it.
+async fn next(
+    reader: &mut Reader,
+    writer: &mut Writer,
+    deadline: &Deadline,
+    capacity: usize,
+) -> Result<usize, BodyError> {
+    let received = poll_fn(|cx| {
+        if !writer.is_quiet()
+            && let Poll::Ready(Err(_)) = writer.poll_settle(cx, deadline)
+        {
+            return Poll::Ready(Err(BodyError::Unwritable));
+        }
+        reader.poll_fill(cx, capacity).map(|outcome| outcome.map_err(read_error))
+    });
+    received.await
+}
+
+/// A reset is never a clean end, whatever delimits the body.
+fn read_error(_: io::Error) -> BodyError {
+    BodyError::Incomplete
+}

@@ -1,0 +1,72 @@
+//! How large the body buffers of a worker may be: large ones for few and long bodies, small ones otherwise.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Size of a receive for heads, and for bodies that come in small pieces.
+pub(crate) const SMALL_BYTES: usize = 16 * 1024;
+/// Size of a receive for long bodies; larger ones leave the second-level cache before they are sent.
+const LARGE_BYTES: usize = 64 * 1024;
+/// A copy holds one buffer being filled and one being sent.
+const BUFFERS_PER_COPY: usize = 2;
+
+/// The budget of large buffers of one worker.
+pub(crate) struct Buffers {
+    available_bytes: Rc<Cell<usize>>,
+}
+
+/// The right to use large buffers for one copy, given back when dropped.
+struct Lease {
+    available_bytes: Rc<Cell<usize>>,
+}
+
+impl Buffers {
+    /// A budget of `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { available_bytes: Rc::new(Cell::new(bytes_max)) }
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        let left = self.available_bytes.get().checked_sub(LARGE_BYTES * BUFFERS_PER_COPY)?;
+        self.available_bytes.set(left);
+        Some(Lease { available_bytes: Rc::clone(&self.available_bytes) })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.available_bytes.set(self.available_bytes.get() + LARGE_BYTES * BUFFERS_PER_COPY);
+    }
+}
+
+/// The size of the next receive of one copy: it grows when receives fill their buffer and falls back
+/// when they do not, so that an idle stream holds little.
+pub(crate) struct Appetite<'a> {
+    buffers: &'a Buffers,
+    lease: Option<Lease>,
+    small_bytes: usize,
+}
+
+impl<'a> Appetite<'a> {
+    /// For a body of which `remaining` bytes are known to come.
+    pub(crate) fn new(buffers: &'a Buffers, remaining: Option<u64>, small_bytes: usize) -> Self {
+        let long = remaining.is_some_and(|bytes| bytes > SMALL_BYTES as u64);
+        Self { buffers, lease: if long { buffers.lease() } else { None }, small_bytes }
+    }
+
+    /// The size of the next receive.
+    pub(crate) fn bytes(&self) -> usize {
+        if self.lease.is_some() { LARGE_BYTES } else { self.small_bytes }
+    }
+
+    /// Learns from what a receive brought.
+    pub(crate) fn observe(&mut self, received: usize) {
+        if received >= self.small_bytes {
+            if self.lease.is_none() {
+                self.lease = self.buffers.lease();
+            }
+        } else {
+            self.lease = None;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The command line, and how `run`'s short form becomes a configuration. It runs nothing.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap_complete::Shell;
+use sluice::config::{self, Config, ConfigError, Override};
+
+/// A reverse proxy for HTTP/1.1 on io_uring.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", about, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the proxy in the foreground
+    Run(RunArgs),
+    /// Check a configuration file and print every mistake in it
+    Check(FileArgs),
+    /// Print the configuration in force, every default spelled out
+    Config(FileArgs),
+    /// Print the version
+    Version,
+    /// Print completions for a shell
+    Completions {
+        /// The shell to complete in
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FileArgs {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Set any key by its dotted path, such as clusters.api.fail_open=false
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) sets: Vec<Override>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("source").required(true).args(["config", "listen"]))]
+pub(crate) struct RunArgs {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["listen", "to"])]
+    config: Option<PathBuf>,
+    /// Without a file: where to listen, as 8080, host:port or unix:/path
+    #[arg(long, value_name = "ADDR", requires = "to")]
+    listen: Option<String>,
+    /// Without a file: an endpoint to forward to, as 3000, host:port or unix:/path
+    #[arg(long, value_name = "ADDR", requires = "listen")]
+    to: Vec<String>,
+    /// Worker threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+    /// Where the admin listener is, as 9901, host:port or unix:/path; or off
+    #[arg(long, value_name = "ADDR|off")]
+    admin: Option<String>,
+    /// Set any key by its dotted path, such as clusters.default.response_timeout_ms=5000
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    sets: Vec<Override>,
+}
+
+impl RunArgs {
+    /// The configuration that the arguments ask for.
+    pub(crate) fn load(&self) -> Result<Config, ConfigError> {
+        let overrides = self.overrides();
+        match (&self.config, &self.listen) {
+            (Some(file), _) => config::load(file, &overrides),
+            (None, listen) => {
+                let listen = with_host(listen.as_deref().unwrap_or_default(), "0.0.0.0");
+                let to: Vec<String> = self.to.iter().map(|to| with_host(to, "127.0.0.1")).collect();
+                let text = config::short_form(&listen, &to);
+                config::parse("command line", &text, &overrides).map_err(without_lines)
+            }
+        }
+    }
+
+    /// `--workers`, `--admin`, then every `--set`, which so has the last word.
+    fn overrides(&self) -> Vec<Override> {
+        let workers = self.workers.map(|count| Override::number("--workers", "workers", count.into()));
+        let admin = self.admin.as_deref().map(|admin| match admin {
+            "off" => Override::text("--admin", "admin", admin),
+            _ => Override::text("--admin", "admin", &with_host(admin, "127.0.0.1")),
+        });
+        workers.into_iter().chain(admin).flatten().chain(self.sets.iter().cloned()).collect()
+    }
+}
+
+/// `8080` and `:8080` with the host they leave out.
+fn with_host(address: &str, host: &str) -> String {
+    let port = address.strip_prefix(':').unwrap_or(address);
+    if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
+        return format!("{host}:{port}");
+    }
+    address.to_owned()
+}
+
+/// The user has not seen the text that the short form is made into, so its lines would only puzzle.
+fn without_lines(mut error: ConfigError) -> ConfigError {
+    for problem in &mut error.problems {
+        problem.line = None;
+    }
+    error
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+    use sluice::config::{Address, Word};
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("sluice").chain(line.split_whitespace()))
+    }
+
+    fn run(line: &str) -> Result<Config, ConfigError> {
+        match parse(line).unwrap().command {
+            Command::Run(args) => args.load(),
+            other => panic!("{other:?} is not run"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_short_form_is_one_listener_one_route_one_cluster() {
+        let config = run("run --listen :8080 --to 3000 --to unix:/run/app.sock").unwrap();
+        assert_eq!(config.listeners[0].name, "default");
+        assert_eq!(config.listeners[0].address, "0.0.0.0:8080".parse().unwrap());
+        assert_eq!(config.listeners[0].protocol.word(), "http");
+        assert_eq!(config.routes[0].name, "default");
+        let endpoints: Vec<String> = config.clusters["default"]
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.address.to_string())
+            .collect();
+        assert_eq!(endpoints, ["127.0.0.1:3000", "unix:/run/app.sock"]);
+        assert_eq!(config.admin, None);
+    }
+
+    #[test]
+    fn addresses_may_leave_the_host_out() {
+        for (given, read) in [
+            ("8080", "0.0.0.0:8080"),
+            (":8080", "0.0.0.0:8080"),
+            ("localhost:80", "localhost:80"),
+            ("[::]:80", "[::]:80"),
+            ("unix:/a", "unix:/a"),
+        ] {
+            let config = run(&format!("run --listen {given} --to :1")).unwrap();
+            assert_eq!(config.listeners[0].address.to_string(), read);
+        }
+    }
+
+    #[test]
+    fn flags_override_and_set_has_the_last_word() {
+        let line = "run --listen 1 --to 2 --workers 3 --admin 9901 --set workers=4 --set access_log=off \
+                    --set clusters.default.response_timeout_ms=5000 --set listeners.default.proxy_protocol=v2";
+        let config = run(line).unwrap();
+        assert_eq!(config.workers, 4);
+        assert_eq!(config.admin, Some(Address::Ip("127.0.0.1:9901".parse().unwrap())));
+        assert_eq!(config.clusters["default"].response_timeout_ms, 5000);
+        assert_eq!(config.listeners[0].proxy_protocol.word(), "v2");
+        assert_eq!(run("run --listen 1 --to 2 --admin off").unwrap().admin, None);
+    }
+
+    #[test]
+    fn mistakes_name_the_flag_and_no_line() {
+        let error = run("run --listen 1 --to host --admin x --set via=3").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "command line: clusters.default.endpoints[0]: \"host\" has no port; write host:port\n\
+             --set: via: 3 is a number; write true or false\n\
+             --admin: admin: \"x\" has no port; write host:port"
+        );
+    }
+
+    #[test]
+    fn usage_mistakes_are_claps() {
+        for (line, kind) in [
+            ("run", ErrorKind::MissingRequiredArgument),
+            ("run --listen 1", ErrorKind::MissingRequiredArgument),
+            ("run --to 1", ErrorKind::MissingRequiredArgument),
+            ("run --config a --listen 1 --to 2", ErrorKind::ArgumentConflict),
+            ("run --config a --to 2", ErrorKind::ArgumentConflict),
+            ("run --config a --workers 0", ErrorKind::ValueValidation),
+            ("run --config a --workers 257", ErrorKind::ValueValidation),
+            ("run --config a --set nothing", ErrorKind::ValueValidation),
+            ("check", ErrorKind::MissingRequiredArgument),
+            ("nonsense", ErrorKind::InvalidSubcommand),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert_eq!((error.kind(), error.exit_code()), (kind, 2), "{line}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What is kept of an exchange for its record: who asked, when, under which name.
+
+use std::net::IpAddr;
+use std::time::{Instant, SystemTime};
+
+use super::Connection;
+use crate::error::Reason;
+use crate::exchange::Progress;
+use crate::forwarded;
+use crate::http::{RequestHead, Version, forwarded_request_id};
+use crate::record::ExchangeRecord;
+use crate::snapshot::Target;
+use crate::worker::Worker;
+
+/// The facts of one exchange that do not change while it runs.
+pub(super) struct Account {
+    pub(super) started: SystemTime,
+    pub(super) clock: Instant,
+    /// The client, seen through trusted proxies.
+    pub(super) client: IpAddr,
+    /// Whether the peer itself is a trusted proxy.
+    pub(super) trusted: bool,
+    pub(super) request_id: Vec<u8>,
+    /// Index of the route, once found.
+    pub(super) route: Option<u32>,
+    pub(super) bytes_in: u64,
+    pub(super) path: &'static str,
+}
+
+impl Account {
+    pub(super) fn new(worker: &Worker, peer: IpAddr, head: &RequestHead) -> Self {
+        let proxies = &worker.snapshot().config.trusted_proxies;
+        let (client, trusted) = forwarded::client(peer, proxies, head);
+        let request_id = match forwarded_request_id(head) {
+            Some(id) => id.to_vec(),
+            None => worker.with_random(forwarded::make_request_id),
+        };
+        Self {
+            started: SystemTime::now(),
+            clock: Instant::now(),
+            client,
+            trusted,
+            request_id,
+            route: None,
+            bytes_in: 0,
+            path: "-",
+        }
+    }
+}
+
+impl Connection {
+    /// Writes the exchange into metrics and access log.
+    pub(super) fn record(&self, account: &Account, progress: &Progress, reason: Option<Reason>) {
+        let now = Instant::now();
+        let route = account.route.map(|index| (index, &self.worker.snapshot().routes[index as usize]));
+        let cluster = route.and_then(|(_, entry)| match &entry.target {
+            Target::Cluster(cluster) => Some(cluster.name.as_str()),
+            Target::Local => None,
+        });
+        let record = ExchangeRecord {
+            started: account.started,
+            duration: now - account.clock,
+            connect: progress.connect,
+            upstream: progress.sent_at.map(|sent| progress.first_byte_at.unwrap_or(now) - sent),
+            transfer: progress.first_byte_at.map(|first| now - first),
+            client: account.client,
+            listener: &self.listener.config.name,
+            route: route.map(|(index, entry)| (index, entry.name.as_str())),
+            cluster,
+            endpoint: progress.endpoint.as_ref().map(|endpoint| (endpoint.id, endpoint.label.as_str())),
+            method: self.head.method_bytes(),
+            host: self.head.host(),
+            target: self.head.target(),
+            version: match self.head.version() {
+                Version::Http10 => "HTTP/1.0",
+                Version::Http11 => "HTTP/1.1",
+            },
+            status: progress.status,
+            bytes_in: account.bytes_in,
+            bytes_out: progress.bytes_out,
+            retries: progress.retries,
+            reason,
+            path: account.path,
+            request_id: &account.request_id,
+            user_agent: self.head.get(b"user-agent").unwrap_or_default(),
+            referer: self.head.get(b"referer").unwrap_or_default(),
+        };
+        self.worker.record(&record);
+    }
+}

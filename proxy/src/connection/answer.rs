@@ -1,0 +1,86 @@
+//! Answers that sluice makes itself.
+
+use super::account::Account;
+use super::{Connection, Next};
+use crate::body::Transfer;
+use crate::error::Reason;
+use crate::exchange::Progress;
+use crate::http::RequestHead;
+use crate::response::{self, Local};
+
+impl Connection {
+    /// Answers bytes that are no acceptable head, and closes: where a next request would begin is
+    /// anybody's guess.
+    pub(super) async fn refuse(&mut self, reason: Reason) -> Next {
+        // The fields of a head that failed to parse are not to be trusted for anything.
+        self.head = RequestHead::new();
+        let account = Account::new(&self.worker, self.client, &self.head);
+        self.reject(&account, reason).await
+    }
+
+    /// Answers a head that was parsed but cannot be served, and closes.
+    pub(super) async fn reject(&mut self, account: &Account, reason: Reason) -> Next {
+        self.answer_and_record(account, &Local::reason(reason), false, Some(reason)).await;
+        Next::Close { linger: true }
+    }
+
+    /// [`Connection::answer`] for an exchange that no endpoint had a part in.
+    pub(super) async fn answer_and_record(
+        &mut self,
+        account: &Account,
+        local: &Local<'_>,
+        keep_alive: bool,
+        reason: Option<Reason>,
+    ) -> bool {
+        let mut progress = Progress::default();
+        let keep_alive = self.answer(local, keep_alive, &mut progress).await;
+        self.record(account, &progress, reason);
+        keep_alive
+    }
+
+    /// Sends a local answer; true when the connection may go on.
+    pub(super) async fn answer(
+        &mut self,
+        local: &Local<'_>,
+        keep_alive: bool,
+        progress: &mut Progress,
+    ) -> bool {
+        self.deadline.set(self.limits().keep_alive_timeout_ms);
+        progress.status = local.status;
+        let settled = self.deadline.run(self.writer.settle(&self.deadline)).await;
+        if !matches!(settled, Some(Ok(()))) {
+            return false;
+        }
+        let mut out = self.writer.spare();
+        let pages = &self.worker.snapshot().error_pages;
+        response::encode(&mut out, local, &self.head, keep_alive, pages);
+        progress.bytes_out += out.len() as u64;
+        self.writer.submit(out, 0);
+        keep_alive
+    }
+
+    /// Reads and drops the rest of a request body that nobody wanted; false when it is too much, too slow
+    /// or malformed.
+    pub(super) async fn drain_body(&mut self, transfer: &mut Transfer) -> bool {
+        self.deadline.set(self.limits().drain_body_timeout_ms);
+        let start = transfer.bytes();
+        let mut scrap = Vec::new();
+        loop {
+            scrap.clear();
+            let Ok(taken) = transfer.push(self.reader.data(), &mut scrap) else {
+                return false;
+            };
+            self.reader.consume(taken);
+            if transfer.is_done() {
+                return true;
+            }
+            if transfer.bytes() - start > self.limits().drain_bytes_max {
+                return false;
+            }
+            let filled = self.deadline.run(self.reader.fill(crate::buffers::SMALL_BYTES)).await;
+            if !matches!(filled, Some(Ok(count)) if count > 0) {
+                return false;
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The end of a connection, so that the client gets all that was sent and nothing that looks whole but is not.
+
+use super::Connection;
+
+impl Connection {
+    /// Sends what is under way, half-closes, and with `linger` reads and drops what the client still
+    /// sends: closing with unread bytes resets the connection, which may cost the client its answer
+    /// (RFC 9112 9.6).
+    pub(super) async fn close(&mut self, linger: bool) {
+        self.deadline.set(self.limits().keep_alive_timeout_ms);
+        if !matches!(self.deadline.run(self.writer.settle(&self.deadline)).await, Some(Ok(()))) {
+            return;
+        }
+        let linger = linger || !self.reader.data().is_empty();
+        if !linger {
+            return;
+        }
+        self.writer.stream().shutdown_write();
+        let mut budget = self.limits().drain_bytes_max;
+        self.deadline.set(self.limits().drain_body_timeout_ms);
+        loop {
+            let pending = self.reader.data().len();
+            budget = budget.saturating_sub(pending as u64);
+            self.reader.consume(pending);
+            if budget == 0 {
+                return;
+            }
+            match self.deadline.run(self.reader.fill(crate::buffers::SMALL_BYTES)).await {
+                Some(Ok(count)) if count > 0 => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Closes without a proper end.
+    pub(super) async fn abort(&mut self, reset: bool) {
+        if reset {
+            self.writer.stream().reset_on_close();
+            return;
+        }
+        // What is under way is part of a message that its framing shows to be broken off; let it leave.
+        self.deadline.set(self.limits().half_close_timeout_ms);
+        let _ = self.deadline.run(self.writer.settle(&self.deadline)).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! The part of an exchange that involves an origin, seen from the downstream side.
+
+use std::borrow::Cow;
+
+use super::account::Account;
+use super::{Connection, Next};
+use crate::body::Transfer;
+use crate::error::{Reason, Side};
+use crate::exchange::{self, Downstream, Finish, Policy, Progress};
+use crate::forwarded;
+use crate::http::{RequestForward, encode_request};
+use crate::response::Local;
+use crate::router::strip_prefix;
+use crate::snapshot::RouteEntry;
+use crate::tunnel;
+use crate::upstream::Acquired;
+use crate::worker::Worker;
+
+/// Room for a usual request head with what is added to it.
+const MESSAGE_BYTES: usize = 1024;
+
+impl Connection {
+    /// Forwards the request to the route's cluster and passes the answer back.
+    pub(super) async fn forward(
+        &mut self,
+        worker: &Worker,
+        entry: &RouteEntry,
+        policy: &Policy<'_>,
+        mut account: Account,
+        mut transfer: Transfer,
+    ) -> Next {
+        account.path = "copy";
+        let mut message = Vec::with_capacity(MESSAGE_BYTES);
+        self.encode(&mut message, entry, policy, &account, &transfer);
+        // What has come of the body is checked before anything is sent: a request with a fault in its
+        // first bytes never reaches an origin.
+        match transfer.push(self.reader.data(), &mut message) {
+            Ok(taken) => self.reader.consume(taken),
+            Err(error) => return self.reject(&account, exchange::upload_reason(error)).await,
+        }
+        let mut progress = Progress::default();
+        let keep_alive = self.may_continue();
+        let downstream = Downstream {
+            head: &self.head,
+            reader: &mut self.reader,
+            writer: &mut self.writer,
+            deadline: &self.deadline,
+            limits: &self.listener.config.limits,
+            transfer: &mut transfer,
+            keep_alive,
+        };
+        let outcome = exchange::forward(worker, policy, downstream, message, &mut progress).await;
+        account.bytes_in = transfer.bytes();
+        match outcome {
+            Ok(Finish::Answered { keep_alive }) => {
+                self.record(&account, &progress, None);
+                if keep_alive { Next::KeepAlive } else { Next::Close { linger: !transfer.is_done() } }
+            }
+            Ok(Finish::Upgraded(acquired)) => self.tunnel(worker, policy, *acquired, account, progress).await,
+            Err(reason) => self.fail(&account, progress, reason, &transfer).await,
+        }
+    }
+
+    fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        entry: &RouteEntry,
+        policy: &Policy<'_>,
+        account: &Account,
+        transfer: &Transfer,
+    ) {
+        let target = self.head.path_and_query();
+        let target = if entry.config.strip_prefix && target != b"*" {
+            strip_prefix(&entry.config.path_prefix, target)
+        } else {
+            Cow::Borrowed(target)
+        };
+        let host = match &entry.config.host_rewrite {
+            Some(host) => host.as_bytes(),
+            None if self.head.host().is_empty() => self.listener.authority.as_bytes(),
+            None => self.head.host(),
+        };
+        let mut client = [0; forwarded::IP_TEXT_MAX];
+        let mut clock = [0; forwarded::REQUEST_START_MAX];
+        encode_request(
+            out,
+            &self.head,
+            &RequestForward {
+                path_and_query: &target,
+                host,
+                framing: transfer.framing(),
+                client_ip: forwarded::ip_text(self.client, &mut client),
+                proto: b"http",
+                trusted: account.trusted,
+                request_id: &account.request_id,
+                request_start: forwarded::request_start(account.started, &mut clock),
+                via: policy.via,
+                upgrade: self.head.upgrade(),
+                edits: entry.request_edits.as_ref(),
+            },
+        );
+    }
+
+    /// Answers a failed exchange if nothing of an answer has gone out yet; else ends the connection so
+    /// that the client sees the fault.
+    async fn fail(
+        &mut self,
+        account: &Account,
+        mut progress: Progress,
+        reason: Reason,
+        transfer: &Transfer,
+    ) -> Next {
+        if reason.status() == 499 {
+            progress.status = 499;
+            self.record(account, &progress, Some(reason));
+            return Next::Abort { reset: true };
+        }
+        if progress.answered {
+            self.record(account, &progress, Some(reason));
+            return Next::Abort { reset: progress.close_delimited };
+        }
+        let whole = transfer.is_done();
+        let keep_alive = whole && reason.side() != Side::Downstream && self.may_continue();
+        let keep_alive = self.answer(&Local::reason(reason), keep_alive, &mut progress).await;
+        self.record(account, &progress, Some(reason));
+        if keep_alive { Next::KeepAlive } else { Next::Close { linger: !whole } }
+    }
+
+    /// Runs the tunnel that an accepted upgrade opened; the exchange is recorded at its end.
+    async fn tunnel(
+        &mut self,
+        worker: &Worker,
+        policy: &Policy<'_>,
+        mut acquired: Acquired,
+        mut account: Account,
+        mut progress: Progress,
+    ) -> Next {
+        let connection = &mut acquired.connection;
+        let ends = tunnel::Ends {
+            downstream: (&mut self.reader, &mut self.writer),
+            upstream: (&mut connection.reader, &mut connection.writer),
+        };
+        let idle_ms = policy.cluster.config.tunnel_idle_timeout_ms;
+        let outcome = tunnel::run(ends, &self.deadline, idle_ms, worker).await;
+        account.bytes_in += outcome.bytes_up;
+        progress.bytes_out += outcome.bytes_down;
+        self.record(&account, &progress, outcome.reason);
+        Next::Abort { reset: outcome.broken }
+    }
+}

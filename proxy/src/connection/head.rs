@@ -1,0 +1,83 @@
+//! Waiting for a request and receiving its head.
+
+use super::{Connection, IDLE_BYTES};
+use crate::buffers::SMALL_BYTES;
+use crate::error::Reason;
+use crate::http::{HeadLimits, ParseError, Scan, skip_leading_crlf};
+use crate::worker::Phase;
+
+/// What came of waiting.
+pub(super) enum Arrival {
+    /// A request head, parsed and taken off the reader.
+    Head,
+    /// Bytes that are no acceptable head, or not in time.
+    Refused(Reason),
+    /// The client is done, or was silent too long.
+    Closed,
+}
+
+impl Connection {
+    /// Receives the next request head.
+    pub(super) async fn next_head(&mut self) -> Arrival {
+        let limits = HeadLimits {
+            head_bytes_max: self.limits().head_bytes_max,
+            headers_max: self.limits().headers_max,
+            target_bytes_max: self.limits().target_bytes_max,
+        };
+        self.scanner.reset();
+        self.deadline.set(if self.worker.is_draining() {
+            // A connection that was accepted with the drain: its request is on its way, or never comes.
+            self.limits().half_close_timeout_ms
+        } else {
+            self.limits().keep_alive_timeout_ms
+        });
+        let mut begun = false;
+        loop {
+            if !begun {
+                let skipped = skip_leading_crlf(self.reader.data());
+                self.reader.consume(skipped);
+            }
+            match self.parse(&limits) {
+                Ok(true) => return Arrival::Head,
+                Ok(false) => {}
+                Err(error) => return Arrival::Refused(reason(error)),
+            }
+            if !begun && !self.reader.data().is_empty() {
+                begun = true;
+                self.worker.set_phase(self.slot, Phase::Busy);
+                // From here on there is one deadline for the whole head, whatever trickles in.
+                self.deadline.set(self.limits().header_timeout_ms);
+            }
+            let capacity = if begun { SMALL_BYTES } else { IDLE_BYTES };
+            match self.deadline.run(self.reader.fill(capacity)).await {
+                Some(Ok(count)) if count > 0 => {}
+                None if begun => return Arrival::Refused(Reason::HeaderTimeout),
+                _ => return Arrival::Closed,
+            }
+        }
+    }
+
+    /// Parses what has come; false when it is not yet a whole head.
+    fn parse(&mut self, limits: &HeadLimits) -> Result<bool, ParseError> {
+        match self.scanner.scan(self.reader.data(), limits)? {
+            Scan::Partial => Ok(false),
+            Scan::Complete(length) => {
+                self.head.parse(&self.reader.data()[..length], limits)?;
+                self.reader.consume(length);
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// The reason that stands for a refused head.
+pub(super) fn reason(error: ParseError) -> Reason {
+    match error {
+        ParseError::BadHost => Reason::BadHost,
+        ParseError::BadFraming => Reason::BadFraming,
+        ParseError::TargetTooLong => Reason::TargetTooLong,
+        ParseError::HeadTooLarge => Reason::HeadTooLarge,
+        ParseError::VersionNotSupported => Reason::VersionNotSupported,
+        _ => Reason::BadRequest,
+    }
+}

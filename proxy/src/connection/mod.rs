@@ -1,0 +1,129 @@
+//! The life of one downstream connection: read a head, run its exchange, and again. Read this file first.
+
+mod account;
+mod answer;
+mod close;
+mod forward;
+mod head;
+mod request;
+mod tcp;
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::config::{Limits, Protocol};
+use crate::deadline::Deadline;
+use crate::http::{HeadScanner, RequestHead};
+use crate::listener::ListenerState;
+use crate::metrics::Event;
+use crate::stream::{Reader, Stream, Writer};
+use crate::worker::{Counted, Phase, Worker};
+
+use head::Arrival;
+
+/// Size of the receive that waits for a request: most heads fit, and an idle connection holds no more.
+pub(crate) const IDLE_BYTES: usize = 2 * 1024;
+
+/// One downstream connection.
+pub(crate) struct Connection {
+    worker: Rc<Worker>,
+    listener: Arc<ListenerState>,
+    /// The client's address: the peer's, or what a PROXY protocol header says.
+    client: IpAddr,
+    reader: Reader,
+    writer: Writer,
+    deadline: Deadline,
+    head: RequestHead,
+    scanner: HeadScanner,
+    exchanges: u64,
+    /// Where the worker finds this connection when it drains.
+    slot: usize,
+    _open: Counted,
+}
+
+/// What follows an exchange.
+pub(crate) enum Next {
+    /// The next request.
+    KeepAlive,
+    /// Send what is under way, then close; what the client still sends is read for a while if `linger`.
+    Close { linger: bool },
+    /// Close at once and visibly: the client must not take what it has for complete.
+    Abort { reset: bool },
+}
+
+impl Connection {
+    /// Takes an accepted connection.
+    pub(crate) fn new(
+        worker: Rc<Worker>,
+        listener: Arc<ListenerState>,
+        stream: Stream,
+        client: IpAddr,
+    ) -> Self {
+        let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
+        let slot = worker.enrol(stream.clone());
+        Self {
+            deadline: Deadline::new(std::time::Duration::from_millis(
+                listener.config.limits.keep_alive_timeout_ms,
+            )),
+            worker,
+            listener,
+            client,
+            reader: Reader::new(stream.clone()),
+            writer: Writer::new(stream),
+            head: RequestHead::new(),
+            scanner: HeadScanner::new(),
+            exchanges: 0,
+            slot,
+            _open: open,
+        }
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.listener.config.limits
+    }
+
+    /// Serves requests until the connection ends.
+    pub(crate) async fn serve(mut self) {
+        if !self.greet().await {
+            return;
+        }
+        if self.listener.config.protocol == Protocol::Tcp {
+            return Box::pin(self.tunnel_connection()).await;
+        }
+        loop {
+            let next = match self.next_head().await {
+                Arrival::Head => {
+                    self.worker.set_phase(self.slot, Phase::Busy);
+                    if self.exchanges > 0 {
+                        self.worker.metrics().count(Event::DownstreamReused);
+                    }
+                    self.exchanges += 1;
+                    // Boxed, so that an idle connection does not hold the memory of an exchange.
+                    Box::pin(self.exchange()).await
+                }
+                Arrival::Refused(reason) => Box::pin(self.refuse(reason)).await,
+                Arrival::Closed => return,
+            };
+            match next {
+                Next::KeepAlive if !self.worker.is_draining() => self.rest(),
+                Next::KeepAlive => return Box::pin(self.close(false)).await,
+                Next::Close { linger } => return Box::pin(self.close(linger)).await,
+                Next::Abort { reset } => return Box::pin(self.abort(reset)).await,
+            }
+        }
+    }
+
+    /// Prepares for the wait between two requests.
+    fn rest(&mut self) {
+        self.worker.set_phase(self.slot, Phase::Idle);
+        self.reader.shrink(IDLE_BYTES);
+        self.writer.shrink(crate::buffers::SMALL_BYTES);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.worker.strike_off(self.slot);
+    }
+}

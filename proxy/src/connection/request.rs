@@ -1,0 +1,154 @@
+//! One exchange, from a parsed head to what follows it: check, route, then answer or forward.
+
+use std::rc::Rc;
+
+use super::account::Account;
+use super::{Connection, Next, head};
+use crate::body::Transfer;
+use crate::cluster::{Cluster, hash_key};
+use crate::config::{Action, Balance, HashKey};
+use crate::error::Reason;
+use crate::exchange::{Policy, request_transfer};
+use crate::http::{Expect, Framing, Method, RequestHead, request_framing};
+use crate::response::Local;
+use crate::router::{Found, Query};
+use crate::snapshot::{RouteEntry, Snapshot, Target};
+
+impl Connection {
+    /// Runs the exchange whose head has just been received.
+    pub(super) async fn exchange(&mut self) -> Next {
+        let worker = Rc::clone(&self.worker);
+        let snapshot = worker.snapshot();
+        let mut account = Account::new(&worker, self.client, &self.head);
+        let framing = match self.check() {
+            Ok(framing) => framing,
+            Err(reason) => return self.reject(&account, reason).await,
+        };
+        let mut transfer = request_transfer(framing, self.limits());
+        match route(snapshot, &self.head) {
+            Found::Route(index) => {
+                let entry = &snapshot.routes[index];
+                account.route = u32::try_from(index).ok();
+                match &entry.target {
+                    Target::Cluster(cluster) => {
+                        let policy = policy(snapshot, entry, cluster, &account, &self.head);
+                        self.forward(&worker, entry, &policy, account, transfer).await
+                    }
+                    Target::Local => {
+                        let local = local_answer(entry, &self.head);
+                        self.answer_locally(&account, &local, None, &mut transfer).await
+                    }
+                }
+            }
+            Found::MethodNotAllowed(allowed) => {
+                let mut local = Local::reason(Reason::MethodNotAllowed);
+                local.allow = Some(allowed.join(", "));
+                self.answer_locally(&account, &local, Some(Reason::MethodNotAllowed), &mut transfer).await
+            }
+            Found::NoRoute => {
+                let local = Local::reason(Reason::NoRoute);
+                self.answer_locally(&account, &local, Some(Reason::NoRoute), &mut transfer).await
+            }
+        }
+    }
+
+    /// What a head alone can be refused for.
+    fn check(&self) -> Result<Framing, Reason> {
+        let framing = request_framing(&self.head).map_err(head::reason)?;
+        if self.head.method() == Method::Connect {
+            return Err(Reason::NotImplemented);
+        }
+        if self.head.expect() == Expect::Failed {
+            return Err(Reason::ExpectationFailed);
+        }
+        match framing {
+            Framing::Length(length) if length > self.limits().body_bytes_max => Err(Reason::BodyTooLarge),
+            framing => Ok(framing),
+        }
+    }
+
+    /// Whether the client asks for, and may have, another exchange on this connection.
+    pub(super) fn may_continue(&self) -> bool {
+        self.head.keep_alive()
+            && !self.worker.is_draining()
+            && self.exchanges < self.limits().requests_per_connection_max
+    }
+
+    /// Answers without an origin, and keeps the connection if the request's body is small enough to read.
+    async fn answer_locally(
+        &mut self,
+        account: &Account,
+        local: &Local<'_>,
+        reason: Option<Reason>,
+        transfer: &mut Transfer,
+    ) -> Next {
+        let expects = self.head.expect() == Expect::Continue;
+        let drainable = transfer
+            .remaining()
+            .is_some_and(|bytes| bytes <= self.limits().drain_bytes_max && (bytes == 0 || !expects));
+        let continues = self.may_continue() && drainable;
+        let keep_alive = self.answer_and_record(account, local, continues, reason).await;
+        if keep_alive && self.drain_body(transfer).await {
+            return Next::KeepAlive;
+        }
+        Next::Close { linger: !transfer.is_done() }
+    }
+}
+
+fn route(snapshot: &Snapshot, head: &RequestHead) -> Found {
+    snapshot.router.find(&Query {
+        host: head.host_name(),
+        path: head.path(),
+        method: head.method_bytes(),
+        field: &|name| head.get(name),
+    })
+}
+
+fn policy<'a>(
+    snapshot: &'a Snapshot,
+    entry: &'a RouteEntry,
+    cluster: &'a std::sync::Arc<Cluster>,
+    account: &Account,
+    head: &RequestHead,
+) -> Policy<'a> {
+    let route = &entry.config;
+    let config = &cluster.config;
+    Policy {
+        cluster,
+        retry: route.retry.unwrap_or(config.retry),
+        response_timeout_ms: route.response_timeout_ms.unwrap_or(config.response_timeout_ms),
+        body_idle_timeout_ms: route.body_idle_timeout_ms.unwrap_or(config.body_idle_timeout_ms),
+        response_edits: entry.response_edits.as_ref(),
+        via: snapshot.config.via,
+        hash: hash(&config.balance, account, head),
+    }
+}
+
+/// The key of a hashing balancer; a request without one goes anywhere.
+fn hash(balance: &Balance, account: &Account, head: &RequestHead) -> Option<u64> {
+    let Balance::Hash(key) = balance else {
+        return None;
+    };
+    match key {
+        HashKey::ClientAddress => Some(hash_key(account.client.to_string().as_bytes())),
+        HashKey::Header(name) => head.get(name.as_bytes()).map(hash_key),
+        HashKey::Cookie(name) => cookie(head.get(b"cookie")?, name.as_bytes()).map(hash_key),
+    }
+}
+
+/// The value of one cookie of a Cookie field (RFC 6265 4.2.1).
+fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    field.split(|byte| *byte == b';').find_map(|pair| {
+        let pair = pair.trim_ascii();
+        pair.strip_prefix(name)?.strip_prefix(b"=")
+    })
+}
+
+fn local_answer<'a>(entry: &'a RouteEntry, head: &RequestHead) -> Local<'a> {
+    match &entry.config.action {
+        Action::Redirect { status, location } => Local::redirect(*status, location, head),
+        Action::Respond { status, body, content_type } => Local::fixed(*status, body, content_type),
+        // A route to a cluster is not local; validation makes sure that the cluster is there.
+        Action::Cluster(_) => Local::reason(Reason::NoEndpoint),
+    }
+}

@@ -1,0 +1,216 @@
+//! The response's way: interim heads, the head, the body.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Failed, Progress, Shared, chunk_limits};
+use crate::body::{BodyError, Transfer, copy};
+use crate::buffers::SMALL_BYTES;
+use crate::cluster::Endpoint;
+use crate::error::Reason;
+use crate::http::{
+    Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
+    encode_response, response_framing,
+};
+use crate::stream::{Reader, Writer};
+
+/// The upstream side.
+pub(super) struct From<'a> {
+    pub(super) reader: &'a mut Reader,
+    pub(super) head: &'a mut ResponseHead,
+    pub(super) scanner: &'a mut HeadScanner,
+    /// Set when the connection may serve another exchange.
+    pub(super) reusable: &'a mut bool,
+}
+
+/// What the answer has to fit.
+pub(super) struct Answer<'a> {
+    pub(super) request: &'a RequestHead,
+    pub(super) keep_alive: bool,
+    pub(super) endpoint: Option<Arc<Endpoint>>,
+}
+
+/// What came.
+pub(super) enum Received {
+    /// A whole response.
+    Whole {
+        /// Whether the client may send another request.
+        keep_alive: bool,
+    },
+    /// A 101 that was asked for; its head has been passed on.
+    Upgrade,
+}
+
+/// Receives one response and passes it on.
+pub(super) async fn run(
+    shared: &Shared<'_>,
+    answer: &Answer<'_>,
+    mut from: From<'_>,
+    writer: &mut Writer,
+    progress: &mut Progress,
+) -> Result<Received, Failed> {
+    let mut interim = 0;
+    loop {
+        receive_head(shared, &mut from, progress).await?;
+        match from.head.status() {
+            101 => return upgrade(shared, answer, &from, writer, progress).await,
+            100..=199 => {
+                interim += 1;
+                if interim > shared.policy.cluster.config.interim_responses_max {
+                    return Err(Reason::TooManyInterim.into());
+                }
+                pass_interim(shared, answer, &from, writer, progress).await?;
+            }
+            _ => break,
+        }
+    }
+    respond(shared, answer, from, writer, progress).await
+}
+
+/// Receives until a whole head has been parsed, and takes it off the reader.
+async fn receive_head(
+    shared: &Shared<'_>,
+    from: &mut From<'_>,
+    progress: &mut Progress,
+) -> Result<(), Failed> {
+    let config = &shared.policy.cluster.config;
+    let limits = HeadLimits {
+        head_bytes_max: config.response_head_bytes_max,
+        headers_max: config.response_headers_max,
+        target_bytes_max: config.response_head_bytes_max,
+    };
+    let bad = |_| Failed::from(Reason::BadResponse);
+    loop {
+        if let Scan::Complete(length) = from.scanner.scan(from.reader.data(), &limits).map_err(bad)? {
+            from.head.parse(&from.reader.data()[..length], &limits).map_err(bad)?;
+            from.reader.consume(length);
+            from.scanner.reset();
+            return Ok(());
+        }
+        let received = from.reader.fill(SMALL_BYTES).await;
+        if !matches!(received, Ok(count) if count > 0) {
+            let silent = progress.first_byte_at.is_none();
+            return Err(Failed { reason: Reason::UpstreamClosed, silent });
+        }
+        progress.first_byte_at.get_or_insert_with(Instant::now);
+    }
+}
+
+fn forward_head<'a>(answer: &Answer<'a>, framing: Framing, keep_alive: bool) -> ResponseForward<'a> {
+    ResponseForward {
+        framing,
+        keep_alive,
+        client_version: answer.request.version(),
+        request_method: answer.request.method(),
+        via: false,
+        upgrade: false,
+        edits: None,
+        extra: None,
+    }
+}
+
+/// Passes a 1xx on; an HTTP/1.0 client does not know them (RFC 9110 15.2).
+async fn pass_interim(
+    shared: &Shared<'_>,
+    answer: &Answer<'_>,
+    from: &From<'_>,
+    writer: &mut Writer,
+    progress: &mut Progress,
+) -> Result<(), Failed> {
+    shared.deadline.touch();
+    if answer.request.version() == Version::Http10 {
+        return Ok(());
+    }
+    let forward = ResponseForward { via: shared.policy.via, ..forward_head(answer, Framing::None, true) };
+    send_head(shared, from.head, &forward, writer, progress).await
+}
+
+async fn upgrade(
+    shared: &Shared<'_>,
+    answer: &Answer<'_>,
+    from: &From<'_>,
+    writer: &mut Writer,
+    progress: &mut Progress,
+) -> Result<Received, Failed> {
+    if answer.request.upgrade().is_none() {
+        return Err(Reason::UnaskedUpgrade.into());
+    }
+    shared.head_received.set(true);
+    progress.status = 101;
+    progress.answered = true;
+    let forward = ResponseForward {
+        upgrade: true,
+        via: shared.policy.via,
+        edits: shared.policy.response_edits,
+        ..forward_head(answer, Framing::None, true)
+    };
+    send_head(shared, from.head, &forward, writer, progress).await?;
+    Ok(Received::Upgrade)
+}
+
+async fn send_head(
+    shared: &Shared<'_>,
+    head: &ResponseHead,
+    forward: &ResponseForward<'_>,
+    writer: &mut Writer,
+    progress: &mut Progress,
+) -> Result<(), Failed> {
+    let gone = |_| Failed::from(Reason::ClientGone);
+    writer.settle(shared.deadline).await.map_err(gone)?;
+    let mut out = writer.spare();
+    encode_response(&mut out, head, forward);
+    progress.bytes_out += out.len() as u64;
+    writer.submit(out, 0);
+    Ok(())
+}
+
+/// Passes the final head and the body on.
+async fn respond(
+    shared: &Shared<'_>,
+    answer: &Answer<'_>,
+    from: From<'_>,
+    writer: &mut Writer,
+    progress: &mut Progress,
+) -> Result<Received, Failed> {
+    let policy = shared.policy;
+    let method = answer.request.method();
+    let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
+    let towards = match (framing, answer.request.version()) {
+        (Framing::Chunked | Framing::CloseDelimited, Version::Http10) => Framing::CloseDelimited,
+        (Framing::Chunked | Framing::CloseDelimited, Version::Http11) => Framing::Chunked,
+        (framing, _) => framing,
+    };
+    // A request that is not whole by now leaves the client's connection in the middle of a body.
+    let keep_alive = answer.keep_alive && shared.uploaded.get() && towards != Framing::CloseDelimited;
+    shared.head_received.set(true);
+    shared.deadline.set(policy.body_idle_timeout_ms);
+    progress.status = from.head.status();
+    progress.close_delimited = towards == Framing::CloseDelimited;
+
+    writer.settle(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
+    let label = answer.endpoint.as_ref().map(|endpoint| endpoint.label.as_bytes());
+    let field = policy.cluster.config.endpoint_header.as_ref().map(String::as_bytes);
+    let forward = ResponseForward {
+        via: policy.via,
+        edits: policy.response_edits,
+        extra: field.zip(label),
+        ..forward_head(answer, towards, keep_alive)
+    };
+    let mut out = writer.spare();
+    encode_response(&mut out, from.head, &forward);
+    let head_bytes = out.len() as u64;
+    let mut transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX);
+    // What has come is checked before the head goes out: a fault found here is still a clean 502.
+    let taken = transfer.push(from.reader.data(), &mut out).map_err(|_| Failed::from(Reason::BadResponse))?;
+    from.reader.consume(taken);
+    progress.answered = true;
+    let buffers = shared.worker.buffers();
+    let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;
+    progress.bytes_out += head_bytes + transfer.bytes();
+    copied.map_err(|error| match error {
+        BodyError::Unwritable => Reason::ClientGone,
+        _ => Reason::ResponseTruncated,
+    })?;
+    *from.reusable = from.head.keep_alive() && framing != Framing::CloseDelimited;
+    Ok(Received::Whole { keep_alive })
+}

@@ -1,0 +1,273 @@
+//! One request and its response over one upstream connection; decides whether to try again.
+//!
+//! The request's body goes up while the response comes down: two futures in one task, raced against one
+//! deadline. Whatever ends first ends both.
+
+mod download;
+mod upload;
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use crate::body::{BodyError, Transfer};
+use crate::cluster::{Cluster, Endpoint};
+use crate::config::{Limits, Retry};
+use crate::deadline::Deadline;
+use crate::error::Reason;
+use crate::http::{ChunkLimits, FieldEdits, Framing, RequestHead};
+use crate::stream::{Reader, Writer};
+use crate::upstream::{self, Acquired, Attempt, UpstreamConnection};
+use crate::worker::Worker;
+
+/// The policy in force for one exchange: the route's where it has one, else the cluster's.
+pub(crate) struct Policy<'a> {
+    pub(crate) cluster: &'a Arc<Cluster>,
+    pub(crate) retry: Retry,
+    pub(crate) response_timeout_ms: u64,
+    pub(crate) body_idle_timeout_ms: u64,
+    pub(crate) response_edits: Option<&'a FieldEdits>,
+    pub(crate) via: bool,
+    /// Key of a hashing balancer.
+    pub(crate) hash: Option<u64>,
+}
+
+/// The downstream side of one exchange.
+pub(crate) struct Downstream<'a> {
+    pub(crate) head: &'a RequestHead,
+    pub(crate) reader: &'a mut Reader,
+    pub(crate) writer: &'a mut Writer,
+    pub(crate) deadline: &'a Deadline,
+    pub(crate) limits: &'a Limits,
+    /// The request body; what had come with the head is in `message` already.
+    pub(crate) transfer: &'a mut Transfer,
+    /// Whether the client may send another request after this one.
+    pub(crate) keep_alive: bool,
+}
+
+/// What is known of an exchange while it runs, for the log and for answering failures.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub(crate) endpoint: Option<Arc<Endpoint>>,
+    pub(crate) connect: Option<Duration>,
+    pub(crate) sent_at: Option<Instant>,
+    pub(crate) first_byte_at: Option<Instant>,
+    pub(crate) status: u16,
+    pub(crate) bytes_out: u64,
+    pub(crate) retries: u32,
+    /// Whether bytes of the final response may have reached the client.
+    pub(crate) answered: bool,
+    /// Whether the answer ends with the connection, so that an early end must be a reset.
+    pub(crate) close_delimited: bool,
+}
+
+/// How an exchange ended well.
+pub(crate) enum Finish {
+    /// The response has been sent, or is being sent.
+    Answered {
+        /// Whether the connection may serve another request.
+        keep_alive: bool,
+    },
+    /// The origin switched protocols as asked; the bytes that follow belong to nobody but the two ends.
+    Upgraded(Box<Acquired>),
+}
+
+/// State that the two directions share.
+struct Shared<'a> {
+    deadline: &'a Deadline,
+    policy: &'a Policy<'a>,
+    worker: &'a Worker,
+    limits: &'a Limits,
+    /// The whole request has been handed to the upstream connection.
+    uploaded: Cell<bool>,
+    /// The final response head has come.
+    head_received: Cell<bool>,
+}
+
+/// Why one try failed.
+struct Failed {
+    reason: Reason,
+    /// Nothing came back, so another connection may be tried if the request allows it.
+    silent: bool,
+}
+
+impl From<Reason> for Failed {
+    fn from(reason: Reason) -> Self {
+        Self { reason, silent: false }
+    }
+}
+
+/// Sends `message` (the request head and what of its body had come with it) to an endpoint of the
+/// cluster, passes the rest of the body on, and the response back.
+pub(crate) async fn forward(
+    worker: &Worker,
+    policy: &Policy<'_>,
+    mut downstream: Downstream<'_>,
+    mut message: Vec<u8>,
+    progress: &mut Progress,
+) -> Result<Finish, Reason> {
+    let replayable = downstream.transfer.is_done();
+    let mut attempt = Attempt {
+        cluster: policy.cluster,
+        hash: policy.hash,
+        retry: policy.retry,
+        fresh: false,
+        tried: Vec::new(),
+    };
+    loop {
+        let mut acquired = upstream::acquire(worker, &mut attempt).await?;
+        progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
+        progress.connect = acquired.connect;
+        start(&mut acquired.connection, message, policy, &downstream, progress);
+        let outcome = run(worker, policy, &mut downstream, &mut acquired.connection, progress).await;
+        let failed = match outcome {
+            Ok(received) => return Ok(finish(worker, policy, acquired, received, &downstream)),
+            Err(failed) => failed,
+        };
+        let connection = &mut acquired.connection;
+        let settled = connection.writer.try_settle(downstream.deadline);
+        // A dead connection that took not a byte had nothing to act on, whatever the method.
+        let repeatable = downstream.head.method().is_idempotent() || connection.writer.took_nothing();
+        if failed.silent
+            && connection.reused
+            && replayable
+            && repeatable
+            && settled
+            && progress.retries < policy.retry.attempts_max
+        {
+            message = connection.writer.take_sent();
+            attempt.fresh = true;
+            progress.retries += 1;
+            continue;
+        }
+        if failed.reason.side() == crate::error::Side::Upstream {
+            let ejection = &policy.cluster.config.ejection;
+            connection.endpoint.record_failure(ejection, crate::clock::now_ms());
+        }
+        return Err(failed.reason);
+    }
+}
+
+/// Starts sending the request, and the clock.
+fn start(
+    connection: &mut UpstreamConnection,
+    message: Vec<u8>,
+    policy: &Policy<'_>,
+    downstream: &Downstream<'_>,
+    progress: &mut Progress,
+) {
+    connection.writer.submit(message, 0);
+    progress.sent_at = Some(Instant::now());
+    progress.first_byte_at = None;
+    downstream.deadline.set(if downstream.transfer.is_done() {
+        policy.response_timeout_ms
+    } else {
+        policy.body_idle_timeout_ms
+    });
+}
+
+/// Runs both directions until the response is whole.
+async fn run(
+    worker: &Worker,
+    policy: &Policy<'_>,
+    downstream: &mut Downstream<'_>,
+    connection: &mut UpstreamConnection,
+    progress: &mut Progress,
+) -> Result<download::Received, Failed> {
+    let shared = Shared {
+        deadline: downstream.deadline,
+        policy,
+        worker,
+        limits: downstream.limits,
+        uploaded: Cell::new(downstream.transfer.is_done()),
+        head_received: Cell::new(false),
+    };
+    let UpstreamConnection { reader, writer, head, scanner, reusable, .. } = connection;
+    let outcome = {
+        let answer = download::Answer {
+            request: downstream.head,
+            keep_alive: downstream.keep_alive,
+            endpoint: progress.endpoint.clone(),
+        };
+        let from = download::From { reader, head, scanner, reusable };
+        let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
+        let upload =
+            pin!(upload::run(&shared, downstream.reader, writer, downstream.transfer, downstream.limits,));
+        race(download, upload, &shared).await
+    };
+    outcome.map_err(|failed| failed.unwrap_or_else(|| elapsed(&shared, downstream)))
+}
+
+/// `Err(None)` is the deadline.
+async fn race(
+    mut download: std::pin::Pin<&mut impl Future<Output = Result<download::Received, Failed>>>,
+    mut upload: std::pin::Pin<&mut impl Future<Output = Reason>>,
+    shared: &Shared<'_>,
+) -> Result<download::Received, Option<Failed>> {
+    poll_fn(|cx| {
+        if let Poll::Ready(outcome) = download.as_mut().poll(cx) {
+            return Poll::Ready(outcome.map_err(Some));
+        }
+        if let Poll::Ready(reason) = upload.as_mut().poll(cx) {
+            return Poll::Ready(Err(Some(reason.into())));
+        }
+        shared.deadline.poll_elapsed(cx).map(|()| Err(None))
+    })
+    .await
+}
+
+/// Which silence it was that lasted too long.
+fn elapsed(shared: &Shared<'_>, downstream: &mut Downstream<'_>) -> Failed {
+    let reason = match (shared.head_received.get(), shared.uploaded.get()) {
+        (true, _) if !downstream.writer.try_settle(downstream.deadline) => Reason::ClientStalled,
+        (true, _) => Reason::ResponseStalled,
+        (false, true) => Reason::ResponseTimeout,
+        (false, false) => Reason::BodyTimeout,
+    };
+    reason.into()
+}
+
+fn finish(
+    worker: &Worker,
+    policy: &Policy<'_>,
+    acquired: Acquired,
+    received: download::Received,
+    downstream: &Downstream<'_>,
+) -> Finish {
+    acquired.connection.endpoint.record_success();
+    match received {
+        download::Received::Upgrade => Finish::Upgraded(Box::new(acquired)),
+        download::Received::Whole { keep_alive } => {
+            let Acquired { mut connection, in_flight, .. } = acquired;
+            drop(in_flight);
+            // A request that is not whole leaves the connection in the middle of a body.
+            connection.reusable &=
+                downstream.transfer.is_done() && connection.writer.try_settle(downstream.deadline);
+            worker.pool().release(connection, policy.cluster.config.pool);
+            Finish::Answered { keep_alive }
+        }
+    }
+}
+
+/// The reason that stands for a failed request body.
+pub(crate) fn upload_reason(error: BodyError) -> Reason {
+    match error {
+        BodyError::Malformed => Reason::BadBody,
+        BodyError::TooLarge => Reason::BodyTooLarge,
+        BodyError::Incomplete => Reason::BodyIncomplete,
+        BodyError::Unwritable => Reason::UpstreamClosed,
+    }
+}
+
+/// A request body under the listener's limits, re-framed as it came.
+pub(crate) fn request_transfer(framing: Framing, limits: &Limits) -> Transfer {
+    Transfer::new(framing, framing, chunk_limits(limits), limits.body_bytes_max)
+}
+
+/// The listener's limits on chunk framing; they hold for responses too.
+pub(crate) fn chunk_limits(limits: &Limits) -> ChunkLimits {
+    ChunkLimits { line_bytes_max: limits.chunk_line_bytes_max, trailer_bytes_max: limits.trailer_bytes_max }
+}

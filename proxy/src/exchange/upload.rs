@@ -1,0 +1,73 @@
+//! The request's way: the rest of its body, then an eye on the client until the answer is whole.
+
+use std::time::Duration;
+
+use super::{Shared, upload_reason};
+use crate::body::{BodyError, Transfer, copy};
+use crate::config::Limits;
+use crate::connection::IDLE_BYTES;
+use crate::error::Reason;
+use crate::stream::{Reader, Writer};
+
+/// How often a client whose next request waits behind this one is asked whether it is still there.
+const HANG_UP_CHECK: Duration = Duration::from_millis(250);
+
+/// Passes the body on and watches the client. Resolves only when the exchange has to end.
+pub(super) async fn run(
+    shared: &Shared<'_>,
+    reader: &mut Reader,
+    upstream: &mut Writer,
+    transfer: &mut Transfer,
+    limits: &Limits,
+) -> Reason {
+    if !transfer.is_done() {
+        let buffers = shared.worker.buffers();
+        let copied = copy(reader, upstream, transfer, Vec::new(), shared.deadline, buffers).await;
+        match copied {
+            Ok(()) => {
+                shared.uploaded.set(true);
+                if !shared.head_received.get() {
+                    shared.deadline.set(shared.policy.response_timeout_ms);
+                }
+            }
+            // An origin may answer without reading on (413, for one); what it has said is read before
+            // its connection is given up.
+            Err(BodyError::Unwritable) => {}
+            Err(error) => return upload_reason(error),
+        }
+    }
+    watch(shared, reader, Duration::from_millis(limits.half_close_timeout_ms)).await;
+    Reason::ClientGone
+}
+
+/// Resolves when the client is gone: reset at once, or its side closed and nothing written to it for
+/// `patience`. A client may shut its side down and still wait for the answer (RFC 9112 9.6 lets it),
+/// which cannot be told from one that has closed, until something is written.
+async fn watch(shared: &Shared<'_>, reader: &mut Reader, patience: Duration) {
+    if reader.data().is_empty() {
+        match reader.fill(IDLE_BYTES).await {
+            Ok(0) => {}
+            Ok(_) => pipelined(reader).await,
+            Err(_) => return,
+        }
+    } else {
+        pipelined(reader).await;
+    }
+    if patience.is_zero() {
+        return;
+    }
+    loop {
+        let seen = shared.deadline.last_activity();
+        tokio::time::sleep(patience).await;
+        if shared.deadline.last_activity() == seen {
+            return;
+        }
+    }
+}
+
+/// The next request is here already, so reading would not show an end: ask the socket.
+async fn pipelined(reader: &Reader) {
+    while !reader.stream().is_hung_up() {
+        tokio::time::sleep(HANG_UP_CHECK).await;
+    }
+}

@@ -1,0 +1,143 @@
+//! Makes the listening sockets, or takes those that systemd made.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use listenfd::ListenFd;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::{Bound, ListenerState};
+use crate::config::{self, Address};
+
+/// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// A listener that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("listener {name} cannot listen on {address}: {source}")]
+pub(crate) struct BindError {
+    name: String,
+    address: Address,
+    source: io::Error,
+}
+
+/// Binds every listener for `workers` workers; the outer list is by worker.
+///
+/// A socket that systemd passed (LISTEN_FDS) is taken for the listener that has its address. It is one
+/// socket for all workers, as a unix socket is.
+///
+/// # Errors
+/// The first that cannot be bound.
+pub(crate) fn bind_all(listeners: &[config::Listener], workers: usize) -> Result<Vec<Vec<Bound>>, BindError> {
+    let mut inherited = Inherited::from_environment();
+    let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
+    for listener in listeners {
+        let (address, sockets) = bind(&listener.address, workers, &mut inherited).map_err(|source| {
+            BindError { name: listener.name.clone(), address: listener.address.clone(), source }
+        })?;
+        let state = Arc::new(ListenerState::new(config::Listener { address, ..listener.clone() }));
+        for (bound, socket) in by_worker.iter_mut().zip(sockets) {
+            bound.push(Bound { state: Arc::clone(&state), socket });
+        }
+    }
+    inherited.warn_of_rest();
+    Ok(by_worker)
+}
+
+fn bind(address: &Address, workers: usize, inherited: &mut Inherited) -> io::Result<(Address, Vec<OwnedFd>)> {
+    if let Some(socket) = inherited.take(address) {
+        return Ok((address.clone(), share(&socket, workers)?));
+    }
+    let ip = match address {
+        Address::Unix(path) => return Ok((address.clone(), share(&unix(path)?, workers)?)),
+        Address::Ip(ip) => *ip,
+        Address::Name(name, port) => (name.as_str(), *port)
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address"))?,
+    };
+    // With SO_REUSEPORT a second process of the same user could bind the address too, and silently take
+    // half of the connections. Binding once without it finds out.
+    let bound = tcp(ip, false)?.local_addr()?.as_socket().unwrap_or(ip);
+    let sockets = (0..workers).map(|_| {
+        let socket = tcp(bound, true)?;
+        socket.listen(BACKLOG)?;
+        Ok(OwnedFd::from(socket))
+    });
+    Ok((Address::Ip(bound), sockets.collect::<io::Result<_>>()?))
+}
+
+fn tcp(address: SocketAddr, share_port: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(share_port)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    // Accepted sockets inherit it, which spares a system call for each.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Binds a unix socket, in place of a dead one: one that nobody answers on.
+fn unix(path: &Path) -> io::Result<OwnedFd> {
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    SockRef::from(&listener).listen(BACKLOG)?;
+    Ok(listener.into())
+}
+
+fn share(socket: &OwnedFd, workers: usize) -> io::Result<Vec<OwnedFd>> {
+    // The ring waits by itself; a non-blocking socket would answer EAGAIN.
+    SockRef::from(socket).set_nonblocking(false)?;
+    (0..workers).map(|_| socket.try_clone()).collect()
+}
+
+/// Sockets passed by a service manager, not yet taken.
+struct Inherited(Vec<(Address, OwnedFd)>);
+
+impl Inherited {
+    fn from_environment() -> Self {
+        let mut passed = ListenFd::from_env();
+        let mut sockets = Vec::new();
+        for index in 0..passed.len() {
+            if let Ok(Some(listener)) = passed.take_tcp_listener(index) {
+                sockets.extend(tcp_address(&listener).map(|address| (address, listener.into())));
+            } else if let Ok(Some(listener)) = passed.take_unix_listener(index) {
+                let address = listener.local_addr().ok();
+                let path = address.and_then(|address| address.as_pathname().map(Path::to_path_buf));
+                sockets.extend(path.map(|path| (Address::Unix(path), listener.into())));
+            }
+        }
+        Self(sockets)
+    }
+
+    fn take(&mut self, wanted: &Address) -> Option<OwnedFd> {
+        let index = self.0.iter().position(|(address, _)| address == wanted)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    fn warn_of_rest(&self) {
+        for (address, _) in &self.0 {
+            tracing::warn!(%address, "a passed socket (LISTEN_FDS) belongs to no listener; it is closed");
+        }
+    }
+}
+
+fn tcp_address(listener: &TcpListener) -> Option<Address> {
+    let socket = SockRef::from(listener);
+    // Best effort, as on sockets of our own: the connection works without.
+    let _ = socket.set_tcp_nodelay(true);
+    listener.local_addr().ok().map(Address::Ip)
+}

@@ -1,0 +1,97 @@
+//! The PROXY protocol header before the first byte of a connection (haproxy's proxy-protocol.txt).
+
+use std::net::IpAddr;
+
+use ppp::{HeaderResult, PartialResult, v1, v2};
+
+use crate::config::ProxyProtocol;
+
+/// The longest header that is waited for: a v2 header with its addresses and extensions.
+pub(crate) const HEADER_BYTES_MAX: usize = 4096;
+
+/// What the first bytes of a connection hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// A header of this length, and the client it names; `None` when it names none (LOCAL, UNKNOWN).
+    Complete(usize, Option<IpAddr>),
+    /// More bytes are needed.
+    Partial,
+    /// No header of the kind that is expected.
+    Invalid,
+}
+
+/// Looks for the `expected` kind of header at the start of `data`.
+pub(crate) fn parse(data: &[u8], expected: ProxyProtocol) -> Header {
+    const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+    let starts_like = |start: &[u8]| data.iter().zip(start).all(|(a, b)| a == b);
+    let possible = match expected {
+        ProxyProtocol::V1 => starts_like(b"PROXY "),
+        ProxyProtocol::V2 => starts_like(V2_START),
+        ProxyProtocol::Any => starts_like(b"PROXY ") || starts_like(V2_START),
+        ProxyProtocol::Off => false,
+    };
+    if !possible {
+        return Header::Invalid;
+    }
+    let parsed = HeaderResult::parse(data);
+    if parsed.is_incomplete() && data.len() < HEADER_BYTES_MAX {
+        return Header::Partial;
+    }
+    match parsed {
+        HeaderResult::V1(Ok(header)) => Header::Complete(header.header.len(), v1_client(header.addresses)),
+        HeaderResult::V2(Ok(header)) => Header::Complete(header.len(), v2_client(&header)),
+        _ => Header::Invalid,
+    }
+}
+
+fn v1_client(addresses: v1::Addresses) -> Option<IpAddr> {
+    match addresses {
+        v1::Addresses::Tcp4(tcp) => Some(tcp.source_address.into()),
+        v1::Addresses::Tcp6(tcp) => Some(tcp.source_address.into()),
+        v1::Addresses::Unknown => None,
+    }
+}
+
+fn v2_client(header: &v2::Header<'_>) -> Option<IpAddr> {
+    match (header.command, header.addresses) {
+        (v2::Command::Proxy, v2::Addresses::IPv4(ip)) => Some(ip.source_address.into()),
+        (v2::Command::Proxy, v2::Addresses::IPv6(ip)) => Some(ip.source_address.into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc6\x33\x64\x01\x7f\0\0\x01\x12\x34\0\x50";
+
+    #[test]
+    fn both_forms_name_the_client() {
+        let client = Some(IpAddr::from([198, 51, 100, 1]));
+        let text = b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\nGET /";
+        assert_eq!(parse(text, ProxyProtocol::V1), Header::Complete(text.len() - 5, client));
+        assert_eq!(parse(text, ProxyProtocol::Any), Header::Complete(text.len() - 5, client));
+        assert_eq!(parse(V2, ProxyProtocol::V2), Header::Complete(V2.len(), client));
+        assert_eq!(parse(b"PROXY UNKNOWN\r\n", ProxyProtocol::V1), Header::Complete(15, None));
+    }
+
+    #[test]
+    fn other_bytes_are_refused_at_once_and_prefixes_waited_for() {
+        assert_eq!(parse(b"GET / HTTP/1.1\r\n", ProxyProtocol::Any), Header::Invalid);
+        assert_eq!(parse(b"G", ProxyProtocol::Any), Header::Invalid);
+        assert_eq!(parse(V2, ProxyProtocol::V1), Header::Invalid);
+        assert_eq!(parse(b"PROXY TCP4 x", ProxyProtocol::V2), Header::Invalid);
+        assert_eq!(parse(b"PROXY TCP4 nonsense here\r\n", ProxyProtocol::Any), Header::Invalid);
+        for length in 0..V2.len() {
+            assert_eq!(parse(&V2[..length], ProxyProtocol::Any), Header::Partial, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_end_is_refused() {
+        let mut endless = b"PROXY TCP4 ".to_vec();
+        endless.resize(HEADER_BYTES_MAX, b'1');
+        assert_eq!(parse(&endless, ProxyProtocol::Any), Header::Invalid);
+    }
+}

@@ -1,0 +1,137 @@
+//! The ring operations that tokio-uring lacks, as futures that own what the kernel touches.
+//!
+//! Every operation here keeps its descriptor (a counted [`Rc<OwnedFd>`]) and its buffer in the
+//! operation's stable data. tokio-uring holds that data until the completion has come, also when the
+//! future is dropped first, so no buffer is freed and no descriptor number reused under the kernel.
+//!
+//! The one way to break this is to drop a runtime with operations in flight: tokio-uring 0.5 then frees
+//! the data of abandoned operations before they have ended. [`run`] therefore leaks its runtime, which
+//! ends with the process.
+#![allow(unsafe_code, reason = "completions carry raw descriptors and lengths of kernel-filled buffers")]
+
+mod accept;
+mod socket;
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+use io_uring::{IoUring, Probe, cqueue, opcode, types};
+use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
+
+pub(crate) use accept::accept;
+pub(crate) use socket::{Recv, Send, cancel, connect, recv, send};
+
+/// Operations without which sluice cannot run, by the names of io_uring_enter(2).
+const REQUIRED: [(u8, &str); 5] = [
+    (opcode::Accept::CODE, "accept"),
+    (opcode::AsyncCancel::CODE, "async_cancel"),
+    (opcode::Connect::CODE, "connect"),
+    (opcode::Recv::CODE, "recv"),
+    (opcode::Send::CODE, "send"),
+];
+
+/// Entries of a worker's submission queue; the completion queue has four times as many.
+const ENTRIES: u32 = 1024;
+
+/// Asks the kernel whether rings can be made here and have what we need.
+///
+/// # Errors
+/// A sentence that names what is missing and how to allow it.
+pub(crate) fn probe() -> Result<(), String> {
+    let ring = IoUring::new(8).map_err(|error| refusal(&error))?;
+    let mut probe = Probe::new();
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|error| format!("io_uring cannot be probed: {error}; linux 5.19 or newer is needed"))?;
+    match REQUIRED.iter().find(|(code, _)| !probe.is_supported(*code)) {
+        Some((_, name)) => Err(format!(
+            "io_uring operation {name} is not supported by this kernel; linux 5.19 or newer is needed"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn refusal(error: &io::Error) -> String {
+    let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    match error.raw_os_error() {
+        Some(libc::EPERM) if matches!(sysctl.trim(), "1" | "2") => format!(
+            "io_uring is denied by the sysctl kernel.io_uring_disabled={}; allow it with \
+             `sysctl kernel.io_uring_disabled=0`",
+            sysctl.trim()
+        ),
+        Some(libc::EPERM | libc::EACCES) => "io_uring is denied to this process, most likely by a seccomp \
+             filter (containers do that); allow io_uring_setup, io_uring_enter and io_uring_register in \
+             its profile"
+            .to_owned(),
+        Some(libc::ENOSYS) => {
+            "io_uring is not in this kernel or filtered by seccomp; linux 5.19 or newer is needed".to_owned()
+        }
+        Some(libc::ENOMEM) => "io_uring: no memory may be locked; raise RLIMIT_MEMLOCK".to_owned(),
+        _ => format!("io_uring cannot be set up: {error}"),
+    }
+}
+
+/// Runs `future` on a ring of its own, on this thread, and leaks the ring.
+///
+/// # Errors
+/// The ring could not be made.
+pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
+    let mut uring = tokio_uring::uring_builder();
+    // COOP_TASKRUN (5.19) spares the inter-processor interrupt at each completion; SINGLE_ISSUER (6.0)
+    // the locking. DEFER_TASKRUN would stall: tokio-uring waits in epoll, not in io_uring_enter.
+    uring.setup_cqsize(ENTRIES * 4).setup_coop_taskrun().setup_single_issuer();
+    let mut builder = tokio_uring::builder();
+    builder.entries(ENTRIES).uring_builder(&uring);
+    let runtime = match tokio_uring::Runtime::new(&builder) {
+        Ok(runtime) => runtime,
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            let mut plain = tokio_uring::builder();
+            plain.entries(ENTRIES);
+            tokio_uring::Runtime::new(&plain)?
+        }
+        Err(error) => return Err(error),
+    };
+    let runtime = std::mem::ManuallyDrop::new(runtime);
+    Ok(runtime.block_on(future))
+}
+
+/// A counted descriptor: whoever holds one keeps the number from being reused.
+pub(crate) type Fd = Rc<OwnedFd>;
+
+fn raw(fd: &Fd) -> types::Fd {
+    types::Fd(fd.as_raw_fd())
+}
+
+fn result(cqe: &cqueue::Entry) -> io::Result<usize> {
+    usize::try_from(cqe.result()).map_err(|_| io::Error::from_raw_os_error(-cqe.result()))
+}
+
+type InFlight<D> = InFlightOneshot<D, Finish<D>>;
+
+/// What becomes of an operation's data once its completion is there: one plain function.
+struct Finish<D: Finished>(std::marker::PhantomData<D>);
+
+impl<D: Finished> Unpin for Finish<D> {}
+
+/// Data of an operation that knows its outcome.
+trait Finished: Unpin + Sized + 'static {
+    /// What the caller gets.
+    type Output;
+    /// Turns data and completion into the outcome.
+    fn finish(self, cqe: cqueue::Entry) -> Self::Output;
+}
+
+impl<D: Finished> OneshotOutputTransform for Finish<D> {
+    type Output = D::Output;
+    type StoredData = D;
+
+    fn transform_oneshot_output(self, data: D, cqe: cqueue::Entry) -> D::Output {
+        data.finish(cqe)
+    }
+}
+
+fn submit<D: Finished>(data: D, entry: io_uring::squeue::Entry) -> InFlight<D> {
+    UnsubmittedOneshot::new(data, Finish(std::marker::PhantomData), entry).submit()
+}

@@ -1,0 +1,128 @@
+//! Receive, send, connect, wait for events and cancel, on one socket.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use io_uring::{cqueue, opcode, types};
+use socket2::SockAddr;
+
+use super::{Fd, Finished, InFlight, raw, result, submit};
+
+struct RecvData {
+    /// Held so that the descriptor outlives the operation.
+    _fd: Fd,
+    buf: Vec<u8>,
+}
+
+impl Finished for RecvData {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn finish(mut self, cqe: cqueue::Entry) -> Self::Output {
+        let outcome = result(&cqe);
+        if let Ok(count) = outcome {
+            let filled = self.buf.len() + count;
+            assert!(filled <= self.buf.capacity(), "the kernel was given the spare capacity only");
+            // SAFETY: the buffer is ours again (the completion has come); the kernel wrote `count` bytes
+            // right behind the old length, within the spare capacity that `recv` named.
+            unsafe { self.buf.set_len(filled) };
+        }
+        (outcome, self.buf)
+    }
+}
+
+/// A receive under way.
+pub(crate) struct Recv(InFlight<RecvData>);
+
+/// Starts receiving into the spare capacity of `buf`; the data goes behind what is there.
+/// The outcome is the number of bytes (0 is the end of the stream) and the buffer.
+pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>) -> Recv {
+    let spare = buf.spare_capacity_mut();
+    let length = u32::try_from(spare.len()).unwrap_or(u32::MAX);
+    debug_assert!(length > 0, "a receive of no bytes looks like the end of the stream");
+    let entry = opcode::Recv::new(raw(fd), spare.as_mut_ptr().cast(), length).build();
+    // The pointer stays valid: moving the Vec does not move its heap block, and nothing touches the
+    // Vec until the completion hands it back.
+    Recv(submit(RecvData { _fd: Fd::clone(fd), buf }, entry))
+}
+
+impl Future for Recv {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+struct SendData {
+    _fd: Fd,
+    buf: Vec<u8>,
+}
+
+impl Finished for SendData {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
+        (result(&cqe), self.buf)
+    }
+}
+
+/// A send under way.
+pub(crate) struct Send(InFlight<SendData>);
+
+/// Starts sending `buf[start..]`. With `whole` the kernel goes on until all is sent or an error ends it;
+/// without, the outcome may be a part. The outcome is the number of bytes and the buffer.
+pub(crate) fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> Send {
+    let pending = &buf[start..];
+    let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+    let flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
+    let entry = opcode::Send::new(raw(fd), pending.as_ptr(), length).flags(flags).build();
+    Send(submit(SendData { _fd: Fd::clone(fd), buf }, entry))
+}
+
+impl Future for Send {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+struct ConnectData {
+    _fd: Fd,
+    /// Boxed: the kernel reads it at its address while the operation runs.
+    _address: Box<SockAddr>,
+}
+
+impl Finished for ConnectData {
+    type Output = io::Result<()>;
+
+    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
+        result(&cqe).map(drop)
+    }
+}
+
+/// Connects `fd` to `address`.
+pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
+    let address = Box::new(address);
+    let entry = opcode::Connect::new(raw(fd), address.as_ptr().cast(), address.len()).build();
+    submit(ConnectData { _fd: Fd::clone(fd), _address: address }, entry).await
+}
+
+struct FdData(#[expect(dead_code, reason = "held so that the descriptor outlives the operation")] Fd);
+
+impl Finished for FdData {
+    type Output = io::Result<usize>;
+
+    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
+        result(&cqe)
+    }
+}
+
+/// Cancels every operation on `fd` (5.19); their data is freed, and the descriptor closed with its last
+/// holder, once their completions have come.
+pub(crate) fn cancel(fd: &Fd) {
+    let every = types::CancelBuilder::fd(raw(fd)).all();
+    drop(submit(FdData(Fd::clone(fd)), opcode::AsyncCancel2::new(every).build()));
+}

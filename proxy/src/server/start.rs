@@ -1,0 +1,140 @@
+//! The steps of starting, each naming what it could not do.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::watch;
+
+use crate::access_log::AccessLog;
+use crate::admin::AdminListener;
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::listener::{Bound, ListenerState};
+use crate::metrics::Metrics;
+use crate::resolve::Resolver;
+use crate::response::ErrorPages;
+use crate::snapshot::Snapshot;
+use crate::upstream::Connector;
+use crate::worker::{self, Stage, Worker};
+use crate::{demo, state_file};
+
+/// Starts the embedded demo origin.
+pub(super) fn demo_origin(config: &Config) -> Result<Option<SocketAddr>, String> {
+    let Some(address) = config.demo_origin else {
+        return Ok(None);
+    };
+    demo::start(address)
+        .map(|(address, _)| Some(address))
+        .map_err(|error| format!("demo_origin: cannot listen on {address}: {error}"))
+}
+
+/// Clusters by name.
+pub(super) type Clusters = BTreeMap<String, Arc<Cluster>>;
+/// What resolves the names of each cluster again.
+pub(super) type Resolvers = Vec<(Arc<Cluster>, Resolver)>;
+
+/// Resolves the endpoints of every cluster for the first time.
+pub(super) fn clusters(config: &Config) -> (Clusters, Resolvers) {
+    let mut clusters = BTreeMap::new();
+    let mut resolvers = Vec::new();
+    for (name, cluster) in &config.clusters {
+        let mut resolver = Resolver::new(name, cluster);
+        let cluster = Arc::new(Cluster::new(name.clone(), cluster.clone(), resolver.resolve()));
+        clusters.insert(name.clone(), Arc::clone(&cluster));
+        resolvers.push((cluster, resolver));
+    }
+    state_file::restore(&clusters.values().cloned().collect::<Vec<_>>());
+    (clusters, resolvers)
+}
+
+/// How many workers to start.
+pub(super) fn worker_count(config: &Config) -> usize {
+    match config.workers {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+/// Binds the admin listener.
+pub(super) fn admin_listener(config: &Config) -> Result<Option<AdminListener>, String> {
+    let Some(address) = &config.admin else {
+        return Ok(None);
+    };
+    AdminListener::bind(address)
+        .map(Some)
+        .map_err(|error| format!("admin: cannot listen on {address}: {error}"))
+}
+
+/// Opens the access log.
+pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<AccessLog, String> {
+    AccessLog::start(&config.access_log, Arc::clone(metrics))
+        .map_err(|error| format!("access_log: cannot be opened: {error}"))
+}
+
+/// Makes the configuration ready for the workers.
+pub(super) fn snapshot(config: Config, clusters: Clusters) -> Result<Arc<Snapshot>, String> {
+    let pages = ErrorPages::load(&config.error_pages)?;
+    Ok(Arc::new(Snapshot::new(config, clusters, pages)))
+}
+
+/// Starts one thread a worker.
+pub(super) fn workers(
+    bound: Vec<Vec<Bound>>,
+    snapshot: &Arc<Snapshot>,
+    metrics: &Arc<Metrics>,
+    log: &AccessLog,
+    stage: &watch::Receiver<Stage>,
+) -> Result<Vec<JoinHandle<()>>, String> {
+    let mut threads = Vec::new();
+    for (index, listeners) in bound.into_iter().enumerate() {
+        let snapshot = Arc::clone(snapshot);
+        let recorder = metrics.add_worker();
+        let log = log.worker();
+        let stage = stage.clone();
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            let make = move || Worker::new(snapshot, Connector::Ring, recorder, log);
+            if let Err(error) = worker::run(make, listeners, stage) {
+                tracing::error!(%error, worker = index, "the worker's ring cannot be made");
+                std::process::exit(1);
+            }
+        });
+        threads.push(thread.map_err(|error| format!("worker {index} cannot be started: {error}"))?);
+    }
+    Ok(threads)
+}
+
+/// Says what is served where.
+pub(super) fn announce(
+    config: &Config,
+    listeners: &[Arc<ListenerState>],
+    workers: usize,
+    demo: Option<SocketAddr>,
+) {
+    for listener in listeners {
+        let address = &listener.config.address;
+        tracing::info!(listener = listener.config.name, %address, "listening");
+    }
+    tracing::info!(
+        workers,
+        path = "copy",
+        "bytes are copied by io_uring: no kernel assist is part of this version"
+    );
+    let (Some(_), Some(listener)) = (demo, listeners.first()) else {
+        return;
+    };
+    let at = &listener.config.address;
+    println!("sluice is up in front of its demo origin. Try:");
+    for target in ["/", "/echo", "'/delay?ms=200'", "/stream", "'/bytes?n=1000000'"] {
+        let quoted = target
+            .strip_prefix('\'')
+            .map_or(format!("http://{at}{target}"), |bare| format!("'http://{at}{bare}"));
+        println!("  curl -i {quoted}");
+    }
+    println!("  a websocket echo is at ws://{at}/ws");
+    if let Some(admin) = &config.admin {
+        println!("Metrics: curl http://{admin}/metrics   also /healthz /clusters /config");
+    }
+    println!("Ctrl-C drains and ends.");
+}

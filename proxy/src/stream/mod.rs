@@ -1,0 +1,148 @@
+//! The seam between the protocol code and the wire: owned-buffer receives and sends over a ring socket,
+//! or over an in-memory pipe in tests.
+//!
+//! [`Stream`] is the handle, [`Reader`] and [`Writer`] are its two directions. It is an enum, not a
+//! trait: two engines, one match, and no type parameter in everything above.
+
+#[cfg(test)]
+pub(crate) mod memory;
+mod reader;
+mod writer;
+
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::SockRef;
+
+use crate::ring;
+
+pub(crate) use reader::Reader;
+pub(crate) use writer::Writer;
+
+/// One connection's socket; cloning it shares the descriptor.
+#[derive(Clone)]
+pub(crate) enum Stream {
+    /// A TCP or unix socket driven by the ring of this thread.
+    Ring(ring::Fd),
+    /// An end of an in-memory pipe.
+    #[cfg(test)]
+    Memory(memory::End),
+}
+
+impl Stream {
+    /// Takes a connected socket. It must be blocking: the ring waits for it, and a socket marked
+    /// non-blocking would answer EAGAIN instead.
+    pub(crate) fn from_socket(socket: OwnedFd) -> Self {
+        Self::Ring(Rc::new(socket))
+    }
+
+    fn recv(&self, buf: Vec<u8>) -> Recv {
+        match self {
+            Self::Ring(fd) => Recv::Ring(ring::recv(fd, buf)),
+            #[cfg(test)]
+            Self::Memory(end) => Recv::Memory(end.recv(buf)),
+        }
+    }
+
+    fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> Send {
+        match self {
+            Self::Ring(fd) => Send::Ring(ring::send(fd, buf, start, whole)),
+            #[cfg(test)]
+            Self::Memory(end) => Send::Memory(end.send(buf, start, whole)),
+        }
+    }
+
+    /// Half-closes: the peer reads the end of the stream after what was sent.
+    pub(crate) fn shutdown_write(&self) {
+        self.shutdown(Shutdown::Write);
+    }
+
+    /// Makes a receive under way, and later ones, end once what has arrived is read.
+    pub(crate) fn shutdown_read(&self) {
+        self.shutdown(Shutdown::Read);
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        match self {
+            // An error means that the peer was faster; the next operation tells.
+            Self::Ring(fd) => drop(SockRef::from(&**fd).shutdown(how)),
+            #[cfg(test)]
+            Self::Memory(end) => end.shutdown(how),
+        }
+    }
+
+    /// Makes the close that follows a reset, so that the peer cannot take what it has for complete.
+    pub(crate) fn reset_on_close(&self) {
+        match self {
+            Self::Ring(fd) => drop(SockRef::from(&**fd).set_linger(Some(Duration::ZERO))),
+            #[cfg(test)]
+            Self::Memory(end) => end.reset(),
+        }
+    }
+
+    /// Ends every operation under way, so that the descriptor closes with its last holder.
+    pub(crate) fn cancel(&self) {
+        match self {
+            Self::Ring(fd) => ring::cancel(fd),
+            #[cfg(test)]
+            Self::Memory(end) => end.cancel(),
+        }
+    }
+
+    /// Whether the peer has shut its writing side down or is gone, whatever is still unread.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        match self {
+            Self::Ring(fd) => {
+                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))];
+                poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+            }
+            #[cfg(test)]
+            Self::Memory(end) => end.is_hung_up(),
+        }
+    }
+}
+
+/// A receive under way: resolves to the count (0 at the end of the stream) and the buffer.
+pub(crate) enum Recv {
+    Ring(ring::Recv),
+    #[cfg(test)]
+    Memory(memory::Recv),
+}
+
+impl Future for Recv {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ring(recv) => Pin::new(recv).poll(cx),
+            #[cfg(test)]
+            Self::Memory(recv) => Pin::new(recv).poll(cx),
+        }
+    }
+}
+
+/// A send under way: resolves to the count and the buffer.
+pub(crate) enum Send {
+    Ring(ring::Send),
+    #[cfg(test)]
+    Memory(memory::Send),
+}
+
+impl Future for Send {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ring(send) => Pin::new(send).poll(cx),
+            #[cfg(test)]
+            Self::Memory(send) => Pin::new(send).poll(cx),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The receiving direction of a stream: one buffer, one receive under way at most.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::{Recv, Stream};
+
+/// Received bytes that nobody has consumed yet, and the receive that will bring more.
+///
+/// A receive once started is kept over dropped futures: it holds the buffer, and what it brings is the
+/// next data whoever asks. While it runs, [`Reader::data`] is empty and what was there is behind it.
+pub(crate) struct Reader {
+    stream: Stream,
+    buf: Vec<u8>,
+    /// Start of the unread data in `buf`.
+    start: usize,
+    pending: Option<Recv>,
+}
+
+impl Reader {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, buf: Vec::new(), start: 0, pending: None }
+    }
+
+    /// The unread data.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.buf[self.start..]
+    }
+
+    /// Marks the first `count` unread bytes as read.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.buf.len());
+        if self.start >= self.buf.len() {
+            self.buf.clear();
+            self.start = 0;
+        }
+    }
+
+    /// Starts a receive into a buffer of at least `capacity` bytes, unless one is under way. A full
+    /// buffer is made larger by as much again; the caller bounds what it lets pile up.
+    pub(crate) fn arm(&mut self, capacity: usize) {
+        if self.pending.is_some() {
+            return;
+        }
+        let mut buf = std::mem::take(&mut self.buf);
+        if self.start > 0 {
+            buf.drain(..self.start);
+            self.start = 0;
+        }
+        let wanted = if buf.len() >= capacity { buf.len() * 2 } else { capacity };
+        if buf.capacity() < wanted {
+            buf.reserve_exact(wanted - buf.len());
+        }
+        self.pending = Some(self.stream.recv(buf));
+    }
+
+    /// Replaces an empty buffer that is larger than `capacity`, so that a connection which waits for its
+    /// next request holds little memory.
+    pub(crate) fn shrink(&mut self, capacity: usize) {
+        if self.pending.is_none() && self.buf.is_empty() && self.buf.capacity() > capacity * 2 {
+            self.buf = Vec::new();
+        }
+    }
+
+    /// Waits for more data behind what is there; see [`Reader::arm`]. 0 is the end of the stream.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, capacity: usize) -> Poll<io::Result<usize>> {
+        self.arm(capacity);
+        let Some(pending) = self.pending.as_mut() else {
+            return Poll::Ready(Ok(0));
+        };
+        let (outcome, buf) = std::task::ready!(Pin::new(pending).poll(cx));
+        self.pending = None;
+        self.buf = buf;
+        match outcome {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            outcome => Poll::Ready(outcome),
+        }
+    }
+
+    /// [`Reader::poll_fill`] as a future; dropping it loses nothing.
+    pub(crate) async fn fill(&mut self, capacity: usize) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_fill(cx, capacity)).await
+    }
+
+    /// Whether nothing has come: no data, no end, no error. For connections that should be silent.
+    pub(crate) fn is_silent(&mut self, capacity: usize) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.data().is_empty() && self.poll_fill(&mut cx, capacity).is_pending()
+    }
+
+    /// Takes the buffer with all unread data, which starts at the returned index, leaving `spare`.
+    pub(crate) fn take(&mut self, mut spare: Vec<u8>) -> (Vec<u8>, usize) {
+        spare.clear();
+        let start = std::mem::take(&mut self.start);
+        (std::mem::replace(&mut self.buf, spare), start)
+    }
+
+    /// The stream that is read.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.pending.is_some() {
+            self.stream.cancel();
+        }
+    }
+}

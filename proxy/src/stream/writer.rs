@@ -1,0 +1,146 @@
+//! The sending direction of a stream: one send under way at most.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::{Send, Stream};
+use crate::deadline::Deadline;
+
+/// Sends up to this size are left to the kernel until whole, and their completion is looked at only when
+/// the next thing is to be sent. That saves a wake-up per message; larger ones report each part, so that a
+/// slow reader is seen to make progress.
+const QUIET_BYTES_MAX: usize = 16 * 1024;
+
+struct Sending {
+    send: Send,
+    /// Index in the buffer up to which all has been sent.
+    sent: usize,
+    quiet: bool,
+}
+
+/// Bytes on their way out, and the buffer that the last ones left behind.
+pub(crate) struct Writer {
+    stream: Stream,
+    sending: Option<Sending>,
+    /// The buffer of the last send, its content untouched.
+    last: Vec<u8>,
+    /// The first error; everything later fails with it.
+    broken: Option<io::ErrorKind>,
+    /// Bytes of the last submitted buffer that the socket took.
+    taken: usize,
+}
+
+impl Writer {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, sending: None, last: Vec::new(), broken: None, taken: 0 }
+    }
+
+    /// The stream that is written.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// An empty buffer to build the next message in.
+    pub(crate) fn spare(&mut self) -> Vec<u8> {
+        let mut buf = std::mem::take(&mut self.last);
+        buf.clear();
+        buf
+    }
+
+    /// The buffer of the last settled send with its content, to send it again elsewhere.
+    pub(crate) fn take_sent(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.last)
+    }
+
+    /// Gives the memory of an idle connection back.
+    pub(crate) fn shrink(&mut self, capacity: usize) {
+        if self.last.capacity() > capacity {
+            self.last = Vec::new();
+        }
+    }
+
+    /// Starts sending `buf[start..]`. The send before it must have been settled.
+    pub(crate) fn submit(&mut self, buf: Vec<u8>, start: usize) {
+        debug_assert!(self.sending.is_none(), "two sends at once could be reordered");
+        if start >= buf.len() {
+            self.last = buf;
+            return;
+        }
+        self.taken = 0;
+        let quiet = buf.len() - start <= QUIET_BYTES_MAX;
+        self.sending = Some(Sending { send: self.stream.send(buf, start, quiet), sent: start, quiet });
+    }
+
+    /// Whether the send under way, if any, goes on without being polled.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.sending.as_ref().is_none_or(|sending| sending.quiet)
+    }
+
+    /// Whether nothing is under way any more; never waits.
+    pub(crate) fn try_settle(&mut self, deadline: &Deadline) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.poll_settle(&mut cx, deadline).is_ready()
+    }
+
+    /// Whether the last send failed before the socket took a byte of it.
+    pub(crate) fn took_nothing(&self) -> bool {
+        self.broken.is_some() && self.taken == 0
+    }
+
+    /// Waits until the send under way is whole; each part of it counts as activity on `deadline`.
+    pub(crate) fn poll_settle(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Poll<io::Result<()>> {
+        while let Some(sending) = self.sending.as_mut() {
+            let (outcome, buf) = std::task::ready!(Pin::new(&mut sending.send).poll(cx));
+            let sent = sending.sent;
+            let quiet = sending.quiet;
+            self.sending = None;
+            self.taken += *outcome.as_ref().unwrap_or(&0);
+            match outcome {
+                Ok(count) if count > 0 && sent + count < buf.len() => {
+                    deadline.touch();
+                    let send = self.stream.send(buf, sent + count, quiet);
+                    self.sending = Some(Sending { send, sent: sent + count, quiet });
+                }
+                Ok(count) if count > 0 => {
+                    deadline.touch();
+                    self.last = buf;
+                }
+                Ok(_) => {
+                    self.last = buf;
+                    self.broken = Some(io::ErrorKind::WriteZero);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    let send = self.stream.send(buf, sent, quiet);
+                    self.sending = Some(Sending { send, sent, quiet });
+                }
+                Err(error) => {
+                    self.last = buf;
+                    self.broken = Some(error.kind());
+                }
+            }
+        }
+        Poll::Ready(self.broken.map_or(Ok(()), |kind| Err(kind.into())))
+    }
+
+    /// [`Writer::poll_settle`] as a future; dropping it loses nothing.
+    pub(crate) async fn settle(&mut self, deadline: &Deadline) -> io::Result<()> {
+        poll_fn(|cx| self.poll_settle(cx, deadline)).await
+    }
+
+    /// Settles what is under way, then starts sending all of `buf`.
+    pub(crate) async fn send(&mut self, buf: Vec<u8>, deadline: &Deadline) -> io::Result<()> {
+        self.settle(deadline).await?;
+        self.submit(buf, 0);
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.sending.is_some() {
+            self.stream.cancel();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Opens upstream sockets.
+
+use std::io;
+use std::rc::Rc;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::cluster::EndpointAddress;
+use crate::error::Reason;
+use crate::ring;
+use crate::stream::Stream;
+
+/// A function that plays the network.
+#[cfg(test)]
+pub(crate) type Network = Rc<dyn Fn(&EndpointAddress) -> io::Result<Stream>>;
+
+/// How connections are made: by the ring, or to in-memory origins in tests.
+#[derive(Clone)]
+pub(crate) enum Connector {
+    /// Real sockets.
+    Ring,
+    /// In memory.
+    #[cfg(test)]
+    Memory(Network),
+}
+
+impl Connector {
+    /// Connects to `address`; the caller bounds the time.
+    pub(crate) async fn connect(&self, address: &EndpointAddress) -> io::Result<Stream> {
+        match self {
+            Self::Ring => connect(address).await,
+            #[cfg(test)]
+            Self::Memory(connect) => connect(address),
+        }
+    }
+}
+
+async fn connect(address: &EndpointAddress) -> io::Result<Stream> {
+    let (socket, address) = match address {
+        EndpointAddress::Ip(address) => {
+            let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
+            // A request goes out in one send; waiting for more to fill a segment only delays it.
+            socket.set_tcp_nodelay(true)?;
+            (socket, SockAddr::from(*address))
+        }
+        EndpointAddress::Unix(path) => {
+            (Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?)
+        }
+    };
+    let fd = Rc::new(socket.into());
+    let connected = ring::connect(&fd, address);
+    let guard = CancelOnDrop(&fd);
+    connected.await?;
+    std::mem::forget(guard);
+    Ok(Stream::Ring(fd))
+}
+
+/// A connect that timed out would keep its socket until the kernel gives up.
+struct CancelOnDrop<'a>(&'a ring::Fd);
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        ring::cancel(self.0);
+    }
+}
+
+/// The reason that stands for a failed connect.
+pub(crate) fn reason(error: &io::Error) -> Reason {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED | libc::ENOENT) => Reason::ConnectRefused,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Reason::LocalResource,
+        Some(libc::ETIMEDOUT) => Reason::ConnectTimeout,
+        _ => Reason::ConnectFailed,
+    }
+}

@@ -1,0 +1,132 @@
+//! Upstream connections: pick an endpoint, take an idle connection to it or open one.
+
+mod connect;
+mod pool;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Cluster, Endpoint, InFlight, Pick};
+use crate::config::Retry;
+use crate::error::Reason;
+use crate::http::{HeadScanner, ResponseHead};
+use crate::metrics::Event;
+use crate::stream::{Reader, Stream, Writer};
+use crate::worker::{Counted, Worker};
+
+pub(crate) use connect::Connector;
+pub(crate) use pool::Pool;
+
+/// One connection to an endpoint, used for one exchange at a time.
+///
+/// Two connections are interchangeable when their endpoint is the same; one that has erred, or that holds
+/// bytes nobody asked for, is never used again.
+pub(crate) struct UpstreamConnection {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+    pub(crate) head: ResponseHead,
+    pub(crate) scanner: HeadScanner,
+    /// Whether it has served an exchange before: then it may die under the next one through nobody's fault.
+    pub(crate) reused: bool,
+    /// Whether more exchanges may follow; set by the response.
+    pub(crate) reusable: bool,
+    _open: Counted,
+}
+
+impl UpstreamConnection {
+    fn new(endpoint: Arc<Endpoint>, stream: Stream, worker: &Worker) -> Self {
+        Self {
+            endpoint,
+            reader: Reader::new(stream.clone()),
+            writer: Writer::new(stream),
+            head: ResponseHead::new(),
+            scanner: HeadScanner::for_response(),
+            reused: false,
+            reusable: false,
+            _open: worker.count_while(Event::UpstreamOpened, Event::UpstreamClosed),
+        }
+    }
+}
+
+/// What one exchange, over all its tries, has to say about where it may go.
+pub(crate) struct Attempt<'a> {
+    pub(crate) cluster: &'a Arc<Cluster>,
+    /// Key of a hashing balancer.
+    pub(crate) hash: Option<u64>,
+    pub(crate) retry: Retry,
+    /// Take no idle connection: one has just died under this request.
+    pub(crate) fresh: bool,
+    /// Endpoints that could not be reached.
+    pub(crate) tried: Vec<u32>,
+}
+
+/// A connection with its place among the endpoint's requests under way.
+pub(crate) struct Acquired {
+    pub(crate) connection: UpstreamConnection,
+    pub(crate) in_flight: InFlight,
+    /// Time spent connecting; `None` for a reused connection.
+    pub(crate) connect: Option<Duration>,
+}
+
+/// Picks an endpoint and gets a connection to it. An endpoint that cannot be reached is counted as failed,
+/// and another one tried, as often as the retry policy allows.
+pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<Acquired, Reason> {
+    let mut failure = None;
+    for _ in 0..=attempt.retry.connect_attempts_max {
+        let Some((endpoint, in_flight)) = pick(worker, attempt) else {
+            break;
+        };
+        if !attempt.fresh
+            && let Some(connection) = worker.pool().acquire(&endpoint)
+        {
+            worker.metrics().count(Event::UpstreamReused);
+            return Ok(Acquired { connection, in_flight, connect: None });
+        }
+        let started = Instant::now();
+        match open(worker, attempt.cluster, &endpoint).await {
+            Ok(connection) => {
+                return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
+            }
+            Err(reason) => {
+                endpoint.record_failure(&attempt.cluster.config.ejection, crate::clock::now_ms());
+                attempt.tried.push(endpoint.id);
+                failure = Some(reason);
+            }
+        }
+    }
+    Err(failure.unwrap_or(Reason::NoEndpoint))
+}
+
+fn pick(worker: &Worker, attempt: &Attempt<'_>) -> Option<(Arc<Endpoint>, InFlight)> {
+    worker.with_random(|random| {
+        let pick =
+            Pick { hash: attempt.hash, exclude: &attempt.tried, now_ms: crate::clock::now_ms(), random };
+        let endpoint = attempt.cluster.pick(pick).ok()?;
+        let in_flight = endpoint.begin();
+        Some((endpoint, in_flight))
+    })
+}
+
+async fn open(
+    worker: &Worker,
+    cluster: &Cluster,
+    endpoint: &Arc<Endpoint>,
+) -> Result<UpstreamConnection, Reason> {
+    let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
+    let stream = tokio::time::timeout(patience, worker.connector().connect(&endpoint.address))
+        .await
+        .map_err(|_| Reason::ConnectTimeout)?
+        .map_err(|error| connect::reason(&error))?;
+    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, worker))
+}
+
+/// Opens a connection of its own for a tunnel of a `tcp` listener.
+pub(crate) async fn acquire_fresh(
+    worker: &Worker,
+    cluster: &Arc<Cluster>,
+    hash: Option<u64>,
+) -> Result<Acquired, Reason> {
+    let retry = cluster.config.retry;
+    acquire(worker, &mut Attempt { cluster, hash, retry, fresh: true, tried: Vec::new() }).await
+}

@@ -1,0 +1,97 @@
+//! Idle upstream connections of one worker, by endpoint.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::UpstreamConnection;
+use crate::buffers::SMALL_BYTES;
+use crate::cluster::Endpoint;
+use crate::config;
+use crate::metrics::{Event, WorkerRecorder};
+use crate::worker::Counted;
+
+/// Idle connections wait with a receive under way: it sees the end of the connection as it comes, and
+/// brings the next response without another system call.
+pub(crate) struct Pool {
+    idle: RefCell<HashMap<u32, Idle>>,
+    metrics: Rc<WorkerRecorder>,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// The one released last is at the end.
+    connections: VecDeque<Parked>,
+    timeout: Duration,
+}
+
+struct Parked {
+    connection: UpstreamConnection,
+    since: Instant,
+    _counted: Counted,
+}
+
+impl Parked {
+    /// Whether the connection may still be used.
+    fn is_fresh(&mut self, timeout: Duration) -> bool {
+        self.since.elapsed() < timeout && self.connection.reader.is_silent(SMALL_BYTES)
+    }
+}
+
+impl Pool {
+    /// An empty pool.
+    pub(crate) fn new(metrics: Rc<WorkerRecorder>) -> Self {
+        Self { idle: RefCell::default(), metrics }
+    }
+
+    /// Takes the connection to `endpoint` that was released last, and is still silent.
+    pub(crate) fn acquire(&self, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
+        let mut idle = self.idle.borrow_mut();
+        let Idle { connections, timeout } = idle.get_mut(&endpoint.id)?;
+        while let Some(mut parked) = connections.pop_back() {
+            if parked.is_fresh(*timeout) {
+                let mut connection = parked.connection;
+                connection.reused = true;
+                connection.reusable = false;
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose exchange has ended cleanly, in place of the oldest one when there are
+    /// as many as allowed. One that holds bytes nobody asked for is closed.
+    pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
+        let silent = connection.reader.data().is_empty();
+        if !connection.reusable || !silent || limits.idle_max_per_endpoint == 0 {
+            return;
+        }
+        connection.scanner.reset();
+        connection.writer.shrink(SMALL_BYTES);
+        connection.reader.shrink(SMALL_BYTES);
+        connection.reader.arm(SMALL_BYTES);
+        let mut idle = self.idle.borrow_mut();
+        let idle = idle.entry(connection.endpoint.id).or_default();
+        idle.timeout = Duration::from_millis(limits.idle_timeout_ms);
+        if idle.connections.len() >= limits.idle_max_per_endpoint {
+            idle.connections.pop_front();
+        }
+        let counted = Counted::new(&self.metrics, Event::UpstreamParked, Event::UpstreamUnparked);
+        idle.connections.push_back(Parked { connection, since: Instant::now(), _counted: counted });
+    }
+
+    /// Closes connections that have ended or have been idle too long; called on the worker's tick.
+    pub(crate) fn reap(&self) {
+        self.idle.borrow_mut().retain(|_, Idle { connections, timeout }| {
+            connections.retain_mut(|parked| parked.is_fresh(*timeout));
+            !connections.is_empty()
+        });
+    }
+
+    /// Closes all.
+    pub(crate) fn clear(&self) {
+        self.idle.borrow_mut().clear();
+    }
+}

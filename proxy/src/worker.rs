@@ -1,0 +1,218 @@
+//! One thread, one ring: its listeners, its pool, its share of everything. Workers share nothing on the
+//! hot path but counters.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::sync::watch;
+
+use crate::access_log::AccessLogHandle;
+use crate::buffers::Buffers;
+use crate::listener::{Bound, accept_loop};
+use crate::metrics::{Event, WorkerRecorder};
+use crate::record::ExchangeRecord;
+use crate::ring;
+use crate::snapshot::Snapshot;
+use crate::stream::Stream;
+use crate::upstream::{Connector, Pool};
+
+/// How often the worker sees to its pool and its log.
+const TICK: Duration = Duration::from_millis(200);
+/// How often a draining worker looks whether its last connection has ended.
+const DRAIN_TICK: Duration = Duration::from_millis(20);
+
+/// What the control plane asks of the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Accept and serve.
+    Serve,
+    /// Accept no more, end what is under way.
+    Drain,
+}
+
+/// What a connection is doing, as far as a drain is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waiting for a request.
+    Idle,
+    /// In an exchange or a tunnel.
+    Busy,
+}
+
+/// The state of one worker thread.
+pub(crate) struct Worker {
+    snapshot: Arc<Snapshot>,
+    connector: Connector,
+    pool: Pool,
+    buffers: Buffers,
+    random: RefCell<fastrand::Rng>,
+    metrics: Rc<WorkerRecorder>,
+    log: RefCell<AccessLogHandle>,
+    draining: Cell<bool>,
+    connections: RefCell<Slab<(Stream, Phase)>>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        snapshot: Arc<Snapshot>,
+        connector: Connector,
+        recorder: WorkerRecorder,
+        log: AccessLogHandle,
+    ) -> Self {
+        let metrics = Rc::new(recorder);
+        Self {
+            buffers: Buffers::new(snapshot.config.limits.body_buffers_bytes_max),
+            snapshot,
+            connector,
+            random: RefCell::new(fastrand::Rng::new()),
+            pool: Pool::new(Rc::clone(&metrics)),
+            metrics,
+            log: RefCell::new(log),
+            draining: Cell::new(false),
+            connections: RefCell::new(Slab::new()),
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    pub(crate) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    pub(crate) fn metrics(&self) -> &Rc<WorkerRecorder> {
+        &self.metrics
+    }
+
+    /// Lends the worker's random source.
+    pub(crate) fn with_random<T>(&self, f: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
+        f(&mut self.random.borrow_mut())
+    }
+
+    /// Counts and logs one exchange.
+    pub(crate) fn record(&self, record: &ExchangeRecord<'_>) {
+        self.metrics.record(record);
+        self.log.borrow_mut().log(record);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Counts `begun` now and `ended` when the guard is dropped.
+    pub(crate) fn count_while(&self, begun: Event, ended: Event) -> Counted {
+        Counted::new(&self.metrics, begun, ended)
+    }
+
+    /// Makes a connection known to the drain.
+    pub(crate) fn enrol(&self, stream: Stream) -> usize {
+        self.connections.borrow_mut().insert((stream, Phase::Idle))
+    }
+
+    /// Forgets a connection that has ended.
+    pub(crate) fn strike_off(&self, slot: usize) {
+        self.connections.borrow_mut().remove(slot);
+    }
+
+    /// Notes what a connection is doing.
+    pub(crate) fn set_phase(&self, slot: usize, phase: Phase) {
+        if let Some((_, now)) = self.connections.borrow_mut().get_mut(slot) {
+            *now = phase;
+        }
+    }
+
+    /// Ends the waits of idle connections; a request that has just arrived is still served.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.pool.clear();
+        for (_, (stream, phase)) in self.connections.borrow().iter() {
+            if *phase == Phase::Idle {
+                stream.shutdown_read();
+            }
+        }
+    }
+
+    fn tick(&self) {
+        self.pool.reap();
+        self.log.borrow_mut().flush();
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_draining() && self.connections.borrow().is_empty()
+    }
+}
+
+/// Something that is open for as long as this lives.
+pub(crate) struct Counted {
+    metrics: Rc<WorkerRecorder>,
+    ended: Event,
+}
+
+impl Counted {
+    pub(crate) fn new(metrics: &Rc<WorkerRecorder>, begun: Event, ended: Event) -> Self {
+        metrics.count(begun);
+        Self { metrics: Rc::clone(metrics), ended }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.count(self.ended);
+    }
+}
+
+/// Runs a worker on this thread until a drain has ended its last connection.
+///
+/// # Errors
+/// The ring could not be made.
+pub(crate) fn run(
+    worker: impl FnOnce() -> Worker,
+    listeners: Vec<Bound>,
+    stage: watch::Receiver<Stage>,
+) -> std::io::Result<()> {
+    ring::run(serve(worker, listeners, stage))
+}
+
+async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut stage: watch::Receiver<Stage>) {
+    let worker = Rc::new(worker());
+    let mut sockets = Vec::new();
+    for Bound { state, socket } in listeners {
+        let socket: ring::Fd = Rc::new(socket);
+        sockets.push(Rc::clone(&socket));
+        tokio_uring::spawn(accept_loop(Rc::clone(&worker), state, socket));
+    }
+    let mut tick = tokio::time::interval(TICK);
+    while *stage.borrow_and_update() == Stage::Serve {
+        tokio::select! {
+            _ = tick.tick() => worker.tick(),
+            // An error means that the control plane is gone, which ends the process anyway.
+            changed = stage.changed() => if changed.is_err() { break },
+        }
+    }
+    worker.drain();
+    for socket in sockets.drain(..) {
+        ring::cancel(&socket);
+    }
+    let mut tick = tokio::time::interval(DRAIN_TICK);
+    // The first tick is immediate: the second gives the accept loops their turn.
+    tick.tick().await;
+    loop {
+        tick.tick().await;
+        worker.tick();
+        if worker.is_done() {
+            return;
+        }
+    }
+}
