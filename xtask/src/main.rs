@@ -1,2 +1,60 @@
-//! Developer commands of the workspace.
-fn main() {}
+//! Developer commands of the workspace: `cargo xtask COMMAND`. Parses the command line, nothing else.
+
+mod apps;
+mod conformance;
+mod lint;
+mod process;
+mod run;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of sluice")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the release binary and become `sluice run ARGS` (default: the commented config).
+    Run {
+        /// Arguments of `sluice run`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Format, clippy, documentation and tidy, all without changing a file.
+    Lint,
+    /// Check what clippy cannot: imports, sizes, paths, places of unsafe.
+    Tidy {
+        /// Lower or drop entries of xtask/tidy-ratchet.txt that are no longer reached.
+        #[arg(long)]
+        bless: bool,
+    },
+    /// Run every test, or those whose name contains FILTER.
+    Test(test::Options),
+    /// Lint, then test.
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Run { args } => run::run(&args),
+        Command::Lint => lint::lint(),
+        Command::Tidy { bless } => tidy::tidy(bless),
+        Command::Test(options) => test::test(&options),
+        Command::Ci => lint::lint().and_then(|()| test::test(&test::Options::default())),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,3 @@
+module sluice.test/origin
+
+go 1.19

@@ -1,0 +1,90 @@
+//! An example configuration, moved to the ports of a test. Everything else in it stays as users read it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_yaml::{Mapping, Value};
+
+/// Uploads in the checks are larger than an API would allow.
+const BODY_BYTES_MAX: u64 = 1 << 32;
+
+/// The text of `file` with its first listener on `listen`, admin on `admin` and every cluster on `origin`.
+///
+/// # Errors
+/// When the file cannot be read or is not shaped like a configuration.
+pub(super) fn adapt(
+    file: &Path,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    origin: SocketAddr,
+) -> Result<String> {
+    let name = file.display().to_string();
+    let text = fs::read_to_string(file).with_context(|| name.clone())?;
+    let mut config: Value = serde_yaml::from_str(&text).with_context(|| name.clone())?;
+    rewrite(&mut config, listen, admin, origin).with_context(|| name.clone())?;
+    serde_yaml::to_string(&config).context(name)
+}
+
+fn rewrite(config: &mut Value, listen: SocketAddr, admin: SocketAddr, origin: SocketAddr) -> Result<()> {
+    let config = config.as_mapping_mut().context("is not a mapping")?;
+    let listeners =
+        config.get_mut("listeners").and_then(Value::as_sequence_mut).context("has no list of listeners")?;
+    ensure!(!listeners.is_empty(), "has no listener");
+    listeners.truncate(1);
+    let listener = listeners[0].as_mapping_mut().context("listeners[0]")?;
+    set(listener, "address", listen.to_string());
+    if let Some(limits) = listener.get_mut("limits").and_then(Value::as_mapping_mut) {
+        set(limits, "body_bytes_max", BODY_BYTES_MAX);
+    }
+    let clusters = config.get_mut("clusters").and_then(Value::as_mapping_mut).context("has no clusters")?;
+    for (_, cluster) in clusters.iter_mut() {
+        let cluster = cluster.as_mapping_mut().context("clusters")?;
+        let endpoint = Value::from(origin.to_string());
+        set(cluster, "endpoints", Value::Sequence(vec![endpoint]));
+        cluster.remove("state_file");
+    }
+    set(config, "admin", admin.to_string());
+    for key in ["user", "group", "error_pages"] {
+        config.remove(key);
+    }
+    Ok(())
+}
+
+fn set(mapping: &mut Mapping, key: &str, value: impl Into<Value>) {
+    mapping.insert(Value::from(key), value.into());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_addresses_and_what_needs_a_host_of_its_own_change() {
+        let text = "\
+listeners: [{address: '0.0.0.0:80', limits: {body_bytes_max: 1}}, {address: '0.0.0.0:81'}]
+routes: [{name: api, hosts: [api.example.com], cluster: api}]
+clusters: {api: {endpoints: [a:1, {address: b:2, weight: 2}], state_file: /x, fail_open: true}}
+user: www-data
+";
+        let mut config: Value = serde_yaml::from_str(text).unwrap();
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        rewrite(&mut config, address(1), address(2), address(3)).unwrap();
+        let wanted = "\
+listeners: [{address: '127.0.0.1:1', limits: {body_bytes_max: 4294967296}}]
+routes: [{name: api, hosts: [api.example.com], cluster: api}]
+clusters: {api: {endpoints: ['127.0.0.1:3'], fail_open: true}}
+admin: 127.0.0.1:2
+";
+        assert_eq!(config, serde_yaml::from_str::<Value>(wanted).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_refused() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut config: Value = serde_yaml::from_str("listeners: []").unwrap();
+        assert!(rewrite(&mut config, address, address, address).is_err());
+    }
+}

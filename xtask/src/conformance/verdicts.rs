@@ -1,0 +1,209 @@
+//! Reads what the runners report and holds it against bars. Runs nothing.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// Columns of the closing tables are cut to this many characters.
+const COLUMN_CHARS: usize = 9;
+const NAMED_MAX: usize = 60;
+
+/// How many cases may have one of some verdicts.
+pub(super) struct Bar {
+    verdicts: &'static [&'static str],
+    max: usize,
+}
+
+/// Cases by verdict.
+pub(super) type Counts = BTreeMap<String, usize>;
+
+/// One case as the runner wrote it down.
+pub(super) struct Case {
+    id: String,
+    verdict: String,
+    /// What else helps to find the fault.
+    note: String,
+}
+
+impl Bar {
+    /// No case may have any of these verdicts.
+    pub(super) const fn none(verdicts: &'static [&'static str]) -> Self {
+        Self { verdicts, max: 0 }
+    }
+
+    /// At most `max` cases together may have these verdicts.
+    pub(super) const fn at_most(verdicts: &'static [&'static str], max: usize) -> Self {
+        Self { verdicts, max }
+    }
+}
+
+/// The counts of the closing table: a row of verdicts, and the `TOTAL` row below it.
+///
+/// # Errors
+/// When there is no such table.
+pub(super) fn table(lines: &[String]) -> Result<Counts> {
+    let words = |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    let head = lines
+        .iter()
+        .map(|line| words(line))
+        .find(|row| row.get(1).is_some_and(|word| word == "cases"))
+        .context("the runner printed no table")?;
+    let total = lines
+        .iter()
+        .map(|line| words(line))
+        .find(|row| row.first().is_some_and(|word| word == "TOTAL"))
+        .context("the runner's table has no TOTAL")?;
+    ensure!(head.len() == total.len(), "the table's rows differ in length");
+    let mut counts = Counts::new();
+    for (verdict, count) in head.into_iter().zip(total).skip(1) {
+        counts.insert(verdict, count.parse().context("a count in the table")?);
+    }
+    Ok(counts)
+}
+
+/// The cases in the runner's `--out` file, a JSON object a line.
+///
+/// # Errors
+/// When a line is something else.
+pub(super) fn cases(text: &str) -> Result<Vec<Case>> {
+    text.lines()
+        .map(|line| {
+            let value: Value = serde_json::from_str(line).context("runner's --out")?;
+            let field = |key: &str| value[key].as_str().map(str::to_owned);
+            Ok(Case {
+                id: field("id").context("a case without id")?,
+                verdict: field("verdict").context("a case without verdict")?,
+                note: format!(
+                    "expected {}, status {}, {} {}",
+                    value["expect"].as_str().unwrap_or("?"),
+                    value["status"],
+                    value.get("hazards").map(Value::to_string).unwrap_or_default(),
+                    value["detail"].as_str().unwrap_or_default()
+                ),
+            })
+        })
+        .collect()
+}
+
+/// The table and the cases must say the same, or one of them is misread.
+///
+/// # Errors
+/// When they do not.
+pub(super) fn agree(counts: &Counts, cases: &[Case]) -> Result<()> {
+    ensure!(
+        counts.get("cases") == Some(&cases.len()),
+        "the table counts {:?} cases, the file has {}",
+        counts.get("cases"),
+        cases.len()
+    );
+    for case in cases {
+        ensure!(counts.contains_key(column(&case.verdict)), "the table has no column for {}", case.verdict);
+    }
+    for (name, count) in counts.iter().filter(|(name, _)| *name != "cases") {
+        let found = cases.iter().filter(|c| column(&c.verdict) == name).count();
+        ensure!(found == *count, "{name}: table {count}, file {found}");
+    }
+    Ok(())
+}
+
+/// Holds the counts against the bars; returns them in short.
+///
+/// # Errors
+/// When a bar is missed, naming every case that does not pass, the gravest first.
+pub(super) fn judge(counts: &Counts, cases: &[Case], bars: &[Bar]) -> Result<String> {
+    let mut missed = Vec::new();
+    for bar in bars {
+        let mut sum = 0;
+        for verdict in bar.verdicts {
+            sum +=
+                counts.get(column(verdict)).with_context(|| format!("the table has no column {verdict}"))?;
+        }
+        if sum > bar.max {
+            missed.push(format!("{}: {sum}, allowed {}", bar.verdicts.join("+"), bar.max));
+        }
+    }
+    let shown: Vec<String> = counts
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(verdict, count)| format!("{verdict} {count}"))
+        .collect();
+    let shown = shown.join(", ");
+    if missed.is_empty() {
+        return Ok(shown);
+    }
+    bail!("{}\n{shown}\n{}", missed.join("\n"), named(cases, bars).join("\n"));
+}
+
+/// The cases that do not pass, those of a bar that allows none first.
+fn named(cases: &[Case], bars: &[Bar]) -> Vec<String> {
+    let grave = |verdict: &str| bars.iter().any(|bar| bar.max == 0 && bar.verdicts.contains(&verdict));
+    let mut bad: Vec<&Case> = cases.iter().filter(|case| !case.verdict.starts_with("PASS")).collect();
+    bad.sort_by_key(|case| (!grave(&case.verdict), &case.verdict));
+    let mut lines: Vec<String> = bad
+        .iter()
+        .take(NAMED_MAX)
+        .map(|case| format!("  {} {}: {}", case.verdict, case.id, case.note.trim_end()))
+        .collect();
+    if bad.len() > NAMED_MAX {
+        lines.push(format!("  and {} more", bad.len() - NAMED_MAX));
+    }
+    lines
+}
+
+fn column(verdict: &str) -> &str {
+    verdict.get(..COLUMN_CHARS).unwrap_or(verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const TABLE: &str = "\
+DESYNC     x                 forward
+class                    cases      PASS   LENIENT SILENT-TR
+framing                      2         1         1         0
+TOTAL                        3         1         1         1
+  expect=forward             3         1         1         1
+4 s";
+    const CASES: &str = r#"{"id": "a", "verdict": "PASS", "expect": "forward", "status": [200], "detail": ""}
+{"id": "b", "verdict": "LENIENT", "expect": "reject", "status": [200], "hazards": ["x"]}
+{"id": "c", "verdict": "SILENT-TRUNCATION", "expect": "truncated", "status": [200], "detail": "cut"}
+"#;
+
+    fn read() -> (Counts, Vec<Case>) {
+        let lines: Vec<String> = TABLE.lines().map(str::to_owned).collect();
+        (table(&lines).unwrap(), cases(CASES).unwrap())
+    }
+
+    #[test]
+    fn the_table_agrees_with_its_cases() {
+        let (counts, cases) = read();
+        agree(&counts, &cases).unwrap();
+        assert!(agree(&counts, &cases[1..]).is_err());
+    }
+
+    #[test]
+    fn a_missed_bar_names_the_cases_gravest_first() {
+        let (counts, cases) = read();
+        let bars = [Bar::none(&["SILENT-TRUNCATION"]), Bar::at_most(&["LENIENT"], 1)];
+        let error = judge(&counts, &cases, &bars).unwrap_err().to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines[0], "SILENT-TRUNCATION: 1, allowed 0");
+        assert!(lines[2].starts_with("  SILENT-TRUNCATION c: expected truncated"));
+        assert!(lines[3].starts_with("  LENIENT b:"));
+    }
+
+    #[test]
+    fn a_bar_reached_exactly_holds() {
+        let (counts, cases) = read();
+        let bars = [Bar::at_most(&["LENIENT", "SILENT-TRUNCATION"], 2)];
+        assert_eq!(judge(&counts, &cases, &bars).unwrap(), "LENIENT 1, PASS 1, SILENT-TR 1, cases 3");
+    }
+
+    #[test]
+    fn output_without_a_table_is_an_error() {
+        assert!(table(&["proxy not usable".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! `cargo test`, shown live, kept in a log, counted by its own result lines.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::Tally;
+use crate::workspace;
+
+/// Runs `cargo test ARGS` and adds its results to the tally under `name`.
+///
+/// # Errors
+/// When cargo cannot start or its output cannot be kept. Failing tests are counted, not errors.
+pub(super) fn test(name: &str, args: &[&str], tally: &mut Tally) -> Result<()> {
+    let mut command = workspace::cargo(["test", "--no-fail-fast"]);
+    command.args(args);
+    if let Some(filter) = tally.filter() {
+        command.args(["--", filter]);
+    }
+    println!("$ {}", workspace::describe(&command));
+    let log = workspace::scratch("logs")?.join(format!("test-{name}.log"));
+    let mut log = File::create(&log).with_context(|| log.display().to_string())?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cargo test")?;
+    let before = tally.failed();
+    let output = child.stdout.take().expect("stdout is piped above");
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        writeln!(log, "{line}")?;
+        tally.add_result_line(name, &line);
+    }
+    let status = child.wait()?;
+    // A build that fails, or a binary that dies, prints no result line.
+    if !status.success() && tally.failed() == before {
+        tally.settle(&format!("cargo test ({name})"), Err(anyhow!("ended without a result ({status})")));
+    }
+    Ok(())
+}

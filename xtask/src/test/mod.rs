@@ -1,0 +1,136 @@
+//! `cargo xtask test`: every tier in turn, one tally at the end. Nothing here is a test itself.
+
+mod cargo;
+mod packages;
+mod tally;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+
+pub(crate) use packages::Tools;
+pub(crate) use tally::Tally;
+
+use crate::{apps, conformance, workspace};
+
+/// What to run.
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// Only tests and checks whose name contains this.
+    filter: Option<String>,
+    /// Only one tier.
+    #[arg(long)]
+    tier: Option<Tier>,
+    /// Also move 1 GB through sluice each way.
+    #[arg(long)]
+    pub(crate) big: bool,
+    /// A binary to use in place of the release build.
+    #[arg(long, hide = true)]
+    proxy_bin: Option<PathBuf>,
+}
+
+/// Tests by what they need.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tier {
+    /// No kernel feature, no network.
+    Pure,
+    /// Loopback sockets and io_uring, unprivileged: the proxy's own, real servers, hostile input.
+    Host,
+    /// Root and eBPF.
+    Kernel,
+}
+
+/// Runs what `options` ask for and prints `tests: N passed, N failed, N skipped` last.
+///
+/// # Errors
+/// When anything failed.
+pub(crate) fn test(options: &Options) -> Result<()> {
+    let started = Instant::now();
+    let mut tally = Tally::new(options.filter.clone());
+    let wanted = |tier| options.tier.is_none_or(|only| only == tier);
+    if wanted(Tier::Pure) {
+        pure(&mut tally)?;
+    }
+    if wanted(Tier::Host) {
+        host(options, &mut tally)?;
+    }
+    if wanted(Tier::Kernel) {
+        tally.heading("kernel tier");
+        tally.skip("kernel tier", 1, "there is no eBPF program yet");
+    }
+    tally.list_failures();
+    println!("took {} s", started.elapsed().as_secs());
+    println!("{}", tally.summary());
+    if tally.failed() > 0 {
+        bail!("{} tests failed", tally.failed());
+    }
+    Ok(())
+}
+
+fn pure(tally: &mut Tally) -> Result<()> {
+    tally.heading("pure tier");
+    cargo::test("units", &["--workspace", "--lib", "--bins"], tally)?;
+    cargo::test("docs", &["--package", "sluice", "--doc"], tally)
+}
+
+fn host(options: &Options, tally: &mut Tally) -> Result<()> {
+    tally.heading("host tier");
+    if let Some(reason) = io_uring_denied() {
+        tally.skip("host tier", 1, &reason);
+        return Ok(());
+    }
+    if workspace::root().join("proxy/tests/it/main.rs").exists() {
+        cargo::test("it", &["--package", "sluice", "--test", "it"], tally)?;
+    } else {
+        tally.skip("it", 1, "proxy/tests/it is not there");
+    }
+
+    let wanted =
+        apps::names().any(|name| tally.wants(&name)) || conformance::names().any(|name| tally.wants(&name));
+    if !wanted {
+        return Ok(());
+    }
+    let binary = match &options.proxy_bin {
+        Some(binary) => binary.clone(),
+        None => workspace::release_binary()?,
+    };
+    let tools = Tools::prepare();
+    tally.heading("real servers");
+    apps::run(&binary, options.big, &tools, tally)?;
+    let count = conformance::names().filter(|name| tally.wants(name)).count();
+    if count == 0 {
+        return Ok(());
+    }
+    tally.heading("conformance");
+    match conformance_folder() {
+        Some(folder) => conformance::run(&folder, &binary, &tools, tally),
+        None => {
+            let reason = "no ../shared/conformance, and SLUICE_CONFORMANCE is not set";
+            tally.skip("conformance", count, reason);
+            Ok(())
+        }
+    }
+}
+
+/// Why a ring cannot be had here, if so.
+fn io_uring_denied() -> Option<String> {
+    let error = io_uring::IoUring::new(8).err()?;
+    let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    Some(match sysctl.as_deref().map(str::trim) {
+        Ok(value @ ("1" | "2")) => {
+            format!("io_uring is denied by sysctl kernel.io_uring_disabled={value} ({error})")
+        }
+        _ => format!("io_uring is denied, by seccomp or a missing kernel option ({error})"),
+    })
+}
+
+fn conformance_folder() -> Option<PathBuf> {
+    let folder = match std::env::var_os("SLUICE_CONFORMANCE") {
+        Some(folder) => PathBuf::from(folder),
+        None => workspace::root().join("../shared/conformance"),
+    };
+    let complete = |folder: &Path| folder.join("run-requests.py").is_file();
+    complete(&folder).then(|| folder.canonicalize().unwrap_or(folder))
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask tidy`: house rules that no compiler checks. Reads files, changes at most the ratchet.
+
+mod imports;
+mod names;
+mod ratchet;
+mod size;
+mod source;
+mod text;
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::workspace;
+use source::Source;
+
+const RATCHET: &str = "xtask/tidy-ratchet.txt";
+
+/// One file to look at: its path from the root, with `/`, and its text.
+struct Document {
+    path: String,
+    text: String,
+}
+
+/// Checks every file of the project; `bless` first lowers what the ratchet lists too high.
+///
+/// # Errors
+/// When something is found, or git or a file cannot be read.
+pub(crate) fn tidy(bless: bool) -> Result<()> {
+    let documents = documents()?;
+    let mut problems = Vec::new();
+    let mut excesses = Vec::new();
+    let mut long_functions = 0;
+    for document in &documents {
+        text::check(document, &mut problems);
+        if document.path.ends_with(".rs") {
+            let source = Source::new(&document.path, &document.text);
+            imports::check(&source, &mut problems);
+            names::check(&source, &mut problems);
+            long_functions += size::measure(&source, &mut excesses);
+        }
+    }
+    names::check_siblings(&documents, &mut problems);
+
+    let file = workspace::root().join(RATCHET);
+    let mut listed = ratchet::read(&fs::read_to_string(&file).unwrap_or_default())?;
+    if bless {
+        listed = ratchet::lower(&listed, &excesses);
+        fs::write(&file, ratchet::write(&listed)).context(RATCHET)?;
+    }
+    ratchet::compare(&listed, &excesses, &mut problems);
+
+    if long_functions > 0 {
+        println!(
+            "tidy: {long_functions} functions are longer than the {} lines aimed at",
+            size::FUNCTION_AIM
+        );
+    }
+    for problem in &problems {
+        eprintln!("tidy: {problem}");
+    }
+    if !problems.is_empty() {
+        bail!("tidy found {} problems", problems.len());
+    }
+    println!("tidy: {} files, nothing found", documents.len());
+    Ok(())
+}
+
+/// Everything git tracks or would add, that is text and still there.
+fn documents() -> Result<Vec<Document>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(workspace::root())
+        .output()
+        .context("git ls-files")?;
+    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let mut documents = Vec::new();
+    for name in output.stdout.split(|&byte| byte == 0) {
+        let path = String::from_utf8_lossy(name).into_owned();
+        let file = workspace::root().join(&path);
+        // A tracked file may be deleted in the work tree; a link's target is checked where it lies.
+        if path.is_empty() || !fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_file()) {
+            continue;
+        }
+        let bytes = fs::read(&file).with_context(|| path.clone())?;
+        if let (false, Ok(text)) = (bytes.contains(&0), String::from_utf8(bytes)) {
+            documents.push(Document { path, text });
+        }
+    }
+    Ok(documents)
+}

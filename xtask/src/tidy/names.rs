@@ -1,0 +1,90 @@
+//! Rules on Rust files as such: what they begin with, what they are called, where unsafe is allowed.
+
+use std::collections::BTreeSet;
+
+use super::Document;
+use super::source::{Source, line_of, words};
+
+const FORBIDDEN_MODULES: &[&str] = &["util", "utils", "common", "helper", "helpers"];
+
+/// The only places of unsafe code.
+const UNSAFE_PLACES: &[&str] = &["proxy/src/kernel/", "proxy/src/ring.rs", "proxy/src/ring/", "proxy-ebpf/"];
+
+/// Adds a problem for each rule that one file breaks.
+pub(super) fn check(source: &Source, problems: &mut Vec<String>) {
+    let path = source.path;
+    let ours = path.starts_with("proxy/src/") || path.starts_with("xtask/src/");
+    if ours && !source.text.starts_with("//!") {
+        problems.push(format!("{path}:1: does not begin with `//!`"));
+    }
+    for segment in path.split('/') {
+        let module = segment.strip_suffix(".rs").unwrap_or(segment);
+        if FORBIDDEN_MODULES.contains(&module) {
+            problems.push(format!("{path}: no module is called `{module}`: say what is in it"));
+        }
+    }
+    if !UNSAFE_PLACES.iter().any(|place| path.starts_with(place)) {
+        for at in words(&source.code, "unsafe") {
+            let line = line_of(&source.code, at);
+            problems.push(format!("{path}:{line}: unsafe is allowed only in {UNSAFE_PLACES:?}"));
+        }
+    }
+}
+
+/// Adds a problem for each `foo.rs` beside a folder `foo`.
+pub(super) fn check_siblings(documents: &[Document], problems: &mut Vec<String>) {
+    let folders: BTreeSet<&str> = documents
+        .iter()
+        .filter_map(|document| document.path.rsplit_once('/').map(|(folder, _)| folder))
+        .collect();
+    for document in documents.iter().filter(|document| document.path.contains("src/")) {
+        let beside = document.path.strip_suffix(".rs");
+        if beside.is_some_and(|stem| folders.contains(stem)) {
+            problems.push(format!("{}: write it as mod.rs in the folder", document.path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(path: &str, text: &str) -> usize {
+        let mut problems = Vec::new();
+        check(&Source::new(path, text), &mut problems);
+        problems.len()
+    }
+
+    #[test]
+    fn files_say_what_they_are() {
+        assert_eq!(problems("proxy/src/error.rs", "//! Errors.\n"), 0);
+        assert_eq!(problems("proxy/src/error.rs", "use std::io;\n"), 1);
+        assert_eq!(problems("proxy/tests/it/main.rs", "use std::io;\n"), 0);
+    }
+
+    #[test]
+    fn unsafe_has_its_places() {
+        let text = "//! x\n// unsafe\nfn f() { unsafe {} }\n";
+        assert_eq!(problems("proxy/src/stream.rs", text), 1);
+        assert_eq!(problems("proxy/src/ring.rs", text), 0);
+        assert_eq!(problems("proxy/src/ring/poll.rs", text), 0);
+        assert_eq!(problems("proxy/src/kernel/mod.rs", text), 0);
+        assert_eq!(problems("proxy/src/x.rs", "//! x\n#![deny(unsafe_code)]"), 0);
+    }
+
+    #[test]
+    fn modules_say_what_is_in_them() {
+        assert_eq!(problems("proxy/src/util.rs", "//! x\n"), 1);
+        assert_eq!(problems("proxy/src/helpers/mod.rs", "//! x\n"), 1);
+        assert_eq!(problems("proxy/src/utility.rs", "//! x\n"), 0);
+    }
+
+    #[test]
+    fn a_module_is_a_file_or_a_folder() {
+        let documents = ["proxy/src/http.rs", "proxy/src/http/head.rs"]
+            .map(|path| Document { path: path.to_owned(), text: String::new() });
+        let mut problems = Vec::new();
+        check_siblings(&documents, &mut problems);
+        assert_eq!(problems.len(), 1);
+    }
+}
