@@ -104,7 +104,8 @@ def run(args, directory):
              "--workers", "2", "--admin", "off", "--set", "access_log=off"], stderr=subprocess.DEVNULL)
         for port in ports.values():
             wait_for(port)
-        rounds, result = [], {"facts": facts(args), "rounds": rounds}
+        rounds = []
+        result = {"facts": facts(args), "rounds": rounds}
         for number in range(args.rounds):
             for size in args.sizes.split(","):
                 names = list(ports)

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+/// Size of the receive that waits for a request: most heads fit, and an idle connection holds no more.
+pub(crate) const IDLE_BYTES: usize = 2 * 1024;
 /// Size of a receive for heads, and for bodies that come in small pieces.
 pub(crate) const SMALL_BYTES: usize = 16 * 1024;
 /// Size of a receive for long bodies; larger ones leave the second-level cache before they are sent.

@@ -1,7 +1,7 @@
 //! Waiting for a request and receiving its head.
 
-use super::{Connection, IDLE_BYTES};
-use crate::buffers::SMALL_BYTES;
+use super::Connection;
+use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::error::Reason;
 use crate::http::{HeadLimits, ParseError, Scan, skip_leading_crlf};
 use crate::worker::Phase;

@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::buffers::IDLE_BYTES;
 use crate::config::{Limits, Protocol};
 use crate::deadline::Deadline;
 use crate::http::{HeadScanner, RequestHead};
@@ -21,9 +22,6 @@ use crate::stream::{Reader, Stream, Writer};
 use crate::worker::{Counted, Phase, Worker};
 
 use head::Arrival;
-
-/// Size of the receive that waits for a request: most heads fit, and an idle connection holds no more.
-pub(crate) const IDLE_BYTES: usize = 2 * 1024;
 
 /// One downstream connection.
 pub(crate) struct Connection {

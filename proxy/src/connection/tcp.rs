@@ -39,7 +39,7 @@ impl Connection {
                 }
                 Header::Partial => {}
             }
-            let filled = self.deadline.run(self.reader.fill(super::IDLE_BYTES)).await;
+            let filled = self.deadline.run(self.reader.fill(crate::buffers::IDLE_BYTES)).await;
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 return false;
             }

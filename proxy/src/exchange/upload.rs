@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Shared, upload_reason};
 use crate::body::{BodyError, Transfer, copy};
+use crate::buffers::IDLE_BYTES;
 use crate::config::Limits;
-use crate::connection::IDLE_BYTES;
 use crate::error::Reason;
 use crate::stream::{Reader, Writer};
 

@@ -1,7 +1,6 @@
 //! Bound addresses: made before privileges are dropped, one socket a worker where the kernel can share
-//! the load, and accepted from until the drain.
+//! the load. Workers accept from them (`worker/accept.rs`).
 
-mod accept;
 mod bind;
 
 use std::os::fd::OwnedFd;
@@ -10,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config;
 
-pub(crate) use accept::accept_loop;
 pub(crate) use bind::bind_all;
 
 /// What the workers share of a listener.
@@ -43,7 +41,7 @@ impl ListenerState {
     }
 
     /// Takes a place for one connection; `None` when all are taken.
-    fn admit(self: &Arc<Self>) -> Option<Admission> {
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<Admission> {
         let admission = Admission(Arc::clone(self));
         let before = self.open.fetch_add(1, Ordering::Relaxed);
         (before < self.config.limits.connections_max).then_some(admission)

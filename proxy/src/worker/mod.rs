@@ -1,6 +1,8 @@
 //! One thread, one ring: its listeners, its pool, its share of everything. Workers share nothing on the
 //! hot path but counters.
 
+mod accept;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,13 +13,14 @@ use tokio::sync::watch;
 
 use crate::access_log::AccessLogHandle;
 use crate::buffers::Buffers;
-use crate::listener::{Bound, accept_loop};
+use crate::listener::Bound;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::record::ExchangeRecord;
 use crate::ring;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 use crate::upstream::{Connector, Pool};
+use accept::accept_loop;
 
 /// How often the worker sees to its pool and its log.
 const TICK: Duration = Duration::from_millis(200);

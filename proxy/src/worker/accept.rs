@@ -11,13 +11,13 @@ use nix::sys::socket::{MsgFlags, send};
 use socket2::{SockAddr, SockRef};
 use std::os::fd::AsRawFd;
 
-use super::{Admission, ListenerState};
+use super::Worker;
 use crate::connection::Connection;
 use crate::error::Reason;
+use crate::listener::{Admission, ListenerState};
 use crate::metrics::Event;
 use crate::ring;
 use crate::stream::Stream;
-use crate::worker::Worker;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n
     Connection: close\r\n\r\n";
 
 /// Accepts from `socket` until the worker drains, then takes what is waiting and closes it.
-pub(crate) async fn accept_loop(worker: Rc<Worker>, state: Arc<ListenerState>, socket: ring::Fd) {
+pub(super) async fn accept_loop(worker: Rc<Worker>, state: Arc<ListenerState>, socket: ring::Fd) {
     let mut starved = false;
     while !worker.is_draining() {
         match ring::accept(&socket).await {
