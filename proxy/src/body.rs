@@ -187,7 +187,7 @@ impl Transfer {
     }
 }
 
-/// Sends `out`, then the rest of the body, from `reader` to `writer`. The last piece may still be under
+/// Sends `out`, then the rest of the body, from `reader` to `writer`. A small last piece may still be under
 /// way when this returns; the writer fails later if it does.
 ///
 /// While a piece leaves the next one is read, never more: a slow receiver stops a fast sender.
@@ -203,7 +203,7 @@ pub(crate) async fn copy(
     loop {
         pass(reader, writer, transfer, &mut out, deadline).await?;
         if transfer.is_done() {
-            return Ok(());
+            return finish(reader, writer, deadline).await;
         }
         reader.shrink(appetite.bytes());
         let received = next(reader, writer, deadline, appetite.bytes()).await?;
@@ -214,6 +214,16 @@ pub(crate) async fn copy(
             transfer.end(&mut out)?;
         }
     }
+}
+
+/// A large last piece needs polling to its end, and its buffer belongs to the lease.
+async fn finish(reader: &mut Reader, writer: &mut Writer, deadline: &Deadline) -> Result<(), BodyError> {
+    if !writer.is_quiet() {
+        writer.settle(deadline).await.map_err(|_| BodyError::Unwritable)?;
+        writer.shrink(SMALL_BYTES);
+    }
+    reader.shrink(SMALL_BYTES);
+    Ok(())
 }
 
 /// Turns what the reader holds into a send, together with what `out` holds.
@@ -229,12 +239,13 @@ async fn pass(
         let available = reader.data().len();
         let count = transfer.claim(available)?;
         writer.settle(deadline).await.map_err(unwritable)?;
-        if count == available {
+        if count == available && count > SMALL_BYTES {
             let (buf, start) = reader.take(writer.spare());
             writer.submit(buf, start);
             return Ok(());
         }
-        let mut piece = writer.spare();
+        // A small piece travels in a small buffer: its send may outlast the lease of the large one.
+        let mut piece = writer.spare_for(count);
         piece.extend_from_slice(&reader.data()[..count]);
         reader.consume(count);
         writer.submit(piece, 0);

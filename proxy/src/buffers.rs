@@ -6,7 +6,7 @@ use std::rc::Rc;
 /// Size of the receive that waits for a request: most heads fit, and an idle connection holds no more.
 pub(crate) const IDLE_BYTES: usize = 2 * 1024;
 /// Size of a receive for heads, and for bodies that come in small pieces.
-pub(crate) const SMALL_BYTES: usize = 16 * 1024;
+pub(crate) const SMALL_BYTES: usize = 8 * 1024;
 /// Size of a receive for long bodies; larger ones leave the second-level cache before they are sent.
 const LARGE_BYTES: usize = 64 * 1024;
 /// A copy holds one buffer being filled and one being sent.

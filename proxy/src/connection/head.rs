@@ -3,8 +3,11 @@
 use super::Connection;
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::error::Reason;
-use crate::http::{HeadLimits, ParseError, Scan, skip_leading_crlf};
+use crate::http::{HeadLimits, ParseError, RequestHead, Scan, skip_leading_crlf};
 use crate::worker::Phase;
+
+/// How long a connection waits for its next request before its buffers are given back.
+const AWAKE_MS: u64 = 1000;
 
 /// What came of waiting.
 pub(super) enum Arrival {
@@ -25,12 +28,15 @@ impl Connection {
             target_bytes_max: self.limits().target_bytes_max,
         };
         self.scanner.reset();
-        self.deadline.set(if self.worker.is_draining() {
+        let patience_ms = if self.worker.is_draining() {
             // A connection that was accepted with the drain: its request is on its way, or never comes.
             self.limits().half_close_timeout_ms
         } else {
             self.limits().keep_alive_timeout_ms
-        });
+        };
+        let awake_ms = patience_ms.min(AWAKE_MS);
+        self.deadline.set(awake_ms);
+        let mut awake = true;
         let mut begun = false;
         loop {
             if !begun {
@@ -52,9 +58,22 @@ impl Connection {
             match self.deadline.run(self.reader.fill(capacity)).await {
                 Some(Ok(count)) if count > 0 => {}
                 None if begun => return Arrival::Refused(Reason::HeaderTimeout),
+                None if awake && patience_ms > awake_ms => {
+                    awake = false;
+                    self.release_memory();
+                    self.deadline.set(patience_ms - awake_ms);
+                }
                 _ => return Arrival::Closed,
             }
         }
+    }
+
+    /// Gives back what only the next request needs.
+    fn release_memory(&mut self) {
+        if self.writer.try_settle(&self.deadline) {
+            self.writer.shrink(0);
+        }
+        self.head = RequestHead::new();
     }
 
     /// Parses what has come; false when it is not yet a whole head.

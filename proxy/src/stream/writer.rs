@@ -49,6 +49,16 @@ impl Writer {
         buf
     }
 
+    /// The same for a message of `bytes`, without holding on to a much larger buffer.
+    pub(crate) fn spare_for(&mut self, bytes: usize) -> Vec<u8> {
+        if self.last.capacity() > bytes * 2 {
+            self.last = Vec::new();
+        }
+        let mut buf = self.spare();
+        buf.reserve_exact(bytes);
+        buf
+    }
+
     /// The buffer of the last settled send with its content, to send it again elsewhere.
     pub(crate) fn take_sent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.last)
