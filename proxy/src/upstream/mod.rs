@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, Endpoint, InFlight, Pick};
 use crate::config::Retry;
-use crate::error::Reason;
+use crate::error::{Reason, Side};
 use crate::http::{HeadScanner, ResponseHead};
 use crate::metrics::Event;
 use crate::stream::{Reader, Stream, Writer};
@@ -89,7 +89,10 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
                 return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
             }
             Err(reason) => {
-                endpoint.record_failure(&attempt.cluster.config.ejection, crate::clock::now_ms());
+                // Running out of descriptors says nothing about the endpoint.
+                if reason.side() == Side::Upstream {
+                    endpoint.record_failure(&attempt.cluster.config.ejection, crate::clock::now_ms());
+                }
                 attempt.tried.push(endpoint.id);
                 failure = Some(reason);
             }
