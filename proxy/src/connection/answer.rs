@@ -56,7 +56,8 @@ impl Connection {
         response::encode(&mut out, local, &self.head, keep_alive, pages);
         progress.bytes_out += out.len() as u64;
         self.writer.submit(out, 0);
-        keep_alive
+        let sent = self.deadline.run(self.writer.quieten(&self.deadline)).await;
+        keep_alive && matches!(sent, Some(Ok(())))
     }
 
     /// Reads and drops the rest of a request body that nobody wanted; false when it is too much, too slow

@@ -161,7 +161,7 @@ async fn send_head(
     encode_response(&mut out, head, forward);
     progress.bytes_out += out.len() as u64;
     writer.submit(out, 0);
-    Ok(())
+    writer.quieten(shared.deadline).await.map_err(gone)
 }
 
 /// Passes the final head and the body on.

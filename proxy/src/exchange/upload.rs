@@ -1,5 +1,7 @@
 //! The request's way: the rest of its body, then an eye on the client until the answer is whole.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::time::Duration;
 
 use super::{Shared, upload_reason};
@@ -36,7 +38,15 @@ pub(super) async fn run(
             Err(error) => return upload_reason(error),
         }
     }
-    watch(shared, reader, Duration::from_millis(limits.half_close_timeout_ms)).await;
+    let mut watching = pin!(watch(shared, reader, Duration::from_millis(limits.half_close_timeout_ms)));
+    poll_fn(|cx| {
+        // The socket may have taken a part of the last piece only. If it breaks, the answer tells.
+        if !upstream.is_quiet() {
+            let _ = upstream.poll_settle(cx, shared.deadline);
+        }
+        watching.as_mut().poll(cx)
+    })
+    .await;
     Reason::ClientGone
 }
 

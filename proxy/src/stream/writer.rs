@@ -139,6 +139,13 @@ impl Writer {
         poll_fn(|cx| self.poll_settle(cx, deadline)).await
     }
 
+    /// Waits until what is under way, if anything, goes on without being polled. To be called after the last
+    /// submission before others are waited for: the socket may take a part of a large one only, and nobody
+    /// would send the rest.
+    pub(crate) async fn quieten(&mut self, deadline: &Deadline) -> io::Result<()> {
+        if self.is_quiet() { Ok(()) } else { self.settle(deadline).await }
+    }
+
     /// Settles what is under way, then starts sending all of `buf`.
     pub(crate) async fn send(&mut self, buf: Vec<u8>, deadline: &Deadline) -> io::Result<()> {
         self.settle(deadline).await?;
