@@ -101,7 +101,8 @@ impl Connection {
                     Box::pin(self.exchange()).await
                 }
                 Arrival::Refused(reason) => Box::pin(self.refuse(reason)).await,
-                Arrival::Closed => return,
+                // The last answer may still be leaving: a client that has half-closed may read slowly.
+                Arrival::Closed => Next::Close { linger: false },
             };
             match next {
                 Next::KeepAlive if !self.worker.is_draining() => self.rest(),
