@@ -132,7 +132,7 @@ async fn upgrade(
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<Received, Failed> {
-    if answer.request.upgrade().is_none() {
+    if !was_asked_for(answer.request, from.head) {
         return Err(Reason::UnaskedUpgrade.into());
     }
     shared.head_received.set(true);
@@ -146,6 +146,19 @@ async fn upgrade(
     };
     send_head(shared, from.head, &forward, writer, progress).await?;
     Ok(Received::Upgrade)
+}
+
+/// Whether the 101 names a protocol, and only such as the request named: an origin must not switch to any
+/// other (RFC 9110 7.8), and the client could not tell what the tunnel carries.
+fn was_asked_for(request: &RequestHead, response: &ResponseHead) -> bool {
+    let (Some(asked), Some(given)) = (request.upgrade(), response.upgrade()) else {
+        return false;
+    };
+    protocols(given).all(|name| protocols(asked).any(|other| name.eq_ignore_ascii_case(other)))
+}
+
+fn protocols(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
 async fn send_head(
