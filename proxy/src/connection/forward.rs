@@ -80,7 +80,6 @@ impl Connection {
             None if self.head.host().is_empty() => self.listener.authority.as_bytes(),
             None => self.head.host(),
         };
-        let mut client = [0; forwarded::IP_TEXT_MAX];
         let mut clock = [0; forwarded::REQUEST_START_MAX];
         encode_request(
             out,
@@ -89,7 +88,7 @@ impl Connection {
                 path_and_query: &target,
                 host,
                 framing: transfer.framing(),
-                client_ip: forwarded::ip_text(self.client, &mut client),
+                client_ip: self.client_text.as_bytes(),
                 proto: b"http",
                 trusted: account.trusted,
                 request_id: &account.request_id,

@@ -29,6 +29,8 @@ pub(crate) struct Connection {
     listener: Arc<ListenerState>,
     /// The client's address: the peer's, or what a PROXY protocol header says.
     client: IpAddr,
+    /// The same as text, for X-Forwarded-For.
+    client_text: Box<str>,
     reader: Reader,
     writer: Writer,
     deadline: Deadline,
@@ -67,6 +69,7 @@ impl Connection {
             worker,
             listener,
             client,
+            client_text: client_text(client),
             reader: Reader::new(stream.clone()),
             writer: Writer::new(stream),
             head: RequestHead::new(),
@@ -119,6 +122,10 @@ impl Connection {
         self.reader.shrink(IDLE_BYTES);
         self.writer.shrink(crate::buffers::SMALL_BYTES);
     }
+}
+
+fn client_text(client: IpAddr) -> Box<str> {
+    client.to_canonical().to_string().into()
 }
 
 impl Drop for Connection {

@@ -31,6 +31,7 @@ impl Connection {
                 Header::Complete(length, client) => {
                     self.reader.consume(length);
                     self.client = client.unwrap_or(self.client);
+                    self.client_text = super::client_text(self.client);
                     return true;
                 }
                 Header::Invalid => {

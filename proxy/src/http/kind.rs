@@ -91,36 +91,44 @@ pub(crate) fn owned_lookalike(name: &[u8]) -> Option<FieldKind> {
 
 const LONGEST_NAME_BYTES: usize = b"proxy-authorization".len();
 
+/// This runs for every field of every message, so the name is put into lower case at once and compared whole.
 fn exact(name: &[u8]) -> FieldKind {
-    let initial = name.first().map(u8::to_ascii_lowercase);
-    for (candidate, kind) in candidates(name.len()) {
-        // Initials nearly always differ, and are cheaper to compare: this runs for every field of every message.
-        if candidate.first().copied() == initial && name.eq_ignore_ascii_case(candidate) {
-            return *kind;
-        }
-    }
-    FieldKind::Other
-}
-
-/// The known names of this length: most fields are told apart from all of them by their length alone.
-fn candidates(name_bytes: usize) -> &'static [(&'static [u8], FieldKind)] {
     use FieldKind::*;
-    match name_bytes {
-        2 => &[(b"te", Te)],
-        3 => &[(b"via", Via)],
-        4 => &[(b"host", Host), (b"date", Date)],
-        5 => &[(b"proxy", Proxy)],
-        6 => &[(b"accept", Accept), (b"cookie", Cookie), (b"expect", Expect), (b"server", Server)],
-        7 => &[(b"referer", Referer), (b"upgrade", Upgrade), (b"trailer", Trailer)],
-        9 => &[(b"forwarded", Forwarded)],
-        10 => &[(b"connection", Connection), (b"user-agent", UserAgent), (b"keep-alive", KeepAlive)],
-        12 => &[(b"x-request-id", XRequestId)],
-        14 => &[(b"content-length", ContentLength), (b"http2-settings", Http2Settings)],
-        15 => &[(b"x-forwarded-for", XForwardedFor), (b"x-request-start", XRequestStart)],
-        16 => &[(b"x-forwarded-host", XForwardedHost), (b"proxy-connection", ProxyConnection)],
-        17 => &[(b"transfer-encoding", TransferEncoding), (b"x-forwarded-proto", XForwardedProto)],
-        18 => &[(b"proxy-authenticate", ProxyAuthenticate)],
-        19 => &[(b"proxy-authorization", ProxyAuthorization)],
-        _ => &[],
+    let mut lower = [0; LONGEST_NAME_BYTES];
+    let Some(lower) = lower.get_mut(..name.len()) else {
+        return Other;
+    };
+    for (to, from) in lower.iter_mut().zip(name) {
+        *to = from.to_ascii_lowercase();
+    }
+    match &*lower {
+        b"te" => Te,
+        b"via" => Via,
+        b"host" => Host,
+        b"date" => Date,
+        b"proxy" => Proxy,
+        b"accept" => Accept,
+        b"cookie" => Cookie,
+        b"expect" => Expect,
+        b"server" => Server,
+        b"referer" => Referer,
+        b"upgrade" => Upgrade,
+        b"trailer" => Trailer,
+        b"forwarded" => Forwarded,
+        b"connection" => Connection,
+        b"user-agent" => UserAgent,
+        b"keep-alive" => KeepAlive,
+        b"x-request-id" => XRequestId,
+        b"content-length" => ContentLength,
+        b"http2-settings" => Http2Settings,
+        b"x-forwarded-for" => XForwardedFor,
+        b"x-request-start" => XRequestStart,
+        b"x-forwarded-host" => XForwardedHost,
+        b"proxy-connection" => ProxyConnection,
+        b"transfer-encoding" => TransferEncoding,
+        b"x-forwarded-proto" => XForwardedProto,
+        b"proxy-authenticate" => ProxyAuthenticate,
+        b"proxy-authorization" => ProxyAuthorization,
+        _ => Other,
     }
 }
