@@ -1,0 +1,182 @@
+//! Any bytes as a request head and as a response head: divisions agree, and what is forwarded is one clean message.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluice::http::{
+    FieldKind, Framing, HeadLimits, HeadScanner, Method, ParseError, RequestForward, RequestHead,
+    ResponseForward, ResponseHead, Scan, Version, encode_request, encode_response, request_framing,
+    response_framing, skip_leading_crlf,
+};
+
+// The judge of the property tests: a second reader, written apart from the parser.
+#[allow(dead_code, reason = "the unit tests use more of it")]
+#[path = "../../src/http/tests/strict.rs"]
+mod strict;
+
+/// Small, so that the fuzzer reaches each of them.
+const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 1024, headers_max: 16, target_bytes_max: 256 };
+/// What is forwarded may be longer than what came.
+const OUT_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 8192, headers_max: 64, target_bytes_max: 1024 };
+
+fuzz_target!(|bytes: &[u8]| {
+    request(bytes);
+    response(bytes);
+});
+
+fn request(bytes: &[u8]) {
+    let bytes = &bytes[skip_leading_crlf(bytes)..];
+    let Ok(Scan::Complete(end)) = scan_divided(HeadScanner::new, bytes) else { return };
+    let mut head = RequestHead::new();
+    let Ok(framing) = head.parse(&bytes[..end], &LIMITS).and_then(|()| request_framing(&head)) else {
+        return;
+    };
+    // CONNECT is answered, never forwarded.
+    if head.method() == Method::Connect {
+        return;
+    }
+    for (trusted, via) in [(false, false), (true, true)] {
+        forward_request(&head, framing, trusted, via);
+    }
+}
+
+fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: bool) {
+    let host = if head.host().is_empty() { b"fallback" } else { head.host() };
+    let forward = RequestForward {
+        path_and_query: head.path_and_query(),
+        host,
+        framing,
+        client_ip: b"192.0.2.1",
+        proto: b"http",
+        trusted,
+        request_id: b"id",
+        request_start: b"t=1.000",
+        via,
+        upgrade: head.upgrade(),
+        edits: None,
+    };
+    let mut out = Vec::new();
+    encode_request(&mut out, head, &forward);
+    let strict = strict::read_strictly(&out);
+    strict::assert_clean_request(&strict);
+
+    let scan = HeadScanner::new().scan(&out, &OUT_LIMITS);
+    assert_eq!(scan, Ok(Scan::Complete(out.len())), "one request and nothing behind it");
+    let mut again = RequestHead::new();
+    again.parse(&out, &OUT_LIMITS).expect("our own reader accepts it");
+    assert_eq!(request_framing(&again), Ok(framing));
+    assert_eq!(again.method_bytes(), head.method_bytes());
+    assert_eq!(again.path_and_query(), head.path_and_query());
+    assert_eq!(again.host(), host);
+    assert_eq!(again.upgrade().is_some(), head.upgrade().is_some());
+    if !trusted {
+        assert_eq!(strict.value("x-forwarded-for"), "192.0.2.1");
+        assert_eq!(strict.value("x-forwarded-proto"), "http");
+        assert_eq!(strict.values("forwarded").len(), 0, "a stranger's Forwarded");
+    }
+    assert_none_nominated(head, &again);
+}
+
+/// What Connection nominates stays behind, but for what the proxy renders itself.
+fn assert_none_nominated(head: &RequestHead, again: &RequestHead) {
+    use FieldKind::*;
+    let nominations = head.fields().filter(|field| field.kind == Connection);
+    for name in nominations.flat_map(|field| field.value.split(|&byte| byte == b',')) {
+        let name = name.trim_ascii();
+        let kind = FieldKind::of(name);
+        let rendered = matches!(
+            kind,
+            Host | ContentLength
+                | TransferEncoding
+                | Connection
+                | Upgrade
+                | XForwardedFor
+                | XForwardedProto
+                | XForwardedHost
+                | XRequestId
+                | XRequestStart
+                | Via
+        );
+        assert!(rendered || name == b"close" || again.get(name).is_none(), "{}", name.escape_ascii());
+    }
+}
+
+fn response(bytes: &[u8]) {
+    let Ok(Scan::Complete(end)) = scan_divided(HeadScanner::for_response, bytes) else { return };
+    let mut head = ResponseHead::new();
+    if head.parse(&bytes[..end], &LIMITS).is_err() {
+        return;
+    }
+    for method in [Method::Get, Method::Head] {
+        for client_version in [Version::Http11, Version::Http10] {
+            for keep_alive in [false, true] {
+                forward_response(&head, method, client_version, keep_alive);
+            }
+        }
+    }
+}
+
+fn forward_response(head: &ResponseHead, request_method: Method, client_version: Version, keep_alive: bool) {
+    let Ok(framing) = response_framing(head, request_method) else { return };
+    // As the exchange chooses it.
+    let towards = match (framing, client_version) {
+        (Framing::Chunked | Framing::CloseDelimited, Version::Http10) => Framing::CloseDelimited,
+        (Framing::Chunked | Framing::CloseDelimited, Version::Http11) => Framing::Chunked,
+        (framing, _) => framing,
+    };
+    let upgrade = head.upgrade().is_some();
+    let forward = ResponseForward {
+        framing: towards,
+        keep_alive,
+        client_version,
+        request_method,
+        via: true,
+        upgrade,
+        edits: None,
+        extra: None,
+    };
+    let mut out = Vec::new();
+    encode_response(&mut out, head, &forward);
+    let strict = strict::read_strictly(&out);
+    let framed = strict.values("content-length").len() + strict.values("transfer-encoding").len();
+    assert!(framed <= 1, "at most one framing field");
+
+    let scan = HeadScanner::for_response().scan(&out, &OUT_LIMITS);
+    assert_eq!(scan, Ok(Scan::Complete(out.len())), "one response and nothing behind it");
+    let mut again = ResponseHead::new();
+    again.parse(&out, &OUT_LIMITS).expect("our own reader accepts it");
+    assert_eq!(again.status(), head.status());
+    assert_eq!(again.upgrade(), head.upgrade());
+    assert_eq!(response_framing(&again, request_method), Ok(towards));
+    if head.status() >= 200 {
+        let stays = keep_alive && towards != Framing::CloseDelimited;
+        assert_eq!(again.keep_alive(), stays, "what the client is told of its connection");
+    }
+}
+
+/// Scans at once, byte by byte, and in steps that the bytes themselves choose; all must agree.
+fn scan_divided(scanner: fn() -> HeadScanner, bytes: &[u8]) -> Result<Scan, ParseError> {
+    let whole = scanner().scan(bytes, &LIMITS);
+    assert_eq!(scan_in_steps(scanner(), bytes, |_| 1), whole, "byte by byte");
+    assert_eq!(scan_in_steps(scanner(), bytes, |byte| 1 + usize::from(byte) % 13), whole, "in steps");
+    if let Ok(Scan::Complete(end)) = whole {
+        assert_eq!(scanner().scan(&bytes[..end], &LIMITS), whole, "without what follows");
+        assert_eq!(scanner().scan(&bytes[..end - 1], &LIMITS), Ok(Scan::Partial), "a byte short");
+    }
+    whole
+}
+
+fn scan_in_steps(
+    mut scanner: HeadScanner,
+    bytes: &[u8],
+    step: impl Fn(u8) -> usize,
+) -> Result<Scan, ParseError> {
+    let mut end = 0;
+    while let Some(&byte) = bytes.get(end) {
+        end = bytes.len().min(end + step(byte));
+        match scanner.scan(&bytes[..end], &LIMITS) {
+            Ok(Scan::Partial) => {}
+            outcome => return outcome,
+        }
+    }
+    scanner.scan(bytes, &LIMITS)
+}
