@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
-use ppp::{HeaderResult, PartialResult, v1, v2};
+use ppp::{PartialResult, v1, v2};
 
 use crate::config::ProxyProtocol;
 
 /// The longest header that is waited for: a v2 header with its addresses and extensions.
 pub(crate) const HEADER_BYTES_MAX: usize = 4096;
+/// The longest v1 header, its CRLF included (section 2.1).
+const LINE_BYTES_MAX: usize = 107;
 
 /// What the first bytes of a connection hold.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,23 +26,34 @@ pub(crate) enum Header {
 pub(crate) fn parse(data: &[u8], expected: ProxyProtocol) -> Header {
     const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
     let starts_like = |start: &[u8]| data.iter().zip(start).all(|(a, b)| a == b);
-    let possible = match expected {
-        ProxyProtocol::V1 => starts_like(b"PROXY "),
-        ProxyProtocol::V2 => starts_like(V2_START),
-        ProxyProtocol::Any => starts_like(b"PROXY ") || starts_like(V2_START),
-        ProxyProtocol::Off => false,
+    let text = matches!(expected, ProxyProtocol::V1 | ProxyProtocol::Any) && starts_like(b"PROXY ");
+    let binary = matches!(expected, ProxyProtocol::V2 | ProxyProtocol::Any) && starts_like(V2_START);
+    match (text, binary) {
+        (true, true) => Header::Partial,
+        (true, false) => parse_line(data),
+        (false, true) => parse_binary(data),
+        (false, false) => Header::Invalid,
+    }
+}
+
+/// Parses once the line is whole: of cut ones the parser takes some for wrong (those that end before the last
+/// port), and of wrong ones some for cut.
+fn parse_line(data: &[u8]) -> Header {
+    let line = &data[..data.len().min(LINE_BYTES_MAX)];
+    let Some(end) = line.windows(2).position(|pair| pair == b"\r\n") else {
+        return if data.len() < LINE_BYTES_MAX { Header::Partial } else { Header::Invalid };
     };
-    if !possible {
-        return Header::Invalid;
+    match v1::Header::try_from(&line[..end + 2]) {
+        Ok(header) => Header::Complete(header.header.len(), v1_client(header.addresses)),
+        Err(_) => Header::Invalid,
     }
-    let parsed = HeaderResult::parse(data);
-    if parsed.is_incomplete() && data.len() < HEADER_BYTES_MAX {
-        return Header::Partial;
-    }
-    match parsed {
-        HeaderResult::V1(Ok(header)) => Header::Complete(header.header.len(), v1_client(header.addresses)),
-        HeaderResult::V2(Ok(header)) => Header::Complete(header.len(), v2_client(&header)),
-        _ => Header::Invalid,
+}
+
+fn parse_binary(data: &[u8]) -> Header {
+    match v2::Header::try_from(data) {
+        Ok(header) => Header::Complete(header.len(), v2_client(&header)),
+        Err(error) if error.is_incomplete() && data.len() < HEADER_BYTES_MAX => Header::Partial,
+        Err(_) => Header::Invalid,
     }
 }
 
@@ -83,8 +96,19 @@ mod tests {
         assert_eq!(parse(V2, ProxyProtocol::V1), Header::Invalid);
         assert_eq!(parse(b"PROXY TCP4 x", ProxyProtocol::V2), Header::Invalid);
         assert_eq!(parse(b"PROXY TCP4 nonsense here\r\n", ProxyProtocol::Any), Header::Invalid);
-        for length in 0..V2.len() {
-            assert_eq!(parse(&V2[..length], ProxyProtocol::Any), Header::Partial, "{length}");
+        let text: [&[u8]; 3] = [
+            b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\n",
+            b"PROXY TCP6 2001:db8::1 ::1 4660 80\r\n",
+            b"PROXY UNKNOWN\r\n",
+        ];
+        for header in [V2, text[0], text[1], text[2]] {
+            for length in 0..header.len() {
+                assert_eq!(
+                    parse(&header[..length], ProxyProtocol::Any),
+                    Header::Partial,
+                    "{header:?} {length}"
+                );
+            }
         }
     }
 
