@@ -1,5 +1,4 @@
 //! The built binary's commands: what they print, where, and their exit codes.
-#![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
 

@@ -1,0 +1,16 @@
+//! The built binary on loopback sockets: real ring, real connections, origins and clients that speak in bytes.
+//!
+//! Each test starts a proxy of its own, so they do not disturb each other. Nothing here depends on timing: what
+//! must happen is waited for, and what must not is followed by something that shows it had its chance.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod support;
+
+mod cli;
+mod forwarding;
+mod framing;
+mod bodies;
+mod keep_alive;
+mod failures;
+mod tunnels;
+mod process;

@@ -1,0 +1,149 @@
+//! Origins that do as they are told, and remember what they were asked.
+
+use std::net::{SocketAddr, TcpListener};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use socket2::{Domain, Socket, Type};
+
+use super::{Message, Wire, poll};
+
+#[derive(Default)]
+struct Seen {
+    connections: usize,
+    requests: Vec<Message>,
+}
+
+/// A server in threads of its own, one a connection. They end with the test process at the latest.
+pub(crate) struct Origin {
+    /// As a configuration names it.
+    pub(crate) endpoint: String,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// One connection at an origin.
+pub(crate) struct Peer {
+    wire: Wire,
+    /// Which connection of the origin this is, from 0.
+    pub(crate) index: usize,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Origin {
+    /// Hands each connection to `play`, which closes it by returning.
+    pub(crate) fn playing(play: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        Self::accept(endpoint, play, move || listener.accept().map(|(stream, _)| stream.into()))
+    }
+
+    /// The same on a unix socket.
+    pub(crate) fn playing_unix(path: &Path, play: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        let listener = UnixListener::bind(path).unwrap();
+        let endpoint = format!("unix:{}", path.display());
+        Self::accept(endpoint, play, move || listener.accept().map(|(stream, _)| stream.into()))
+    }
+
+    fn accept(
+        endpoint: String,
+        play: impl Fn(Peer) + Send + Sync + 'static,
+        accept: impl Fn() -> std::io::Result<Wire> + Send + 'static,
+    ) -> Self {
+        let seen = Arc::<Mutex<Seen>>::default();
+        let (play, shared) = (Arc::new(play), Arc::clone(&seen));
+        std::thread::spawn(move || {
+            while let Ok(wire) = accept() {
+                let index = {
+                    let mut seen = shared.lock().unwrap();
+                    seen.connections += 1;
+                    seen.connections - 1
+                };
+                let peer = Peer { wire, index, seen: Arc::clone(&shared) };
+                let play = Arc::clone(&play);
+                std::thread::spawn(move || play(peer));
+            }
+        });
+        Self { endpoint, seen }
+    }
+
+    /// Answers every request with what `answer` makes of it, for as long as the connection lasts.
+    pub(crate) fn answering(answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::playing(move |mut peer| {
+            while let Some(request) = peer.next() {
+                if peer.try_send(answer(&request)).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Answers every request with 200 and `body`.
+    pub(crate) fn saying(body: &'static str) -> Self {
+        Self::answering(move |_| ok(body))
+    }
+
+    /// Connections accepted so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.seen.lock().unwrap().connections
+    }
+
+    /// Requests received whole so far.
+    pub(crate) fn requests(&self) -> Vec<Message> {
+        self.seen.lock().unwrap().requests.clone()
+    }
+
+    /// The last request received whole.
+    pub(crate) fn last(&self) -> Message {
+        poll("a request at the origin", || self.seen.lock().unwrap().requests.last().cloned())
+    }
+}
+
+impl Peer {
+    /// The next request, remembered; `None` when the proxy has closed.
+    pub(crate) fn next(&mut self) -> Option<Message> {
+        let request = self.wire.try_request().ok()?;
+        self.seen.lock().unwrap().requests.push(request.clone());
+        Some(request)
+    }
+
+    /// Breaks the connection off.
+    pub(crate) fn reset(self) {
+        self.wire.reset();
+    }
+}
+
+impl Deref for Peer {
+    type Target = Wire;
+
+    fn deref(&self) -> &Wire {
+        &self.wire
+    }
+}
+
+impl DerefMut for Peer {
+    fn deref_mut(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+}
+
+/// A 200 with this body.
+pub(crate) fn ok(body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// An address that refuses connections: bound, so that nobody else gets it, but not listening.
+pub(crate) struct Dead(Socket);
+
+impl Dead {
+    pub(crate) fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        Self(socket)
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        self.0.local_addr().unwrap().as_socket().unwrap().to_string()
+    }
+}

@@ -1,0 +1,293 @@
+//! The built binary, started for one test with a configuration of its own in a folder of its own.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::{Message, Origin, Wire, poll};
+
+/// A configuration in the making. JSON is YAML too, and easier to change piece by piece.
+pub(crate) struct Setup {
+    config: Value,
+    /// Where sockets, logs and other files of the test may lie.
+    pub(crate) folder: PathBuf,
+    /// Shell commands that come before the binary takes the shell's place.
+    preamble: String,
+    stdin: Option<Stdio>,
+}
+
+impl Setup {
+    /// One listener, one cluster named `default` of these endpoints, one worker: its pool is then the only one.
+    pub(crate) fn to(endpoints: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("sluice-it-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let config = json!({
+            "listeners": [{"name": "main", "address": "127.0.0.1:0"}],
+            "clusters": {"default": {"endpoints": endpoints}},
+            "access_log": {"output": folder.join("access.log"), "format": "json"},
+            "admin": format!("unix:{}", folder.join("admin.sock").display()),
+            "workers": 1,
+            // A test that ends its proxy within an exchange should not wait for it.
+            "drain_timeout_ms": 5000,
+        });
+        Self { config, folder, preamble: String::new(), stdin: None }
+    }
+
+    /// One endpoint.
+    pub(crate) fn to_origin(origin: &Origin) -> Self {
+        Self::to(&[&origin.endpoint])
+    }
+
+    /// Sets the key at this dotted path; a number is an index.
+    pub(crate) fn with(mut self, path: &str, value: impl Into<Value>) -> Self {
+        let mut place = &mut self.config;
+        for key in path.split('.') {
+            place = match (key.parse::<usize>(), place) {
+                (Ok(index), Value::Array(items)) => &mut items[index],
+                (_, place) => &mut place[key],
+            };
+        }
+        *place = value.into();
+        self
+    }
+
+    /// Takes a top-level key out.
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        self.config.as_object_mut().unwrap().remove(key);
+        self
+    }
+
+    /// Runs the binary from a shell, after these commands.
+    pub(crate) fn after(mut self, preamble: &str) -> Self {
+        preamble.clone_into(&mut self.preamble);
+        self
+    }
+
+    /// What the shell has as its standard input.
+    pub(crate) fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.stdin = Some(stdin.into());
+        self
+    }
+
+    /// Writes a file into the folder and says where it is.
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn command(&mut self) -> Command {
+        let file = self.file("sluice.yaml", &format!("{:#}\n", self.config));
+        let binary = env!("CARGO_BIN_EXE_sluice");
+        let mut command = if self.preamble.is_empty() {
+            Command::new(binary)
+        } else {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(format!("{}\nexec \"$@\"", self.preamble)).arg("sh").arg(binary);
+            shell
+        };
+        command.args(["run", "--config"]).arg(file);
+        command.env_remove("SLUICE_LOG").env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET");
+        command.stdin(self.stdin.take().unwrap_or_else(Stdio::null));
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it; `None`, and a word on standard error, when the host denies io_uring.
+    pub(crate) fn start(mut self) -> Option<Proxy> {
+        let mut child = self.command().spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let mut proxy =
+            Proxy { child, log: Log::follow(stderr), folder: self.folder, addresses: HashMap::new() };
+        let listeners = self.config["listeners"].as_array().map_or(0, Vec::len);
+        let ended = poll("the listeners", || {
+            proxy.addresses = proxy.log.addresses();
+            let ended = proxy.child.try_wait().unwrap();
+            (proxy.addresses.len() == listeners).then_some(None).or(ended.map(Some))
+        });
+        if let Some(status) = ended {
+            let said = proxy.log.text();
+            assert!(said.contains("io_uring is "), "ended with {status}: {said}");
+            // Past the test harness, which hides what a passing test prints.
+            let _ = writeln!(std::io::stderr(), "skipped: {}", said.trim());
+            return None;
+        }
+        if self.config.get("admin").is_some() {
+            // Answered from the control thread's loop, so signals are handled from here on.
+            assert_eq!(proxy.admin("/healthz").text(), "ok\n");
+        }
+        Some(proxy)
+    }
+
+    /// Starts it where it must fail: the exit code and what it said.
+    pub(crate) fn fails(mut self) -> (Option<i32>, String) {
+        let output = self.command().output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+/// A running proxy, killed when dropped.
+pub(crate) struct Proxy {
+    child: Child,
+    log: Log,
+    pub(crate) folder: PathBuf,
+    addresses: HashMap<String, String>,
+}
+
+impl Proxy {
+    /// Where the only TCP listener is.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address_of("main")
+    }
+
+    pub(crate) fn address_of(&self, listener: &str) -> SocketAddr {
+        self.addresses[listener].parse().unwrap()
+    }
+
+    /// A new connection to the listener.
+    pub(crate) fn connect(&self) -> Wire {
+        Wire::connect(self.address())
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> Message {
+        self.connect().ask(request)
+    }
+
+    /// `GET target` on a connection of its own.
+    pub(crate) fn get(&self, target: &str) -> Message {
+        self.ask(format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n\r\n"))
+    }
+
+    /// Asks the admin listener.
+    pub(crate) fn admin(&self, path: &str) -> Message {
+        let mut wire = Wire::connect_unix(&self.folder.join("admin.sock"));
+        wire.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
+    }
+
+    /// The endpoint of this label, as the admin listener shows it.
+    pub(crate) fn endpoint(&self, label: &str) -> Value {
+        let clusters: Value = serde_json::from_slice(&self.admin("/clusters").body).unwrap();
+        let all = clusters.as_array().unwrap().iter().flat_map(|c| c["endpoints"].as_array().unwrap());
+        all.clone().find(|endpoint| endpoint["label"] == label).cloned().expect("no such endpoint")
+    }
+
+    /// The value of a metric, labels included in its name; 0 before it is first counted.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let page = self.admin("/metrics");
+        let line = page.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    /// Waits for the access log's line of the request with this target.
+    pub(crate) fn record(&self, target: &str) -> Value {
+        self.records(1, target).remove(0)
+    }
+
+    /// Waits for `count` lines of this target.
+    pub(crate) fn records(&self, count: usize, target: &str) -> Vec<Value> {
+        poll(&format!("{count} records of {target:?}"), || {
+            let mut found = lines(&std::fs::read_to_string(self.folder.join("access.log")).ok()?);
+            // A request that was refused before its target was known has none.
+            found.retain(|record| record["target"].as_str().unwrap_or_default() == target);
+            (found.len() >= count).then_some(found)
+        })
+    }
+
+    /// The words of status and reason in the record of this target.
+    pub(crate) fn outcome(&self, target: &str) -> (u64, String) {
+        let record = self.record(target);
+        (record["status"].as_u64().unwrap(), record["reason"].as_str().unwrap_or("-").to_owned())
+    }
+
+    /// Waits for a line of its log that has this message.
+    pub(crate) fn wait_for(&self, message: &str) {
+        poll(message, || (self.log.count(message) > 0).then_some(()));
+    }
+
+    /// How often its log has had this message.
+    pub(crate) fn said(&self, message: &str) -> usize {
+        self.log.count(message)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        poll("the end of the process", || child.try_wait().unwrap())
+    }
+
+    /// The end, if it has come.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the proxy's log:\n{}", self.log.text());
+            eprintln!("its access log:\n{}", read(&self.folder.join("access.log")));
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    // The last line may still be on its way.
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// What the process has written to standard error.
+struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    fn follow(stderr: ChildStderr) -> Self {
+        let text = Arc::<Mutex<String>>::default();
+        let shared = Arc::clone(&text);
+        std::thread::spawn(move || {
+            for line in BufReader::new(File::from(std::os::fd::OwnedFd::from(stderr))).lines() {
+                let Ok(line) = line else { return };
+                *shared.lock().unwrap() += &(line + "\n");
+            }
+        });
+        Self(text)
+    }
+
+    fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Listeners by name, as bound.
+    fn addresses(&self) -> HashMap<String, String> {
+        let listening = lines(&self.text()).into_iter().filter(|line| line["message"] == "listening");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        listening.map(|line| (text(&line["listener"]), text(&line["address"]))).collect()
+    }
+
+    fn count(&self, message: &str) -> usize {
+        let said = |line: &Value| line["message"].as_str().is_some_and(|said| said.starts_with(message));
+        lines(&self.text()).iter().filter(|line| said(line)).count()
+    }
+}
