@@ -12,6 +12,7 @@ use socket2::{SockAddr, SockRef};
 use std::os::fd::AsRawFd;
 
 use super::Worker;
+use crate::config::Protocol;
 use crate::connection::Connection;
 use crate::error::Reason;
 use crate::listener::{Admission, ListenerState};
@@ -21,7 +22,7 @@ use crate::stream::Stream;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What a connection beyond the limit is told.
+/// What an HTTP connection beyond the limit is told.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
     Connection: close\r\n\r\n";
 
@@ -72,8 +73,11 @@ fn admit(worker: &Rc<Worker>, state: &Arc<ListenerState>, accepted: OwnedFd, pee
     let Some(admission) = state.admit() else {
         worker.metrics().count(Event::DownstreamRejected);
         worker.metrics().error(Reason::TooManyConnections);
-        // Best effort: the socket buffer of a new connection is empty.
-        let _ = send(accepted.as_raw_fd(), TOO_MANY, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+        // Whoever speaks another protocol would take it for data.
+        if state.config.protocol == Protocol::Http {
+            // Best effort: the socket buffer of a new connection is empty.
+            let _ = send(accepted.as_raw_fd(), TOO_MANY, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+        }
         return;
     };
     // A unix socket's peer has no address; it is on this host.
