@@ -4,6 +4,7 @@
 //! so it asks for no credentials; the default configuration binds it to loopback.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
@@ -91,6 +92,19 @@ impl AdminListener {
                 Ok(Self::Tcp(TcpListener::bind(&addresses[..])?))
             }
             Address::Unix(path) => bind_unix(path).map(Self::Unix),
+        }
+    }
+}
+
+impl fmt::Display for AdminListener {
+    /// The address as bound: a port of 0 has become a real one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map_err(|_| fmt::Error)?.fmt(f),
+            Self::Unix(listener) => {
+                let address = listener.local_addr().map_err(|_| fmt::Error)?;
+                write!(f, "unix:{}", address.as_pathname().unwrap_or(Path::new("")).display())
+            }
         }
     }
 }

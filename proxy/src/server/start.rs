@@ -62,9 +62,10 @@ pub(super) fn admin_listener(config: &Config) -> Result<Option<AdminListener>, S
     let Some(address) = &config.admin else {
         return Ok(None);
     };
-    AdminListener::bind(address)
-        .map(Some)
-        .map_err(|error| format!("admin: cannot listen on {address}: {error}"))
+    let listener = AdminListener::bind(address)
+        .map_err(|error| format!("admin: cannot listen on {address}: {error}"))?;
+    tracing::info!(address = %listener, "the admin listener is bound");
+    Ok(Some(listener))
 }
 
 /// Opens the access log.
