@@ -85,6 +85,7 @@ fn answers_without_a_body_keep_the_connection_in_step() {
         "/head" | "/304" if request.line.starts_with("HEAD") => {
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n".to_vec()
         }
+        "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
         "/204" => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
         "/304" => b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 99\r\n\r\n".to_vec(),
         "/empty" => b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
@@ -95,6 +96,8 @@ fn answers_without_a_body_keep_the_connection_in_step() {
     client.send("HEAD /head HTTP/1.1\r\nHost: a\r\n\r\n");
     let head = client.head();
     assert_eq!((head.status(), head.get("content-length")), (200, Some("5")));
+    client.send("HEAD /chunked HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status(), 200);
     for (target, status, length) in
         [("/204", 204, None), ("/304", 304, Some("99")), ("/empty", 200, Some("0"))]
     {

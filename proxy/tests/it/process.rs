@@ -68,9 +68,10 @@ fn a_request_that_has_begun_is_still_served_while_draining() {
     client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     client.send("GET / HTTP/1.1\r\nHo");
     // Another connection's whole exchange on the one worker shows that it has seen these bytes.
-    proxy.get("/");
+    let mut idle = proxy.connect();
+    idle.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     proxy.signal(Signal::SIGTERM);
-    proxy.wait_for("draining");
+    idle.expect_end();
     let answer = client.ask("st: a\r\n\r\n");
     assert_eq!((answer.text(), answer.get("connection")), ("served", Some("close")));
     client.expect_end();
@@ -263,6 +264,19 @@ fn connections_beyond_the_limit_are_told_503() {
 }
 
 #[test]
+fn a_tcp_client_beyond_the_limit_is_told_nothing() {
+    let origin = Origin::playing(|mut peer| peer.expect_end());
+    let setup = Setup::to_origin(&origin)
+        .with("listeners.0.protocol", "tcp")
+        .with("listeners.0.cluster", "default")
+        .with("limits.connections_max", 1);
+    let Some(proxy) = setup.start() else { return };
+    let _first = proxy.connect();
+    poll("the first", || (origin.connections() == 1).then_some(()));
+    proxy.connect().expect_end();
+}
+
+#[test]
 fn accepting_pauses_while_descriptors_are_out() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).after("ulimit -n 40").start() else { return };
@@ -300,6 +314,16 @@ fn the_admin_listener_shows_what_there_is() {
     let mut wire = Wire::connect_unix(&proxy.folder.join("admin.sock"));
     let answer = wire.ask("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
     assert_eq!((answer.status(), answer.get("allow")), (405, Some("GET, HEAD")));
+}
+
+#[test]
+fn the_log_says_where_the_admin_listener_is() {
+    let origin = Origin::saying("");
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    assert_eq!(proxy.admin_address(), format!("unix:{}", proxy.folder.join("admin.sock").display()));
+    let Some(proxy) = Setup::to_origin(&origin).with("admin", "127.0.0.1:0").start() else { return };
+    let mut wire = Wire::connect(proxy.admin_address().parse().unwrap());
+    assert_eq!(wire.ask("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").text(), "ok\n");
 }
 
 #[test]

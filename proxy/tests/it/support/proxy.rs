@@ -123,7 +123,7 @@ impl Setup {
             let _ = writeln!(std::io::stderr(), "skipped: {}", said.trim());
             return None;
         }
-        if self.config.get("admin").is_some() {
+        if self.config["admin"].as_str().is_some_and(|address| address.starts_with("unix:")) {
             // Answered from the control thread's loop, so signals are handled from here on.
             assert_eq!(proxy.admin("/healthz").text(), "ok\n");
         }
@@ -133,6 +133,7 @@ impl Setup {
     /// Starts it where it must fail: the exit code and what it said.
     pub(crate) fn fails(mut self) -> (Option<i32>, String) {
         let output = self.command().output().unwrap();
+        let _ = std::fs::remove_dir_all(&self.folder);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 }
@@ -209,6 +210,13 @@ impl Proxy {
     pub(crate) fn outcome(&self, target: &str) -> (u64, String) {
         let record = self.record(target);
         (record["status"].as_u64().unwrap(), record["reason"].as_str().unwrap_or("-").to_owned())
+    }
+
+    /// Where its log says the admin listener is.
+    pub(crate) fn admin_address(&self) -> String {
+        let bound =
+            lines(&self.log.text()).into_iter().find(|line| line["message"] == "the admin listener is bound");
+        bound.unwrap()["address"].as_str().unwrap().to_owned()
     }
 
     /// Waits for a line of its log that has this message.
