@@ -234,28 +234,33 @@ async fn pass(
     out: &mut Vec<u8>,
     deadline: &Deadline,
 ) -> Result<(), BodyError> {
-    let unwritable = |_| BodyError::Unwritable;
-    if out.is_empty() && transfer.is_plain() && !reader.data().is_empty() && !transfer.is_done() {
-        let available = reader.data().len();
-        let count = transfer.claim(available)?;
-        writer.settle(deadline).await.map_err(unwritable)?;
-        if count == available && count > SMALL_BYTES {
-            let (buf, start) = reader.take(writer.spare());
-            writer.submit(buf, start);
-            return Ok(());
-        }
-        // A small piece travels in a small buffer: its send may outlast the lease of the large one.
-        let mut piece = writer.spare_for(count);
-        piece.extend_from_slice(&reader.data()[..count]);
-        reader.consume(count);
-        writer.submit(piece, 0);
+    let nothing_new = reader.data().is_empty() || transfer.is_done();
+    if nothing_new && out.is_empty() {
         return Ok(());
     }
-    let taken = transfer.push(reader.data(), out)?;
-    reader.consume(taken);
-    if !out.is_empty() {
-        writer.send(std::mem::take(out), deadline).await.map_err(unwritable)?;
+    // The one wait comes first: a copy that is dropped between taking bytes and submitting them would count
+    // a body as whole whose last piece never left, and its connection would be used again.
+    writer.settle(deadline).await.map_err(|_| BodyError::Unwritable)?;
+    if !out.is_empty() || !transfer.is_plain() {
+        let taken = transfer.push(reader.data(), out)?;
+        reader.consume(taken);
+        if !out.is_empty() {
+            writer.submit(std::mem::take(out), 0);
+        }
+        return Ok(());
     }
+    let available = reader.data().len();
+    let count = transfer.claim(available)?;
+    if count == available && count > SMALL_BYTES {
+        let (buf, start) = reader.take(writer.spare());
+        writer.submit(buf, start);
+        return Ok(());
+    }
+    // A small piece travels in a small buffer: its send may outlast the lease of the large one.
+    let mut piece = writer.spare_for(count);
+    piece.extend_from_slice(&reader.data()[..count]);
+    reader.consume(count);
+    writer.submit(piece, 0);
     Ok(())
 }
 
@@ -280,4 +285,38 @@ async fn next(
 /// A reset is never a clean end, whatever delimits the body.
 fn read_error(_: io::Error) -> BodyError {
     BodyError::Incomplete
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use super::*;
+    use crate::stream::{Stream, memory};
+
+    #[tokio::test]
+    async fn a_dropped_copy_has_counted_nothing_that_it_did_not_send() {
+        let behaviour = memory::Behaviour { seed: 1, piece_max: 64, capacity: 64 };
+        let (client, downstream) = memory::connection(behaviour);
+        let (upstream, _origin) = memory::connection(behaviour);
+        drop(client.send(b"the rest".to_vec(), 0, true));
+        let mut reader = Reader::new(Stream::Memory(downstream));
+        let mut writer = Writer::new(Stream::Memory(upstream));
+        // Nobody reads at the other end, so this never settles.
+        writer.submit(vec![0; 64 * 1024], 0);
+
+        let (limits, length) = (ChunkLimits { line_bytes_max: 0, trailer_bytes_max: 0 }, Framing::Length(8));
+        let mut transfer = Transfer::new(length, length, limits, u64::MAX);
+        let (deadline, buffers) = (Deadline::new(std::time::Duration::from_secs(60)), Buffers::new(0));
+        {
+            let copy = copy(&mut reader, &mut writer, &mut transfer, Vec::new(), &deadline, &buffers);
+            let mut copy = std::pin::pin!(copy);
+            for _ in 0..100 {
+                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+                assert!(copy.as_mut().poll(&mut cx).is_pending());
+            }
+        }
+        assert!(!reader.data().is_empty(), "the body has come");
+        assert_eq!(transfer.bytes(), 0, "bytes counted that never left");
+    }
 }

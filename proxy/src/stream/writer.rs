@@ -145,13 +145,6 @@ impl Writer {
     pub(crate) async fn quieten(&mut self, deadline: &Deadline) -> io::Result<()> {
         if self.is_quiet() { Ok(()) } else { self.settle(deadline).await }
     }
-
-    /// Settles what is under way, then starts sending all of `buf`.
-    pub(crate) async fn send(&mut self, buf: Vec<u8>, deadline: &Deadline) -> io::Result<()> {
-        self.settle(deadline).await?;
-        self.submit(buf, 0);
-        Ok(())
-    }
 }
 
 impl Drop for Writer {
