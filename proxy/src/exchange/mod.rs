@@ -198,7 +198,7 @@ async fn run(
             pin!(upload::run(&shared, downstream.reader, writer, downstream.transfer, downstream.limits,));
         race(download, upload, &shared).await
     };
-    outcome.map_err(|failed| failed.unwrap_or_else(|| elapsed(&shared, downstream)))
+    outcome.map_err(|failed| failed.unwrap_or_else(|| elapsed(&shared, downstream, writer)))
 }
 
 /// `Err(None)` is the deadline.
@@ -220,11 +220,13 @@ async fn race(
 }
 
 /// Which silence it was that lasted too long.
-fn elapsed(shared: &Shared<'_>, downstream: &mut Downstream<'_>) -> Failed {
+fn elapsed(shared: &Shared<'_>, downstream: &mut Downstream<'_>, upstream: &mut Writer) -> Failed {
     let reason = match (shared.head_received.get(), shared.uploaded.get()) {
         (true, _) if !downstream.writer.try_settle(downstream.deadline) => Reason::ClientStalled,
         (true, _) => Reason::ResponseStalled,
         (false, true) => Reason::ResponseTimeout,
+        // What the client sent is still here: it is the origin that does not read.
+        (false, false) if !upstream.try_settle(shared.deadline) => Reason::ResponseTimeout,
         (false, false) => Reason::BodyTimeout,
     };
     reason.into()
