@@ -7,6 +7,8 @@ mod forward;
 mod head;
 mod request;
 mod tcp;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 use std::rc::Rc;

@@ -32,7 +32,7 @@ pub(crate) struct Bound {
 pub(crate) struct Admission(Arc<ListenerState>);
 
 impl ListenerState {
-    fn new(config: config::Listener) -> Self {
+    pub(crate) fn new(config: config::Listener) -> Self {
         let authority = match &config.address {
             config::Address::Unix(_) => "localhost".to_owned(),
             address => address.to_string(),

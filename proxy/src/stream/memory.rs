@@ -1,4 +1,5 @@
-//! An in-memory connection that plays a network: it splits, stalls, resets, and holds only so much.
+//! An in-memory connection that plays a kernel and a network: it splits, stalls, resets, and holds only so
+//! much. Like a ring, it goes on with a send that nobody polls, and takes a part of one that is not `whole`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,22 +10,40 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use tokio::time::Instant;
+
 /// How a connection behaves.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Behaviour {
     /// Seed of all chance.
     pub(crate) seed: u64,
-    /// Largest piece that one receive brings or one send takes.
+    /// Largest piece that one receive brings or one send takes; at least 1.
     pub(crate) piece_max: usize,
-    /// Bytes under way beyond which senders wait.
+    /// Bytes under way beyond which senders wait; at least 1.
     pub(crate) capacity: usize,
+    /// One of how many outcomes is not there when first asked for; at 0 none is, and pieces are as large as may be.
+    pub(crate) stall_of: u8,
+}
+
+/// The send under way in one direction.
+struct Sending {
+    rest: VecDeque<u8>,
+    taken: usize,
+    whole: bool,
+    done: bool,
+    /// When it last went on.
+    at: Instant,
 }
 
 /// One direction.
-#[derive(Default)]
 struct Pipe {
+    behaviour: Behaviour,
+    random: fastrand::Rng,
     bytes: VecDeque<u8>,
+    sending: Option<Sending>,
+    /// The sending side has ended properly.
     ended: bool,
+    /// The connection was reset, as the reading side sees it.
     reset: bool,
     /// The reading side is gone.
     abandoned: bool,
@@ -33,6 +52,73 @@ struct Pipe {
 }
 
 impl Pipe {
+    fn new(behaviour: Behaviour, salt: u64) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self {
+            behaviour,
+            random: fastrand::Rng::with_seed(behaviour.seed ^ salt),
+            bytes: VecDeque::new(),
+            sending: None,
+            ended: false,
+            reset: false,
+            abandoned: false,
+            reader: None,
+            writer: None,
+        }))
+    }
+
+    /// Now and then nothing happens at first.
+    fn stalls(&mut self, cx: &mut Context<'_>) -> bool {
+        let stalls = !self.is_calm() && self.random.u8(..self.behaviour.stall_of) == 0;
+        if stalls {
+            cx.waker().wake_by_ref();
+        }
+        stalls
+    }
+
+    /// As much as there is, or any part of it.
+    fn piece(&mut self, available: usize) -> usize {
+        let most = available.min(self.behaviour.piece_max).max(1);
+        if self.is_calm() || self.random.bool() { most } else { self.random.usize(1..=most) }
+    }
+
+    fn is_calm(&self) -> bool {
+        self.behaviour.stall_of == 0
+    }
+
+    /// Whether the writer's side can send no more.
+    fn is_broken(&self) -> bool {
+        self.abandoned || self.ended || self.reset
+    }
+
+    /// Goes on with the send under way as far as there is room.
+    fn advance(&mut self) {
+        let Some(mut sending) = self.sending.take() else {
+            return;
+        };
+        if !sending.done {
+            sending.at = Instant::now();
+        }
+        sending.done |= self.is_broken();
+        while !sending.done && self.bytes.len() < self.behaviour.capacity {
+            let room = self.behaviour.capacity - self.bytes.len();
+            let count = self.piece(room.min(sending.rest.len()));
+            self.bytes.extend(sending.rest.drain(..count));
+            sending.taken += count;
+            sending.done = sending.rest.is_empty() || !sending.whole;
+        }
+        self.sending = Some(sending);
+        self.wake();
+    }
+
+    /// The connection breaks: of what has not been read, only some has already arrived.
+    fn break_off(&mut self) {
+        if !self.ended {
+            self.reset = true;
+            let arrived = self.random.usize(..=self.bytes.len());
+            self.bytes.truncate(arrived);
+        }
+    }
+
     fn wake(&mut self) {
         for waker in [self.reader.take(), self.writer.take()].into_iter().flatten() {
             waker.wake();
@@ -43,38 +129,23 @@ impl Pipe {
 struct Side {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
-    behaviour: Behaviour,
-    random: RefCell<fastrand::Rng>,
     reset_on_close: Cell<bool>,
-}
-
-impl Side {
-    /// Now and then nothing happens at first.
-    fn stalls(&self, cx: &mut Context<'_>) -> bool {
-        let stalls = self.random.borrow_mut().u8(..4) == 0;
-        if stalls {
-            cx.waker().wake_by_ref();
-        }
-        stalls
-    }
-
-    fn piece(&self, available: usize) -> usize {
-        let most = available.min(self.behaviour.piece_max);
-        self.random.borrow_mut().usize(1..=most.max(1))
-    }
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        let mut outgoing = self.outgoing.borrow_mut();
-        outgoing.ended = true;
-        if self.reset_on_close.get() {
-            outgoing.reset = true;
-            outgoing.bytes.clear();
-        }
-        outgoing.wake();
         let mut incoming = self.incoming.borrow_mut();
+        let mut outgoing = self.outgoing.borrow_mut();
+        // As in Linux: closing with unread data resets, and discards what has not left yet.
+        if self.reset_on_close.get() || !incoming.bytes.is_empty() {
+            outgoing.break_off();
+        } else {
+            outgoing.ended = true;
+        }
+        outgoing.advance();
+        outgoing.wake();
         incoming.abandoned = true;
+        incoming.advance();
         incoming.wake();
     }
 }
@@ -85,43 +156,48 @@ pub(crate) struct End(Rc<Side>);
 
 /// A connection of two ends.
 pub(crate) fn connection(behaviour: Behaviour) -> (End, End) {
-    let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
-    let end = |incoming: &Rc<RefCell<Pipe>>, outgoing: &Rc<RefCell<Pipe>>, salt| {
+    let (there, back) = (Pipe::new(behaviour, 0), Pipe::new(behaviour, 0x9e37_79b9));
+    let end = |incoming: &Rc<RefCell<Pipe>>, outgoing: &Rc<RefCell<Pipe>>| {
         End(Rc::new(Side {
             incoming: Rc::clone(incoming),
             outgoing: Rc::clone(outgoing),
-            behaviour,
-            random: RefCell::new(fastrand::Rng::with_seed(behaviour.seed ^ salt)),
             reset_on_close: Cell::new(false),
         }))
     };
-    (end(&back, &there, 0), end(&there, &back, 0x9e37_79b9))
+    (end(&back, &there), end(&there, &back))
 }
 
 impl End {
     pub(crate) fn recv(&self, buf: Vec<u8>) -> Recv {
+        assert!(buf.len() < buf.capacity(), "a receive of no bytes looks like the end of the stream");
         Recv { side: Rc::clone(&self.0), buf: Some(buf) }
     }
 
-    /// A `whole` send proceeds without being polled, as in the kernel: its bytes go out at once.
+    /// A `whole` send goes on until all is sent, another one until something is.
     pub(crate) fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> Send {
-        let mut done = None;
-        if whole {
-            let mut pipe = self.0.outgoing.borrow_mut();
-            done = Some(if pipe.abandoned || pipe.reset {
-                Err(io::ErrorKind::BrokenPipe)
-            } else {
-                pipe.bytes.extend(&buf[start..]);
-                pipe.wake();
-                Ok(buf.len() - start)
-            });
+        let mut pipe = self.0.outgoing.borrow_mut();
+        let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
+        assert!(idle, "two sends at once could be reordered");
+        let rest: VecDeque<u8> = buf[start..].iter().copied().collect();
+        // The first send to a peer that has closed is taken all the same; a reset is its answer.
+        let vanishes = pipe.abandoned && !pipe.ended && !pipe.reset && pipe.random.bool();
+        let taken = if vanishes { rest.len() } else { 0 };
+        pipe.sending = Some(Sending { rest, taken, whole, done: vanishes, at: Instant::now() });
+        if vanishes {
+            pipe.reset = true;
+            let mut incoming = self.0.incoming.borrow_mut();
+            incoming.reset = true;
+            incoming.wake();
         }
-        Send { side: Rc::clone(&self.0), buf: Some(buf), start, done }
+        pipe.advance();
+        Send { side: Rc::clone(&self.0), buf: Some(buf) }
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) {
         let pipe = if how == Shutdown::Read { &self.0.incoming } else { &self.0.outgoing };
         let mut pipe = pipe.borrow_mut();
+        let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
+        assert!(how == Shutdown::Read || idle, "what is under way would be cut off");
         pipe.ended = true;
         pipe.wake();
     }
@@ -131,8 +207,10 @@ impl End {
         self.0.reset_on_close.set(true);
     }
 
-    /// Dropping a future calls it off here.
-    pub(crate) fn cancel(&self) {}
+    /// Ends the send under way. A receive ends with its future.
+    pub(crate) fn cancel(&self) {
+        self.0.outgoing.borrow_mut().sending = None;
+    }
 
     pub(crate) fn is_hung_up(&self) -> bool {
         let pipe = self.0.incoming.borrow();
@@ -152,29 +230,29 @@ impl Future for Recv {
         let side = Rc::clone(&self.side);
         let mut pipe = side.incoming.borrow_mut();
         let mut buf = self.buf.take().expect("polled after it was done");
-        if pipe.reset {
-            return Poll::Ready((Err(io::ErrorKind::ConnectionReset.into()), buf));
-        }
-        if pipe.bytes.is_empty() && pipe.ended {
-            return Poll::Ready((Ok(0), buf));
-        }
-        if pipe.bytes.is_empty() || side.stalls(cx) {
+        let ready = !pipe.bytes.is_empty() || pipe.ended || pipe.reset;
+        if !ready || pipe.stalls(cx) {
             pipe.reader = Some(cx.waker().clone());
             self.buf = Some(buf);
             return Poll::Pending;
         }
-        let count = side.piece(pipe.bytes.len()).min(buf.capacity() - buf.len());
-        buf.extend(pipe.bytes.drain(..count));
-        pipe.wake();
-        Poll::Ready((Ok(count), buf))
+        match (pipe.bytes.len(), pipe.ended) {
+            (0, true) => Poll::Ready((Ok(0), buf)),
+            (0, false) => Poll::Ready((Err(io::ErrorKind::ConnectionReset.into()), buf)),
+            (available, _) => {
+                let count = pipe.piece(available.min(buf.capacity() - buf.len()));
+                buf.extend(pipe.bytes.drain(..count));
+                pipe.advance();
+                pipe.wake();
+                Poll::Ready((Ok(count), buf))
+            }
+        }
     }
 }
 
 pub(crate) struct Send {
     side: Rc<Side>,
     buf: Option<Vec<u8>>,
-    start: usize,
-    done: Option<Result<usize, io::ErrorKind>>,
 }
 
 impl Future for Send {
@@ -184,21 +262,16 @@ impl Future for Send {
         let side = Rc::clone(&self.side);
         let mut pipe = side.outgoing.borrow_mut();
         let buf = self.buf.take().expect("polled after it was done");
-        if let Some(done) = self.done {
-            return Poll::Ready((done.map_err(Into::into), buf));
-        }
-        if pipe.abandoned || pipe.reset {
-            return Poll::Ready((Err(io::ErrorKind::BrokenPipe.into()), buf));
-        }
-        let room = side.behaviour.capacity.saturating_sub(pipe.bytes.len());
-        if room == 0 || side.stalls(cx) {
+        let done = pipe.sending.as_ref().is_none_or(|sending| sending.done);
+        // A completion may be late, but not for longer than anything else takes.
+        let recent = pipe.sending.as_ref().is_some_and(|sending| sending.at == Instant::now());
+        if !done || recent && pipe.stalls(cx) {
             pipe.writer = Some(cx.waker().clone());
             self.buf = Some(buf);
             return Poll::Pending;
         }
-        let count = side.piece((buf.len() - self.start).min(room));
-        pipe.bytes.extend(&buf[self.start..self.start + count]);
-        pipe.wake();
-        Poll::Ready((Ok(count), buf))
+        let taken = pipe.sending.take().map_or(0, |sending| sending.taken);
+        let outcome = if taken > 0 { Ok(taken) } else { Err(io::ErrorKind::BrokenPipe.into()) };
+        Poll::Ready((outcome, buf))
     }
 }

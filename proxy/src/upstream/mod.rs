@@ -15,6 +15,8 @@ use crate::stream::{Reader, Stream, Writer};
 use crate::worker::{Counted, Worker};
 
 pub(crate) use connect::Connector;
+#[cfg(test)]
+pub(crate) use connect::Network;
 pub(crate) use pool::Pool;
 
 /// One connection to an endpoint, used for one exchange at a time.

@@ -147,6 +147,12 @@ impl Worker {
         }
     }
 
+    /// Connections that have not ended.
+    #[cfg(test)]
+    pub(crate) fn open_connections(&self) -> usize {
+        self.connections.borrow().len()
+    }
+
     fn tick(&self) {
         self.pool.reap();
         self.log.borrow_mut().flush();

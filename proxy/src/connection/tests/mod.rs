@@ -1,0 +1,166 @@
+//! Whole connections over in-memory streams: no ring, no sockets, and a clock that moves only while all wait.
+//!
+//! `peer` plays both ends of the wire and reads strictly, `exchange` is what they say to one another,
+//! `origin` and `client` say it. None of these use the crate's own HTTP code.
+#![allow(clippy::unwrap_used)]
+
+mod client;
+mod deadlines;
+mod desync;
+mod exchange;
+mod exchanges;
+mod faults;
+mod origin;
+mod peer;
+mod pool;
+mod tunnels;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+
+use super::Connection;
+use crate::access_log::AccessLog;
+use crate::cluster::Cluster;
+use crate::config;
+use crate::listener::ListenerState;
+use crate::metrics::Metrics;
+use crate::resolve::Resolver;
+use crate::response::ErrorPages;
+use crate::snapshot::Snapshot;
+use crate::stream::Stream;
+use crate::stream::memory::{self, Behaviour, End};
+use crate::upstream::{Connector, Network};
+use crate::worker::Worker;
+
+/// No test's clock gets here, unless something waits for ever.
+const BOUND: Duration = Duration::from_secs(24 * 3600);
+
+/// A network that does nothing of its own accord.
+const CALM: Behaviour = Behaviour { seed: 7, piece_max: usize::MAX, capacity: 1 << 20, stall_of: 0 };
+
+/// Limits that keep tests short, and never drop a body for being long.
+const LIMITS: &str = "limits: {header_timeout_ms: 10000, keep_alive_timeout_ms: 20000, \
+    half_close_timeout_ms: 1000, drain_bytes_max: 100000000, drain_body_timeout_ms: 2000}\naccess_log: off\n";
+
+/// A worker in front of one cluster, and what it is serving.
+struct Proxy {
+    worker: Rc<Worker>,
+    listener: Arc<ListenerState>,
+    cluster: Arc<Cluster>,
+    serving: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl Proxy {
+    /// `listener` and `cluster` are further keys, each followed by a comma.
+    fn new(listener: &str, cluster: &str, network: Network) -> Self {
+        let text = format!(
+            "{LIMITS}listeners: [{{{listener} address: '127.0.0.1:80'}}]\nclusters: {{api: {{{cluster} \
+             endpoints: ['10.0.0.1:80', '10.0.0.2:80']}}}}\n"
+        );
+        let config = config::parse("test.yaml", &text, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let api = &config.clusters["api"];
+        let cluster = Arc::new(Cluster::new("api", api.clone(), Resolver::new("api", api).resolve()));
+        let clusters = BTreeMap::from([("api".to_owned(), Arc::clone(&cluster))]);
+        let metrics = Metrics::new();
+        let log = AccessLog::start(&config.access_log, Arc::clone(&metrics)).unwrap();
+        let listener = Arc::new(ListenerState::new(config.listeners[0].clone()));
+        let snapshot = Arc::new(Snapshot::new(config, clusters, ErrorPages::default()));
+        let connector = Connector::Memory(network);
+        let worker = Rc::new(Worker::new(snapshot, connector, metrics.add_worker(), log.worker()));
+        Self { worker, listener, cluster, serving: RefCell::default() }
+    }
+
+    /// Opens a connection to the proxy.
+    fn connect(&self, behaviour: Behaviour) -> End {
+        let (ours, theirs) = memory::connection(behaviour);
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
+        let connection = Connection::new(worker, listener, Stream::Memory(theirs), client);
+        self.serving.borrow_mut().push(spawn_local(connection.serve()));
+        ours
+    }
+
+    /// Waits until every connection has ended, then looks for what they may have left behind.
+    async fn finish(&self) {
+        let serving = self.serving.take();
+        for connection in serving {
+            connection.await.unwrap();
+        }
+        assert_eq!(self.worker.open_connections(), 0, "connections that the worker still knows");
+        for endpoint in self.cluster.endpoints().iter() {
+            assert_eq!(endpoint.in_flight(), 0, "requests that count as under way");
+        }
+        self.worker.pool().clear();
+    }
+}
+
+/// The tasks of the origins that were connected to.
+type Origins = Rc<RefCell<Vec<JoinHandle<()>>>>;
+
+/// A network on which `serve` plays the origin of every connection; it also gets the connection's number.
+fn network<F: Future<Output = ()> + 'static>(
+    behaviour: Behaviour,
+    serve: impl Fn(usize, End) -> F + 'static,
+) -> (Network, Origins) {
+    let origins = Origins::default();
+    let tasks = Rc::clone(&origins);
+    let connect = move |_: &_| {
+        let number = tasks.borrow().len();
+        let seed = behaviour.seed.wrapping_add(number as u64 * 2 + 1);
+        let (ours, theirs) = memory::connection(Behaviour { seed, ..behaviour });
+        tasks.borrow_mut().push(spawn_local(serve(number, theirs)));
+        Ok(Stream::Memory(ours))
+    };
+    (Rc::new(connect), origins)
+}
+
+/// Waits for the origins to end; the proxy must have let go of them.
+async fn ended(origins: &Origins) {
+    let tasks = origins.take();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// Runs a test; its clock stands while anything can go on.
+fn run<F: Future>(test: F) -> F::Output {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        tokio::time::timeout(BOUND, test).await.expect("nothing may wait for ever")
+    })
+}
+
+/// As many cases, unless the environment says otherwise.
+fn cases(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases, ..config } }
+}
+
+/// Networks that tear everything into small pieces; for short messages.
+fn rough() -> impl Strategy<Value = Behaviour> {
+    (any::<u64>(), 1usize..60, 1usize..300).prop_map(|(seed, piece_max, capacity)| Behaviour {
+        seed,
+        piece_max,
+        capacity,
+        stall_of: 4,
+    })
+}
+
+/// Networks with pieces and buffers as they are; for any message.
+fn usual() -> impl Strategy<Value = Behaviour> {
+    (any::<u64>(), 500usize..70_000, 1000usize..200_000).prop_map(|(seed, piece_max, capacity)| Behaviour {
+        seed,
+        piece_max,
+        capacity,
+        stall_of: 4,
+    })
+}
