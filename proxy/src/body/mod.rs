@@ -187,8 +187,8 @@ impl Transfer {
     }
 }
 
-/// Sends `out`, then the rest of the body, from `reader` to `writer`. A small last piece may still be under
-/// way when this returns; the writer fails later if it does.
+/// Sends `out`, then the rest of the body, from `reader` to `writer`. The last piece may still be under way when
+/// this returns, and unless it is quiet the caller has to drive it; the writer fails later if it does.
 ///
 /// While a piece leaves the next one is read, never more: a slow receiver stops a fast sender.
 pub(crate) async fn copy(
@@ -203,7 +203,8 @@ pub(crate) async fn copy(
     loop {
         pass(reader, writer, transfer, &mut out, deadline).await?;
         if transfer.is_done() {
-            return finish(reader, writer, deadline).await;
+            reader.shrink(SMALL_BYTES);
+            return Ok(());
         }
         reader.shrink(appetite.bytes());
         let received = next(reader, writer, deadline, appetite.bytes()).await?;
@@ -214,16 +215,6 @@ pub(crate) async fn copy(
             transfer.end(&mut out)?;
         }
     }
-}
-
-/// A large last piece needs polling to its end, and its buffer belongs to the lease.
-async fn finish(reader: &mut Reader, writer: &mut Writer, deadline: &Deadline) -> Result<(), BodyError> {
-    if !writer.is_quiet() {
-        writer.settle(deadline).await.map_err(|_| BodyError::Unwritable)?;
-        writer.shrink(SMALL_BYTES);
-    }
-    reader.shrink(SMALL_BYTES);
-    Ok(())
 }
 
 /// Turns what the reader holds into a send, together with what `out` holds.
@@ -296,7 +287,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_dropped_copy_has_counted_nothing_that_it_did_not_send() {
-        let behaviour = memory::Behaviour { seed: 1, piece_max: 64, capacity: 64 };
+        let behaviour = memory::Behaviour { seed: 1, piece_max: 64, capacity: 64, stall_of: 4 };
         let (client, downstream) = memory::connection(behaviour);
         let (upstream, _origin) = memory::connection(behaviour);
         drop(client.send(b"the rest".to_vec(), 0, true));

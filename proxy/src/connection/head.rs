@@ -48,7 +48,8 @@ impl Connection {
                 Ok(false) => {}
                 Err(error) => return Arrival::Refused(reason(error)),
             }
-            if !begun && !self.reader.data().is_empty() {
+            // A lone CR may be half of an empty line before the head, to be passed over once its LF is there.
+            if !begun && !matches!(self.reader.data(), [] | b"\r") {
                 begun = true;
                 self.worker.set_phase(self.slot, Phase::Busy);
                 // From here on there is one deadline for the whole head, whatever trickles in.

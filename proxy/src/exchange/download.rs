@@ -193,8 +193,12 @@ async fn respond(
         (Framing::Chunked | Framing::CloseDelimited, Version::Http11) => Framing::Chunked,
         (framing, _) => framing,
     };
-    // A request that is not whole by now leaves the client's connection in the middle of a body.
-    let keep_alive = answer.keep_alive && shared.uploaded.get() && towards != Framing::CloseDelimited;
+    // A request that is not whole by now leaves the client's connection in the middle of a body. A client that
+    // is told of a drain does not send its next request into the close.
+    let keep_alive = answer.keep_alive
+        && shared.uploaded.get()
+        && !shared.worker.is_draining()
+        && towards != Framing::CloseDelimited;
     shared.head_received.set(true);
     shared.deadline.set(policy.body_idle_timeout_ms);
     progress.status = from.head.status();
@@ -224,6 +228,11 @@ async fn respond(
         BodyError::Unwritable => Reason::ClientGone,
         _ => Reason::ResponseTruncated,
     })?;
+    if !writer.is_quiet() {
+        writer.quieten(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
+        // The buffer of a large piece is no longer covered by the lease of its copy.
+        writer.shrink(SMALL_BYTES);
+    }
     *from.reusable = from.head.keep_alive() && framing != Framing::CloseDelimited;
     Ok(Received::Whole { keep_alive })
 }
