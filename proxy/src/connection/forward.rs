@@ -54,7 +54,7 @@ impl Connection {
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
                 self.record(&account, &progress, None);
-                if keep_alive { Next::KeepAlive } else { Next::Close { linger: !transfer.is_done() } }
+                if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
             }
             Ok(Finish::Upgraded(acquired)) => self.tunnel(worker, policy, *acquired, account, progress).await,
             Err(reason) => self.fail(&account, progress, reason, &transfer).await,
@@ -122,7 +122,7 @@ impl Connection {
         let keep_alive = whole && reason.side() != Side::Downstream && self.may_continue();
         let keep_alive = self.answer(&Local::reason(reason), keep_alive, &mut progress).await;
         self.record(account, &progress, Some(reason));
-        if keep_alive { Next::KeepAlive } else { Next::Close { linger: !whole } }
+        if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
     }
 
     /// Runs the tunnel that an accepted upgrade opened; the exchange is recorded at its end.

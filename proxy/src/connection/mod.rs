@@ -111,7 +111,7 @@ impl Connection {
             };
             match next {
                 Next::KeepAlive if !self.worker.is_draining() => self.rest(),
-                Next::KeepAlive => return Box::pin(self.close(false)).await,
+                Next::KeepAlive => return Box::pin(self.close(true)).await,
                 Next::Close { linger } => return Box::pin(self.close(linger)).await,
                 Next::Abort { reset } => return Box::pin(self.abort(reset)).await,
             }

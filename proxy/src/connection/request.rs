@@ -74,6 +74,11 @@ impl Connection {
             && self.exchanges < self.limits().requests_per_connection_max
     }
 
+    /// Closes behind an answer. A client that meant to go on may be sending already.
+    pub(super) fn last_answer(&self, transfer: &Transfer) -> Next {
+        Next::Close { linger: !transfer.is_done() || self.head.keep_alive() }
+    }
+
     /// Answers without an origin, and keeps the connection if the request's body is small enough to read.
     async fn answer_locally(
         &mut self,
@@ -91,7 +96,7 @@ impl Connection {
         if keep_alive && self.drain_body(transfer).await {
             return Next::KeepAlive;
         }
-        Next::Close { linger: !transfer.is_done() }
+        self.last_answer(transfer)
     }
 }
 

@@ -137,16 +137,17 @@ async fn answer(source: &mut Source, exchange: &Exchange, tag: usize, signals: &
         let Framing::Length(length) = head.framing(Framing::Close) else {
             panic!("an answer of the proxy's own without a length: {head:?}");
         };
-        let length = if exchange.method == "HEAD" { 0 } else { length };
+        // Who has not read the request cannot know that it was a HEAD.
+        let unread = matches!(status(&head), 400 | 408) && !goes_on;
+        let length = if exchange.method == "HEAD" && !unread { 0 } else { length };
         let body = source.body(Framing::Length(length)).await;
         let text = String::from_utf8(body.bytes).unwrap();
-        match body.end {
-            Ok(()) => {
-                assert!(length == 0 || text.contains(reason), "{head:?} {text}");
-                return (Outcome::Local(status(&head)), goes_on);
-            }
-            Err(_) => return (Outcome::Cut, false),
+        let bodiless = exchange.method == "HEAD" && text.is_empty();
+        if body.end.is_err() && !bodiless {
+            return (Outcome::Cut, false);
         }
+        assert!(bodiless || text.contains(reason), "{head:?} {text}");
+        return (Outcome::Local(status(&head)), goes_on);
     }
     assert_eq!(status(&head), exchange.answer.status);
     assert_eq!(head.get("x-tag"), Some(tag.to_string().as_str()), "answers out of order");
