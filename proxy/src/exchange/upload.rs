@@ -55,6 +55,7 @@ pub(super) async fn run(
 /// which cannot be told from one that has closed, until something is written.
 async fn watch(shared: &Shared<'_>, reader: &mut Reader, patience: Duration) {
     if reader.data().is_empty() {
+        reader.arm_patiently(IDLE_BYTES);
         match reader.fill(IDLE_BYTES).await {
             Ok(0) => {}
             Ok(_) => pipelined(reader).await,

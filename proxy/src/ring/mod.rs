@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
-use io_uring::{IoUring, Probe, cqueue, opcode, types};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
 
 pub(crate) use accept::accept;
@@ -132,6 +132,22 @@ impl<D: Finished> OneshotOutputTransform for Finish<D> {
     }
 }
 
-fn submit<D: Finished>(data: D, entry: io_uring::squeue::Entry) -> InFlight<D> {
+/// Byte offset of `ioprio` in a submission queue entry, and the entry's size: kernel ABI (io_uring.h).
+const IOPRIO_OFFSET: usize = 2;
+const ENTRY_BYTES: usize = 64;
+/// IORING_RECVSEND_POLL_FIRST (5.19).
+const POLL_FIRST: u16 = 1;
+const _: () = assert!(size_of::<squeue::Entry>() == ENTRY_BYTES);
+
+/// Makes a receive wait for readiness before it tries: for data that is not expected yet, the try would be
+/// in vain. io-uring 0.6 has no setter for the flag on a plain receive.
+fn poll_first(mut entry: squeue::Entry) -> squeue::Entry {
+    // SAFETY: the entry is a plain `repr(C)` submission queue entry of the kernel's 64 bytes, owned here;
+    // `ioprio` is the aligned u16 at this offset, any value of which is valid.
+    unsafe { (&raw mut entry).cast::<u8>().add(IOPRIO_OFFSET).cast::<u16>().write(POLL_FIRST) };
+    entry
+}
+
+fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
     UnsubmittedOneshot::new(data, Finish(std::marker::PhantomData), entry).submit()
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use io_uring::{cqueue, opcode, types};
 use socket2::SockAddr;
 
-use super::{Fd, Finished, InFlight, raw, result, submit};
+use super::{Fd, Finished, InFlight, poll_first, raw, result, submit};
 
 struct RecvData {
     /// Held so that the descriptor outlives the operation.
@@ -37,11 +37,13 @@ pub(crate) struct Recv(InFlight<RecvData>);
 
 /// Starts receiving into the spare capacity of `buf`; the data goes behind what is there.
 /// The outcome is the number of bytes (0 is the end of the stream) and the buffer.
-pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>) -> Recv {
+/// With `patient` it waits for data before it tries.
+pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> Recv {
     let spare = buf.spare_capacity_mut();
     let length = u32::try_from(spare.len()).unwrap_or(u32::MAX);
     debug_assert!(length > 0, "a receive of no bytes looks like the end of the stream");
     let entry = opcode::Recv::new(raw(fd), spare.as_mut_ptr().cast(), length).build();
+    let entry = if patient { poll_first(entry) } else { entry };
     // The pointer stays valid: moving the Vec does not move its heap block, and nothing touches the
     // Vec until the completion hands it back.
     Recv(submit(RecvData { _fd: Fd::clone(fd), buf }, entry))

@@ -43,9 +43,9 @@ impl Stream {
         Self::Ring(Rc::new(socket))
     }
 
-    fn recv(&self, buf: Vec<u8>) -> Recv {
+    fn recv(&self, buf: Vec<u8>, patient: bool) -> Recv {
         match self {
-            Self::Ring(fd) => Recv::Ring(ring::recv(fd, buf)),
+            Self::Ring(fd) => Recv::Ring(ring::recv(fd, buf, patient)),
             #[cfg(test)]
             Self::Memory(end) => Recv::Memory(end.recv(buf)),
         }

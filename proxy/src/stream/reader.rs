@@ -42,6 +42,15 @@ impl Reader {
     /// Starts a receive into a buffer of at least `capacity` bytes, unless one is under way. A full
     /// buffer is made larger by as much again; the caller bounds what it lets pile up.
     pub(crate) fn arm(&mut self, capacity: usize) {
+        self.arm_for(capacity, false);
+    }
+
+    /// The same for data that is not expected soon: nothing is tried before something has come.
+    pub(crate) fn arm_patiently(&mut self, capacity: usize) {
+        self.arm_for(capacity, true);
+    }
+
+    fn arm_for(&mut self, capacity: usize, patient: bool) {
         if self.pending.is_some() {
             return;
         }
@@ -54,7 +63,7 @@ impl Reader {
         if buf.capacity() < wanted {
             buf.reserve_exact(wanted - buf.len());
         }
-        self.pending = Some(self.stream.recv(buf));
+        self.pending = Some(self.stream.recv(buf, patient));
     }
 
     /// Replaces an empty buffer that is larger than `capacity`, so that a connection which waits for its

@@ -114,7 +114,10 @@ impl Writer {
                     self.sending = Some(Sending { send, sent: sent + count, quiet });
                 }
                 Ok(count) if count > 0 => {
-                    deadline.touch();
+                    // A small message that went out whole says nothing new, and asking for the time costs.
+                    if !quiet {
+                        deadline.touch();
+                    }
                     self.last = buf;
                 }
                 Ok(_) => {

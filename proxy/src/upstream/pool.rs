@@ -71,7 +71,7 @@ impl Pool {
         connection.scanner.reset();
         connection.writer.shrink(SMALL_BYTES);
         connection.reader.shrink(SMALL_BYTES);
-        connection.reader.arm(SMALL_BYTES);
+        connection.reader.arm_patiently(SMALL_BYTES);
         let mut idle = self.idle.borrow_mut();
         let idle = idle.entry(connection.endpoint.id).or_default();
         idle.timeout = Duration::from_millis(limits.idle_timeout_ms);
