@@ -178,7 +178,7 @@ impl End {
         let mut pipe = self.0.outgoing.borrow_mut();
         let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
         assert!(idle, "two sends at once could be reordered");
-        let rest: VecDeque<u8> = buf[start..].iter().copied().collect();
+        let rest = VecDeque::from(buf[start..].to_vec());
         // The first send to a peer that has closed is taken all the same; a reset is its answer.
         let vanishes = pipe.abandoned && !pipe.ended && !pipe.reset && pipe.random.bool();
         let taken = if vanishes { rest.len() } else { 0 };

@@ -8,8 +8,8 @@ use crate::stream::memory::End;
 /// Longer than every timeout of the proxy.
 pub(super) const STALL: Duration = Duration::from_secs(300);
 
-/// Bytes asked for by one receive.
-const RECEIVE_BYTES: usize = 32 * 1024;
+/// Most bytes asked for by one receive, or offered to one send.
+const PIECE_BYTES: usize = 32 * 1024;
 
 /// What goes wrong, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Sink {
         let mut rest = bytes;
         while !rest.is_empty() {
             self.pause().await;
-            let most = rest.len().min(self.budget.left());
+            let most = rest.len().min(self.budget.left()).min(PIECE_BYTES);
             let piece = if self.random.bool() { most } else { self.random.usize(..=most).max(most.min(1)) };
             if piece > 0 {
                 let (sent, _) = self.end.send(rest[..piece].to_vec(), 0, false).await;
@@ -189,12 +189,12 @@ impl Source {
     async fn fill(&mut self) -> Result<(), Ended> {
         // A reader that half-closes is one that goes away.
         self.budget.check(&self.end).await.map_err(|_| Ended::Gone)?;
-        let buf = Vec::with_capacity(RECEIVE_BYTES.min(self.budget.left()));
+        let buf = Vec::with_capacity(PIECE_BYTES.min(self.budget.left()));
         match self.end.recv(buf).await {
             (Ok(0), _) => Err(Ended::Eof),
             (Ok(count), buf) => {
                 self.budget.moved += count;
-                self.data.extend(buf);
+                self.data.extend_from_slice(&buf);
                 Ok(())
             }
             (Err(_), _) => Err(Ended::Reset),
@@ -242,7 +242,8 @@ impl Source {
         let mut left = length;
         loop {
             let count = left.min(self.data.len());
-            to.extend(self.data.drain(..count));
+            to.extend_from_slice(&self.data[..count]);
+            self.data.drain(..count);
             left -= count;
             if left == 0 {
                 return Ok(());

@@ -1,0 +1,207 @@
+//! What a transfer promises for any division of its input, and how much of a body it takes.
+#![allow(clippy::unwrap_used)]
+
+use std::future::Future;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::stream::{Stream, memory};
+
+const LIMITS: ChunkLimits = ChunkLimits { line_bytes_max: 64, trailer_bytes_max: 256 };
+
+fn transfer(from: Framing, to: Framing, bytes_max: u64) -> Transfer {
+    Transfer::new(from, to, LIMITS, bytes_max)
+}
+
+/// What came out, how much input it took, and whether the body has ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    out: Vec<u8>,
+    taken: usize,
+    done: bool,
+}
+
+/// Passes `input` in pieces of these sizes, the last of them for all the rest, and then the end if `ends`.
+fn pass_in(transfer: &mut Transfer, input: &[u8], sizes: &[usize], ends: bool) -> Result<Outcome, BodyError> {
+    let (mut out, mut taken, mut sizes) = (Vec::new(), 0, sizes.iter());
+    loop {
+        let size = sizes.next().copied().unwrap_or(input.len());
+        let piece = &input[taken..input.len().min(taken + size)];
+        let count = transfer.push(piece, &mut out)?;
+        taken += count;
+        assert!(count == piece.len() || transfer.is_done(), "input left over before the end");
+        if transfer.is_done() || taken == input.len() {
+            break;
+        }
+    }
+    if ends {
+        transfer.end(&mut out)?;
+    }
+    Ok(Outcome { out, taken, done: transfer.is_done() })
+}
+
+/// A body in chunks of these sizes.
+fn chunked(bytes: &[u8], sizes: &[usize], trailers: &[u8]) -> Vec<u8> {
+    let (mut out, mut rest, mut sizes) = (Vec::new(), bytes, sizes.iter());
+    while !rest.is_empty() {
+        let size = sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len());
+        out.extend(format!("{size:x};e=\"1\"\r\n").into_bytes());
+        out.extend_from_slice(&rest[..size]);
+        out.extend_from_slice(b"\r\n");
+        rest = &rest[size..];
+    }
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(trailers);
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// The body that `framed` stands for, by a transfer that takes the framing off.
+fn plain(framing: Framing, framed: &[u8]) -> Vec<u8> {
+    let mut transfer = transfer(framing, Framing::CloseDelimited, u64::MAX);
+    let outcome = pass_in(&mut transfer, framed, &[], framing == Framing::CloseDelimited).unwrap();
+    assert!(outcome.done && outcome.taken == framed.len());
+    outcome.out
+}
+
+const FRAMINGS: [Framing; 3] = [Framing::Length(0), Framing::Chunked, Framing::CloseDelimited];
+
+/// `bytes` framed like the one of these kinds, and the framing proper.
+fn frame(kind: Framing, bytes: &[u8], sizes: &[usize], trailers: &[u8]) -> (Framing, Vec<u8>) {
+    match kind {
+        Framing::Chunked => (kind, chunked(bytes, sizes, trailers)),
+        Framing::CloseDelimited | Framing::None => (kind, bytes.to_vec()),
+        Framing::Length(_) => (Framing::Length(bytes.len() as u64), bytes.to_vec()),
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_division_gives_the_same_body(
+        bytes in vec(any::<u8>(), 0..400),
+        kinds in (prop::sample::select(&FRAMINGS[..]), prop::sample::select(&FRAMINGS[..])),
+        chunks in vec(1usize..60, 0..10),
+        pieces in vec(1usize..30, 0..60),
+    ) {
+        let trailers = b"X-A: b\r\n";
+        let (from, input) = frame(kinds.0, &bytes, &chunks, trailers);
+        // A counted body stays one; nothing else can become one, for want of its length.
+        let to = match (from, kinds.1) {
+            (Framing::Length(_), _) => from,
+            (_, Framing::Length(_)) => Framing::CloseDelimited,
+            (_, to) => to,
+        };
+        let mut transfer = transfer(from, to, u64::MAX);
+        let outcome = pass_in(&mut transfer, &input, &pieces, from == Framing::CloseDelimited).unwrap();
+        prop_assert!(outcome.done);
+        prop_assert_eq!(outcome.taken, input.len());
+        prop_assert_eq!(transfer.bytes(), bytes.len() as u64);
+        prop_assert_eq!(transfer.remaining(), Some(0));
+        prop_assert_eq!(plain(to, &outcome.out), bytes);
+        if (from, to) == (Framing::Chunked, Framing::Chunked) {
+            prop_assert!(outcome.out.ends_with(b"0\r\nX-A: b\r\n\r\n"));
+        }
+    }
+
+    #[test]
+    fn what_follows_a_body_is_left_alone(
+        bytes in vec(any::<u8>(), 0..200),
+        is_chunked: bool,
+        chunks in vec(1usize..60, 0..10),
+        next in vec(any::<u8>(), 0..50),
+    ) {
+        let kind = if is_chunked { Framing::Chunked } else { Framing::Length(0) };
+        let (from, body) = frame(kind, &bytes, &chunks, b"");
+        let input = [body.as_slice(), &next].concat();
+        let mut transfer = transfer(from, from, u64::MAX);
+        let outcome = pass_in(&mut transfer, &input, &[], false).unwrap();
+        prop_assert!(outcome.done);
+        prop_assert_eq!(outcome.taken, body.len());
+        prop_assert_eq!(transfer.push(&next, &mut Vec::new()), Ok(0));
+    }
+
+    #[test]
+    fn a_body_that_is_cut_short_never_looks_whole(
+        bytes in vec(any::<u8>(), 1..200),
+        is_chunked: bool,
+        chunks in vec(1usize..60, 0..10),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let kind = if is_chunked { Framing::Chunked } else { Framing::Length(0) };
+        let (from, body) = frame(kind, &bytes, &chunks, b"");
+        let cut = cut.index(body.len());
+        let mut transfer = transfer(from, from, u64::MAX);
+        let outcome = pass_in(&mut transfer, &body[..cut], &[7, 7, 7], false).unwrap();
+        prop_assert!(!outcome.done);
+        prop_assert_eq!(transfer.end(&mut Vec::new()), Err(BodyError::Incomplete));
+    }
+
+    #[test]
+    fn the_limit_is_exact(
+        bytes in vec(any::<u8>(), 1..200),
+        kind in prop::sample::select(&FRAMINGS[..]),
+        chunks in vec(1usize..60, 0..10),
+        pieces in vec(1usize..30, 0..60),
+    ) {
+        let (from, input) = frame(kind, &bytes, &chunks, b"");
+        let length = bytes.len() as u64;
+        let ends = from == Framing::CloseDelimited;
+        prop_assert!(pass_in(&mut transfer(from, from, length), &input, &pieces, ends).is_ok());
+        let over = pass_in(&mut transfer(from, from, length - 1), &input, &pieces, ends);
+        prop_assert_eq!(over, Err(BodyError::TooLarge));
+    }
+}
+
+#[test]
+fn a_body_that_is_not_there_is_done() {
+    for framing in [Framing::None, Framing::Length(0)] {
+        let mut transfer = transfer(framing, framing, 0);
+        assert!(transfer.is_done());
+        assert_eq!(transfer.framing(), framing);
+        assert_eq!(transfer.push(b"next", &mut Vec::new()), Ok(0));
+        assert_eq!(transfer.end(&mut Vec::new()), Ok(()));
+    }
+}
+
+#[test]
+fn malformed_chunks_are_refused() {
+    let mut transfer = transfer(Framing::Chunked, Framing::Chunked, u64::MAX);
+    assert_eq!(transfer.push(b"1\r\nab\r\n", &mut Vec::new()), Err(BodyError::Malformed));
+}
+
+#[test]
+fn a_body_is_declared_as_it_will_leave() {
+    let leaves = |from, to| transfer(from, to, u64::MAX).framing();
+    assert_eq!(leaves(Framing::Length(5), Framing::Length(5)), Framing::Length(5));
+    assert_eq!(leaves(Framing::CloseDelimited, Framing::Chunked), Framing::Chunked);
+    assert_eq!(leaves(Framing::CloseDelimited, Framing::CloseDelimited), Framing::CloseDelimited);
+    assert_eq!(leaves(Framing::Chunked, Framing::Chunked), Framing::Chunked);
+}
+
+#[tokio::test]
+async fn a_dropped_copy_has_counted_nothing_that_it_did_not_send() {
+    let behaviour = memory::Behaviour { seed: 1, piece_max: 64, capacity: 64, stall_of: 4 };
+    let (client, downstream) = memory::connection(behaviour);
+    let (upstream, _origin) = memory::connection(behaviour);
+    drop(client.send(b"the rest".to_vec(), 0, true));
+    let mut reader = Reader::new(Stream::Memory(downstream));
+    let mut writer = Writer::new(Stream::Memory(upstream));
+    // Nobody reads at the other end, so this never settles.
+    writer.submit(vec![0; 64 * 1024], 0);
+
+    let (limits, length) = (ChunkLimits { line_bytes_max: 0, trailer_bytes_max: 0 }, Framing::Length(8));
+    let mut transfer = Transfer::new(length, length, limits, u64::MAX);
+    let (deadline, buffers) = (Deadline::new(std::time::Duration::from_secs(60)), Buffers::new(0));
+    {
+        let copy = copy(&mut reader, &mut writer, &mut transfer, Vec::new(), &deadline, &buffers);
+        let mut copy = std::pin::pin!(copy);
+        for _ in 0..100 {
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(copy.as_mut().poll(&mut cx).is_pending());
+        }
+    }
+    assert!(!reader.data().is_empty(), "the body has come");
+    assert_eq!(transfer.bytes(), 0, "bytes counted that never left");
+}
