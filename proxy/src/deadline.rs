@@ -35,13 +35,6 @@ impl Deadline {
         self.touch();
     }
 
-    /// [`Deadline::set`] by a clock that has just been read.
-    pub(crate) fn set_from(&self, now: Instant, patience_ms: u64) {
-        let patience = Duration::from_millis(patience_ms);
-        self.patience.set(patience);
-        self.at.set(now + patience);
-    }
-
     /// Notes a sign of life.
     pub(crate) fn touch(&self) {
         self.at.set(Instant::now() + self.patience.get());

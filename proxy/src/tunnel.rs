@@ -76,6 +76,8 @@ async fn both(
         if !up_done && let Poll::Ready(ended) = up.as_mut().poll(cx) {
             match ended {
                 Ok(()) => up_done = true,
+                // The client has all that there was; a reset could cost it what is still on its way.
+                Err(_) if down_done => return Poll::Ready(Some(Ok(()))),
                 Err(BodyError::Unwritable) => return Poll::Ready(Some(Err(Reason::UpstreamClosed))),
                 Err(_) => return Poll::Ready(Some(Err(Reason::ClientGone))),
             }

@@ -160,12 +160,11 @@ fn start(
     progress: &mut Progress,
 ) {
     connection.writer.submit(message, 0);
-    let now = Instant::now();
-    progress.sent_at = Some(now);
+    progress.sent_at = Some(Instant::now());
     progress.first_byte_at = None;
     let patience_ms =
         if downstream.transfer.is_done() { policy.response_timeout_ms } else { policy.body_idle_timeout_ms };
-    downstream.deadline.set_from(now.into(), patience_ms);
+    downstream.deadline.set(patience_ms);
 }
 
 /// Runs both directions until the response is whole.

@@ -96,10 +96,14 @@ pub(super) fn workers(
         let stage = stage.clone();
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || Worker::new(snapshot, Connector::Ring, recorder, log);
-            if let Err(error) = worker::run(make, listeners, stage) {
-                tracing::error!(%error, worker = index, "the worker's ring cannot be made");
-                std::process::exit(1);
+            let run = || worker::run(make, listeners, stage);
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => tracing::error!(%error, worker = index, "the worker's ring cannot be made"),
+                // Its sockets would stay open and its share of the clients wait for ever.
+                Err(_) => tracing::error!(worker = index, "the worker has panicked; the process ends"),
             }
+            std::process::exit(1);
         });
         threads.push(thread.map_err(|error| format!("worker {index} cannot be started: {error}"))?);
     }

@@ -114,10 +114,7 @@ impl Writer {
                     self.sending = Some(Sending { send, sent: sent + count, quiet });
                 }
                 Ok(count) if count > 0 => {
-                    // A small message that went out whole says nothing new, and asking for the time costs.
-                    if !quiet {
-                        deadline.touch();
-                    }
+                    deadline.touch();
                     self.last = buf;
                 }
                 Ok(_) => {

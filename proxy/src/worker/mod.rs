@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::access_log::AccessLogHandle;
 use crate::buffers::Buffers;
-use crate::listener::Bound;
+use crate::listener::{Bound, ListenerState};
 use crate::metrics::{Event, WorkerRecorder};
 use crate::record::ExchangeRecord;
 use crate::ring;
@@ -194,13 +194,24 @@ pub(crate) fn run(
     ring::run(serve(worker, listeners, stage))
 }
 
+/// A socket whose accept loop has panicked would stay open, and its share of the clients would wait for ever.
+async fn keep_accepting(worker: Rc<Worker>, state: Arc<ListenerState>, socket: ring::Fd) {
+    loop {
+        let accepting = accept_loop(Rc::clone(&worker), Arc::clone(&state), Rc::clone(&socket));
+        if tokio_uring::spawn(accepting).await.is_ok() {
+            return;
+        }
+        tracing::error!(listener = state.config.name, "the accept loop has panicked; it is started again");
+    }
+}
+
 async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut stage: watch::Receiver<Stage>) {
     let worker = Rc::new(worker());
     let mut sockets = Vec::new();
     for Bound { state, socket } in listeners {
         let socket: ring::Fd = Rc::new(socket);
         sockets.push(Rc::clone(&socket));
-        tokio_uring::spawn(accept_loop(Rc::clone(&worker), state, socket));
+        tokio_uring::spawn(keep_accepting(Rc::clone(&worker), state, socket));
     }
     let mut tick = tokio::time::interval(TICK);
     while *stage.borrow_and_update() == Stage::Serve {
