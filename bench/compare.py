@@ -9,6 +9,9 @@ records requests per second, latency percentiles, errors, the CPU time of the wh
 (/proc/stat, all modes but idle and iowait) and the peak memory of each proxy. The ratios are medians of the
 ratios within a round, so what disturbs the machine for longer than a round disturbs both sides.
 
+Every server and the client run in a session of their own, as services do: with autogroup scheduling a session
+has its share of the processor, and who shares one with the client would be slowed down for it.
+
 Needs nginx and wrk. Everything runs on 127.0.0.1 and is ended by its pid.
 """
 import argparse, json, os, platform, re, shutil, socket, statistics, subprocess, tempfile, time
@@ -62,7 +65,7 @@ def peak_kb(pid):
 def wrk(port, size, args):
     before, started = machine_cpu(), time.time()
     command = ["wrk", "-t1", f"-c{args.connections}", f"-d{args.seconds}", "--latency", f"http://127.0.0.1:{port}/{size}"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True).stdout
     cpu = machine_cpu() - before
     number = lambda pattern: float(re.search(pattern, out).group(1))
     unit = {"us": 1, "ms": 1000, "s": 1000000}
@@ -98,10 +101,10 @@ def run(args, directory):
     running = {}
     try:
         for name, conf in (("direct", "origin"), ("nginx", "proxy")):
-            running[name] = subprocess.Popen(["nginx", "-p", directory, "-c", f"{directory}/{conf}.conf"])
+            running[name] = subprocess.Popen(["nginx", "-p", directory, "-c", f"{directory}/{conf}.conf"], start_new_session=True)
         running["sluice"] = subprocess.Popen(
             [args.sluice, "run", "--listen", f"127.0.0.1:{ports['sluice']}", "--to", f"127.0.0.1:{ports['direct']}",
-             "--workers", "2", "--admin", "off", "--set", "access_log=off"], stderr=subprocess.DEVNULL)
+             "--workers", "2", "--admin", "off", "--set", "access_log=off"], stderr=subprocess.DEVNULL, start_new_session=True)
         for port in ports.values():
             wait_for(port)
         rounds = []

@@ -130,7 +130,7 @@ numbers! { Cluster {
     connect_timeout_ms: u64 = 3000, 1..=10 * MINUTE_MS;
     // As nginx's proxy_read_timeout.
     response_timeout_ms: u64 = MINUTE_MS, RESPONSE_TIMEOUT_MS;
-    // As above; a body that moves at all never meets it.
+    // As above. A body that moves never meets it, unless it crawls at some hundred bytes a second.
     body_idle_timeout_ms: u64 = MINUTE_MS, BODY_IDLE_TIMEOUT_MS;
     // Websockets are silent for long; an hour only clears away the dead.
     tunnel_idle_timeout_ms: u64 = HOUR_MS, 1..=7 * DAY_MS;

@@ -2,6 +2,10 @@
 
 use super::Connection;
 
+/// What a connection beyond the limit is told, before anything of it is read.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
+    Connection: close\r\n\r\n";
+
 impl Connection {
     /// Sends what is under way, half-closes, and with `linger` reads and drops what the client still
     /// sends: closing with unread bytes resets the connection, which may cost the client its answer
@@ -30,6 +34,12 @@ impl Connection {
                 _ => return,
             }
         }
+    }
+
+    /// Tells a client that there are too many connections.
+    pub(crate) async fn turn_away(mut self) {
+        self.writer.submit(TOO_MANY.to_vec(), 0);
+        self.close(true).await;
     }
 
     /// Closes without a proper end.

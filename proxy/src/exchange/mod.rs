@@ -118,7 +118,7 @@ pub(crate) async fn forward(
         tried: Vec::new(),
     };
     loop {
-        let mut acquired = upstream::acquire(worker, &mut attempt).await?;
+        let mut acquired = acquire(worker, &mut attempt, &mut downstream).await?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
         start(&mut acquired.connection, message, policy, &downstream, progress);
@@ -149,6 +149,30 @@ pub(crate) async fn forward(
         }
         return Err(failed.reason);
     }
+}
+
+/// Gets a connection, unless the client goes away meanwhile. While a request body is still to come, the
+/// client is not read: its bytes would pile up here.
+async fn acquire(
+    worker: &Worker,
+    attempt: &mut Attempt<'_>,
+    downstream: &mut Downstream<'_>,
+) -> Result<Acquired, Reason> {
+    let mut acquiring = pin!(upstream::acquire(worker, attempt));
+    // Nearly always there is an idle connection, and nothing to wait for.
+    if let Poll::Ready(acquired) = poll_fn(|cx| Poll::Ready(acquiring.as_mut().poll(cx))).await {
+        return acquired;
+    }
+    if !downstream.transfer.is_done() {
+        return acquiring.await;
+    }
+    let patience = Duration::from_millis(downstream.limits.half_close_timeout_ms);
+    let mut gone = pin!(upload::watch(downstream.deadline, downstream.reader, patience));
+    poll_fn(|cx| match acquiring.as_mut().poll(cx) {
+        Poll::Ready(acquired) => Poll::Ready(acquired),
+        Poll::Pending => gone.as_mut().poll(cx).map(|()| Err(Reason::ClientGone)),
+    })
+    .await
 }
 
 /// Starts sending the request, and the clock.

@@ -8,6 +8,7 @@ use super::{Shared, upload_reason};
 use crate::body::{BodyError, Transfer, copy};
 use crate::buffers::IDLE_BYTES;
 use crate::config::Limits;
+use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::stream::{Reader, Writer};
 
@@ -38,7 +39,8 @@ pub(super) async fn run(
             Err(error) => return upload_reason(error),
         }
     }
-    let mut watching = pin!(watch(shared, reader, Duration::from_millis(limits.half_close_timeout_ms)));
+    let mut watching =
+        pin!(watch(shared.deadline, reader, Duration::from_millis(limits.half_close_timeout_ms)));
     poll_fn(|cx| {
         // The socket may have taken a part of the last piece only. If it breaks, the answer tells.
         if !upstream.is_quiet() {
@@ -53,7 +55,7 @@ pub(super) async fn run(
 /// Resolves when the client is gone: reset at once, or its side closed and nothing written to it for
 /// `patience`. A client may shut its side down and still wait for the answer (RFC 9112 9.6 lets it),
 /// which cannot be told from one that has closed, until something is written.
-async fn watch(shared: &Shared<'_>, reader: &mut Reader, patience: Duration) {
+pub(super) async fn watch(deadline: &Deadline, reader: &mut Reader, patience: Duration) {
     if reader.data().is_empty() {
         reader.arm_patiently(IDLE_BYTES);
         match reader.fill(IDLE_BYTES).await {
@@ -68,9 +70,9 @@ async fn watch(shared: &Shared<'_>, reader: &mut Reader, patience: Duration) {
         return;
     }
     loop {
-        let seen = shared.deadline.last_activity();
+        let seen = deadline.last_activity();
         tokio::time::sleep(patience).await;
-        if shared.deadline.last_activity() == seen {
+        if deadline.last_activity() == seen {
             return;
         }
     }

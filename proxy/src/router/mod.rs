@@ -132,7 +132,7 @@ impl Prefixes {
         if rules.last().is_some_and(|rule| rule.route == index) {
             return;
         }
-        rules.push(Rule { route: index, methods: route.methods.clone(), headers: route.headers.clone() });
+        rules.push(Rule { route: index, methods: with_head(&route.methods), headers: route.headers.clone() });
     }
 
     fn sort(&mut self) {
@@ -181,6 +181,17 @@ impl Rule {
         }
         None
     }
+}
+
+/// Who allows GET allows HEAD, which is a GET without the body (RFC 9110 9.3.2).
+fn with_head(methods: &[String]) -> Vec<String> {
+    let mut methods = methods.to_vec();
+    if let Some(get) = methods.iter().position(|method| method == "GET")
+        && !methods.iter().any(|method| method == "HEAD")
+    {
+        methods.insert(get + 1, "HEAD".to_owned());
+    }
+    methods
 }
 
 /// Whether the first `length` bytes of a path end where a segment does.

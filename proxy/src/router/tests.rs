@@ -107,7 +107,7 @@ fn names_every_method_that_would_have_matched() {
         route(&[], "/", &["PUT", "POST"], &[]),
         route(&[], "/", &["TRACE"], &[("x", None)]),
     ];
-    let allowed = ["GET", "PUT", "POST"].map(str::to_owned).to_vec();
+    let allowed = ["GET", "HEAD", "PUT", "POST"].map(str::to_owned).to_vec();
     assert_eq!(find(&routes, "h", "/a", "get", &[]), Found::MethodNotAllowed(allowed));
 }
 
@@ -136,7 +136,8 @@ fn model(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str
         let prefix = route.path_prefix.trim_end_matches('/');
         let below = path.starts_with(&format!("{prefix}/"));
         let prefix_fits = below || (path == prefix && !route.path_prefix.ends_with('/'));
-        let method_fits = route.methods.is_empty() || route.methods.iter().any(|known| known == method);
+        let allows = |name: &str| route.methods.iter().any(|known| known == name);
+        let method_fits = route.methods.is_empty() || allows(method) || (method == "HEAD" && allows("GET"));
         let field_fits = |wanted: &HeaderMatch| {
             let first = fields.iter().find(|(name, _)| *name == wanted.name);
             first.is_some_and(|(_, value)| wanted.value.as_deref().is_none_or(|exact| exact == *value))
@@ -171,7 +172,7 @@ proptest! {
         routes in prop::collection::vec(any_route(), 0..12),
         host in "(([cC]\\.)?[aA]\\.)?[bB]\\.?",
         path in "/(x(y|/|/y|/y/z)?)?",
-        method in "GET|PUT|POST",
+        method in "GET|PUT|POST|HEAD",
         fields in prop::collection::vec(("k|l", "1|2"), 0..3),
     ) {
         let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

@@ -7,9 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::socket::{MsgFlags, send};
 use socket2::{SockAddr, SockRef};
-use std::os::fd::AsRawFd;
 
 use super::Worker;
 use crate::config::Protocol;
@@ -22,9 +20,8 @@ use crate::stream::Stream;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What an HTTP connection beyond the limit is told.
-const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
-    Connection: close\r\n\r\n";
+/// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
+const TURNED_AWAY_MAX: usize = 128;
 
 /// Accepts from `socket` until the worker drains, then takes what is waiting and closes it.
 pub(super) async fn accept_loop(worker: Rc<Worker>, state: Arc<ListenerState>, socket: ring::Fd) {
@@ -47,6 +44,8 @@ async fn refused(error: &io::Error, state: &ListenerState, starved: &mut bool) {
     match error.raw_os_error() {
         // The connection died in the queue, or the drain called the wait off.
         Some(libc::ECONNABORTED | libc::EINTR | libc::ECANCELED | libc::EPROTO) => {}
+        // Another worker that drains has made a socket that they share non-blocking.
+        Some(libc::EAGAIN) => tokio::time::sleep(PAUSE).await,
         _ => {
             if !std::mem::replace(starved, true) {
                 tracing::warn!(listener = state.config.name, %error, "cannot accept; trying again");
@@ -70,23 +69,27 @@ fn accept_waiting(worker: &Rc<Worker>, state: &Arc<ListenerState>, socket: &ring
 }
 
 fn admit(worker: &Rc<Worker>, state: &Arc<ListenerState>, accepted: OwnedFd, peer: &SockAddr) {
-    let Some(admission) = state.admit() else {
-        worker.metrics().count(Event::DownstreamRejected);
-        worker.metrics().error(Reason::TooManyConnections);
-        // Whoever speaks another protocol would take it for data.
-        if state.config.protocol == Protocol::Http {
-            // Best effort: the socket buffer of a new connection is empty.
-            let _ = send(accepted.as_raw_fd(), TOO_MANY, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
-        }
-        return;
-    };
     // A unix socket's peer has no address; it is on this host.
     let client = peer.as_socket().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
     let connection =
-        Connection::new(Rc::clone(worker), Arc::clone(state), Stream::from_socket(accepted), client);
-    tokio_uring::spawn(serve(connection, admission));
+        || Connection::new(Rc::clone(worker), Arc::clone(state), Stream::from_socket(accepted), client);
+    if let Some(admission) = state.admit() {
+        tokio_uring::spawn(serve(connection(), admission));
+        return;
+    }
+    worker.metrics().count(Event::DownstreamRejected);
+    worker.metrics().error(Reason::TooManyConnections);
+    let place = Rc::clone(worker.turned_away());
+    // Whoever speaks another protocol would take an answer for data.
+    if state.config.protocol == Protocol::Http && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
+        tokio_uring::spawn(turn_away(connection(), place));
+    }
 }
 
 async fn serve(connection: Connection, _admission: Admission) {
     connection.serve().await;
+}
+
+async fn turn_away(connection: Connection, _place: Rc<()>) {
+    connection.turn_away().await;
 }

@@ -56,6 +56,7 @@ pub(crate) struct Worker {
     log: RefCell<AccessLogHandle>,
     draining: Cell<bool>,
     connections: RefCell<Slab<(Stream, Phase)>>,
+    turned_away: Rc<()>,
 }
 
 impl Worker {
@@ -76,6 +77,7 @@ impl Worker {
             log: RefCell::new(log),
             draining: Cell::new(false),
             connections: RefCell::new(Slab::new()),
+            turned_away: Rc::new(()),
         }
     }
 
@@ -97,6 +99,11 @@ impl Worker {
 
     pub(crate) fn metrics(&self) -> &Rc<WorkerRecorder> {
         &self.metrics
+    }
+
+    /// Held by each connection that is being told that there are too many.
+    pub(crate) fn turned_away(&self) -> &Rc<()> {
+        &self.turned_away
     }
 
     /// Lends the worker's random source.
@@ -208,10 +215,11 @@ async fn keep_accepting(worker: Rc<Worker>, state: Arc<ListenerState>, socket: r
 async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut stage: watch::Receiver<Stage>) {
     let worker = Rc::new(worker());
     let mut sockets = Vec::new();
+    let mut accepting = Vec::new();
     for Bound { state, socket } in listeners {
         let socket: ring::Fd = Rc::new(socket);
         sockets.push(Rc::clone(&socket));
-        tokio_uring::spawn(keep_accepting(Rc::clone(&worker), state, socket));
+        accepting.push(tokio_uring::spawn(keep_accepting(Rc::clone(&worker), state, socket)));
     }
     let mut tick = tokio::time::interval(TICK);
     while *stage.borrow_and_update() == Stage::Serve {
@@ -225,9 +233,11 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut stage
     for socket in sockets.drain(..) {
         ring::cancel(&socket);
     }
+    // They end soon, and what waited in the queue is a connection then.
+    for accept_loop in accepting {
+        let _ = accept_loop.await;
+    }
     let mut tick = tokio::time::interval(DRAIN_TICK);
-    // The first tick is immediate: the second gives the accept loops their turn.
-    tick.tick().await;
     loop {
         tick.tick().await;
         worker.tick();

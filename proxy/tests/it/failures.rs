@@ -40,16 +40,34 @@ fn when_all_refuse_it_is_a_502() {
     }
 }
 
-#[test]
-fn an_endpoint_that_does_not_take_connections_is_a_504() {
+/// An address that does not take connections: with its queue full the kernel ignores further ones.
+fn full_listener() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&listener).listen(0).unwrap();
-    let address: SocketAddr = listener.local_addr().unwrap();
-    // With its queue full the kernel ignores further connections.
+    let address = listener.local_addr().unwrap();
     let patience = Duration::from_millis(300);
     let waiting: Vec<TcpStream> =
         std::iter::from_fn(|| TcpStream::connect_timeout(&address, patience).ok()).take(100).collect();
     assert!(waiting.len() < 100, "the queue never filled");
+    (address, (listener, waiting))
+}
+
+#[test]
+fn a_client_that_is_gone_while_connecting_is_not_waited_for() {
+    let (address, _held) = full_listener();
+    let setup = Setup::to(&[&address.to_string()]).with("clusters.default.connect_timeout_ms", 60_000);
+    let Some(proxy) = setup.start() else { return };
+    let mut client = proxy.connect();
+    client.send("GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
+    poll("the request", || (proxy.endpoint(&address.to_string())["in_flight"] == 1).then_some(()));
+    client.reset();
+    assert_eq!(proxy.outcome("/gone"), outcome(499, "client_gone"));
+    assert_eq!(proxy.endpoint(&address.to_string())["in_flight"], 0);
+}
+
+#[test]
+fn an_endpoint_that_does_not_take_connections_is_a_504() {
+    let (address, _held) = full_listener();
     let setup = Setup::to(&[&address.to_string()]).with("clusters.default.connect_timeout_ms", 50);
     let Some(proxy) = setup.start() else { return };
     assert_eq!(proxy.get("/").status(), 504);

@@ -250,6 +250,7 @@ fn connections_beyond_the_limit_are_told_503() {
         assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "hi");
     }
     let mut third = proxy.connect();
+    third.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nunheeded.");
     let answer = third.response();
     assert_eq!(
         (answer.status(), answer.get("retry-after"), answer.get("connection")),
