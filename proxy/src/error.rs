@@ -100,6 +100,12 @@ reasons! {
     NoEndpoint = "no_endpoint", Upstream, 503;
     /// The listener has all the connections it may have.
     TooManyConnections = "too_many_connections", Internal, 503;
+    /// The line of requests that wait for an endpoint is full.
+    QueueFull = "queue_full", Internal, 503;
+    /// No endpoint had room for the request in time.
+    QueueTimeout = "queue_timeout", Internal, 503;
+    /// The endpoint has all the tunnels it may have.
+    TooManyTunnels = "too_many_tunnels", Internal, 503;
     /// The response head did not come in time.
     ResponseTimeout = "response_timeout", Upstream, 504;
     /// A tunnel was silent too long.

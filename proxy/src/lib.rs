@@ -17,6 +17,7 @@ pub(crate) mod forwarded;
 pub mod router;
 pub mod cluster;
 pub(crate) mod balancer;
+pub(crate) mod queue;
 pub(crate) mod upstream;
 pub(crate) mod exchange;
 pub(crate) mod body;

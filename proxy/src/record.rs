@@ -14,6 +14,8 @@ pub struct ExchangeRecord<'a> {
     pub started: SystemTime,
     /// From then to the last byte written.
     pub duration: Duration,
+    /// Time spent in the cluster's line; `None` when there was no cluster.
+    pub queue: Option<Duration>,
     /// Time spent connecting upstream; `None` on a reused connection, or when there was none.
     pub connect: Option<Duration>,
     /// From the request sent to the first byte of the response.
@@ -65,6 +67,7 @@ impl ExchangeRecord<'static> {
         Self {
             started: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_255_200_042),
             duration: Duration::from_micros(12_345),
+            queue: Some(Duration::ZERO),
             connect: None,
             upstream: Some(Duration::from_micros(9_001)),
             transfer: Some(Duration::from_micros(3_000)),

@@ -44,6 +44,18 @@ impl Eligible {
         *word |= 1 << (index % 64);
     }
 
+    /// Keeps only the indices that `keep` approves.
+    pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        let words = std::iter::once(&mut self.first).chain(&mut self.rest);
+        for (at, word) in words.enumerate() {
+            for bit in Bits(*word) {
+                if !keep(at * 64 + bit) {
+                    *word &= !(1 << bit);
+                }
+            }
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.first == 0 && self.rest.iter().all(|&word| word == 0)
     }

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use super::limit::Limit;
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
-use crate::config::Ejection;
+use crate::config::{self, Ejection, MaxInFlight};
 
 /// Where an endpoint listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +41,8 @@ pub struct Seed {
     pub host: String,
     /// Share of the load relative to the others, 1 to 1000.
     pub weight: u32,
+    /// Requests it may have under way, where not the cluster's.
+    pub max_in_flight: Option<MaxInFlight>,
 }
 
 /// Whether an endpoint takes requests.
@@ -79,8 +84,9 @@ pub struct LastCheck {
 /// What every request writes, on cache lines of its own: readers of the fields beside it (health, on
 /// every pick of every worker) would otherwise miss each time. 128, as x86 fetches lines in pairs.
 #[repr(align(128))]
-struct Traffic {
-    in_flight: AtomicU32,
+pub(super) struct Traffic {
+    /// Requests and tunnels; see `admission`.
+    pub(super) under_way: AtomicU64,
     requests: AtomicU64,
     turn: AtomicU64,
 }
@@ -97,8 +103,11 @@ pub struct Endpoint {
     pub host: String,
     /// Share of the load relative to the others.
     pub weight: u32,
+    /// Requests it may have under way, as configured.
+    pub max_in_flight: MaxInFlight,
+    limit: Limit,
     identity: u64,
-    traffic: Traffic,
+    pub(super) traffic: Traffic,
     failures: AtomicU64,
     consecutive_failures: AtomicU32,
     ejected_until_ms: AtomicU64,
@@ -108,29 +117,12 @@ pub struct Endpoint {
     last_check: Mutex<Option<LastCheck>>,
 }
 
-/// A request under way at an endpoint. Hold it until the response body has ended.
-pub struct InFlight {
-    endpoint: Arc<Endpoint>,
-}
-
-impl InFlight {
-    /// The endpoint it counts at.
-    pub fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.endpoint.traffic.in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
 impl Endpoint {
-    pub(crate) fn new(seed: Seed) -> Endpoint {
+    pub(crate) fn new(seed: Seed, config: &config::Cluster) -> Endpoint {
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         let label = seed.address.to_string();
         let weight = seed.weight.max(1);
+        let max_in_flight = seed.max_in_flight.unwrap_or(config.max_in_flight);
         Endpoint {
             id: NEXT_ID.fetch_add(1, Relaxed),
             address: seed.address,
@@ -138,8 +130,10 @@ impl Endpoint {
             label,
             host: seed.host,
             weight,
+            max_in_flight,
+            limit: Limit::new(max_in_flight, config.auto_limit),
             traffic: Traffic {
-                in_flight: AtomicU32::new(0),
+                under_way: AtomicU64::new(0),
                 requests: AtomicU64::new(0),
                 turn: AtomicU64::new(first_turn(weight)),
             },
@@ -153,16 +147,23 @@ impl Endpoint {
         }
     }
 
-    /// Counts a request as under way until the guard is dropped.
-    pub fn begin(self: &Arc<Self>) -> InFlight {
-        self.traffic.in_flight.fetch_add(1, Relaxed);
+    pub(super) fn count_request(&self) {
         self.traffic.requests.fetch_add(1, Relaxed);
-        InFlight { endpoint: Arc::clone(self) }
     }
 
-    /// Requests under way over all workers.
-    pub fn in_flight(&self) -> u32 {
-        self.traffic.in_flight.load(Relaxed)
+    /// Requests it may have under way now; `u32::MAX` without a limit.
+    pub fn limit_now(&self) -> u32 {
+        self.limit.now()
+    }
+
+    /// The latency without load that `max_in_flight: auto` goes by, in microseconds; `None` without it.
+    pub fn base_latency_us(&self) -> Option<u64> {
+        self.limit.base_us()
+    }
+
+    /// Takes an answer's latency into account where the limit is found from it. True if the limit has grown.
+    pub(crate) fn observe(&self, sent: Instant, latency: Duration) -> bool {
+        self.limit.observe(sent, latency, self.in_flight())
     }
 
     /// Requests begun since the endpoint is known.

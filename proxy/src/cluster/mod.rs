@@ -13,12 +13,18 @@ use twox_hash::XxHash64;
 use crate::balancer::{self, Eligible};
 use crate::config::{self, Balance};
 
+mod admission;
 mod endpoint;
+mod limit;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use endpoint::{Endpoint, EndpointAddress, Health, InFlight, LastCheck, Seed};
+pub use crate::queue::QueueCounts;
+use admission::ClusterQueue;
+pub(crate) use admission::Wants;
+pub use admission::{InFlight, Kind};
+pub use endpoint::{Endpoint, EndpointAddress, Health, LastCheck, Seed};
 pub use snapshot::snapshot_json;
 
 /// Fixed for good: keys must meet the same endpoint in every worker and after every restart.
@@ -38,10 +44,13 @@ pub struct Cluster {
     endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
     /// Virtual time of round robin.
     turn: AtomicU64,
+    queue: Arc<ClusterQueue>,
 }
 
 /// What one pick goes by.
 pub struct Pick<'a> {
+    /// What is to occupy the endpoint.
+    pub kind: Kind,
     /// [`hash_key`] of the key that `balance: hash` names; `None` if the request has none, which then
     /// goes by least requests.
     pub hash: Option<u64>,
@@ -65,6 +74,9 @@ pub enum NoEndpoint {
     /// every endpoint that may be used was tried
     #[error("every endpoint that may be used was tried")]
     Tried,
+    /// every endpoint that may be used has all it may have
+    #[error("every endpoint that may be used has all it may have")]
+    Full,
 }
 
 /// What a change of the list did.
@@ -81,6 +93,7 @@ impl Cluster {
     pub fn new(name: impl Into<String>, config: config::Cluster, seeds: Vec<Seed>) -> Cluster {
         let cluster = Cluster {
             name: name.into(),
+            queue: Arc::new(ClusterQueue::new(config.queue)),
             config,
             endpoints: ArcSwap::from_pointee(Vec::new()),
             turn: AtomicU64::new(0),
@@ -101,7 +114,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If there is none to use.
-    pub fn pick(&self, request: Pick<'_>) -> Result<Arc<Endpoint>, NoEndpoint> {
+    pub fn pick(&self, request: &mut Pick<'_>) -> Result<Arc<Endpoint>, NoEndpoint> {
         let endpoints = self.endpoints.load();
         if let [only] = endpoints.as_slice() {
             let tried = request.exclude.contains(&only.id);
@@ -109,10 +122,13 @@ impl Cluster {
             return match (tried, usable) {
                 (true, _) => Err(NoEndpoint::Tried),
                 (false, false) => Err(NoEndpoint::Unhealthy),
+                (false, true) if !only.has_room(request.kind, self.config.tunnels_max) => {
+                    Err(NoEndpoint::Full)
+                }
                 (false, true) => Ok(Arc::clone(only)),
             };
         }
-        let eligible = self.eligible(&endpoints, &request)?;
+        let eligible = self.eligible(&endpoints, request)?;
         let index = self.balance(&endpoints, &eligible, request);
         index.map(|index| Arc::clone(&endpoints[index])).ok_or(NoEndpoint::Unhealthy)
     }
@@ -132,16 +148,33 @@ impl Cluster {
                 healthy.insert(index);
             }
         }
-        match () {
-            _ if !healthy.is_empty() => Ok(healthy),
-            _ if endpoints.is_empty() => Err(NoEndpoint::Empty),
-            _ if any_healthy || untried.is_empty() => Err(NoEndpoint::Tried),
-            _ if self.config.fail_open => Ok(untried),
-            _ => Err(NoEndpoint::Unhealthy),
-        }
+        let usable = match () {
+            _ if !healthy.is_empty() => healthy,
+            _ if endpoints.is_empty() => return Err(NoEndpoint::Empty),
+            _ if any_healthy || untried.is_empty() => return Err(NoEndpoint::Tried),
+            _ if self.config.fail_open => untried,
+            _ => return Err(NoEndpoint::Unhealthy),
+        };
+        self.with_room(endpoints, usable, request.kind)
     }
 
-    fn balance(&self, endpoints: &[Arc<Endpoint>], eligible: &Eligible, request: Pick<'_>) -> Option<usize> {
+    /// Those of `usable` that may have one more.
+    fn with_room(
+        &self,
+        endpoints: &[Arc<Endpoint>],
+        mut usable: Eligible,
+        kind: Kind,
+    ) -> Result<Eligible, NoEndpoint> {
+        usable.retain(|index| endpoints[index].has_room(kind, self.config.tunnels_max));
+        if usable.is_empty() { Err(NoEndpoint::Full) } else { Ok(usable) }
+    }
+
+    fn balance(
+        &self,
+        endpoints: &[Arc<Endpoint>],
+        eligible: &Eligible,
+        request: &mut Pick<'_>,
+    ) -> Option<usize> {
         match (&self.config.balance, request.hash) {
             (Balance::Hash(_), Some(key)) => balancer::hash(endpoints, eligible, key),
             (Balance::LeastRequests, _) | (Balance::Hash(_), None) => {
@@ -165,11 +198,14 @@ impl Cluster {
             if !taken.insert(seed.address.clone()) {
                 continue;
             }
-            let stays = leaving.get(&seed.address).is_some_and(|known| known.weight == seed.weight.max(1));
+            let stays = leaving.get(&seed.address).is_some_and(|known| {
+                known.weight == seed.weight.max(1)
+                    && known.max_in_flight == seed.max_in_flight.unwrap_or(self.config.max_in_flight)
+            });
             let kept = if stays { leaving.remove(&seed.address) } else { None };
             new.push(kept.map(Arc::clone).unwrap_or_else(|| {
                 replaced.added += 1;
-                Arc::new(Endpoint::new(seed))
+                Arc::new(Endpoint::new(seed, &self.config))
             }));
         }
         replaced.removed = leaving.len();

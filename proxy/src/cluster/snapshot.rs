@@ -9,9 +9,16 @@ use crate::config::Balance;
 pub fn snapshot_json(cluster: &Cluster, now_ms: u64) -> Value {
     let endpoints = cluster.endpoints();
     let endpoints: Vec<_> = endpoints.iter().map(|endpoint| endpoint_json(endpoint, now_ms)).collect();
+    let queue = cluster.queue_counts();
     json!({
         "name": cluster.name,
         "balance": balance_word(&cluster.config.balance),
+        "queue": {
+            "length": queue.length,
+            "entered": queue.entered,
+            "full": queue.full,
+            "timed_out": queue.timed_out,
+        },
         "endpoints": endpoints,
     })
 }
@@ -29,6 +36,9 @@ fn endpoint_json(endpoint: &Endpoint, now_ms: u64) -> Value {
         "weight": endpoint.weight,
         "health": endpoint.health(now_ms).word(),
         "in_flight": endpoint.in_flight(),
+        "tunnels": endpoint.tunnels(),
+        "limit": (endpoint.limit_now() != u32::MAX).then(|| endpoint.limit_now()),
+        "base_latency_us": endpoint.base_latency_us(),
         "requests": endpoint.requests(),
         "failures": endpoint.failures(),
         "last_check": last_check,

@@ -1,41 +1,36 @@
 //! Who may be picked, what survives a change of the list, and how ejection counts.
 #![allow(clippy::unwrap_used)]
 
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::config::{Ejection, HashKey, Pool, Retry};
+use crate::config::{Ejection, HashKey, MaxInFlight, Pool};
 
 const EJECTION: Ejection = Ejection { consecutive_failures: 3, time_ms: 1000 };
 
 /// A configuration to change in tests of this and of other modules.
 pub(crate) fn config(balance: Balance, fail_open: bool) -> config::Cluster {
+    let pool = Pool { idle_max_per_endpoint: 1, idle_timeout_ms: 1 };
     config::Cluster {
-        endpoints: Vec::new(),
         balance,
-        health_check: None,
-        ejection: EJECTION,
         fail_open,
-        state_file: None,
-        pool: Pool { idle_max_per_endpoint: 1, idle_timeout_ms: 1 },
-        connect_timeout_ms: 1,
-        response_timeout_ms: 1,
-        body_idle_timeout_ms: 1,
-        tunnel_idle_timeout_ms: 1,
-        response_head_bytes_max: 1,
-        response_headers_max: 1,
-        interim_responses_max: 1,
+        ejection: EJECTION,
+        pool,
         resolve_interval_ms: 1,
-        endpoint_header: None,
-        retry: Retry { attempts_max: 1, connect_attempts_max: 1 },
+        ..config::Cluster::default()
     }
 }
 
 /// A seed at an address that nothing connects to.
 pub(crate) fn seed(port: u16) -> Seed {
     let address = EndpointAddress::Ip(([192, 0, 2, 1], port).into());
-    Seed { host: address.to_string(), address, weight: 1 }
+    Seed { host: address.to_string(), address, weight: 1, max_in_flight: None }
 }
 
 fn cluster(balance: Balance, fail_open: bool, count: u16) -> Cluster {
@@ -44,7 +39,7 @@ fn cluster(balance: Balance, fail_open: bool, count: u16) -> Cluster {
 
 fn pick(cluster: &Cluster, exclude: &[u32], now_ms: u64) -> Result<Arc<Endpoint>, NoEndpoint> {
     let random = &mut fastrand::Rng::with_seed(now_ms);
-    cluster.pick(Pick { hash: Some(now_ms), exclude, now_ms, random })
+    cluster.pick(&mut Pick { kind: Kind::Request, hash: Some(now_ms), exclude, now_ms, random })
 }
 
 fn every_balance() -> [Balance; 4] {
@@ -92,11 +87,17 @@ fn a_tried_healthy_endpoint_still_keeps_fail_open_shut() {
     assert_eq!(pick(&cluster, &[endpoints[0].id], 0).err(), Some(NoEndpoint::Tried));
 }
 
+/// Takes a place at any endpoint but these.
+fn begin(cluster: &Arc<Cluster>, kind: Kind, exclude: &[u32]) -> Result<InFlight, NoEndpoint> {
+    let random = &mut fastrand::Rng::with_seed(1);
+    cluster.begin(Pick { kind, hash: None, exclude, now_ms: 0, random })
+}
+
 #[test]
 fn in_flight_counts_until_the_guard_goes() {
-    let cluster = cluster(Balance::LeastRequests, true, 2);
-    let first = pick(&cluster, &[], 0).unwrap();
-    let held = first.begin();
+    let cluster = Arc::new(cluster(Balance::LeastRequests, true, 2));
+    let held = begin(&cluster, Kind::Request, &[]).unwrap();
+    let first = Arc::clone(held.endpoint());
     assert_eq!((first.in_flight(), first.requests()), (1, 1));
     for now_ms in 0..20 {
         assert_ne!(pick(&cluster, &[], now_ms).unwrap().id, first.id);
@@ -107,7 +108,7 @@ fn in_flight_counts_until_the_guard_goes() {
 
 #[test]
 fn failures_in_a_row_eject_for_a_time() {
-    let endpoint = Endpoint::new(seed(1));
+    let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     assert!(!endpoint.record_failure(&EJECTION, 5));
     assert!(!endpoint.record_failure(&EJECTION, 5));
     endpoint.record_success();
@@ -124,14 +125,15 @@ fn failures_in_a_row_eject_for_a_time() {
 
 #[test]
 fn ejection_can_be_off() {
-    let (endpoint, off) = (Endpoint::new(seed(1)), Ejection { consecutive_failures: 0, time_ms: 1000 });
+    let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
+    let off = Ejection { consecutive_failures: 0, time_ms: 1000 };
     assert!(!(0..100).any(|now_ms| endpoint.record_failure(&off, now_ms)));
     assert_eq!(endpoint.health(100), Health::Healthy);
 }
 
 #[test]
 fn one_of_many_threads_is_told_of_an_ejection() {
-    let endpoint = Endpoint::new(seed(1));
+    let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     let told = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -148,9 +150,9 @@ fn one_of_many_threads_is_told_of_an_ejection() {
 
 #[test]
 fn endpoints_that_stay_are_the_same_ones() {
-    let cluster = cluster(Balance::RoundRobin, true, 2);
+    let cluster = Arc::new(cluster(Balance::RoundRobin, true, 2));
     let before = cluster.endpoints().to_vec();
-    let held = before[1].begin();
+    let held = begin(&cluster, Kind::Request, &[before[0].id]).unwrap();
     before[1].set_active_health(false, 9);
     let replaced = cluster.replace_endpoints(vec![seed(2), seed(3), seed(3)]);
     assert_eq!(replaced, Replaced { added: 1, removed: 1 });
@@ -173,17 +175,119 @@ fn the_hash_of_a_key_is_the_published_one() {
 
 #[test]
 fn shows_itself_as_json() {
-    let cluster = cluster(Balance::RandomTwo, true, 1);
+    let cluster = Arc::new(cluster(Balance::RandomTwo, true, 1));
     let endpoints = cluster.endpoints();
     endpoints[0].set_last_check(LastCheck { outcome: "200".to_owned(), success: true, at_ms: 40 });
     endpoints[0].record_failure(&EJECTION, 40);
-    drop(endpoints[0].begin());
+    drop(begin(&cluster, Kind::Request, &[]));
     let endpoint = json!({
-        "label": "192.0.2.1:1", "weight": 1, "health": "healthy", "in_flight": 0, "requests": 1,
-        "failures": 1, "last_check": {"outcome": "200", "success": true, "age_ms": 60},
+        "label": "192.0.2.1:1", "weight": 1, "health": "healthy", "in_flight": 0, "tunnels": 0, "limit": null,
+        "base_latency_us": null, "requests": 1, "failures": 1, "last_check": {"outcome": "200", "success": true, "age_ms": 60},
     });
-    let wanted = json!({"name": "c", "balance": "random_two", "endpoints": [endpoint]});
+    let queue = json!({"length": 0, "entered": 0, "full": 0, "timed_out": 0});
+    let wanted = json!({"name": "c", "balance": "random_two", "queue": queue, "endpoints": [endpoint]});
     assert_eq!(snapshot_json(&cluster, 100), wanted);
+}
+
+fn limited(max_in_flight: MaxInFlight, max_length: usize, endpoints: u16) -> Arc<Cluster> {
+    let mut config = config(Balance::LeastRequests, true);
+    config.max_in_flight = max_in_flight;
+    config.tunnels_max = 1;
+    config.queue.max_length = max_length;
+    Arc::new(Cluster::new("c", config, (1..=endpoints).map(seed).collect()))
+}
+
+fn wants() -> Wants {
+    Wants { hash: None, exclude: Vec::new() }
+}
+
+const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+#[test]
+fn requests_beyond_the_limit_wait_and_are_served_in_order() {
+    let cluster = limited(MaxInFlight::Fixed(2), 2, 2);
+    let mut held: Vec<_> = (0..4).map(|_| begin(&cluster, Kind::Request, &[]).unwrap()).collect();
+    assert!(cluster.endpoints().iter().all(|endpoint| endpoint.in_flight() == 2), "both have their share");
+    assert_eq!(begin(&cluster, Kind::Request, &[]).err(), Some(NoEndpoint::Full));
+    let mut first = pin!(cluster.wait(wants(), CLIENT).unwrap());
+    let mut second = pin!(cluster.wait(wants(), CLIENT).unwrap());
+    assert!(cluster.wait(wants(), CLIENT).is_err(), "the line is full");
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(first.as_mut().poll(cx).is_pending());
+    held.pop();
+    assert!(second.as_mut().poll(cx).is_pending());
+    let Poll::Ready(Ok(given)) = first.as_mut().poll(cx) else { panic!("the first is next") };
+    // Who comes later does not pass those who wait.
+    assert_eq!(begin(&cluster, Kind::Request, &[]).err(), Some(NoEndpoint::Full));
+    drop(given);
+    assert!(second.as_mut().poll(cx).is_ready());
+    assert!(begin(&cluster, Kind::Request, &[]).is_ok());
+    assert_eq!(cluster.queue_counts(), QueueCounts { length: 0, entered: 2, full: 1, timed_out: 0 });
+}
+
+#[test]
+fn a_place_given_to_one_who_has_gone_goes_to_the_next() {
+    let cluster = limited(MaxInFlight::Fixed(1), 10, 1);
+    let held = begin(&cluster, Kind::Request, &[]).unwrap();
+    let gone = cluster.wait(wants(), CLIENT).unwrap();
+    let left_before = cluster.wait(wants(), CLIENT).unwrap();
+    let mut next = pin!(cluster.wait(wants(), CLIENT).unwrap());
+    drop(left_before);
+    drop(held);
+    drop(gone);
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    assert_eq!((cluster.queue_counts().length, cluster.endpoints()[0].in_flight()), (0, 0));
+}
+
+#[test]
+fn tunnels_have_a_limit_of_their_own() {
+    let cluster = limited(MaxInFlight::Fixed(1), 10, 1);
+    let tunnel = begin(&cluster, Kind::Request, &[]).unwrap().into_tunnel();
+    assert_eq!(begin(&cluster, Kind::Tunnel, &[]).err(), Some(NoEndpoint::Full));
+    let request = begin(&cluster, Kind::Request, &[]).unwrap();
+    let endpoint = Arc::clone(&cluster.endpoints()[0]);
+    assert_eq!((endpoint.in_flight(), endpoint.tunnels()), (2, 1));
+    drop(tunnel);
+    assert!(begin(&cluster, Kind::Tunnel, &[]).is_ok());
+    drop(request);
+    assert_eq!((endpoint.in_flight(), endpoint.tunnels()), (0, 0));
+}
+
+#[test]
+fn an_endpoint_has_its_own_limit_before_the_clusters() {
+    let mut config = config(Balance::LeastRequests, true);
+    config.max_in_flight = MaxInFlight::Fixed(1);
+    let own = |port, max_in_flight| Seed { max_in_flight, ..seed(port) };
+    let cluster = Cluster::new("c", config, vec![own(1, None), own(2, Some(MaxInFlight::Fixed(3)))]);
+    assert_eq!(cluster.endpoints().iter().map(|endpoint| endpoint.limit_now()).sum::<u32>(), 4);
+    let replaced =
+        cluster.replace_endpoints(vec![own(1, Some(MaxInFlight::Off)), own(2, Some(MaxInFlight::Fixed(3)))]);
+    assert_eq!(replaced, Replaced { added: 1, removed: 1 });
+}
+
+#[test]
+fn threads_share_the_limit_and_nobody_is_forgotten() {
+    const LIMIT: u32 = 3;
+    let cluster = limited(MaxInFlight::Fixed(LIMIT), 1000, 1);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                for turn in 0..2000 {
+                    let held = match begin(&cluster, Kind::Request, &[]) {
+                        Ok(held) => held,
+                        Err(_) if turn % 7 == 0 => {
+                            drop(cluster.wait(wants(), CLIENT));
+                            continue;
+                        }
+                        Err(_) => runtime.block_on(cluster.wait(wants(), CLIENT).unwrap()).unwrap(),
+                    };
+                    assert!(held.endpoint().in_flight() <= LIMIT);
+                }
+            });
+        }
+    });
+    assert_eq!((cluster.queue_counts().length, cluster.endpoints()[0].in_flight()), (0, 0));
 }
 
 proptest! {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_yaml::Value;
 
-use super::defaults::WEIGHT;
+use super::defaults::{MAX_IN_FLIGHT, WEIGHT};
 use super::reader::{Fields, Item};
-use super::{Address, Balance, Cluster, Endpoint, HashKey, HealthCheck, text};
+use super::{Address, AutoLimit, Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Queue, text};
 
 /// Clusters in one configuration.
 const CLUSTERS_MAX: usize = 1000;
@@ -59,8 +59,53 @@ fn cluster(item: &Item<'_>) -> Cluster {
         cluster.retry.read_numbers(&mut retry);
         retry.finish();
     }
+    if let Some(limit) = fields.get("max_in_flight").and_then(|item| max_in_flight(&item)) {
+        cluster.max_in_flight = limit;
+    }
+    if let Some(item) = fields.get("auto_limit") {
+        cluster.auto_limit = auto_limit(&item);
+    }
+    if let Some(item) = fields.get("queue") {
+        cluster.queue = queue(&item);
+    }
     fields.finish();
     cluster
+}
+
+fn max_in_flight(item: &Item<'_>) -> Option<MaxInFlight> {
+    match item.value {
+        Value::Number(_) => {
+            let number = item.number(MAX_IN_FLIGHT, "requests")?;
+            Some(MaxInFlight::Fixed(u32::try_from(number).unwrap_or(u32::MAX)))
+        }
+        _ if item.is_off() => Some(MaxInFlight::Off),
+        Value::String(word) if word == "auto" => Some(MaxInFlight::Auto),
+        _ => {
+            item.wrong_kind("requests from 1 to 1000000, auto or off");
+            None
+        }
+    }
+}
+
+fn auto_limit(item: &Item<'_>) -> AutoLimit {
+    let mut fields = item.fields();
+    let mut limit = AutoLimit::default();
+    limit.read_numbers(&mut fields);
+    if limit.min > limit.max {
+        fields.mistake(format!("min {} is over max {}; lower it", limit.min, limit.max));
+    }
+    fields.finish();
+    limit
+}
+
+fn queue(item: &Item<'_>) -> Queue {
+    let mut fields = item.fields();
+    let mut queue = Queue::default();
+    queue.read_numbers(&mut fields);
+    queue.order = fields.one_of("order", queue.order);
+    queue.fair_by_client = fields.boolean("fair_by_client", queue.fair_by_client);
+    fields.finish();
+    queue
 }
 
 fn endpoints(item: &Item<'_>) -> Vec<Endpoint> {
@@ -82,19 +127,20 @@ fn endpoints(item: &Item<'_>) -> Vec<Endpoint> {
 }
 
 fn endpoint(item: &Item<'_>) -> Option<Endpoint> {
-    let (address, weight) = match item.value {
+    let (address, weight, limit) = match item.value {
         Value::Mapping(_) => {
             let mut fields = item.fields();
             let address = fields.require("address", "host:port or unix:/path");
             let weight = fields.number("weight", WEIGHT);
+            let limit = fields.get("max_in_flight").and_then(|item| max_in_flight(&item));
             fields.finish();
-            (address?, weight)
+            (address?, weight, limit)
         }
-        _ => (item.clone(), None),
+        _ => (item.clone(), None, None),
     };
     let value = upstream_address(&address)?;
     let weight = weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1);
-    Some(Endpoint { address: value, weight })
+    Some(Endpoint { address: value, weight, max_in_flight: limit })
 }
 
 /// An address to connect to, which has a port.

@@ -11,8 +11,8 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, Balance, Cluster, Config, Ejection, HeaderEdits, HealthCheck, Limits, Pool, Retry,
-    Route,
+    AccessLog, Action, AutoLimit, Balance, Cluster, Config, Ejection, HeaderEdits, HealthCheck, Limits,
+    MaxInFlight, Pool, Queue, QueueOrder, Retry, Route,
 };
 
 const KIB: u64 = 1 << 10;
@@ -26,6 +26,8 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 pub(super) const WORKERS: RangeInclusive<u64> = 1..=256;
 /// Share of an endpoint.
 pub(super) const WEIGHT: RangeInclusive<u64> = 1..=1000;
+/// Requests under way at an endpoint.
+pub(super) const MAX_IN_FLIGHT: RangeInclusive<u64> = 1..=1_000_000;
 /// Also a route's own.
 pub(super) const RESPONSE_TIMEOUT_MS: RangeInclusive<u64> = 1..=DAY_MS;
 /// Also a route's own.
@@ -125,6 +127,27 @@ numbers! { HealthCheck {
     expected_statuses: vec![(200, 399)],
 }}
 
+numbers! { AutoLimit {
+    // Fewer would leave a server idle between two requests.
+    min: u32 = 3, MAX_IN_FLIGHT;
+    // Beyond it a server is no longer what limits.
+    max: u32 = 1000, MAX_IN_FLIGHT;
+    // As Envoy's adaptive concurrency; a measurement takes 50 answers.
+    measure_interval_ms: u64 = MINUTE_MS, 100..=DAY_MS;
+}}
+
+numbers! { Queue {
+    // Five seconds of work for a server of 200 requests a second; a waiting request costs a few KB.
+    max_length: usize = 1000, 0..=1_000_000;
+    // Whoever waits for longer has gone or presses reload.
+    timeout_ms: u64 = 10_000, 1..=HOUR_MS;
+    // Longer than any burst that a healthy server works off.
+    lifo_after_ms: u64 = 500, 1..=HOUR_MS;
+} rest {
+    order: QueueOrder::Adaptive,
+    fair_by_client: false,
+}}
+
 numbers! { Cluster {
     // Within a data centre connecting takes a millisecond; three seconds outlast one lost SYN.
     connect_timeout_ms: u64 = 3000, 1..=10 * MINUTE_MS;
@@ -142,6 +165,8 @@ numbers! { Cluster {
     interim_responses_max: u32 = 10, 0..=1000;
     // Follows a container that moved within seconds and asks little of the name server.
     resolve_interval_ms: u64 = 10_000, 100..=DAY_MS;
+    // As many as a listener has connections by default; a database wants far fewer.
+    tunnels_max: u32 = 20_000, 0..=10_000_000;
 } rest {
     endpoints: Vec::new(),
     balance: Balance::LeastRequests,
@@ -152,6 +177,9 @@ numbers! { Cluster {
     pool: Pool::default(),
     endpoint_header: None,
     retry: Retry::default(),
+    max_in_flight: MaxInFlight::Off,
+    auto_limit: AutoLimit::default(),
+    queue: Queue::default(),
 }}
 
 numbers! { Config {

@@ -9,7 +9,7 @@ use serde_yaml::{Mapping, Value};
 
 use super::{
     AccessLog, Action, Balance, Cluster, Config, Endpoint, HashKey, HeaderEdits, HealthCheck, Limits,
-    Listener, LogFormat, LogOutput, Route, Word,
+    Listener, LogFormat, LogOutput, MaxInFlight, Route, Word,
 };
 
 /// A map under construction.
@@ -173,13 +173,31 @@ fn cluster(cluster: &Cluster) -> Value {
     let mut retry = Out::default();
     cluster.retry.write_numbers(&mut retry.0);
     out.put("retry", retry.done());
+    out.put("max_in_flight", max_in_flight(cluster.max_in_flight));
+    let mut auto_limit = Out::default();
+    cluster.auto_limit.write_numbers(&mut auto_limit.0);
+    out.put("auto_limit", auto_limit.done());
+    let mut queue = Out::default();
+    cluster.queue.write_numbers(&mut queue.0);
+    queue.put("order", cluster.queue.order.word());
+    queue.put("fair_by_client", cluster.queue.fair_by_client);
+    out.put("queue", queue.done());
     out.done()
+}
+
+fn max_in_flight(limit: MaxInFlight) -> Value {
+    match limit {
+        MaxInFlight::Off => Value::from("off"),
+        MaxInFlight::Fixed(requests) => Value::from(requests),
+        MaxInFlight::Auto => Value::from("auto"),
+    }
 }
 
 fn endpoint(endpoint: &Endpoint) -> Value {
     let mut out = Out::default();
     out.put("address", endpoint.address.to_string());
     out.put("weight", endpoint.weight);
+    out.put_some("max_in_flight", endpoint.max_in_flight.map(max_in_flight));
     out.done()
 }
 

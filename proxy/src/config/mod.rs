@@ -5,6 +5,7 @@
 
 mod access_log;
 mod address;
+mod cluster;
 mod clusters;
 mod defaults;
 mod disk;
@@ -32,6 +33,10 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
+pub use cluster::{
+    AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
+    QueueOrder, Retry,
+};
 pub use file::{load, parse, short_form, to_json, to_yaml};
 pub use names::Word;
 pub use overrides::Override;
@@ -225,122 +230,4 @@ pub struct HeaderEdits {
     pub set: Vec<(String, String)>,
     /// Fields to append.
     pub add: Vec<(String, String)>,
-}
-
-/// When a request is tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// Further tries of an idempotent request whose reused connection died before a response byte.
-    pub attempts_max: u32,
-    /// Further endpoints tried when connecting fails.
-    pub connect_attempts_max: u32,
-}
-
-/// A named group of interchangeable endpoints and how they are used.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cluster {
-    /// Its endpoints.
-    pub endpoints: Vec<Endpoint>,
-    /// How one is picked.
-    pub balance: Balance,
-    /// Active checks; `None` is off.
-    pub health_check: Option<HealthCheck>,
-    /// Passive ejection.
-    pub ejection: Ejection,
-    /// Use all endpoints when none is healthy.
-    pub fail_open: bool,
-    /// File that keeps health across a restart.
-    pub state_file: Option<PathBuf>,
-    /// Idle upstream connections.
-    pub pool: Pool,
-    /// Time to connect, in milliseconds (502 beyond; `connect_timeout`).
-    pub connect_timeout_ms: u64,
-    /// From the request sent to the response head, in milliseconds (504 beyond).
-    pub response_timeout_ms: u64,
-    /// Longest silence within a body in either direction, in milliseconds.
-    pub body_idle_timeout_ms: u64,
-    /// Longest silence of a tunnel, in milliseconds.
-    pub tunnel_idle_timeout_ms: u64,
-    /// Bytes of a response head (502 beyond).
-    pub response_head_bytes_max: usize,
-    /// Fields of a response head (502 beyond).
-    pub response_headers_max: usize,
-    /// Interim (1xx) responses passed on for one request (502 beyond).
-    pub interim_responses_max: u32,
-    /// How often names are resolved again, in milliseconds.
-    pub resolve_interval_ms: u64,
-    /// Response field that names the chosen endpoint.
-    pub endpoint_header: Option<String>,
-    /// When a request is tried again.
-    pub retry: Retry,
-}
-
-/// One address in a cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Endpoint {
-    /// Where it listens.
-    pub address: Address,
-    /// Share of the load relative to the others, 1 to 1000.
-    pub weight: u32,
-}
-
-/// How an endpoint is picked.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Balance {
-    /// The fewest requests under way in proportion to weight.
-    LeastRequests,
-    /// In turn, by weight.
-    RoundRobin,
-    /// The less loaded of two picked at random.
-    RandomTwo,
-    /// By a key of the request.
-    Hash(HashKey),
-}
-
-/// What is hashed.
-#[derive(Clone, Debug, PartialEq)]
-pub enum HashKey {
-    /// The client's address.
-    ClientAddress,
-    /// The value of a field (name in lower case).
-    Header(String),
-    /// The value of a cookie.
-    Cookie(String),
-}
-
-/// Active health checks.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HealthCheck {
-    /// Target of the check request.
-    pub path: String,
-    /// Host field; `None` is the endpoint's own address.
-    pub host: Option<String>,
-    /// Time from one check to the next, in milliseconds.
-    pub interval_ms: u64,
-    /// Time for the whole check, in milliseconds.
-    pub timeout_ms: u64,
-    /// Successes in a row that make it healthy.
-    pub healthy_after: u32,
-    /// Failures in a row that make it unhealthy.
-    pub unhealthy_after: u32,
-    /// Statuses that count as success, as inclusive ranges.
-    pub expected_statuses: Vec<(u16, u16)>,
-}
-
-/// Passive ejection: live traffic as a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ejection {
-    /// Failures in a row (connect errors, timeouts, broken answers) that eject; 0 is off.
-    pub consecutive_failures: u32,
-    /// How long an ejected endpoint is left alone, in milliseconds.
-    pub time_ms: u64,
-}
-
-/// Idle upstream connections kept for reuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
-    /// Idle connections kept per endpoint and worker.
-    pub idle_max_per_endpoint: usize,
-    /// How long one is kept, in milliseconds.
-    pub idle_timeout_ms: u64,
 }

@@ -60,6 +60,7 @@ impl Connection {
         let record = ExchangeRecord {
             started: account.started,
             duration: now - account.clock,
+            queue: cluster.map(|_| progress.queue),
             connect: progress.connect,
             upstream: progress.sent_at.map(|sent| progress.first_byte_at.unwrap_or(now) - sent),
             transfer: progress.first_byte_at.map(|first| now - first),

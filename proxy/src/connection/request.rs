@@ -126,6 +126,7 @@ fn policy<'a>(
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
         hash: hash(&config.balance, account, head),
+        client: account.client,
     }
 }
 

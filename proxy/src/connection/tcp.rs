@@ -65,7 +65,7 @@ impl Connection {
         account.path = "copy";
         let mut progress = Progress::default();
         let hash = matches!(cluster.config.balance, Balance::Hash(_)).then(|| address_key(self.client));
-        let mut acquired = match upstream::acquire_fresh(&worker, cluster, hash).await {
+        let mut acquired = match upstream::acquire_fresh(&worker, cluster, hash, self.client).await {
             Ok(acquired) => acquired,
             Err(reason) => {
                 self.writer.stream().reset_on_close();

@@ -135,6 +135,10 @@ async fn upgrade(
     if !was_asked_for(answer.request, from.head) {
         return Err(Reason::UnaskedUpgrade.into());
     }
+    let tunnels_max = shared.policy.cluster.config.tunnels_max;
+    if answer.endpoint.as_ref().is_some_and(|endpoint| endpoint.tunnels() >= tunnels_max) {
+        return Err(Reason::TooManyTunnels.into());
+    }
     shared.head_received.set(true);
     progress.status = 101;
     progress.answered = true;

@@ -3,24 +3,26 @@
 //! The request's body goes up while the response comes down: two futures in one task, raced against one
 //! deadline. Whatever ends first ends both.
 
+mod acquire;
 mod download;
 mod upload;
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::body::{BodyError, Transfer};
-use crate::cluster::{Cluster, Endpoint};
+use crate::cluster::{Cluster, Endpoint, Kind};
 use crate::config::{Limits, Retry};
 use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::http::{ChunkLimits, FieldEdits, Framing, RequestHead};
 use crate::stream::{Reader, Writer};
-use crate::upstream::{self, Acquired, Attempt, UpstreamConnection};
+use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 use crate::worker::Worker;
 
 /// The policy in force for one exchange: the route's where it has one, else the cluster's.
@@ -33,6 +35,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) via: bool,
     /// Key of a hashing balancer.
     pub(crate) hash: Option<u64>,
+    /// Whose the request is.
+    pub(crate) client: IpAddr,
 }
 
 /// The downstream side of one exchange.
@@ -52,6 +56,8 @@ pub(crate) struct Downstream<'a> {
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) endpoint: Option<Arc<Endpoint>>,
+    /// Time in the cluster's line.
+    pub(crate) queue: Duration,
     pub(crate) connect: Option<Duration>,
     pub(crate) sent_at: Option<Instant>,
     pub(crate) first_byte_at: Option<Instant>,
@@ -110,19 +116,18 @@ pub(crate) async fn forward(
     progress: &mut Progress,
 ) -> Result<Finish, Reason> {
     let replayable = downstream.transfer.is_done();
-    let mut attempt = Attempt {
-        cluster: policy.cluster,
-        hash: policy.hash,
-        retry: policy.retry,
-        fresh: false,
-        tried: Vec::new(),
-    };
+    let mut attempt = Attempt::new(policy.cluster, Kind::Request, policy.hash, policy.retry, policy.client);
     loop {
-        let mut acquired = acquire(worker, &mut attempt, &mut downstream).await?;
+        let acquired = acquire::acquire(worker, &mut attempt, &mut downstream).await;
+        progress.queue = attempt.queued();
+        let mut acquired = acquired?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
         start(&mut acquired.connection, message, policy, &downstream, progress);
         let outcome = run(worker, policy, &mut downstream, &mut acquired.connection, progress).await;
+        if replayable {
+            acquire::observe(&acquired, &outcome, progress);
+        }
         let failed = match outcome {
             Ok(received) => return Ok(finish(worker, policy, acquired, received, &downstream)),
             Err(failed) => failed,
@@ -149,30 +154,6 @@ pub(crate) async fn forward(
         }
         return Err(failed.reason);
     }
-}
-
-/// Gets a connection, unless the client goes away meanwhile. While a request body is still to come, the
-/// client is not read: its bytes would pile up here.
-async fn acquire(
-    worker: &Worker,
-    attempt: &mut Attempt<'_>,
-    downstream: &mut Downstream<'_>,
-) -> Result<Acquired, Reason> {
-    let mut acquiring = pin!(upstream::acquire(worker, attempt));
-    // Nearly always there is an idle connection, and nothing to wait for.
-    if let Poll::Ready(acquired) = poll_fn(|cx| Poll::Ready(acquiring.as_mut().poll(cx))).await {
-        return acquired;
-    }
-    if !downstream.transfer.is_done() {
-        return acquiring.await;
-    }
-    let patience = Duration::from_millis(downstream.limits.half_close_timeout_ms);
-    let mut gone = pin!(upload::watch(downstream.deadline, downstream.reader, patience));
-    poll_fn(|cx| match acquiring.as_mut().poll(cx) {
-        Poll::Ready(acquired) => Poll::Ready(acquired),
-        Poll::Pending => gone.as_mut().poll(cx).map(|()| Err(Reason::ClientGone)),
-    })
-    .await
 }
 
 /// Starts sending the request, and the clock.
@@ -263,7 +244,9 @@ fn finish(
 ) -> Finish {
     acquired.connection.endpoint.record_success();
     match received {
-        download::Received::Upgrade => Finish::Upgraded(Box::new(acquired)),
+        download::Received::Upgrade => {
+            Finish::Upgraded(Box::new(Acquired { in_flight: acquired.in_flight.into_tunnel(), ..acquired }))
+        }
         download::Received::Whole { keep_alive } => {
             let Acquired { mut connection, in_flight, .. } = acquired;
             drop(in_flight);

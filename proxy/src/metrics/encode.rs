@@ -27,7 +27,7 @@ impl Collector for State {
         self.upstream(&mut encoder)?;
         self.tunnels(&mut encoder)?;
         self.failures(&mut encoder)?;
-        self.endpoint_states(&mut encoder)?;
+        self.status().encode(&mut encoder)?;
         Process::read().encode(&mut encoder)?;
         let mut build = encoder.encode_descriptor("sluice_build", "The program.", None, MetricType::Info)?;
         build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
@@ -91,25 +91,6 @@ impl State {
         rows.counter("panics", "Panics, each of which ended one connection.", panics)?;
         rows.counter("access_log_dropped", "Access log lines lost.", dropped)
     }
-
-    fn endpoint_states(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let endpoints = self.endpoints();
-        let help = "Whether an endpoint takes new exchanges.";
-        let mut family =
-            encoder.encode_descriptor("sluice_endpoint_healthy", help, None, MetricType::Gauge)?;
-        for ((cluster, endpoint), (healthy, _)) in &endpoints {
-            let labels = [("cluster", cluster.as_str()), ("endpoint", endpoint.as_str())];
-            family.encode_family(&labels)?.encode_gauge(&u64::from(*healthy))?;
-        }
-        let help = "Exchanges under way on an endpoint.";
-        let mut family =
-            encoder.encode_descriptor("sluice_endpoint_in_flight", help, None, MetricType::Gauge)?;
-        for ((cluster, endpoint), (_, in_flight)) in &endpoints {
-            let labels = [("cluster", cluster.as_str()), ("endpoint", endpoint.as_str())];
-            family.encode_family(&labels)?.encode_gauge(in_flight)?;
-        }
-        Ok(())
-    }
 }
 
 fn requests(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
@@ -131,8 +112,14 @@ fn requests(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
 fn durations(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
     let help = "From the first byte of a request to the last of its response.";
     histograms(encoder, "sluice_request_duration", help, totals, |total| &total.duration)?;
+    let help = "In the cluster's line, before an endpoint was picked.";
+    histograms(encoder, "sluice_queue_duration", help, totals, |total| &total.queue)?;
+    let help = "Opening an upstream connection; exchanges on a pooled one are left out.";
+    histograms(encoder, "sluice_connect_duration", help, totals, |total| &total.connect)?;
     let help = "From the request sent upstream to the first byte of the response.";
-    histograms(encoder, "sluice_upstream_duration", help, totals, |total| &total.upstream)
+    histograms(encoder, "sluice_upstream_duration", help, totals, |total| &total.upstream)?;
+    let help = "From the first byte of the response to its last.";
+    histograms(encoder, "sluice_transfer_duration", help, totals, |total| &total.transfer)
 }
 
 fn histograms(
@@ -185,7 +172,7 @@ fn side(side: Side) -> &'static str {
     }
 }
 
-fn count(metric: &mut MetricEncoder, n: u64) -> fmt::Result {
+pub(super) fn count(metric: &mut MetricEncoder, n: u64) -> fmt::Result {
     metric.encode_counter::<NoLabelSet, u64, f64>(&n, None)
 }
 

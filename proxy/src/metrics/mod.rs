@@ -6,6 +6,7 @@
 mod encode;
 mod process;
 mod series;
+mod status;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prometheus_client::registry::Registry;
 
 use series::{Labels, Total};
+pub use status::{EndpointStatus, QueueStatus, Status};
 pub use worker::{Event, WorkerRecorder};
 use worker::{LabelTable, WorkerMetrics};
 
@@ -24,20 +26,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Label sets (route, cluster, endpoint) counted apart; further ones go into one series named `other`.
 pub const SERIES_MAX: usize = 10_000;
 
-/// An endpoint's state at the time of a scrape.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointStatus {
-    /// Its cluster's name.
-    pub cluster: String,
-    /// Its label, the same as in [`crate::record::ExchangeRecord::endpoint`].
-    pub endpoint: String,
-    /// Whether it takes new exchanges.
-    pub healthy: bool,
-    /// Exchanges under way on it.
-    pub in_flight: u64,
-}
-
-type EndpointSource = Box<dyn Fn() -> Vec<EndpointStatus> + Send + Sync>;
+type StatusSource = Box<dyn Fn() -> Status + Send + Sync>;
 
 /// All counters of the process.
 #[derive(Debug)]
@@ -51,7 +40,7 @@ struct State {
     table: Arc<LabelTable>,
     panics: AtomicU64,
     access_log_dropped: AtomicU64,
-    endpoints: OnceLock<EndpointSource>,
+    status: OnceLock<StatusSource>,
 }
 
 impl std::fmt::Debug for State {
@@ -72,7 +61,7 @@ impl Metrics {
             table: Arc::new(LabelTable::new(max)),
             panics: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
-            endpoints: OnceLock::new(),
+            status: OnceLock::new(),
         });
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(&state)));
@@ -86,9 +75,10 @@ impl Metrics {
         WorkerRecorder::new(counters, Arc::clone(&self.state.table))
     }
 
-    /// Says where the state of the endpoints comes from; it is asked at every scrape. Only the first call counts.
-    pub fn set_endpoints(&self, source: impl Fn() -> Vec<EndpointStatus> + Send + Sync + 'static) {
-        let _ = self.state.endpoints.set(Box::new(source));
+    /// Says where the state of endpoints and queues comes from; it is asked at every scrape. Only the first
+    /// call counts.
+    pub fn set_status(&self, source: impl Fn() -> Status + Send + Sync + 'static) {
+        let _ = self.state.status.set(Box::new(source));
     }
 
     /// Counts a panic.
@@ -150,15 +140,8 @@ impl State {
         totals
     }
 
-    /// Endpoints by label; one listed twice is one series, healthy when either is.
-    fn endpoints(&self) -> BTreeMap<(String, String), (bool, u64)> {
-        let mut merged = BTreeMap::new();
-        for status in self.endpoints.get().map(|source| source()).unwrap_or_default() {
-            let entry: &mut (bool, u64) = merged.entry((status.cluster, status.endpoint)).or_default();
-            entry.0 |= status.healthy;
-            entry.1 = entry.1.saturating_add(status.in_flight);
-        }
-        merged
+    fn status(&self) -> Status {
+        self.status.get().map(|source| source()).unwrap_or_default()
     }
 }
 

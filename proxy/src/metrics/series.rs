@@ -1,4 +1,4 @@
-//! The numbers kept for one (route, cluster, endpoint): requests by class, bytes, two histograms.
+//! The numbers kept for one (route, cluster, endpoint): requests by class, bytes, and where the time went.
 //!
 //! A `Series` belongs to one worker, which alone writes it; scrapes only read. That is why a count is a
 //! plain load and store: no locked instruction, no cache line that two cores fight for.
@@ -67,6 +67,12 @@ impl Histogram {
         bump(&self.buckets[bucket], 1);
         bump(&self.sum_ns, ns);
     }
+
+    fn observe_some(&self, duration: Option<Duration>) {
+        if let Some(duration) = duration {
+            self.observe(duration);
+        }
+    }
 }
 
 /// One worker's numbers for one set of labels.
@@ -77,7 +83,10 @@ pub(super) struct Series {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     duration: Histogram,
+    queue: Histogram,
+    connect: Histogram,
     upstream: Histogram,
+    transfer: Histogram,
 }
 
 impl Series {
@@ -88,7 +97,10 @@ impl Series {
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             duration: Histogram::default(),
+            queue: Histogram::default(),
+            connect: Histogram::default(),
             upstream: Histogram::default(),
+            transfer: Histogram::default(),
         }
     }
 
@@ -101,9 +113,10 @@ impl Series {
         bump(&self.bytes_in, record.bytes_in);
         bump(&self.bytes_out, record.bytes_out);
         self.duration.observe(record.duration);
-        if let Some(upstream) = record.upstream {
-            self.upstream.observe(upstream);
-        }
+        self.queue.observe_some(record.queue);
+        self.connect.observe_some(record.connect);
+        self.upstream.observe_some(record.upstream);
+        self.transfer.observe_some(record.transfer);
     }
 }
 
@@ -146,7 +159,10 @@ pub(super) struct Total {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) duration: HistogramTotal,
+    pub(super) queue: HistogramTotal,
+    pub(super) connect: HistogramTotal,
     pub(super) upstream: HistogramTotal,
+    pub(super) transfer: HistogramTotal,
 }
 
 impl Total {
@@ -157,7 +173,10 @@ impl Total {
         self.bytes_in = self.bytes_in.wrapping_add(series.bytes_in.load(Relaxed));
         self.bytes_out = self.bytes_out.wrapping_add(series.bytes_out.load(Relaxed));
         self.duration.add(&series.duration);
+        self.queue.add(&series.queue);
+        self.connect.add(&series.connect);
         self.upstream.add(&series.upstream);
+        self.transfer.add(&series.transfer);
     }
 }
 

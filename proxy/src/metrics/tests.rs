@@ -177,13 +177,14 @@ fn the_text_is_well_formed() {
 #[test]
 fn endpoints_are_asked_for_at_each_scrape() {
     let metrics = Metrics::new();
-    metrics.set_endpoints(|| {
-        let states = [("a:1", false, 2), ("a:1", true, 3), ("b:1", false, 0)];
-        let status = |(endpoint, healthy, in_flight): (&str, _, _)| {
+    metrics.set_status(|| {
+        let states = [("a:1", false, 2, None), ("a:1", true, 3, Some(4)), ("b:1", false, 0, None)];
+        let status = |(endpoint, healthy, in_flight, limit): (&str, _, _, _)| {
             let (cluster, endpoint) = ("puma".to_owned(), endpoint.to_owned());
-            EndpointStatus { cluster, endpoint, healthy, in_flight }
+            EndpointStatus { cluster, endpoint, healthy, in_flight, limit }
         };
-        states.map(status).into()
+        let queue = QueueStatus { cluster: "puma".to_owned(), length: 5, entered: 9, full: 2, timed_out: 1 };
+        Status { endpoints: states.map(status).into(), queues: vec![queue] }
     });
     let text = metrics.render();
     assert_well_formed(&text);
@@ -191,6 +192,15 @@ fn endpoints_are_asked_for_at_each_scrape() {
         let labels = format!("{{cluster=\"puma\",endpoint=\"{endpoint}\"}}");
         assert_eq!(value(&text, &format!("sluice_endpoint_healthy{labels}")), Some(healthy));
         assert_eq!(value(&text, &format!("sluice_endpoint_in_flight{labels}")), Some(in_flight));
+    }
+    let limit = "sluice_endpoint_limit{cluster=\"puma\",endpoint=\"a:1\"}";
+    assert_eq!(value(&text, limit), Some(4.0));
+    assert!(!text.contains("sluice_endpoint_limit{cluster=\"puma\",endpoint=\"b:1\"}"));
+    assert_eq!(value(&text, "sluice_queue_length{cluster=\"puma\"}"), Some(5.0));
+    assert_eq!(value(&text, "sluice_queue_entered_total{cluster=\"puma\"}"), Some(9.0));
+    for (reason, n) in [("queue_full", 2.0), ("queue_timeout", 1.0)] {
+        let labels = format!("{{cluster=\"puma\",reason=\"{reason}\"}}");
+        assert_eq!(value(&text, &format!("sluice_queue_rejected_total{labels}")), Some(n));
     }
 }
 

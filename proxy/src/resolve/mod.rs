@@ -86,7 +86,8 @@ impl Resolver {
     }
 
     fn seeds(&self, endpoint: &config::Endpoint) -> Vec<Seed> {
-        let seed = |address: EndpointAddress, host: String| Seed { address, host, weight: endpoint.weight };
+        let (weight, max_in_flight) = (endpoint.weight, endpoint.max_in_flight);
+        let seed = |address: EndpointAddress, host: String| Seed { address, host, weight, max_in_flight };
         match &endpoint.address {
             Address::Ip(address) => vec![seed(EndpointAddress::Ip(*address), address.to_string())],
             // A path is no host; RFC 9110 7.2 wants one that the origin can do without.

@@ -14,8 +14,8 @@ use super::start::Resolvers;
 use crate::access_log::AccessLog;
 use crate::admin::{self, AdminListener, AdminState};
 use crate::clock;
-use crate::cluster::{Health, snapshot_json};
-use crate::metrics::{EndpointStatus, Metrics};
+use crate::cluster::{Health, QueueCounts, snapshot_json};
+use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
 use crate::snapshot::Snapshot;
 use crate::worker::Stage;
 use crate::{config, health, resolve, state_file};
@@ -39,7 +39,7 @@ impl<'a> Control<'a> {
         resolvers: Resolvers,
     ) -> Self {
         let source = Arc::clone(snapshot);
-        metrics.set_endpoints(move || endpoint_status(&source));
+        metrics.set_status(move || status(&source));
         Self { snapshot, metrics, log, admin, resolvers, draining: Arc::default() }
     }
 
@@ -128,16 +128,25 @@ impl<'a> Control<'a> {
     }
 }
 
-fn endpoint_status(snapshot: &Snapshot) -> Vec<EndpointStatus> {
+fn status(snapshot: &Snapshot) -> Status {
     let now_ms = clock::now_ms();
-    let mut status = Vec::new();
+    let mut status = Status::default();
     for cluster in snapshot.clusters.values() {
-        status.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {
+        status.endpoints.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {
             cluster: cluster.name.clone(),
             endpoint: endpoint.label.clone(),
             healthy: endpoint.health(now_ms) == Health::Healthy,
             in_flight: u64::from(endpoint.in_flight()),
+            limit: (endpoint.limit_now() != u32::MAX).then(|| u64::from(endpoint.limit_now())),
         }));
+        let QueueCounts { length, entered, full, timed_out } = cluster.queue_counts();
+        status.queues.push(QueueStatus {
+            cluster: cluster.name.clone(),
+            length: length as u64,
+            entered,
+            full,
+            timed_out,
+        });
     }
     status
 }

@@ -3,10 +3,11 @@
 mod connect;
 mod pool;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, Endpoint, InFlight, Pick};
+use crate::cluster::{Cluster, Endpoint, InFlight, Kind, NoEndpoint, Pick, Wants};
 use crate::config::Retry;
 use crate::error::{Reason, Side};
 use crate::http::{HeadScanner, ResponseHead};
@@ -61,6 +62,33 @@ pub(crate) struct Attempt<'a> {
     pub(crate) fresh: bool,
     /// Endpoints that could not be reached.
     pub(crate) tried: Vec<u32>,
+    /// What it is to be.
+    pub(crate) kind: Kind,
+    /// Whose it is.
+    pub(crate) client: IpAddr,
+    /// Time spent in line that is over.
+    waited: Duration,
+    /// Since when it stands in line, if it does.
+    waiting_since: Option<Instant>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(
+        cluster: &'a Arc<Cluster>,
+        kind: Kind,
+        hash: Option<u64>,
+        retry: Retry,
+        client: IpAddr,
+    ) -> Self {
+        let fresh = kind == Kind::Tunnel;
+        let (tried, waited) = (Vec::new(), Duration::ZERO);
+        Self { cluster, hash, retry, fresh, tried, kind, client, waited, waiting_since: None }
+    }
+
+    /// Time spent in line so far.
+    pub(crate) fn queued(&self) -> Duration {
+        self.waited + self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
 }
 
 /// A connection with its place among the endpoint's requests under way.
@@ -71,14 +99,17 @@ pub(crate) struct Acquired {
     pub(crate) connect: Option<Duration>,
 }
 
-/// Picks an endpoint and gets a connection to it. An endpoint that cannot be reached is counted as failed,
-/// and another one tried, as often as the retry policy allows.
+/// Picks an endpoint and gets a connection to it, after a wait in line if there is no room. An endpoint that
+/// cannot be reached is counted as failed, and another one tried, as often as the retry policy allows.
 pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<Acquired, Reason> {
     let mut failure = None;
     for _ in 0..=attempt.retry.connect_attempts_max {
-        let Some((endpoint, in_flight)) = pick(worker, attempt) else {
-            break;
+        let in_flight = match begin(worker, attempt).await {
+            Ok(in_flight) => in_flight,
+            // Why the last endpoint could not be reached says more than that there is no other.
+            Err(reason) => return Err(failure.unwrap_or(reason)),
         };
+        let endpoint = Arc::clone(in_flight.endpoint());
         if !attempt.fresh
             && let Some(connection) = worker.pool().acquire(&endpoint)
         {
@@ -103,14 +134,38 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
     Err(failure.unwrap_or(Reason::NoEndpoint))
 }
 
-fn pick(worker: &Worker, attempt: &Attempt<'_>) -> Option<(Arc<Endpoint>, InFlight)> {
-    worker.with_random(|random| {
-        let pick =
-            Pick { hash: attempt.hash, exclude: &attempt.tried, now_ms: crate::clock::now_ms(), random };
-        let endpoint = attempt.cluster.pick(pick).ok()?;
-        let in_flight = endpoint.begin();
-        Some((endpoint, in_flight))
-    })
+async fn begin(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+    let begun = worker.with_random(|random| {
+        let (kind, hash, exclude) = (attempt.kind, attempt.hash, attempt.tried.as_slice());
+        attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: crate::clock::now_ms(), random })
+    });
+    match begun {
+        Ok(in_flight) => Ok(in_flight),
+        Err(NoEndpoint::Full) if attempt.kind == Kind::Tunnel => Err(Reason::TooManyTunnels),
+        Err(NoEndpoint::Full) => wait(attempt).await,
+        Err(_) => Err(Reason::NoEndpoint),
+    }
+}
+
+/// Stands in line for what is left of the time that a request may.
+async fn wait(attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+    let cluster = attempt.cluster;
+    let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
+    let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
+    let waiting = cluster.wait(wants, attempt.client).map_err(|_| Reason::QueueFull)?;
+    let since = Instant::now();
+    attempt.waiting_since = Some(since);
+    let outcome = tokio::time::timeout(patience, waiting).await;
+    attempt.waiting_since = None;
+    attempt.waited += since.elapsed();
+    match outcome {
+        Ok(Ok(in_flight)) => Ok(in_flight),
+        Ok(Err(_)) => Err(Reason::QueueFull),
+        Err(_) => {
+            cluster.count_queue_timeout();
+            Err(Reason::QueueTimeout)
+        }
+    }
 }
 
 async fn open(
@@ -131,7 +186,8 @@ pub(crate) async fn acquire_fresh(
     worker: &Worker,
     cluster: &Arc<Cluster>,
     hash: Option<u64>,
+    client: IpAddr,
 ) -> Result<Acquired, Reason> {
     let retry = cluster.config.retry;
-    acquire(worker, &mut Attempt { cluster, hash, retry, fresh: true, tried: Vec::new() }).await
+    acquire(worker, &mut Attempt::new(cluster, Kind::Tunnel, hash, retry, client)).await
 }

@@ -162,6 +162,10 @@ impl Worker {
 
     fn tick(&self) {
         self.pool.reap();
+        // Also when nothing ends: an endpoint may have come, got well or been given a higher limit.
+        for cluster in self.snapshot.clusters.values() {
+            cluster.serve_waiting();
+        }
         self.log.borrow_mut().flush();
     }
 

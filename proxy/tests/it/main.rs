@@ -14,5 +14,6 @@ mod early_answers;
 mod keep_alive;
 mod clusters;
 mod failures;
+mod overload;
 mod tunnels;
 mod process;

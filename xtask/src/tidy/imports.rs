@@ -10,9 +10,10 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("router", ROUTING),
     ("cluster", ROUTING),
     ("balancer", ROUTING),
+    ("queue", &["config"]),
 ];
 
-const ROUTING: &[&str] = &["config", "error", "http", "router", "cluster", "balancer"];
+const ROUTING: &[&str] = &["config", "error", "http", "router", "cluster", "balancer", "queue", "clock"];
 
 /// A part and the only others that may name it.
 const NAMED_ONLY_BY: &[(&str, &[&str])] = &[("connection", &["worker", "server"])];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::escape;
-use crate::config::{self, LogField, LogFormat};
+use crate::config::{self, LogField, LogFormat, Word};
 use crate::record::ExchangeRecord;
 
 /// Turns records into lines.
@@ -46,7 +46,7 @@ impl Formatter {
     fn json(&mut self, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
         for (index, field) in self.fields.iter().enumerate() {
             out.extend_from_slice(if index == 0 { b"{\"" } else { b",\"" });
-            out.extend_from_slice(key(*field).as_bytes());
+            out.extend_from_slice(field.word().as_bytes());
             out.extend_from_slice(b"\":");
             match value(*field, record) {
                 Value::Absent => out.extend_from_slice(b"null"),
@@ -67,7 +67,7 @@ impl Formatter {
             if index > 0 {
                 out.push(b'\t');
             }
-            out.extend_from_slice(key(*field).as_bytes());
+            out.extend_from_slice(field.word().as_bytes());
             out.push(b':');
             match value(*field, record) {
                 Value::Absent => out.push(b'-'),
@@ -141,6 +141,7 @@ fn value<'a>(field: LogField, record: &ExchangeRecord<'a>) -> Value<'a> {
         LogField::BytesIn => Value::Number(record.bytes_in),
         LogField::BytesOut => Value::Number(record.bytes_out),
         LogField::DurationMs => Value::Millis(record.duration),
+        LogField::QueueMs => record.queue.map_or(Value::Absent, Value::Millis),
         LogField::ConnectMs => record.connect.map_or(Value::Absent, Value::Millis),
         LogField::UpstreamMs => record.upstream.map_or(Value::Absent, Value::Millis),
         LogField::TransferMs => record.transfer.map_or(Value::Absent, Value::Millis),
@@ -158,35 +159,6 @@ fn bytes(bytes: &[u8]) -> Value<'_> {
 
 fn text(text: Option<&str>) -> Value<'_> {
     text.map_or(Value::Absent, |text| bytes(text.as_bytes()))
-}
-
-/// The key in JSON and LTSV: the field's name in the configuration.
-fn key(field: LogField) -> &'static str {
-    match field {
-        LogField::Time => "time",
-        LogField::RequestId => "request_id",
-        LogField::Listener => "listener",
-        LogField::Client => "client",
-        LogField::Method => "method",
-        LogField::Host => "host",
-        LogField::Target => "target",
-        LogField::Protocol => "protocol",
-        LogField::Status => "status",
-        LogField::Route => "route",
-        LogField::Cluster => "cluster",
-        LogField::Endpoint => "endpoint",
-        LogField::BytesIn => "bytes_in",
-        LogField::BytesOut => "bytes_out",
-        LogField::DurationMs => "duration_ms",
-        LogField::ConnectMs => "connect_ms",
-        LogField::UpstreamMs => "upstream_ms",
-        LogField::TransferMs => "transfer_ms",
-        LogField::Path => "path",
-        LogField::Retries => "retries",
-        LogField::Reason => "reason",
-        LogField::UserAgent => "user_agent",
-        LogField::Referer => "referer",
-    }
 }
 
 fn number(out: &mut Vec<u8>, n: u64) {

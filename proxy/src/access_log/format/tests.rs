@@ -8,7 +8,7 @@ use super::*;
 use crate::config::LogOutput;
 use crate::error::Reason;
 
-const ALL: [LogField; 23] = [
+const ALL: [LogField; 24] = [
     LogField::Time,
     LogField::RequestId,
     LogField::Listener,
@@ -24,6 +24,7 @@ const ALL: [LogField; 23] = [
     LogField::BytesIn,
     LogField::BytesOut,
     LogField::DurationMs,
+    LogField::QueueMs,
     LogField::ConnectMs,
     LogField::UpstreamMs,
     LogField::TransferMs,
@@ -47,7 +48,7 @@ fn json_has_every_field_in_order() {
         r#"{"time":"2026-11-21T10:00:00.042Z","request_id":"id-1","listener":"web","client":"192.0.2.7","#,
         r#""method":"GET","host":"example.com","target":"/a?b=c","protocol":"HTTP/1.1","status":200,"#,
         r#""route":"app","cluster":"puma","endpoint":"127.0.0.1:3000","bytes_in":0,"bytes_out":512,"#,
-        r#""duration_ms":12.345,"connect_ms":null,"upstream_ms":9.001,"transfer_ms":3.000,"path":"copy","#,
+        r#""duration_ms":12.345,"queue_ms":0.000,"connect_ms":null,"upstream_ms":9.001,"transfer_ms":3.000,"path":"copy","#,
         r#""retries":0,"reason":null,"user_agent":"curl/8","referer":null}"#,
         "\n"
     );
@@ -131,7 +132,7 @@ proptest! {
         prop_assert!(is_one_line_of_printable_ascii(&ltsv));
         prop_assert_eq!(ltsv.split('\t').count(), ALL.len());
         for (pair, field) in ltsv.split('\t').zip(ALL) {
-            prop_assert_eq!(pair.split(':').next(), Some(key(field)));
+            prop_assert_eq!(pair.split(':').next(), Some(field.word()));
         }
 
         let combined = line(LogFormat::Combined, &[], &record);

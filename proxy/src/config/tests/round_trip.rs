@@ -114,6 +114,14 @@ fn balance() -> impl Strategy<Value = Balance> {
     ]
 }
 
+fn max_in_flight() -> impl Strategy<Value = MaxInFlight> {
+    prop_oneof![
+        Just(MaxInFlight::Off),
+        Just(MaxInFlight::Auto),
+        (1..=1_000_000u32).prop_map(MaxInFlight::Fixed),
+    ]
+}
+
 prop_compose! {
     fn cluster()(
         addresses in prop::collection::btree_map(address(), 1..=1000u32, 1..4),
@@ -125,9 +133,17 @@ prop_compose! {
         eject in 0..=1_000_000u32,
         header in prop::option::of("[A-Za-z]{3}-[A-Za-z]{1,5}"),
         tunnel in 1..=604_800_000u64,
+        limit in prop::option::of(max_in_flight()),
+        order in prop::sample::select(QueueOrder::ALL.to_vec()),
+        (max_length, fair_by_client) in (0..=1_000_000usize, any::<bool>()),
+        (min, more) in (1..=1000u32, 0..=1000u32),
     ) -> Cluster {
         Cluster {
-            endpoints: addresses.into_iter().map(|(address, weight)| Endpoint { address, weight }).collect(),
+            endpoints: addresses.into_iter().map(|(address, weight)| Endpoint {
+                max_in_flight: limit.filter(|_| weight % 2 == 0),
+                address,
+                weight,
+            }).collect(),
             balance,
             health_check: check.map(|(interval_ms, path, (low, high))| HealthCheck {
                 interval_ms,
@@ -142,6 +158,9 @@ prop_compose! {
             ejection: Ejection { consecutive_failures: eject, ..Ejection::default() },
             endpoint_header: header,
             tunnel_idle_timeout_ms: tunnel,
+            max_in_flight: limit.unwrap_or(MaxInFlight::Off),
+            queue: Queue { order, max_length, fair_by_client, ..Queue::default() },
+            auto_limit: AutoLimit { min, max: min + more, ..AutoLimit::default() },
             ..Cluster::default()
         }
     }

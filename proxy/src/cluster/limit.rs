@@ -1,0 +1,64 @@
+//! How many requests an endpoint may have under way at this moment.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::config::{AutoLimit, MaxInFlight};
+use crate::queue::{Gradient, Sample};
+
+/// A number, and what finds it if nobody has said it.
+pub(super) struct Limit {
+    now: AtomicU32,
+    auto: Option<Auto>,
+}
+
+struct Auto {
+    gradient: Mutex<Gradient>,
+    base_us: AtomicU64,
+}
+
+impl Limit {
+    pub(super) fn new(limit: MaxInFlight, bounds: AutoLimit) -> Self {
+        let gradient = || Gradient::new(bounds, clock::now_ms());
+        match limit {
+            MaxInFlight::Off => Self { now: AtomicU32::new(u32::MAX), auto: None },
+            MaxInFlight::Fixed(requests) => Self { now: AtomicU32::new(requests), auto: None },
+            MaxInFlight::Auto => {
+                let gradient = gradient();
+                let now = AtomicU32::new(gradient.limit());
+                let auto = Auto { gradient: Mutex::new(gradient), base_us: AtomicU64::new(0) };
+                Self { now, auto: Some(auto) }
+            }
+        }
+    }
+
+    pub(super) fn now(&self) -> u32 {
+        self.now.load(Relaxed)
+    }
+
+    pub(super) fn base_us(&self) -> Option<u64> {
+        self.auto.as_ref().map(|auto| auto.base_us.load(Relaxed))
+    }
+
+    /// True if the limit has grown.
+    pub(super) fn observe(&self, sent: Instant, latency: Duration, in_flight: u32) -> bool {
+        let Some(auto) = &self.auto else {
+            return false;
+        };
+        // A sample that would have to wait for another worker's is not worth it.
+        let mut gradient = match auto.gradient.try_lock() {
+            Ok(gradient) => gradient,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let now_ms = clock::now_ms();
+        let ago_ms = u64::try_from(sent.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        let sample = Sample { sent_ms: now_ms.saturating_sub(ago_ms), latency_us, in_flight };
+        let changed = gradient.observe(sample, now_ms);
+        auto.base_us.store(gradient.base_us(), Relaxed);
+        changed && gradient.limit() > self.now.swap(gradient.limit(), Relaxed)
+    }
+}

@@ -1,0 +1,49 @@
+//! An upstream connection for an exchange, and what its use says of the endpoint.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use super::{Downstream, Failed, Progress, download, upload};
+use crate::error::Reason;
+use crate::upstream::{self, Acquired, Attempt};
+use crate::worker::Worker;
+
+/// Gets a connection, unless the client goes away meanwhile. While a request body is still to come, the
+/// client is not read: its bytes would pile up here.
+pub(super) async fn acquire(
+    worker: &Worker,
+    attempt: &mut Attempt<'_>,
+    downstream: &mut Downstream<'_>,
+) -> Result<Acquired, Reason> {
+    let mut acquiring = pin!(upstream::acquire(worker, attempt));
+    // Nearly always there is an idle connection, and nothing to wait for.
+    if let Poll::Ready(acquired) = poll_fn(|cx| Poll::Ready(acquiring.as_mut().poll(cx))).await {
+        return acquired;
+    }
+    if !downstream.transfer.is_done() {
+        return acquiring.await;
+    }
+    let patience = Duration::from_millis(downstream.limits.half_close_timeout_ms);
+    let mut gone = pin!(upload::watch(downstream.deadline, downstream.reader, patience));
+    poll_fn(|cx| match acquiring.as_mut().poll(cx) {
+        Poll::Ready(acquired) => Poll::Ready(acquired),
+        Poll::Pending => gone.as_mut().poll(cx).map(|()| Err(Reason::ClientGone)),
+    })
+    .await
+}
+
+/// Tells the endpoint's limit how long a request took that was sent in one piece.
+pub(super) fn observe(
+    acquired: &Acquired,
+    outcome: &Result<download::Received, Failed>,
+    progress: &Progress,
+) {
+    let timed_out = matches!(outcome, Err(Failed { reason: Reason::ResponseTimeout, .. }));
+    let Some(sent) = progress.sent_at.filter(|_| outcome.is_ok() || timed_out) else {
+        return;
+    };
+    let latency = progress.first_byte_at.unwrap_or_else(Instant::now) - sent;
+    acquired.in_flight.observe(sent, latency);
+}

@@ -1,0 +1,116 @@
+//! What is read at a scrape and counted elsewhere: the state of endpoints and queues.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::encode::count;
+
+/// An endpoint's state at the time of a scrape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointStatus {
+    /// Its cluster's name.
+    pub cluster: String,
+    /// Its label, the same as in [`crate::record::ExchangeRecord::endpoint`].
+    pub endpoint: String,
+    /// Whether it takes new exchanges.
+    pub healthy: bool,
+    /// Exchanges and tunnels under way on it.
+    pub in_flight: u64,
+    /// Exchanges it may have under way now, if there is a limit.
+    pub limit: Option<u64>,
+}
+
+/// The line of a cluster at the time of a scrape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// Its cluster's name.
+    pub cluster: String,
+    /// Requests that wait.
+    pub length: u64,
+    /// Requests that have had to wait.
+    pub entered: u64,
+    /// Requests turned away because the line was full.
+    pub full: u64,
+    /// Requests that waited for too long.
+    pub timed_out: u64,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Endpoints of every cluster.
+    pub endpoints: Vec<EndpointStatus>,
+    /// Queues of every cluster.
+    pub queues: Vec<QueueStatus>,
+}
+
+/// What endpoints of one label have together.
+#[derive(Default)]
+struct Merged {
+    healthy: bool,
+    in_flight: u64,
+    limit: Option<u64>,
+}
+
+impl Status {
+    /// Endpoints by label; one listed twice is one series, healthy when either is.
+    fn merged(&self) -> BTreeMap<(&str, &str), Merged> {
+        let mut merged: BTreeMap<_, Merged> = BTreeMap::new();
+        for status in &self.endpoints {
+            let entry = merged.entry((status.cluster.as_str(), status.endpoint.as_str())).or_default();
+            entry.healthy |= status.healthy;
+            entry.in_flight = entry.in_flight.saturating_add(status.in_flight);
+            entry.limit = entry.limit.max(status.limit);
+        }
+        merged
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let endpoints = self.merged();
+        let mut gauge = |name: &str, help: &str, value: fn(&Merged) -> Option<u64>| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for ((cluster, endpoint), merged) in &endpoints {
+                if let Some(value) = value(merged) {
+                    let labels = [("cluster", *cluster), ("endpoint", *endpoint)];
+                    family.encode_family(&labels)?.encode_gauge(&value)?;
+                }
+            }
+            Ok(())
+        };
+        let help = "Whether an endpoint takes new exchanges.";
+        gauge("sluice_endpoint_healthy", help, |merged| Some(u64::from(merged.healthy)))?;
+        let help = "Exchanges and tunnels under way on an endpoint.";
+        gauge("sluice_endpoint_in_flight", help, |merged| Some(merged.in_flight))?;
+        let help = "Exchanges that an endpoint may have under way, where there is a limit.";
+        gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
+        self.encode_queues(encoder)
+    }
+
+    fn encode_queues(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Requests that wait in a cluster's line.";
+        let mut family = encoder.encode_descriptor("sluice_queue_length", help, None, MetricType::Gauge)?;
+        for queue in &self.queues {
+            family.encode_family(&[("cluster", queue.cluster.as_str())])?.encode_gauge(&queue.length)?;
+        }
+        let help = "Requests that had to wait in a cluster's line.";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("sluice_queue_entered", help, None, kind)?;
+        for queue in &self.queues {
+            count(&mut family.encode_family(&[("cluster", queue.cluster.as_str())])?, queue.entered)?;
+        }
+        let help =
+            "Requests turned away by a cluster's line, because it was full or they waited for too long.";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("sluice_queue_rejected", help, None, kind)?;
+        for queue in &self.queues {
+            for (reason, n) in [("queue_full", queue.full), ("queue_timeout", queue.timed_out)] {
+                let labels = [("cluster", queue.cluster.as_str()), ("reason", reason)];
+                count(&mut family.encode_family(&labels)?, n)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! A limit that finds itself: the gradient controller of Envoy's adaptive concurrency filter
+//! (`envoy/extensions/filters/http/adaptive_concurrency`), whose idea is that of Netflix's concurrency-limits.
+//!
+//! Now and then the limit is lowered to its minimum, and the median latency of some answers is taken for the
+//! latency without load. From then on, window by window, the limit is multiplied by the ratio of that latency
+//! to the median of the window, and given some headroom. Pure: time comes in as milliseconds.
+
+use crate::config::AutoLimit;
+
+/// Answers that make one measurement of the latency without load.
+const MEASURE_SAMPLES: usize = 50;
+/// A window lasts at least this long...
+const WINDOW_MS: u64 = 100;
+/// ...and has at least this many answers.
+const WINDOW_SAMPLES_MIN: usize = 20;
+/// Answers that a window keeps; a median of as many is exact enough.
+const WINDOW_SAMPLES_MAX: usize = 1000;
+/// How much over the latency without load is still taken for no queue, for latencies vary.
+const TOLERANCE: f64 = 1.25;
+/// One step at most halves or doubles the limit.
+const GRADIENT: (f64, f64) = (0.5, 2.0);
+
+/// One answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// When its request was sent.
+    pub(crate) sent_ms: u64,
+    /// From then to the first byte, in microseconds.
+    pub(crate) latency_us: u64,
+    /// Requests under way meanwhile, this one included.
+    pub(crate) in_flight: u32,
+}
+
+/// The state of one endpoint's limit.
+#[derive(Debug)]
+pub(crate) struct Gradient {
+    bounds: AutoLimit,
+    limit: f64,
+    /// Latency without load, in microseconds; 0 before it is known.
+    base_us: u64,
+    /// When the measurement under way began, if one is.
+    measuring_since_ms: Option<u64>,
+    measured_at_ms: u64,
+    window: Vec<u64>,
+    window_since_ms: u64,
+    /// Most requests under way in the window.
+    peak: u32,
+}
+
+impl Gradient {
+    /// Begins with a measurement.
+    pub(crate) fn new(bounds: AutoLimit, now_ms: u64) -> Self {
+        Self {
+            bounds,
+            limit: f64::from(bounds.min),
+            base_us: 0,
+            measuring_since_ms: Some(now_ms),
+            measured_at_ms: now_ms,
+            window: Vec::new(),
+            window_since_ms: now_ms,
+            peak: 0,
+        }
+    }
+
+    /// The limit in force.
+    pub(crate) fn limit(&self) -> u32 {
+        match self.measuring_since_ms {
+            Some(_) => self.bounds.min,
+            // Both bounds fit.
+            None => self.limit as u32,
+        }
+    }
+
+    /// Latency without load, in microseconds; 0 before it is known.
+    pub(crate) fn base_us(&self) -> u64 {
+        self.base_us
+    }
+
+    /// Takes an answer into account; true if the limit in force has changed.
+    pub(crate) fn observe(&mut self, sample: Sample, now_ms: u64) -> bool {
+        let before = self.limit();
+        // What was sent before a measurement began met the load of that time.
+        if self.measuring_since_ms.is_some_and(|since_ms| sample.sent_ms < since_ms) {
+            return false;
+        }
+        if self.window.len() < WINDOW_SAMPLES_MAX {
+            self.window.push(sample.latency_us);
+        }
+        self.peak = self.peak.max(sample.in_flight);
+        match self.measuring_since_ms {
+            Some(_) if self.window.len() >= MEASURE_SAMPLES => self.end_measurement(now_ms),
+            None if self.is_window_full(now_ms) => self.end_window(now_ms),
+            _ => return false,
+        }
+        self.limit() != before
+    }
+
+    fn is_window_full(&self, now_ms: u64) -> bool {
+        self.window.len() >= WINDOW_SAMPLES_MIN && now_ms.saturating_sub(self.window_since_ms) >= WINDOW_MS
+    }
+
+    fn end_measurement(&mut self, now_ms: u64) {
+        self.base_us = self.take_median().max(1);
+        self.measuring_since_ms = None;
+        self.measured_at_ms = now_ms;
+        self.window_since_ms = now_ms;
+    }
+
+    fn end_window(&mut self, now_ms: u64) {
+        let peak = self.peak;
+        let median_us = self.take_median().max(1);
+        self.window_since_ms = now_ms;
+        let gradient = (self.base_us as f64 * TOLERANCE / median_us as f64).clamp(GRADIENT.0, GRADIENT.1);
+        let next = self.limit * gradient + self.limit.sqrt();
+        // A limit that nobody reaches would grow without having been tried.
+        if next < self.limit || f64::from(peak) * 2.0 >= self.limit {
+            self.limit = next.clamp(f64::from(self.bounds.min), f64::from(self.bounds.max));
+        }
+        if now_ms.saturating_sub(self.measured_at_ms) >= self.bounds.measure_interval_ms {
+            self.measuring_since_ms = Some(now_ms);
+        }
+    }
+
+    fn take_median(&mut self) -> u64 {
+        self.peak = 0;
+        let middle = self.window.len() / 2;
+        let (_, median, _) = self.window.select_nth_unstable(middle);
+        let median = *median;
+        self.window.clear();
+        median
+    }
+}

@@ -1,0 +1,200 @@
+//! The waiting line in front of a cluster whose endpoints have all the requests they may have.
+//!
+//! It holds who waits and hands out what has become free; what that is (`G`), and whether a waiter can have
+//! it, is the cluster's to say. The lock is taken only when somebody waits.
+
+mod gradient;
+mod line;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::config;
+pub(crate) use gradient::{Gradient, Sample};
+use line::{Line, Ticket};
+
+/// The line of one cluster, shared by all workers.
+pub(crate) struct Queue<W, G> {
+    state: Mutex<State<W, G>>,
+    /// Who waits and has not been given anything yet.
+    length: AtomicUsize,
+    counts: Counts,
+}
+
+/// What has happened since the start.
+#[derive(Default)]
+struct Counts {
+    entered: AtomicU64,
+    full: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+struct State<W, G> {
+    line: Line<W>,
+    /// What waiters were given and have not taken yet; `None` tells that they were sent away.
+    given: HashMap<Ticket, Option<G>>,
+    wakers: HashMap<Ticket, Waker>,
+}
+
+/// Why one did not wait, or waited in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// A queue's numbers, for display.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Requests that wait now.
+    pub length: usize,
+    /// Requests that have had to wait.
+    pub entered: u64,
+    /// Requests turned away because the line was full.
+    pub full: u64,
+    /// Requests that waited for too long.
+    pub timed_out: u64,
+}
+
+impl<W, G> Queue<W, G> {
+    pub(crate) fn new(rules: config::Queue) -> Self {
+        let (given, wakers) = (HashMap::new(), HashMap::new());
+        let state = Mutex::new(State { line: Line::new(rules), given, wakers });
+        Self { state, length: AtomicUsize::new(0), counts: Counts::default() }
+    }
+
+    /// Whether nobody waits. Sequentially consistent, like the count of requests under way: whoever frees a
+    /// place and whoever begins to wait each write one and then read the other, so one of them sees both.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length.load(Ordering::SeqCst) == 0
+    }
+
+    /// A queue's numbers.
+    pub(crate) fn counts(&self) -> QueueCounts {
+        QueueCounts {
+            length: self.length.load(Ordering::Relaxed),
+            entered: self.counts.entered.load(Ordering::Relaxed),
+            full: self.counts.full.load(Ordering::Relaxed),
+            timed_out: self.counts.timed_out.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts one that waited for too long.
+    pub(crate) fn count_timeout(&self) {
+        self.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a place in the line. The caller then looks whether something is free ([`Queue::serve`]).
+    ///
+    /// # Errors
+    /// When the line is full.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        wants: W,
+        client: IpAddr,
+        now_ms: u64,
+    ) -> Result<Waiting<W, G>, Full> {
+        let mut state = self.lock();
+        let sent_away = state.line.crowded_out(client);
+        let waker = sent_away.and_then(|ticket| state.settle(ticket, None));
+        let ticket = state.line.enter(wants, client, now_ms);
+        self.length.store(state.line.len(), Ordering::SeqCst);
+        drop(state);
+        let turned_away = u64::from(sent_away.is_some()) + u64::from(ticket.is_none());
+        self.counts.full.fetch_add(turned_away, Ordering::Relaxed);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        let ticket = ticket.ok_or(Full)?;
+        self.counts.entered.fetch_add(1, Ordering::Relaxed);
+        Ok(Waiting { queue: Arc::clone(self), ticket, settled: false })
+    }
+
+    /// Gives to those who wait, in order, until `give` has nothing more for any of the next ones.
+    pub(crate) fn serve(&self, now_ms: u64, mut give: impl FnMut(&W) -> Option<G>) {
+        while !self.is_empty() {
+            let mut state = self.lock();
+            let served = state.serve_one(now_ms, &mut give);
+            self.length.store(state.line.len(), Ordering::SeqCst);
+            drop(state);
+            match served {
+                Some(Some(waker)) => waker.wake(),
+                Some(None) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Locks what holds only whole values.
+    fn lock(&self) -> MutexGuard<'_, State<W, G>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W, G> State<W, G> {
+    /// `None` when nobody could be served.
+    fn serve_one(&mut self, now_ms: u64, give: &mut impl FnMut(&W) -> Option<G>) -> Option<Option<Waker>> {
+        let (ticket, given) = self.line.candidates(now_ms).into_iter().find_map(|ticket| {
+            let waiter = self.line.get(ticket)?;
+            give(&waiter.wants).map(|given| (ticket, given))
+        })?;
+        Some(self.settle(ticket, Some(given)))
+    }
+
+    /// Ends the wait of one; who is to be woken for it.
+    fn settle(&mut self, ticket: Ticket, given: Option<G>) -> Option<Waker> {
+        let waiter = self.line.leave(ticket)?;
+        if given.is_some() {
+            self.line.had_turn(&waiter);
+        }
+        self.given.insert(ticket, given);
+        self.wakers.remove(&ticket)
+    }
+}
+
+/// A place in the line; dropping it leaves the line, or gives back what had just been given.
+pub(crate) struct Waiting<W, G> {
+    queue: Arc<Queue<W, G>>,
+    ticket: Ticket,
+    settled: bool,
+}
+
+impl<W, G> Future for Waiting<W, G> {
+    type Output = Result<G, Full>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let ticket = self.ticket;
+        let mut state = self.queue.lock();
+        match state.given.remove(&ticket) {
+            Some(given) => {
+                drop(state);
+                self.settled = true;
+                Poll::Ready(given.ok_or(Full))
+            }
+            None => {
+                state.wakers.insert(ticket, cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<W, G> Drop for Waiting<W, G> {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let mut state = self.queue.lock();
+        let left = state.line.leave(self.ticket);
+        state.wakers.remove(&self.ticket);
+        let given = state.given.remove(&self.ticket);
+        self.queue.length.store(state.line.len(), Ordering::SeqCst);
+        drop(state);
+        // These may come back here when they are dropped: a place that is given back goes to the next one.
+        drop((left, given));
+    }
+}

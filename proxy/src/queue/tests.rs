@@ -1,0 +1,216 @@
+//! Order, bounds and hand-over of the waiting line; the limit that finds itself.
+#![allow(clippy::unwrap_used)]
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use proptest::prelude::*;
+
+use super::gradient::{Gradient, Sample};
+use super::line::Line;
+use super::*;
+use crate::config::{AutoLimit, QueueOrder};
+
+fn rules(order: QueueOrder, fair_by_client: bool, max_length: usize) -> config::Queue {
+    config::Queue { order, fair_by_client, max_length, lifo_after_ms: 100, ..config::Queue::default() }
+}
+
+fn client(number: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, number])
+}
+
+/// Who is served, one after the other, of those who came at these times; all are served at `now_ms`.
+fn served(rules: config::Queue, came: &[(u8, u64)], now_ms: u64) -> Vec<usize> {
+    let mut line = Line::new(rules);
+    for (name, (number, at_ms)) in came.iter().enumerate() {
+        line.enter(name, client(*number), *at_ms).unwrap();
+    }
+    let mut order = Vec::new();
+    while let Some(ticket) = line.candidates(now_ms).first() {
+        let waiter = line.leave(*ticket).unwrap();
+        line.had_turn(&waiter);
+        order.push(waiter.wants);
+    }
+    order
+}
+
+#[test]
+fn the_order_is_the_one_that_was_asked_for() {
+    let came = [(1, 0), (1, 60), (1, 120)];
+    assert_eq!(served(rules(QueueOrder::Fifo, false, 9), &came, 1000), [0, 1, 2]);
+    assert_eq!(served(rules(QueueOrder::Lifo, false, 9), &came, 0), [2, 1, 0]);
+    let adaptive = rules(QueueOrder::Adaptive, false, 9);
+    assert_eq!(served(adaptive, &came, 100), [0, 1, 2], "nobody has waited for over 100 ms");
+    assert_eq!(served(adaptive, &came, 101), [2, 1, 0]);
+}
+
+#[test]
+fn clients_take_turns() {
+    let came = [(1, 0), (1, 0), (1, 0), (2, 0), (3, 0), (2, 0)];
+    assert_eq!(served(rules(QueueOrder::Fifo, true, 9), &came, 0), [0, 3, 4, 1, 5, 2]);
+    assert_eq!(served(rules(QueueOrder::Lifo, true, 9), &came, 0), [2, 5, 4, 1, 3, 0]);
+}
+
+#[test]
+fn one_v6_host_is_one_client() {
+    let mut line = Line::new(rules(QueueOrder::Fifo, true, 9));
+    for (name, address) in ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "::ffff:192.0.2.1", "192.0.2.1"]
+        .into_iter()
+        .enumerate()
+    {
+        line.enter(name, address.parse().unwrap(), 0).unwrap();
+    }
+    assert_eq!(line.candidates(0), [0, 2, 3]);
+}
+
+#[test]
+fn a_full_line_takes_nobody_but_for_a_fair_share() {
+    let mut line = Line::new(rules(QueueOrder::Fifo, true, 3));
+    for name in 0..3 {
+        line.enter(name, client(1), 0).unwrap();
+    }
+    assert_eq!(line.crowded_out(client(1)), None, "who crowds must not crowd itself out");
+    assert!(line.enter(9, client(1), 0).is_none());
+    let out = line.crowded_out(client(2)).unwrap();
+    assert_eq!(line.leave(out).unwrap().wants, 2, "the newest of the one with most");
+    line.enter(3, client(2), 0).unwrap();
+    assert_eq!(line.crowded_out(client(2)), None, "2 to 2 would be no fairer");
+    let mut unfair = Line::new(rules(QueueOrder::Fifo, false, 1));
+    unfair.enter(0, client(1), 0).unwrap();
+    assert_eq!(unfair.crowded_out(client(2)), None);
+}
+
+/// One of so many places; it goes back when dropped, and to who waits.
+struct Place {
+    free: Arc<AtomicU32>,
+    queue: Arc<Queue<(), Place>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.free.fetch_add(1, Relaxed);
+        serve(&self.queue, &self.free);
+    }
+}
+
+fn take(queue: &Arc<Queue<(), Place>>, free: &Arc<AtomicU32>) -> Option<Place> {
+    free.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1)).ok()?;
+    Some(Place { free: Arc::clone(free), queue: Arc::clone(queue) })
+}
+
+fn serve(queue: &Arc<Queue<(), Place>>, free: &Arc<AtomicU32>) {
+    queue.serve(0, |()| take(queue, free));
+}
+
+fn poll_one(waiting: &mut Waiting<(), Place>) -> Poll<Result<Place, Full>> {
+    Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+proptest! {
+    #[test]
+    fn places_are_neither_lost_nor_doubled(
+        places in 1..4u32,
+        order in prop::sample::select(vec![QueueOrder::Fifo, QueueOrder::Lifo, QueueOrder::Adaptive]),
+        fair: bool,
+        steps in prop::collection::vec((0..4u8, any::<prop::sample::Index>(), 0..4u8), 1..200),
+    ) {
+        let queue = Arc::new(Queue::new(rules(order, fair, 5)));
+        let free = Arc::new(AtomicU32::new(places));
+        let (mut waiting, mut held) = (Vec::new(), Vec::new());
+        for (step, which, number) in steps {
+            match step {
+                0 => if let Ok(one) = queue.enter((), client(number), 0) {
+                    waiting.push(one);
+                    serve(&queue, &free);
+                },
+                1 if !waiting.is_empty() => drop(waiting.remove(which.index(waiting.len()))),
+                2 if !held.is_empty() => drop(held.remove(which.index(held.len()))),
+                3 if !waiting.is_empty() => {
+                    let at = which.index(waiting.len());
+                    if let Poll::Ready(given) = poll_one(&mut waiting[at]) {
+                        waiting.remove(at);
+                        held.extend(given);
+                    }
+                }
+                _ => {}
+            }
+            let length = queue.counts().length;
+            prop_assert!(length <= 5);
+            prop_assert!(length == 0 || free.load(Relaxed) == 0, "{length} wait for what is free");
+            prop_assert!(held.len() as u32 + free.load(Relaxed) <= places);
+        }
+        drop((waiting, held));
+        prop_assert_eq!((queue.counts().length, free.load(Relaxed)), (0, places));
+    }
+}
+
+/// A server of `threads`, each of which takes `service_us`, under more load than it can take: the limit after
+/// so many windows, and the least and most it was in the second half of them.
+fn under_load(bounds: AutoLimit, threads: u32, service_us: u64, windows: usize) -> (u32, u32) {
+    let mut gradient = Gradient::new(bounds, 0);
+    let (mut now_ms, mut low, mut high) = (0, u32::MAX, 0);
+    for window in 0..windows {
+        now_ms += 100;
+        for _ in 0..60 {
+            let in_flight = gradient.limit();
+            let latency_us = service_us * u64::from(in_flight.max(threads)) / u64::from(threads);
+            gradient.observe(Sample { sent_ms: now_ms, latency_us, in_flight }, now_ms);
+        }
+        if window >= windows / 2 {
+            low = low.min(gradient.limit());
+            high = high.max(gradient.limit());
+        }
+    }
+    (low, high)
+}
+
+#[test]
+fn the_limit_settles_a_little_above_what_the_server_does_at_once() {
+    for threads in [4, 16, 100] {
+        let (low, high) = under_load(AutoLimit::default(), threads, 20_000, 400);
+        assert!(low >= threads && high <= threads * 2 + 4, "{threads} threads: {low} to {high}");
+        assert!(high - low <= 1, "{threads} threads: {low} to {high}");
+    }
+}
+
+#[test]
+fn the_limit_stays_within_its_bounds() {
+    let bounds = AutoLimit { min: 5, max: 8, ..AutoLimit::default() };
+    let (low, high) = under_load(bounds, 1, 1000, 100);
+    assert!(low >= 5 && high <= 8, "{low} to {high}");
+    assert_eq!(under_load(bounds, 100, 1000, 100), (8, 8));
+}
+
+#[test]
+fn a_limit_that_nobody_reaches_does_not_grow() {
+    let mut gradient = Gradient::new(AutoLimit::default(), 0);
+    for now_ms in 0..10_000 {
+        gradient.observe(Sample { sent_ms: now_ms, latency_us: 1000, in_flight: 1 }, now_ms);
+    }
+    assert_eq!((gradient.limit(), gradient.base_us()), (3, 1000));
+}
+
+#[test]
+fn the_latency_without_load_is_measured_again() {
+    let bounds = AutoLimit { measure_interval_ms: 1000, ..AutoLimit::default() };
+    let mut gradient = Gradient::new(bounds, 0);
+    let mut observe = |sent_ms, latency_us, now_ms| {
+        gradient.observe(Sample { sent_ms, latency_us, in_flight: gradient.limit() }, now_ms);
+        (gradient.limit(), gradient.base_us())
+    };
+    for now_ms in 0..1100 {
+        observe(now_ms, 1000, now_ms);
+    }
+    let (limit, base_us) = observe(1100, 1000, 1100);
+    assert!(limit > 3 && base_us == 1000);
+    // The server has become slower for good, which alone looks like a queue.
+    let mut now_ms = 1100;
+    while observe(now_ms, 4000, now_ms).0 != 3 {
+        now_ms += 1;
+    }
+    assert_eq!(observe(now_ms - 1, 9, now_ms).1, 1000, "what was sent before met other load");
+    for _ in 0..50 {
+        observe(now_ms, 4000, now_ms);
+    }
+    assert_eq!(observe(now_ms, 4000, now_ms).1, 4000);
+}
