@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use super::{Cluster, Endpoint, NoEndpoint, Pick};
-use crate::clock::now_ms;
+use crate::clock::{now_ms, now_us};
 use crate::queue::{Full, Queue, QueueCounts, Waiting};
 
 /// How often a pick is repeated that another worker was faster to use.
@@ -100,7 +100,7 @@ impl Cluster {
         wants: Wants,
         client: IpAddr,
     ) -> Result<Waiting<Wants, InFlight>, Full> {
-        let waiting = self.queue.enter(wants, client, now_ms())?;
+        let waiting = self.queue.enter(wants, client, now_us())?;
         // What was freed before we stood in line was given to nobody.
         self.serve_waiting();
         Ok(waiting)
@@ -113,7 +113,7 @@ impl Cluster {
         }
         let now_ms = now_ms();
         let mut random = fastrand::Rng::new();
-        self.queue.serve(now_ms, |wants| {
+        self.queue.serve(now_us(), |wants| {
             let (hash, exclude) = (wants.hash, wants.exclude.as_slice());
             let mut request = Pick { kind: Kind::Request, hash, exclude, now_ms, random: &mut random };
             self.take_place(&mut request).ok()

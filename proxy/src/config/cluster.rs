@@ -92,7 +92,7 @@ pub struct Queue {
     pub timeout_ms: u64,
     /// Who is next.
     pub order: QueueOrder,
-    /// With `adaptive`: how long the oldest may have waited before the newest goes first, in milliseconds.
+    /// With `adaptive`: how long one who comes would have to wait for the newest to go first, in milliseconds.
     pub lifo_after_ms: u64,
     /// Whether clients take turns, however many requests each has waiting.
     pub fair_by_client: bool,
@@ -101,7 +101,7 @@ pub struct Queue {
 /// Who of a line is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// The oldest while the line is short, the newest once the oldest has waited for long.
+    /// The oldest while the line is short, the newest while it is long for its pace.
     Adaptive,
     /// The oldest.
     Fifo,

@@ -1,9 +1,12 @@
 //! A limit that finds itself: the gradient controller of Envoy's adaptive concurrency filter
 //! (`envoy/extensions/filters/http/adaptive_concurrency`), whose idea is that of Netflix's concurrency-limits.
 //!
-//! Now and then the limit is lowered to its minimum, and the median latency of some answers is taken for the
+//! Now and then the limit is lowered to its minimum, and the mean latency of some answers is taken for the
 //! latency without load. From then on, window by window, the limit is multiplied by the ratio of that latency
-//! to the median of the window, and given some headroom. Pure: time comes in as milliseconds.
+//! to the mean of the window, and given some headroom. The mean, where Envoy has the median: a server that
+//! serves half of its connections at once and lets the others wait looks idle by its median, but not by its
+//! mean (Little's law). Without the slowest fiftieth, so that one odd answer changes little. Pure: time comes in
+//! as milliseconds.
 
 use crate::config::AutoLimit;
 
@@ -13,7 +16,7 @@ const MEASURE_SAMPLES: usize = 50;
 const WINDOW_MS: u64 = 100;
 /// ...and has at least this many answers.
 const WINDOW_SAMPLES_MIN: usize = 20;
-/// Answers that a window keeps; a median of as many is exact enough.
+/// Answers that a window keeps; a mean of as many is exact enough.
 const WINDOW_SAMPLES_MAX: usize = 1000;
 /// How much over the latency without load is still taken for no queue, for latencies vary.
 const TOLERANCE: f64 = 1.25;
@@ -41,6 +44,7 @@ pub(crate) struct Gradient {
     /// When the measurement under way began, if one is.
     measuring_since_ms: Option<u64>,
     measured_at_ms: u64,
+    /// Latencies in the window, in microseconds.
     window: Vec<u64>,
     window_since_ms: u64,
     /// Most requests under way in the window.
@@ -100,7 +104,7 @@ impl Gradient {
     }
 
     fn end_measurement(&mut self, now_ms: u64) {
-        self.base_us = self.take_median().max(1);
+        self.base_us = self.take_mean().max(1);
         self.measuring_since_ms = None;
         self.measured_at_ms = now_ms;
         self.window_since_ms = now_ms;
@@ -108,12 +112,12 @@ impl Gradient {
 
     fn end_window(&mut self, now_ms: u64) {
         let peak = self.peak;
-        let median_us = self.take_median().max(1);
+        let mean_us = self.take_mean().max(1);
         self.window_since_ms = now_ms;
-        let gradient = (self.base_us as f64 * TOLERANCE / median_us as f64).clamp(GRADIENT.0, GRADIENT.1);
+        let gradient = (self.base_us as f64 * TOLERANCE / mean_us as f64).clamp(GRADIENT.0, GRADIENT.1);
         let next = self.limit * gradient + self.limit.sqrt();
         // A limit that nobody reaches would grow without having been tried.
-        if next < self.limit || f64::from(peak) * 2.0 >= self.limit {
+        if next < self.limit || peak >= self.limit as u32 {
             self.limit = next.clamp(f64::from(self.bounds.min), f64::from(self.bounds.max));
         }
         if now_ms.saturating_sub(self.measured_at_ms) >= self.bounds.measure_interval_ms {
@@ -121,12 +125,15 @@ impl Gradient {
         }
     }
 
-    fn take_median(&mut self) -> u64 {
+    fn take_mean(&mut self) -> u64 {
         self.peak = 0;
-        let middle = self.window.len() / 2;
-        let (_, median, _) = self.window.select_nth_unstable(middle);
-        let median = *median;
+        let slow = self.window.len().div_ceil(50);
+        let kept = self.window.len() - slow;
+        if kept > 0 {
+            self.window.select_nth_unstable(kept);
+        }
+        let sum_us = self.window[..kept].iter().fold(0, |sum: u64, us| sum.saturating_add(*us));
         self.window.clear();
-        median
+        sum_us / kept.max(1) as u64
     }
 }

@@ -2,12 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
+use std::thread::ThreadId;
 
 use crate::config::{self, QueueOrder};
 
 /// Who is looked at for a place that has become free. More than the first is looked at because the first may
 /// have been to the free endpoint already.
 const CANDIDATES_MAX: usize = 8;
+
+/// How often in a row the first may be passed by for one close behind whose thread is at hand. To wake another
+/// thread costs as much as a small request; sixteen small requests are still a short wait.
+const PASSED_MAX: u32 = 16;
+
+/// How many of those served last make up the mean time between two.
+const MEAN_OVER: u64 = 16;
 
 /// The place of one waiter; later ones are greater.
 pub(super) type Ticket = u64;
@@ -20,6 +28,12 @@ pub(super) struct Line<W> {
     /// With fair shares: who waits by client, and whose turn is when.
     clients: HashMap<IpAddr, BTreeSet<Ticket>>,
     turns: VecDeque<IpAddr>,
+    /// How often in a row the first has been passed by.
+    passed: u32,
+    /// When the last one was served, or the line began.
+    moved_us: u64,
+    /// Mean time from one served to the next, in microseconds.
+    interval_us: u64,
 }
 
 /// One who waits.
@@ -27,13 +41,14 @@ pub(super) struct Waiter<W> {
     /// What for.
     pub(super) wants: W,
     client: IpAddr,
-    since_ms: u64,
+    thread: ThreadId,
 }
 
 impl<W> Line<W> {
     pub(super) fn new(rules: config::Queue) -> Self {
         let (clients, turns) = (HashMap::new(), VecDeque::new());
-        Self { rules, waiters: BTreeMap::new(), next: 0, clients, turns }
+        let (waiters, next, passed, moved_us, interval_us) = (BTreeMap::new(), 0, 0, 0, 0);
+        Self { rules, waiters, next, clients, turns, passed, moved_us, interval_us }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -42,14 +57,23 @@ impl<W> Line<W> {
 
     /// Takes a place at the end; `None` when the line is full. With fair shares a full line makes room for a
     /// client that has fewer waiting than another: [`Line::crowded_out`] says whom to send away first.
-    pub(super) fn enter(&mut self, wants: W, client: IpAddr, now_ms: u64) -> Option<Ticket> {
+    pub(super) fn enter(
+        &mut self,
+        wants: W,
+        client: IpAddr,
+        thread: ThreadId,
+        now_us: u64,
+    ) -> Option<Ticket> {
         if self.waiters.len() >= self.rules.max_length {
             return None;
+        }
+        if self.waiters.is_empty() {
+            self.moved_us = now_us;
         }
         let client = share(client);
         let ticket = self.next;
         self.next += 1;
-        self.waiters.insert(ticket, Waiter { wants, client, since_ms: now_ms });
+        self.waiters.insert(ticket, Waiter { wants, client, thread });
         if self.rules.fair_by_client {
             let own = self.clients.entry(client).or_default();
             if own.is_empty() {
@@ -70,9 +94,18 @@ impl<W> Line<W> {
         if most.len() > own + 1 { most.last().copied() } else { None }
     }
 
-    /// Who may be next, best first.
-    pub(super) fn candidates(&self, now_ms: u64) -> Vec<Ticket> {
-        let newest = self.newest_first(now_ms);
+    /// Who may be next, best first: in order, but for those of the thread at hand, who go before others close
+    /// to them as long as the first has not been passed by too often.
+    pub(super) fn candidates(&self, at_hand: ThreadId) -> Vec<Ticket> {
+        let mut candidates = self.in_order();
+        if self.passed < PASSED_MAX && !self.rules.fair_by_client {
+            candidates.sort_by_key(|ticket| self.get(*ticket).is_none_or(|waiter| waiter.thread != at_hand));
+        }
+        candidates
+    }
+
+    fn in_order(&self) -> Vec<Ticket> {
+        let newest = self.newest_first();
         if self.rules.fair_by_client {
             let first = |client: &IpAddr| {
                 let own = self.clients.get(client)?;
@@ -87,15 +120,16 @@ impl<W> Line<W> {
     }
 
     /// Adaptive order (as Facebook's "Fail at Scale", ACM Queue 2015): a line that has become long is full of
-    /// requests whose clients give up soon; the newest can still be served in time.
-    fn newest_first(&self, now_ms: u64) -> bool {
+    /// requests whose clients give up soon; the newest can still be served in time. What counts is how long
+    /// one who comes now would wait, not how long the oldest has: it may have been passed by.
+    fn newest_first(&self) -> bool {
         match self.rules.order {
             QueueOrder::Fifo => false,
             QueueOrder::Lifo => true,
-            QueueOrder::Adaptive => self
-                .waiters
-                .first_key_value()
-                .is_some_and(|(_, oldest)| now_ms.saturating_sub(oldest.since_ms) > self.rules.lifo_after_ms),
+            QueueOrder::Adaptive => {
+                let wait_us = self.interval_us.saturating_mul(self.waiters.len() as u64);
+                wait_us > self.rules.lifo_after_ms.saturating_mul(1000)
+            }
         }
     }
 
@@ -103,7 +137,7 @@ impl<W> Line<W> {
         self.waiters.get(&ticket)
     }
 
-    /// Takes a waiter out, served or not. Its client's next turn comes after the others'.
+    /// Takes a waiter out, served or not.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(&ticket)?;
         if let Some(own) = self.clients.get_mut(&waiter.client) {
@@ -116,12 +150,19 @@ impl<W> Line<W> {
         Some(waiter)
     }
 
-    /// Notes that a client has had its turn.
-    pub(super) fn had_turn(&mut self, waiter: &Waiter<W>) {
+    /// Takes a waiter out to be served: its client's next turn comes after the others'.
+    pub(super) fn serve(&mut self, ticket: Ticket, now_us: u64) -> Option<Waiter<W>> {
+        let first =
+            if self.newest_first() { self.waiters.keys().next_back() } else { self.waiters.keys().next() };
+        self.passed = if first == Some(&ticket) { 0 } else { self.passed + 1 };
+        let waiter = self.leave(ticket)?;
+        let interval_us = now_us.saturating_sub(std::mem::replace(&mut self.moved_us, now_us));
+        self.interval_us = (self.interval_us * (MEAN_OVER - 1) + interval_us) / MEAN_OVER;
         if let Some(at) = self.turns.iter().position(|client| *client == waiter.client) {
             self.turns.remove(at);
             self.turns.push_back(waiter.client);
         }
+        Some(waiter)
     }
 }
 

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use crate::config;
 pub(crate) use gradient::{Gradient, Sample};
@@ -96,12 +97,12 @@ impl<W, G> Queue<W, G> {
         self: &Arc<Self>,
         wants: W,
         client: IpAddr,
-        now_ms: u64,
+        now_us: u64,
     ) -> Result<Waiting<W, G>, Full> {
         let mut state = self.lock();
         let sent_away = state.line.crowded_out(client);
-        let waker = sent_away.and_then(|ticket| state.settle(ticket, None));
-        let ticket = state.line.enter(wants, client, now_ms);
+        let waker = sent_away.and_then(|ticket| state.settle(ticket, None, now_us));
+        let ticket = state.line.enter(wants, client, thread::current().id(), now_us);
         self.length.store(state.line.len(), Ordering::SeqCst);
         drop(state);
         let turned_away = u64::from(sent_away.is_some()) + u64::from(ticket.is_none());
@@ -115,10 +116,10 @@ impl<W, G> Queue<W, G> {
     }
 
     /// Gives to those who wait, in order, until `give` has nothing more for any of the next ones.
-    pub(crate) fn serve(&self, now_ms: u64, mut give: impl FnMut(&W) -> Option<G>) {
+    pub(crate) fn serve(&self, now_us: u64, mut give: impl FnMut(&W) -> Option<G>) {
         while !self.is_empty() {
             let mut state = self.lock();
-            let served = state.serve_one(now_ms, &mut give);
+            let served = state.serve_one(now_us, &mut give);
             self.length.store(state.line.len(), Ordering::SeqCst);
             drop(state);
             match served {
@@ -137,20 +138,21 @@ impl<W, G> Queue<W, G> {
 
 impl<W, G> State<W, G> {
     /// `None` when nobody could be served.
-    fn serve_one(&mut self, now_ms: u64, give: &mut impl FnMut(&W) -> Option<G>) -> Option<Option<Waker>> {
-        let (ticket, given) = self.line.candidates(now_ms).into_iter().find_map(|ticket| {
-            let waiter = self.line.get(ticket)?;
-            give(&waiter.wants).map(|given| (ticket, given))
-        })?;
-        Some(self.settle(ticket, Some(given)))
+    fn serve_one(&mut self, now_us: u64, give: &mut impl FnMut(&W) -> Option<G>) -> Option<Option<Waker>> {
+        let (ticket, given) =
+            self.line.candidates(thread::current().id()).into_iter().find_map(|ticket| {
+                let waiter = self.line.get(ticket)?;
+                give(&waiter.wants).map(|given| (ticket, given))
+            })?;
+        Some(self.settle(ticket, Some(given), now_us))
     }
 
     /// Ends the wait of one; who is to be woken for it.
-    fn settle(&mut self, ticket: Ticket, given: Option<G>) -> Option<Waker> {
-        let waiter = self.line.leave(ticket)?;
-        if given.is_some() {
-            self.line.had_turn(&waiter);
-        }
+    fn settle(&mut self, ticket: Ticket, given: Option<G>, now_us: u64) -> Option<Waker> {
+        match given {
+            Some(_) => self.line.serve(ticket, now_us)?,
+            None => self.line.leave(ticket)?,
+        };
         self.given.insert(ticket, given);
         self.wakers.remove(&ticket)
     }

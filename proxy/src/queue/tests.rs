@@ -19,34 +19,64 @@ fn client(number: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, number])
 }
 
-/// Who is served, one after the other, of those who came at these times; all are served at `now_ms`.
-fn served(rules: config::Queue, came: &[(u8, u64)], now_ms: u64) -> Vec<usize> {
+/// Who is served, one after the other, of those who came; so much time passes before each.
+fn served(rules: config::Queue, came: &[u8], interval_us: u64) -> Vec<usize> {
     let mut line = Line::new(rules);
-    for (name, (number, at_ms)) in came.iter().enumerate() {
-        line.enter(name, client(*number), *at_ms).unwrap();
+    for (name, number) in came.iter().enumerate() {
+        line.enter(name, client(*number), thread::current().id(), 0).unwrap();
     }
-    let mut order = Vec::new();
-    while let Some(ticket) = line.candidates(now_ms).first() {
-        let waiter = line.leave(*ticket).unwrap();
-        line.had_turn(&waiter);
-        order.push(waiter.wants);
+    let (mut order, mut now_us) = (Vec::new(), 0);
+    while let Some(ticket) = line.candidates(thread::current().id()).first() {
+        now_us += interval_us;
+        order.push(line.serve(*ticket, now_us).unwrap().wants);
     }
     order
 }
 
 #[test]
 fn the_order_is_the_one_that_was_asked_for() {
-    let came = [(1, 0), (1, 60), (1, 120)];
-    assert_eq!(served(rules(QueueOrder::Fifo, false, 9), &came, 1000), [0, 1, 2]);
+    let came = [1; 3];
+    assert_eq!(served(rules(QueueOrder::Fifo, false, 9), &came, 1_000_000), [0, 1, 2]);
     assert_eq!(served(rules(QueueOrder::Lifo, false, 9), &came, 0), [2, 1, 0]);
-    let adaptive = rules(QueueOrder::Adaptive, false, 9);
-    assert_eq!(served(adaptive, &came, 100), [0, 1, 2], "nobody has waited for over 100 ms");
-    assert_eq!(served(adaptive, &came, 101), [2, 1, 0]);
+}
+
+#[test]
+fn a_line_that_moves_too_slowly_for_its_length_is_turned_round_until_it_is_short() {
+    let adaptive = rules(QueueOrder::Adaptive, false, 99);
+    // At 1 ms each, 60 are not 100 ms.
+    assert_eq!(served(adaptive, &[1; 60], 1000), (0..60).collect::<Vec<_>>());
+    let order = served(adaptive, &[1; 60], 10_000);
+    let turned = order.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert_eq!(order[0], 0, "nothing is known of its pace yet");
+    assert!(turned > 30, "{order:?}");
+    assert!(order[order.len() - 9..].is_sorted(), "the last ones are soon served, so the oldest is first");
+}
+
+#[test]
+fn who_is_at_hand_goes_first_within_bounds() {
+    let [here, there] = [thread::current().id(), thread::spawn(|| thread::current().id()).join().unwrap()];
+    let mut line = Line::new(rules(QueueOrder::Fifo, false, 99));
+    line.enter("there", client(1), there, 0).unwrap();
+    line.enter("here", client(1), here, 0).unwrap();
+    let mut served = Vec::new();
+    while served.last() != Some(&"there") {
+        line.enter("here", client(1), here, 0).unwrap();
+        let next = line.candidates(here)[0];
+        served.push(line.serve(next, 0).unwrap().wants);
+    }
+    assert_eq!(served.len(), 17, "passed by sixteen times at most, however many come");
+
+    let mut line = Line::new(rules(QueueOrder::Fifo, false, 99));
+    for name in 0..20 {
+        line.enter(name, client(1), if name < 15 { there } else { here }, 0).unwrap();
+    }
+    let next = line.candidates(here)[0];
+    assert_eq!(line.serve(next, 0).unwrap().wants, 0, "one far behind stays there");
 }
 
 #[test]
 fn clients_take_turns() {
-    let came = [(1, 0), (1, 0), (1, 0), (2, 0), (3, 0), (2, 0)];
+    let came = [1, 1, 1, 2, 3, 2];
     assert_eq!(served(rules(QueueOrder::Fifo, true, 9), &came, 0), [0, 3, 4, 1, 5, 2]);
     assert_eq!(served(rules(QueueOrder::Lifo, true, 9), &came, 0), [2, 5, 4, 1, 3, 0]);
 }
@@ -58,25 +88,25 @@ fn one_v6_host_is_one_client() {
         .into_iter()
         .enumerate()
     {
-        line.enter(name, address.parse().unwrap(), 0).unwrap();
+        line.enter(name, address.parse().unwrap(), thread::current().id(), 0).unwrap();
     }
-    assert_eq!(line.candidates(0), [0, 2, 3]);
+    assert_eq!(line.candidates(thread::current().id()), [0, 2, 3]);
 }
 
 #[test]
 fn a_full_line_takes_nobody_but_for_a_fair_share() {
     let mut line = Line::new(rules(QueueOrder::Fifo, true, 3));
     for name in 0..3 {
-        line.enter(name, client(1), 0).unwrap();
+        line.enter(name, client(1), thread::current().id(), 0).unwrap();
     }
     assert_eq!(line.crowded_out(client(1)), None, "who crowds must not crowd itself out");
-    assert!(line.enter(9, client(1), 0).is_none());
+    assert!(line.enter(9, client(1), thread::current().id(), 0).is_none());
     let out = line.crowded_out(client(2)).unwrap();
     assert_eq!(line.leave(out).unwrap().wants, 2, "the newest of the one with most");
-    line.enter(3, client(2), 0).unwrap();
+    line.enter(3, client(2), thread::current().id(), 0).unwrap();
     assert_eq!(line.crowded_out(client(2)), None, "2 to 2 would be no fairer");
     let mut unfair = Line::new(rules(QueueOrder::Fifo, false, 1));
-    unfair.enter(0, client(1), 0).unwrap();
+    unfair.enter(0, client(1), thread::current().id(), 0).unwrap();
     assert_eq!(unfair.crowded_out(client(2)), None);
 }
 
