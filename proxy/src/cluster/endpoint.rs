@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::idle::IdleSockets;
 use super::limit::Limit;
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
@@ -106,6 +107,8 @@ pub struct Endpoint {
     /// Requests it may have under way, as configured.
     pub max_in_flight: MaxInFlight,
     limit: Limit,
+    /// Idle connections, if there is a limit; else workers keep their own.
+    idle: Option<IdleSockets>,
     identity: u64,
     pub(super) traffic: Traffic,
     failures: AtomicU64,
@@ -132,6 +135,7 @@ impl Endpoint {
             weight,
             max_in_flight,
             limit: Limit::new(max_in_flight, config.auto_limit),
+            idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
             traffic: Traffic {
                 under_way: AtomicU64::new(0),
                 requests: AtomicU64::new(0),
@@ -154,6 +158,11 @@ impl Endpoint {
     /// Requests it may have under way now; `u32::MAX` without a limit.
     pub fn limit_now(&self) -> u32 {
         self.limit.now()
+    }
+
+    /// Idle connections that workers share, if the endpoint has a limit.
+    pub(crate) fn shared_idle(&self) -> Option<&IdleSockets> {
+        self.idle.as_ref()
     }
 
     /// The latency without load that `max_in_flight: auto` goes by, in microseconds; `None` without it.

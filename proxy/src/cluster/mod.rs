@@ -15,6 +15,7 @@ use crate::config::{self, Balance};
 
 mod admission;
 mod endpoint;
+mod idle;
 mod limit;
 mod snapshot;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use admission::ClusterQueue;
 pub(crate) use admission::Wants;
 pub use admission::{InFlight, Kind};
 pub use endpoint::{Endpoint, EndpointAddress, Health, LastCheck, Seed};
+pub(crate) use idle::IdleSockets;
 pub use snapshot::snapshot_json;
 
 /// Fixed for good: keys must meet the same endpoint in every worker and after every restart.

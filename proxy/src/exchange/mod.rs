@@ -249,11 +249,12 @@ fn finish(
         }
         download::Received::Whole { keep_alive } => {
             let Acquired { mut connection, in_flight, .. } = acquired;
-            drop(in_flight);
             // A request that is not whole leaves the connection in the middle of a body.
             connection.reusable &=
                 downstream.transfer.is_done() && connection.writer.try_settle(downstream.deadline);
             worker.pool().release(connection, policy.cluster.config.pool);
+            // Whoever is next at the endpoint finds the connection there.
+            drop(in_flight);
             Finish::Answered { keep_alive }
         }
     }

@@ -43,6 +43,24 @@ impl Stream {
         Self::Ring(Rc::new(socket))
     }
 
+    /// Whether there is a socket below.
+    pub(crate) fn is_socket(&self) -> bool {
+        match self {
+            Self::Ring(_) => true,
+            #[cfg(test)]
+            Self::Memory(_) => false,
+        }
+    }
+
+    /// The socket, if this is its last holder; no operation is under way then, for each holds it.
+    pub(crate) fn into_socket(self) -> Option<OwnedFd> {
+        match self {
+            Self::Ring(fd) => Rc::into_inner(fd),
+            #[cfg(test)]
+            Self::Memory(_) => None,
+        }
+    }
+
     fn recv(&self, buf: Vec<u8>, patient: bool) -> Recv {
         match self {
             Self::Ring(fd) => Recv::Ring(ring::recv(fd, buf, patient)),

@@ -110,6 +110,11 @@ impl Reader {
         (std::mem::replace(&mut self.buf, spare), start)
     }
 
+    /// Whether a receive is under way.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// The stream that is read.
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream

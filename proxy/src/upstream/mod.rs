@@ -4,6 +4,7 @@ mod connect;
 mod pool;
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,11 +35,11 @@ pub(crate) struct UpstreamConnection {
     pub(crate) reused: bool,
     /// Whether more exchanges may follow; set by the response.
     pub(crate) reusable: bool,
-    _open: Counted,
+    open: Counted,
 }
 
 impl UpstreamConnection {
-    fn new(endpoint: Arc<Endpoint>, stream: Stream, worker: &Worker) -> Self {
+    fn new(endpoint: Arc<Endpoint>, stream: Stream, open: Counted) -> Self {
         Self {
             endpoint,
             reader: Reader::new(stream.clone()),
@@ -47,8 +48,22 @@ impl UpstreamConnection {
             scanner: HeadScanner::for_response(),
             reused: false,
             reusable: false,
-            _open: worker.count_while(Event::UpstreamOpened, Event::UpstreamClosed),
+            open,
         }
+    }
+
+    /// The bare socket, if nothing is under way on it and nobody else holds it.
+    fn into_socket(self) -> Option<OwnedFd> {
+        let Self { reader, writer, open, .. } = self;
+        if !reader.data().is_empty() || reader.is_receiving() {
+            return None;
+        }
+        drop(writer);
+        let stream = reader.stream().clone();
+        drop(reader);
+        let socket = stream.into_socket()?;
+        open.hand_on();
+        Some(socket)
     }
 }
 
@@ -111,7 +126,7 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
         };
         let endpoint = Arc::clone(in_flight.endpoint());
         if !attempt.fresh
-            && let Some(connection) = worker.pool().acquire(&endpoint)
+            && let Some(connection) = worker.pool().acquire(&endpoint, attempt.cluster.config.pool)
         {
             worker.metrics().count(Event::UpstreamReused);
             return Ok(Acquired { connection, in_flight, connect: None });
@@ -178,7 +193,8 @@ async fn open(
         .await
         .map_err(|_| Reason::ConnectTimeout)?
         .map_err(|error| connect::reason(&error))?;
-    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, worker))
+    let open = worker.count_while(Event::UpstreamOpened, Event::UpstreamClosed);
+    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, open))
 }
 
 /// Opens a connection of its own for a tunnel of a `tcp` listener.

@@ -1,16 +1,17 @@
 //! Idle upstream connections of one worker, by endpoint.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::UpstreamConnection;
 use crate::buffers::SMALL_BYTES;
-use crate::cluster::Endpoint;
+use crate::cluster::{Cluster, Endpoint, IdleSockets};
 use crate::config;
 use crate::metrics::{Event, WorkerRecorder};
+use crate::stream::Stream;
 use crate::worker::Counted;
 
 /// Idle connections wait with a receive under way: it sees the end of the connection as it comes, and
@@ -47,7 +48,16 @@ impl Pool {
     }
 
     /// Takes the connection to `endpoint` that was released last, and is still silent.
-    pub(crate) fn acquire(&self, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
+    pub(crate) fn acquire(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        limits: config::Pool,
+    ) -> Option<UpstreamConnection> {
+        if let Some(shared) = endpoint.shared_idle()
+            && let Some(connection) = self.take_shared(endpoint, shared, limits)
+        {
+            return Some(connection);
+        }
         let mut idle = self.idle.borrow_mut();
         let Idle { connections, timeout } = idle.get_mut(&endpoint.id)?;
         while let Some(mut parked) = connections.pop_back() {
@@ -65,8 +75,12 @@ impl Pool {
     /// as many as allowed. One that holds bytes nobody asked for is closed.
     pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
         let silent = connection.reader.data().is_empty();
+        let endpoint = Arc::clone(&connection.endpoint);
         if !connection.reusable || !silent || limits.idle_max_per_endpoint == 0 {
             return;
+        }
+        if let Some(shared) = endpoint.shared_idle().filter(|_| connection.reader.stream().is_socket()) {
+            return self.park_shared(connection, shared, limits);
         }
         connection.scanner.reset();
         connection.writer.shrink(SMALL_BYTES);
@@ -82,8 +96,44 @@ impl Pool {
         idle.connections.push_back(Parked { connection, since: Instant::now(), _counted: counted });
     }
 
+    fn take_shared(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        shared: &IdleSockets,
+        limits: config::Pool,
+    ) -> Option<UpstreamConnection> {
+        let (socket, closed) = shared.take(Duration::from_millis(limits.idle_timeout_ms));
+        self.count_closed(closed);
+        let socket = socket?;
+        self.metrics.count(Event::UpstreamUnparked);
+        let open = Counted::resume(&self.metrics, Event::UpstreamClosed);
+        let stream = Stream::from_socket(socket);
+        let mut connection = UpstreamConnection::new(Arc::clone(endpoint), stream, open);
+        connection.reused = true;
+        Some(connection)
+    }
+
+    fn park_shared(&self, connection: UpstreamConnection, shared: &IdleSockets, limits: config::Pool) {
+        if let Some(socket) = connection.into_socket() {
+            self.metrics.count(Event::UpstreamParked);
+            self.count_closed(shared.park(socket, limits.idle_max_per_endpoint));
+        }
+    }
+
+    /// Idle connections that were closed.
+    fn count_closed(&self, closed: usize) {
+        self.metrics.add(Event::UpstreamUnparked, closed as u64);
+        self.metrics.add(Event::UpstreamClosed, closed as u64);
+    }
+
     /// Closes connections that have ended or have been idle too long; called on the worker's tick.
-    pub(crate) fn reap(&self) {
+    pub(crate) fn reap(&self, clusters: &BTreeMap<String, Arc<Cluster>>) {
+        for cluster in clusters.values() {
+            let timeout = Duration::from_millis(cluster.config.pool.idle_timeout_ms);
+            for shared in cluster.endpoints().iter().filter_map(|endpoint| endpoint.shared_idle()) {
+                self.count_closed(shared.reap(timeout));
+            }
+        }
         self.idle.borrow_mut().retain(|_, Idle { connections, timeout }| {
             connections.retain_mut(|parked| parked.is_fresh(*timeout));
             !connections.is_empty()

@@ -161,7 +161,7 @@ impl Worker {
     }
 
     fn tick(&self) {
-        self.pool.reap();
+        self.pool.reap(&self.snapshot.clusters);
         // Also when nothing ends: an endpoint may have come, got well or been given a higher limit.
         for cluster in self.snapshot.clusters.values() {
             cluster.serve_waiting();
@@ -177,19 +177,32 @@ impl Worker {
 /// Something that is open for as long as this lives.
 pub(crate) struct Counted {
     metrics: Rc<WorkerRecorder>,
-    ended: Event,
+    /// `None` once it goes on elsewhere.
+    ended: Option<Event>,
 }
 
 impl Counted {
     pub(crate) fn new(metrics: &Rc<WorkerRecorder>, begun: Event, ended: Event) -> Self {
         metrics.count(begun);
-        Self { metrics: Rc::clone(metrics), ended }
+        Self::resume(metrics, ended)
+    }
+
+    /// Takes over what another guard has handed on.
+    pub(crate) fn resume(metrics: &Rc<WorkerRecorder>, ended: Event) -> Self {
+        Self { metrics: Rc::clone(metrics), ended: Some(ended) }
+    }
+
+    /// Leaves the end to be counted elsewhere.
+    pub(crate) fn hand_on(mut self) {
+        self.ended = None;
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.metrics.count(self.ended);
+        if let Some(ended) = self.ended {
+            self.metrics.count(ended);
+        }
     }
 }
 

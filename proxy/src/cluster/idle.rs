@@ -1,0 +1,68 @@
+//! Idle upstream sockets that workers share: those of endpoints with a limit on requests in flight.
+//!
+//! A worker's own pool would let every worker keep connections, and a server with a thread a connection (Puma
+//! waits some time for the next request on each) would wait on those that nobody uses. Shared, there are never
+//! more connections than requests that were in flight at once. Nothing is under way on these sockets, so any
+//! worker's ring may take one.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Idle sockets of one endpoint, the one parked last at the end.
+#[derive(Default)]
+pub(crate) struct IdleSockets(Mutex<Vec<Parked>>);
+
+struct Parked {
+    socket: OwnedFd,
+    since: Instant,
+}
+
+impl IdleSockets {
+    /// Keeps a silent socket, in place of the oldest one when there are as many as allowed. How many were
+    /// closed for it.
+    pub(crate) fn park(&self, socket: OwnedFd, max: usize) -> usize {
+        let mut parked = self.lock();
+        let surplus = (parked.len() + 1).saturating_sub(max).min(parked.len());
+        let closed: Vec<_> = parked.drain(..surplus).collect();
+        parked.push(Parked { socket, since: Instant::now() });
+        drop(parked);
+        closed.len()
+    }
+
+    /// Takes the socket that was parked last and is still usable; how many unusable ones were closed on the way.
+    pub(crate) fn take(&self, timeout: Duration) -> (Option<OwnedFd>, usize) {
+        let mut closed = 0;
+        loop {
+            let Some(parked) = self.lock().pop() else {
+                return (None, closed);
+            };
+            if parked.is_fresh(timeout) {
+                return (Some(parked.socket), closed);
+            }
+            closed += 1;
+        }
+    }
+
+    /// Closes what has ended or has been idle too long; how many.
+    pub(crate) fn reap(&self, timeout: Duration) -> usize {
+        let mut parked = self.lock();
+        let before = parked.len();
+        parked.retain(|parked| parked.is_fresh(timeout));
+        before - parked.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Parked>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Parked {
+    /// Young enough, and silent: no byte that nobody asked for, no end, no error (poll tells of all three).
+    fn is_fresh(&self, timeout: Duration) -> bool {
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        self.since.elapsed() < timeout && poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready == 0)
+    }
+}
