@@ -1,6 +1,7 @@
 //! Developer commands of the workspace: `cargo xtask COMMAND`. Parses the command line, nothing else.
 
 mod apps;
+mod bench;
 mod conformance;
 mod lint;
 mod process;
@@ -38,6 +39,8 @@ enum Command {
     },
     /// Run every test, or those whose name contains FILTER.
     Test(test::Options),
+    /// Measure sluice beside other proxies; results go to bench/results/NAME.
+    Bench(bench::Options),
     /// Lint, then test.
     Ci,
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Lint => lint::lint(),
         Command::Tidy { bless } => tidy::tidy(bless),
         Command::Test(options) => test::test(&options),
+        Command::Bench(options) => bench::bench(&options),
         Command::Ci => lint::lint().and_then(|()| test::test(&test::Options::default())),
     };
     match done {

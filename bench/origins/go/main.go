@@ -4,6 +4,7 @@
 //
 //	/            a line of text
 //	/bytes?n=    n bytes, always the same
+//	/delay?ms=   answers after so many milliseconds
 //	/upload      the SHA-256 of the request body, in hex
 //	/echo        the request's head, a line a field
 //	/stream?n=   n lines, each flushed
@@ -30,6 +31,7 @@ import (
 const (
 	bytesMax  = 1 << 34
 	linesMax  = 1 << 20
+	delayMax  = 60_000
 	gateWait  = 30 * time.Second
 	blockSize = 1 << 16
 )
@@ -44,6 +46,7 @@ func main() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", hello)
 	mux.HandleFunc("/bytes", bytes)
+	mux.HandleFunc("/delay", delay)
 	mux.HandleFunc("/upload", upload)
 	mux.HandleFunc("/echo", echo)
 	mux.HandleFunc("/stream", stream)
@@ -104,6 +107,14 @@ func bytes(w http.ResponseWriter, r *http.Request) {
 		}
 		at += int64(n)
 		left -= int64(n)
+	}
+}
+
+func delay(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-time.After(time.Duration(number(r, "ms", delayMax)) * time.Millisecond):
+		text(w, "waited\n")
+	case <-r.Context().Done():
 	}
 }
 

@@ -16,6 +16,7 @@ use anyhow::{Result, anyhow};
 
 use crate::process::Process;
 use crate::test::{Tally, Tools};
+pub(crate) use nginx::temp_paths;
 use rig::{Place, Rig};
 
 /// One kind of origin and what is checked through sluice in front of it.

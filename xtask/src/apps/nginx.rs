@@ -65,7 +65,7 @@ fn start(place: &Place) -> Result<Process> {
 }
 
 /// A directive for each module that was built in; one for a module left out would be refused.
-fn temp_paths(built: &str) -> String {
+pub(crate) fn temp_paths(built: &str) -> String {
     ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .filter(|module| !built.contains(&format!("--without-http_{module}_module")))

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
-pub(crate) use packages::Tools;
+pub(crate) use packages::{Tools, install};
 pub(crate) use tally::Tally;
 
 use crate::{apps, conformance, workspace};

@@ -94,7 +94,11 @@ fn packages_of(names: &BTreeSet<&str>) -> Vec<&'static str> {
         .collect()
 }
 
-fn install(packages: &[&str]) -> Result<()> {
+/// Installs Debian packages; ends the nginx that the installation may have started.
+///
+/// # Errors
+/// When apt-get fails.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let running = fs::read_to_string(NGINX_PID).ok();
     must(apt().arg("update"))?;
     must(apt().args(["install", "-y", "--no-install-recommends"]).args(packages))?;

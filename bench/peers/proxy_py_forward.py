@@ -1,0 +1,18 @@
+"""Forwards everything to BENCH_ORIGIN: the smallest reverse proxy plugin of proxy.py.
+
+proxy.py opens a connection to the origin for each request; there is no option that would keep them.
+"""
+import os
+
+from proxy.http import Url
+from proxy.http.server import ReverseProxyBasePlugin
+
+ORIGIN = os.environ["BENCH_ORIGIN"].encode()
+
+
+class Forward(ReverseProxyBasePlugin):
+    def routes(self):
+        return [r"/.*"]
+
+    def handle_route(self, request, pattern):
+        return Url.from_bytes(b"http://" + ORIGIN + request.path)

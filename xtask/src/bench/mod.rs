@@ -1,0 +1,191 @@
+//! `cargo xtask bench`: sluice beside other proxies, measured in interleaved rounds. See `bench/README.md`.
+
+mod scenario;
+mod tools;
+mod server;
+mod machine;
+mod origin;
+mod peers;
+mod rig;
+mod check;
+mod load;
+mod idle;
+mod postgres;
+mod measure;
+mod record;
+mod stats;
+mod progress;
+mod report;
+mod plot;
+mod results;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use crate::workspace;
+use machine::Machine;
+use peers::PEERS;
+use progress::{Progress, in_words, planned};
+use record::{CaseRecord, Figure, Sample};
+use results::Results;
+use rig::{DIRECT, Equipment, Rig};
+use scenario::{Case, Work};
+use tools::Tools;
+
+/// What to measure, and how long.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// All of them, if none is named.
+    #[arg(value_parser = PossibleValuesParser::new(scenario::values()))]
+    scenarios: Vec<String>,
+    /// Proxies beside sluice [default: all that can be had].
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names_of_peers()))]
+    peers: Option<Vec<String>>,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// How long each measurement is.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// The folder in bench/results that the results go to.
+    #[arg(long, default_value = "latest", value_name = "NAME")]
+    out: String,
+    /// Adds a soak of so many minutes for each proxy to `overload`.
+    #[arg(long, default_value_t = 0)]
+    soak_minutes: u64,
+    /// Measure although other programs use the machine; the results are marked.
+    #[arg(long)]
+    although_busy: bool,
+    /// A binary to use in place of the release build.
+    #[arg(long, hide = true)]
+    proxy_bin: Option<PathBuf>,
+}
+
+fn names_of_peers() -> Vec<&'static str> {
+    PEERS.iter().map(|(name, _)| *name).filter(|name| *name != "sluice").collect()
+}
+
+/// Measures what `options` ask for; writes tables, plots and raw figures.
+///
+/// # Errors
+/// When the machine is busy, or a scenario cannot be measured at all.
+pub(crate) fn bench(options: &Options) -> Result<()> {
+    let (cases, waiting) = scenario::cases(&options.scenarios, options.soak_minutes);
+    for name in &waiting {
+        println!("skipped: {name} waits for TLS");
+    }
+    idle::raise_descriptor_limit()?;
+    let equipment = equip(options, &cases)?;
+    let machine = Machine::look()?;
+    let busy = machine.busy_before > measure::OTHERS_MAX;
+    ensure!(
+        !busy || options.although_busy,
+        "{:.0} % of the machine is in use; wait, or measure all the same with --although-busy",
+        machine.busy_before * 100.0
+    );
+    let mut results = Results::new(options, machine, &equipment, &waiting)?;
+    let total = cases.iter().map(|case| steps(case, options) * equipment.columns()).sum();
+    println!("about {}", in_words(Duration::from_secs(total)));
+    let mut progress = Progress::new(total);
+    for case in &cases {
+        match run(case, options, &equipment, &mut progress) {
+            Ok(record) => results.add(record)?,
+            Err(error) => results.skip(&case.name, &format!("{error:#}"))?,
+        }
+    }
+    progress.end();
+    results.end()
+}
+
+/// Finds or installs what the cases need, and builds sluice.
+fn equip(options: &Options, cases: &[Case]) -> Result<Equipment> {
+    let wanted = |name: &str| {
+        let named = options.peers.as_ref();
+        name == "sluice" || named.is_none_or(|names| names.iter().any(|wanted| wanted == name))
+    };
+    let peers: Vec<_> = PEERS.iter().filter(|(name, _)| wanted(name)).collect();
+    let mut needed = vec!["curl", "sha256sum"];
+    needed.extend(peers.iter().flat_map(|(_, tools)| *tools));
+    for case in cases {
+        needed.extend(case.origin.tools());
+        match case.work {
+            Work::Http { generator, .. } => needed.push(generator.tool()),
+            Work::Postgres { .. } if wanted("nginx") => needed.push("nginx-stream"),
+            Work::Postgres { .. } | Work::Idle { .. } => {}
+        }
+    }
+    let tools = Tools::prepare(&needed);
+    let can = |tools_of: &[&str]| tools_of.iter().all(|tool| tools.path(tool).is_ok());
+    let peers = peers.into_iter().filter(|(_, tools_of)| can(tools_of)).map(|(name, _)| *name).collect();
+    let sluice = match &options.proxy_bin {
+        Some(binary) => binary.clone(),
+        None => workspace::release_binary()?,
+    };
+    Ok(Equipment { peers, tools, sluice })
+}
+
+/// Planned seconds of a case for each of its columns.
+fn steps(case: &Case, options: &Options) -> u64 {
+    planned(seconds(case, options)) * rounds(case, options) as u64
+}
+
+fn seconds(case: &Case, options: &Options) -> u64 {
+    case.soak_seconds.unwrap_or(options.seconds)
+}
+
+fn rounds(case: &Case, options: &Options) -> usize {
+    if case.soak_seconds.is_some() { 1 } else { options.rounds }
+}
+
+/// Measures a case round by round, in an order that rotates.
+fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Progress) -> Result<CaseRecord> {
+    progress.begin(&format!("{}: starting", case.name));
+    let mut rig = Rig::start(case, equipment)?;
+    let mut samples: Vec<Sample> = Vec::new();
+    for round in 0..rounds(case, options) {
+        // Memory once used is kept, so what connections add is seen on a new process only.
+        if round > 0 && matches!(case.work, Work::Idle { .. }) {
+            drop(rig);
+            rig = Rig::start(case, equipment)?;
+        }
+        for place in 0..rig.proxies.len() {
+            let proxy = &rig.proxies[(place + round) % rig.proxies.len()];
+            progress.begin(&format!("{}, round {}: {}", case.name, round + 1, proxy.name));
+            let seconds = seconds(case, options);
+            let sample = measure::measure(case, &rig, proxy, (round, seconds), &equipment.tools)
+                .with_context(|| format!("{}: {}", case.name, proxy.name))?;
+            progress.step(seconds, &line(case, &sample));
+            samples.push(sample);
+        }
+        measure::mark_origin_limit(&mut samples, round)?;
+    }
+    Ok(CaseRecord {
+        name: case.name.clone(),
+        about: case.about(),
+        proxies: rig.proxies.iter().map(|proxy| proxy.name.clone()).collect(),
+        samples,
+        body_sha256: rig.body_sha256.take(),
+        refused: std::mem::take(&mut rig.refused),
+    })
+}
+
+impl Equipment {
+    /// Direct, and every proxy.
+    fn columns(&self) -> u64 {
+        1 + self.peers.len() as u64
+    }
+}
+
+/// What is shown of a measurement at once.
+fn line(case: &Case, sample: &Sample) -> String {
+    let figure =
+        |figure: Figure| sample.figures.get(&figure).map(|value| format!("{value:.0} {}", figure.label()));
+    let shown = [Figure::RequestsPerSecond, Figure::P99Us, Figure::BytesPerConnection];
+    let shown: Vec<String> = shown.into_iter().filter_map(figure).collect();
+    let name = if sample.proxy == DIRECT { "direct" } else { &sample.proxy };
+    format!("{} {} {name}: {}", case.name, sample.round + 1, shown.join(", "))
+}

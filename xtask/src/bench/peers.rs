@@ -1,0 +1,228 @@
+//! The proxies: sluice and its peers, each started from its configuration in `bench/peers`.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::machine::cpus;
+use super::server::{Server, session};
+use super::tools::Tools;
+use crate::process::free_ports;
+use crate::workspace::root;
+
+/// A proxy and the tools it needs. Sluice comes first.
+pub(super) const PEERS: &[(&str, &[&str])] = &[
+    ("sluice", &[]),
+    ("nginx", &["nginx"]),
+    ("haproxy", &["haproxy"]),
+    ("envoy", &["envoy"]),
+    ("caddy", &["caddy"]),
+    ("kamal-proxy", &["go", "kamal-proxy"]),
+    ("proxy.py", &["proxy.py"]),
+];
+
+/// What a proxy is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Forward requests.
+    Http,
+    /// Forward requests, so many at once.
+    Limited(usize),
+    /// Forward bytes.
+    Tcp,
+}
+
+/// Where a proxy runs, and what it runs from.
+pub(super) struct Place<'a> {
+    /// Where it listens.
+    pub(super) listen: SocketAddr,
+    /// Where it forwards to.
+    pub(super) origin: SocketAddr,
+    /// A folder of its own.
+    pub(super) folder: PathBuf,
+    /// Its log.
+    pub(super) log: PathBuf,
+    /// What it is asked to do.
+    pub(super) mode: Mode,
+    /// The programs.
+    pub(super) tools: &'a Tools,
+    /// The built sluice.
+    pub(super) sluice: &'a Path,
+}
+
+/// A proxy that runs.
+pub(super) struct Started {
+    /// Its processes.
+    pub(super) server: Server,
+    /// False: it was asked for a limit and does not know the key.
+    pub(super) limited: bool,
+}
+
+/// Starts the proxy `name`.
+///
+/// # Errors
+/// When it cannot do what is asked, is not there, or does not come up.
+pub(super) fn start(name: &str, place: &Place) -> Result<Started> {
+    let mut limited = true;
+    let mut command = match name {
+        "sluice" => {
+            let (command, knows_limit) = sluice(place)?;
+            limited = knows_limit;
+            command
+        }
+        "nginx" => nginx(place)?,
+        "haproxy" => haproxy(place)?,
+        "envoy" => envoy(place)?,
+        "caddy" => caddy(place)?,
+        "kamal-proxy" => kamal_proxy(place)?,
+        "proxy.py" => proxy_py(place)?,
+        _ => bail!("no peer is called {name}"),
+    };
+    let mut server = Server::start(name, &mut command, place.log.clone(), place.listen)?;
+    if name == "kamal-proxy" {
+        deploy(place, &mut server)?;
+    }
+    Ok(Started { server, limited })
+}
+
+impl Place<'_> {
+    /// Fills in a configuration of `bench/peers` and returns the copy.
+    fn render(&self, template: &str, more: &[(&str, String)]) -> Result<PathBuf> {
+        let file = root().join("bench/peers").join(template);
+        let mut text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let limit = if let Mode::Limited(limit) = self.mode { limit } else { 0 };
+        let known = [
+            ("@LISTEN@", self.listen.to_string()),
+            ("@LISTEN_PORT@", self.listen.port().to_string()),
+            ("@ORIGIN@", self.origin.to_string()),
+            ("@ORIGIN_PORT@", self.origin.port().to_string()),
+            ("@FOLDER@", self.folder.display().to_string()),
+            ("@CPUS@", cpus().to_string()),
+            ("@LIMIT@", limit.to_string()),
+        ];
+        for (word, value) in more.iter().chain(&known) {
+            text = text.replace(word, value);
+        }
+        let file = self.folder.join(template);
+        fs::write(&file, text).with_context(|| file.display().to_string())?;
+        Ok(file)
+    }
+
+    fn only_http(&self, name: &str) -> Result<()> {
+        match self.mode {
+            Mode::Http => Ok(()),
+            Mode::Limited(_) => bail!("{name} has no line for requests beyond a limit"),
+            Mode::Tcp => bail!("{name} does not forward plain TCP here"),
+        }
+    }
+}
+
+/// The command, and whether it knows the limit that is asked for.
+fn sluice(place: &Place) -> Result<(Command, bool)> {
+    let mut limited = true;
+    let config = match place.mode {
+        Mode::Http => place.render("sluice.yaml", &[])?,
+        Mode::Tcp => place.render("sluice-tcp.yaml", &[])?,
+        Mode::Limited(_) => {
+            let file = place.render("sluice-limited.yaml", &[])?;
+            let check = Command::new(place.sluice).args(["check", "--config"]).arg(&file).output()?;
+            limited = check.status.success();
+            if limited { file } else { place.render("sluice.yaml", &[])? }
+        }
+    };
+    let mut command = session(place.sluice);
+    command.args(["run", "--config"]).arg(config);
+    Ok((command, limited))
+}
+
+fn nginx(place: &Place) -> Result<Command> {
+    let template = match place.mode {
+        Mode::Http => "nginx.conf",
+        Mode::Tcp => "nginx-stream.conf",
+        Mode::Limited(_) => bail!("nginx has no line for requests beyond max_conns"),
+    };
+    let program = place.tools.path("nginx")?;
+    let mut more = super::origin::nginx_words(program)?;
+    if place.mode == Mode::Tcp {
+        more.push(("@MODULE@", place.tools.path("nginx-stream")?.display().to_string()));
+    }
+    let config = place.render(template, &more)?;
+    let mut command = session(program);
+    command.arg("-p").arg(&place.folder).arg("-c").arg(config);
+    Ok(command)
+}
+
+fn haproxy(place: &Place) -> Result<Command> {
+    let template = match place.mode {
+        Mode::Http => "haproxy.cfg",
+        Mode::Limited(_) => "haproxy-limited.cfg",
+        Mode::Tcp => "haproxy-tcp.cfg",
+    };
+    let mut command = session(place.tools.path("haproxy")?);
+    command.args(["-db", "-f"]).arg(place.render(template, &[])?);
+    Ok(command)
+}
+
+fn envoy(place: &Place) -> Result<Command> {
+    place.only_http("envoy")?;
+    let config = place.render("envoy.yaml", &[])?;
+    let mut command = session(place.tools.path("envoy")?);
+    command
+        .args(["--disable-hot-restart", "--log-level", "warn"])
+        .args(["--concurrency", &cpus().to_string(), "--config-path"])
+        .arg(config);
+    Ok(command)
+}
+
+fn caddy(place: &Place) -> Result<Command> {
+    place.only_http("caddy")?;
+    let config = place.render("Caddyfile", &[])?;
+    let mut command = session(place.tools.path("caddy")?);
+    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(config);
+    // Certificates and saved state would go to the home folder.
+    command.env("XDG_DATA_HOME", &place.folder).env("XDG_CONFIG_HOME", &place.folder);
+    Ok(command)
+}
+
+fn kamal_proxy(place: &Place) -> Result<Command> {
+    place.only_http("kamal-proxy")?;
+    let [https] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+    let mut command = session(place.tools.path("kamal-proxy")?);
+    command
+        .args(["run", "--http-port", &place.listen.port().to_string()])
+        .args(["--https-port", &https.to_string()])
+        .env("HOME", &place.folder)
+        .env("XDG_RUNTIME_DIR", &place.folder);
+    Ok(command)
+}
+
+/// kamal-proxy is told its target when it runs.
+fn deploy(place: &Place, server: &mut Server) -> Result<()> {
+    let status = Command::new(place.tools.path("kamal-proxy")?)
+        .args(["deploy", "bench", "--health-check-path", "/up"])
+        .args(["--target", &place.origin.to_string()])
+        .env("HOME", &place.folder)
+        .env("XDG_RUNTIME_DIR", &place.folder)
+        .output()?;
+    let said = String::from_utf8_lossy(&status.stderr).into_owned();
+    ensure!(status.status.success(), "kamal-proxy deploy: {said}\n{}", server.tail());
+    Ok(())
+}
+
+fn proxy_py(place: &Place) -> Result<Command> {
+    place.only_http("proxy.py")?;
+    let mut command = session(place.tools.path("proxy.py")?);
+    command
+        .args(["--hostname", &place.listen.ip().to_string(), "--port", &place.listen.port().to_string()])
+        .args(["--enable-reverse-proxy", "--plugins", "proxy_py_forward.Forward"])
+        .args(["--num-acceptors", &cpus().to_string(), "--num-workers", &cpus().to_string()])
+        .args(["--log-level", "WARNING", "--backlog", "4096", "--data-dir"])
+        .arg(&place.folder)
+        .env("PYTHONPATH", root().join("bench/peers"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("BENCH_ORIGIN", place.origin.to_string());
+    Ok(command)
+}

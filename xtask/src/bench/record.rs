@@ -1,0 +1,186 @@
+//! What is measured and what is kept of it: cases, samples, figures, marks. No measuring here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+/// A quantity with its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Figure {
+    /// Answers, or transactions, a second.
+    RequestsPerSecond,
+    /// Half of the answers took at most this.
+    P50Us,
+    /// Nine of ten.
+    P90Us,
+    /// 99 of 100.
+    P99Us,
+    /// 999 of 1000.
+    P999Us,
+    /// CPU time of the whole machine for each request.
+    MachineCpuUs,
+    /// CPU time of the proxy alone for each request.
+    ProxyCpuUs,
+    /// Connections that were opened to the origin.
+    UpstreamOpened,
+    /// Requests without a 2xx or 3xx answer.
+    Errors,
+    /// Largest resident memory of the proxy, all its processes together.
+    PeakKib,
+    /// Memory that the idle connections added to the proxy.
+    AddedKib,
+    /// The same for each connection.
+    BytesPerConnection,
+    /// Connections that the database server saw at most.
+    DatabaseConnections,
+}
+
+impl Figure {
+    /// As a row of a table is headed.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::RequestsPerSecond => "req/s",
+            Self::P50Us => "p50, us",
+            Self::P90Us => "p90, us",
+            Self::P99Us => "p99, us",
+            Self::P999Us => "p99.9, us",
+            Self::MachineCpuUs => "CPU of the machine, us/request",
+            Self::ProxyCpuUs => "CPU of the proxy, us/request",
+            Self::UpstreamOpened => "upstream connections opened",
+            Self::Errors => "errors",
+            Self::PeakKib => "peak memory, KiB",
+            Self::AddedKib => "memory added, KiB",
+            Self::BytesPerConnection => "memory a connection, bytes",
+            Self::DatabaseConnections => "database connections",
+        }
+    }
+
+    /// Whether a ratio between proxies says anything.
+    pub(super) fn compares(self) -> bool {
+        !matches!(self, Self::Errors | Self::UpstreamOpened | Self::DatabaseConnections)
+    }
+}
+
+/// Why a sample is to be read with care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Mark {
+    /// Programs that are not ours took a part of the machine.
+    MachineBusy,
+    /// The hypervisor took a part of the machine.
+    Stolen,
+    /// Some requests failed.
+    Errors,
+    /// The load generator had no CPU left on its threads.
+    LoadGeneratorLimit,
+    /// The origin sets the pace: through the proxy it is as fast as without.
+    OriginLimit,
+    /// The proxy has no limit of requests in flight, though the scenario is about it.
+    NoLimit,
+    /// Too few answers for the highest percentile.
+    FewRequests,
+}
+
+impl Mark {
+    /// In words, with the criterion.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::MachineBusy => "other programs used over 10 % of the machine",
+            Self::Stolen => "the hypervisor took over 5 % of the machine",
+            Self::Errors => "some requests failed",
+            Self::LoadGeneratorLimit => "the load generator used 95 % or more of the CPU it can use",
+            Self::OriginLimit => "origin or client is the bottleneck: at least 95 % of direct's req/s",
+            Self::NoLimit => "ran without a limit of requests in flight: it refused the key",
+            Self::FewRequests => "under 1000 requests: p99.9 is the slowest few",
+        }
+    }
+}
+
+/// One proxy in one round.
+#[derive(Serialize)]
+pub(super) struct Sample {
+    /// From 0.
+    pub(super) round: usize,
+    /// `direct`, `sluice` or a peer.
+    pub(super) proxy: String,
+    /// What was measured.
+    pub(super) figures: BTreeMap<Figure, f64>,
+    /// Percentile and microseconds, rising.
+    pub(super) latency_us: Vec<(f64, f64)>,
+    /// What is wrong with it, if anything.
+    pub(super) marks: BTreeSet<Mark>,
+    /// What the programs of this measurement used.
+    pub(super) spent: Spent,
+}
+
+/// CPU seconds within one measurement.
+#[derive(Clone, Copy, Default, Serialize)]
+pub(super) struct Spent {
+    /// Wall clock.
+    pub(super) wall: f64,
+    /// Every mode but idle and iowait.
+    pub(super) machine: f64,
+    /// User and system time, of whichever program.
+    pub(super) programs: f64,
+    /// Taken by the hypervisor.
+    pub(super) stolen: f64,
+    /// The proxy; 0 for direct.
+    pub(super) proxy: f64,
+    /// The origin.
+    pub(super) origin: f64,
+    /// The load generator.
+    pub(super) load: f64,
+    /// TCP connections that any program of this network namespace opened.
+    pub(super) opened: f64,
+}
+
+/// One case of a scenario, measured.
+#[derive(Serialize)]
+pub(super) struct CaseRecord {
+    /// Unique; names files.
+    pub(super) name: String,
+    /// What was asked of whom.
+    pub(super) about: String,
+    /// In the order of columns.
+    pub(super) proxies: Vec<String>,
+    /// All of them, in the order they were taken.
+    pub(super) samples: Vec<Sample>,
+    /// SHA-256 of the body that every proxy answered with.
+    pub(super) body_sha256: Option<String>,
+    /// Proxies that are not measured, and why.
+    pub(super) refused: BTreeMap<String, String>,
+}
+
+impl CaseRecord {
+    /// The values of one figure for one proxy, by round.
+    pub(super) fn values(&self, proxy: &str, figure: Figure) -> Vec<f64> {
+        self.of(proxy).filter_map(|sample| sample.figures.get(&figure).copied()).collect()
+    }
+
+    /// Ratios of `proxy` to `other`, each within a round.
+    pub(super) fn ratios(&self, proxy: &str, other: &str, figure: Figure) -> Vec<f64> {
+        let in_round = |name: &str, round: usize| {
+            self.of(name)
+                .find(|sample| sample.round == round)
+                .and_then(|sample| sample.figures.get(&figure).copied())
+        };
+        self.of(proxy)
+            .filter_map(|sample| {
+                let below = in_round(other, sample.round).filter(|below| *below > 0.0)?;
+                Some(sample.figures.get(&figure)? / below)
+            })
+            .collect()
+    }
+
+    /// The samples of one proxy.
+    pub(super) fn of<'a>(&'a self, proxy: &'a str) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().filter(move |sample| sample.proxy == proxy)
+    }
+
+    /// What the bars of its plot show.
+    pub(super) fn headline(&self) -> Figure {
+        let has = |figure| self.samples.iter().any(|sample| sample.figures.contains_key(&figure));
+        if has(Figure::RequestsPerSecond) { Figure::RequestsPerSecond } else { Figure::BytesPerConnection }
+    }
+}

@@ -1,0 +1,166 @@
+//! Measured cases as Markdown: medians, ratios with their spread, and what is to be said against them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::record::{CaseRecord, Figure, Mark};
+use super::rig::DIRECT;
+use super::stats::spread;
+
+const SLUICE: &str = "sluice";
+
+const ROWS: &[Figure] = &[
+    Figure::RequestsPerSecond,
+    Figure::P50Us,
+    Figure::P90Us,
+    Figure::P99Us,
+    Figure::P999Us,
+    Figure::MachineCpuUs,
+    Figure::ProxyCpuUs,
+    Figure::PeakKib,
+    Figure::AddedKib,
+    Figure::BytesPerConnection,
+    Figure::UpstreamOpened,
+    Figure::DatabaseConnections,
+    Figure::Errors,
+];
+
+/// One case.
+pub(super) fn section(case: &CaseRecord) -> String {
+    let mut text = format!("## {}\n\n{}.\n", case.name, case.about);
+    medians(case, &mut text);
+    ratios(case, &mut text);
+    remarks(case, &mut text);
+    for plot in super::plot::files(case) {
+        let _ = writeln!(text, "\n![{}]({plot})", plot.trim_end_matches(".svg"));
+    }
+    text
+}
+
+fn medians(case: &CaseRecord, text: &mut String) {
+    let _ = writeln!(text, "\n| median of rounds | {} |", case.proxies.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(case.proxies.len()));
+    for figure in ROWS {
+        let cells: Vec<Option<f64>> = case
+            .proxies
+            .iter()
+            .map(|proxy| spread(&case.values(proxy, *figure)).map(|spread| spread.median))
+            .collect();
+        if cells.iter().any(Option::is_some) {
+            let cells: Vec<String> =
+                cells.into_iter().map(|cell| cell.map_or("-".to_owned(), number)).collect();
+            let _ = writeln!(text, "| {} | {} |", figure.label(), cells.join(" | "));
+        }
+    }
+}
+
+/// Ratios are taken within a round, so what disturbs the machine for longer disturbs both sides.
+fn ratios(case: &CaseRecord, text: &mut String) {
+    let others: Vec<&String> = case.proxies.iter().filter(|proxy| *proxy != SLUICE).collect();
+    if others.is_empty() || !case.proxies.iter().any(|proxy| proxy == SLUICE) {
+        return;
+    }
+    let names: Vec<&str> = others.iter().map(|name| name.as_str()).collect();
+    let _ = writeln!(text, "\n| sluice divided by: median (min-max) | {} |", names.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(others.len()));
+    for figure in ROWS.iter().filter(|figure| figure.compares()) {
+        let cells: Vec<Option<String>> = others
+            .iter()
+            .map(|other| {
+                // A figure of direct's is the origin's own where there is no proxy to measure.
+                let ours = *figure == Figure::PeakKib && *other == DIRECT;
+                let ratio = spread(&case.ratios(SLUICE, other, *figure)).filter(|_| !ours)?;
+                Some(format!("{:.2} ({:.2}-{:.2})", ratio.median, ratio.min, ratio.max))
+            })
+            .collect();
+        if cells.iter().any(Option::is_some) {
+            let cells: Vec<String> = cells.into_iter().map(|cell| cell.unwrap_or("-".to_owned())).collect();
+            let _ = writeln!(text, "| {} | {} |", figure.label(), cells.join(" | "));
+        }
+    }
+}
+
+fn remarks(case: &CaseRecord, text: &mut String) {
+    let mut marked: BTreeMap<Mark, Vec<String>> = BTreeMap::new();
+    for proxy in &case.proxies {
+        let rounds = case.of(proxy).count();
+        let mut counts: BTreeMap<Mark, usize> = BTreeMap::new();
+        for mark in case.of(proxy).flat_map(|sample| &sample.marks) {
+            *counts.entry(*mark).or_default() += 1;
+        }
+        for (mark, count) in counts {
+            marked.entry(mark).or_default().push(format!("{proxy} ({count} of {rounds})"));
+        }
+    }
+    let marks = marked.iter().map(|(mark, who)| format!("- {}: {}", mark.words(), who.join(", ")));
+    let refused = case.refused.iter();
+    let refused = refused
+        .map(|(proxy, why)| format!("- {proxy} is not measured: {}", why.lines().next().unwrap_or("")));
+    let lines: Vec<String> = marks.chain(refused).collect();
+    if !lines.is_empty() {
+        let _ = writeln!(text, "\nMarks (rounds that have them):\n\n{}", lines.join("\n"));
+    }
+}
+
+/// One decimal below a hundred, whole above, with thousands set apart.
+pub(super) fn number(value: f64) -> String {
+    if value != 0.0 && value.abs() < 100.0 && value.fract() != 0.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |digits| ("-", digits));
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    format!("{sign}{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Sample, Spent};
+    use super::*;
+
+    fn sample(round: usize, proxy: &str, rate: f64) -> Sample {
+        Sample {
+            round,
+            proxy: proxy.to_owned(),
+            figures: [(Figure::RequestsPerSecond, rate)].into(),
+            latency_us: Vec::new(),
+            marks: [Mark::Stolen].into(),
+            spent: Spent::default(),
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let case = CaseRecord {
+            name: "1kb".to_owned(),
+            about: "about".to_owned(),
+            proxies: vec!["sluice".to_owned(), "nginx".to_owned()],
+            // The second round is half as fast for both.
+            samples: vec![
+                sample(0, "sluice", 20_000.0),
+                sample(0, "nginx", 10_000.0),
+                sample(1, "nginx", 5_000.0),
+                sample(1, "sluice", 10_000.0),
+            ],
+            body_sha256: None,
+            refused: [("envoy".to_owned(), "no envoy\nlog".to_owned())].into(),
+        };
+        let text = section(&case);
+        assert!(text.contains("| req/s | 15 000 | 7 500 |\n"), "{text}");
+        assert!(text.contains("| req/s | 2.00 (2.00-2.00) |\n"), "{text}");
+        assert!(text.contains("of the machine: sluice (2 of 2), nginx (2 of 2)\n"), "{text}");
+        assert!(text.contains("- envoy is not measured: no envoy\n"), "{text}");
+    }
+
+    #[test]
+    fn numbers_are_read_at_a_glance() {
+        let values = [0.0, 7.0, 7.25, 123.4, 1234.5, 1_234_567.0, -1000.0].map(number);
+        assert_eq!(values, ["0", "7", "7.2", "123", "1 234", "1 234 567", "-1 000"]);
+    }
+}

@@ -1,0 +1,161 @@
+//! One origin and every proxy in front of it, all running, all checked.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::peers::{self, Mode};
+use super::scenario::{Case, Origin, Work};
+use super::server::Server;
+use super::tools::Tools;
+use super::{check, origin, postgres};
+use crate::process::free_ports;
+use crate::workspace::scratch;
+
+/// The column without a proxy.
+pub(super) const DIRECT: &str = "direct";
+
+/// What all cases share.
+pub(super) struct Equipment {
+    /// Proxies to measure, sluice first.
+    pub(super) peers: Vec<&'static str>,
+    /// Programs.
+    pub(super) tools: Tools,
+    /// The built sluice.
+    pub(super) sluice: PathBuf,
+}
+
+/// What can be asked.
+pub(super) struct Proxy {
+    /// `direct`, `sluice` or a peer.
+    pub(super) name: String,
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// None for direct.
+    pub(super) server: Option<Server>,
+    /// False: it was to have a limit and has none.
+    pub(super) limited: bool,
+}
+
+/// A running case.
+pub(super) struct Rig {
+    /// The proxies go first when this is dropped: none is left without its origin.
+    pub(super) proxies: Vec<Proxy>,
+    /// The server behind.
+    pub(super) origin: Server,
+    /// Where it listens.
+    pub(super) origin_address: SocketAddr,
+    /// For files of a measurement.
+    pub(super) folder: PathBuf,
+    /// Of the body that all answered with.
+    pub(super) body_sha256: Option<String>,
+    /// Proxies that did not start or answered wrongly, and why.
+    pub(super) refused: BTreeMap<String, String>,
+}
+
+impl Rig {
+    /// Starts and checks everything; a proxy that fails is refused, and named.
+    ///
+    /// # Errors
+    /// When the origin does not come up, or its answer is wrong.
+    pub(super) fn start(case: &Case, equipment: &Equipment) -> Result<Self> {
+        let folder = empty(scratch("bench")?.join(&case.name))?;
+        let logs = scratch("logs")?;
+        let origin_address = free_address()?;
+        let log = logs.join(format!("bench-{}-origin.log", case.name));
+        let own = empty(folder.join("origin"))?;
+        let origin = origin::start(case.origin, origin_address, &own, log, &equipment.tools)?;
+        let mut rig = Self {
+            proxies: Vec::new(),
+            origin,
+            origin_address,
+            folder,
+            body_sha256: None,
+            refused: BTreeMap::new(),
+        };
+        let direct = Proxy { name: DIRECT.to_owned(), address: origin_address, server: None, limited: true };
+        rig.admit(case, direct, &equipment.tools).context("the origin itself")?;
+        for name in &equipment.peers {
+            let log = logs.join(format!("bench-{}-{name}.log", case.name));
+            if let Err(error) = rig.add(name, case, log, equipment) {
+                let reason = format!("{error:#}");
+                println!("{}: {name} is not measured: {reason}", case.name);
+                rig.refused.insert((*name).to_owned(), reason);
+            }
+        }
+        Ok(rig)
+    }
+
+    fn add(&mut self, name: &str, case: &Case, log: PathBuf, equipment: &Equipment) -> Result<()> {
+        let place = peers::Place {
+            listen: free_address()?,
+            origin: self.origin_address,
+            folder: empty(self.folder.join(name))?,
+            log,
+            mode: mode(case),
+            tools: &equipment.tools,
+            sluice: &equipment.sluice,
+        };
+        let started = peers::start(name, &place)?;
+        let proxy = Proxy {
+            name: name.to_owned(),
+            address: place.listen,
+            server: Some(started.server),
+            limited: started.limited,
+        };
+        self.admit(case, proxy, &equipment.tools)
+    }
+
+    /// Takes a proxy in if it answers as the origin does.
+    fn admit(&mut self, case: &Case, proxy: Proxy, tools: &Tools) -> Result<()> {
+        let answer = self.answer(case, proxy.address, tools);
+        let hash = answer.map_err(|error| anyhow!("wrong answer: {error:#}{}", tail(&proxy)))?;
+        match &self.body_sha256 {
+            Some(right) => ensure!(*right == hash, "wrong answer: body {hash} in place of {right}"),
+            None => self.body_sha256 = Some(hash),
+        }
+        self.proxies.push(proxy);
+        Ok(())
+    }
+
+    /// What stands for the answer: the hash of a body, or that of a query.
+    fn answer(&self, case: &Case, address: SocketAddr, tools: &Tools) -> Result<String> {
+        match case.origin {
+            Origin::Postgres => {
+                let query = "select md5(string_agg(aid::text, ',' order by aid)) from pgbench_accounts";
+                postgres::ask(address, tools.path("pgbench")?, query)
+            }
+            _ => check::body_hash(&format!("http://{address}{}", case.path), &self.folder, tools),
+        }
+    }
+}
+
+/// The end of a proxy's log, on lines of its own.
+fn tail(proxy: &Proxy) -> String {
+    proxy.server.as_ref().map(|server| format!("\n{}", server.tail())).unwrap_or_default()
+}
+
+fn mode(case: &Case) -> Mode {
+    match (case.work, case.limit) {
+        (Work::Postgres { .. }, _) => Mode::Tcp,
+        (_, Some(limit)) => Mode::Limited(limit),
+        (_, None) => Mode::Http,
+    }
+}
+
+fn free_address() -> Result<SocketAddr> {
+    let [port] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+    Ok((Ipv4Addr::LOCALHOST, port).into())
+}
+
+fn empty(folder: PathBuf) -> Result<PathBuf> {
+    let named = |folder: &Path| folder.display().to_string();
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| named(&folder))?;
+    }
+    fs::create_dir_all(&folder).with_context(|| named(&folder))?;
+    Ok(folder)
+}

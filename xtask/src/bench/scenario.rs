@@ -1,0 +1,202 @@
+//! The table of scenarios: who is asked for what, by which load. Starts nothing.
+
+use clap::builder::PossibleValue;
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Static files.
+    Nginx,
+    /// One process, four threads.
+    Puma,
+    /// net/http.
+    Go,
+    /// uvicorn with Starlette.
+    Starlette,
+    /// uvicorn with BlackSheep.
+    Blacksheep,
+    /// A database server.
+    Postgres,
+}
+
+/// Which program asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Generator {
+    /// wrk with this many threads.
+    Wrk {
+        /// `-t`.
+        threads: usize,
+    },
+    /// oha, which takes as many threads as there are cores.
+    Oha,
+}
+
+/// What is done to the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Requests one after the other on each of some connections.
+    Http {
+        /// The program.
+        generator: Generator,
+        /// How many connections.
+        connections: usize,
+        /// False: each request has a connection of its own.
+        keep_alive: bool,
+    },
+    /// Connections that have asked once and then wait.
+    Idle {
+        /// How many.
+        connections: usize,
+    },
+    /// pgbench, selects only.
+    Postgres {
+        /// Clients, each with a connection.
+        clients: usize,
+    },
+}
+
+/// One measurement, to be repeated for each proxy and round.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    /// Unique; names files.
+    pub(super) name: String,
+    /// Who answers.
+    pub(super) origin: Origin,
+    /// What is asked for.
+    pub(super) path: String,
+    /// What is done.
+    pub(super) work: Work,
+    /// Requests in flight that the proxy shall let through at once.
+    pub(super) limit: Option<usize>,
+    /// In place of `--seconds`, and then one round only.
+    pub(super) soak_seconds: Option<u64>,
+}
+
+/// Name, what it is, and its cases given the minutes of a soak.
+type Scenario = (&'static str, &'static str, fn(u64) -> Vec<Case>);
+
+const SCENARIOS: &[Scenario] = &[
+    ("1kb", "a file of 1 KiB from nginx, wrk -t1 -c50", |_| vec![file("1kb")]),
+    ("64kb", "a file of 64 KiB from nginx, wrk -t1 -c50", |_| vec![file("64kb")]),
+    ("1mb", "a file of 1 MiB from nginx, wrk -t1 -c50", |_| vec![file("1mb")]),
+    ("puma", "Puma, oha with 200 connections, delay 0 and 20 ms", |_| delays(Origin::Puma, "puma")),
+    ("go", "Go's net/http, oha with 200 connections, delay 0 and 20 ms", |_| delays(Origin::Go, "go")),
+    ("uvicorn", "Starlette and BlackSheep, oha with 200 connections, delay 0 and 20 ms", |_| {
+        let mut cases = delays(Origin::Starlette, "uvicorn-starlette");
+        cases.extend(delays(Origin::Blacksheep, "uvicorn-blacksheep"));
+        cases
+    }),
+    ("echo", "a small answer of Go's net/http, wrk -t4 -c500", |_| {
+        vec![case("echo", Origin::Go, "/", http(Generator::Wrk { threads: 4 }, 500))]
+    }),
+    ("overload", "Puma of 4 threads, 4 then 32 connections; proxies let 4 requests through", overload),
+    ("new-connections", "1 KiB from nginx, a connection for each request, wrk -t1 -c50", |_| {
+        let generator = Generator::Wrk { threads: 1 };
+        let work = Work::Http { generator, connections: 50, keep_alive: false };
+        vec![case("new-connections", Origin::Nginx, "/1kb.bin", work)]
+    }),
+    ("idle-10k", "memory added by 10 000 idle keep-alive connections", |_| {
+        vec![case("idle-10k", Origin::Nginx, "/1kb.bin", Work::Idle { connections: 10_000 })]
+    }),
+    ("postgres", "pgbench -S with 10 clients through a tcp listener", |_| {
+        vec![case("postgres", Origin::Postgres, "", Work::Postgres { clients: 10 })]
+    }),
+];
+
+/// Named so that nobody looks for it in vain.
+const WAITING: (&str, &str) = ("https-upstream", "waits for TLS: skipped");
+
+/// Every scenario as a value of the command line.
+pub(super) fn values() -> Vec<PossibleValue> {
+    let all = SCENARIOS.iter().map(|(name, about, _)| (*name, *about));
+    all.chain([WAITING]).map(|(name, about)| PossibleValue::new(name).help(about)).collect()
+}
+
+/// The cases of the scenarios that are named, or of all; and the names of those that wait.
+pub(super) fn cases(names: &[String], soak_minutes: u64) -> (Vec<Case>, Vec<&'static str>) {
+    let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    let found = SCENARIOS
+        .iter()
+        .filter(|(name, ..)| wanted(name))
+        .flat_map(|(_, _, cases)| cases(soak_minutes))
+        .collect();
+    (found, [WAITING.0].into_iter().filter(|name| wanted(name)).collect())
+}
+
+impl Case {
+    /// In words, for the report.
+    pub(super) fn about(&self) -> String {
+        let work = match self.work {
+            Work::Http { generator, connections, keep_alive } => {
+                let program = match generator {
+                    Generator::Wrk { threads } => format!("wrk -t{threads}"),
+                    Generator::Oha => "oha".to_owned(),
+                };
+                let kept = if keep_alive { "" } else { ", each for one request" };
+                format!("{program}, {connections} connections{kept}")
+            }
+            Work::Idle { connections } => format!("{connections} connections that wait"),
+            Work::Postgres { clients } => format!("pgbench -S, {clients} clients"),
+        };
+        let limit = self.limit.map_or(String::new(), |limit| format!(", at most {limit} in flight"));
+        format!(
+            "{:?} origin, {}{}{work}{limit}",
+            self.origin,
+            self.path,
+            if self.path.is_empty() { "" } else { ", " }
+        )
+    }
+}
+
+fn case(name: &str, origin: Origin, path: &str, work: Work) -> Case {
+    Case { name: name.to_owned(), origin, path: path.to_owned(), work, limit: None, soak_seconds: None }
+}
+
+fn http(generator: Generator, connections: usize) -> Work {
+    Work::Http { generator, connections, keep_alive: true }
+}
+
+fn file(size: &str) -> Case {
+    case(size, Origin::Nginx, &format!("/{size}.bin"), http(Generator::Wrk { threads: 1 }, 50))
+}
+
+fn delays(origin: Origin, name: &str) -> Vec<Case> {
+    [("0ms", "/"), ("20ms", "/delay?ms=20")]
+        .map(|(delay, path)| case(&format!("{name}-{delay}"), origin, path, http(Generator::Oha, 200)))
+        .into()
+}
+
+fn overload(soak_minutes: u64) -> Vec<Case> {
+    let at = |name: &str, connections, soak_seconds| Case {
+        limit: Some(4),
+        soak_seconds,
+        ..case(name, Origin::Puma, "/", http(Generator::Oha, connections))
+    };
+    let mut cases = vec![at("overload-4", 4, None), at("overload-32", 32, None)];
+    if soak_minutes > 0 {
+        cases.push(at("overload-soak", 32, Some(soak_minutes * 60)));
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn cases_have_names_of_their_own() {
+        let (cases, waiting) = cases(&[], 5);
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names.len(), cases.len());
+        assert_eq!(waiting, ["https-upstream"]);
+    }
+
+    #[test]
+    fn only_what_is_named_is_measured() {
+        let (found, waiting) = cases(&["overload".to_owned()], 0);
+        let names: Vec<&str> = found.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names, ["overload-4", "overload-32"]);
+        assert!(waiting.is_empty());
+    }
+}
