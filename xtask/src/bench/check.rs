@@ -7,14 +7,18 @@ use anyhow::{Context, Result, ensure};
 
 use super::tools::Tools;
 
-/// The SHA-256 of the body behind a URL, which must be answered with 200, twice on one connection.
+/// The SHA-256 of the body behind a URL, which must be answered with 200, twice: on one connection
+/// if it can be kept, which `keep_alive` allows.
 ///
 /// # Errors
 /// When there is another answer, or none, or the second differs from the first.
-pub(super) fn body_hash(url: &str, folder: &Path, tools: &Tools) -> Result<String> {
+pub(super) fn body_hash(url: &str, keep_alive: bool, folder: &Path, tools: &Tools) -> Result<String> {
     let bodies = ["first", "second"].map(|name| folder.join(format!("checked-{name}")));
     let mut curl = Command::new(tools.path("curl")?);
     curl.args(["--silent", "--show-error", "--max-time", "10", "--write-out", "%{http_code} "]);
+    if !keep_alive {
+        curl.args(["--header", "Connection: close"]);
+    }
     for body in &bodies {
         curl.arg("--output").arg(body).arg(url);
     }
@@ -22,7 +26,7 @@ pub(super) fn body_hash(url: &str, folder: &Path, tools: &Tools) -> Result<Strin
     let statuses = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     let good = output.status.success() && statuses.trim() == "200 200";
-    ensure!(good, "two requests on one connection: status {statuses}{}", error.trim());
+    ensure!(good, "two requests, keep-alive {keep_alive}: status {statuses}{}", error.trim());
     let [first, second] = bodies.map(|body| hash(body, tools));
     let (first, second) = (first?, second?);
     ensure!(first == second, "the second body is another");

@@ -11,6 +11,9 @@ use super::server::session;
 use super::tools::Tools;
 use crate::workspace::{describe, root};
 
+/// What oha says of requests that were under way at the end.
+const CUT_OFF: &str = "aborted due to deadline";
+
 /// What a run amounted to.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Outcome {
@@ -20,6 +23,8 @@ pub(super) struct Outcome {
     pub(super) seconds: f64,
     /// Requests without an answer, or with one that is neither 2xx nor 3xx.
     pub(super) errors: f64,
+    /// Requests that were under way at the end, where the program tells.
+    pub(super) cut_off: Option<f64>,
     /// Percentile and microseconds, rising.
     pub(super) latency_us: Vec<(f64, f64)>,
 }
@@ -101,8 +106,9 @@ impl Run<'_> {
         let mut command = session(tools.path("oha")?);
         command
             .args(["--no-tui", "--output-format", "json"])
-            // Requests under way at the end are waited for: dropping them would drop the slowest.
-            .args(["-z", &format!("{}s", self.seconds), "-w", "-t", "30s"])
+            // Requests under way at the end are not waited for (-w): with the load gone a server may take
+            // longest of all. Puma's threads wait 0.2 s each for more on a connection that a proxy keeps.
+            .args(["-z", &format!("{}s", self.seconds), "-t", "30s"])
             .args(["-c", &self.connections.to_string()]);
         if !self.keep_alive {
             command.arg("--disable-keepalive");
@@ -122,6 +128,7 @@ fn parse_wrk(text: &str) -> Result<Outcome> {
         requests: number("requests")?,
         seconds: number("duration_us")? / 1e6,
         errors: number("failed")? + number("bad_status")?,
+        cut_off: None,
         latency_us: curve.iter().filter_map(|point| Some((point[0].as_f64()?, point[1].as_f64()?))).collect(),
     })
 }
@@ -135,18 +142,21 @@ fn parse_oha(text: &str) -> Result<Outcome> {
     };
     let statuses = counts("statusCodeDistribution");
     let good = |status: &str| status.starts_with('2') || status.starts_with('3');
-    let bad: f64 = statuses.iter().filter(|(status, _)| !good(status)).map(|(_, count)| count).sum();
-    let failed: f64 = counts("errorDistribution").iter().map(|(_, count)| count).sum();
+    let bad = statuses.iter().filter(|(status, _)| !good(status)).map(|(_, count)| count).sum::<f64>() + 0.0;
+    let (cut_off, failed): (Vec<_>, Vec<_>) =
+        counts("errorDistribution").into_iter().partition(|(error, _)| error == CUT_OFF);
+    // A sum of nothing is a negative zero.
+    let sum = |counts: &[(String, f64)]| counts.iter().map(|(_, count)| count).sum::<f64>() + 0.0;
     let mut latency_us: Vec<(f64, f64)> = counts("latencyPercentiles")
         .iter()
         .filter_map(|(name, seconds)| Some((name.strip_prefix('p')?.parse().ok()?, seconds * 1e6)))
         .collect();
     latency_us.sort_by(|a, b| a.0.total_cmp(&b.0));
     Ok(Outcome {
-        requests: statuses.iter().map(|(_, count)| count).sum(),
+        requests: sum(&statuses),
         seconds: said["summary"]["total"].as_f64().context("no summary.total")?,
-        // A sum of nothing is a negative zero.
-        errors: bad + failed + 0.0,
+        errors: bad + sum(&failed),
+        cut_off: Some(sum(&cut_off)),
         latency_us,
     })
 }
@@ -170,10 +180,11 @@ mod tests {
     #[test]
     fn oha_counts_what_is_no_success_as_error() {
         let text = r#"{"summary":{"total":2.0},"statusCodeDistribution":{"200":90,"503":5},
-            "errorDistribution":{"connection refused":3},
+            "errorDistribution":{"connection refused":3,"aborted due to deadline":7},
             "latencyPercentiles":{"p50":0.001,"p99.9":0.5,"p10":0.0005,"p99":null}}"#;
         let outcome = parse_oha(text).unwrap();
         assert_eq!((outcome.requests, outcome.seconds, outcome.errors), (95.0, 2.0, 8.0));
+        assert_eq!(outcome.cut_off, Some(7.0));
         assert_eq!(outcome.latency_us, [(10.0, 500.0), (50.0, 1000.0), (99.9, 500_000.0)]);
     }
 }

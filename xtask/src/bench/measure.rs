@@ -60,6 +60,9 @@ pub(super) fn measure(
         rates(case, proxy, &outcome, &spent, &mut figures);
     }
     figures.insert(Figure::Errors, outcome.errors);
+    if let Some(cut_off) = outcome.cut_off {
+        figures.insert(Figure::CutOff, cut_off);
+    }
     let peak = proxy.server.as_ref().unwrap_or(&rig.origin).peak_kib();
     figures.insert(Figure::PeakKib, peak as f64);
     let marks = marks(case, proxy, &outcome, &spent);

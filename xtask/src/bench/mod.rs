@@ -7,6 +7,7 @@ mod machine;
 mod origin;
 mod peers;
 mod rig;
+mod client;
 mod check;
 mod load;
 mod idle;
@@ -155,6 +156,7 @@ fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Pro
         for place in 0..rig.proxies.len() {
             let proxy = &rig.proxies[(place + round) % rig.proxies.len()];
             progress.begin(&format!("{}, round {}: {}", case.name, round + 1, proxy.name));
+            rig.settle(case)?;
             let seconds = seconds(case, options);
             let sample = measure::measure(case, &rig, proxy, (round, seconds), &equipment.tools)
                 .with_context(|| format!("{}: {}", case.name, proxy.name))?;

@@ -217,7 +217,7 @@ fn proxy_py(place: &Place) -> Result<Command> {
     let mut command = session(place.tools.path("proxy.py")?);
     command
         .args(["--hostname", &place.listen.ip().to_string(), "--port", &place.listen.port().to_string()])
-        .args(["--enable-reverse-proxy", "--plugins", "proxy_py_forward.Forward"])
+        .args(["--threaded", "--enable-reverse-proxy", "--plugins", "proxy_py_forward.Forward"])
         .args(["--num-acceptors", &cpus().to_string(), "--num-workers", &cpus().to_string()])
         .args(["--log-level", "WARNING", "--backlog", "4096", "--data-dir"])
         .arg(&place.folder)

@@ -124,7 +124,7 @@ fn parse(text: &str) -> Option<Outcome> {
     };
     let requests = number("number of transactions actually processed")?;
     let errors = number("number of failed transactions").unwrap_or(0.0);
-    Some(Outcome { requests, errors, seconds: requests / number("tps")?, latency_us: Vec::new() })
+    Some(Outcome { requests, errors, seconds: requests / number("tps")?, ..Outcome::default() })
 }
 
 /// Every transaction's, from pgbench's log files, which are removed.

@@ -26,6 +26,8 @@ pub(super) enum Figure {
     UpstreamOpened,
     /// Requests without a 2xx or 3xx answer.
     Errors,
+    /// Requests under way at the end of the run: no latency is known of them.
+    CutOff,
     /// Largest resident memory of the proxy, all its processes together.
     PeakKib,
     /// Memory that the idle connections added to the proxy.
@@ -49,6 +51,7 @@ impl Figure {
             Self::ProxyCpuUs => "CPU of the proxy, us/request",
             Self::UpstreamOpened => "upstream connections opened",
             Self::Errors => "errors",
+            Self::CutOff => "under way at the end",
             Self::PeakKib => "peak memory, KiB",
             Self::AddedKib => "memory added, KiB",
             Self::BytesPerConnection => "memory a connection, bytes",
@@ -58,7 +61,7 @@ impl Figure {
 
     /// Whether a ratio between proxies says anything.
     pub(super) fn compares(self) -> bool {
-        !matches!(self, Self::Errors | Self::UpstreamOpened | Self::DatabaseConnections)
+        !matches!(self, Self::Errors | Self::CutOff | Self::UpstreamOpened | Self::DatabaseConnections)
     }
 }
 

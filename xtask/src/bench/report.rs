@@ -23,6 +23,7 @@ const ROWS: &[Figure] = &[
     Figure::UpstreamOpened,
     Figure::DatabaseConnections,
     Figure::Errors,
+    Figure::CutOff,
 ];
 
 /// One case.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use super::client::{Client, get};
 use super::peers::{self, Mode};
 use super::scenario::{Case, Origin, Work};
 use super::server::Server;
@@ -17,6 +19,12 @@ use crate::workspace::scratch;
 
 /// The column without a proxy.
 pub(super) const DIRECT: &str = "direct";
+
+/// So many fast answers in a row are more than a thread of the origin's each.
+const REST_PROBES: u32 = 8;
+const REST_TRIES: u32 = 1000;
+const REST_FACTOR: u32 = 4;
+const REST_MARGIN: Duration = Duration::from_millis(20);
 
 /// What all cases share.
 pub(super) struct Equipment {
@@ -48,6 +56,8 @@ pub(super) struct Rig {
     pub(super) origin: Server,
     /// Where it listens.
     pub(super) origin_address: SocketAddr,
+    /// How long it takes for an answer when it has nothing else to do; none for a database.
+    at_rest: Option<Duration>,
     /// For files of a measurement.
     pub(super) folder: PathBuf,
     /// Of the body that all answered with.
@@ -72,12 +82,16 @@ impl Rig {
             proxies: Vec::new(),
             origin,
             origin_address,
+            at_rest: None,
             folder,
             body_sha256: None,
             refused: BTreeMap::new(),
         };
         let direct = Proxy { name: DIRECT.to_owned(), address: origin_address, server: None, limited: true };
         rig.admit(case, direct, &equipment.tools).context("the origin itself")?;
+        if case.origin != Origin::Postgres {
+            rig.at_rest = Some(rig.probe(case)?);
+        }
         for name in &equipment.peers {
             let log = logs.join(format!("bench-{}-{name}.log", case.name));
             if let Err(error) = rig.add(name, case, log, equipment) {
@@ -87,6 +101,34 @@ impl Rig {
             }
         }
         Ok(rig)
+    }
+
+    /// Waits until the origin answers as fast as at rest.
+    ///
+    /// Requests that a load generator drops at its end stay with a proxy and the origin for a while: up to
+    /// ten seconds with Puma. They would be counted against whoever is measured next.
+    ///
+    /// # Errors
+    /// When it does not come to rest.
+    pub(super) fn settle(&self, case: &Case) -> Result<()> {
+        let Some(at_rest) = self.at_rest else { return Ok(()) };
+        let fast = at_rest * REST_FACTOR + REST_MARGIN;
+        let mut in_a_row = 0;
+        for _ in 0..REST_TRIES {
+            in_a_row = if self.probe(case)? <= fast { in_a_row + 1 } else { 0 };
+            if in_a_row == REST_PROBES {
+                return Ok(());
+            }
+        }
+        bail!("the origin does not come to rest")
+    }
+
+    /// The time for an answer of the origin on a new connection.
+    fn probe(&self, case: &Case) -> Result<Duration> {
+        let from = Instant::now();
+        let request = get(self.origin_address, &case.path, "close");
+        Client::connect(self.origin_address)?.ask(&request).context("the origin, between measurements")?;
+        Ok(from.elapsed())
     }
 
     fn add(&mut self, name: &str, case: &Case, log: PathBuf, equipment: &Equipment) -> Result<()> {
@@ -128,7 +170,11 @@ impl Rig {
                 let query = "select md5(string_agg(aid::text, ',' order by aid)) from pgbench_accounts";
                 postgres::ask(address, tools.path("pgbench")?, query)
             }
-            _ => check::body_hash(&format!("http://{address}{}", case.path), &self.folder, tools),
+            _ => {
+                let keep_alive = !matches!(case.work, Work::Http { keep_alive: false, .. });
+                let url = format!("http://{address}{}", case.path);
+                check::body_hash(&url, keep_alive, &self.folder, tools)
+            }
         }
     }
 }

@@ -1,0 +1,76 @@
+//! The smallest HTTP client: one request at a time, and an answer that says how long it is.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection.
+pub(super) struct Client {
+    stream: TcpStream,
+}
+
+/// A request; `connection` is its field of that name.
+pub(super) fn get(address: SocketAddr, path: &str, connection: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: {connection}\r\n\r\n")
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When nobody accepts in time.
+    pub(super) fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        Ok(Self { stream })
+    }
+
+    /// Sends a request and receives the whole answer.
+    ///
+    /// # Errors
+    /// When it is not 200, not whole, or does not say how long it is.
+    pub(super) fn ask(&mut self, request: &str) -> Result<()> {
+        self.stream.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        let mut piece = [0; 4096];
+        while !whole(&answer)? {
+            let size = self.stream.read(&mut piece)?;
+            ensure!(size > 0, "closed");
+            answer.extend_from_slice(&piece[..size]);
+        }
+        Ok(())
+    }
+}
+
+fn whole(answer: &[u8]) -> Result<bool> {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, _)) = text.split_once("\r\n\r\n") else { return Ok(false) };
+    ensure!(head.starts_with("HTTP/1.1 200"), "not 200");
+    let length: usize = head
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse().ok())
+        .context("no Content-Length")?;
+    // The head is ASCII: its length in the text is its length in bytes.
+    Ok(answer.len() >= head.len() + 4 + length)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_with_its_last_byte() {
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n\xff\xfe";
+        assert!(whole(answer).unwrap());
+        assert!(!whole(&answer[..answer.len() - 1]).unwrap());
+        assert!(!whole(b"HTTP/1.1 200 OK\r\n").unwrap());
+        assert!(whole(b"HTTP/1.1 503 No\r\n\r\n").is_err());
+    }
+}
