@@ -34,27 +34,7 @@ pub(super) fn measure(
 ) -> Result<Sample> {
     let watch = Watch::start(&rig.origin, proxy.server.as_ref())?;
     let mut figures = BTreeMap::new();
-    let outcome = match case.work {
-        Work::Http { generator, connections, keep_alive } => {
-            let url = format!("http://{}{}", proxy.address, case.path);
-            let run = Run { generator, connections, keep_alive, seconds, url: &url };
-            run.measure(tools)?
-        }
-        Work::Postgres { clients } => {
-            let both = (proxy.address, rig.origin_address);
-            let programs = tools.path("pgbench")?;
-            let (outcome, seen) = postgres::measure(both, programs, clients, seconds, &rig.folder)?;
-            figures.insert(Figure::DatabaseConnections, seen);
-            outcome
-        }
-        Work::Idle { connections } => {
-            let server = proxy.server.as_ref().unwrap_or(&rig.origin);
-            let idle = idle::measure(server, proxy.address, &case.path, connections)?;
-            figures.insert(Figure::AddedKib, idle.added_kib);
-            figures.insert(Figure::BytesPerConnection, idle.added_kib * 1024.0 / idle.open.max(1) as f64);
-            Outcome { errors: idle.errors as f64, ..Outcome::default() }
-        }
-    };
+    let outcome = perform(case, rig, proxy, seconds, tools, &mut figures)?;
     let spent = watch.end()?;
     if !matches!(case.work, Work::Idle { .. }) {
         rates(case, proxy, &outcome, &spent, &mut figures);
@@ -67,6 +47,37 @@ pub(super) fn measure(
     figures.insert(Figure::PeakKib, peak as f64);
     let marks = marks(case, proxy, &outcome, &spent);
     Ok(Sample { round, proxy: proxy.name.clone(), figures, latency_us: outcome.latency_us, marks, spent })
+}
+
+/// The work itself; adds the figures that only its kind has.
+fn perform(
+    case: &Case,
+    rig: &Rig,
+    proxy: &Proxy,
+    seconds: u64,
+    tools: &Tools,
+    figures: &mut BTreeMap<Figure, f64>,
+) -> Result<Outcome> {
+    match case.work {
+        Work::Http { generator, connections, keep_alive } => {
+            let url = format!("http://{}{}", proxy.address, case.path);
+            Run { generator, connections, keep_alive, seconds, url: &url }.measure(tools)
+        }
+        Work::Postgres { clients } => {
+            let both = (proxy.address, rig.origin_address);
+            let programs = tools.path("pgbench")?;
+            let (outcome, seen) = postgres::measure(both, programs, clients, seconds, &rig.folder)?;
+            figures.insert(Figure::DatabaseConnections, seen);
+            Ok(outcome)
+        }
+        Work::Idle { connections } => {
+            let server = proxy.server.as_ref().unwrap_or(&rig.origin);
+            let idle = idle::measure(server, proxy.address, &case.path, connections)?;
+            figures.insert(Figure::AddedKib, idle.added_kib);
+            figures.insert(Figure::BytesPerConnection, idle.added_kib * 1024.0 / idle.open.max(1) as f64);
+            Ok(Outcome { errors: idle.errors as f64, ..Outcome::default() })
+        }
+    }
 }
 
 fn rates(case: &Case, proxy: &Proxy, outcome: &Outcome, spent: &Spent, figures: &mut BTreeMap<Figure, f64>) {

@@ -167,8 +167,11 @@ fn haproxy(place: &Place) -> Result<Command> {
 }
 
 fn envoy(place: &Place) -> Result<Command> {
-    place.only_http("envoy")?;
-    let config = place.render("envoy.yaml", &[])?;
+    let config = match place.mode {
+        Mode::Http => place.render("envoy.yaml", &[])?,
+        Mode::Tcp => place.render("envoy-tcp.yaml", &[])?,
+        Mode::Limited(_) => bail!("envoy has a line only for connections, not for each request of HTTP/1.1"),
+    };
     let mut command = session(place.tools.path("envoy")?);
     command
         .args(["--disable-hot-restart", "--log-level", "warn"])

@@ -141,14 +141,10 @@ fn latency(case: &CaseRecord, root: &Root) -> Result<()> {
             .label(proxy)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .label_font((FONT, 14))
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(200, 200, 200))
-        .draw()
-        .map_err(|error| anyhow!("{error}"))
+    let mut legend = chart.configure_series_labels();
+    legend.position(SeriesLabelPosition::LowerRight).label_font((FONT, 14));
+    legend.background_style(WHITE.mix(0.85)).border_style(RGBColor(200, 200, 200));
+    legend.draw().map_err(|error| anyhow!("{error}"))
 }
 
 fn key_points() -> Vec<f64> {
