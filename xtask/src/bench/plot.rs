@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 
 use super::peers::PEERS;
@@ -13,6 +15,8 @@ use super::report::number;
 use super::stats::spread;
 
 const SIZE: (u32, u32) = (860, 460);
+/// Room for the names beside the latency plot.
+const LEGEND: u32 = 120;
 const FONT: &str = "sans-serif";
 /// Percentiles of the axis, where they stand by the number of their nines, and their names.
 const NINES: &[(f64, &str)] =
@@ -29,7 +33,8 @@ const COLOURS: &[RGBColor] = &[
     RGBColor(0, 0, 0),
 ];
 
-type Root<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 /// A linear axis from zero with ticks of our choice.
 struct Axis {
@@ -118,7 +123,7 @@ fn latency(case: &CaseRecord, root: &Root) -> Result<()> {
     let mut chart = ChartBuilder::on(root)
         .caption(format!("{}: latency by percentile (median of rounds)", case.name), (FONT, 18))
         .margin(12)
-        .margin_right(30)
+        .margin_right(LEGEND)
         .x_label_area_size(42)
         .y_label_area_size(64)
         .build_cartesian_2d(Axis { end, ticks: key_points() }, (low..high).log_scale())
@@ -133,18 +138,21 @@ fn latency(case: &CaseRecord, root: &Root) -> Result<()> {
         .y_label_formatter(&|ms| format!("{}", (ms * 1000.0).round() / 1000.0))
         .draw()
         .map_err(|error| anyhow!("{error}"))?;
-    for (proxy, curve) in &curves {
+    for (i, (proxy, curve)) in curves.iter().enumerate() {
         let style = colour(proxy).stroke_width(2);
         chart
             .draw_series(LineSeries::new(curve.iter().copied(), style))
-            .map_err(|error| anyhow!("{error}"))?
-            .label(proxy)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+            .map_err(|error| anyhow!("{error}"))?;
+        legend(root, i as i32, proxy, style).map_err(|error| anyhow!("{error}"))?;
     }
-    let mut legend = chart.configure_series_labels();
-    legend.position(SeriesLabelPosition::LowerRight).label_font((FONT, 14));
-    legend.background_style(WHITE.mix(0.85)).border_style(RGBColor(200, 200, 200));
-    legend.draw().map_err(|error| anyhow!("{error}"))
+    Ok(())
+}
+
+/// Beside the plot, where it covers no line.
+fn legend<'a>(root: &Root<'a>, row: i32, proxy: &str, style: ShapeStyle) -> Drawn<'a> {
+    let (x, y) = (SIZE.0 as i32 - LEGEND as i32 + 12, 56 + row * 22);
+    root.draw(&PathElement::new([(x, y), (x + 18, y)], style))?;
+    root.draw(&Text::new(proxy, (x + 24, y - 7), (FONT, 14)))
 }
 
 fn key_points() -> Vec<f64> {
