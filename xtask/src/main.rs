@@ -8,6 +8,7 @@ mod process;
 mod run;
 mod test;
 mod tidy;
+mod trace;
 mod workspace;
 
 use std::process::ExitCode;
@@ -41,6 +42,8 @@ enum Command {
     Test(test::Options),
     /// Measure sluice beside other proxies; results go to bench/results/NAME.
     Bench(bench::Options),
+    /// See where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
+    Trace(trace::Options),
     /// Lint, then test.
     Ci,
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Tidy { bless } => tidy::tidy(bless),
         Command::Test(options) => test::test(&options),
         Command::Bench(options) => bench::bench(&options),
+        Command::Trace(options) => trace::trace(&options),
         Command::Ci => lint::lint().and_then(|()| test::test(&test::Options::default())),
     };
     match done {

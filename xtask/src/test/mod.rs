@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 pub(crate) use packages::{Tools, install};
 pub(crate) use tally::Tally;
 
-use crate::{apps, conformance, workspace};
+use crate::{apps, conformance, trace, workspace};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -38,7 +38,7 @@ enum Tier {
     Pure,
     /// Loopback sockets and io_uring, unprivileged: the proxy's own, real servers, hostile input.
     Host,
-    /// Root and eBPF.
+    /// Root and eBPF: the tracing scripts on real servers.
     Kernel,
 }
 
@@ -57,8 +57,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         host(options, &mut tally)?;
     }
     if wanted(Tier::Kernel) {
-        tally.heading("kernel tier");
-        tally.skip("kernel tier", 1, "there is no eBPF program yet");
+        kernel(options, &mut tally)?;
     }
     tally.list_failures();
     println!("took {} s", started.elapsed().as_secs());
@@ -92,10 +91,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<()> {
     if !wanted {
         return Ok(());
     }
-    let binary = match &options.proxy_bin {
-        Some(binary) => binary.clone(),
-        None => workspace::release_binary()?,
-    };
+    let binary = binary(options)?;
     let tools = Tools::prepare();
     tally.heading("real servers");
     apps::run(&binary, options.big, &tools, tally)?;
@@ -111,6 +107,22 @@ fn host(options: &Options, tally: &mut Tally) -> Result<()> {
             tally.skip("conformance", count, reason);
             Ok(())
         }
+    }
+}
+
+fn kernel(options: &Options, tally: &mut Tally) -> Result<()> {
+    tally.heading("kernel tier");
+    if let Some(reason) = io_uring_denied() {
+        tally.skip("kernel tier", 1, &reason);
+        return Ok(());
+    }
+    trace::checks::run(|| binary(options), tally)
+}
+
+fn binary(options: &Options) -> Result<PathBuf> {
+    match &options.proxy_bin {
+        Some(binary) => Ok(binary.clone()),
+        None => workspace::release_binary(),
     }
 }
 

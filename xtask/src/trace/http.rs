@@ -1,0 +1,81 @@
+//! One GET of JSON from a local control listener. Blocking, with deadlines; no HTTP client.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// Only a hang gets there.
+const DEADLINE: Duration = Duration::from_secs(2);
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// What `path` answers at `address`: `host:port`, or `unix:/path`, either with a scheme before it or not.
+///
+/// # Errors
+/// When nobody is there, the status is not 200, or the body is no JSON.
+pub(super) fn get(address: &str, path: &str) -> Result<Value> {
+    let answer = ask(address, path).with_context(|| format!("ask {address}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{address} answers no HTTP"))?;
+    let status = head.lines().next().unwrap_or_default();
+    ensure!(status.contains(" 200"), "{address} answers {path:?} with {status:?}");
+    serde_json::from_str(body).with_context(|| format!("what {address} answers is no JSON"))
+}
+
+fn ask(address: &str, path: &str) -> Result<String> {
+    // HTTP/1.0: the body ends with the connection and is never in chunks.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let address =
+        ["http://", "tcp://"].iter().fold(address, |rest, scheme| rest.strip_prefix(scheme).unwrap_or(rest));
+    if let Some(file) = address.strip_prefix("unix:") {
+        // `unix:///path`, as Puma writes it, leaves three slashes.
+        let stream = UnixStream::connect(format!("/{}", file.trim_start_matches('/')))?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        return exchange(stream, &request);
+    }
+    let address = address.trim_end_matches('/');
+    let resolved = address.to_socket_addrs()?.next().context("the name has no address")?;
+    let stream = TcpStream::connect_timeout(&resolved, DEADLINE)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    exchange(stream, &request)
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    fn answered(answer: &'static str) -> Result<Value> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut piece = [0; 512];
+            let count = stream.read(&mut piece).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8_lossy(&piece[..count]).into_owned()
+        });
+        let value = get(&format!("tcp://{address}"), "/stats?token=t");
+        assert!(server.join().unwrap().starts_with("GET /stats?token=t HTTP/1.0\r\n"));
+        value
+    }
+
+    #[test]
+    fn json_is_read_and_refusals_are_errors() {
+        assert_eq!(answered("HTTP/1.0 200 OK\r\n\r\n{\"backlog\":3}").unwrap()["backlog"], 3);
+        let error = answered("HTTP/1.0 403 Forbidden\r\n\r\nno").unwrap_err().to_string();
+        assert!(error.contains("403"), "{error}");
+        assert!(answered("SSH-2.0").is_err());
+    }
+}
