@@ -26,6 +26,7 @@ const SCRIPTS: &[(&str, Subject)] = &[
     ("accept_queue", Subject::Port),
     ("request_queue", Subject::Port),
     ("puma_stages", Subject::Port),
+    ("puma_futex", Subject::Port),
     ("syscall_latency", Subject::Process),
     ("uring", Subject::Process),
     ("runqlat", Subject::Process),
@@ -35,6 +36,9 @@ const SCRIPTS: &[(&str, Subject)] = &[
 /// Not a script of its own: puma_stages, live, beside Puma's own figures.
 const PUMA: &str = "puma";
 const STAGES: &str = "puma_stages";
+
+/// They watch one connection in so many.
+const SAMPLING: &[&str] = &[STAGES, "puma_futex"];
 
 const SECONDS: u64 = 10;
 const PUMA_SECONDS: u64 = 60;
@@ -58,7 +62,7 @@ pub(crate) struct Options {
     /// For how long [default: 10; puma: 60]; Ctrl-C ends it before, and prints as well.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Watch one connection in so many (puma and puma_stages) [default: 8].
+    /// Watch one connection in so many (puma, puma_stages, puma_futex) [default: 8].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     one_in: Option<u64>,
     /// Puma's control app, as http://127.0.0.1:9293 or unix:///path.
@@ -90,7 +94,7 @@ pub(crate) fn trace(options: &Options) -> Result<()> {
         return puma::watch(&file(name), &target, options);
     }
     let mut args = vec![target.number, options.seconds()];
-    args.extend(options.one_in.filter(|_| name == STAGES));
+    args.extend(options.one_in.filter(|_| SAMPLING.contains(&name)));
     let mut session = Session::start(&file(name), &args, OnInterrupt::EndTrace)?;
     session.wait_attached()?;
     options.say(&format!("attached to {} for {} s", target.words, options.seconds()));

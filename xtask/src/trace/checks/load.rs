@@ -61,17 +61,18 @@ pub(super) fn resets(to: SocketAddr, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A listener of which one connection more was asked than it takes, for long enough that a SYN was sent again.
+/// Asks a listener for one connection more than it takes, for long enough that a SYN is sent again. Returns
+/// the number that it took.
 ///
 /// # Errors
 /// When its queue does not become full.
-pub(super) fn fill(listener: &TcpListener) -> Result<()> {
+pub(super) fn fill(listener: &TcpListener) -> Result<u64> {
     let to = listener.local_addr()?;
     let mut held = Vec::new();
     for _ in 0..FILL_MAX {
         match TcpStream::connect_timeout(&to, FULL) {
             Ok(stream) => held.push(stream),
-            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return Ok(held.len() as u64),
             Err(error) => return Err(error).context("fill the queue"),
         }
     }

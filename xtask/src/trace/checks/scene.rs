@@ -66,8 +66,8 @@ pub(super) struct Watched {
     reports: BTreeMap<&'static str, Report>,
     /// Times that the kernel gave one of Puma's threads a CPU.
     pub(super) switches: u64,
-    /// The listener whose queue was filled.
-    pub(super) full_port: u16,
+    /// Connections that a listener held until it was closed, without accepting one.
+    pub(super) never_accepted: u64,
 }
 
 impl Watched {
@@ -130,30 +130,33 @@ impl Scene {
     /// When a script does not attach or a load is not answered.
     pub(super) fn watch(&self) -> Result<Watched> {
         let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let full_port = full.local_addr()?.port();
+        let full_port = full.local_addr()?.port().into();
         let puma = self.puma.process.pid();
         let sessions = attach(&[
             ("accept_queue", "accept_queue", vec![self.puma.port(), SECONDS]),
             ("request_queue", "request_queue", vec![self.puma.port(), SECONDS]),
             ("puma_stages", "puma_stages", vec![self.puma.port(), SECONDS, EVERY_CONNECTION]),
             ("slow", "puma_stages", vec![self.slow.port(), SECONDS, EVERY_CONNECTION]),
+            ("slow_futex", "puma_futex", vec![self.slow.port(), SECONDS, EVERY_CONNECTION]),
             ("crowded", "puma_stages", vec![self.crowded.port(), SECONDS, EVERY_CONNECTION]),
             ("sluice", "accept_queue", vec![self.proxy.port().into(), SECONDS]),
             ("syscall_latency", "syscall_latency", vec![puma.into(), SECONDS]),
             ("uring", "uring", vec![self.sluice.pid().into(), SECONDS]),
             ("runqlat", "runqlat", vec![puma.into(), SECONDS]),
             ("retrans", "retrans", vec![self.puma.port(), SECONDS]),
-            ("full", "retrans", vec![full_port.into(), SECONDS]),
+            ("full", "retrans", vec![full_port, SECONDS]),
+            ("full_queue", "accept_queue", vec![full_port, SECONDS]),
         ])?;
-        let before: u64 = sockets::switches(puma)?;
+        let before = sockets::switches(puma)?;
         load::new_connections(self.puma.address, "/", NEW.clients, NEW.each).context("new connections")?;
         load::kept_connections(self.proxy, KEPT.clients, KEPT.each).context("through sluice")?;
         load::resets(self.puma.address, RESETS).context("resets")?;
         let switches = sockets::switches(puma)?.saturating_sub(before);
         load::new_connections(self.slow.address, DELAY, SLOW.clients, SLOW.each).context("slow answers")?;
         load::new_connections(self.crowded.address, DELAY, CROWD.clients, CROWD.each).context("crowd")?;
-        load::fill(&full)?;
-        Ok(Watched { reports: detach(sessions), switches, full_port })
+        let never_accepted = load::fill(&full)?;
+        drop(full);
+        Ok(Watched { reports: detach(sessions), switches, never_accepted })
     }
 }
 
