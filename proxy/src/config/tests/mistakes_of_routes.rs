@@ -154,6 +154,26 @@ const CLUSTERS: &[(&str, &str)] = &[
         "clusters.b.pool.idle_max: unknown key; known here: idle_max_per_endpoint, idle_timeout_ms",
     ),
     ("{endpoints: ['a:1'], ejection: off}", "clusters.b.ejection: \"off\" is text; write a map"),
+    (
+        "{endpoints: ['a:1'], max_in_flight: 0}",
+        "clusters.b.max_in_flight: 0 is out of range; write requests from 1 to 1000000",
+    ),
+    (
+        "{endpoints: [{address: 'a:1', max_in_flight: atuo}]}",
+        "clusters.b.endpoints[0].max_in_flight: \"atuo\" is text; write requests from 1 to 1000000, auto or off",
+    ),
+    (
+        "{endpoints: ['a:1'], auto_limit: {min: 9, max: 8}}",
+        "clusters.b.auto_limit: min 9 is over max 8; lower it",
+    ),
+    (
+        "{endpoints: ['a:1'], queue: {order: filo}}",
+        "clusters.b.queue.order: \"filo\" is not known; did you mean fifo?",
+    ),
+    (
+        "{endpoints: ['a:1'], queue: {timeout_ms: 0}}",
+        "clusters.b.queue.timeout_ms: 0 is out of range; write milliseconds from 1 to 3600000",
+    ),
 ];
 
 #[test]

@@ -1,8 +1,8 @@
 //! What is read: defaults, short forms, fallbacks.
 
 use super::super::{
-    AccessLog, Action, Balance, Cluster, Config, HashKey, HealthCheck, Limits, LogFormat, LogOutput,
-    Protocol, ProxyProtocol, Retry, Route,
+    AccessLog, Action, AutoLimit, Balance, Cluster, Config, HashKey, HealthCheck, Limits, LogFormat,
+    LogOutput, MaxInFlight, Protocol, ProxyProtocol, Queue, QueueOrder, Retry, Route,
 };
 use super::{GOOD, read};
 
@@ -27,6 +27,22 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!((cluster.pool.idle_max_per_endpoint, cluster.pool.idle_timeout_ms), (256, 4000));
     assert_eq!(cluster.retry, Retry { attempts_max: 1, connect_attempts_max: 2 });
     assert!(cluster.fail_open && cluster.health_check.is_none());
+    assert_eq!((cluster.max_in_flight, cluster.tunnels_max), (MaxInFlight::Off, 20_000));
+    let queue = Queue { max_length: 1000, timeout_ms: 10_000, lifo_after_ms: 500, ..cluster.queue };
+    assert_eq!((cluster.queue, queue.order, queue.fair_by_client), (queue, QueueOrder::Adaptive, false));
+    assert_eq!(cluster.auto_limit, AutoLimit { min: 3, max: 1000, measure_interval_ms: 60_000 });
+}
+
+#[test]
+fn an_endpoint_may_have_a_limit_of_its_own() {
+    let config = read(
+        "listeners: [{address: 'a:1'}]\nclusters:\n  a:\n    max_in_flight: 4\n    endpoints:\n      \
+         - 'a:1'\n      - {address: 'a:2', max_in_flight: auto}\n      - {address: 'a:3', max_in_flight: off}\n",
+    );
+    let cluster = &config.clusters["a"];
+    let own: Vec<_> = cluster.endpoints.iter().map(|endpoint| endpoint.max_in_flight).collect();
+    assert_eq!(cluster.max_in_flight, MaxInFlight::Fixed(4));
+    assert_eq!(own, [None, Some(MaxInFlight::Auto), Some(MaxInFlight::Off)]);
 }
 
 #[test]
