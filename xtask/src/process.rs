@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -165,6 +166,15 @@ impl Drop for Process {
             eprintln!("warning: {} (pid {}): {error:#}", self.name, self.pid());
         }
     }
+}
+
+/// Lets this process and what it starts open as many descriptors as the system allows.
+///
+/// # Errors
+/// When the limit cannot be read or set.
+pub(crate) fn raise_descriptor_limit() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit of descriptors")
 }
 
 #[cfg(test)]

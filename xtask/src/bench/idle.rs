@@ -2,8 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use anyhow::Result;
 
 use super::client::{Client, get};
 use super::server::Server;
@@ -21,15 +20,6 @@ pub(super) struct Idle {
     pub(super) open: usize,
     /// Those that failed, or did not answer again.
     pub(super) errors: usize,
-}
-
-/// Lets this process and what it starts open as many descriptors as the system allows.
-///
-/// # Errors
-/// When the limit cannot be read or set.
-pub(super) fn raise_descriptor_limit() -> Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit of descriptors")
 }
 
 /// Opens the connections, each with one request, and sees what `server` has grown by.

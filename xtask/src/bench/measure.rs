@@ -45,7 +45,7 @@ pub(super) fn measure(
     }
     let peak = proxy.server.as_ref().unwrap_or(&rig.origin).peak_kib();
     figures.insert(Figure::PeakKib, peak as f64);
-    let marks = marks(case, proxy, &outcome, &spent);
+    let marks = marks(case, &outcome, &spent);
     Ok(Sample { round, proxy: proxy.name.clone(), figures, latency_us: outcome.latency_us, marks, spent })
 }
 
@@ -102,7 +102,7 @@ fn rates(case: &Case, proxy: &Proxy, outcome: &Outcome, spent: &Spent, figures: 
     }
 }
 
-fn marks(case: &Case, proxy: &Proxy, outcome: &Outcome, spent: &Spent) -> BTreeSet<Mark> {
+fn marks(case: &Case, outcome: &Outcome, spent: &Spent) -> BTreeSet<Mark> {
     let machine = spent.wall * cpus() as f64;
     let ours = spent.proxy + spent.origin + spent.load;
     let cores = match case.work {
@@ -116,7 +116,6 @@ fn marks(case: &Case, proxy: &Proxy, outcome: &Outcome, spent: &Spent) -> BTreeS
         (Mark::Stolen, spent.stolen / machine > STOLEN_MAX),
         (Mark::Errors, outcome.errors > 0.0),
         (Mark::LoadGeneratorLimit, spent.load / (spent.wall * cores as f64) >= GENERATOR_MAX),
-        (Mark::NoLimit, !proxy.limited),
         (Mark::FewRequests, !idle && outcome.requests < REQUESTS_MIN),
     ]
     .into_iter()

@@ -27,7 +27,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use crate::workspace;
+use crate::{process, workspace};
 use machine::Machine;
 use peers::PEERS;
 use progress::{Progress, in_words, planned};
@@ -67,7 +67,7 @@ pub(crate) struct Options {
 }
 
 fn names_of_peers() -> Vec<&'static str> {
-    PEERS.iter().map(|(name, _)| *name).filter(|name| *name != "sluice").collect()
+    PEERS.iter().map(|(name, _)| *name).filter(|name| !name.starts_with("sluice")).collect()
 }
 
 /// Measures what `options` ask for; writes tables, plots and raw figures.
@@ -82,7 +82,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     if cases.is_empty() {
         return Ok(());
     }
-    idle::raise_descriptor_limit()?;
+    process::raise_descriptor_limit()?;
     let equipment = equip(options, &cases)?;
     let machine = Machine::look()?;
     let busy = machine.busy_before > measure::OTHERS_MAX;
@@ -92,7 +92,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
         machine.busy_before * 100.0
     );
     let mut results = Results::new(options, machine, &equipment, &waiting)?;
-    let total = cases.iter().map(|case| steps(case, options) * equipment.columns()).sum();
+    let total = cases.iter().map(|case| steps(case, options) * equipment.columns(case)).sum();
     println!("about {}", in_words(Duration::from_secs(total)));
     let mut progress = Progress::new(total);
     for case in &cases {
@@ -109,7 +109,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
 fn equip(options: &Options, cases: &[Case]) -> Result<Equipment> {
     let wanted = |name: &str| {
         let named = options.peers.as_ref();
-        name == "sluice" || named.is_none_or(|names| names.iter().any(|wanted| wanted == name))
+        name.starts_with("sluice") || named.is_none_or(|names| names.iter().any(|wanted| wanted == name))
     };
     let peers: Vec<_> = PEERS.iter().filter(|(name, _)| wanted(name)).collect();
     let mut needed = vec!["curl", "sha256sum"];
@@ -176,13 +176,6 @@ fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Pro
         body_sha256: rig.body_sha256.take(),
         refused: std::mem::take(&mut rig.refused),
     })
-}
-
-impl Equipment {
-    /// Direct, and every proxy.
-    fn columns(&self) -> u64 {
-        1 + self.peers.len() as u64
-    }
 }
 
 /// What is shown of a measurement at once.

@@ -13,9 +13,11 @@ use super::tools::Tools;
 use crate::process::free_ports;
 use crate::workspace::root;
 
-/// A proxy and the tools it needs. Sluice comes first.
+/// A proxy and the tools it needs. Sluice comes first, then what it is with other settings.
 pub(super) const PEERS: &[(&str, &[&str])] = &[
     ("sluice", &[]),
+    (AUTO, &[]),
+    (NO_LIMIT, &[]),
     ("nginx", &["nginx"]),
     ("haproxy", &["haproxy"]),
     ("envoy", &["envoy"]),
@@ -23,6 +25,15 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     ("kamal-proxy", &["go", "kamal-proxy"]),
     ("proxy.py", &["proxy.py"]),
 ];
+
+/// Sluice that finds the limit by itself, and sluice without one: beside the one with the limit that is asked for.
+const AUTO: &str = "sluice-auto";
+const NO_LIMIT: &str = "sluice-no-limit";
+
+/// Whether a proxy has something to show in this mode.
+pub(super) fn takes_part(name: &str, mode: Mode) -> bool {
+    matches!(mode, Mode::Limited(_)) || ![AUTO, NO_LIMIT].contains(&name)
+}
 
 /// What a proxy is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +64,15 @@ pub(super) struct Place<'a> {
     pub(super) sluice: &'a Path,
 }
 
-/// A proxy that runs.
-pub(super) struct Started {
-    /// Its processes.
-    pub(super) server: Server,
-    /// False: it was asked for a limit and does not know the key.
-    pub(super) limited: bool,
-}
-
 /// Starts the proxy `name`.
 ///
 /// # Errors
 /// When it cannot do what is asked, is not there, or does not come up.
-pub(super) fn start(name: &str, place: &Place) -> Result<Started> {
-    let mut limited = true;
+pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
     let mut command = match name {
-        "sluice" => {
-            let (command, knows_limit) = sluice(place)?;
-            limited = knows_limit;
-            command
-        }
+        "sluice" => sluice(place, None)?,
+        AUTO => sluice(place, Some("auto"))?,
+        NO_LIMIT => sluice(place, Some("off"))?,
         "nginx" => nginx(place)?,
         "haproxy" => haproxy(place)?,
         "envoy" => envoy(place)?,
@@ -85,7 +85,7 @@ pub(super) fn start(name: &str, place: &Place) -> Result<Started> {
     if name == "kamal-proxy" {
         deploy(place, &mut server)?;
     }
-    Ok(Started { server, limited })
+    Ok(server)
 }
 
 impl Place<'_> {
@@ -120,22 +120,17 @@ impl Place<'_> {
     }
 }
 
-/// The command, and whether it knows the limit that is asked for.
-fn sluice(place: &Place) -> Result<(Command, bool)> {
-    let mut limited = true;
-    let config = match place.mode {
-        Mode::Http => place.render("sluice.yaml", &[])?,
-        Mode::Tcp => place.render("sluice-tcp.yaml", &[])?,
-        Mode::Limited(_) => {
-            let file = place.render("sluice-limited.yaml", &[])?;
-            let check = Command::new(place.sluice).args(["check", "--config"]).arg(&file).output()?;
-            limited = check.status.success();
-            if limited { file } else { place.render("sluice.yaml", &[])? }
-        }
+/// With another limit than the one that is asked for, if so.
+fn sluice(place: &Place, limit: Option<&str>) -> Result<Command> {
+    let template = match place.mode {
+        Mode::Http => "sluice.yaml",
+        Mode::Tcp => "sluice-tcp.yaml",
+        Mode::Limited(_) => "sluice-limited.yaml",
     };
+    let limit: Vec<_> = limit.map(|limit| ("@LIMIT@", limit.to_owned())).into_iter().collect();
     let mut command = session(place.sluice);
-    command.args(["run", "--config"]).arg(config);
-    Ok((command, limited))
+    command.args(["run", "--config"]).arg(place.render(template, &limit)?);
+    Ok(command)
 }
 
 fn nginx(place: &Place) -> Result<Command> {

@@ -16,7 +16,7 @@ use super::stats::spread;
 
 const SIZE: (u32, u32) = (860, 460);
 /// Room for the names beside the latency plot.
-const LEGEND: u32 = 120;
+const LEGEND: u32 = 140;
 const FONT: &str = "sans-serif";
 /// Percentiles of the axis, where they stand by the number of their nines, and their names.
 const NINES: &[(f64, &str)] =
@@ -25,6 +25,9 @@ const NINES: &[(f64, &str)] =
 const COLOURS: &[RGBColor] = &[
     RGBColor(120, 120, 120),
     RGBColor(0, 114, 178),
+    // Sluice with other settings: darker and lighter.
+    RGBColor(0, 54, 94),
+    RGBColor(130, 175, 210),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),

@@ -79,8 +79,6 @@ pub(super) enum Mark {
     LoadGeneratorLimit,
     /// The origin sets the pace: through the proxy it is as fast as without.
     OriginLimit,
-    /// The proxy has no limit of requests in flight, though the scenario is about it.
-    NoLimit,
     /// Too few answers for the highest percentile.
     FewRequests,
 }
@@ -94,7 +92,6 @@ impl Mark {
             Self::Errors => "some requests failed",
             Self::LoadGeneratorLimit => "the load generator used 95 % or more of the CPU it can use",
             Self::OriginLimit => "origin or client is the bottleneck: at least 95 % of direct's req/s",
-            Self::NoLimit => "ran without a limit of requests in flight: it refused the key",
             Self::FewRequests => "under 1000 requests: p99.9 is the slowest few",
         }
     }

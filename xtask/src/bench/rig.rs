@@ -36,6 +36,19 @@ pub(super) struct Equipment {
     pub(super) sluice: PathBuf,
 }
 
+impl Equipment {
+    /// Those that have something to show in a case.
+    pub(super) fn peers_in(&self, case: &Case) -> impl Iterator<Item = &'static str> {
+        let mode = mode(case);
+        self.peers.iter().copied().filter(move |name| peers::takes_part(name, mode))
+    }
+
+    /// Direct, and every proxy.
+    pub(super) fn columns(&self, case: &Case) -> u64 {
+        1 + self.peers_in(case).count() as u64
+    }
+}
+
 /// What can be asked.
 pub(super) struct Proxy {
     /// `direct`, `sluice` or a peer.
@@ -44,8 +57,6 @@ pub(super) struct Proxy {
     pub(super) address: SocketAddr,
     /// None for direct.
     pub(super) server: Option<Server>,
-    /// False: it was to have a limit and has none.
-    pub(super) limited: bool,
 }
 
 /// A running case.
@@ -87,17 +98,17 @@ impl Rig {
             body_sha256: None,
             refused: BTreeMap::new(),
         };
-        let direct = Proxy { name: DIRECT.to_owned(), address: origin_address, server: None, limited: true };
+        let direct = Proxy { name: DIRECT.to_owned(), address: origin_address, server: None };
         rig.admit(case, direct, &equipment.tools).context("the origin itself")?;
         if case.origin != Origin::Postgres {
             rig.at_rest = Some(rig.probe(case)?);
         }
-        for name in &equipment.peers {
+        for name in equipment.peers_in(case) {
             let log = logs.join(format!("bench-{}-{name}.log", case.name));
             if let Err(error) = rig.add(name, case, log, equipment) {
                 let reason = format!("{error:#}");
                 println!("{}: {name} is not measured: {reason}", case.name);
-                rig.refused.insert((*name).to_owned(), reason);
+                rig.refused.insert(name.to_owned(), reason);
             }
         }
         Ok(rig)
@@ -141,13 +152,8 @@ impl Rig {
             tools: &equipment.tools,
             sluice: &equipment.sluice,
         };
-        let started = peers::start(name, &place)?;
-        let proxy = Proxy {
-            name: name.to_owned(),
-            address: place.listen,
-            server: Some(started.server),
-            limited: started.limited,
-        };
+        let server = peers::start(name, &place)?;
+        let proxy = Proxy { name: name.to_owned(), address: place.listen, server: Some(server) };
         self.admit(case, proxy, &equipment.tools)
     }
 

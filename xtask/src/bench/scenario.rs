@@ -89,7 +89,7 @@ const SCENARIOS: &[Scenario] = &[
     ("echo", "a small answer of Go's net/http, wrk -t4 -c500", |_| {
         vec![case("echo", Origin::Go, "/", http(Generator::Wrk { threads: 4 }, 500))]
     }),
-    ("overload", "Puma of 4 threads, 4 then 32 connections; proxies let 4 requests through", overload),
+    ("overload", "Puma of 4 threads, 4, 32 and 200 connections; proxies let 4 requests through", overload),
     ("new-connections", "1 KiB from nginx, a connection for each request, wrk -t1 -c50", |_| {
         let generator = Generator::Wrk { threads: 1 };
         let work = Work::Http { generator, connections: 50, keep_alive: false };
@@ -172,7 +172,8 @@ fn overload(soak_minutes: u64) -> Vec<Case> {
         soak_seconds,
         ..case(name, Origin::Puma, "/", http(Generator::Oha, connections))
     };
-    let mut cases = vec![at("overload-4", 4, None), at("overload-32", 32, None)];
+    let slow = Case { path: "/delay?ms=20".to_owned(), ..at("overload-200-20ms", 200, None) };
+    let mut cases = vec![at("overload-4", 4, None), at("overload-32", 32, None), slow];
     if soak_minutes > 0 {
         cases.push(at("overload-soak", 32, Some(soak_minutes * 60)));
     }
@@ -196,7 +197,7 @@ mod tests {
     fn only_what_is_named_is_measured() {
         let (found, waiting) = cases(&["overload".to_owned()], 0);
         let names: Vec<&str> = found.iter().map(|case| case.name.as_str()).collect();
-        assert_eq!(names, ["overload-4", "overload-32"]);
+        assert_eq!(names, ["overload-4", "overload-32", "overload-200-20ms"]);
         assert!(waiting.is_empty());
     }
 }
