@@ -6,6 +6,7 @@ mod conformance;
 mod lint;
 mod process;
 mod run;
+mod sockets;
 mod test;
 mod tidy;
 mod trace;

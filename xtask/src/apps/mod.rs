@@ -7,6 +7,7 @@ mod go;
 mod nginx;
 mod puma;
 mod rig;
+mod storm;
 mod websocket;
 mod wire;
 

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
 use super::rig::{Place, Rig};
-use super::{App, checks, curl};
+use super::{App, checks, curl, storm};
 use crate::process::{Process, bound};
 
 const HELLO: &str = "hello from puma";
@@ -26,6 +26,7 @@ pub(super) const APP: App = App {
         ("bytes_both_ways", |rig| checks::bytes_both_ways(rig, BYTES)),
         ("parallel", |rig| checks::parallel(rig, "/", HELLO)),
         ("wrk", |rig| checks::load(rig, "/")),
+        ("storm", |rig| storm::storm(rig, "/", HELLO)),
     ],
 };
 

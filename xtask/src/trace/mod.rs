@@ -6,7 +6,6 @@ mod names;
 mod puma;
 mod report;
 mod session;
-mod sockets;
 mod target;
 
 use std::path::PathBuf;

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::report::{Histogram, Report, time};
 use super::session::{Event, OnInterrupt, Session};
 use super::target::Target;
-use super::{Options, http, sockets};
+use super::{Options, http};
+use crate::sockets;
 
 /// Printed by the script when it has printed its maps.
 const SECOND: &str = "second";

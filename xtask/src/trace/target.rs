@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{Options, http, sockets};
+use super::{Options, http};
+use crate::sockets;
 
 const SLUICE: &str = "sluice";
 

@@ -10,9 +10,9 @@ use nix::sys::signal::Signal;
 
 use super::load;
 use crate::process::{Process, bound, free_ports};
+use crate::sockets;
 use crate::trace::report::Report;
 use crate::trace::session::{OnInterrupt, Session};
-use crate::trace::sockets;
 use crate::workspace;
 
 /// Longer than any load takes; the scripts are ended before.

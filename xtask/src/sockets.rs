@@ -9,10 +9,10 @@ const LISTEN: &str = "0A";
 
 /// A listening TCP socket.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Listener {
-    pub(super) port: u16,
+pub(crate) struct Listener {
+    pub(crate) port: u16,
     /// Connections waiting to be accepted.
-    pub(super) depth: u64,
+    pub(crate) depth: u64,
     inode: u64,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Listener {
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub(super) fn listeners() -> Result<Vec<Listener>> {
+pub(crate) fn listeners() -> Result<Vec<Listener>> {
     let mut found = parse(&fs::read_to_string("/proc/net/tcp").context("/proc/net/tcp")?);
     // Absent where IPv6 is off.
     found.extend(parse(&fs::read_to_string("/proc/net/tcp6").unwrap_or_default()));
@@ -31,7 +31,7 @@ pub(super) fn listeners() -> Result<Vec<Listener>> {
 ///
 /// # Errors
 /// When nothing listens there.
-pub(super) fn depth(port: u16) -> Result<u64> {
+pub(crate) fn depth(port: u16) -> Result<u64> {
     let depths: Vec<u64> = listeners()?.iter().filter(|one| one.port == port).map(|one| one.depth).collect();
     if depths.is_empty() {
         bail!("nothing listens on port {port}");
@@ -43,7 +43,7 @@ pub(super) fn depth(port: u16) -> Result<u64> {
 ///
 /// # Errors
 /// When there is none, or more than one.
-pub(super) fn owner(port: u16) -> Result<u32> {
+pub(crate) fn owner(port: u16) -> Result<u32> {
     let inodes: BTreeSet<u64> =
         listeners()?.iter().filter(|one| one.port == port).map(|one| one.inode).collect();
     if inodes.is_empty() {
@@ -62,7 +62,7 @@ pub(super) fn owner(port: u16) -> Result<u32> {
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub(super) fn ports(pid: u32) -> Result<BTreeSet<u16>> {
+pub(crate) fn ports(pid: u32) -> Result<BTreeSet<u16>> {
     let inodes = socket_inodes(pid);
     Ok(listeners()?.iter().filter(|one| inodes.contains(&one.inode)).map(|one| one.port).collect())
 }
@@ -71,7 +71,7 @@ pub(super) fn ports(pid: u32) -> Result<BTreeSet<u16>> {
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub(super) fn named(name: &str) -> Result<Vec<u32>> {
+pub(crate) fn named(name: &str) -> Result<Vec<u32>> {
     let is_named =
         |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name);
     Ok(processes()?.into_iter().filter(is_named).collect())
@@ -110,7 +110,7 @@ fn parse(text: &str) -> Vec<Listener> {
 ///
 /// # Errors
 /// When the process has ended.
-pub(super) fn switches(pid: u32) -> Result<u64> {
+pub(crate) fn switches(pid: u32) -> Result<u64> {
     let folder = format!("/proc/{pid}/task");
     let mut sum = 0;
     for task in fs::read_dir(&folder).context(folder)?.flatten() {
