@@ -172,6 +172,11 @@ impl Endpoint {
         }
     }
 
+    /// Whether more requests are under way than there may be: the limit has been lowered.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        split(self.traffic.under_way.load(SeqCst)).0 > self.limit_now()
+    }
+
     /// Requests and tunnels under way over all workers.
     pub fn in_flight(&self) -> u32 {
         let (requests, tunnels) = split(self.traffic.under_way.load(SeqCst));

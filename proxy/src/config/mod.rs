@@ -75,6 +75,16 @@ pub struct Config {
     pub demo_origin: Option<SocketAddr>,
 }
 
+impl Config {
+    /// How many workers to start.
+    pub fn worker_count(&self) -> usize {
+        match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        }
+    }
+}
+
 /// An address to bind or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {

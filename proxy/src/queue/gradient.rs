@@ -10,16 +10,25 @@
 
 use crate::config::AutoLimit;
 
-/// Answers that make one measurement of the latency without load.
+/// Answers that make one measurement of the latency without load, which lasts as long as a window at least.
 const MEASURE_SAMPLES: usize = 50;
+/// When the first measurement is repeated, for a server that has just begun is slow; then after twice as long, and
+/// so on until it is as often as configured.
+const MEASURE_AGAIN_MS: u64 = 1000;
 /// A window lasts at least this long...
-const WINDOW_MS: u64 = 100;
+const WINDOW_MS: u64 = 250;
+/// ...and so many times the latency without load: the slow answers of a shorter one are not there yet, and those of
+/// a server that serves each connection ten requests in a row (Puma) come late.
+const WINDOW_LATENCIES: u64 = 16;
 /// ...and has at least this many answers.
 const WINDOW_SAMPLES_MIN: usize = 20;
 /// Answers that a window keeps; a mean of as many is exact enough.
 const WINDOW_SAMPLES_MAX: usize = 1000;
 /// How much over the latency without load is still taken for no queue, for latencies vary.
 const TOLERANCE: f64 = 1.25;
+/// What is tried beyond, in square roots of the limit. Envoy has one; half of it finds the knee as well, and settles
+/// at four or five before four threads of Puma in place of six, where each more costs.
+const HEADROOM: f64 = 0.5;
 /// One step at most halves or doubles the limit.
 const GRADIENT: (f64, f64) = (0.5, 2.0);
 
@@ -44,6 +53,8 @@ pub(crate) struct Gradient {
     /// When the measurement under way began, if one is.
     measuring_since_ms: Option<u64>,
     measured_at_ms: u64,
+    /// How long after it the next one begins.
+    measure_after_ms: u64,
     /// Latencies in the window, in microseconds.
     window: Vec<u64>,
     window_since_ms: u64,
@@ -60,6 +71,7 @@ impl Gradient {
             base_us: 0,
             measuring_since_ms: Some(now_ms),
             measured_at_ms: now_ms,
+            measure_after_ms: MEASURE_AGAIN_MS.min(bounds.measure_interval_ms),
             window: Vec::new(),
             window_since_ms: now_ms,
             peak: 0,
@@ -92,15 +104,20 @@ impl Gradient {
         }
         self.peak = self.peak.max(sample.in_flight);
         match self.measuring_since_ms {
-            Some(_) if self.window.len() >= MEASURE_SAMPLES => self.end_measurement(now_ms),
-            None if self.is_window_full(now_ms) => self.end_window(now_ms),
+            Some(since_ms) if self.is_full(MEASURE_SAMPLES, now_ms.saturating_sub(since_ms)) => {
+                self.end_measurement(now_ms);
+            }
+            None if self.is_full(WINDOW_SAMPLES_MIN, now_ms.saturating_sub(self.window_since_ms)) => {
+                self.end_window(now_ms);
+            }
             _ => return false,
         }
         self.limit() != before
     }
 
-    fn is_window_full(&self, now_ms: u64) -> bool {
-        self.window.len() >= WINDOW_SAMPLES_MIN && now_ms.saturating_sub(self.window_since_ms) >= WINDOW_MS
+    fn is_full(&self, samples_min: usize, lasted_ms: u64) -> bool {
+        let least_ms = WINDOW_MS.max(self.base_us.saturating_mul(WINDOW_LATENCIES) / 1000);
+        self.window.len() >= samples_min && lasted_ms >= least_ms
     }
 
     fn end_measurement(&mut self, now_ms: u64) {
@@ -115,12 +132,14 @@ impl Gradient {
         let mean_us = self.take_mean().max(1);
         self.window_since_ms = now_ms;
         let gradient = (self.base_us as f64 * TOLERANCE / mean_us as f64).clamp(GRADIENT.0, GRADIENT.1);
-        let next = self.limit * gradient + self.limit.sqrt();
+        let next = self.limit * gradient + self.limit.sqrt() * HEADROOM;
         // A limit that nobody reaches would grow without having been tried.
         if next < self.limit || peak >= self.limit as u32 {
             self.limit = next.clamp(f64::from(self.bounds.min), f64::from(self.bounds.max));
         }
-        if now_ms.saturating_sub(self.measured_at_ms) >= self.bounds.measure_interval_ms {
+        if now_ms.saturating_sub(self.measured_at_ms) >= self.measure_after_ms {
+            self.measure_after_ms =
+                self.measure_after_ms.saturating_mul(2).min(self.bounds.measure_interval_ms);
             self.measuring_since_ms = Some(now_ms);
         }
     }

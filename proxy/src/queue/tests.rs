@@ -180,15 +180,18 @@ fn under_load(bounds: AutoLimit, threads: u32, service_us: u64, windows: usize) 
     let mut gradient = Gradient::new(bounds, 0);
     let (mut now_ms, mut low, mut high) = (0, u32::MAX, 0);
     for window in 0..windows {
-        now_ms += 100;
-        for _ in 0..60 {
+        // Over what is measured again meanwhile.
+        let mut most = 0;
+        for _ in 0..120 {
+            now_ms += 8;
             let in_flight = gradient.limit();
             let latency_us = service_us * u64::from(in_flight.max(threads)) / u64::from(threads);
             gradient.observe(Sample { sent_ms: now_ms, latency_us, in_flight }, now_ms);
+            most = most.max(gradient.limit());
         }
         if window >= windows / 2 {
-            low = low.min(gradient.limit());
-            high = high.max(gradient.limit());
+            low = low.min(most);
+            high = high.max(most);
         }
     }
     (low, high)
@@ -239,7 +242,8 @@ fn the_latency_without_load_is_measured_again() {
         now_ms += 1;
     }
     assert_eq!(observe(now_ms - 1, 9, now_ms).1, 1000, "what was sent before met other load");
-    for _ in 0..50 {
+    for _ in 0..60 {
+        now_ms += 5;
         observe(now_ms, 4000, now_ms);
     }
     assert_eq!(observe(now_ms, 4000, now_ms).1, 4000);

@@ -29,7 +29,7 @@ pub fn run(config: Config) -> Result<ExitCode, String> {
     privileges::raise_descriptor_limit();
     let demo = start::demo_origin(&config)?;
     let (clusters, resolvers) = start::clusters(&config);
-    let workers = start::worker_count(&config);
+    let workers = config.worker_count();
     let bound = listener::bind_all(&config.listeners, workers).map_err(|error| error.to_string())?;
     let states: Vec<_> = bound.iter().take(1).flatten().map(|bound| bound.state.clone()).collect();
     let admin = start::admin_listener(&config)?;

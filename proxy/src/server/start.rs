@@ -49,14 +49,6 @@ pub(super) fn clusters(config: &Config) -> (Clusters, Resolvers) {
     (clusters, resolvers)
 }
 
-/// How many workers to start.
-pub(super) fn worker_count(config: &Config) -> usize {
-    match config.workers {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        count => count,
-    }
-}
-
 /// Binds the admin listener.
 pub(super) fn admin_listener(config: &Config) -> Result<Option<AdminListener>, String> {
     let Some(address) = &config.admin else {

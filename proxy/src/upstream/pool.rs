@@ -18,6 +18,8 @@ use crate::worker::Counted;
 /// brings the next response without another system call.
 pub(crate) struct Pool {
     idle: RefCell<HashMap<u32, Idle>>,
+    /// Whether there is no other worker to share with.
+    alone: bool,
     metrics: Rc<WorkerRecorder>,
 }
 
@@ -43,8 +45,13 @@ impl Parked {
 
 impl Pool {
     /// An empty pool.
-    pub(crate) fn new(metrics: Rc<WorkerRecorder>) -> Self {
-        Self { idle: RefCell::default(), metrics }
+    pub(crate) fn new(alone: bool, metrics: Rc<WorkerRecorder>) -> Self {
+        Self { idle: RefCell::default(), alone, metrics }
+    }
+
+    /// Where connections to `endpoint` wait that any worker may take.
+    fn shared<'a>(&self, endpoint: &'a Endpoint) -> Option<&'a IdleSockets> {
+        if self.alone { None } else { endpoint.shared_idle() }
     }
 
     /// Takes the connection to `endpoint` that was released last, and is still silent.
@@ -53,7 +60,7 @@ impl Pool {
         endpoint: &Arc<Endpoint>,
         limits: config::Pool,
     ) -> Option<UpstreamConnection> {
-        if let Some(shared) = endpoint.shared_idle()
+        if let Some(shared) = self.shared(endpoint)
             && let Some(connection) = self.take_shared(endpoint, shared, limits)
         {
             return Some(connection);
@@ -72,14 +79,15 @@ impl Pool {
     }
 
     /// Keeps a connection whose exchange has ended cleanly, in place of the oldest one when there are
-    /// as many as allowed. One that holds bytes nobody asked for is closed.
+    /// as many as allowed. One that holds bytes nobody asked for is closed, and one more than the endpoint may
+    /// now have in use: a server would wait on it, perhaps with a thread.
     pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
         let silent = connection.reader.data().is_empty();
         let endpoint = Arc::clone(&connection.endpoint);
-        if !connection.reusable || !silent || limits.idle_max_per_endpoint == 0 {
+        if !connection.reusable || !silent || limits.idle_max_per_endpoint == 0 || endpoint.is_over_limit() {
             return;
         }
-        if let Some(shared) = endpoint.shared_idle().filter(|_| connection.reader.stream().is_socket()) {
+        if let Some(shared) = self.shared(&endpoint).filter(|_| connection.reader.stream().is_socket()) {
             return self.park_shared(connection, shared, limits);
         }
         connection.scanner.reset();

@@ -69,10 +69,10 @@ impl Worker {
         let metrics = Rc::new(recorder);
         Self {
             buffers: Buffers::new(snapshot.config.limits.body_buffers_bytes_max),
+            pool: Pool::new(snapshot.config.worker_count() == 1, Rc::clone(&metrics)),
             snapshot,
             connector,
             random: RefCell::new(fastrand::Rng::new()),
-            pool: Pool::new(Rc::clone(&metrics)),
             metrics,
             log: RefCell::new(log),
             draining: Cell::new(false),
