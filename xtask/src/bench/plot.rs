@@ -30,6 +30,8 @@ const COLOURS: &[RGBColor] = &[
     RGBColor(130, 175, 210),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
+    // HAProxy with other settings.
+    RGBColor(120, 200, 170),
     RGBColor(204, 121, 167),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
