@@ -89,7 +89,11 @@ const SCENARIOS: &[Scenario] = &[
     ("echo", "a small answer of Go's net/http, wrk -t4 -c500", |_| {
         vec![case("echo", Origin::Go, "/", http(Generator::Wrk { threads: 4 }, 500))]
     }),
-    ("overload", "Puma of 4 threads, 4, 32 and 200 connections; proxies let 4 requests through", overload),
+    (
+        "overload",
+        "Puma of 4 threads, wrk -t1 with 4, 32 and 200 connections; proxies let 4 through",
+        overload,
+    ),
     ("new-connections", "1 KiB from nginx, a connection for each request, wrk -t1 -c50", |_| {
         let generator = Generator::Wrk { threads: 1 };
         let work = Work::Http { generator, connections: 50, keep_alive: false };
@@ -167,10 +171,12 @@ fn delays(origin: Origin, name: &str) -> Vec<Case> {
 }
 
 fn overload(soak_minutes: u64) -> Vec<Case> {
+    // One thread of load: two of them and the proxy would take turns with Puma on two cores.
+    let generator = Generator::Wrk { threads: 1 };
     let at = |name: &str, connections, soak_seconds| Case {
         limit: Some(4),
         soak_seconds,
-        ..case(name, Origin::Puma, "/", http(Generator::Oha, connections))
+        ..case(name, Origin::Puma, "/", http(generator, connections))
     };
     let slow = Case { path: "/delay?ms=20".to_owned(), ..at("overload-200-20ms", 200, None) };
     let mut cases = vec![at("overload-4", 4, None), at("overload-32", 32, None), slow];
