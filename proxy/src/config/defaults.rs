@@ -11,8 +11,8 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, AutoLimit, Balance, Cluster, Config, Ejection, HeaderEdits, HealthCheck, Limits,
-    MaxInFlight, Pool, Queue, QueueOrder, Retry, Route,
+    AccessLog, Action, AutoLimit, Balance, Cluster, Config, Ejection, HeaderEdits, HealthCheck,
+    KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry, Route,
 };
 
 const KIB: u64 = 1 << 10;
@@ -198,6 +198,7 @@ numbers! { Config {
     workers: 0,
     user: None,
     group: None,
+    kernel: KernelAssists::default(),
     demo_origin: None,
 }}
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_yaml::{Mapping, Value};
 
 use super::{
-    AccessLog, Action, Balance, Cluster, Config, Endpoint, HashKey, HeaderEdits, HealthCheck, Limits,
-    Listener, LogFormat, LogOutput, MaxInFlight, Route, Word,
+    AccessLog, Action, Balance, Cluster, Config, Endpoint, HashKey, HeaderEdits, HealthCheck, KernelAssists,
+    Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route, Word,
 };
 
 /// A map under construction.
@@ -51,8 +51,16 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
     out.put_some("user", config.user.clone());
     out.put_some("group", config.group.clone());
+    out.put("kernel", kernel(config.kernel));
     config.write_numbers(&mut out.0);
     out.put("demo_origin", config.demo_origin.map_or("off".to_owned(), |address| address.to_string()));
+    out.done()
+}
+
+fn kernel(kernel: KernelAssists) -> Value {
+    let mut out = Out::default();
+    out.put("bypass", kernel.bypass.word());
+    out.put("splice", kernel.splice.word());
     out.done()
 }
 

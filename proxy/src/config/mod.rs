@@ -5,6 +5,7 @@
 
 mod access_log;
 mod address;
+mod assist;
 mod cluster;
 mod clusters;
 mod defaults;
@@ -33,6 +34,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
+pub use assist::{AssistMode, KernelAssists};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry,
@@ -69,6 +71,8 @@ pub struct Config {
     pub user: Option<String>,
     /// Group to become once every listener is bound.
     pub group: Option<String>,
+    /// Which kernel assists may be used.
+    pub kernel: KernelAssists,
     /// How long a drain waits for exchanges under way, in milliseconds.
     pub drain_timeout_ms: u64,
     /// Address of the embedded demo origin; `None` is off.

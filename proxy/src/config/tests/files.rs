@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_yaml::Value;
 
 use super::super::problem::Problems;
-use super::super::{Config, LogField, LogFormat, Protocol, ProxyProtocol, Word, file, load};
+use super::super::{AssistMode, Config, LogField, LogFormat, Protocol, ProxyProtocol, Word, file, load};
 
 fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../config"))
@@ -37,6 +37,7 @@ fn the_demo_is_what_its_first_lines_say() {
 /// A document in which every reader is called.
 const EVERY_MAP: &str = "
 limits: {}
+kernel: {}
 access_log: {}
 admin: {}
 listeners: [{}]
@@ -57,6 +58,7 @@ fn the_documented_file_has_every_key_and_word() {
     wanted.extend(LogFormat::ALL.iter().map(|format| format.word()));
     wanted.extend(Protocol::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(ProxyProtocol::ALL.iter().map(|protocol| protocol.word()));
+    wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 
     let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
@@ -76,9 +78,11 @@ fn uncommented(text: &str, map: &str) -> String {
 #[test]
 fn the_defaults_shown_are_the_defaults() {
     let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
-    let shown = uncommented(&text, "limits") + &uncommented(&text, "access_log");
+    let shown =
+        uncommented(&text, "limits") + &uncommented(&text, "access_log") + &uncommented(&text, "kernel");
     let config = super::read(&format!("{}{shown}", super::GOOD));
     assert_eq!((config.limits, config.access_log), (Config::default().limits, Config::default().access_log));
+    assert_eq!(config.kernel, Config::default().kernel);
 
     for (key, value) in super::super::emit::config(&Config {
         clusters: [("demo".to_owned(), Default::default())].into(),

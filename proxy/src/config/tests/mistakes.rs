@@ -65,6 +65,14 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     ("user: a b", "c.yaml:4: user: \"a b\" is not an account name; write one such as www-data"),
     ("group: ''", "c.yaml:4: group: the text is empty; write something or take the key out"),
+    ("kernel: auto", "c.yaml:4: kernel: \"auto\" is text; write a map"),
+    ("kernel: {bypass: on}", "c.yaml:4: kernel.bypass: \"on\" is not known; write auto, off or required"),
+    ("kernel: {bypass: true}", "c.yaml:4: kernel.bypass: true is true or false; write auto, off or required"),
+    (
+        "kernel:\n  splice: requird",
+        "c.yaml:5: kernel.splice: \"requird\" is not known; did you mean required?",
+    ),
+    ("kernel: {bypas: off}", "c.yaml:4: kernel.bypas: unknown key; did you mean bypass?"),
     ("access_log: stdot", "c.yaml:4: access_log: \"stdot\" is not known; did you mean stdout?"),
     (
         "access_log: syslog",

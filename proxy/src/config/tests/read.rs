@@ -1,8 +1,8 @@
 //! What is read: defaults, short forms, fallbacks.
 
 use super::super::{
-    AccessLog, Action, AutoLimit, Balance, Cluster, Config, HashKey, HealthCheck, Limits, LogFormat,
-    LogOutput, MaxInFlight, Protocol, ProxyProtocol, Queue, QueueOrder, Retry, Route,
+    AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, HashKey, HealthCheck, KernelAssists,
+    Limits, LogFormat, LogOutput, MaxInFlight, Protocol, ProxyProtocol, Queue, QueueOrder, Retry, Route,
 };
 use super::{GOOD, read};
 
@@ -76,6 +76,18 @@ fn off_may_be_a_word_or_false() {
         assert_eq!((config.admin, config.demo_origin), (None, None));
         assert_eq!(config.clusters["a"].health_check, None);
     }
+}
+
+#[test]
+fn an_assist_that_is_not_named_is_auto() {
+    let kernel = |text: &str| read(&format!("{GOOD}{text}")).kernel;
+    let auto = KernelAssists { bypass: AssistMode::Auto, splice: AssistMode::Auto };
+    assert_eq!((kernel(""), kernel("kernel: {}\n"), kernel("kernel:\n")), (auto, auto, auto));
+    let bypass = AssistMode::Required;
+    assert_eq!(kernel("kernel: {bypass: required}\n"), KernelAssists { bypass, ..auto });
+    let splice = AssistMode::Off;
+    assert_eq!(kernel("kernel: {splice: off}\n"), KernelAssists { splice, ..auto });
+    assert_eq!(kernel("kernel: {splice: false}\n"), KernelAssists { splice, ..auto });
 }
 
 #[test]

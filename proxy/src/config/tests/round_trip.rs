@@ -22,6 +22,7 @@ fn json_has_the_shape_of_the_yaml() {
     assert_eq!(json["clusters"]["api"]["pool"]["idle_timeout_ms"], 4000);
     assert_eq!(json["error_pages"]["503"], "/a");
     assert_eq!(json["workers"], "auto");
+    assert_eq!(json["kernel"]["bypass"], "auto");
 }
 
 fn name() -> impl Strategy<Value = String> {
@@ -122,6 +123,10 @@ fn max_in_flight() -> impl Strategy<Value = MaxInFlight> {
     ]
 }
 
+fn assist() -> impl Strategy<Value = AssistMode> {
+    prop::sample::select(AssistMode::ALL.to_vec())
+}
+
 prop_compose! {
     fn cluster()(
         addresses in prop::collection::btree_map(address(), 1..=1000u32, 1..4),
@@ -180,6 +185,7 @@ prop_compose! {
         fields in prop::sample::subsequence(LogField::ALL.to_vec(), 1..LogField::ALL.len()),
         log in prop_oneof![Just(LogOutput::Off), Just(LogOutput::Stdout), "\\PC{0,5}/\\PC{1,5}".prop_map(|path| LogOutput::File(path.into()))],
         proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
+        (bypass, splice) in (assist(), assist()),
         user in prop::option::of("[a-z][a-z-]{0,8}"),
     ) -> Config {
         for (index, (route, name)) in routes.iter_mut().zip(names.iter().cycle()).enumerate() {
@@ -209,6 +215,7 @@ prop_compose! {
             workers,
             user: user.clone(),
             group: user,
+            kernel: KernelAssists { bypass, splice },
             drain_timeout_ms,
             demo_origin: None,
         }
