@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Check(FileArgs),
     /// Print the configuration in force, every default spelled out
     Config(FileArgs),
+    /// Say what this host gives sluice, and how to change what it does not
+    Doctor(DoctorArgs),
     /// Print the version
     Version,
     /// Print completions for a shell
@@ -38,6 +40,19 @@ pub(crate) struct FileArgs {
     pub(crate) config: PathBuf,
     /// Set any key by its dotted path, such as clusters.api.fail_open=false
     #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) sets: Vec<Override>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The configuration whose requirements count; without one, the defaults
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// One JSON object in place of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Set any key by its dotted path, such as kernel.bypass=required
+    #[arg(long = "set", value_name = "PATH=VALUE", requires = "config")]
     pub(crate) sets: Vec<Override>,
 }
 

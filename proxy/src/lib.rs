@@ -40,3 +40,7 @@ pub mod state_file;
 pub mod admin;
 pub mod demo;
 pub mod logging;
+pub mod doctor;
+
+// -- the kernel, beyond sockets and rings --
+pub(crate) mod kernel;

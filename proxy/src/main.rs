@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use sluice::config::{self, ConfigError};
-use sluice::{logging, server};
+use sluice::config::{self, Config, ConfigError};
+use sluice::{doctor, logging, server};
 
-use crate::cli::{Cli, Command, FileArgs, RunArgs};
+use crate::cli::{Cli, Command, DoctorArgs, FileArgs, RunArgs};
 
 /// Something went wrong while running.
 const EXIT_RUNTIME: u8 = 1;
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run_command(&args),
         Command::Check(args) => check_command(&args),
         Command::Config(args) => config_command(&args),
+        Command::Doctor(args) => doctor_command(&args),
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
     }
@@ -49,6 +50,18 @@ fn config_command(args: &FileArgs) -> ExitCode {
         Ok(config) => print(&config::to_yaml(&config)),
         Err(error) => refuse(&error),
     }
+}
+
+fn doctor_command(args: &DoctorArgs) -> ExitCode {
+    let file = args.config.as_deref();
+    let config = match file.map_or_else(|| Ok(Config::default()), |file| config::load(file, &args.sets)) {
+        Ok(config) => config,
+        Err(error) => return refuse(&error),
+    };
+    let report = doctor::examine(&config, file.map(|file| file.display().to_string()));
+    let text = if args.json { format!("{:#}\n", report.to_json()) } else { report.to_text() };
+    let printed = print(&text);
+    if report.is_well() { printed } else { ExitCode::from(EXIT_RUNTIME) }
 }
 
 fn completions_command(shell: Shell) -> ExitCode {

@@ -31,6 +31,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Build the release binary and become `sluice doctor ARGS`: what this host gives sluice.
+    Doctor {
+        /// Arguments of `sluice doctor`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Format, clippy, documentation and tidy, all without changing a file.
     Lint,
     /// Check what clippy cannot: imports, sizes, paths, places of unsafe.
@@ -52,6 +58,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run { args } => run::run(&args),
+        Command::Doctor { args } => run::doctor(&args),
         Command::Lint => lint::lint(),
         Command::Tidy { bless } => tidy::tidy(bless),
         Command::Test(options) => test::test(&options),

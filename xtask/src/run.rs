@@ -1,4 +1,4 @@
-//! `cargo xtask run`: the release binary, in our place.
+//! `cargo xtask run` and `doctor`: the release binary, in our place.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -12,15 +12,23 @@ use crate::workspace;
 /// # Errors
 /// When the build fails or the binary cannot be executed; otherwise it does not return.
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    let config = workspace::root().join("config").join("sluice.yaml");
+    become_sluice(|command| match args {
+        [] => command.args(["run", "--config"]).arg(config),
+        _ => command.arg("run").args(args),
+    })
+}
+
+/// Builds, then becomes `sluice doctor ARGS`.
+///
+/// # Errors
+/// When the build fails or the binary cannot be executed; otherwise it does not return.
+pub(crate) fn doctor(args: &[String]) -> Result<()> {
+    become_sluice(|command| command.arg("doctor").args(args))
+}
+
+fn become_sluice(give: impl FnOnce(&mut Command) -> &mut Command) -> Result<()> {
     let binary = workspace::release_binary()?;
-    let mut command = Command::new(&binary);
-    command.arg("run");
-    if args.is_empty() {
-        let config = workspace::root().join("config").join("sluice.yaml");
-        command.arg("--config").arg(config);
-    } else {
-        command.args(args);
-    }
-    let error = command.exec();
+    let error = give(&mut Command::new(&binary)).exec();
     Err(error).with_context(|| binary.display().to_string())
 }

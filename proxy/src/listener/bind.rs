@@ -15,7 +15,7 @@ use super::{Bound, ListenerState};
 use crate::config::{self, Address};
 
 /// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// A listener that could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config;
 
-pub(crate) use bind::bind_all;
+pub(crate) use bind::{BACKLOG, bind_all};
 
 /// What the workers share of a listener.
 pub(crate) struct ListenerState {

@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "completions carry raw descriptors and lengths of kernel-filled buffers")]
 
 mod accept;
+mod probe;
 mod socket;
 
 use std::future::Future;
@@ -17,61 +18,15 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
-use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use io_uring::{cqueue, squeue, types};
 use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
 
 pub(crate) use accept::accept;
+pub(crate) use probe::{RingError, operations, probe};
 pub(crate) use socket::{Recv, Send, cancel, connect, recv, send};
-
-/// Operations without which sluice cannot run, by the names of io_uring_enter(2).
-const REQUIRED: [(u8, &str); 5] = [
-    (opcode::Accept::CODE, "accept"),
-    (opcode::AsyncCancel::CODE, "async_cancel"),
-    (opcode::Connect::CODE, "connect"),
-    (opcode::Recv::CODE, "recv"),
-    (opcode::Send::CODE, "send"),
-];
 
 /// Entries of a worker's submission queue; the completion queue has four times as many.
 const ENTRIES: u32 = 1024;
-
-/// Asks the kernel whether rings can be made here and have what we need.
-///
-/// # Errors
-/// A sentence that names what is missing and how to allow it.
-pub(crate) fn probe() -> Result<(), String> {
-    let ring = IoUring::new(8).map_err(|error| refusal(&error))?;
-    let mut probe = Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(|error| format!("io_uring cannot be probed: {error}; linux 5.19 or newer is needed"))?;
-    match REQUIRED.iter().find(|(code, _)| !probe.is_supported(*code)) {
-        Some((_, name)) => Err(format!(
-            "io_uring operation {name} is not supported by this kernel; linux 5.19 or newer is needed"
-        )),
-        None => Ok(()),
-    }
-}
-
-fn refusal(error: &io::Error) -> String {
-    let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
-    match error.raw_os_error() {
-        Some(libc::EPERM) if matches!(sysctl.trim(), "1" | "2") => format!(
-            "io_uring is denied by the sysctl kernel.io_uring_disabled={}; allow it with \
-             `sysctl kernel.io_uring_disabled=0`",
-            sysctl.trim()
-        ),
-        Some(libc::EPERM | libc::EACCES) => "io_uring is denied to this process, most likely by a seccomp \
-             filter (containers do that); allow io_uring_setup, io_uring_enter and io_uring_register in \
-             its profile"
-            .to_owned(),
-        Some(libc::ENOSYS) => {
-            "io_uring is not in this kernel or filtered by seccomp; linux 5.19 or newer is needed".to_owned()
-        }
-        Some(libc::ENOMEM) => "io_uring: no memory may be locked; raise RLIMIT_MEMLOCK".to_owned(),
-        _ => format!("io_uring cannot be set up: {error}"),
-    }
-}
 
 /// Runs `future` on a ring of its own, on this thread, and leaks the ring.
 ///

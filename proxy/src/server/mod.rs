@@ -4,6 +4,7 @@ mod control;
 mod privileges;
 mod start;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::config::Config;
+use crate::doctor::Assists;
 use crate::metrics::Metrics;
 use crate::worker::Stage;
 use crate::{listener, logging, ring, state_file};
@@ -23,7 +25,9 @@ const JOIN_CHECK: Duration = Duration::from_millis(20);
 /// # Errors
 /// A sentence about what could not be started.
 pub fn run(config: Config) -> Result<ExitCode, String> {
-    ring::probe()?;
+    ring::probe(Path::new("/proc")).map_err(|error| error.to_string())?;
+    let assists = Assists::for_start(&config);
+    assists.require()?;
     let metrics = Metrics::new();
     logging::install_panic_hook(std::sync::Arc::clone(&metrics));
     privileges::raise_descriptor_limit();
@@ -39,7 +43,8 @@ pub fn run(config: Config) -> Result<ExitCode, String> {
 
     let (stage, watched) = watch::channel(Stage::Serve);
     let threads = start::workers(bound, &snapshot, &metrics, &log, &watched)?;
-    start::announce(&snapshot.config, &states, workers, demo);
+    start::announce(&states, workers, &assists);
+    start::invite(&snapshot.config, &states, demo);
     let control = control::Control::new(&snapshot, &metrics, &log, admin, resolvers);
     let ended = control.run(stage, |deadline| join(threads, deadline))?;
     state_file::save(&snapshot.clusters.values().cloned().collect::<Vec<_>>());

@@ -11,6 +11,7 @@ use crate::access_log::AccessLog;
 use crate::admin::AdminListener;
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::doctor::Assists;
 use crate::listener::{Bound, ListenerState};
 use crate::metrics::Metrics;
 use crate::resolve::Resolver;
@@ -102,22 +103,18 @@ pub(super) fn workers(
     Ok(threads)
 }
 
-/// Says what is served where.
-pub(super) fn announce(
-    config: &Config,
-    listeners: &[Arc<ListenerState>],
-    workers: usize,
-    demo: Option<SocketAddr>,
-) {
+/// Says what is served where, and how bytes get there.
+pub(super) fn announce(listeners: &[Arc<ListenerState>], workers: usize, assists: &Assists) {
     for listener in listeners {
         let address = &listener.config.address;
         tracing::info!(listener = listener.config.name, %address, "listening");
     }
-    tracing::info!(
-        workers,
-        path = "copy",
-        "bytes are copied by io_uring: no kernel assist is part of this version"
-    );
+    let [bypass, splice] = assists.words();
+    tracing::info!(workers, path = "copy", bypass, splice, "bytes are copied by io_uring");
+}
+
+/// Says what to try, in front of the demo origin.
+pub(super) fn invite(config: &Config, listeners: &[Arc<ListenerState>], demo: Option<SocketAddr>) {
     let (Some(_), Some(listener)) = (demo, listeners.first()) else {
         return;
     };

@@ -17,3 +17,4 @@ mod failures;
 mod overload;
 mod tunnels;
 mod process;
+mod doctor;

@@ -224,6 +224,11 @@ impl Proxy {
         poll(message, || (self.log.count(message) > 0).then_some(()));
     }
 
+    /// The first line of its log that has this message.
+    pub(crate) fn line(&self, message: &str) -> Value {
+        poll(message, || lines(&self.log.text()).into_iter().find(|line| line["message"] == message))
+    }
+
     /// How often its log has had this message.
     pub(crate) fn said(&self, message: &str) -> usize {
         self.log.count(message)

@@ -1,0 +1,210 @@
+//! Whether each kernel assist will be used, and if not, why.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{Area, Status, areas, find};
+use crate::config::{AssistMode, Config, KernelAssists, Word};
+use crate::kernel::probe::{Host, Sources};
+
+/// An assist and what it stands on.
+struct Assist {
+    name: &'static str,
+    /// Whether the data path can use it.
+    built: bool,
+    /// Findings that must not be missing: area and name.
+    needs: &'static [(&'static str, &'static str)],
+}
+
+const BYPASS: Assist = Assist {
+    name: "bypass",
+    built: false,
+    needs: &[
+        ("capabilities", "CAP_BPF"),
+        ("capabilities", "CAP_NET_ADMIN"),
+        ("capabilities", "CAP_PERFMON"),
+        ("cgroups", "cgroup2"),
+        ("bpf", "btf"),
+        ("bpf", "sockhash"),
+        ("bpf", "sk_storage"),
+        ("bpf", "array_mmapable"),
+        ("bpf", "sock_ops"),
+        ("bpf", "sk_msg"),
+        ("bpf", "probe_read_kernel"),
+    ],
+};
+
+const SPLICE: Assist = Assist {
+    name: "splice",
+    built: false,
+    needs: &[
+        ("capabilities", "CAP_BPF"),
+        ("capabilities", "CAP_NET_ADMIN"),
+        ("bpf", "sockhash"),
+        ("bpf", "array_mmapable"),
+        ("bpf", "sk_skb"),
+    ],
+};
+
+/// What becomes of the assists.
+#[derive(Debug)]
+pub(crate) struct Assists {
+    bypass: Verdict,
+    splice: Verdict,
+}
+
+/// What becomes of one.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) name: &'static str,
+    pub(super) mode: AssistMode,
+    /// Whether the host could give it, whatever the configuration says; `None` if it was not asked.
+    pub(super) host_can: Option<bool>,
+    /// Why it will not be used; empty if it will.
+    pub(super) reasons: Vec<Reason>,
+}
+
+/// Why an assist is not used.
+#[derive(Debug)]
+pub(super) struct Reason {
+    /// For programs: `off`, `not_in_this_version`, or the `area.name` of a finding.
+    pub(super) code: String,
+    /// For people.
+    pub(super) means: String,
+    /// What to do about it.
+    pub(super) remedy: Option<String>,
+}
+
+impl Assists {
+    /// The assists on a host with these findings.
+    pub(super) fn judge(modes: KernelAssists, areas: &[Area]) -> Self {
+        Self {
+            bypass: verdict(&BYPASS, modes.bypass, Some(areas)),
+            splice: verdict(&SPLICE, modes.splice, Some(areas)),
+        }
+    }
+
+    /// The assists at start. The host is asked only if an answer can matter: a seccomp filter may kill whoever
+    /// calls bpf(2).
+    pub(crate) fn for_start(config: &Config) -> Self {
+        let modes = config.kernel;
+        let matters = |assist: &Assist, mode: AssistMode| match mode {
+            AssistMode::Off => false,
+            AssistMode::Auto => assist.built,
+            AssistMode::Required => true,
+        };
+        if matters(&BYPASS, modes.bypass) || matters(&SPLICE, modes.splice) {
+            return Self::judge(modes, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
+        }
+        Self { bypass: verdict(&BYPASS, modes.bypass, None), splice: verdict(&SPLICE, modes.splice, None) }
+    }
+
+    pub(super) fn all(&self) -> [&Verdict; 2] {
+        [&self.bypass, &self.splice]
+    }
+
+    /// Names of those that are required and cannot be used.
+    pub(super) fn lacking(&self) -> impl Iterator<Item = &'static str> {
+        let lacks = |one: &&Verdict| one.mode == AssistMode::Required && !one.is_used();
+        self.all().into_iter().filter(lacks).map(|one| one.name)
+    }
+
+    /// Whether all that are required can be used.
+    ///
+    /// # Errors
+    /// A sentence for each that cannot, with what is missing.
+    pub(crate) fn require(&self) -> Result<(), String> {
+        let lacking: Vec<&str> = self.lacking().collect();
+        let told = self.all().into_iter().filter(|one| lacking.contains(&one.name)).map(|one| {
+            format!(
+                "kernel.{0}: required, but {0} cannot be used: {1}; auto runs without it",
+                one.name,
+                one.why()
+            )
+        });
+        let told: Vec<String> = told.collect();
+        if told.is_empty() { Ok(()) } else { Err(told.join("\n")) }
+    }
+
+    /// Of bypass and splice: `used`, or why not, in a few words.
+    pub(crate) fn words(&self) -> [String; 2] {
+        self.all()
+            .map(|one| if one.is_used() { "used".to_owned() } else { format!("not used: {}", one.why()) })
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        self.all().into_iter().map(|one| (one.name.to_owned(), one.to_json())).collect()
+    }
+}
+
+impl Verdict {
+    pub(super) fn is_used(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    /// The reasons in one line.
+    pub(super) fn why(&self) -> String {
+        let mut line = String::new();
+        for (index, reason) in self.reasons.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            // Writing to text does not fail.
+            let _ = write!(line, "{comma}{}", reason.means);
+        }
+        line
+    }
+
+    fn to_json(&self) -> Value {
+        let reasons = self
+            .reasons
+            .iter()
+            .map(|reason| json!({"code": reason.code, "means": reason.means, "remedy": reason.remedy}));
+        json!({
+            "mode": self.mode.word(),
+            "used": self.is_used(),
+            "host_can": self.host_can,
+            "reasons": reasons.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn verdict(assist: &Assist, mode: AssistMode, areas: Option<&[Area]>) -> Verdict {
+    let name = assist.name;
+    let lacks = areas.map(|areas| lacks(assist, areas));
+    let host_can = lacks.as_ref().map(Vec::is_empty);
+    if mode == AssistMode::Off {
+        let means = format!("kernel.{name} is off");
+        let remedy = Some(format!("write kernel.{name}: auto"));
+        return Verdict {
+            name,
+            mode,
+            host_can,
+            reasons: vec![Reason { code: "off".to_owned(), means, remedy }],
+        };
+    }
+    let mut reasons = Vec::new();
+    if !assist.built {
+        let means = format!("this version of sluice has no {name}");
+        reasons.push(Reason { code: "not_in_this_version".to_owned(), means, remedy: None });
+    }
+    reasons.extend(lacks.unwrap_or_default());
+    Verdict { name, mode, host_can, reasons }
+}
+
+/// What the host lacks, without what only follows from something else that is named.
+fn lacks(assist: &Assist, areas: &[Area]) -> Vec<Reason> {
+    let missing = assist.needs.iter().filter_map(|place| {
+        let finding = find(areas, *place)?;
+        (finding.status == Status::Missing).then_some((place, finding))
+    });
+    let missing: Vec<_> = missing.collect();
+    let causes = missing.iter().any(|(_, finding)| !finding.follows);
+    let named = missing.iter().filter(|(_, finding)| !causes || !finding.follows);
+    named
+        .map(|((area, name), finding)| Reason {
+            code: format!("{area}.{}", finding.key()),
+            means: format!("{name} is missing"),
+            remedy: finding.remedy.clone(),
+        })
+        .collect()
+}

@@ -1,0 +1,104 @@
+//! Findings on what sluice stands on: kernel, rings, capabilities, cgroups.
+
+use serde_json::Value;
+
+use super::Finding;
+use crate::kernel::probe::{Capability, Host};
+use crate::ring::{self, RingError};
+
+/// The oldest kernel that has what the data path uses: operations cancelled by descriptor.
+const KERNEL_MIN: (u32, u32) = (5, 19);
+
+/// How a process comes by what the assists need.
+const GRANT: &str = "start as root, or give it by `setcap cap_bpf,cap_net_admin,cap_perfmon+ep` on the binary, \
+     AmbientCapabilities= in its systemd unit or --cap-add for a container";
+
+/// Where capabilities count.
+const FIRST_NAMESPACE: &str = "run in the first user namespace (a rootful container, without userns-remap)";
+
+pub(super) fn kernel(host: &Host) -> Vec<Finding> {
+    let (major, minor) = KERNEL_MIN;
+    let remedy = format!("run linux {major}.{minor} or newer");
+    let finding = |means: String| Finding::ok("release", host.release.clone(), means);
+    let shown = host.release.as_deref().unwrap_or_default();
+    vec![match host.version() {
+        Some(version) if version >= KERNEL_MIN => {
+            finding(format!("linux {shown}; sluice needs {major}.{minor} or newer"))
+        }
+        Some(_) => finding(format!("linux {shown} is too old for sluice")).missing(remedy),
+        None => finding("/proc/sys/kernel/osrelease does not tell it".to_owned()).limited(remedy),
+    }]
+}
+
+pub(super) fn io_uring(ring: &Result<(), RingError>) -> Vec<Finding> {
+    let names: Vec<&str> = ring::operations().collect();
+    let has_ring = Finding::ok("ring", "ok", "rings can be made");
+    let operations = |means: String| Finding::ok("operations", names.clone(), means);
+    match ring {
+        Ok(()) => vec![has_ring, operations(format!("{}: all are supported", names.join(", ")))],
+        Err(error @ RingError::Operations(missing)) => {
+            let lacks = Finding::ok("operations", names, error.to_string());
+            vec![has_ring, lacks.missing(format!("run a kernel that has {}", missing.join(", ")))]
+        }
+        Err(error) => {
+            let means = "sluice cannot run without io_uring".to_owned();
+            vec![
+                Finding::ok("ring", error.word(), means).missing(error.to_string()),
+                operations("cannot be asked for without a ring".to_owned()).missing_too(),
+            ]
+        }
+    }
+}
+
+pub(super) fn capabilities(host: &Host) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Capability::ALL.iter().map(|one| capability(host, *one)).collect();
+    findings.push(user_namespace(host.process.in_user_namespace));
+    findings
+}
+
+fn user_namespace(own: bool) -> Finding {
+    if own {
+        let means = "not the first one: capabilities that are held in it do not count for eBPF";
+        return Finding::ok("user_namespace", "own", means).limited(FIRST_NAMESPACE);
+    }
+    Finding::ok("user_namespace", "first", "the first one: capabilities count for the whole host")
+}
+
+fn capability(host: &Host, capability: Capability) -> Finding {
+    let held = host.process.can(capability);
+    let purpose = match capability {
+        Capability::Bpf => "makes maps and loads programs, for bypass and splice",
+        Capability::NetAdmin => "puts programs on sockets, for bypass and splice",
+        Capability::Perfmon => "lets programs read the state of sockets, for bypass",
+        Capability::SysAdmin if held => "stands for CAP_BPF and CAP_PERFMON",
+        Capability::SysAdmin => "not held, and not needed where CAP_BPF is (linux 5.8)",
+    };
+    let finding = Finding::ok(capability.name(), held, purpose);
+    if held || capability == Capability::SysAdmin {
+        return finding;
+    }
+    finding.missing(if host.process.in_user_namespace { FIRST_NAMESPACE } else { GRANT })
+}
+
+pub(super) fn cgroups(host: &Host) -> Vec<Finding> {
+    let groups = &host.cgroups;
+    let finding = |value: Value, means: String| Finding::ok("cgroup2", value, means);
+    let Some(path) = &groups.unified else {
+        let place = if groups.legacy { "/sys/fs/cgroup/unified" } else { "/sys/fs/cgroup" };
+        let means = "not mounted; bypass sees connections through it";
+        return vec![
+            finding(Value::Null, means.to_owned())
+                .missing(format!("mkdir -p {place} && mount -t cgroup2 none {place}")),
+        ];
+    };
+    let path = path.display().to_string();
+    let beside = if groups.legacy { ", beside cgroup v1" } else { "" };
+    if groups.is_root {
+        return vec![finding(
+            path.clone().into(),
+            format!("mounted at {path}{beside}; it holds every process"),
+        )];
+    }
+    let means = format!("mounted at {path}{beside}, but only a part of it: bypass sees no process outside");
+    vec![finding(path.into(), means).limited("run in the host's cgroup namespace (--cgroupns=host)")]
+}

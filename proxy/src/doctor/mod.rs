@@ -1,0 +1,180 @@
+//! `sluice doctor`: what this host gives sluice, what each thing is for, and how to change it.
+//!
+//! The judge: `kernel::probe` and `ring` only say what is there. Nothing is changed, attached or left behind.
+
+mod assists;
+mod bpf;
+mod host;
+mod limits;
+mod text;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value, json};
+
+use crate::config::{Config, Word};
+use crate::kernel::probe::{Host, Sources};
+use crate::ring::{self, RingError};
+
+pub(crate) use assists::Assists;
+
+/// Everything that was found.
+#[derive(Debug)]
+pub struct Report {
+    /// The configuration file it is about; `None` is about the defaults.
+    config: Option<String>,
+    areas: Vec<Area>,
+    assists: Assists,
+}
+
+/// Findings about one thing.
+#[derive(Debug)]
+struct Area {
+    name: &'static str,
+    findings: Vec<Finding>,
+}
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// As it should be.
+    Ok,
+    /// There, but it holds sluice back somewhere.
+    Limited,
+    /// Not there.
+    Missing,
+}
+
+/// One thing that was looked at. Names and values are stable; texts may change.
+#[derive(Debug)]
+struct Finding {
+    name: &'static str,
+    status: Status,
+    /// What was read, for programs.
+    value: Value,
+    /// What it means for sluice.
+    means: String,
+    /// How to change it, where something is to be changed.
+    remedy: Option<String>,
+    /// It is so because of another finding, which is the one to act on.
+    follows: bool,
+}
+
+impl Finding {
+    fn ok(name: &'static str, value: impl Into<Value>, means: impl Into<String>) -> Self {
+        let (value, means) = (value.into(), means.into());
+        Self { name, status: Status::Ok, value, means, remedy: None, follows: false }
+    }
+
+    fn limited(self, remedy: impl Into<String>) -> Self {
+        Self { status: Status::Limited, remedy: Some(remedy.into()), ..self }
+    }
+
+    fn missing(self, remedy: impl Into<String>) -> Self {
+        Self { status: Status::Missing, remedy: Some(remedy.into()), ..self }
+    }
+
+    /// Missing as a consequence of something else that is.
+    fn missing_too(self) -> Self {
+        Self { status: Status::Missing, follows: true, ..self }
+    }
+}
+
+/// What sluice cannot run without: area and finding.
+const REQUIRED: [(&str, &str); 3] = [("kernel", "release"), ("io_uring", "ring"), ("io_uring", "operations")];
+
+/// Looks at this host, for `config` as read from `file`, or for the defaults.
+pub fn examine(config: &Config, file: Option<String>) -> Report {
+    let sources = Sources::host();
+    judge(config, file, &Host::probe(&sources), &ring::probe(&sources.proc))
+}
+
+/// The report on a host.
+fn judge(config: &Config, file: Option<String>, host: &Host, ring: &Result<(), RingError>) -> Report {
+    let areas = areas(config, host, ring);
+    let assists = Assists::judge(config.kernel, &areas);
+    Report { config: file, areas, assists }
+}
+
+fn areas(config: &Config, host: &Host, ring: &Result<(), RingError>) -> Vec<Area> {
+    vec![
+        Area { name: "kernel", findings: host::kernel(host) },
+        Area { name: "io_uring", findings: host::io_uring(ring) },
+        Area { name: "capabilities", findings: host::capabilities(host) },
+        Area { name: "cgroups", findings: host::cgroups(host) },
+        Area { name: "bpf", findings: bpf::bpf(host) },
+        Area { name: "limits", findings: limits::limits(config, host) },
+    ]
+}
+
+fn find<'a>(areas: &'a [Area], (area, name): (&str, &str)) -> Option<&'a Finding> {
+    areas.iter().find(|one| one.name == area)?.findings.iter().find(|finding| finding.name == name)
+}
+
+impl Report {
+    /// Whether everything is there that sluice and its configuration require.
+    pub fn is_well(&self) -> bool {
+        self.lacking().is_empty()
+    }
+
+    /// What is required and missing, as `area.name`, or `kernel.bypass` for an assist.
+    fn lacking(&self) -> Vec<String> {
+        let missing = |place: &&(&str, &str)| {
+            find(&self.areas, **place).is_some_and(|finding| finding.status == Status::Missing)
+        };
+        let mut lacking: Vec<String> =
+            REQUIRED.iter().filter(missing).map(|(area, name)| format!("{area}.{name}")).collect();
+        lacking.extend(self.assists.lacking().map(|name| format!("kernel.{name}")));
+        lacking
+    }
+
+    /// For people: a section an area, a line a finding.
+    pub fn to_text(&self) -> String {
+        text::report(self)
+    }
+
+    /// For programs: one object, whose keys and one-word values stay as they are.
+    pub fn to_json(&self) -> Value {
+        let mut areas = Map::new();
+        for area in &self.areas {
+            let findings = area.findings.iter().map(|finding| (finding.key(), finding.to_json()));
+            areas.insert(area.name.to_owned(), Value::Object(findings.collect()));
+        }
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "config": self.config,
+            "ok": self.is_well(),
+            "lacking": self.lacking(),
+            "areas": areas,
+            "assists": self.assists.to_json(),
+        })
+    }
+}
+
+impl Finding {
+    /// Its name in JSON, where capabilities too are written small.
+    fn key(&self) -> String {
+        self.name.to_ascii_lowercase()
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "status": self.status.word(),
+            "value": self.value,
+            "means": self.means,
+            "remedy": self.remedy,
+        })
+    }
+}
+
+impl Word for Status {
+    const ALL: &'static [Self] = &[Self::Ok, Self::Limited, Self::Missing];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Limited => "limited",
+            Self::Missing => "missing",
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What is said of hosts made of folders, and what of it counts.
+#![allow(clippy::unwrap_used)]
+
+use super::{Report, Status, find, judge};
+use crate::config::{AssistMode, Config, KernelAssists};
+use crate::kernel::probe::fake::{FakeHost, NOBODY};
+use crate::ring::RingError;
+
+fn config(bypass: AssistMode, splice: AssistMode) -> Config {
+    Config { kernel: KernelAssists { bypass, splice }, workers: 2, ..Config::default() }
+}
+
+fn auto() -> Config {
+    config(AssistMode::Auto, AssistMode::Auto)
+}
+
+fn granted(_: &str) -> i32 {
+    0
+}
+
+fn denied(_: &str) -> i32 {
+    libc::EPERM
+}
+
+fn report(fake: &FakeHost, answer: fn(&str) -> i32) -> Report {
+    judge(&auto(), None, &fake.read(answer), &Ok(()))
+}
+
+/// Status and texts of one finding.
+fn one(report: &Report, area: &str, name: &str) -> (Status, String) {
+    let finding = find(&report.areas, (area, name)).unwrap();
+    (finding.status, format!("{}; {}", finding.means, finding.remedy.as_deref().unwrap_or("-")))
+}
+
+/// Everything that is not ok, as `area.name`.
+fn troubles(report: &Report) -> Vec<String> {
+    let all = report.areas.iter().flat_map(|area| area.findings.iter().map(move |one| (area.name, one)));
+    let bad = all.filter(|(_, finding)| finding.status != Status::Ok);
+    bad.map(|(area, finding)| format!("{area}.{}", finding.name)).collect()
+}
+
+fn codes(report: &Report, assist: &str) -> Vec<String> {
+    let assists = report.to_json()["assists"][assist]["reasons"].clone();
+    assists.as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_whole_host_is_well() {
+    let report = report(&FakeHost::whole(), granted);
+    assert_eq!(troubles(&report), Vec::<String>::new(), "{}", report.to_text());
+    assert!(report.is_well());
+    assert!(
+        report.to_text().ends_with("well: nothing is missing that sluice or its configuration requires\n")
+    );
+    assert_eq!(codes(&report, "bypass"), ["not_in_this_version"]);
+}
+
+#[test]
+fn every_line_has_a_status_a_name_and_a_meaning() {
+    for fake in [FakeHost::whole(), FakeHost::new()] {
+        let text = report(&fake, denied).to_text();
+        for line in text.lines().filter(|line| line.starts_with("  ")) {
+            let (status, rest) = line.trim().split_once(' ').unwrap();
+            assert!(["ok", "limited", "missing", "unused"].contains(&status), "{line}");
+            let (name, means) = rest.trim().split_once(": ").unwrap();
+            assert!(!name.is_empty() && means.len() > 3 && !line.contains("None"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn nobody_lacks_capabilities_and_all_that_follows() {
+    let fake = FakeHost::whole().write("proc/self/status", NOBODY);
+    let report = report(&fake, denied);
+    assert!(report.is_well(), "sluice itself needs none of it");
+    let (status, text) = one(&report, "capabilities", "CAP_BPF");
+    assert!(
+        status == Status::Missing && text.contains("setcap cap_bpf,cap_net_admin,cap_perfmon+ep"),
+        "{text}"
+    );
+    assert_eq!(one(&report, "capabilities", "CAP_SYS_ADMIN").0, Status::Ok);
+    let (_, text) = one(&report, "bpf", "sk_msg");
+    assert_eq!(text, "program type that cannot be had without CAP_BPF, CAP_NET_ADMIN; -");
+    let capabilities = ["capabilities.cap_bpf", "capabilities.cap_net_admin", "capabilities.cap_perfmon"];
+    assert_eq!(codes(&report, "bypass")[1..], capabilities, "the causes, not what follows");
+    assert_eq!(codes(&report, "splice")[1..], capabilities[..2]);
+}
+
+#[test]
+fn who_denies_bpf_is_named() {
+    let text = |fake: &FakeHost| one(&report(fake, denied), "bpf", "sockhash").1;
+    let said = text(&FakeHost::whole());
+    assert!(said.starts_with("map type that is not permitted: bpf(BPF_PROG_LOAD): Operation not permitted"));
+    assert!(said.ends_with("see the log of the security module (AppArmor, SELinux) in force"), "{said}");
+    let status = "CapEff:\t000001ffffffffff\nSeccomp:\t2\n";
+    let filtered = FakeHost::whole().write("proc/self/status", status);
+    assert!(text(&filtered).ends_with("allow bpf in the seccomp profile"));
+    let contained = report(&filtered.write("proc/self/uid_map", "0 100000 65536\n"), denied);
+    assert_eq!(one(&contained, "capabilities", "user_namespace").0, Status::Limited);
+    let (status, text) = one(&contained, "capabilities", "CAP_BPF");
+    assert!(status == Status::Missing && text.contains("run in the first user namespace"), "{text}");
+    assert_eq!(codes(&contained, "splice")[1..], ["capabilities.cap_bpf", "capabilities.cap_net_admin"]);
+}
+
+#[test]
+fn a_kernel_without_it_is_told_from_one_that_forbids_it() {
+    let absent = |name: &str| if name == "sk_skb" { libc::EINVAL } else { 0 };
+    let report = report(&FakeHost::whole(), absent);
+    let (status, text) = one(&report, "bpf", "sk_skb");
+    assert_eq!(status, Status::Missing);
+    assert!(
+        text.contains("this kernel does not have") && text.contains("CONFIG_BPF_STREAM_PARSER"),
+        "{text}"
+    );
+    assert_eq!(codes(&report, "splice"), ["not_in_this_version", "bpf.sk_skb"]);
+    assert_eq!(codes(&report, "bypass"), ["not_in_this_version"]);
+}
+
+#[test]
+fn confidentiality_forbids_reading_the_kernel() {
+    let fake = FakeHost::whole().write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    let report = report(&fake, |name| if name == "probe_read_kernel" { libc::EINVAL } else { 0 });
+    assert_eq!(one(&report, "bpf", "lockdown").0, Status::Limited);
+    let (status, text) = one(&report, "bpf", "probe_read_kernel");
+    assert!(status == Status::Missing && text.starts_with("helper that lockdown forbids"), "{text}");
+}
+
+#[test]
+fn a_host_without_cgroup2_is_told_how_to_mount_it() {
+    let hybrid = FakeHost::whole().write("proc/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n");
+    let hybrid_report = report(&hybrid, granted);
+    let (status, text) = one(&hybrid_report, "cgroups", "cgroup2");
+    assert_eq!(status, Status::Missing);
+    assert!(text.contains("not mounted") && text.contains("cgroup2 none /sys/fs/cgroup/unified"), "{text}");
+    assert_eq!(codes(&hybrid_report, "bypass"), ["not_in_this_version", "cgroups.cgroup2"]);
+    let none = hybrid.write("proc/mounts", "");
+    assert!(one(&report(&none, granted), "cgroups", "cgroup2").1.ends_with("none /sys/fs/cgroup"));
+    let part = FakeHost::whole().write("sys/fs/cgroup/unified/cgroup.type", "domain\n");
+    assert_eq!(one(&report(&part, granted), "cgroups", "cgroup2").0, Status::Limited);
+}
+
+#[test]
+fn a_denied_ring_is_not_well() {
+    let host = FakeHost::whole().read(granted);
+    let report = judge(&auto(), None, &host, &Err(RingError::Sysctl(2)));
+    assert!(!report.is_well());
+    let (status, text) = one(&report, "io_uring", "ring");
+    assert!(status == Status::Missing && text.contains("kernel.io_uring_disabled=2"), "{text}");
+    let json = report.to_json();
+    assert_eq!(json["areas"]["io_uring"]["ring"]["value"], "denied_by_sysctl");
+    assert_eq!(json["lacking"], serde_json::json!(["io_uring.ring", "io_uring.operations"]));
+    let old = judge(&auto(), None, &host, &Err(RingError::Operations(vec!["send"])));
+    assert_eq!(old.to_json()["lacking"], serde_json::json!(["io_uring.operations"]));
+}
+
+#[test]
+fn an_old_kernel_is_not_well() {
+    let fake = FakeHost::whole().write("proc/sys/kernel/osrelease", "5.18.19\n");
+    assert_eq!(report(&fake, granted).to_json()["lacking"], serde_json::json!(["kernel.release"]));
+    let fake = fake.write("proc/sys/kernel/osrelease", "5.19.0\n");
+    assert!(report(&fake, granted).is_well());
+}
+
+#[test]
+fn limits_are_held_against_the_configuration() {
+    let limits = |descriptors: u64| {
+        let line =
+            format!("Max open files            1024                 {descriptors}              files\n");
+        FakeHost::whole().write("proc/self/limits", &line)
+    };
+    assert_eq!(one(&report(&limits(40_000), granted), "limits", "descriptors").0, Status::Ok);
+    let (status, text) = one(&report(&limits(39_999), granted), "limits", "descriptors");
+    assert!(status == Status::Limited && text.contains("enough for 19999"), "{text}");
+    let fake = FakeHost::whole()
+        .write("proc/sys/net/core/somaxconn", "128\n")
+        .write("sys/fs/cgroup/unified/memory.max", "33554432\n");
+    let host = fake.read(granted);
+    let four = Config { workers: 4, ..auto() };
+    let report = judge(&four, None, &host, &Ok(()));
+    assert_eq!(troubles(&report), ["limits.somaxconn", "limits.cores", "limits.memory"]);
+    assert!(report.is_well(), "less is no reason not to run");
+}
+
+#[test]
+fn what_is_required_counts() {
+    let host = FakeHost::whole().read(granted);
+    let report = judge(&config(AssistMode::Required, AssistMode::Off), None, &host, &Ok(()));
+    assert!(!report.is_well());
+    assert_eq!(report.to_json()["lacking"], serde_json::json!(["kernel.bypass"]));
+    assert_eq!(codes(&report, "splice"), ["off"]);
+    let error = report.assists.require().unwrap_err();
+    assert_eq!(
+        error,
+        "kernel.bypass: required, but bypass cannot be used: this version of sluice has no bypass; auto runs without it"
+    );
+    let nobody = FakeHost::whole().write("proc/self/status", NOBODY).read(denied);
+    let both = config(AssistMode::Required, AssistMode::Required);
+    let error = judge(&both, None, &nobody, &Ok(())).assists.require().unwrap_err();
+    assert!(
+        error.contains("CAP_BPF is missing, CAP_NET_ADMIN is missing, CAP_PERFMON is missing"),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 2);
+}
+
+#[test]
+fn json_has_the_same_keys_on_every_host() {
+    fn keys(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}");
+            into.push(path.clone());
+            keys(value, &path, into);
+        }
+    }
+    let of = |report: &Report| {
+        let mut all = Vec::new();
+        keys(&report.to_json(), "", &mut all);
+        all
+    };
+    let whole = of(&report(&FakeHost::whole(), granted));
+    let bare = FakeHost::new().read(denied);
+    let bare = judge(&auto(), Some("c.yaml".into()), &bare, &Err(RingError::Module));
+    assert_eq!(whole, of(&bare));
+    assert!(whole.contains(&".areas.bpf.sockhash.status".to_owned()));
+    let plain = |key: &&String| {
+        !key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c))
+    };
+    assert_eq!(whole.iter().find(plain), None);
+    assert_eq!(bare.to_json()["config"], "c.yaml");
+}

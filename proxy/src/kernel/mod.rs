@@ -1,0 +1,34 @@
+//! What is asked of the kernel beyond sockets and rings: descriptors and bytes, never HTTP.
+//!
+//! The only unsafe code besides `ring`. Nothing here decides whether something is used; `doctor` does.
+#![allow(
+    unsafe_code,
+    reason = "bpf(2) takes a union by pointer and length, and answers with a raw descriptor"
+)]
+
+mod bpf;
+pub(crate) mod probe;
+
+use std::io;
+
+/// A call that the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {error}")]
+pub(crate) struct KernelError {
+    /// The system call, with the command where it has one: `bpf(BPF_MAP_CREATE)`.
+    pub(crate) call: &'static str,
+    /// What it answered.
+    pub(crate) error: io::Error,
+}
+
+impl KernelError {
+    /// What the last call of this thread answered.
+    fn last(call: &'static str) -> Self {
+        Self { call, error: io::Error::last_os_error() }
+    }
+
+    /// Whether the process may not, as opposed to the kernel cannot.
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self.error.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+    }
+}

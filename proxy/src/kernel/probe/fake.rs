@@ -1,0 +1,106 @@
+//! A host made of folders, for tests.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Feature, Sources};
+use crate::kernel::KernelError;
+
+/// Folders of its own in place of `/proc` and `/sys`, removed when dropped.
+pub(crate) struct FakeHost {
+    pub(crate) folder: PathBuf,
+}
+
+/// What /proc/self/status says of a process with every capability.
+pub(crate) const ROOT: &str = "Name:\tsluice\nCapEff:\t000001ffffffffff\nSeccomp:\t0\nSeccomp_filters:\t0\n";
+/// And of one with none.
+pub(crate) const NOBODY: &str = "Name:\tsluice\nCapEff:\t0000000000000000\nSeccomp:\t0\n";
+
+impl FakeHost {
+    /// A host that says nothing.
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("sluice-host-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self { folder }
+    }
+
+    /// A host on which everything is as it should be, cgroups in the hybrid layout.
+    pub(crate) fn whole() -> Self {
+        let host = Self::new();
+        let (legacy, unified) = (host.path("sys/fs/cgroup/memory"), host.path("sys/fs/cgroup/unified"));
+        let mounts = format!(
+            "proc /proc proc rw 0 0\ncgroup {} cgroup rw,relatime,memory 0 0\ncgroup2 {} cgroup2 rw,relatime 0 0\n",
+            legacy.display(),
+            unified.display()
+        );
+        host.write("sys/fs/cgroup/unified/cgroup.procs", "1\n")
+            .write("proc/mounts", &mounts)
+            .write("proc/self/cgroup", "4:memory:/\n0::/\n")
+            .write("proc/self/status", ROOT)
+            .write("proc/self/uid_map", "         0          0 4294967295\n")
+            .write(
+                "proc/self/limits",
+                "Limit                     Soft Limit           Hard Limit           Units\n\
+                 Max open files            1024                 1048576              files\n\
+                 Max locked memory         8388608              8388608              bytes\n",
+            )
+            .write("proc/sys/kernel/osrelease", "6.18.44-amd64\n")
+            .write("proc/sys/kernel/io_uring_disabled", "0\n")
+            .write("proc/sys/kernel/unprivileged_bpf_disabled", "2\n")
+            .write("proc/sys/net/core/somaxconn", "4096\n")
+            .write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+            .write("sys/kernel/btf/vmlinux", "\u{9f}")
+    }
+
+    /// Writes a file below the folder.
+    pub(crate) fn write(self, name: &str, text: &str) -> Self {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(crate) fn sources(&self) -> Sources {
+        Sources { proc: self.path("proc"), sys: self.path("sys") }
+    }
+
+    /// What it says, with these answers of bpf(2): 0 or an error number for each feature.
+    pub(crate) fn read(&self, answer: impl Fn(&str) -> i32) -> super::Host {
+        let names = [
+            ("map type", "sockhash"),
+            ("map type", "sk_storage"),
+            ("map type", "array_mmapable"),
+            ("program type", "sock_ops"),
+            ("program type", "sk_msg"),
+            ("program type", "sk_skb"),
+            ("helper", "probe_read_kernel"),
+        ];
+        let features = names.map(|(kind, name)| Feature {
+            kind,
+            name,
+            answer: match answer(name) {
+                0 => Ok(()),
+                errno => {
+                    let error = io::Error::from_raw_os_error(errno);
+                    Err(KernelError { call: "bpf(BPF_PROG_LOAD)", error })
+                }
+            },
+        });
+        super::Host { features: features.into(), cores: 2, ..super::Host::read(&self.sources()) }
+    }
+}
+
+impl Drop for FakeHost {
+    fn drop(&mut self) {
+        let folder: &Path = &self.folder;
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}

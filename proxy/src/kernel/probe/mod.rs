@@ -1,0 +1,109 @@
+//! What this host supports, by name. It reads and asks; it changes nothing and judges nothing.
+//!
+//! What is read comes from folders that are passed in, so that tests can have hosts of their own.
+
+mod cgroups;
+#[cfg(test)]
+pub(crate) mod fake;
+mod features;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+pub(crate) use cgroups::Cgroups;
+pub(crate) use features::Feature;
+pub(crate) use process::{Capability, Process};
+
+use super::KernelError;
+
+/// Where the host is described.
+pub(crate) struct Sources {
+    /// `/proc`.
+    pub(crate) proc: PathBuf,
+    /// `/sys`.
+    pub(crate) sys: PathBuf,
+}
+
+impl Sources {
+    /// This host.
+    pub(crate) fn host() -> Self {
+        Self { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys") }
+    }
+
+    /// A file below `/proc`, without the white space around its text; `None` if it cannot be read.
+    fn proc(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.proc.join(name)).ok().map(|text| text.trim().to_owned())
+    }
+
+    fn proc_number(&self, name: &str) -> Option<u64> {
+        self.proc(name)?.parse().ok()
+    }
+}
+
+/// A host, as far as sluice cares. `None` is always "it does not say".
+pub(crate) struct Host {
+    /// Release of the kernel: `6.18.44-amd64`.
+    pub(crate) release: Option<String>,
+    /// What this process may and may not.
+    pub(crate) process: Process,
+    /// Where cgroup2 is mounted, and the memory limit of our own.
+    pub(crate) cgroups: Cgroups,
+    /// Whether the kernel's own types can be read (BTF), which say where the fields of a socket lie.
+    pub(crate) btf: Result<(), KernelError>,
+    /// The lockdown mode: `none`, `integrity` or `confidentiality`.
+    pub(crate) lockdown: Option<String>,
+    /// kernel.unprivileged_bpf_disabled: 0 is that anyone may load the little that is left to the unprivileged.
+    pub(crate) unprivileged_bpf_disabled: Option<u64>,
+    /// What bpf(2) answered, in the order asked.
+    pub(crate) features: Vec<Feature>,
+    /// net.core.somaxconn: connections that may wait to be accepted on one socket.
+    pub(crate) somaxconn: Option<u64>,
+    /// Cores this process may run on, by affinity and cgroup quota.
+    pub(crate) cores: usize,
+}
+
+impl Host {
+    /// Reads `sources`, and asks the running kernel the rest.
+    pub(crate) fn probe(sources: &Sources) -> Self {
+        let mut host = Self::read(sources);
+        host.features = features::probe();
+        host
+    }
+
+    /// What can be read, no call asked: `features` stays empty.
+    pub(crate) fn read(sources: &Sources) -> Self {
+        Self {
+            release: sources.proc("sys/kernel/osrelease"),
+            process: Process::read(sources),
+            cgroups: Cgroups::read(sources),
+            btf: btf(sources),
+            lockdown: fs::read_to_string(sources.sys.join("kernel/security/lockdown"))
+                .ok()
+                .and_then(|text| chosen(&text)),
+            unprivileged_bpf_disabled: sources.proc_number("sys/kernel/unprivileged_bpf_disabled"),
+            features: Vec::new(),
+            somaxconn: sources.proc_number("sys/net/core/somaxconn"),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    /// Major and minor version of the kernel.
+    pub(crate) fn version(&self) -> Option<(u32, u32)> {
+        let mut numbers = self.release.as_deref()?.split(|c: char| !c.is_ascii_digit());
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+}
+
+fn btf(sources: &Sources) -> Result<(), KernelError> {
+    let opened = File::open(sources.sys.join("kernel/btf/vmlinux"));
+    opened.map(drop).map_err(|error| KernelError { call: "open(/sys/kernel/btf/vmlinux)", error })
+}
+
+/// The word in brackets, as in `none [integrity] confidentiality`.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word.to_owned())
+}

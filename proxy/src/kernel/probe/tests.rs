@@ -1,0 +1,137 @@
+//! What is read from hosts made of folders.
+#![allow(clippy::unwrap_used)]
+
+use super::cgroups::MemoryLimit;
+use super::fake::{FakeHost, NOBODY};
+use super::{Capability, Cgroups, Host, Process, features};
+
+fn read(host: &FakeHost) -> Host {
+    Host::read(&host.sources())
+}
+
+#[test]
+fn a_whole_host_is_read() {
+    let fake = FakeHost::whole();
+    let host = read(&fake);
+    assert_eq!((host.release.as_deref(), host.version()), (Some("6.18.44-amd64"), Some((6, 18))));
+    assert_eq!(host.lockdown.as_deref(), Some("integrity"));
+    assert_eq!((host.unprivileged_bpf_disabled, host.somaxconn), (Some(2), Some(4096)));
+    assert!(host.btf.is_ok() && host.features.is_empty() && host.cores > 0);
+    assert_eq!(
+        host.process,
+        Process {
+            capabilities: 0x1ff_ffff_ffff,
+            filtered: Some(false),
+            in_user_namespace: false,
+            descriptors_max: Some(1_048_576),
+            locked_bytes_max: Some(8_388_608),
+        }
+    );
+    assert_eq!(
+        host.cgroups,
+        Cgroups {
+            unified: Some(fake.path("sys/fs/cgroup/unified")),
+            is_root: true,
+            legacy: true,
+            memory_limit: None,
+        }
+    );
+}
+
+#[test]
+fn a_host_that_says_nothing_is_read_too() {
+    let host = read(&FakeHost::new());
+    assert_eq!((host.release.as_deref(), host.version(), host.lockdown), (None, None, None));
+    assert_eq!((host.process, host.cgroups), (Process::default(), Cgroups::default()));
+    let error = host.btf.unwrap_err();
+    assert!(error.to_string().starts_with("open(/sys/kernel/btf/vmlinux): No such file"), "{error}");
+}
+
+#[test]
+fn versions_have_many_shapes() {
+    for (release, version) in [
+        ("5.19.0-rc1", Some((5, 19))),
+        ("6.1.0-18-amd64", Some((6, 1))),
+        ("6.18", Some((6, 18))),
+        ("6", None),
+        ("linux", None),
+    ] {
+        let fake = FakeHost::new().write("proc/sys/kernel/osrelease", release);
+        assert_eq!(read(&fake).version(), version, "{release}");
+    }
+}
+
+#[test]
+fn sys_admin_stands_for_bpf_and_perfmon_but_not_for_net_admin() {
+    let with = |bits: u64| Process { capabilities: bits, ..Process::default() };
+    let can = |process: &Process| Capability::ALL.map(|one| process.can(one));
+    assert_eq!(can(&with(0)), [false; 4]);
+    assert_eq!(can(&with(1 << 39)), [true, false, false, false]);
+    assert_eq!(can(&with(1 << 12)), [false, true, false, false]);
+    assert_eq!(can(&with(1 << 38)), [false, false, true, false]);
+    assert_eq!(can(&with(1 << 21)), [true, false, true, true]);
+    let contained = Process { in_user_namespace: true, ..with(u64::MAX) };
+    assert_eq!(can(&contained), [false; 4], "what is held there does not count for the host");
+}
+
+#[test]
+fn a_process_in_a_box_is_seen_as_one() {
+    let fake = FakeHost::whole()
+        .write("proc/self/status", &NOBODY.replace("Seccomp:\t0", "Seccomp:\t2"))
+        .write("proc/self/uid_map", "         0     100000      65536\n")
+        .write(
+            "proc/self/limits",
+            "Max open files            unlimited            unlimited            files\n",
+        );
+    let process = read(&fake).process;
+    assert_eq!((process.capabilities, process.filtered), (0, Some(true)));
+    assert!(process.in_user_namespace);
+    assert_eq!((process.descriptors_max, process.locked_bytes_max), (None, None));
+}
+
+#[test]
+fn cgroup2_is_found_wherever_it_is() {
+    let fake = FakeHost::new();
+    let place = fake.path("a b");
+    std::fs::create_dir_all(&place).unwrap();
+    let written = place.display().to_string().replace(' ', "\\040");
+    let fake = fake.write("proc/mounts", &format!("none {written} cgroup2 rw 0 0\n"));
+    let cgroups = read(&fake).cgroups;
+    assert_eq!((cgroups.unified.as_ref(), cgroups.is_root, cgroups.legacy), (Some(&place), true, false));
+    // A part of the hierarchy has a type, which its root has not.
+    let fake = fake.write("a b/cgroup.type", "domain\n");
+    assert!(!read(&fake).cgroups.is_root);
+}
+
+#[test]
+fn without_cgroup2_there_is_none() {
+    let fake = FakeHost::whole().write("proc/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n");
+    let cgroups = read(&fake).cgroups;
+    assert_eq!((cgroups.unified, cgroups.is_root, cgroups.legacy), (None, false, true));
+}
+
+#[test]
+fn the_least_memory_limit_counts() {
+    let unified = |name: &str| format!("sys/fs/cgroup/unified/{name}/memory.max");
+    let fake = FakeHost::whole()
+        .write("proc/self/cgroup", "4:memory:/\n0::/outer/inner\n")
+        .write(&unified("outer"), "1000\n")
+        .write(&unified("outer/inner"), "max\n");
+    let limit = read(&fake).cgroups.memory_limit.unwrap();
+    assert_eq!(limit, MemoryLimit { bytes: 1000, file: fake.path(&unified("outer")) });
+
+    let legacy = "sys/fs/cgroup/memory/own/memory.limit_in_bytes";
+    let fake = FakeHost::whole().write("proc/self/cgroup", "4:cpu,memory:/own\n0::/\n");
+    let fake = fake.write(legacy, "9223372036854771712\n");
+    assert_eq!(read(&fake).cgroups.memory_limit, None);
+    let fake = fake.write(legacy, "2000\n");
+    assert_eq!(read(&fake).cgroups.memory_limit.map(|limit| limit.bytes), Some(2000));
+}
+
+#[test]
+fn every_feature_has_an_answer_by_name() {
+    // Privileged or not: each is a plain yes, or a call with its error.
+    let names: Vec<&str> = features::probe().iter().map(|feature| feature.name).collect();
+    let fake: Vec<&str> = FakeHost::new().read(|_| 0).features.iter().map(|feature| feature.name).collect();
+    assert_eq!(names, fake);
+}
