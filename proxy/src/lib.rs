@@ -29,6 +29,9 @@ pub mod record;
 pub mod access_log;
 pub mod metrics;
 
+// -- the kernel: descriptors and bytes, never HTTP --
+pub mod kernel;
+
 // -- the control plane --
 pub mod server;
 pub mod config;
@@ -43,4 +46,3 @@ pub mod logging;
 pub mod doctor;
 
 // -- the kernel, beyond sockets and rings --
-pub(crate) mod kernel;

@@ -2,6 +2,7 @@
 
 mod apps;
 mod bench;
+mod build_ebpf;
 mod conformance;
 mod lint;
 mod process;
@@ -51,6 +52,8 @@ enum Command {
     Bench(bench::Options),
     /// See where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
     Trace(trace::Options),
+    /// Build the eBPF object from source into proxy-ebpf/prebuilt, or compare it with what is there.
+    BuildEbpf(build_ebpf::Options),
     /// Lint, then test.
     Ci,
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::test(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::Trace(options) => trace::trace(&options),
+        Command::BuildEbpf(options) => build_ebpf::build(&options),
         Command::Ci => lint::lint().and_then(|()| test::test(&test::Options::default())),
     };
     match done {

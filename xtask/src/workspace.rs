@@ -55,6 +55,14 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Where programs are installed that no package manager of the system has.
+///
+/// # Errors
+/// When the target folder cannot be found.
+pub(crate) fn tools() -> Result<PathBuf> {
+    Ok(target()?.join("tools"))
+}
+
 /// Builds the release binary and returns its path.
 ///
 /// # Errors

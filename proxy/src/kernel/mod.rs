@@ -1,13 +1,18 @@
 //! What is asked of the kernel beyond sockets and rings: descriptors and bytes, never HTTP.
 //!
-//! The only unsafe code besides `ring`. Nothing here decides whether something is used; `doctor` does.
+//! The only unsafe code besides `ring`. Nothing here decides whether something is used; `doctor` does. `probe` finds
+//! what the host gives; `program` loads the eBPF object, `btf` finds where this kernel keeps what the programs read,
+//! `log` passes on what they say.
 #![allow(
     unsafe_code,
     reason = "bpf(2) takes a union by pointer and length, and answers with a raw descriptor"
 )]
 
 mod bpf;
+pub(crate) mod btf;
+pub mod log;
 pub(crate) mod probe;
+pub mod program;
 
 use std::io;
 

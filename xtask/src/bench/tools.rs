@@ -10,7 +10,7 @@ use nix::unistd::geteuid;
 
 use crate::process::find_program;
 use crate::test;
-use crate::workspace::{cargo, must, target};
+use crate::workspace::{self, cargo, must};
 
 /// Where a tool comes from.
 enum Source {
@@ -132,7 +132,7 @@ fn locate(name: &str, source: &Source) -> Result<Option<PathBuf>> {
 }
 
 fn tools_folder() -> Result<PathBuf> {
-    Ok(target()?.join("tools"))
+    workspace::tools()
 }
 
 /// The folder with `postgres`, `initdb` and `pgbench`, of the newest version.

@@ -1,0 +1,114 @@
+//! Joins the two ends of sluice's own connections on this host, past loopback TCP (Linux 5.19 or later).
+//!
+//! `bypass_track` (sock_ops, on a cgroup2) puts both ends of such a connection into a map as they are
+//! established; `bypass_send` (sk_msg, on that map) moves each message straight into the other end's
+//! receive queue, if that keeps order and bounds. Entries are trivial; the logic is in `try_*`.
+#![no_std]
+#![no_main]
+#![feature(asm_experimental_arch)]
+#![allow(unsafe_code, reason = "helpers, maps and context are raw pointers that the verifier checks")]
+
+mod send;
+mod track;
+
+use aya_ebpf::bindings::{bpf_sock, sk_action};
+use aya_ebpf::btf_maps::SkStorage;
+use aya_ebpf::helpers::generated::bpf_sk_storage_get;
+use aya_ebpf::macros::{btf_map, map, sk_msg, sock_ops};
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, SockHash};
+use aya_ebpf::programs::{SkMsgContext, SockOpsContext};
+use sluice_ebpf::{Counter, End, Known, Offsets, Settings, Tuple};
+
+/// Written by sluice before it loads the object.
+#[unsafe(no_mangle)]
+static SETTINGS: Settings = Settings {
+    budget_bytes: 0,
+    budget_messages: 0,
+    any_namespace: 0,
+    offsets: Offsets {
+        rmem_alloc: 0,
+        rcvlowat: 0,
+        shutdown: 0,
+        owned: 0,
+        cookie: 0,
+        copied_seq: 0,
+        write_seq: 0,
+    },
+};
+
+/// Ends in the maps; sluice sets another maximum when it loads them.
+const ENDS_MAX: u32 = 16_384;
+const BPF_F_NO_PREALLOC: u32 = 1;
+
+#[map]
+static ENDS: SockHash<Tuple> = SockHash::with_max_entries(ENDS_MAX, 0);
+#[map]
+static KNOWN: HashMap<Tuple, Known> = HashMap::with_max_entries(ENDS_MAX, BPF_F_NO_PREALLOC);
+#[btf_map]
+static STATE: SkStorage<End> = SkStorage::new();
+#[map]
+static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT as u32, 0);
+#[map]
+static STOP: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Sees every connection of the machine: what is not ours must leave at once.
+#[sock_ops]
+fn bypass_track(ctx: SockOpsContext) -> u32 {
+    track::try_track(&ctx);
+    // 1 lets the reply stand that the op began with, as if nobody had looked.
+    1
+}
+
+/// Sees every message of the sockets in [`ENDS`], and no other.
+#[sk_msg]
+fn bypass_send(ctx: SkMsgContext) -> u32 {
+    send::try_send(&ctx);
+    // Also when the message was redirected: the helper has noted that with the message.
+    sk_action::SK_PASS
+}
+
+/// Reads a setting as the constant that it became at loading; else the compiler would see the zero above.
+macro_rules! setting {
+    ($($field:tt)+) => {
+        // SAFETY: a field of a static that lives as long as the program.
+        unsafe { (&raw const $crate::SETTINGS.$($field)+).read_volatile() }
+    };
+}
+use setting;
+
+/// Whether joining has been ended.
+#[inline(always)]
+fn stopped() -> bool {
+    STOP.get(0).is_none_or(|stop| *stop != 0)
+}
+
+/// Adds to this CPU's part of a counter. A preempted addition may be lost: they are for people.
+#[inline(always)]
+fn count(counter: Counter, amount: u64) {
+    if let Some(value) = COUNTERS.get_ptr_mut(counter as u32) {
+        // SAFETY: the map gave a valid, aligned pointer to this CPU's value.
+        unsafe { *value += amount };
+    }
+}
+
+/// The state of a socket; `create` makes it if there is none.
+#[inline(always)]
+fn state(socket: *mut bpf_sock, create: bool) -> Option<*mut End> {
+    let map = (&raw const STATE).cast_mut().cast();
+    // BPF_SK_STORAGE_GET_F_CREATE
+    let flags = u64::from(create);
+    // SAFETY: the context gave the socket, not null and held while the program runs; the map is ours.
+    let found = unsafe { bpf_sk_storage_get(map, socket.cast(), core::ptr::null_mut(), flags) };
+    (!found.is_null()).then_some(found.cast())
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// Some helpers are for GPL-compatible programs only.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

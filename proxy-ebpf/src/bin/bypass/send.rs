@@ -1,0 +1,118 @@
+//! sk_msg: whether a message goes past TCP. Runs under the sender's lock, once a message.
+//!
+//! Joined bytes are read before bytes that came by TCP, so a message may be joined only when everything
+//! sent by TCP has been read: then the receiver's `copied_seq` is the sender's `write_seq`. Joined bytes know
+//! no window, so what the receiver has unread is bounded here, in bytes and in messages.
+
+use aya_ebpf::bindings::{BPF_F_INGRESS, sk_action};
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::programs::SkMsgContext;
+use sluice_ebpf::{ACTIVE, Counter, End, Known};
+
+use crate::{ENDS, KNOWN, count, setting, state, stopped};
+
+/// `SEND_SHUTDOWN` of `sk_shutdown`.
+const SEND_SHUTDOWN: u8 = 2;
+
+/// Redirects the message to the other end, or counts why not and leaves it to TCP.
+#[inline(always)]
+pub(crate) fn try_send(ctx: &SkMsgContext) {
+    // SAFETY: the kernel gave the context, valid while the program runs; it gives no null socket here.
+    let socket = unsafe { (*ctx.msg).__bindgen_anon_3.sk };
+    let size = ctx.size();
+    let Some(end) = (if socket.is_null() { None } else { state(socket, false) }) else {
+        return passed(Counter::NoPeer, size);
+    };
+    match join(ctx, end, size) {
+        Ok(()) => {
+            count(Counter::MessagesJoined, 1);
+            count(Counter::BytesJoined, u64::from(size));
+        }
+        Err(reason) => {
+            // SAFETY: the storage of the sender, whose lock this program runs under.
+            unsafe { (*end).used_tcp = 1 };
+            passed(reason, size);
+        }
+    }
+}
+
+#[inline(always)]
+fn passed(reason: Counter, size: u32) {
+    count(reason, 1);
+    count(Counter::BytesPassed, u64::from(size));
+}
+
+#[inline(always)]
+fn join(ctx: &SkMsgContext, end: *mut End, size: u32) -> Result<(), Counter> {
+    if stopped() {
+        return Err(Counter::Stopped);
+    }
+    // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
+    let end = unsafe { &mut *end };
+    // An application may count its bytes (FIONREAD) or splice them, which a change of path breaks; sluice
+    // does neither. So what goes to an application does not come back from TCP.
+    if end.used_tcp != 0 && end.role == ACTIVE {
+        return Err(Counter::AfterTcp);
+    }
+    let mut peer_key = end.tuple.mirrored();
+    if end.peer == 0 {
+        // SAFETY: copied at once; entries are written before they are found and never changed.
+        let Known { socket, cookie, .. } = *unsafe { KNOWN.get(peer_key) }.ok_or(Counter::NoPeer)?;
+        end.peer = socket;
+        end.peer_cookie = cookie;
+    }
+    may_join(end, size)?;
+    let redirected = ENDS.redirect_msg(ctx, &mut peer_key, u64::from(BPF_F_INGRESS));
+    if redirected != i64::from(sk_action::SK_PASS) {
+        return Err(Counter::RedirectFailed);
+    }
+    end.messages += 1;
+    Ok(())
+}
+
+/// The rule. Each read may be outdated at once, but only in the safe direction: while the sender's lock is
+/// held nobody else adds to what the receiver has unread.
+#[inline(always)]
+fn may_join(end: &mut End, size: u32) -> Result<(), Counter> {
+    let (own, peer) = (end.own, end.peer);
+    if read::<u8>(own, setting!(offsets.shutdown)) & SEND_SHUTDOWN != 0 {
+        return Err(Counter::SenderShutDown);
+    }
+    // The memory may have become another socket's since; then its cookie is another too.
+    if read::<u64>(peer, setting!(offsets.cookie)) != end.peer_cookie {
+        return Err(Counter::NoPeer);
+    }
+    let copied_seq = read::<u32>(peer, setting!(offsets.copied_seq));
+    if copied_seq != read::<u32>(own, setting!(offsets.write_seq)) {
+        return Err(Counter::TcpUnread);
+    }
+    if read::<u32>(peer, setting!(offsets.rcvlowat)) > 1 {
+        return Err(Counter::LowWatermark);
+    }
+    let unread = read::<u32>(peer, setting!(offsets.rmem_alloc));
+    if unread == 0 {
+        end.messages = 0;
+    }
+    if u64::from(unread) + u64::from(size) > u64::from(setting!(budget_bytes)) {
+        return Err(Counter::ByteBudget);
+    }
+    if end.messages >= setting!(budget_messages) {
+        return Err(Counter::MessageBudget);
+    }
+    // Only towards sluice, which never sleeps inside a receive: nobody waits in there for bytes by TCP.
+    if end.used_tcp != 0 {
+        if read::<u32>(peer, setting!(offsets.owned)) != 0 {
+            return Err(Counter::ReaderInside);
+        }
+        end.used_tcp = 0;
+    }
+    Ok(())
+}
+
+/// A field of a kernel structure; 0 where the memory is gone.
+#[inline(always)]
+fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
+    let address = (base + u64::from(offset)) as *const T;
+    // SAFETY: the helper checks the address itself and copies.
+    unsafe { bpf_probe_read_kernel(address) }.unwrap_or_default()
+}

@@ -1,0 +1,262 @@
+//! sock_ops: which two sockets are the ends of one connection of ours.
+//!
+//! The active end comes first: it is established by the SYN-ACK, and its ACK then establishes the passive
+//! end. It is ours when sluice wrote a wish into its storage. The passive end is taken only if the active
+//! one is known, and if both name the same sequence numbers, which no other connection can guess.
+
+use core::arch::asm;
+use core::mem::offset_of;
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::{
+    BPF_NOEXIST, BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB,
+    BPF_SOCK_OPS_STATE_CB, BPF_SOCK_OPS_STATE_CB_FLAG, bpf_sock, bpf_sock_ops,
+};
+use aya_ebpf::helpers::generated::{
+    bpf_get_netns_cookie, bpf_get_socket_cookie, bpf_skc_to_mptcp_sock, bpf_skc_to_tcp_sock,
+};
+use aya_ebpf::programs::SockOpsContext;
+use aya_log_ebpf::debug;
+use sluice_ebpf::{ACTIVE, Counter, End, Known, PASSIVE, Tuple, Wish};
+
+use crate::{ENDS, KNOWN, count, setting, state, stopped};
+
+const AF_INET: u32 = 2;
+const AF_INET6: u32 = 10;
+const TCP_CLOSE: u32 = 7;
+
+/// A field of the context, in bytes from one with a name. In assembly, for the verifier wants each of them at a
+/// constant distance, and the compiler likes to make one load at a computed address of two.
+macro_rules! field {
+    ($ctx:expr, $field:ident $(+ $bytes:literal)?) => {
+        field!($ctx, $field $(+ $bytes)?, "u32") as u32
+    };
+    ($ctx:expr, $field:ident $(+ $bytes:literal)?, $width:literal) => {{
+        let value: u64;
+        // SAFETY: the kernel gave the context, valid while the program runs; only loads from it.
+        unsafe {
+            asm!(
+                concat!("{value} = *(", $width, " *)({context} + {offset})"),
+                value = out(reg) value,
+                context = in(reg) $ctx.ops,
+                offset = const offset_of!(bpf_sock_ops, $field) $(+ $bytes)?,
+                options(nostack, readonly),
+            );
+        }
+        value
+    }};
+}
+
+/// Says what happened to a pair, given as the passive end sees it, active end first.
+macro_rules! log_pair {
+    ($ctx:expr, $format:literal, $tuple:expr) => {
+        debug!(
+            $ctx,
+            $format,
+            bytes($tuple.remote),
+            $tuple.remote_port,
+            bytes($tuple.local),
+            $tuple.local_port
+        )
+    };
+}
+
+/// `None` says that the callback was none of ours, or that the end was refused.
+#[inline(always)]
+pub(crate) fn try_track(ctx: &SockOpsContext) -> Option<()> {
+    match field!(ctx, op) {
+        BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB => active(ctx),
+        BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB => passive(ctx),
+        BPF_SOCK_OPS_STATE_CB => closed(ctx),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn active(ctx: &SockOpsContext) -> Option<()> {
+    let socket = socket(ctx)?;
+    let end = state(socket, false)?;
+    // SAFETY: the storage of this socket, which lives while the program runs.
+    let wish = unsafe { (*end).wish };
+    if wish == 0 || stopped() {
+        return None;
+    }
+    let mut tuple = tuple(ctx)?;
+    if wish == Wish::AnyNamespace as u32 && !is_loopback(&tuple) {
+        tuple.netns = 0;
+    }
+    register(ctx, socket, end, &tuple, ACTIVE)
+}
+
+#[inline(always)]
+fn passive(ctx: &SockOpsContext) -> Option<()> {
+    let mut tuple = tuple(ctx)?;
+    // SAFETY: the entry may change under us, which costs a join at worst.
+    let mut known = unsafe { KNOWN.get(tuple.mirrored()) };
+    if known.is_none() && setting!(any_namespace) != 0 && !is_loopback(&tuple) {
+        tuple.netns = 0;
+        // SAFETY: as above.
+        known = unsafe { KNOWN.get(tuple.mirrored()) };
+    }
+    let known = known?;
+    let (sent_next, received_next) = (field!(ctx, snd_nxt), field!(ctx, rcv_nxt));
+    if known.role != ACTIVE || known.sent_next != received_next || known.received_next != sent_next {
+        count(Counter::EndsRefused, 1);
+        return None;
+    }
+    let socket = socket(ctx)?;
+    let end = state(socket, true)?;
+    register(ctx, socket, end, &tuple, PASSIVE)?;
+    count(Counter::PairsJoined, 1);
+    log_pair!(ctx, "joined: {:i} port {} to {:i} port {}", tuple);
+    Some(())
+}
+
+/// Only sockets that were registered ask for this callback.
+#[inline(always)]
+fn closed(ctx: &SockOpsContext) -> Option<()> {
+    if field!(ctx, __bindgen_anon_1 + 4) != TCP_CLOSE {
+        return None;
+    }
+    let end = state(socket(ctx)?, false)?;
+    // SAFETY: the storage of this socket, which lives while the program runs.
+    let (tuple, role) = unsafe { ((*end).tuple, (*end).role) };
+    if role == 0 {
+        return None;
+    }
+    let _ = KNOWN.remove(tuple);
+    if role == PASSIVE {
+        count(Counter::PairsClosed, 1);
+        log_pair!(ctx, "left: {:i} port {} to {:i} port {}", tuple);
+    }
+    Some(())
+}
+
+/// Puts an end into the maps and notes its key with it.
+#[inline(always)]
+fn register(
+    ctx: &SockOpsContext,
+    socket: *mut bpf_sock,
+    end: *mut End,
+    tuple: &Tuple,
+    role: u32,
+) -> Option<()> {
+    let done = try_register(ctx, socket, end, tuple, role);
+    if done.is_none() {
+        count(Counter::EndsRefused, 1);
+    }
+    done
+}
+
+#[inline(always)]
+fn try_register(
+    ctx: &SockOpsContext,
+    socket: *mut bpf_sock,
+    end: *mut End,
+    tuple: &Tuple,
+    role: u32,
+) -> Option<()> {
+    // SAFETY: the context's socket, not null and locked by the callback; the helpers only look at it.
+    let (own, mptcp) = unsafe { (bpf_skc_to_tcp_sock(socket.cast()), bpf_skc_to_mptcp_sock(socket.cast())) };
+    // A subflow of MPTCP carries bytes of a sequence of its own. The map itself refuses sockets with a ULP.
+    if own.is_null() || !mptcp.is_null() {
+        return None;
+    }
+    let known = Known {
+        socket: own as u64,
+        // SAFETY: the context that the kernel gave.
+        cookie: unsafe { bpf_get_socket_cookie(ctx.as_ptr()) },
+        sent_next: field!(ctx, snd_nxt),
+        received_next: field!(ctx, rcv_nxt),
+        role,
+        reserved: 0,
+    };
+    // Never over another end: one connection's bytes would reach another's.
+    KNOWN.insert(tuple, &known, u64::from(BPF_NOEXIST)).ok()?;
+    // SAFETY: the storage of this socket, which lives while the program runs.
+    unsafe {
+        (*end).tuple = *tuple;
+        (*end).own = known.socket;
+        (*end).role = role;
+    }
+    // The kernel gives the close to those who ask for it, so that others cost nothing.
+    let flags = field!(ctx, bpf_sock_ops_cb_flags) | BPF_SOCK_OPS_STATE_CB_FLAG;
+    let asked = ctx.set_cb_flags(flags as i32);
+    let mut key = *tuple;
+    // SAFETY: the context that the kernel gave, not otherwise borrowed meanwhile.
+    let ops = unsafe { &mut *ctx.ops };
+    if asked.is_err() || ENDS.update(&mut key, ops, u64::from(BPF_NOEXIST)).is_err() {
+        let _ = KNOWN.remove(tuple);
+        // SAFETY: as above.
+        unsafe { (*end).role = 0 };
+        return None;
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn socket(ctx: &SockOpsContext) -> Option<*mut bpf_sock> {
+    let socket = field!(ctx, __bindgen_anon_2, "u64") as *mut bpf_sock;
+    (!socket.is_null()).then_some(socket)
+}
+
+/// The connection as the context's socket sees it.
+#[inline(always)]
+fn tuple(ctx: &SockOpsContext) -> Option<Tuple> {
+    let (local, remote) = match field!(ctx, family) {
+        AF_INET => (mapped(field!(ctx, local_ip4)), mapped(field!(ctx, remote_ip4))),
+        AF_INET6 => (
+            [
+                field!(ctx, local_ip6),
+                field!(ctx, local_ip6 + 4),
+                field!(ctx, local_ip6 + 8),
+                field!(ctx, local_ip6 + 12),
+            ],
+            [
+                field!(ctx, remote_ip6),
+                field!(ctx, remote_ip6 + 4),
+                field!(ctx, remote_ip6 + 8),
+                field!(ctx, remote_ip6 + 12),
+            ],
+        ),
+        _ => return None,
+    };
+    Some(Tuple {
+        local,
+        remote,
+        local_port: field!(ctx, local_port),
+        // This one is in network byte order, in the upper half of its 32 bits on a little-endian machine.
+        remote_port: u32::from_be(field!(ctx, remote_port)),
+        // SAFETY: the context that the kernel gave.
+        netns: unsafe { bpf_get_netns_cookie(ctx.as_ptr()) },
+    })
+}
+
+/// An IPv4 address as IPv6.
+#[inline(always)]
+fn mapped(address: u32) -> [u32; 4] {
+    [0, 0, 0xffff_u32.to_be(), address]
+}
+
+/// 127/8 or ::1 at either end: every network namespace has these.
+#[inline(always)]
+fn is_loopback(tuple: &Tuple) -> bool {
+    is_loopback_address(&tuple.local) || is_loopback_address(&tuple.remote)
+}
+
+#[inline(always)]
+fn is_loopback_address(address: &[u32; 4]) -> bool {
+    let [a, b, c, d] = *address;
+    if a != 0 || b != 0 {
+        return false;
+    }
+    let d = u32::from_be(d);
+    (c == 0xffff_u32.to_be() && d >> 24 == 127) || (c == 0 && d == 1)
+}
+
+/// An address as it is written.
+#[inline(always)]
+fn bytes(address: [u32; 4]) -> [u8; 16] {
+    // SAFETY: both are 16 plain bytes.
+    unsafe { core::mem::transmute(address) }
+}

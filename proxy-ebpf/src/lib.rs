@@ -1,0 +1,202 @@
+//! What the eBPF programs and sluice share: names, keys, state and counters, all plain old data.
+//!
+//! Both sides are built from this file, and the object with the programs is committed: whoever changes a
+//! layout here runs `cargo xtask build-ebpf`, or loading fails on a size that does not match.
+#![no_std]
+#![cfg_attr(feature = "user", allow(unsafe_code, reason = "aya's `Pod` is an unsafe trait"))]
+
+mod counter;
+
+pub use counter::Counter;
+
+/// Programs and maps of the object, as they are called in it.
+pub mod names {
+    /// sock_ops on a cgroup2: finds the two ends of a connection.
+    pub const TRACK: &str = "bypass_track";
+    /// sk_msg on [`ENDS`]: decides for each message.
+    pub const SEND: &str = "bypass_send";
+    /// Sockhash: [`Tuple`](super::Tuple) to socket.
+    pub const ENDS: &str = "ENDS";
+    /// Hash: [`Tuple`](super::Tuple) to [`Known`](super::Known).
+    pub const KNOWN: &str = "KNOWN";
+    /// Socket storage: [`End`](super::End).
+    pub const STATE: &str = "STATE";
+    /// Per-CPU array of u64, indexed by [`Counter`](super::Counter).
+    pub const COUNTERS: &str = "COUNTERS";
+    /// Array of one u32: whatever is not 0 ends all joining.
+    pub const STOP: &str = "STOP";
+    /// Global: [`Settings`](super::Settings).
+    pub const SETTINGS: &str = "SETTINGS";
+}
+
+/// A connection as one of its ends sees it. Its mirror is the other end's.
+///
+/// IPv4 addresses are IPv4-mapped, so that a dual-stack listener's end mirrors an IPv4 one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// In network byte order, as the kernel gives it.
+    pub local: [u32; 4],
+    /// In network byte order.
+    pub remote: [u32; 4],
+    /// In host byte order; 32 bits wide so that there is no padding to be compared.
+    pub local_port: u32,
+    /// In host byte order.
+    pub remote_port: u32,
+    /// Cookie of the network namespace: addresses mean something only within one. 0: any (see [`Wish`]).
+    pub netns: u64,
+}
+
+impl Tuple {
+    /// The same connection, seen from the other end.
+    #[inline(always)]
+    #[must_use]
+    pub fn mirrored(&self) -> Self {
+        Self {
+            local: self.remote,
+            remote: self.local,
+            local_port: self.remote_port,
+            remote_port: self.local_port,
+            netns: self.netns,
+        }
+    }
+}
+
+/// What is known of an end that waits for its other end or is joined with it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Kernel address of its `tcp_sock`, only ever read through.
+    pub socket: u64,
+    /// The socket's cookie, never used again for another: tells whether `socket` is still that socket.
+    pub cookie: u64,
+    /// Sequence number of its next byte when it was established.
+    pub sent_next: u32,
+    /// Sequence number that it expected next then.
+    pub received_next: u32,
+    /// [`ACTIVE`] or [`PASSIVE`].
+    pub role: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+/// The end that connected: sluice.
+pub const ACTIVE: u32 = 1;
+/// The end that was accepted: the application.
+pub const PASSIVE: u32 = 2;
+
+/// What sluice asks for a socket, before it connects it, by writing an [`End`] into its storage.
+///
+/// Nobody else can: it takes a descriptor of the storage map, and that is closed on exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Wish {
+    /// Join with the other end if that is in the same network namespace.
+    SameNamespace = 1,
+    /// Join with the other end wherever it is on this host: a container, say. Never for loopback addresses.
+    AnyNamespace = 2,
+}
+
+/// What the programs keep with a socket; freed with it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Key of the socket itself in the maps.
+    pub tuple: Tuple,
+    /// Address of its own `tcp_sock`.
+    pub own: u64,
+    /// Address of the other end's `tcp_sock`, 0 until it was looked up.
+    pub peer: u64,
+    /// Cookie of the other end.
+    pub peer_cookie: u64,
+    /// [`ACTIVE`], [`PASSIVE`], or 0 while it is not in the maps.
+    pub role: u32,
+    /// A [`Wish`].
+    pub wish: u32,
+    /// Messages joined since the receiver had nothing unread.
+    pub messages: u32,
+    /// Not 0 once a message went by TCP.
+    pub used_tcp: u32,
+}
+
+impl End {
+    /// What sluice writes before it connects.
+    #[must_use]
+    pub fn wishing(wish: Wish) -> Self {
+        let tuple = Tuple { local: [0; 4], remote: [0; 4], local_port: 0, remote_port: 0, netns: 0 };
+        let wish = wish as u32;
+        Self { tuple, own: 0, peer: 0, peer_cookie: 0, role: 0, wish, messages: 0, used_tcp: 0 }
+    }
+}
+
+/// Set once, before the programs are loaded; the verifier takes them for constants.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Joined bytes that a receiver may have unread.
+    pub budget_bytes: u32,
+    /// Joined messages that a receiver may have unread: each costs the kernel about 1 KB besides its bytes.
+    pub budget_messages: u32,
+    /// Whether [`Wish::AnyNamespace`] is ever used: it costs every accepted connection another look-up.
+    pub any_namespace: u32,
+    /// Where in `struct sock` and `struct tcp_sock` of this kernel the fields are.
+    pub offsets: Offsets,
+}
+
+/// Offsets in bytes from the start of `struct tcp_sock`, which begins with its `struct sock`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offsets {
+    /// `sk_backlog.rmem_alloc`, 32 bits: bytes in the receive queue, joined ones too.
+    pub rmem_alloc: u32,
+    /// `sk_rcvlowat`, 32 bits.
+    pub rcvlowat: u32,
+    /// `sk_shutdown`, 8 bits: 2 says that nothing more is sent.
+    pub shutdown: u32,
+    /// `sk_lock.owned`, 32 bits: somebody is inside a call on the socket.
+    pub owned: u32,
+    /// `__sk_common.skc_cookie`, 64 bits.
+    pub cookie: u32,
+    /// `copied_seq`, 32 bits: next sequence number to be read by the application.
+    pub copied_seq: u32,
+    /// `write_seq`, 32 bits: next sequence number to be written by it.
+    pub write_seq: u32,
+}
+
+// The layouts are an interface between two compilers.
+const _: () = assert!(size_of::<Tuple>() == 48 && align_of::<Tuple>() == 8);
+const _: () = assert!(size_of::<Known>() == 32);
+const _: () = assert!(size_of::<End>() == 88);
+const _: () = assert!(size_of::<Settings>() == 40 && align_of::<Settings>() == 4);
+
+#[cfg(feature = "user")]
+mod pod {
+    // SAFETY: `repr(C)` of integers alone, without padding (see the size asserts); any bytes are a value.
+    unsafe impl aya::Pod for super::Tuple {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::Known {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::End {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::Settings {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_of_the_mirror_is_the_original() {
+        let tuple = Tuple { local: [1; 4], remote: [2; 4], local_port: 3, remote_port: 4, netns: 5 };
+        let mirrored = tuple.mirrored();
+        assert_eq!((mirrored.local, mirrored.local_port, mirrored.netns), ([2; 4], 4, 5));
+        assert_eq!(mirrored.mirrored(), tuple);
+    }
+
+    #[test]
+    fn counters_are_numbered_in_order() {
+        for (index, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(*counter as usize, index, "{}", counter.name());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Where the fields of kernel structures are, read from the kernel's own type information (BTF, Linux 5.2).
+//!
+//! The programs read a few fields that no helper gives, and aya relocates none in Rust: so their offsets are
+//! found here and handed to the programs before they are loaded. Pure: bytes in, offsets out.
+
+use sluice_ebpf::Offsets;
+
+const MAGIC: u16 = 0xeb9f;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+/// Of `struct btf_type` and `struct btf_member`.
+const TYPE_BYTES: usize = 12;
+const MEMBER_BYTES: usize = 12;
+/// Anonymous structures within structures: deeper than any kernel has them, and an end to broken data.
+const DEPTH_MAX: u32 = 8;
+
+/// Why the offsets cannot be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum BtfError {
+    /// It ends too early, or refers to what is not there.
+    #[error("type information is not well-formed: {0}")]
+    Malformed(&'static str),
+    /// Such a structure or field is not in this kernel.
+    #[error("this kernel has no {0}")]
+    Missing(&'static str),
+}
+
+type Result<T> = std::result::Result<T, BtfError>;
+
+/// Finds the fields that the bypass programs read.
+///
+/// # Errors
+/// When the type information cannot be read, or lacks a field of the expected size.
+pub(crate) fn offsets(bytes: &[u8]) -> Result<Offsets> {
+    let btf = Btf::parse(bytes)?;
+    let sock = btf.structure("sock").ok_or(BtfError::Missing("struct sock"))?;
+    let tcp = btf.structure("tcp_sock").ok_or(BtfError::Missing("struct tcp_sock"))?;
+    let field = |of, path| btf.offset(of, path).ok_or(BtfError::Missing(path));
+    Ok(Offsets {
+        rmem_alloc: field(sock, "sk_backlog.rmem_alloc")?,
+        rcvlowat: field(sock, "sk_rcvlowat")?,
+        shutdown: field(sock, "sk_shutdown")?,
+        owned: field(sock, "sk_lock.owned")?,
+        cookie: field(sock, "__sk_common.skc_cookie")?,
+        copied_seq: field(tcp, "copied_seq")?,
+        write_seq: field(tcp, "write_seq")?,
+    })
+}
+
+/// A structure's members: where in the bytes they begin, how many, and whether offsets hold bit field sizes.
+#[derive(Clone, Copy)]
+struct Structure {
+    name: u32,
+    members: usize,
+    count: usize,
+    bit_fields: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Type {
+    /// Or a union.
+    Structure(Structure),
+    /// Another name or a qualifier of that type.
+    Alias(u32),
+    /// Has no members.
+    Other,
+}
+
+struct Btf<'a> {
+    bytes: &'a [u8],
+    strings: &'a [u8],
+    /// By type id.
+    types: Vec<Type>,
+}
+
+impl<'a> Btf<'a> {
+    /// Walks the types once; their sizes differ, so there is no other way to number them.
+    fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let magic = bytes.get(..2).map(|raw| u16::from_ne_bytes([raw[0], raw[1]]));
+        if magic != Some(MAGIC) {
+            return Err(BtfError::Malformed("no magic number"));
+        }
+        let part = |at: usize| -> Result<&'a [u8]> {
+            let start = word(bytes, 4)? as usize + word(bytes, at)? as usize;
+            let end = start + word(bytes, at + 4)? as usize;
+            bytes.get(start..end).ok_or(BtfError::Malformed("a section is cut off"))
+        };
+        let (table, strings) = (part(8)?, part(16)?);
+        // Type 0 is void and not in the table.
+        let mut types = vec![Type::Other];
+        let mut at = 0;
+        while at < table.len() {
+            let (kind, length) = entry(table, at)?;
+            types.push(kind);
+            at += length;
+        }
+        Ok(Self { bytes: table, strings, types })
+    }
+
+    fn name(&self, offset: u32) -> &'a [u8] {
+        let rest = self.strings.get(offset as usize..).unwrap_or_default();
+        rest.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    fn structure(&self, name: &str) -> Option<Structure> {
+        // A declaration without members is no definition.
+        self.types.iter().find_map(|found| match found {
+            Type::Structure(found) if found.count > 0 && self.name(found.name) == name.as_bytes() => {
+                Some(*found)
+            }
+            _ => None,
+        })
+    }
+
+    /// The structure that a type is, by whatever name.
+    fn resolve(&self, mut id: u32) -> Option<Structure> {
+        for _ in 0..DEPTH_MAX {
+            match self.types.get(id as usize)? {
+                Type::Structure(found) => return Some(*found),
+                Type::Alias(other) => id = *other,
+                Type::Other => return None,
+            }
+        }
+        None
+    }
+
+    /// Offset in bytes of a field, given as the names that lead to it.
+    fn offset(&self, of: Structure, path: &str) -> Option<u32> {
+        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        let (bits, kind) = self.member(of, first.as_bytes(), 0)?;
+        let inner = match rest {
+            Some(rest) => self.offset(self.resolve(kind)?, rest)?,
+            None => 0,
+        };
+        bits.is_multiple_of(8).then_some(bits / 8 + inner)
+    }
+
+    /// Offset in bits and type of a member, also of one within an anonymous structure or union.
+    fn member(&self, of: Structure, name: &[u8], depth: u32) -> Option<(u32, u32)> {
+        for index in 0..of.count {
+            let at = of.members + index * MEMBER_BYTES;
+            let (named, kind) = (word(self.bytes, at).ok()?, word(self.bytes, at + 4).ok()?);
+            let raw = word(self.bytes, at + 8).ok()?;
+            let bits = if of.bit_fields { raw & 0x00ff_ffff } else { raw };
+            if self.name(named) == name {
+                return Some((bits, kind));
+            }
+            if self.name(named).is_empty()
+                && depth < DEPTH_MAX
+                && let Some(inner) = self.resolve(kind)
+                && let Some((inner_bits, kind)) = self.member(inner, name, depth + 1)
+            {
+                return Some((bits + inner_bits, kind));
+            }
+        }
+        None
+    }
+}
+
+/// One entry of the type table and its length, by Documentation/bpf/btf.rst of the kernel.
+fn entry(table: &[u8], at: usize) -> Result<(Type, usize)> {
+    let (name, info) = (word(table, at)?, word(table, at + 4)?);
+    let (count, kind) = ((info & 0xffff) as usize, info >> 24 & 0x1f);
+    let extra = match kind {
+        // void, pointer, forward, typedef, volatile, const, restrict, function, float, type tag
+        0 | 2 | 7..=12 | 16 | 18 => 0,
+        // integer, variable, declaration tag
+        1 | 14 | 17 => 4,
+        // array
+        3 => 12,
+        KIND_STRUCT | KIND_UNION => MEMBER_BYTES * count,
+        // enumeration, prototype
+        6 | 13 => 8 * count,
+        // section, 64-bit enumeration
+        15 | 19 => 12 * count,
+        _ => return Err(BtfError::Malformed("a kind of type from the future")),
+    };
+    let members = at + TYPE_BYTES;
+    let found = match kind {
+        KIND_STRUCT | KIND_UNION => {
+            Type::Structure(Structure { name, members, count, bit_fields: info >> 31 == 1 })
+        }
+        // typedef, volatile, const, restrict, type tag
+        8..=11 | 18 => Type::Alias(word(table, at + 8)?),
+        _ => Type::Other,
+    };
+    Ok((found, TYPE_BYTES + extra))
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<u32> {
+    let raw = bytes.get(at..at + 4).and_then(|raw| raw.try_into().ok());
+    raw.map(u32::from_ne_bytes).ok_or(BtfError::Malformed("it ends too early"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Type information with `struct inner { int a; int b; }` and
+    /// `struct outer { int x; union { int y; alias z; }; }`, alias being inner; kinds of other lengths before.
+    fn sample() -> Vec<u8> {
+        let strings = b"\0int\0inner\0a\0b\0outer\0x\0y\0z\0alias\0";
+        let name = |wanted: &str| {
+            let wanted = [b"\0", wanted.as_bytes(), b"\0"].concat();
+            let at = strings.windows(wanted.len()).position(|window| window == wanted).unwrap();
+            u32::try_from(at).unwrap() + 1
+        };
+        let types = [
+            vec![name("int"), 1 << 24, 4, 32],
+            vec![0, 3 << 24, 0, 1, 1, 4],
+            vec![name("inner"), 4 << 24 | 2, 8, name("a"), 1, 0, name("b"), 1, 32],
+            vec![0, 5 << 24 | 2, 8, name("y"), 1, 0, name("z"), 6, 0],
+            vec![name("outer"), 1 << 31 | 4 << 24 | 2, 12, name("x"), 1, 32 << 24, 0, 4, 32],
+            vec![name("alias"), 8 << 24, 3],
+        ]
+        .concat();
+        let length = u32::try_from(types.len() * 4).unwrap();
+        let header = [24, 0, length, length, u32::try_from(strings.len()).unwrap()];
+        let mut bytes = [MAGIC.to_ne_bytes(), [1, 0]].concat();
+        header.iter().chain(&types).for_each(|word| bytes.extend(word.to_ne_bytes()));
+        bytes.extend(strings);
+        bytes
+    }
+
+    #[test]
+    fn fields_are_found_by_name_through_anonymous_and_named_members() {
+        let bytes = sample();
+        let btf = Btf::parse(&bytes).unwrap();
+        let outer = btf.structure("outer").unwrap();
+        let found = ["x", "y", "z", "z.b", "w", "x.b"].map(|path| btf.offset(outer, path));
+        assert_eq!(found, [Some(0), Some(4), Some(4), Some(8), None, None]);
+        assert!(btf.structure("missing").is_none());
+    }
+
+    #[test]
+    fn cut_or_foreign_bytes_are_errors() {
+        let bytes = sample();
+        assert_eq!(offsets(&bytes), Err(BtfError::Missing("struct sock")));
+        for length in 0..bytes.len() {
+            assert!(matches!(Btf::parse(&bytes[..length]), Err(BtfError::Malformed(_))), "{length}");
+        }
+    }
+
+    #[test]
+    fn the_running_kernel_has_the_fields() {
+        let Ok(bytes) = std::fs::read("/sys/kernel/btf/vmlinux") else {
+            eprintln!("skipped: this kernel shows no type information");
+            return;
+        };
+        let offsets = offsets(&bytes).unwrap();
+        assert!(offsets.rmem_alloc > 0 && offsets.copied_seq > offsets.rcvlowat, "{offsets:?}");
+    }
+}

@@ -1,0 +1,271 @@
+//! Loads the embedded eBPF object, attaches it, and takes it away again. Decides nothing about its use.
+//!
+//! Everything hangs on descriptors of this process (closed on exec), so it ends with the process however
+//! that ends. Only sockets that are joined already stay so until they are closed.
+
+use std::error::Error as StdError;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, SkStorage, SockHash};
+use aya::programs::{CgroupAttachMode, SkMsg, SockOps};
+use aya::{Btf, Ebpf, EbpfLoader};
+use sluice_ebpf::{Counter, End, Known, Settings, Tuple, Wish, names};
+
+use super::btf;
+
+/// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/bypass.bpf.o");
+
+const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// A step of loading or using the programs that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {}", chain(.source.as_ref()))]
+pub struct ProgramError {
+    /// The system call, file or step.
+    pub call: &'static str,
+    /// What came back; with the verifier's log, if it was that.
+    #[source]
+    pub source: Box<dyn StdError + Send + Sync>,
+}
+
+impl ProgramError {
+    /// What the operating system answered, if it was asked.
+    #[must_use]
+    pub fn os_error(&self) -> Option<&io::Error> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(self.source.as_ref());
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<io::Error>() {
+                return Some(found);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+/// An error and its causes in a line; aya's do not repeat theirs.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Names the call of what failed.
+fn failed<E: Into<Box<dyn StdError + Send + Sync>>>(call: &'static str) -> impl FnOnce(E) -> ProgramError {
+    move |error| ProgramError { call, source: error.into() }
+}
+
+type Result<T> = std::result::Result<T, ProgramError>;
+
+/// How much may be joined at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Joined bytes that one receiver may have unread.
+    pub budget_bytes: u32,
+    /// Joined messages that one receiver may have unread; each costs the kernel about 1 KB.
+    pub budget_messages: u32,
+    /// Ends at once: two a connection.
+    pub ends_max: u32,
+    /// Whether connections to other network namespaces are ever asked for.
+    pub any_namespace: bool,
+}
+
+impl Default for Limits {
+    /// 64 KB and 64 messages held the kernel's memory within 0.4 MB where no bound took 500.
+    fn default() -> Self {
+        Self { budget_bytes: 65_536, budget_messages: 64, ends_max: 16_384, any_namespace: false }
+    }
+}
+
+/// The loaded and attached programs. Dropped, they are detached.
+pub struct Bypass {
+    known: HashMap<MapData, Tuple, Known>,
+    counters: PerCpuArray<MapData, u64>,
+    stop: Array<MapData, u32>,
+    storage: SkStorage<MapData, End>,
+    storage_fd: OwnedFd,
+    logs: Option<super::log::Records>,
+    // Last, so that it drops last: the maps above are its, and the links hang on it.
+    _programs: Ebpf,
+}
+
+impl Bypass {
+    /// Loads the programs and attaches them to `cgroup`, a folder of a cgroup2: they see the connections
+    /// that processes in and below it make and accept. Takes about 0.1 s. Linux 5.19 or later.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the kernel refuses a map, a program or an attachment.
+    pub fn load(limits: Limits, cgroup: &Path) -> Result<Self> {
+        let types = fs::read(KERNEL_TYPES).map_err(failed(KERNEL_TYPES))?;
+        let settings = Settings {
+            budget_bytes: limits.budget_bytes,
+            budget_messages: limits.budget_messages,
+            any_namespace: u32::from(limits.any_namespace),
+            offsets: btf::offsets(&types).map_err(failed(KERNEL_TYPES))?,
+        };
+        let cgroup = File::open(cgroup).map_err(failed("open the cgroup"))?;
+        let level = super::log::level();
+        let mut ebpf = EbpfLoader::new()
+            // No relocation needs the kernel's types, and aya would parse them all.
+            .btf(None::<&Btf>)
+            .override_global(names::SETTINGS, &settings, true)
+            .override_global(super::log::LEVEL, &level, false)
+            .map_max_entries(names::ENDS, limits.ends_max)
+            .map_max_entries(names::KNOWN, limits.ends_max)
+            .load(OBJECT)
+            .map_err(failed("load the eBPF object"))?;
+        attach(&mut ebpf, cgroup)?;
+        let logs = super::log::Records::open(&mut ebpf).map_err(failed("open the eBPF log"))?;
+        let storage_fd = match ebpf.map(names::STATE) {
+            Some(Map::SkStorage(data)) => {
+                data.fd().as_fd().try_clone_to_owned().map_err(failed("dup the map"))?
+            }
+            _ => return Err(missing(names::STATE)),
+        };
+        let mut maps = Maps(&mut ebpf);
+        Ok(Self {
+            known: maps.take(names::KNOWN)?,
+            counters: maps.take(names::COUNTERS)?,
+            stop: maps.take(names::STOP)?,
+            storage: maps.take(names::STATE)?,
+            storage_fd,
+            logs,
+            _programs: ebpf,
+        })
+    }
+
+    /// What a worker asks with for its connections to be joined: one for each, they share nothing.
+    ///
+    /// # Errors
+    /// When no descriptor is to be had.
+    pub fn marker(&self) -> Result<Marker> {
+        let fd = self.storage_fd.try_clone().map_err(failed("dup the map"))?;
+        let data = MapData::from_fd(fd).map_err(failed("bpf(BPF_OBJ_GET_INFO_BY_FD)"))?;
+        Ok(Marker { storage: Map::SkStorage(data).try_into().map_err(failed(names::STATE))? })
+    }
+
+    /// Whether both ends of a connection are in the map. Ask before the first byte: later it may be that
+    /// some went by TCP.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    pub fn is_joined(&self, socket: BorrowedFd<'_>) -> Result<bool> {
+        let end = match self.storage.get(&socket.as_raw_fd(), 0) {
+            Ok(end) => end,
+            Err(MapError::KeyNotFound) => return Ok(false),
+            Err(error) => return Err(failed("bpf(BPF_MAP_LOOKUP_ELEM)")(error)),
+        };
+        match self.known.get(&end.tuple.mirrored(), 0) {
+            Ok(_) => Ok(end.role != 0),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(error) => Err(failed("bpf(BPF_MAP_LOOKUP_ELEM)")(error)),
+        }
+    }
+
+    /// Every counter, summed over the CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn counters(&self) -> Result<[u64; Counter::COUNT]> {
+        let mut sums = [0; Counter::COUNT];
+        for (counter, sum) in Counter::ALL.iter().zip(&mut sums) {
+            let values =
+                self.counters.get(&(*counter as u32), 0).map_err(failed("bpf(BPF_MAP_LOOKUP_ELEM)"))?;
+            *sum = values.iter().sum();
+        }
+        Ok(sums)
+    }
+
+    /// Joins no more: from now on every message goes by TCP, in order behind the joined ones. The first
+    /// step of an orderly end; the connections may then end as they do.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn stop_joining(&mut self) -> Result<()> {
+        self.stop.set(0, 1, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
+    }
+
+    /// What the programs have to say, if they were loaded to say something: see [`super::log`].
+    pub fn take_log(&mut self) -> Option<super::log::Records> {
+        self.logs.take()
+    }
+}
+
+/// The maps that are taken out of the object, so that each has its type from then on.
+struct Maps<'a>(&'a mut Ebpf);
+
+impl Maps<'_> {
+    fn take<M: TryFrom<Map, Error = MapError>>(&mut self, name: &'static str) -> Result<M> {
+        let map = self.0.take_map(name).ok_or_else(|| missing(name))?;
+        map.try_into().map_err(failed(name))
+    }
+}
+
+fn missing(name: &'static str) -> ProgramError {
+    failed(name)(io::Error::new(io::ErrorKind::NotFound, "not in the eBPF object"))
+}
+
+/// First what decides for each message, then what brings sockets into the map.
+fn attach(ebpf: &mut Ebpf, cgroup: File) -> Result<()> {
+    let ends: SockHash<&MapData, Tuple> =
+        ebpf.map(names::ENDS).ok_or_else(|| missing(names::ENDS))?.try_into().map_err(failed(names::ENDS))?;
+    let ends = ends.fd().try_clone().map_err(failed("dup the map"))?;
+    let send: &mut SkMsg = program(ebpf, names::SEND)?;
+    send.load().map_err(failed("bpf(BPF_PROG_LOAD) of sk_msg"))?;
+    send.attach(&ends).map_err(failed("bpf(BPF_PROG_ATTACH) of sk_msg"))?;
+    let track: &mut SockOps = program(ebpf, names::TRACK)?;
+    track.load().map_err(failed("bpf(BPF_PROG_LOAD) of sock_ops"))?;
+    // A link is always beside what others have attached here and below, and takes no flag that says so.
+    track.attach(cgroup, CgroupAttachMode::Single).map_err(failed("bpf(BPF_LINK_CREATE) of sock_ops"))?;
+    Ok(())
+}
+
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
+{
+    ebpf.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(failed(name))
+}
+
+/// Asks for connections to be joined.
+pub struct Marker {
+    storage: SkStorage<MapData, End>,
+}
+
+impl Marker {
+    /// Asks for `socket`, which is not connected yet, to be joined with its other end once it is.
+    ///
+    /// # Errors
+    /// When the kernel has no room for it.
+    pub fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish) -> Result<()> {
+        let end = End::wishing(wish);
+        self.storage.insert(&socket.as_raw_fd(), end, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
+    }
+}
+
+/// Where a cgroup2 is mounted, by /proc/mounts: beside the older ones in hybrid layouts.
+///
+/// # Errors
+/// When there is none.
+pub fn cgroup2() -> Result<std::path::PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts").map_err(failed("/proc/mounts"))?;
+    let found = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (folder, kind) = (fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| folder.into())
+    });
+    found.ok_or_else(|| {
+        failed("/proc/mounts")(io::Error::new(io::ErrorKind::NotFound, "no cgroup2 is mounted"))
+    })
+}

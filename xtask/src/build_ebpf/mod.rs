@@ -1,0 +1,157 @@
+//! `cargo xtask build-ebpf`: the eBPF object from source, byte by byte the same wherever it is built.
+//!
+//! The object is committed, so only who changes `proxy-ebpf` needs this, and CI, to see that it was done.
+
+mod linker;
+mod toolchain;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::process::find_program;
+use crate::workspace::{describe, must, root, target};
+use toolchain::Toolchain;
+
+/// What to do with the object.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Change nothing; fail if the committed object is not what the source gives.
+    #[arg(long)]
+    check: bool,
+    /// Where to build; to show that the place makes no difference.
+    #[arg(long, hide = true)]
+    target_dir: Option<PathBuf>,
+}
+
+const OBJECT: &str = "proxy-ebpf/prebuilt/bypass.bpf.o";
+/// What the committed object was built by: another compiler gives other bytes.
+const BUILT_BY: &str = "proxy-ebpf/prebuilt/built-by.txt";
+const TARGET: &str = "bpfel-unknown-none";
+const PROFILE: &str = "ebpf";
+/// Any that knows BPF will do: sections are dropped, nothing is made.
+const OBJCOPY_VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
+
+/// Builds, then writes or compares.
+///
+/// # Errors
+/// When a tool is missing, the build fails, or `--check` finds another object.
+pub(crate) fn build(options: &Options) -> Result<()> {
+    let objcopy = objcopy()?;
+    let recorded = fs::read_to_string(root().join(BUILT_BY)).unwrap_or_default();
+    let preferred = options.check.then_some(recorded.as_str());
+    let Some(toolchain) = Toolchain::find(preferred)? else {
+        println!("skipped: the object was built by {}, which is not here", recorded.trim());
+        return Ok(());
+    };
+    println!("building with {}", toolchain.version().trim());
+    let linker = linker::prepare(&toolchain)?;
+    let folder = match &options.target_dir {
+        Some(folder) => folder.clone(),
+        None => target()?.join("ebpf"),
+    };
+    let built = compile(&toolchain, &linker, &folder)?;
+    let stripped = folder.join("bypass.bpf.o");
+    must(Command::new(objcopy).arg("--strip-debug").arg(&built).arg(&stripped))?;
+    let object = fs::read(&stripped).with_context(|| stripped.display().to_string())?;
+    ensure!(has_section(&object, ".BTF"), "the object has lost its type information (.BTF)");
+    if options.check { compare(&object) } else { write(&object, toolchain.version()) }
+}
+
+fn write(object: &[u8], built_by: &str) -> Result<()> {
+    fs::write(root().join(OBJECT), object).context(OBJECT)?;
+    fs::write(root().join(BUILT_BY), built_by).context(BUILT_BY)?;
+    println!("{OBJECT}: {} bytes", object.len());
+    Ok(())
+}
+
+fn compare(object: &[u8]) -> Result<()> {
+    let committed = fs::read(root().join(OBJECT)).context(OBJECT)?;
+    if object == committed {
+        println!("{OBJECT}: the same {} bytes", object.len());
+        return Ok(());
+    }
+    let at = object.iter().zip(&committed).position(|(built, kept)| built != kept);
+    bail!(
+        "{OBJECT} is not what the source gives: {} bytes, should be {}, first difference at {}; \
+         run `cargo xtask build-ebpf` and commit",
+        committed.len(),
+        object.len(),
+        at.unwrap_or_else(|| object.len().min(committed.len()))
+    )
+}
+
+/// Section names lie in a table of their own, each with a NUL before and behind.
+fn has_section(object: &[u8], name: &str) -> bool {
+    let wanted = [name.as_bytes(), b"\0"].concat();
+    object.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// The object with debug information, by cargo in an environment of its own.
+fn compile(toolchain: &Toolchain, linker: &Path, folder: &Path) -> Result<PathBuf> {
+    let mut command = toolchain.cargo();
+    command
+        .args(["build", "--locked", "--package", "sluice-ebpf", "--bin", "bypass", "--features", "programs"])
+        .args(["--profile", PROFILE, "--target", TARGET, "-Zbuild-std=core", "--target-dir"])
+        .arg(folder)
+        .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", linker)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(toolchain, folder)?.join("\u{1f}"))
+        .stdin(Stdio::null());
+    println!("$ {}", describe(&command));
+    must(&mut command)?;
+    Ok(folder.join(TARGET).join(PROFILE).join("bypass"))
+}
+
+/// For the compiler. Paths of this machine would get into the object otherwise.
+fn flags(toolchain: &Toolchain, folder: &Path) -> Result<Vec<String>> {
+    let architecture = std::env::consts::ARCH;
+    let mut flags: Vec<String> = vec![
+        // What `pt_regs` looks like; our programs read none, but the bindings want to be told. Always the
+        // same, so that the object is.
+        "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
+        "-Cdebuginfo=2".to_owned(),
+        "-Clink-arg=--btf".to_owned(),
+    ];
+    ensure!(cfg!(target_endian = "little"), "the object is for little-endian machines, not {architecture}");
+    // The later of two that match is taken, so the target folder comes after the root that it is in.
+    let mut renamed = vec![
+        (root(), "/sluice"),
+        (cargo_home()?, "/cargo"),
+        (toolchain.library_source().to_path_buf(), "/rust"),
+        (folder.to_path_buf(), "/target"),
+    ];
+    // These folders are named after where the crates came from, which makes no difference.
+    for sources in fs::read_dir(cargo_home()?.join("registry/src")).into_iter().flatten() {
+        renamed.push((sources?.path(), "/crates"));
+    }
+    for (from, to) in renamed {
+        let from = from.canonicalize().unwrap_or(from);
+        flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    }
+    Ok(flags)
+}
+
+fn cargo_home() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("CARGO_HOME") {
+        return Ok(folder.into());
+    }
+    let home = std::env::var_os("HOME").context("neither CARGO_HOME nor HOME is set")?;
+    Ok(PathBuf::from(home).join(".cargo"))
+}
+
+fn objcopy() -> Result<PathBuf> {
+    if let Some(found) = find_objcopy() {
+        return Ok(found);
+    }
+    toolchain::install(&["llvm"])?;
+    find_objcopy().context("llvm-objcopy is missing")
+}
+
+fn find_objcopy() -> Option<PathBuf> {
+    find_program("llvm-objcopy").or_else(|| {
+        OBJCOPY_VERSIONS.rev().find_map(|version| find_program(&format!("llvm-objcopy-{version}")))
+    })
+}
