@@ -17,7 +17,11 @@ pub(super) fn test(name: &str, args: &[&str], tally: &mut Tally) -> Result<()> {
     let mut command = workspace::cargo(["test", "--no-fail-fast"]);
     command.args(args);
     if let Some(filter) = tally.filter() {
-        command.args(["--", filter]);
+        // What follows the dashes is for the tests themselves; there may be some already.
+        if !args.contains(&"--") {
+            command.arg("--");
+        }
+        command.arg(filter);
     }
     println!("$ {}", workspace::describe(&command));
     let log = workspace::scratch("logs")?.join(format!("test-{name}.log"));

@@ -9,10 +9,12 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use nix::unistd::geteuid;
 
 pub(crate) use packages::{Tools, install};
 pub(crate) use tally::Tally;
 
+use crate::process::find_program;
 use crate::{apps, conformance, trace, workspace};
 
 /// What to run.
@@ -116,7 +118,27 @@ fn kernel(options: &Options, tally: &mut Tally) -> Result<()> {
         tally.skip("kernel tier", 1, &reason);
         return Ok(());
     }
-    trace::checks::run(|| binary(options), tally)
+    trace::checks::run(|| binary(options), tally)?;
+    if let Some(reason) = bpf_denied() {
+        tally.skip("kernel", 1, &reason);
+        return Ok(());
+    }
+    cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], tally)
+}
+
+/// Why the eBPF programs cannot be tried here, if so.
+fn bpf_denied() -> Option<String> {
+    if !geteuid().is_root() {
+        return Some("eBPF needs root: try again with sudo".to_owned());
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Some("this kernel shows no type information (CONFIG_DEBUG_INFO_BTF)".to_owned());
+    }
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if !mounts.lines().any(|line| line.split(' ').nth(2) == Some("cgroup2")) {
+        return Some("no cgroup2 is mounted".to_owned());
+    }
+    find_program("bpftool").is_none().then(|| "bpftool is missing (apt-get install bpftool)".to_owned())
 }
 
 fn binary(options: &Options) -> Result<PathBuf> {

@@ -1,0 +1,132 @@
+//! Pairs of sockets, joined or not, and what the programs have counted.
+
+use std::hash::Hasher;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use sluice::kernel::program::{Bypass, Limits, Marker, cgroup2};
+use sluice_ebpf::{Counter, Wish};
+use socket2::{Domain, Protocol, Socket, Type};
+use twox_hash::XxHash64;
+
+/// How often is asked before something that must happen has not.
+const TRIES: u32 = 2000;
+const POLL: Duration = Duration::from_millis(5);
+
+/// Polls until `done` says so.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..TRIES {
+        if done() {
+            return;
+        }
+        thread::sleep(POLL);
+    }
+    panic!("it never came to be: {what}");
+}
+
+/// The programs, loaded, and what marks sockets for them.
+pub(crate) struct Rig {
+    pub(crate) bypass: Bypass,
+    marker: Marker,
+}
+
+/// The two ends of a connection.
+pub(crate) struct Pair {
+    pub(crate) active: TcpStream,
+    pub(crate) passive: TcpStream,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    pub(crate) fn with(limits: Limits) -> Self {
+        let bypass = Bypass::load(limits, &cgroup2().unwrap()).unwrap();
+        let marker = bypass.marker().unwrap();
+        Self { bypass, marker }
+    }
+
+    /// A connection through `listener` to `address`, joined.
+    pub(crate) fn pair(&mut self, listener: &TcpListener, address: SocketAddr) -> Pair {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).unwrap();
+        self.marker.mark(socket.as_fd(), Wish::SameNamespace).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let pair = Pair { active: socket.into(), passive: listener.accept().unwrap().0 };
+        wait_for("both ends joined", || {
+            self.bypass.is_joined(pair.active.as_fd()).unwrap()
+                && self.bypass.is_joined(pair.passive.as_fd()).unwrap()
+        });
+        pair
+    }
+
+    /// A joined connection on 127.0.0.1.
+    pub(crate) fn loopback(&mut self) -> Pair {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        self.pair(&listener, listener.local_addr().unwrap())
+    }
+
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
+        self.bypass.counters().unwrap()[counter as usize]
+    }
+
+    /// Every counter with its name, for the message of a failed assertion.
+    pub(crate) fn counts(&self) -> String {
+        let counters = self.bypass.counters().unwrap();
+        let named = Counter::ALL.iter().zip(counters).filter(|(_, count)| *count > 0);
+        named.map(|(counter, count)| format!("{} {count}", counter.name())).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A listener for IPv4 and IPv6 at once, and the IPv4 address to reach it at.
+pub(crate) fn dual_stack() -> (TcpListener, SocketAddr) {
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).unwrap();
+    socket.set_only_v6(false).unwrap();
+    socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)).into()).unwrap();
+    socket.listen(16).unwrap();
+    let listener = TcpListener::from(socket);
+    let port = listener.local_addr().unwrap().port();
+    (listener, (Ipv4Addr::LOCALHOST, port).into())
+}
+
+/// Writes `messages` of random sizes, then shuts down; returns bytes and hash.
+pub(crate) fn send_random(mut to: &TcpStream, messages: u32, largest: usize, seed: u64) -> (u64, u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut hash, mut total) = (XxHash64::with_seed(0), 0);
+    let mut buffer = vec![0; largest];
+    for _ in 0..messages {
+        let size = if random.u32(..20) == 0 { random.usize(1..=largest) } else { random.usize(1..=1500) };
+        random.fill(&mut buffer[..size]);
+        to.write_all(&buffer[..size]).unwrap();
+        hash.write(&buffer[..size]);
+        total += size as u64;
+    }
+    to.shutdown(Shutdown::Write).unwrap();
+    (total, hash.finish())
+}
+
+/// Reads to the end, in pieces of random sizes; returns bytes and hash.
+pub(crate) fn receive_all(mut from: &TcpStream, seed: u64) -> (u64, u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut hash, mut total) = (XxHash64::with_seed(0), 0);
+    let mut buffer = vec![0; 70_000];
+    loop {
+        let wanted = random.usize(1..=buffer.len());
+        let got = match from.read(&mut buffer[..wanted]) {
+            Ok(got) => got,
+            // A blocking read of a socket in a sockmap ends so when it is woken for something else: here for
+            // room to write, which another thread waits for on the same socket (seen on Linux 6.18).
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) => panic!("{error}"),
+        };
+        if got == 0 {
+            return (total, hash.finish());
+        }
+        hash.write(&buffer[..got]);
+        total += got as u64;
+    }
+}
