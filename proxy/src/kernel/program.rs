@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, SkStorage, SockHash};
 use aya::programs::{CgroupAttachMode, SkMsg, SockOps};
@@ -15,6 +15,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use sluice_ebpf::{Counter, End, Known, Settings, Tuple, Wish, names};
 
 use super::btf;
+use super::probe::{Host, Sources};
 
 /// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/bypass.bpf.o");
@@ -254,17 +255,12 @@ impl Marker {
     }
 }
 
-/// Where a cgroup2 is mounted, by /proc/mounts: beside the older ones in hybrid layouts.
+/// Where a cgroup2 is mounted.
 ///
 /// # Errors
 /// When there is none.
-pub fn cgroup2() -> Result<std::path::PathBuf> {
-    let mounts = fs::read_to_string("/proc/mounts").map_err(failed("/proc/mounts"))?;
-    let found = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (folder, kind) = (fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| folder.into())
-    });
+pub fn cgroup2() -> Result<PathBuf> {
+    let found = Host::read(&Sources::host()).cgroups.unified;
     found.ok_or_else(|| {
         failed("/proc/mounts")(io::Error::new(io::ErrorKind::NotFound, "no cgroup2 is mounted"))
     })

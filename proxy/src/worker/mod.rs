@@ -1,5 +1,5 @@
 //! One thread, one ring: its listeners, its pool, its share of everything. Workers share nothing on the
-//! hot path but counters.
+//! hot path but counters; where requests in flight are limited, the line and the idle connections too.
 
 mod accept;
 
