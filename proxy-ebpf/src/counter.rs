@@ -62,6 +62,9 @@ impl Counter {
         Self::RedirectFailed,
     ];
 
+    /// Those that say why a message went by TCP.
+    pub const FALLBACKS: &[Self] = Self::ALL.split_at(6).1;
+
     /// Its name in metrics and logs.
     #[must_use]
     pub fn name(self) -> &'static str {

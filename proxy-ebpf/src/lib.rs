@@ -15,11 +15,15 @@ pub mod names {
     pub const TRACK: &str = "bypass_track";
     /// sk_msg on [`ENDS`]: decides for each message.
     pub const SEND: &str = "bypass_send";
+    /// Never attached, but run by sluice: what the end with this [`Tuple`](super::Tuple) has unread.
+    pub const UNREAD: &str = "bypass_unread";
     /// Sockhash: [`Tuple`](super::Tuple) to socket.
     pub const ENDS: &str = "ENDS";
     /// Hash: [`Tuple`](super::Tuple) to [`Known`](super::Known).
     pub const KNOWN: &str = "KNOWN";
-    /// Socket storage: [`End`](super::End).
+    /// Hash: [`Service`](super::Service) to nothing of interest: where sluice takes clients of this host.
+    pub const SERVICES: &str = "SERVICES";
+    /// Socket storage: [`End`](super::End); an accepted socket begins with a copy of its listener's.
     pub const STATE: &str = "STATE";
     /// Per-CPU array of u64, indexed by [`Counter`](super::Counter).
     pub const COUNTERS: &str = "COUNTERS";
@@ -48,6 +52,19 @@ pub struct Tuple {
 }
 
 impl Tuple {
+    /// Its bytes, as [`names::UNREAD`] takes them behind [`UNREAD_OFFSET`] others.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; size_of::<Self>()] {
+        let mut bytes = [0; size_of::<Self>()];
+        let words = self.local.into_iter().chain(self.remote).chain([self.local_port, self.remote_port]);
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        let (_, netns) = bytes.split_at_mut(size_of::<Self>() - 8);
+        netns.copy_from_slice(&self.netns.to_ne_bytes());
+        bytes
+    }
+
     /// The same connection, seen from the other end.
     #[inline(always)]
     #[must_use]
@@ -60,6 +77,20 @@ impl Tuple {
             netns: self.netns,
         }
     }
+}
+
+/// An address that sluice listens on for clients to be joined with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// As in [`Tuple`]; all 0 is any address.
+    pub address: [u32; 4],
+    /// In host byte order.
+    pub port: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// Cookie of the network namespace.
+    pub netns: u64,
 }
 
 /// What is known of an end that waits for its other end or is joined with it.
@@ -76,16 +107,19 @@ pub struct Known {
     pub received_next: u32,
     /// [`ACTIVE`] or [`PASSIVE`].
     pub role: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// 1 for an end of sluice's, 0 for an end of somebody else's.
+    pub ours: u32,
 }
 
-/// The end that connected: sluice.
+/// What [`names::UNREAD`] is run on is an Ethernet frame to the kernel; the key is behind its header.
+pub const UNREAD_OFFSET: usize = 14;
+
+/// The end that connected.
 pub const ACTIVE: u32 = 1;
-/// The end that was accepted: the application.
+/// The end that was accepted.
 pub const PASSIVE: u32 = 2;
 
-/// What sluice asks for a socket, before it connects it, by writing an [`End`] into its storage.
+/// What sluice asks for a socket, before it connects it or listens on it, by writing an [`End`] into its storage.
 ///
 /// Nobody else can: it takes a descriptor of the storage map, and that is closed on exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +129,8 @@ pub enum Wish {
     SameNamespace = 1,
     /// Join with the other end wherever it is on this host: a container, say. Never for loopback addresses.
     AnyNamespace = 2,
+    /// For a listener: join what it accepts with clients in the same network namespace.
+    Clients = 3,
 }
 
 /// What the programs keep with a socket; freed with it.
@@ -117,6 +153,10 @@ pub struct End {
     pub messages: u32,
     /// Not 0 once a message went by TCP.
     pub used_tcp: u32,
+    /// As in [`Known`].
+    pub ours: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 impl End {
@@ -125,7 +165,18 @@ impl End {
     pub fn wishing(wish: Wish) -> Self {
         let tuple = Tuple { local: [0; 4], remote: [0; 4], local_port: 0, remote_port: 0, netns: 0 };
         let wish = wish as u32;
-        Self { tuple, own: 0, peer: 0, peer_cookie: 0, role: 0, wish, messages: 0, used_tcp: 0 }
+        Self {
+            tuple,
+            own: 0,
+            peer: 0,
+            peer_cookie: 0,
+            role: 0,
+            wish,
+            messages: 0,
+            used_tcp: 0,
+            ours: 0,
+            reserved: 0,
+        }
     }
 }
 
@@ -139,6 +190,8 @@ pub struct Settings {
     pub budget_messages: u32,
     /// Whether [`Wish::AnyNamespace`] is ever used: it costs every accepted connection another look-up.
     pub any_namespace: u32,
+    /// Whether there is any [`Service`]: it costs every connection of the machine two look-ups.
+    pub clients: u32,
     /// Where in `struct sock` and `struct tcp_sock` of this kernel the fields are.
     pub offsets: Offsets,
 }
@@ -161,13 +214,16 @@ pub struct Offsets {
     pub copied_seq: u32,
     /// `write_seq`, 32 bits: next sequence number to be written by it.
     pub write_seq: u32,
+    /// `sk_socket`, a pointer: null until a connection is accepted.
+    pub socket: u32,
 }
 
 // The layouts are an interface between two compilers.
 const _: () = assert!(size_of::<Tuple>() == 48 && align_of::<Tuple>() == 8);
 const _: () = assert!(size_of::<Known>() == 32);
-const _: () = assert!(size_of::<End>() == 88);
-const _: () = assert!(size_of::<Settings>() == 40 && align_of::<Settings>() == 4);
+const _: () = assert!(size_of::<End>() == 96);
+const _: () = assert!(size_of::<Service>() == 32);
+const _: () = assert!(size_of::<Settings>() == 48 && align_of::<Settings>() == 4);
 
 #[cfg(feature = "user")]
 mod pod {
@@ -177,6 +233,8 @@ mod pod {
     unsafe impl aya::Pod for super::Known {}
     // SAFETY: as above.
     unsafe impl aya::Pod for super::End {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::Service {}
     // SAFETY: as above.
     unsafe impl aya::Pod for super::Settings {}
 }

@@ -1,14 +1,15 @@
 //! bpf(2) with commands that change nothing: a map, a type description or a program is made, and closed again.
 //!
-//! Nothing is attached, pinned or run. What is passed is laid out as in linux/bpf.h; fields left out are zero,
+//! Nothing is attached or pinned, and only what only looks is run. What is passed is laid out as in linux/bpf.h; fields left out are zero,
 //! which is what every kernel takes for absent.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::KernelError;
 
 const MAP_CREATE: (libc::c_long, &str) = (0, "bpf(BPF_MAP_CREATE)");
 const PROG_LOAD: (libc::c_long, &str) = (5, "bpf(BPF_PROG_LOAD)");
+const PROG_TEST_RUN: (libc::c_long, &str) = (10, "bpf(BPF_PROG_TEST_RUN)");
 const BTF_LOAD: (libc::c_long, &str) = (18, "bpf(BPF_BTF_LOAD)");
 
 /// What BPF_MAP_CREATE reads of `union bpf_attr`.
@@ -64,9 +65,24 @@ struct BtfAttr {
     log_size: u32,
 }
 
+/// What BPF_PROG_TEST_RUN reads of it, and where it answers.
+#[repr(C)]
+#[derive(Default)]
+struct TestRunAttr {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+}
+
 /// The kernel refuses an attribute longer than its own with bytes set beyond, so these must end where they do.
 const _: () =
     assert!(size_of::<MapAttr>() == 60 && size_of::<ProgAttr>() == 72 && size_of::<BtfAttr>() == 24);
+const _: () = assert!(size_of::<TestRunAttr>() == 40);
 
 /// One instruction: opcode, registers (source in the upper half), offset, immediate value.
 pub(super) type Insn = (u8, u8, i16, i32);
@@ -129,6 +145,21 @@ fn load_btf_of_int() -> Result<OwnedFd, KernelError> {
         ..BtfAttr::default()
     };
     call(BTF_LOAD, &attr)
+}
+
+/// Runs a program once on `data`, a frame that goes nowhere, and returns what it returned.
+pub(super) fn run_program(program: BorrowedFd<'_>, data: &[u8]) -> Result<u32, KernelError> {
+    let (command, name) = PROG_TEST_RUN;
+    let mut attr = TestRunAttr {
+        prog_fd: program.as_raw_fd().cast_unsigned(),
+        data_size_in: u32::try_from(data.len()).unwrap_or(u32::MAX),
+        data_in: data.as_ptr().expose_provenance() as u64,
+        ..TestRunAttr::default()
+    };
+    // SAFETY: `attr` is a plain structure without padding that lives until the call returns, and the length is
+    // its own. The kernel copies `data`, which the caller lends until then, and writes into `attr` only.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attr, size_of::<TestRunAttr>()) };
+    if done < 0 { Err(KernelError::last(name)) } else { Ok(attr.retval) }
 }
 
 fn call<A>((command, name): (libc::c_long, &'static str), attr: &A) -> Result<OwnedFd, KernelError> {

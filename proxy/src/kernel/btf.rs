@@ -44,6 +44,7 @@ pub(crate) fn offsets(bytes: &[u8]) -> Result<Offsets> {
         cookie: field(sock, "__sk_common.skc_cookie")?,
         copied_seq: field(tcp, "copied_seq")?,
         write_seq: field(tcp, "write_seq")?,
+        socket: field(sock, "sk_socket")?,
     })
 }
 

@@ -1,4 +1,5 @@
-//! Loads the embedded eBPF object, attaches it, and takes it away again. Decides nothing about its use.
+//! Loads the embedded eBPF object, attaches it, and takes it away again. Decides nothing about its use; `marker` is
+//! what workers ask it by.
 //!
 //! Everything hangs on descriptors of this process (closed on exec), so it ends with the process however
 //! that ends. Only sockets that are joined already stay so until they are closed.
@@ -6,15 +7,17 @@
 use std::error::Error as StdError;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, SkStorage, SockHash};
-use aya::programs::{CgroupAttachMode, SkMsg, SockOps};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, SockHash};
+use aya::programs::{CgroupAttachMode, SchedClassifier, SkMsg, SockOps};
 use aya::{Btf, Ebpf, EbpfLoader};
-use sluice_ebpf::{Counter, End, Known, Settings, Tuple, Wish, names};
+use sluice_ebpf::{Counter, Service, Settings, Tuple, Wish, names};
 
 use super::btf;
+use super::marker::Descriptors;
+pub use super::marker::Marker;
 use super::probe::{Host, Sources};
 
 /// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
@@ -63,11 +66,13 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// Names the call of what failed.
-fn failed<E: Into<Box<dyn StdError + Send + Sync>>>(call: &'static str) -> impl FnOnce(E) -> ProgramError {
+pub(super) fn failed<E: Into<Box<dyn StdError + Send + Sync>>>(
+    call: &'static str,
+) -> impl FnOnce(E) -> ProgramError {
     move |error| ProgramError { call, source: error.into() }
 }
 
-type Result<T> = std::result::Result<T, ProgramError>;
+pub(super) type Result<T> = std::result::Result<T, ProgramError>;
 
 /// How much may be joined at once.
 #[derive(Clone, Copy, Debug)]
@@ -80,22 +85,31 @@ pub struct Limits {
     pub ends_max: u32,
     /// Whether connections to other network namespaces are ever asked for.
     pub any_namespace: bool,
+    /// Whether clients of this host are to be joined, too.
+    pub clients: bool,
 }
 
 impl Default for Limits {
     /// 64 KB and 64 messages held the kernel's memory within 0.4 MB where no bound took 500.
     fn default() -> Self {
-        Self { budget_bytes: 65_536, budget_messages: 64, ends_max: 16_384, any_namespace: false }
+        Self {
+            budget_bytes: 65_536,
+            budget_messages: 64,
+            ends_max: 16_384,
+            any_namespace: false,
+            clients: false,
+        }
     }
 }
 
 /// The loaded and attached programs. Dropped, they are detached.
 pub struct Bypass {
-    known: HashMap<MapData, Tuple, Known>,
+    limits: Limits,
     counters: PerCpuArray<MapData, u64>,
+    services: HashMap<MapData, Service, u32>,
     stop: Array<MapData, u32>,
-    storage: SkStorage<MapData, End>,
-    storage_fd: OwnedFd,
+    for_markers: Descriptors,
+    own: Marker,
     logs: Option<super::log::Records>,
     // Last, so that it drops last: the maps above are its, and the links hang on it.
     _programs: Ebpf,
@@ -113,6 +127,7 @@ impl Bypass {
             budget_bytes: limits.budget_bytes,
             budget_messages: limits.budget_messages,
             any_namespace: u32::from(limits.any_namespace),
+            clients: u32::from(limits.clients),
             offsets: btf::offsets(&types).map_err(failed(KERNEL_TYPES))?,
         };
         let cgroup = File::open(cgroup).map_err(failed("open the cgroup"))?;
@@ -126,24 +141,27 @@ impl Bypass {
             .map_max_entries(names::KNOWN, limits.ends_max)
             .load(OBJECT)
             .map_err(failed("load the eBPF object"))?;
-        attach(&mut ebpf, cgroup)?;
+        let unread = attach(&mut ebpf, cgroup)?;
         let logs = super::log::Records::open(&mut ebpf).map_err(failed("open the eBPF log"))?;
-        let storage_fd = match ebpf.map(names::STATE) {
-            Some(Map::SkStorage(data)) => {
-                data.fd().as_fd().try_clone_to_owned().map_err(failed("dup the map"))?
-            }
-            _ => return Err(missing(names::STATE)),
-        };
         let mut maps = Maps(&mut ebpf);
+        let for_markers =
+            Descriptors { storage: maps.dup(names::STATE)?, known: maps.dup(names::KNOWN)?, unread };
         Ok(Self {
-            known: maps.take(names::KNOWN)?,
+            limits,
             counters: maps.take(names::COUNTERS)?,
+            services: maps.take(names::SERVICES)?,
             stop: maps.take(names::STOP)?,
-            storage: maps.take(names::STATE)?,
-            storage_fd,
+            own: for_markers.marker()?,
+            for_markers,
             logs,
             _programs: ebpf,
         })
+    }
+
+    /// What it was loaded with.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// What a worker asks with for its connections to be joined: one for each, they share nothing.
@@ -151,27 +169,26 @@ impl Bypass {
     /// # Errors
     /// When no descriptor is to be had.
     pub fn marker(&self) -> Result<Marker> {
-        let fd = self.storage_fd.try_clone().map_err(failed("dup the map"))?;
-        let data = MapData::from_fd(fd).map_err(failed("bpf(BPF_OBJ_GET_INFO_BY_FD)"))?;
-        Ok(Marker { storage: Map::SkStorage(data).try_into().map_err(failed(names::STATE))? })
+        self.for_markers.marker()
     }
 
-    /// Whether both ends of a connection are in the map. Ask before the first byte: later it may be that
-    /// some went by TCP.
+    /// See [`Marker::is_joined`].
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// As there.
     pub fn is_joined(&self, socket: BorrowedFd<'_>) -> Result<bool> {
-        let end = match self.storage.get(&socket.as_raw_fd(), 0) {
-            Ok(end) => end,
-            Err(MapError::KeyNotFound) => return Ok(false),
-            Err(error) => return Err(failed("bpf(BPF_MAP_LOOKUP_ELEM)")(error)),
-        };
-        match self.known.get(&end.tuple.mirrored(), 0) {
-            Ok(_) => Ok(end.role != 0),
-            Err(MapError::KeyNotFound) => Ok(false),
-            Err(error) => Err(failed("bpf(BPF_MAP_LOOKUP_ELEM)")(error)),
-        }
+        self.own.is_joined(socket)
+    }
+
+    /// Has the clients that connect to a listening TCP socket from this host joined with what it accepts from
+    /// now on. Needs [`Limits::clients`].
+    ///
+    /// # Errors
+    /// When the socket has no address of IP, or the kernel no room.
+    pub fn serve_clients(&mut self, listener: BorrowedFd<'_>) -> Result<()> {
+        let service = super::socket::service(listener).map_err(failed("getsockname of the listener"))?;
+        self.services.insert(service, 0, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))?;
+        self.own.mark(listener, Wish::Clients)
     }
 
     /// Every counter, summed over the CPUs.
@@ -188,8 +205,9 @@ impl Bypass {
         Ok(sums)
     }
 
-    /// Joins no more: from now on every message goes by TCP, in order behind the joined ones. The first
-    /// step of an orderly end; the connections may then end as they do.
+    /// Joins no more connections; what others send to sluice on joined ones goes by TCP from now on, in order
+    /// behind what was joined. The first step of an orderly end; the connections may then end as they do. What
+    /// sluice sends to an application stays joined, for a mixture could confuse it.
     ///
     /// # Errors
     /// When the map cannot be written.
@@ -211,14 +229,27 @@ impl Maps<'_> {
         let map = self.0.take_map(name).ok_or_else(|| missing(name))?;
         map.try_into().map_err(failed(name))
     }
+
+    /// Another descriptor of a map that stays where it is.
+    fn dup(&self, name: &'static str) -> Result<OwnedFd> {
+        let data = match self.0.map(name) {
+            Some(Map::SkStorage(data) | Map::HashMap(data)) => data,
+            _ => return Err(missing(name)),
+        };
+        data.fd().as_fd().try_clone_to_owned().map_err(failed("dup the map"))
+    }
 }
 
 fn missing(name: &'static str) -> ProgramError {
     failed(name)(io::Error::new(io::ErrorKind::NotFound, "not in the eBPF object"))
 }
 
-/// First what decides for each message, then what brings sockets into the map.
-fn attach(ebpf: &mut Ebpf, cgroup: File) -> Result<()> {
+/// First what decides for each message, then what brings sockets into the map. Returns the program that is run.
+fn attach(ebpf: &mut Ebpf, cgroup: File) -> Result<OwnedFd> {
+    let unread: &mut SchedClassifier = program(ebpf, names::UNREAD)?;
+    unread.load().map_err(failed("bpf(BPF_PROG_LOAD) of the classifier"))?;
+    let unread = unread.fd().map_err(failed(names::UNREAD))?.as_fd().try_clone_to_owned();
+    let unread = unread.map_err(failed("dup the program"))?;
     let ends: SockHash<&MapData, Tuple> =
         ebpf.map(names::ENDS).ok_or_else(|| missing(names::ENDS))?.try_into().map_err(failed(names::ENDS))?;
     let ends = ends.fd().try_clone().map_err(failed("dup the map"))?;
@@ -229,7 +260,7 @@ fn attach(ebpf: &mut Ebpf, cgroup: File) -> Result<()> {
     track.load().map_err(failed("bpf(BPF_PROG_LOAD) of sock_ops"))?;
     // A link is always beside what others have attached here and below, and takes no flag that says so.
     track.attach(cgroup, CgroupAttachMode::Single).map_err(failed("bpf(BPF_LINK_CREATE) of sock_ops"))?;
-    Ok(())
+    Ok(unread)
 }
 
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P>
@@ -237,22 +268,6 @@ where
     &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
 {
     ebpf.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(failed(name))
-}
-
-/// Asks for connections to be joined.
-pub struct Marker {
-    storage: SkStorage<MapData, End>,
-}
-
-impl Marker {
-    /// Asks for `socket`, which is not connected yet, to be joined with its other end once it is.
-    ///
-    /// # Errors
-    /// When the kernel has no room for it.
-    pub fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish) -> Result<()> {
-        let end = End::wishing(wish);
-        self.storage.insert(&socket.as_raw_fd(), end, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
-    }
 }
 
 /// Where a cgroup2 is mounted.

@@ -7,6 +7,8 @@
 mod support;
 
 mod bounds;
+mod clients;
 mod joined;
 mod leftovers;
 mod strangers;
+mod unread;

@@ -51,17 +51,41 @@ impl Rig {
         Self { bypass, marker }
     }
 
-    /// A connection through `listener` to `address`, joined.
-    pub(crate) fn pair(&mut self, listener: &TcpListener, address: SocketAddr) -> Pair {
+    /// A marked connection to `address`.
+    pub(crate) fn connect(&mut self, address: SocketAddr) -> TcpStream {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).unwrap();
         self.marker.mark(socket.as_fd(), Wish::SameNamespace).unwrap();
         socket.connect(&address.into()).unwrap();
-        let pair = Pair { active: socket.into(), passive: listener.accept().unwrap().0 };
-        wait_for("both ends joined", || {
-            self.bypass.is_joined(pair.active.as_fd()).unwrap()
-                && self.bypass.is_joined(pair.passive.as_fd()).unwrap()
-        });
+        socket.into()
+    }
+
+    pub(crate) fn is_joined(&self, socket: &TcpStream) -> bool {
+        self.bypass.is_joined(socket.as_fd()).unwrap()
+    }
+
+    /// A connection through `listener` to `address`, joined.
+    pub(crate) fn pair(&mut self, listener: &TcpListener, address: SocketAddr) -> Pair {
+        let active = self.connect(address);
+        let pair = Pair { active, passive: listener.accept().unwrap().0 };
+        wait_for("both ends joined", || self.is_joined(&pair.active) && self.is_joined(&pair.passive));
         pair
+    }
+
+    /// Whether a marked connection through `listener` is joined once both ends are there.
+    pub(crate) fn joins(&mut self, listener: &TcpListener) -> bool {
+        let active = self.connect(listener.local_addr().unwrap());
+        listener.accept().unwrap();
+        self.is_joined(&active)
+    }
+
+    /// What the other end has unread, as sluice would ask.
+    pub(crate) fn unread_of(&self, active: &TcpStream) -> u32 {
+        self.marker.unread(active.as_fd()).unwrap()
+    }
+
+    /// The same of a pair.
+    pub(crate) fn unread(&self, pair: &Pair) -> u32 {
+        self.unread_of(&pair.active)
     }
 
     /// A joined connection on 127.0.0.1.

@@ -2,22 +2,26 @@
 //!
 //! `bypass_track` (sock_ops, on a cgroup2) puts both ends of such a connection into a map as they are
 //! established; `bypass_send` (sk_msg, on that map) moves each message straight into the other end's
-//! receive queue, if that keeps order and bounds. Entries are trivial; the logic is in `try_*`.
+//! receive queue, if that keeps order and bounds. `bypass_unread` is run by sluice to ask what an end has unread.
+//! Entries are trivial; the logic is in `try_*`.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
 #![allow(unsafe_code, reason = "helpers, maps and context are raw pointers that the verifier checks")]
 
 mod send;
+mod storage;
 mod track;
+mod unread;
 
 use aya_ebpf::bindings::{bpf_sock, sk_action};
-use aya_ebpf::btf_maps::SkStorage;
 use aya_ebpf::helpers::generated::bpf_sk_storage_get;
-use aya_ebpf::macros::{btf_map, map, sk_msg, sock_ops};
+use aya_ebpf::macros::{btf_map, classifier, map, sk_msg, sock_ops};
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, SockHash};
-use aya_ebpf::programs::{SkMsgContext, SockOpsContext};
-use sluice_ebpf::{Counter, End, Known, Offsets, Settings, Tuple};
+use aya_ebpf::programs::{SkMsgContext, SockOpsContext, TcContext};
+use sluice_ebpf::{Counter, End, Known, Offsets, Service, Settings, Tuple};
+
+use storage::ClonedStorage;
 
 /// Written by sluice before it loads the object.
 #[unsafe(no_mangle)]
@@ -25,6 +29,7 @@ static SETTINGS: Settings = Settings {
     budget_bytes: 0,
     budget_messages: 0,
     any_namespace: 0,
+    clients: 0,
     offsets: Offsets {
         rmem_alloc: 0,
         rcvlowat: 0,
@@ -33,19 +38,24 @@ static SETTINGS: Settings = Settings {
         cookie: 0,
         copied_seq: 0,
         write_seq: 0,
+        socket: 0,
     },
 };
 
 /// Ends in the maps; sluice sets another maximum when it loads them.
 const ENDS_MAX: u32 = 16_384;
+/// Addresses that sluice listens on; as many as it may have.
+const SERVICES_MAX: u32 = 1024;
 const BPF_F_NO_PREALLOC: u32 = 1;
 
 #[map]
 static ENDS: SockHash<Tuple> = SockHash::with_max_entries(ENDS_MAX, 0);
 #[map]
 static KNOWN: HashMap<Tuple, Known> = HashMap::with_max_entries(ENDS_MAX, BPF_F_NO_PREALLOC);
+#[map]
+static SERVICES: HashMap<Service, u32> = HashMap::with_max_entries(SERVICES_MAX, BPF_F_NO_PREALLOC);
 #[btf_map]
-static STATE: SkStorage<End> = SkStorage::new();
+static STATE: ClonedStorage<End> = ClonedStorage::new();
 #[map]
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT as u32, 0);
 #[map]
@@ -65,6 +75,12 @@ fn bypass_send(ctx: SkMsgContext) -> u32 {
     send::try_send(&ctx);
     // Also when the message was redirected: the helper has noted that with the message.
     sk_action::SK_PASS
+}
+
+/// Runs on what sluice hands it, and only then.
+#[classifier]
+fn bypass_unread(ctx: TcContext) -> i32 {
+    unread::try_unread(&ctx).unwrap_or(0)
 }
 
 /// Reads a setting as the constant that it became at loading; else the compiler would see the zero above.

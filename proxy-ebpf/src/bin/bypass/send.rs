@@ -7,7 +7,7 @@
 use aya_ebpf::bindings::{BPF_F_INGRESS, sk_action};
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::programs::SkMsgContext;
-use sluice_ebpf::{ACTIVE, Counter, End, Known};
+use sluice_ebpf::{Counter, End, Known};
 
 use crate::{ENDS, KNOWN, count, setting, state, stopped};
 
@@ -44,15 +44,16 @@ fn passed(reason: Counter, size: u32) {
 
 #[inline(always)]
 fn join(ctx: &SkMsgContext, end: *mut End, size: u32) -> Result<(), Counter> {
-    if stopped() {
-        return Err(Counter::Stopped);
-    }
     // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
     let end = unsafe { &mut *end };
     // An application may count its bytes (FIONREAD) or splice them, which a change of path breaks; sluice
-    // does neither. So what goes to an application does not come back from TCP.
-    if end.used_tcp != 0 && end.role == ACTIVE {
-        return Err(Counter::AfterTcp);
+    // does neither. So what goes to an application does not come back from TCP, and is not stopped amid a message.
+    if end.ours != 0 {
+        if end.used_tcp != 0 {
+            return Err(Counter::AfterTcp);
+        }
+    } else if stopped() {
+        return Err(Counter::Stopped);
     }
     let mut peer_key = end.tuple.mirrored();
     if end.peer == 0 {
@@ -111,7 +112,7 @@ fn may_join(end: &mut End, size: u32) -> Result<(), Counter> {
 
 /// A field of a kernel structure; 0 where the memory is gone.
 #[inline(always)]
-fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
+pub(crate) fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
     let address = (base + u64::from(offset)) as *const T;
     // SAFETY: the helper checks the address itself and copies.
     unsafe { bpf_probe_read_kernel(address) }.unwrap_or_default()

@@ -1,8 +1,9 @@
 //! sock_ops: which two sockets are the ends of one connection of ours.
 //!
 //! The active end comes first: it is established by the SYN-ACK, and its ACK then establishes the passive
-//! end. It is ours when sluice wrote a wish into its storage. The passive end is taken only if the active
-//! one is known, and if both name the same sequence numbers, which no other connection can guess.
+//! end. It is ours when sluice wrote a wish into its storage, or a client of ours when it connects to where sluice
+//! listens. The passive end is taken only if the active one is known, and if both name the same sequence numbers,
+//! which no other connection can guess; a client's also only if its listener is sluice's.
 
 use core::arch::asm;
 use core::mem::offset_of;
@@ -17,9 +18,9 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::programs::SockOpsContext;
 use aya_log_ebpf::debug;
-use sluice_ebpf::{ACTIVE, Counter, End, Known, PASSIVE, Tuple, Wish};
+use sluice_ebpf::{ACTIVE, Counter, End, Known, PASSIVE, Service, Tuple, Wish};
 
-use crate::{ENDS, KNOWN, count, setting, state, stopped};
+use crate::{ENDS, KNOWN, SERVICES, count, setting, state, stopped};
 
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
@@ -75,7 +76,9 @@ pub(crate) fn try_track(ctx: &SockOpsContext) -> Option<()> {
 #[inline(always)]
 fn active(ctx: &SockOpsContext) -> Option<()> {
     let socket = socket(ctx)?;
-    let end = state(socket, false)?;
+    let Some(end) = state(socket, false) else {
+        return client(ctx, socket);
+    };
     // SAFETY: the storage of this socket, which lives while the program runs.
     let wish = unsafe { (*end).wish };
     if wish == 0 || stopped() {
@@ -85,7 +88,27 @@ fn active(ctx: &SockOpsContext) -> Option<()> {
     if wish == Wish::AnyNamespace as u32 && !is_loopback(&tuple) {
         tuple.netns = 0;
     }
-    register(ctx, socket, end, &tuple, ACTIVE)
+    register(ctx, socket, end, &tuple, ACTIVE, true)
+}
+
+/// Somebody else's socket: a client of ours if it connects to where sluice listens.
+#[inline(always)]
+fn client(ctx: &SockOpsContext, socket: *mut bpf_sock) -> Option<()> {
+    if setting!(clients) == 0 {
+        return None;
+    }
+    let tuple = tuple(ctx)?;
+    let mut service =
+        Service { address: tuple.remote, port: tuple.remote_port, reserved: 0, netns: tuple.netns };
+    if SERVICES.get_ptr(service).is_none() {
+        service.address = [0; 4];
+        SERVICES.get_ptr(service)?;
+    }
+    if stopped() {
+        return None;
+    }
+    let end = state(socket, true)?;
+    register(ctx, socket, end, &tuple, ACTIVE, false)
 }
 
 #[inline(always)]
@@ -106,7 +129,13 @@ fn passive(ctx: &SockOpsContext) -> Option<()> {
     }
     let socket = socket(ctx)?;
     let end = state(socket, true)?;
-    register(ctx, socket, end, &tuple, PASSIVE)?;
+    let ours = known.ours == 0;
+    // SAFETY: the storage of this socket, which lives while the program runs.
+    if ours && unsafe { (*end).wish } != Wish::Clients as u32 {
+        count(Counter::EndsRefused, 1);
+        return None;
+    }
+    register(ctx, socket, end, &tuple, PASSIVE, ours)?;
     count(Counter::PairsJoined, 1);
     log_pair!(ctx, "joined: {:i} port {} to {:i} port {}", tuple);
     Some(())
@@ -140,8 +169,9 @@ fn register(
     end: *mut End,
     tuple: &Tuple,
     role: u32,
+    ours: bool,
 ) -> Option<()> {
-    let done = try_register(ctx, socket, end, tuple, role);
+    let done = try_register(ctx, socket, end, tuple, role, ours);
     if done.is_none() {
         count(Counter::EndsRefused, 1);
     }
@@ -155,6 +185,7 @@ fn try_register(
     end: *mut End,
     tuple: &Tuple,
     role: u32,
+    ours: bool,
 ) -> Option<()> {
     // SAFETY: the context's socket, not null and locked by the callback; the helpers only look at it.
     let (own, mptcp) = unsafe { (bpf_skc_to_tcp_sock(socket.cast()), bpf_skc_to_mptcp_sock(socket.cast())) };
@@ -169,7 +200,7 @@ fn try_register(
         sent_next: field!(ctx, snd_nxt),
         received_next: field!(ctx, rcv_nxt),
         role,
-        reserved: 0,
+        ours: u32::from(ours),
     };
     // Never over another end: one connection's bytes would reach another's.
     KNOWN.insert(tuple, &known, u64::from(BPF_NOEXIST)).ok()?;
@@ -178,6 +209,7 @@ fn try_register(
         (*end).tuple = *tuple;
         (*end).own = known.socket;
         (*end).role = role;
+        (*end).ours = u32::from(ours);
     }
     // The kernel gives the close to those who ask for it, so that others cost nothing.
     let flags = field!(ctx, bpf_sock_ops_cb_flags) | BPF_SOCK_OPS_STATE_CB_FLAG;

@@ -1,0 +1,88 @@
+//! What a worker asks the programs by: marks sockets to be joined, and sees what became of it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use aya::maps::{HashMap, Map, MapData, MapError, SkStorage};
+use sluice_ebpf::{End, Known, Tuple, UNREAD_OFFSET, Wish, names};
+
+use super::bpf;
+use super::program::{Result, failed};
+
+/// What every marker has descriptors of.
+pub(super) struct Descriptors {
+    pub(super) storage: OwnedFd,
+    pub(super) known: OwnedFd,
+    pub(super) unread: OwnedFd,
+}
+
+impl Descriptors {
+    /// A marker with descriptors of its own.
+    pub(super) fn marker(&self) -> Result<Marker> {
+        let data = |fd: &OwnedFd| {
+            let fd = fd.try_clone().map_err(failed("dup the map"))?;
+            MapData::from_fd(fd).map_err(failed("bpf(BPF_OBJ_GET_INFO_BY_FD)"))
+        };
+        Ok(Marker {
+            storage: Map::SkStorage(data(&self.storage)?).try_into().map_err(failed(names::STATE))?,
+            known: Map::HashMap(data(&self.known)?).try_into().map_err(failed(names::KNOWN))?,
+            unread: self.unread.try_clone().map_err(failed("dup the program"))?,
+        })
+    }
+}
+
+/// Asks for connections to be joined.
+pub struct Marker {
+    storage: SkStorage<MapData, End>,
+    known: HashMap<MapData, Tuple, Known>,
+    unread: OwnedFd,
+}
+
+impl Marker {
+    /// Asks for `socket`, which is not connected yet, to be joined with its other end once it is.
+    ///
+    /// # Errors
+    /// When the kernel has no room for it.
+    pub fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish) -> Result<()> {
+        let end = End::wishing(wish);
+        self.storage.insert(&socket.as_raw_fd(), end, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
+    }
+
+    /// Whether both ends of a connection are in the map. Ask before the first byte: later it may be that
+    /// some went by TCP.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    pub fn is_joined(&self, socket: BorrowedFd<'_>) -> Result<bool> {
+        let Some(end) = self.end(socket)? else {
+            return Ok(false);
+        };
+        match self.known.get(&end.tuple.mirrored(), 0) {
+            Ok(_) => Ok(true),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(error) => Err(failed("bpf(BPF_MAP_LOOKUP_ELEM)")(error)),
+        }
+    }
+
+    /// Bytes that the other end of a joined connection has accepted and not read; 0 as long as nobody has
+    /// accepted that end.
+    ///
+    /// # Errors
+    /// When a map cannot be read, or the program not be run.
+    pub fn unread(&self, socket: BorrowedFd<'_>) -> Result<u32> {
+        let Some(end) = self.end(socket)? else {
+            return Ok(0);
+        };
+        let mut frame = [0; UNREAD_OFFSET + size_of::<Tuple>()];
+        frame[UNREAD_OFFSET..].copy_from_slice(&end.tuple.mirrored().to_bytes());
+        bpf::run_program(self.unread.as_fd(), &frame).map_err(failed("run the classifier"))
+    }
+
+    /// What the programs keep with a socket that is in the map.
+    fn end(&self, socket: BorrowedFd<'_>) -> Result<Option<End>> {
+        match self.storage.get(&socket.as_raw_fd(), 0) {
+            Ok(end) => Ok((end.role != 0).then_some(end)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(failed("bpf(BPF_MAP_LOOKUP_ELEM)")(error)),
+        }
+    }
+}

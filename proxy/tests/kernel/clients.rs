@@ -1,0 +1,66 @@
+//! Clients of this host, joined with what sluice accepts; and only where sluice listens.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+use sluice::kernel::program::Limits;
+use sluice_ebpf::Counter;
+
+use crate::support::{Rig, dual_stack};
+
+fn serving(listener: &TcpListener) -> Rig {
+    let mut rig = Rig::with(Limits { clients: true, ..Limits::default() });
+    rig.bypass.serve_clients(listener.as_fd()).unwrap();
+    rig
+}
+
+/// Echoes both ways over a connection to `address`; how many messages went joined.
+fn joined_messages(rig: &Rig, listener: &TcpListener, address: SocketAddr) -> u64 {
+    let before = rig.count(Counter::MessagesJoined);
+    let mut client = TcpStream::connect(address).unwrap();
+    let mut server = listener.accept().unwrap().0;
+    let mut got = [0; 5];
+    client.write_all(b"hello").unwrap();
+    server.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"hello");
+    server.write_all(b"HELLO").unwrap();
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"HELLO");
+    rig.count(Counter::MessagesJoined) - before
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn clients_of_a_listener_of_ours_are_joined() {
+    for listener in [
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(),
+        TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap(),
+    ] {
+        let rig = serving(&listener);
+        let address = listener.local_addr().unwrap();
+        assert_eq!(joined_messages(&rig, &listener, address), 2, "{address}: {}", rig.counts());
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn so_they_are_where_it_listens_on_any_address() {
+    let (listener, address) = dual_stack();
+    let rig = serving(&listener);
+    assert_eq!(joined_messages(&rig, &listener, address), 2, "{}", rig.counts());
+}
+
+/// The port is listened on by sluice at any address, and at this one by somebody else.
+#[test]
+#[ignore = "needs root and BPF"]
+fn clients_of_another_listener_are_not() {
+    let (ours, address) = dual_stack();
+    let rig = serving(&ours);
+    let Ok(theirs) = TcpListener::bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, 9), address.port())))
+    else {
+        // The kernel lets nobody else have it, which is as well.
+        return;
+    };
+    assert_eq!(joined_messages(&rig, &theirs, theirs.local_addr().unwrap()), 0, "{}", rig.counts());
+}
