@@ -2,7 +2,7 @@
 //!
 //! The only unsafe code besides `ring`. Nothing here decides whether something is used; `doctor` does. `probe` finds
 //! what the host gives; `program` loads the eBPF object, `btf` finds where this kernel keeps what the programs read,
-//! `marker` marks sockets for them, `log` passes on what they say.
+//! `marker` marks sockets for them, `log` passes on what they say, `selftest` tries them.
 #![allow(
     unsafe_code,
     reason = "bpf(2) takes a union by pointer and length, and answers with a raw descriptor"
@@ -14,6 +14,7 @@ pub mod log;
 mod marker;
 pub(crate) mod probe;
 pub mod program;
+pub mod selftest;
 mod socket;
 
 use std::io;

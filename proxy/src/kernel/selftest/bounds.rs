@@ -1,0 +1,78 @@
+//! What joining must not reach: more memory than its budget, and connections that nobody asked for.
+
+use sluice_ebpf::Counter;
+use socket2::SockRef;
+
+use super::flow::Flow;
+use super::pairs::{Counts, Way};
+use super::trial::{Checked, Found, Trial, refused};
+
+/// Asked of TCP for both ends, in bytes, so that it is soon full.
+const BUFFER: usize = 65_536;
+/// A sender that has so much taken, in bytes, is bounded by nothing.
+const TAKEN_MAX: usize = 32 << 20;
+/// Messages of one byte at most: a larger budget of messages is not reached here.
+const SMALL_MAX: u64 = 4096;
+
+/// Nobody reads: what is joined stays within the budget, the sender is stopped by TCP, and then all comes.
+pub(super) fn slow_reader(trial: &mut Trial<'_>) -> Checked {
+    for way in Way::BOTH {
+        let large = trial.message();
+        fill(trial, way, large, u64::MAX)?;
+        fill(trial, way, 1, SMALL_MAX.min(trial.budget().1.saturating_add(8)))?;
+    }
+    Ok(())
+}
+
+/// Sends until nothing is taken any more, or so many messages.
+fn fill(trial: &mut Trial<'_>, way: Way, size: usize, messages: u64) -> Checked {
+    let pair = trial.pair()?;
+    let before = trial.mark()?;
+    let mut flow = trial.flow(&pair, way);
+    shrink(&flow)?;
+    let mut sent = 0;
+    while sent < messages && flow.try_send(size)? > 0 {
+        sent += 1;
+        if flow.unread() > TAKEN_MAX {
+            return Err(Found::new(format!("{} bytes were taken that nobody reads, {way}", flow.unread())));
+        }
+    }
+    trial.joined(before, 1)?;
+    if let Some(grown) = trial.grown(before)? {
+        within(&grown, trial.budget())?;
+    }
+    flow.finish()
+}
+
+fn shrink(flow: &Flow) -> Checked {
+    SockRef::from(flow.sender()?).set_send_buffer_size(BUFFER).map_err(refused("setsockopt"))?;
+    SockRef::from(&*flow.to).set_recv_buffer_size(BUFFER).map_err(refused("setsockopt"))
+}
+
+fn within(grown: &Counts, (bytes, messages): (u64, u64)) -> Checked {
+    if grown.of(Counter::BytesJoined) <= bytes && grown.of(Counter::MessagesJoined) <= messages {
+        return Ok(());
+    }
+    Err(Found::new(format!("more was unread than {bytes} bytes or {messages} messages (counted: {grown})")))
+}
+
+/// A connection to the same listener that was not asked to be joined is not, beside one that is.
+pub(super) fn stranger(trial: &mut Trial<'_>) -> Checked {
+    let _joined = trial.pair()?;
+    let before = trial.mark()?;
+    let (pair, joined) = trial.stranger()?;
+    if joined {
+        return Err(Found::new("a connection was joined that was not asked to be"));
+    }
+    for way in Way::BOTH {
+        let mut flow = trial.flow(&pair, way);
+        flow.send(trial.message())?;
+        flow.finish()?;
+    }
+    match trial.grown(before)? {
+        Some(grown) if grown.of(Counter::MessagesJoined) > 0 => {
+            Err(Found::new(format!("its messages went past TCP (counted: {grown})")))
+        }
+        _ => Ok(()),
+    }
+}

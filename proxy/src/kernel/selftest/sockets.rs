@@ -1,0 +1,101 @@
+//! Real connections over a loopback address, with the programs that are loaded.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+use nix::poll::PollFlags;
+use sluice_ebpf::Wish;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::pairs::{Counts, Pair, Pairs};
+use super::trial::{Found, refused};
+use super::wait::{Deadline, ready};
+use crate::kernel::program::{Bypass, Limits, Marker, ProgramError};
+
+/// Connections to a listener of our own.
+pub(super) struct Sockets<'a> {
+    listener: TcpListener,
+    address: SocketAddr,
+    bypass: &'a Bypass,
+    marker: &'a mut Marker,
+}
+
+impl<'a> Sockets<'a> {
+    /// Listens at `address`, on any port. `None` where this host does not have it.
+    pub(super) fn on(
+        address: IpAddr,
+        bypass: &'a Bypass,
+        marker: &'a mut Marker,
+    ) -> Result<Option<Self>, Found> {
+        let listener = match TcpListener::bind((address, 0)) {
+            Ok(listener) => listener,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(refused("listen")(error)),
+        };
+        listener.set_nonblocking(true).map_err(refused("listen"))?;
+        let address = listener.local_addr().map_err(refused("getsockname"))?;
+        Ok(Some(Self { listener, address, bypass, marker }))
+    }
+
+    /// The other end of `active`. Anybody may connect to the listener; who else does is sent away.
+    fn accept(&self, active: &TcpStream, deadline: Deadline) -> Result<TcpStream, Found> {
+        let ours = active.local_addr().map_err(refused("getsockname"))?;
+        loop {
+            match self.listener.accept() {
+                Ok((passive, peer)) if peer == ours => return Ok(passive),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready(&[(&self.listener, PollFlags::POLLIN)], deadline, "a connection of our own")?;
+                }
+                Err(error) => return Err(refused("accept")(error)),
+            }
+        }
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT))
+}
+
+/// What the programs' maps could not tell.
+fn unknown(error: ProgramError) -> Found {
+    Found::new(error.to_string())
+}
+
+impl Pairs for Sockets<'_> {
+    fn connect(&mut self, asked: bool, deadline: Deadline) -> Result<Pair, Found> {
+        let kind = Type::STREAM.nonblocking();
+        let socket = Socket::new(Domain::for_address(self.address), kind, Some(Protocol::TCP));
+        let socket = socket.map_err(refused("socket"))?;
+        if asked {
+            self.marker.mark(socket.as_fd(), Wish::SameNamespace).map_err(unknown)?;
+        }
+        match socket.connect(&self.address.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(error) => return Err(refused("connect")(error)),
+        }
+        let active = TcpStream::from(socket);
+        ready(&[(&active, PollFlags::POLLOUT)], deadline, "a connection of our own")?;
+        if let Some(error) = active.take_error().map_err(refused("getsockopt"))? {
+            return Err(refused("connect")(error));
+        }
+        let passive = self.accept(&active, deadline)?;
+        Pair::of(active, passive)
+    }
+
+    fn is_joined(&self, pair: &Pair) -> Result<bool, Found> {
+        let joined = |end: &TcpStream| self.bypass.is_joined(end.as_fd()).map_err(unknown);
+        Ok(joined(&pair.active)? && joined(&pair.passive)?)
+    }
+
+    fn counts(&self) -> Result<Option<Counts>, Found> {
+        self.bypass.counters().map(|counters| Some(Counts(counters))).map_err(unknown)
+    }
+
+    fn limits(&self) -> Limits {
+        self.bypass.limits()
+    }
+}
