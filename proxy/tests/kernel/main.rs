@@ -10,5 +10,6 @@ mod bounds;
 mod clients;
 mod joined;
 mod leftovers;
+mod selftest;
 mod strangers;
 mod unread;

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use sluice::kernel::program::{Bypass, Limits, Marker, cgroup2};
+use sluice::kernel::selftest;
 use sluice_ebpf::{Counter, Wish};
 use socket2::{Domain, Protocol, Socket, Type};
 use twox_hash::XxHash64;
@@ -86,6 +87,11 @@ impl Rig {
     /// The same of a pair.
     pub(crate) fn unread(&self, pair: &Pair) -> u32 {
         self.unread_of(&pair.active)
+    }
+
+    /// What the self-test finds.
+    pub(crate) fn self_test(&mut self) -> Result<(), selftest::Failure> {
+        selftest::run(&self.bypass, &mut self.marker)
     }
 
     /// A joined connection on 127.0.0.1.

@@ -11,26 +11,28 @@ use super::trial::{Checked, Found, Trial, refused};
 const BUFFER: usize = 65_536;
 /// A sender that has so much taken, in bytes, is bounded by nothing.
 const TAKEN_MAX: usize = 32 << 20;
+/// Bytes of a message that fills the budget of bytes, if that of messages is large.
+const LARGE: usize = 1000;
 /// Messages of one byte at most: a larger budget of messages is not reached here.
 const SMALL_MAX: u64 = 4096;
 
 /// Nobody reads: what is joined stays within the budget, the sender is stopped by TCP, and then all comes.
 pub(super) fn slow_reader(trial: &mut Trial<'_>) -> Checked {
     for way in Way::BOTH {
-        let large = trial.message();
-        fill(trial, way, large, u64::MAX)?;
+        fill(trial, way, LARGE, u64::MAX)?;
         fill(trial, way, 1, SMALL_MAX.min(trial.budget().1.saturating_add(8)))?;
     }
     Ok(())
 }
 
-/// Sends until nothing is taken any more, or so many messages.
+/// Sends a message that may be joined, then others until nothing is taken any more, or so many.
 fn fill(trial: &mut Trial<'_>, way: Way, size: usize, messages: u64) -> Checked {
     let pair = trial.pair()?;
     let before = trial.mark()?;
     let mut flow = trial.flow(&pair, way);
     shrink(&flow)?;
-    let mut sent = 0;
+    flow.send(size.min(trial.message()))?;
+    let mut sent = 1;
     while sent < messages && flow.try_send(size)? > 0 {
         sent += 1;
         if flow.unread() > TAKEN_MAX {

@@ -30,7 +30,7 @@ use wait::Deadline;
 /// For everything together; an idle machine takes a tenth of it at most.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// The check that also stands for connections that cannot be made or are not joined, wherever that is noticed.
+/// The check that also stands for connections that are not joined, wherever that is noticed.
 const JOIN: &str = "join";
 
 type Check = fn(&mut Trial<'_>) -> Checked;

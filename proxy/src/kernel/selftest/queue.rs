@@ -38,7 +38,7 @@ pub(super) fn fionread(trial: &mut Trial<'_>) -> Checked {
 }
 
 /// Bytes by TCP may come a moment later; too many are never right.
-fn tells(flow: &Flow, deadline: Deadline) -> Checked {
+pub(super) fn tells(flow: &Flow, deadline: Deadline) -> Checked {
     let mut told = 0;
     let right = until(deadline.soon(), || {
         told = unread(&flow.to)?;
@@ -115,10 +115,10 @@ pub(super) fn edge(trial: &mut Trial<'_>) -> Checked {
 }
 
 /// A socket in an epoll set of its own, edge-triggered.
-struct Edges(Epoll);
+pub(super) struct Edges(Epoll);
 
 impl Edges {
-    fn of(socket: &TcpStream) -> Result<Self, Found> {
+    pub(super) fn of(socket: &TcpStream) -> Result<Self, Found> {
         let failed = |error: Errno| refused("epoll")(error.into());
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
@@ -143,7 +143,8 @@ impl Edges {
         Ok(heard)
     }
 
-    fn next(&mut self, deadline: Deadline, what: &str) -> Checked {
+    /// Waits for an event.
+    pub(super) fn next(&mut self, deadline: Deadline, what: &str) -> Checked {
         let mut events = [EpollEvent::empty()];
         loop {
             match self.0.wait(&mut events, EpollTimeout::from(deadline.left(what)?)) {

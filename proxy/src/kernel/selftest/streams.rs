@@ -62,8 +62,6 @@ pub(super) fn order(trial: &mut Trial<'_>) -> Checked {
             flow.drain_all()?;
         }
     }
-    out.finish()?;
-    back.finish()?;
     trial.joined(before, 1)?;
     match trial.grown(before)? {
         Some(grown) if overflowed && grown.of(Counter::BytesPassed) == 0 => {

@@ -60,7 +60,7 @@ impl<'a> Trial<'a> {
 
     /// A connection, joined.
     pub(super) fn pair(&mut self) -> Result<Pair, Found> {
-        let pair = self.pairs.connect(true, self.deadline).map_err(|found| found.of(JOIN))?;
+        let pair = self.pairs.connect(true, self.deadline)?;
         if self.pairs.counts()?.is_none() {
             return Ok(pair);
         }

@@ -1,0 +1,85 @@
+//! The self-test on the real programs, and on programs that cannot join or do not bound what they join.
+
+use std::net::{Ipv6Addr, TcpListener};
+
+use sluice::kernel::program::Limits;
+use sluice_ebpf::Counter;
+
+use crate::support::{Rig, wait_for};
+
+#[track_caller]
+fn fails(mut rig: Rig, check: &str, found: &str) {
+    let failure = rig.self_test().expect_err("a fault is found");
+    assert_eq!(failure.check, check, "{failure}; counted: {}", rig.counts());
+    assert!(failure.found.contains(found), "{failure}");
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_passes_and_leaves_no_connection() {
+    let mut rig = Rig::new();
+    rig.self_test().unwrap();
+    let pairs = rig.count(Counter::PairsJoined);
+    // As many again where ::1 is there.
+    let families = if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() { 2 } else { 1 };
+    assert_eq!(pairs % families, 0, "{}", rig.counts());
+    assert!(pairs >= 12 * families, "{}", rig.counts());
+    let joined = rig.count(Counter::MessagesJoined);
+    assert!(joined >= 500 * families && rig.count(Counter::BytesPassed) > 0, "{}", rig.counts());
+    assert_eq!(rig.count(Counter::EndsRefused), 0, "{}", rig.counts());
+    wait_for("all pairs closed", || rig.count(Counter::PairsClosed) == pairs);
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_passes_again_and_beside_other_connections() {
+    let mut rig = Rig::new();
+    let _pair = rig.loopback();
+    for _ in 0..3 {
+        rig.self_test().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_passes_with_budgets_of_any_sense() {
+    for (budget_bytes, budget_messages) in [(1, 1), (100, 2), (4096, 8), (1 << 20, 16), (65_536, 10_000)] {
+        let mut rig = Rig::with(Limits { budget_bytes, budget_messages, ..Limits::default() });
+        if let Err(failure) = rig.self_test() {
+            panic!("{budget_bytes} bytes, {budget_messages} messages: {failure}; {}", rig.counts());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn programs_that_join_no_more_fail_to_join() {
+    let mut rig = Rig::new();
+    rig.bypass.stop_joining().unwrap();
+    fails(rig, "join", "");
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_budget_of_nothing_fails_to_join() {
+    let bytes = Limits { budget_bytes: 0, ..Limits::default() };
+    fails(Rig::with(bytes), "join", "0 of 2 messages went past TCP");
+    let messages = Limits { budget_messages: 0, ..Limits::default() };
+    fails(Rig::with(messages), "join", "0 of 2 messages went past TCP");
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn no_room_in_the_maps_fails_to_join() {
+    let mut rig = Rig::with(Limits { ends_max: 2, ..Limits::default() });
+    let _pair = rig.loopback();
+    fails(rig, "join", "did not find each other");
+}
+
+/// What joined bytes are without the rule.
+#[test]
+#[ignore = "needs root and BPF"]
+fn no_budget_at_all_is_found() {
+    let limits = Limits { budget_bytes: u32::MAX, budget_messages: u32::MAX, ..Limits::default() };
+    fails(Rig::with(limits), "slow_reader", "bytes were taken that nobody reads");
+}
