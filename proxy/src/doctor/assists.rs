@@ -19,7 +19,7 @@ struct Assist {
 
 const BYPASS: Assist = Assist {
     name: "bypass",
-    built: false,
+    built: true,
     needs: &[
         ("capabilities", "CAP_BPF"),
         ("capabilities", "CAP_NET_ADMIN"),
@@ -59,7 +59,8 @@ pub(crate) struct Assists {
 pub(super) struct Verdict {
     pub(super) name: &'static str,
     pub(super) mode: AssistMode,
-    /// Whether the host could give it, whatever the configuration says; `None` if it was not asked.
+    /// Whether the host could give it, whatever the configuration says: all that it needs is there, and it did not
+    /// fail where it was tried. `None` if the host was not asked.
     pub(super) host_can: Option<bool>,
     /// Why it will not be used; empty if it will.
     pub(super) reasons: Vec<Reason>,
@@ -68,7 +69,8 @@ pub(super) struct Verdict {
 /// Why an assist is not used.
 #[derive(Debug)]
 pub(super) struct Reason {
-    /// For programs: `off`, `not_in_this_version`, or the `area.name` of a finding.
+    /// For programs: `off`, `not_in_this_version`, the `area.name` of a finding, or, where it was tried, `load` or
+    /// `self_test.` and the check that failed.
     pub(super) code: String,
     /// For people.
     pub(super) means: String,
@@ -85,7 +87,7 @@ impl Assists {
         }
     }
 
-    /// The assists at start. The host is asked only if an answer can matter: a seccomp filter may kill whoever
+    /// The assists at start, as the findings are: nothing is tried. The host is asked only if an answer can matter: a seccomp filter may kill whoever
     /// calls bpf(2).
     pub(crate) fn for_start(config: &Config) -> Self {
         let modes = config.kernel;
@@ -98,6 +100,24 @@ impl Assists {
             return Self::judge(modes, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
         }
         Self { bypass: verdict(&BYPASS, modes.bypass, None), splice: verdict(&SPLICE, modes.splice, None) }
+    }
+
+    /// Whether nothing that is known speaks against the bypass: then it is to be tried.
+    pub(crate) fn may_bypass(&self) -> bool {
+        self.bypass.is_used()
+    }
+
+    /// Notes that an assist was tried and failed, so that it is not used: why, for programs and for people.
+    pub(crate) fn note_failure(&mut self, name: &str, code: impl Into<String>, means: &str) {
+        for verdict in [&mut self.bypass, &mut self.splice] {
+            if verdict.name == name {
+                // The verifier's log has many lines, and what is said here has one.
+                let means = means.lines().next().unwrap_or_default().to_owned();
+                verdict.reasons.push(Reason { code: code.into(), means, remedy: None });
+                verdict.host_can = Some(false);
+                return;
+            }
+        }
     }
 
     pub(super) fn all(&self) -> [&Verdict; 2] {

@@ -1,12 +1,14 @@
 //! `sluice doctor`: what this host gives sluice, what each thing is for, and how to change it.
 //!
-//! The judge: `kernel::probe` and `ring` only say what is there. Nothing is changed, attached or left behind.
+//! The judge: `kernel::probe` and `ring` only say what is there. Nothing is changed or left behind. Only where
+//! nothing speaks against the bypass its programs are loaded, tried on sockets of sluice's own, and gone again.
 
 mod assists;
 mod bpf;
 mod host;
 mod limits;
 mod text;
+mod trial;
 #[cfg(test)]
 mod tests;
 
@@ -83,10 +85,15 @@ impl Finding {
 /// What sluice cannot run without: area and finding.
 const REQUIRED: [(&str, &str); 3] = [("kernel", "release"), ("io_uring", "ring"), ("io_uring", "operations")];
 
-/// Looks at this host, for `config` as read from `file`, or for the defaults.
+/// Looks at this host, for `config` as read from `file`, or for the defaults. Tries what the configuration does
+/// not switch off: a fifth of a second, 3 at most.
 pub fn examine(config: &Config, file: Option<String>) -> Report {
     let sources = Sources::host();
-    judge(config, file, &Host::probe(&sources), &ring::probe(&sources.proc))
+    let mut report = judge(config, file, &Host::probe(&sources), &ring::probe(&sources.proc));
+    if report.assists.may_bypass() {
+        trial::bypass(&mut report.assists);
+    }
+    report
 }
 
 /// The report on a host.

@@ -1,9 +1,12 @@
 //! What is said of hosts made of folders, and what of it counts.
 #![allow(clippy::unwrap_used)]
 
+use super::trial::{self, Trouble};
 use super::{Report, Status, find, judge};
 use crate::config::{AssistMode, Config, KernelAssists};
 use crate::kernel::probe::fake::{FakeHost, NOBODY};
+use crate::kernel::program::ProgramError;
+use crate::kernel::selftest::Failure;
 use crate::ring::RingError;
 
 fn config(bypass: AssistMode, splice: AssistMode) -> Config {
@@ -52,7 +55,9 @@ fn a_whole_host_is_well() {
     assert!(
         report.to_text().ends_with("well: nothing is missing that sluice or its configuration requires\n")
     );
-    assert_eq!(codes(&report, "bypass"), ["not_in_this_version"]);
+    assert_eq!(codes(&report, "bypass"), [""; 0]);
+    assert!(report.to_text().contains("\n  used     bypass (auto)\n"), "{}", report.to_text());
+    assert_eq!(codes(&report, "splice"), ["not_in_this_version"]);
 }
 
 #[test]
@@ -82,7 +87,7 @@ fn nobody_lacks_capabilities_and_all_that_follows() {
     let (_, text) = one(&report, "bpf", "sk_msg");
     assert_eq!(text, "program type that cannot be had without CAP_BPF, CAP_NET_ADMIN; -");
     let capabilities = ["capabilities.cap_bpf", "capabilities.cap_net_admin", "capabilities.cap_perfmon"];
-    assert_eq!(codes(&report, "bypass")[1..], capabilities, "the causes, not what follows");
+    assert_eq!(codes(&report, "bypass"), capabilities, "the causes, not what follows");
     assert_eq!(codes(&report, "splice")[1..], capabilities[..2]);
 }
 
@@ -113,7 +118,7 @@ fn a_kernel_without_it_is_told_from_one_that_forbids_it() {
         "{text}"
     );
     assert_eq!(codes(&report, "splice"), ["not_in_this_version", "bpf.sk_skb"]);
-    assert_eq!(codes(&report, "bypass"), ["not_in_this_version"]);
+    assert_eq!(codes(&report, "bypass"), [""; 0]);
 }
 
 #[test]
@@ -132,7 +137,7 @@ fn a_host_without_cgroup2_is_told_how_to_mount_it() {
     let (status, text) = one(&hybrid_report, "cgroups", "cgroup2");
     assert_eq!(status, Status::Missing);
     assert!(text.contains("not mounted") && text.contains("cgroup2 none /sys/fs/cgroup/unified"), "{text}");
-    assert_eq!(codes(&hybrid_report, "bypass"), ["not_in_this_version", "cgroups.cgroup2"]);
+    assert_eq!(codes(&hybrid_report, "bypass"), ["cgroups.cgroup2"]);
     let none = hybrid.write("proc/mounts", "");
     assert!(one(&report(&none, granted), "cgroups", "cgroup2").1.ends_with("none /sys/fs/cgroup"));
     let part = FakeHost::whole().write("sys/fs/cgroup/unified/cgroup.type", "domain\n");
@@ -185,13 +190,16 @@ fn limits_are_held_against_the_configuration() {
 fn what_is_required_counts() {
     let host = FakeHost::whole().read(granted);
     let report = judge(&config(AssistMode::Required, AssistMode::Off), None, &host, &Ok(()));
-    assert!(!report.is_well());
-    assert_eq!(report.to_json()["lacking"], serde_json::json!(["kernel.bypass"]));
+    assert!(report.is_well() && report.assists.require().is_ok());
     assert_eq!(codes(&report, "splice"), ["off"]);
+    let report = judge(&config(AssistMode::Off, AssistMode::Required), None, &host, &Ok(()));
+    assert!(!report.is_well());
+    assert_eq!(report.to_json()["lacking"], serde_json::json!(["kernel.splice"]));
+    assert_eq!(codes(&report, "bypass"), ["off"]);
     let error = report.assists.require().unwrap_err();
     assert_eq!(
         error,
-        "kernel.bypass: required, but bypass cannot be used: this version of sluice has no bypass; auto runs without it"
+        "kernel.splice: required, but splice cannot be used: this version of sluice has no splice; auto runs without it"
     );
     let nobody = FakeHost::whole().write("proc/self/status", NOBODY).read(denied);
     let both = config(AssistMode::Required, AssistMode::Required);
@@ -201,6 +209,51 @@ fn what_is_required_counts() {
         "{error}"
     );
     assert_eq!(error.lines().count(), 2);
+}
+
+/// The report on a host that has everything, where the trial came to this.
+fn tried(mode: AssistMode, trouble: Trouble) -> Report {
+    let host = FakeHost::whole().read(granted);
+    let mut report = judge(&config(mode, AssistMode::Off), None, &host, &Ok(()));
+    trial::note(&mut report.assists, Err(trouble));
+    report
+}
+
+#[test]
+fn a_self_test_that_fails_is_told_by_its_check() {
+    let trouble =
+        || Trouble::SelfTest(Failure { check: "half_close", found: "a reset in place of the end".into() });
+    let report = tried(AssistMode::Auto, trouble());
+    assert!(report.is_well(), "nothing requires it");
+    assert_eq!(codes(&report, "bypass"), ["self_test.half_close"]);
+    assert_eq!(report.to_json()["assists"]["bypass"]["host_can"], false);
+    let why = "its self-test failed: check half_close: a reset in place of the end";
+    assert_eq!(report.assists.words()[0], format!("not used: {why}"));
+    assert!(
+        report.to_text().contains(&format!("\n  unused   bypass (auto): {why}\n")),
+        "{}",
+        report.to_text()
+    );
+    let report = tried(AssistMode::Required, trouble());
+    assert_eq!(report.to_json()["lacking"], serde_json::json!(["kernel.bypass"]));
+    assert_eq!(
+        report.assists.require().unwrap_err(),
+        format!("kernel.bypass: required, but bypass cannot be used: {why}; auto runs without it")
+    );
+}
+
+#[test]
+fn programs_that_are_refused_are_told_in_a_line() {
+    let log =
+        std::io::Error::other("Permission denied (os error 13). Verifier output: 0: R1=ctx()\n1: r0 = 0");
+    let error = ProgramError { call: "bpf(BPF_PROG_LOAD) of sk_msg", source: log.into() };
+    let report = tried(AssistMode::Auto, Trouble::Load(error));
+    assert_eq!(codes(&report, "bypass"), ["load"]);
+    assert_eq!(
+        report.assists.words()[0],
+        "not used: its programs cannot be loaded: bpf(BPF_PROG_LOAD) of sk_msg: Permission denied (os error 13). \
+         Verifier output: 0: R1=ctx()"
+    );
 }
 
 #[test]

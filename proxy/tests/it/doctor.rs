@@ -68,8 +68,12 @@ fn line<'t>(text: &'t str, name: &str) -> &'t str {
 const DENY: &str = r#"
 import ctypes, os, platform, struct, sys
 bpf = {"x86_64": 321, "aarch64": 280}.get(platform.machine(), 0)
-denied = {"io_uring": 425, "bpf": bpf}[sys.argv[1]]
-code = [(0x20, 0, 0, 0), (0x15, 0, 1, denied), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+denied = {"io_uring": 425, "bpf": bpf, "bpf_link": bpf}[sys.argv[1]]
+deny, allow = (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, denied), deny, allow]
+if sys.argv[1] == "bpf_link":
+    # Only BPF_LINK_CREATE, by the lower half of the first argument.
+    code = [(0x20, 0, 0, 0), (0x15, 0, 3, denied), (0x20, 0, 0, 16), (0x15, 0, 1, 28), deny, allow]
 program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
 header = ctypes.create_string_buffer(struct.pack("HP", len(code), ctypes.addressof(program)))
 libc = ctypes.CDLL(None, use_errno=True)
@@ -90,12 +94,81 @@ fn here_it_says_what_the_kernel_says() {
     }
     assert_eq!((code, &report["lacking"]), (Some(0), &serde_json::json!([])));
     for assist in ["bypass", "splice"] {
-        assert_eq!(report["assists"][assist]["mode"], "auto");
-        assert_eq!(report["assists"][assist]["used"], false);
+        let assist = &report["assists"][assist];
+        assert_eq!(assist["mode"], "auto");
+        assert_eq!(assist["used"] == true, assist["reasons"] == serde_json::json!([]), "{assist:#}");
     }
     let text = text(&[]);
     assert!(text.contains("\nwell: nothing is missing"), "{text}");
-    assert!(line(&text, "bypass").contains("this version of sluice has no bypass"), "{text}");
+    assert!(line(&text, "splice").contains("this version of sluice has no splice"), "{text}");
+}
+
+/// Whether a report found nothing that speaks against the bypass; then it has been tried.
+fn was_tried(report: &Value) -> bool {
+    let bypass = &report["assists"]["bypass"];
+    let reasons = bypass["reasons"].as_array().unwrap();
+    let tried = |reason: &Value| {
+        let code = reason["code"].as_str().unwrap();
+        code == "load" || code.starts_with("self_test.")
+    };
+    let was = reasons.iter().all(tried);
+    if !was {
+        skipped(&format!("the bypass is not to be had here: {reasons:?}"));
+    }
+    was
+}
+
+#[test]
+fn root_with_ebpf_has_the_bypass_tried_and_used() {
+    let (report, _) = report(&[], &[]);
+    if !was_tried(&report) {
+        return;
+    }
+    let bypass = &report["assists"]["bypass"];
+    assert_eq!(bypass["reasons"], serde_json::json!([]));
+    assert_eq!((&bypass["used"], &bypass["host_can"]), (&Value::Bool(true), &Value::Bool(true)));
+    let text = text(&[]);
+    assert_eq!(line(&text, "bypass"), "  used     bypass (auto)");
+}
+
+#[test]
+fn programs_that_cannot_be_attached_are_named() {
+    if !can_filter() {
+        return;
+    }
+    let deny = ["python3", "-c", DENY, "bpf_link"];
+    let (report, code) = report(&deny, &[]);
+    if !was_tried(&report) {
+        return;
+    }
+    assert_eq!(report["assists"]["bypass"]["reasons"][0]["code"], "load");
+    assert_eq!(report["ok"] == true, code == Some(0));
+    let text = text(&deny);
+    let said = line(&text, "bypass");
+    assert!(said.contains("its programs cannot be loaded: bpf(BPF_LINK_CREATE) of sock_ops: "), "{said}");
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/minimal.yaml");
+    let required = [&deny[..], &[BINARY, "doctor", "--config", config, "--set", "kernel.bypass=required"]];
+    let output = run(&required.concat());
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.trim_end().ends_with("kernel.bypass"), "{text}");
+}
+
+/// A network namespace whose loopback is down has nothing to try it on.
+#[test]
+fn a_self_test_that_fails_is_named() {
+    if !geteuid().is_root() || !works(&["unshare", "--net", "true"]) {
+        return skipped("only root can make a network namespace");
+    }
+    let (report, _) = report(&["unshare", "--net"], &[]);
+    if !was_tried(&report) {
+        return;
+    }
+    let bypass = &report["assists"]["bypass"];
+    assert_eq!(bypass["used"], false);
+    assert_eq!(bypass["reasons"][0]["code"], "self_test.join");
+    let means = bypass["reasons"][0]["means"].as_str().unwrap();
+    assert!(means.starts_with("its self-test failed: check join: "), "{means}");
 }
 
 #[test]
@@ -251,10 +324,12 @@ fn what_the_configuration_requires_counts() {
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/minimal.yaml");
     let (plain, _) = report(&[], &["--config", config]);
     assert_eq!(plain["config"], config);
-    let (required, code) = report(&[], &["--config", config, "--set", "kernel.bypass=required"]);
+    let (required, code) = report(&[], &["--config", config, "--set", "kernel.splice=required"]);
     assert_eq!(code, Some(1));
     let lacking = required["lacking"].as_array().unwrap();
-    assert_eq!(lacking.last().unwrap(), "kernel.bypass", "{lacking:?}");
+    assert_eq!(lacking.last().unwrap(), "kernel.splice", "{lacking:?}");
+    let (off, _) = report(&[], &["--config", config, "--set", "kernel.bypass=off"]);
+    assert_eq!(off["assists"]["bypass"]["reasons"][0]["code"], "off");
     let output =
         Command::new(BINARY).args(["doctor", "--config", config, "--set", "kernel.bypass=on"]).output();
     let output = output.unwrap();
@@ -276,7 +351,8 @@ fn start_fails_without_what_is_required_and_says_what_else_is_not_used() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("kernel.splice", "off").start() else { return };
     let line = proxy.line("bytes are copied by io_uring");
-    assert_eq!(line["bypass"], "not used: this version of sluice has no bypass");
+    let bypass = line["bypass"].as_str().unwrap();
+    assert!(bypass == "used" || bypass.starts_with("not used: "), "{bypass}");
     assert_eq!(line["splice"], "not used: kernel.splice is off");
     assert_eq!(proxy.get("/").text(), "hi");
 }
