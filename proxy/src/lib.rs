@@ -19,6 +19,7 @@ pub mod cluster;
 pub(crate) mod balancer;
 pub(crate) mod queue;
 pub(crate) mod upstream;
+pub(crate) mod bypass;
 pub(crate) mod exchange;
 pub(crate) mod body;
 pub(crate) mod buffers;

@@ -10,10 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::idle::IdleSockets;
+use super::joinable::Joinable;
 use super::limit::Limit;
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
-use crate::config::{self, Ejection, MaxInFlight};
+use crate::config::{self, Ejection, EndpointBypass, MaxInFlight};
 
 /// Where an endpoint listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +45,8 @@ pub struct Seed {
     pub weight: u32,
     /// Requests it may have under way, where not the cluster's.
     pub max_in_flight: Option<MaxInFlight>,
+    /// Whether connections to it may be joined, where not as the cluster says.
+    pub bypass: Option<EndpointBypass>,
 }
 
 /// Whether an endpoint takes requests.
@@ -109,6 +112,8 @@ pub struct Endpoint {
     limit: Limit,
     /// Idle connections, if there is a limit; else workers keep their own.
     idle: Option<IdleSockets>,
+    /// Whether connections to it may be joined past loopback TCP.
+    pub(crate) joinable: Joinable,
     identity: u64,
     pub(super) traffic: Traffic,
     failures: AtomicU64,
@@ -135,6 +140,7 @@ impl Endpoint {
             weight,
             max_in_flight,
             limit: Limit::new(max_in_flight, config.auto_limit),
+            joinable: Joinable::new(seed.bypass.unwrap_or(config.bypass)),
             idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
             traffic: Traffic {
                 under_way: AtomicU64::new(0),

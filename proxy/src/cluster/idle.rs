@@ -17,28 +17,37 @@ pub(crate) struct IdleSockets(Mutex<Vec<Parked>>);
 
 struct Parked {
     socket: OwnedFd,
+    /// Whether it is joined past loopback TCP.
+    joined: bool,
     since: Instant,
 }
 
 impl IdleSockets {
     /// Keeps a silent socket, in place of the oldest one when there are as many as allowed. How many were
     /// closed for it.
-    pub(crate) fn park(&self, socket: OwnedFd, max: usize) -> usize {
+    pub(crate) fn park(&self, socket: OwnedFd, joined: bool, max: usize) -> usize {
         let mut parked = self.lock();
         let surplus = (parked.len() + 1).saturating_sub(max).min(parked.len());
         let closed: Vec<_> = parked.drain(..surplus).collect();
-        parked.push(Parked { socket, since: Instant::now() });
+        parked.push(Parked { socket, joined, since: Instant::now() });
         drop(parked);
         closed.len()
     }
 
-    /// Takes the socket that was parked last and is still usable; how many unusable ones were closed on the way.
-    pub(crate) fn take(&self, timeout: Duration) -> (Option<OwnedFd>, usize) {
+    /// Takes the socket that was parked last and is still usable, of those that are joined or of the others; how
+    /// many unusable ones were closed on the way. If there is none, the oldest of the other kind is closed: in its
+    /// place a connection is opened, and there are never more of them than requests were in flight at once.
+    pub(crate) fn take(&self, joined: bool, timeout: Duration) -> (Option<OwnedFd>, usize) {
         let mut closed = 0;
         loop {
-            let Some(parked) = self.lock().pop() else {
-                return (None, closed);
+            let mut all = self.lock();
+            let Some(index) = all.iter().rposition(|parked| parked.joined == joined) else {
+                let other = (!all.is_empty()).then(|| all.remove(0));
+                drop(all);
+                return (None, closed + usize::from(other.is_some()));
             };
+            let parked = all.remove(index);
+            drop(all);
             if parked.is_fresh(timeout) {
                 return (Some(parked.socket), closed);
             }

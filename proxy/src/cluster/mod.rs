@@ -16,6 +16,7 @@ use crate::config::{self, Balance};
 mod admission;
 mod endpoint;
 mod idle;
+mod joinable;
 mod limit;
 mod snapshot;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub(crate) use admission::Wants;
 pub use admission::{InFlight, Kind};
 pub use endpoint::{Endpoint, EndpointAddress, Health, LastCheck, Seed};
 pub(crate) use idle::IdleSockets;
+pub(crate) use joinable::Place;
 pub use snapshot::snapshot_json;
 
 /// Fixed for good: keys must meet the same endpoint in every worker and after every restart.

@@ -30,7 +30,7 @@ pub(crate) fn config(balance: Balance, fail_open: bool) -> config::Cluster {
 /// A seed at an address that nothing connects to.
 pub(crate) fn seed(port: u16) -> Seed {
     let address = EndpointAddress::Ip(([192, 0, 2, 1], port).into());
-    Seed { host: address.to_string(), address, weight: 1, max_in_flight: None }
+    Seed { host: address.to_string(), address, weight: 1, max_in_flight: None, bypass: None }
 }
 
 fn cluster(balance: Balance, fail_open: bool, count: u16) -> Cluster {

@@ -4,13 +4,54 @@ use super::names::words;
 use super::reader::Fields;
 
 /// What each kernel assist may do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelAssists {
     /// Upstream connections on this host, joined past loopback TCP.
     pub bypass: AssistMode,
+    /// Clients on this host, joined with sluice in the same way.
+    pub bypass_downstream: Switch,
+    /// Joined bytes that one receiver may have unread; more goes by TCP. A request is joined if it is whole and at
+    /// most half of it.
+    pub bypass_budget_bytes: u32,
+    /// Joined messages that one receiver may have unread.
+    pub bypass_budget_messages: u32,
+    /// Connections joined at once; further ones go by TCP.
+    pub bypass_connections_max: u32,
+    /// For how long an application may leave joined bytes unread, in milliseconds, before it is joined no more.
+    pub bypass_stall_ms: u64,
     /// Tunnels, whose two connections are joined in the kernel.
     pub splice: AssistMode,
 }
+
+/// Whether something that is not for everybody is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// It is not.
+    #[default]
+    Off,
+    /// It is.
+    On,
+}
+
+words!(Switch {
+    Off = "off",
+    On = "on",
+});
+
+/// Whether connections to an endpoint may be joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndpointBypass {
+    /// Where it is on this host.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+words!(EndpointBypass {
+    Auto = "auto",
+    Off = "off",
+});
 
 /// Whether one assist is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +76,8 @@ pub(super) fn kernel(root: &mut Fields<'_>) -> KernelAssists {
     let mut kernel = KernelAssists::default();
     if let Some(mut fields) = root.get("kernel").map(|item| item.fields()) {
         kernel.bypass = fields.one_of("bypass", kernel.bypass);
+        kernel.bypass_downstream = fields.one_of("bypass_downstream", kernel.bypass_downstream);
+        kernel.read_numbers(&mut fields);
         kernel.splice = fields.one_of("splice", kernel.splice);
         fields.finish();
     }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::Address;
 use super::names::words;
+use super::{Address, EndpointBypass};
 
 /// When a request is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct Cluster {
     pub queue: Queue,
     /// Tunnels (upgraded and `tcp` connections) that each endpoint may have (503 beyond).
     pub tunnels_max: u32,
+    /// Whether connections to its endpoints may be joined past loopback TCP.
+    pub bypass: EndpointBypass,
 }
 
 /// How many requests an endpoint may have under way.
@@ -124,6 +126,8 @@ pub struct Endpoint {
     pub weight: u32,
     /// Requests it may have under way, where not the cluster's.
     pub max_in_flight: Option<MaxInFlight>,
+    /// Whether connections to it may be joined, where not as the cluster says.
+    pub bypass: Option<EndpointBypass>,
 }
 
 /// How an endpoint is picked.

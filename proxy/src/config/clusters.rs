@@ -68,6 +68,7 @@ fn cluster(item: &Item<'_>) -> Cluster {
     if let Some(item) = fields.get("queue") {
         cluster.queue = queue(&item);
     }
+    cluster.bypass = fields.one_of("bypass", cluster.bypass);
     fields.finish();
     cluster
 }
@@ -127,20 +128,21 @@ fn endpoints(item: &Item<'_>) -> Vec<Endpoint> {
 }
 
 fn endpoint(item: &Item<'_>) -> Option<Endpoint> {
-    let (address, weight, limit) = match item.value {
+    let (address, weight, limit, bypass) = match item.value {
         Value::Mapping(_) => {
             let mut fields = item.fields();
             let address = fields.require("address", "host:port or unix:/path");
             let weight = fields.number("weight", WEIGHT);
             let limit = fields.get("max_in_flight").and_then(|item| max_in_flight(&item));
+            let bypass = fields.get("bypass").and_then(|item| item.one_of());
             fields.finish();
-            (address?, weight, limit)
+            (address?, weight, limit, bypass)
         }
-        _ => (item.clone(), None, None),
+        _ => (item.clone(), None, None, None),
     };
     let value = upstream_address(&address)?;
     let weight = weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1);
-    Some(Endpoint { address: value, weight, max_in_flight: limit })
+    Some(Endpoint { address: value, weight, max_in_flight: limit, bypass })
 }
 
 /// An address to connect to, which has a port.

@@ -11,8 +11,9 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, AutoLimit, Balance, Cluster, Config, Ejection, HeaderEdits, HealthCheck,
-    KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry, Route,
+    AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, Ejection, EndpointBypass,
+    HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry, Route,
+    Switch,
 };
 
 const KIB: u64 = 1 << 10;
@@ -180,6 +181,22 @@ numbers! { Cluster {
     max_in_flight: MaxInFlight::Off,
     auto_limit: AutoLimit::default(),
     queue: Queue::default(),
+    bypass: EndpointBypass::Auto,
+}}
+
+numbers! { KernelAssists {
+    // Two requests of the most that is joined; a page of 64 KB with its head passes without changing over.
+    bypass_budget_bytes: u32 = 128 * KIB as u32, 4 * KIB..=16 * MIB;
+    // Each costs the kernel about 1 KB beside its bytes, so one-byte messages stay within 64 KB.
+    bypass_budget_messages: u32 = 64, 1..=4096;
+    // Two entries of some hundred bytes each. More connections to applications of one host are rare.
+    bypass_connections_max: u32 = 8192, 1..=1 << 20;
+    // Longer than an application that serves is busy with something else at a stretch.
+    bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
+} rest {
+    bypass: AssistMode::Auto,
+    bypass_downstream: Switch::Off,
+    splice: AssistMode::Auto,
 }}
 
 numbers! { Config {

@@ -60,6 +60,8 @@ pub(super) fn config(config: &Config) -> Value {
 fn kernel(kernel: KernelAssists) -> Value {
     let mut out = Out::default();
     out.put("bypass", kernel.bypass.word());
+    out.put("bypass_downstream", kernel.bypass_downstream.word());
+    kernel.write_numbers(&mut out.0);
     out.put("splice", kernel.splice.word());
     out.done()
 }
@@ -190,6 +192,7 @@ fn cluster(cluster: &Cluster) -> Value {
     queue.put("order", cluster.queue.order.word());
     queue.put("fair_by_client", cluster.queue.fair_by_client);
     out.put("queue", queue.done());
+    out.put("bypass", cluster.bypass.word());
     out.done()
 }
 
@@ -206,6 +209,7 @@ fn endpoint(endpoint: &Endpoint) -> Value {
     out.put("address", endpoint.address.to_string());
     out.put("weight", endpoint.weight);
     out.put_some("max_in_flight", endpoint.max_in_flight.map(max_in_flight));
+    out.put_some("bypass", endpoint.bypass.map(Word::word));
     out.done()
 }
 

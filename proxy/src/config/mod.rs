@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
-pub use assist::{AssistMode, KernelAssists};
+pub use assist::{AssistMode, EndpointBypass, KernelAssists, Switch};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry,

@@ -51,6 +51,9 @@ impl Connection {
         };
         let outcome = exchange::forward(worker, policy, downstream, message, &mut progress).await;
         account.bytes_in = transfer.bytes();
+        if progress.joined {
+            account.path = "bypass";
+        }
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
                 self.record(&account, &progress, None);

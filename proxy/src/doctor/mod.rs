@@ -19,6 +19,7 @@ use crate::kernel::probe::{Host, Sources};
 use crate::ring::{self, RingError};
 
 pub(crate) use assists::Assists;
+pub(crate) use trial::{Trouble, note};
 
 /// Everything that was found.
 #[derive(Debug)]
@@ -91,7 +92,7 @@ pub fn examine(config: &Config, file: Option<String>) -> Report {
     let sources = Sources::host();
     let mut report = judge(config, file, &Host::probe(&sources), &ring::probe(&sources.proc));
     if report.assists.may_bypass() {
-        trial::bypass(&mut report.assists);
+        trial::bypass(&mut report.assists, config);
     }
     report
 }

@@ -10,7 +10,11 @@ use crate::kernel::selftest::Failure;
 use crate::ring::RingError;
 
 fn config(bypass: AssistMode, splice: AssistMode) -> Config {
-    Config { kernel: KernelAssists { bypass, splice }, workers: 2, ..Config::default() }
+    Config {
+        kernel: KernelAssists { bypass, splice, ..KernelAssists::default() },
+        workers: 2,
+        ..Config::default()
+    }
 }
 
 fn auto() -> Config {
@@ -215,7 +219,7 @@ fn what_is_required_counts() {
 fn tried(mode: AssistMode, trouble: Trouble) -> Report {
     let host = FakeHost::whole().read(granted);
     let mut report = judge(&config(mode, AssistMode::Off), None, &host, &Ok(()));
-    trial::note(&mut report.assists, Err(trouble));
+    trial::note(&mut report.assists, &trouble);
     report
 }
 

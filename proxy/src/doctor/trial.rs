@@ -3,37 +3,34 @@
 //! Everything hangs on descriptors of this process, so nothing is left however it ends.
 
 use super::Assists;
-use crate::kernel::program::{Bypass, Limits, ProgramError, cgroup2};
-use crate::kernel::selftest::{self, Failure};
+use crate::bypass;
+use crate::config::Config;
+use crate::kernel::program::ProgramError;
+use crate::kernel::selftest::Failure;
 
 /// Notes with the verdict why the bypass cannot be used, if so.
-pub(super) fn bypass(assists: &mut Assists) {
-    note(assists, attempt());
+pub(super) fn bypass(assists: &mut Assists, config: &Config) {
+    if let Err(trouble) = bypass::start(config, &[]) {
+        note(assists, &trouble);
+    }
 }
 
 /// Where it failed.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    Load(ProgramError),
-    SelfTest(Failure),
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// The programs cannot be loaded or attached.
+    #[error("its programs cannot be loaded: {0}")]
+    Load(#[from] ProgramError),
+    /// They do not do what they should.
+    #[error("its self-test failed: {0}")]
+    SelfTest(#[from] Failure),
 }
 
-fn attempt() -> Result<(), Trouble> {
-    let cgroup = cgroup2().map_err(Trouble::Load)?;
-    let bypass = Bypass::load(Limits::default(), &cgroup).map_err(Trouble::Load)?;
-    let mut marker = bypass.marker().map_err(Trouble::Load)?;
-    selftest::run(&bypass, &mut marker).map_err(Trouble::SelfTest)
-}
-
-pub(super) fn note(assists: &mut Assists, outcome: Result<(), Trouble>) {
-    match outcome {
-        Ok(()) => {}
-        Err(Trouble::Load(error)) => {
-            assists.note_failure("bypass", "load", &format!("its programs cannot be loaded: {error}"));
-        }
-        Err(Trouble::SelfTest(failure)) => {
-            let code = format!("self_test.{}", failure.check);
-            assists.note_failure("bypass", code, &format!("its self-test failed: {failure}"));
-        }
-    }
+/// Adds the reason to the verdict on bypass.
+pub(crate) fn note(assists: &mut Assists, trouble: &Trouble) {
+    let code = match trouble {
+        Trouble::Load(_) => "load".to_owned(),
+        Trouble::SelfTest(failure) => format!("self_test.{}", failure.check),
+    };
+    assists.note_failure("bypass", code, &trouble.to_string());
 }

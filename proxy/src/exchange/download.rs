@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::{Failed, Progress, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer, copy};
 use crate::buffers::SMALL_BYTES;
+use crate::bypass::Joined;
 use crate::cluster::Endpoint;
 use crate::error::Reason;
 use crate::http::{
@@ -21,6 +22,8 @@ pub(super) struct From<'a> {
     pub(super) scanner: &'a mut HeadScanner,
     /// Set when the connection may serve another exchange.
     pub(super) reusable: &'a mut bool,
+    /// If it is joined: told of the first byte.
+    pub(super) joined: Option<&'a Joined>,
 }
 
 /// What the answer has to fit.
@@ -93,6 +96,9 @@ async fn receive_head(
             return Err(Failed { reason: Reason::UpstreamClosed, silent });
         }
         progress.first_byte_at.get_or_insert_with(Instant::now);
+        if let Some(joined) = from.joined {
+            joined.answered();
+        }
     }
 }
 

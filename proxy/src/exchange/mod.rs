@@ -59,6 +59,8 @@ pub(crate) struct Progress {
     /// Time in the cluster's line.
     pub(crate) queue: Duration,
     pub(crate) connect: Option<Duration>,
+    /// Whether the connection was joined past loopback TCP.
+    pub(crate) joined: bool,
     pub(crate) sent_at: Option<Instant>,
     pub(crate) first_byte_at: Option<Instant>,
     pub(crate) status: u16,
@@ -117,12 +119,15 @@ pub(crate) async fn forward(
 ) -> Result<Finish, Reason> {
     let replayable = downstream.transfer.is_done();
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, policy.hash, policy.retry, policy.client);
+    // What may become a tunnel, or is not whole yet, goes by TCP: see `bypass`.
+    attempt.joinable = (replayable && downstream.head.upgrade().is_none()).then_some(message.len());
     loop {
         let acquired = acquire::acquire(worker, &mut attempt, &mut downstream).await;
         progress.queue = attempt.queued();
         let mut acquired = acquired?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
+        progress.joined = acquired.connection.joined.is_some();
         start(&mut acquired.connection, message, policy, &downstream, progress);
         let outcome = run(worker, policy, &mut downstream, &mut acquired.connection, progress).await;
         if replayable {
@@ -165,7 +170,9 @@ fn start(
     progress: &mut Progress,
 ) {
     connection.writer.submit(message, 0);
-    progress.sent_at = Some(Instant::now());
+    let now = Instant::now();
+    connection.sent(now);
+    progress.sent_at = Some(now);
     progress.first_byte_at = None;
     let patience_ms =
         if downstream.transfer.is_done() { policy.response_timeout_ms } else { policy.body_idle_timeout_ms };
@@ -188,14 +195,14 @@ async fn run(
         uploaded: Cell::new(downstream.transfer.is_done()),
         head_received: Cell::new(false),
     };
-    let UpstreamConnection { reader, writer, head, scanner, reusable, .. } = connection;
+    let UpstreamConnection { reader, writer, head, scanner, reusable, joined, .. } = connection;
     let outcome = {
         let answer = download::Answer {
             request: downstream.head,
             keep_alive: downstream.keep_alive,
             endpoint: progress.endpoint.clone(),
         };
-        let from = download::From { reader, head, scanner, reusable };
+        let from = download::From { reader, head, scanner, reusable, joined: joined.as_deref() };
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
         let upload =
             pin!(upload::run(&shared, downstream.reader, writer, downstream.transfer, downstream.limits,));

@@ -25,7 +25,8 @@ pub(crate) fn config() -> HealthCheck {
 fn cluster(address: EndpointAddress, check: HealthCheck) -> Arc<Cluster> {
     let mut config = crate::cluster::tests::config(Balance::LeastRequests, false);
     config.health_check = Some(check);
-    let seed = Seed { address, host: "origin.test:80".to_owned(), weight: 1, max_in_flight: None };
+    let seed =
+        Seed { address, host: "origin.test:80".to_owned(), weight: 1, max_in_flight: None, bypass: None };
     Arc::new(Cluster::new("c", config, vec![seed]))
 }
 

@@ -12,6 +12,7 @@ use prometheus_client::registry::Unit;
 
 use super::process::Process;
 use super::series::{CLASSES, HistogramTotal, Labels, Total};
+use super::worker::PATHS;
 use super::{Event, State};
 use crate::error::{Reason, Side};
 
@@ -26,6 +27,7 @@ impl Collector for State {
         self.downstream(&mut encoder)?;
         self.upstream(&mut encoder)?;
         self.tunnels(&mut encoder)?;
+        self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
         self.status().encode(&mut encoder)?;
         Process::read().encode(&mut encoder)?;
@@ -74,6 +76,32 @@ impl State {
         let mut family = encoder.encode_descriptor("sluice_tunnel", help, Some(&Unit::Bytes), kind)?;
         count(&mut family.encode_family(&[("to", "upstream")])?, to_upstream)?;
         count(&mut family.encode_family(&[("to", "downstream")])?, to_downstream)
+    }
+
+    fn paths(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Exchanges and tunnels ended, by the path that their bytes took.";
+        let mut family =
+            encoder.encode_descriptor("sluice_path_exchanges", help, None, MetricType::Counter)?;
+        for (index, path) in PATHS.into_iter().enumerate() {
+            count(&mut family.encode_family(&[("path", path)])?, self.sum_path(index).0)?;
+        }
+        let help = "Bytes of clients' requests and answers, by the path that they took.";
+        let mut family =
+            encoder.encode_descriptor("sluice_path", help, Some(&Unit::Bytes), MetricType::Counter)?;
+        for (index, path) in PATHS.into_iter().enumerate() {
+            count(&mut family.encode_family(&[("path", path)])?, self.sum_path(index).1)?;
+        }
+        let help = "Upstream connections that could not be joined, or are joined no more, by reason.";
+        let mut family =
+            encoder.encode_descriptor("sluice_bypass_refused", help, None, MetricType::Counter)?;
+        for (reason, event) in [
+            ("incomplete", Event::BypassIncomplete),
+            ("unmarked", Event::BypassUnmarked),
+            ("stalled", Event::BypassStalled),
+        ] {
+            count(&mut family.encode_family(&[("reason", reason)])?, self.sum_event(event))?;
+        }
+        Ok(())
     }
 
     fn failures(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

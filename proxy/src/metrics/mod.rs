@@ -130,6 +130,13 @@ impl State {
         lock(&self.workers).iter().map(|worker| worker.retries()).sum()
     }
 
+    /// Exchanges and bytes of one index of [`worker::PATHS`].
+    fn sum_path(&self, index: usize) -> (u64, u64) {
+        let paths = lock(&self.workers);
+        let paths = paths.iter().map(|worker| worker.path(index));
+        paths.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
     fn sum_series(&self) -> BTreeMap<Arc<Labels>, Total> {
         let mut totals: BTreeMap<Arc<Labels>, Total> = BTreeMap::new();
         for worker in lock(&self.workers).iter() {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use sluice_ebpf::Counter;
 
 use super::encode::count;
 
@@ -45,6 +47,8 @@ pub struct Status {
     pub endpoints: Vec<EndpointStatus>,
     /// Queues of every cluster.
     pub queues: Vec<QueueStatus>,
+    /// What the programs that join connections have counted, if they are loaded.
+    pub bypass: Option<[u64; Counter::COUNT]>,
 }
 
 /// What endpoints of one label have together.
@@ -86,7 +90,8 @@ impl Status {
         gauge("sluice_endpoint_in_flight", help, |merged| Some(merged.in_flight))?;
         let help = "Exchanges that an endpoint may have under way, where there is a limit.";
         gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
-        self.encode_queues(encoder)
+        self.encode_queues(encoder)?;
+        self.bypass.map_or(Ok(()), |counts| encode_bypass(&counts, encoder))
     }
 
     fn encode_queues(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
@@ -113,4 +118,31 @@ impl Status {
         }
         Ok(())
     }
+}
+
+fn encode_bypass(counts: &[u64; Counter::COUNT], encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let of = |counter: Counter| counts[counter as usize];
+    let open = of(Counter::PairsJoined).saturating_sub(of(Counter::PairsClosed));
+    let help = "Connections whose two ends are joined past loopback TCP.";
+    encoder.encode_descriptor("sluice_bypass_pairs", help, None, MetricType::Gauge)?.encode_gauge(&open)?;
+    let mut counter = |name: &str, help: &str, n: u64| {
+        count(&mut encoder.encode_descriptor(name, help, None, MetricType::Counter)?, n)
+    };
+    counter("sluice_bypass_pairs_joined", "Connections joined so far.", of(Counter::PairsJoined))?;
+    let help = "Ends that the kernel or a check kept from being joined.";
+    counter("sluice_bypass_ends_refused", help, of(Counter::EndsRefused))?;
+    let help = "Messages that went past TCP.";
+    counter("sluice_bypass_messages", help, of(Counter::MessagesJoined))?;
+    let help = "Bytes sent on joined connections, past TCP or by it.";
+    let kind = MetricType::Counter;
+    let mut family = encoder.encode_descriptor("sluice_bypass", help, Some(&Unit::Bytes), kind)?;
+    for (by, counter) in [("joined", Counter::BytesJoined), ("tcp", Counter::BytesPassed)] {
+        count(&mut family.encode_family(&[("by", by)])?, of(counter))?;
+    }
+    let help = "Messages on joined connections that went by TCP, by reason.";
+    let mut family = encoder.encode_descriptor("sluice_bypass_fallbacks", help, None, MetricType::Counter)?;
+    for counter in Counter::FALLBACKS {
+        count(&mut family.encode_family(&[("reason", counter.name())])?, of(*counter))?;
+    }
+    Ok(())
 }

@@ -43,9 +43,18 @@ pub enum Event {
     TunnelBytesToUpstream,
     /// Bytes tunnelled to the client.
     TunnelBytesToDownstream,
+    /// A connection that should have been joined was not, and was replaced by one by TCP.
+    BypassIncomplete,
+    /// A connection could not be marked to be joined.
+    BypassUnmarked,
+    /// Joined bytes stayed unread for too long.
+    BypassStalled,
 }
 
-const EVENTS: usize = Event::TunnelBytesToDownstream as usize + 1;
+const EVENTS: usize = Event::BypassStalled as usize + 1;
+
+/// How bodies can go, as exchanges are recorded.
+pub(super) const PATHS: [&str; 3] = ["copy", "bypass", "splice"];
 
 /// One worker's counters, as a scrape sees them.
 #[derive(Debug)]
@@ -53,6 +62,8 @@ pub(super) struct WorkerMetrics {
     events: [AtomicU64; EVENTS],
     errors: [AtomicU64; Reason::ALL.len()],
     retries: AtomicU64,
+    /// Exchanges and their bytes, in both directions, by path.
+    paths: [(AtomicU64, AtomicU64); PATHS.len()],
     series: Mutex<Vec<Arc<Series>>>,
 }
 
@@ -62,6 +73,7 @@ impl WorkerMetrics {
             events: std::array::from_fn(|_| AtomicU64::new(0)),
             errors: std::array::from_fn(|_| AtomicU64::new(0)),
             retries: AtomicU64::new(0),
+            paths: Default::default(),
             series: Mutex::default(),
         }
     }
@@ -73,6 +85,12 @@ impl WorkerMetrics {
     /// Errors for one index of `Reason::ALL`.
     pub(super) fn errors(&self, index: usize) -> u64 {
         self.errors[index].load(Relaxed)
+    }
+
+    /// Exchanges and bytes of one index of [`PATHS`].
+    pub(super) fn path(&self, index: usize) -> (u64, u64) {
+        let (exchanges, bytes) = &self.paths[index];
+        (exchanges.load(Relaxed), bytes.load(Relaxed))
     }
 
     pub(super) fn retries(&self) -> u64 {
@@ -158,6 +176,11 @@ impl WorkerRecorder {
             _ => self.record_first(&mut by_key, key, record),
         }
         self.by_key.set(by_key);
+        if let Some(index) = PATHS.iter().position(|path| *path == record.path) {
+            let (exchanges, bytes) = &self.counters.paths[index];
+            bump(exchanges, 1);
+            bump(bytes, record.bytes_in.wrapping_add(record.bytes_out));
+        }
         if record.retries > 0 {
             bump(&self.counters.retries, u64::from(record.retries));
         }

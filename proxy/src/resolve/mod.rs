@@ -87,7 +87,9 @@ impl Resolver {
 
     fn seeds(&self, endpoint: &config::Endpoint) -> Vec<Seed> {
         let (weight, max_in_flight) = (endpoint.weight, endpoint.max_in_flight);
-        let seed = |address: EndpointAddress, host: String| Seed { address, host, weight, max_in_flight };
+        let bypass = endpoint.bypass;
+        let seed =
+            |address: EndpointAddress, host: String| Seed { address, host, weight, max_in_flight, bypass };
         match &endpoint.address {
             Address::Ip(address) => vec![seed(EndpointAddress::Ip(*address), address.to_string())],
             // A path is no host; RFC 9110 7.2 wants one that the origin can do without.

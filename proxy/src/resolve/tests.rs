@@ -19,7 +19,7 @@ fn config(endpoints: &[(&str, u32)]) -> config::Cluster {
                 Address::Name(name.to_owned(), port.parse().unwrap())
             }
         };
-        Endpoint { address, weight, max_in_flight: None }
+        Endpoint { address, weight, max_in_flight: None, bypass: None }
     };
     let mut config = crate::cluster::tests::config(Balance::LeastRequests, false);
     config.endpoints = endpoints.iter().map(endpoint).collect();

@@ -18,13 +18,14 @@ use crate::cluster::{Health, QueueCounts, snapshot_json};
 use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
 use crate::snapshot::Snapshot;
 use crate::worker::Stage;
-use crate::{config, health, resolve, state_file};
+use crate::{bypass, config, health, resolve, state_file};
 
 /// What the control plane looks after.
 pub(super) struct Control<'a> {
     snapshot: &'a Arc<Snapshot>,
     metrics: &'a Arc<Metrics>,
     log: &'a AccessLog,
+    bypass: Option<Arc<bypass::Control>>,
     admin: Option<AdminListener>,
     resolvers: Resolvers,
     draining: Arc<AtomicBool>,
@@ -35,12 +36,16 @@ impl<'a> Control<'a> {
         snapshot: &'a Arc<Snapshot>,
         metrics: &'a Arc<Metrics>,
         log: &'a AccessLog,
+        bypass: Option<Arc<bypass::Control>>,
         admin: Option<AdminListener>,
         resolvers: Resolvers,
     ) -> Self {
-        let source = Arc::clone(snapshot);
-        metrics.set_status(move || status(&source));
-        Self { snapshot, metrics, log, admin, resolvers, draining: Arc::default() }
+        let (source, programs) = (Arc::clone(snapshot), bypass.clone());
+        metrics.set_status(move || Status {
+            bypass: programs.as_ref().and_then(|programs| programs.counters()),
+            ..status(&source)
+        });
+        Self { snapshot, metrics, log, bypass, admin, resolvers, draining: Arc::default() }
     }
 
     /// Runs until a signal ends the process: drains the workers, which `join` waits for. A second signal
@@ -73,6 +78,9 @@ impl<'a> Control<'a> {
             tokio::spawn(health::run(Arc::clone(cluster), clock::now_ms));
         }
         tokio::spawn(state_file::run(clusters));
+        if let Some(bypass) = self.bypass.clone() {
+            tokio::task::spawn_local(async move { bypass.log().await });
+        }
         for (cluster, resolver) in self.resolvers.drain(..) {
             tokio::spawn(resolve::run(cluster, resolver));
         }
@@ -108,6 +116,9 @@ impl<'a> Control<'a> {
         tracing::info!(timeout_ms = self.snapshot.config.drain_timeout_ms, "draining");
         notify(&[NotifyState::Stopping]);
         self.draining.store(true, Ordering::Relaxed);
+        if let Some(bypass) = &self.bypass {
+            bypass.stop();
+        }
         stage.send_replace(Stage::Drain);
         let deadline = Instant::now() + patience;
         let joined = tokio::task::spawn_blocking(move || join(deadline));

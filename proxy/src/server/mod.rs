@@ -26,7 +26,7 @@ const JOIN_CHECK: Duration = Duration::from_millis(20);
 /// A sentence about what could not be started.
 pub fn run(config: Config) -> Result<ExitCode, String> {
     ring::probe(Path::new("/proc")).map_err(|error| error.to_string())?;
-    let assists = Assists::for_start(&config);
+    let mut assists = Assists::for_start(&config);
     assists.require()?;
     let metrics = Metrics::new();
     logging::install_panic_hook(std::sync::Arc::clone(&metrics));
@@ -36,16 +36,17 @@ pub fn run(config: Config) -> Result<ExitCode, String> {
     let workers = config.worker_count();
     let bound = listener::bind_all(&config.listeners, workers).map_err(|error| error.to_string())?;
     let states: Vec<_> = bound.iter().take(1).flatten().map(|bound| bound.state.clone()).collect();
+    let bypass = start::bypass(&config, &mut assists, &bound)?;
     let admin = start::admin_listener(&config)?;
     let log = start::access_log(&config, &metrics)?;
     let snapshot = start::snapshot(config, clusters)?;
     privileges::drop_to(&snapshot.config)?;
 
     let (stage, watched) = watch::channel(Stage::Serve);
-    let threads = start::workers(bound, &snapshot, &metrics, &log, &watched)?;
+    let threads = start::workers(bound, &snapshot, &metrics, &log, bypass.as_deref(), &watched)?;
     start::announce(&states, workers, &assists);
     start::invite(&snapshot.config, &states, demo);
-    let control = control::Control::new(&snapshot, &metrics, &log, admin, resolvers);
+    let control = control::Control::new(&snapshot, &metrics, &log, bypass, admin, resolvers);
     let ended = control.run(stage, |deadline| join(threads, deadline))?;
     state_file::save(&snapshot.clusters.values().cloned().collect::<Vec<_>>());
     log.close();

@@ -9,9 +9,10 @@ use tokio::sync::watch;
 
 use crate::access_log::AccessLog;
 use crate::admin::AdminListener;
+use crate::bypass;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::doctor::Assists;
+use crate::doctor::{self, Assists};
 use crate::listener::{Bound, ListenerState};
 use crate::metrics::Metrics;
 use crate::resolve::Resolver;
@@ -67,6 +68,26 @@ pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<Acce
         .map_err(|error| format!("access_log: cannot be opened: {error}"))
 }
 
+/// Makes bypass ready if it may be used; if that fails, the verdict on it has the reason.
+pub(super) fn bypass(
+    config: &Config,
+    assists: &mut Assists,
+    bound: &[Vec<Bound>],
+) -> Result<Option<Arc<bypass::Control>>, String> {
+    if !assists.may_bypass() {
+        return Ok(None);
+    }
+    match bypass::start(config, bound) {
+        Ok(control) => Ok(Some(Arc::new(control))),
+        Err(trouble) => {
+            doctor::note(assists, &trouble);
+            assists.require()?;
+            tracing::warn!("bypass is not used: {trouble}");
+            Ok(None)
+        }
+    }
+}
+
 /// Makes the configuration ready for the workers.
 pub(super) fn snapshot(config: Config, clusters: Clusters) -> Result<Arc<Snapshot>, String> {
     let pages = ErrorPages::load(&config.error_pages)?;
@@ -79,6 +100,7 @@ pub(super) fn workers(
     snapshot: &Arc<Snapshot>,
     metrics: &Arc<Metrics>,
     log: &AccessLog,
+    bypass: Option<&bypass::Control>,
     stage: &watch::Receiver<Stage>,
 ) -> Result<Vec<JoinHandle<()>>, String> {
     let mut threads = Vec::new();
@@ -87,8 +109,9 @@ pub(super) fn workers(
         let recorder = metrics.add_worker();
         let log = log.worker();
         let stage = stage.clone();
+        let seat = bypass.map(bypass::Control::seat).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let make = move || Worker::new(snapshot, Connector::Ring, recorder, log);
+            let make = move || Worker::new(snapshot, Connector::Ring, seat, recorder, log);
             let run = || worker::run(make, listeners, stage);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
@@ -110,7 +133,7 @@ pub(super) fn announce(listeners: &[Arc<ListenerState>], workers: usize, assists
         tracing::info!(listener = listener.config.name, %address, "listening");
     }
     let [bypass, splice] = assists.words();
-    tracing::info!(workers, path = "copy", bypass, splice, "bytes are copied by io_uring");
+    tracing::info!(workers, bypass, splice, "serving by io_uring");
 }
 
 /// Says what to try, in front of the demo origin.

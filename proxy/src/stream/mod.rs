@@ -12,7 +12,7 @@ mod writer;
 use std::future::Future;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -49,6 +49,15 @@ impl Stream {
             Self::Ring(_) => true,
             #[cfg(test)]
             Self::Memory(_) => false,
+        }
+    }
+
+    /// The descriptor, to ask the kernel about the socket.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Ring(fd) => Some(fd.as_fd()),
+            #[cfg(test)]
+            Self::Memory(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Opens upstream sockets.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -25,17 +26,21 @@ pub(crate) enum Connector {
 }
 
 impl Connector {
-    /// Connects to `address`; the caller bounds the time.
-    pub(crate) async fn connect(&self, address: &EndpointAddress) -> io::Result<Stream> {
+    /// Connects to `address`; the caller bounds the time. `prepare` is shown the socket before.
+    pub(crate) async fn connect(
+        &self,
+        address: &EndpointAddress,
+        prepare: impl FnOnce(BorrowedFd<'_>),
+    ) -> io::Result<Stream> {
         match self {
-            Self::Ring => connect(address).await,
+            Self::Ring => connect(address, prepare).await,
             #[cfg(test)]
             Self::Memory(connect) => connect(address),
         }
     }
 }
 
-async fn connect(address: &EndpointAddress) -> io::Result<Stream> {
+async fn connect(address: &EndpointAddress, prepare: impl FnOnce(BorrowedFd<'_>)) -> io::Result<Stream> {
     let (socket, address) = match address {
         EndpointAddress::Ip(address) => {
             let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
@@ -47,6 +52,7 @@ async fn connect(address: &EndpointAddress) -> io::Result<Stream> {
             (Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?)
         }
     };
+    prepare(socket.as_fd());
     let fd = Rc::new(socket.into());
     let connected = ring::connect(&fd, address);
     let guard = CancelOnDrop(&fd);

@@ -3,11 +3,16 @@
 mod connect;
 mod pool;
 
+use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_ebpf::Wish;
+
+use crate::bypass::Joined;
 use crate::cluster::{Cluster, Endpoint, InFlight, Kind, NoEndpoint, Pick, Wants};
 use crate::config::Retry;
 use crate::error::{Reason, Side};
@@ -23,7 +28,7 @@ pub(crate) use pool::Pool;
 
 /// One connection to an endpoint, used for one exchange at a time.
 ///
-/// Two connections are interchangeable when their endpoint is the same; one that has erred, or that holds
+/// Two connections are interchangeable when their endpoint is the same, and both are joined or neither; one that has erred, or that holds
 /// bytes nobody asked for, is never used again.
 pub(crate) struct UpstreamConnection {
     pub(crate) endpoint: Arc<Endpoint>,
@@ -35,11 +40,13 @@ pub(crate) struct UpstreamConnection {
     pub(crate) reused: bool,
     /// Whether more exchanges may follow; set by the response.
     pub(crate) reusable: bool,
+    /// If it is joined past loopback TCP.
+    pub(crate) joined: Option<Rc<Joined>>,
     open: Counted,
 }
 
 impl UpstreamConnection {
-    fn new(endpoint: Arc<Endpoint>, stream: Stream, open: Counted) -> Self {
+    fn new(endpoint: Arc<Endpoint>, stream: Stream, joined: Option<Rc<Joined>>, open: Counted) -> Self {
         Self {
             endpoint,
             reader: Reader::new(stream.clone()),
@@ -48,17 +55,25 @@ impl UpstreamConnection {
             scanner: HeadScanner::for_response(),
             reused: false,
             reusable: false,
+            joined,
             open,
+        }
+    }
+
+    /// Notes that a request is on its way.
+    pub(crate) fn sent(&self, at: Instant) {
+        if let Some(joined) = &self.joined {
+            joined.sent(at);
         }
     }
 
     /// The bare socket, if nothing is under way on it and nobody else holds it.
     fn into_socket(self) -> Option<OwnedFd> {
-        let Self { reader, writer, open, .. } = self;
+        let Self { reader, writer, joined, open, .. } = self;
         if !reader.data().is_empty() || reader.is_receiving() {
             return None;
         }
-        drop(writer);
+        drop((writer, joined));
         let stream = reader.stream().clone();
         drop(reader);
         let socket = stream.into_socket()?;
@@ -75,6 +90,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) retry: Retry,
     /// Take no idle connection: one has just died under this request.
     pub(crate) fresh: bool,
+    /// Bytes of the request, if it is whole in memory and may go over a joined connection.
+    pub(crate) joinable: Option<usize>,
     /// Endpoints that could not be reached.
     pub(crate) tried: Vec<u32>,
     /// What it is to be.
@@ -97,7 +114,8 @@ impl<'a> Attempt<'a> {
     ) -> Self {
         let fresh = kind == Kind::Tunnel;
         let (tried, waited) = (Vec::new(), Duration::ZERO);
-        Self { cluster, hash, retry, fresh, tried, kind, client, waited, waiting_since: None }
+        let (joinable, waiting_since) = (None, None);
+        Self { cluster, hash, retry, fresh, joinable, tried, kind, client, waited, waiting_since }
     }
 
     /// Time spent in line so far.
@@ -125,14 +143,16 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
             Err(reason) => return Err(failure.unwrap_or(reason)),
         };
         let endpoint = Arc::clone(in_flight.endpoint());
+        let wish = wish(worker, attempt, &endpoint);
         if !attempt.fresh
-            && let Some(connection) = worker.pool().acquire(&endpoint, attempt.cluster.config.pool)
+            && let Some(connection) =
+                worker.pool().acquire(&endpoint, wish.is_some(), attempt.cluster.config.pool)
         {
             worker.metrics().count(Event::UpstreamReused);
             return Ok(Acquired { connection, in_flight, connect: None });
         }
         let started = Instant::now();
-        match open(worker, attempt.cluster, &endpoint).await {
+        match open(worker, attempt.cluster, &endpoint, wish).await {
             Ok(connection) => {
                 return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
             }
@@ -183,18 +203,47 @@ async fn wait(attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
     }
 }
 
+/// What a connection for this attempt is to ask for, if it is to be joined.
+fn wish(worker: &Worker, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Wish> {
+    let joiner = worker.joiner()?;
+    attempt.joinable.filter(|bytes| joiner.fits(*bytes)).and_then(|_| joiner.wish(endpoint))
+}
+
 async fn open(
     worker: &Worker,
     cluster: &Cluster,
     endpoint: &Arc<Endpoint>,
+    wish: Option<Wish>,
 ) -> Result<UpstreamConnection, Reason> {
     let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
-    let stream = tokio::time::timeout(patience, worker.connector().connect(&endpoint.address))
+    let (stream, joined) = tokio::time::timeout(patience, connect(worker, endpoint, wish))
         .await
         .map_err(|_| Reason::ConnectTimeout)?
         .map_err(|error| connect::reason(&error))?;
     let open = worker.count_while(Event::UpstreamOpened, Event::UpstreamClosed);
-    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, open))
+    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, joined, open))
+}
+
+/// A connection that is joined if it is to be and can be, else an ordinary one.
+async fn connect(
+    worker: &Worker,
+    endpoint: &Arc<Endpoint>,
+    wish: Option<Wish>,
+) -> io::Result<(Stream, Option<Rc<Joined>>)> {
+    let connector = worker.connector();
+    if let Some((joiner, wish)) = worker.joiner().zip(wish) {
+        let mut marked = false;
+        let mark = |socket: BorrowedFd<'_>| marked = joiner.mark(socket, wish);
+        let stream = connector.connect(&endpoint.address, mark).await?;
+        if !marked {
+            return Ok((stream, None));
+        }
+        if let Some(joined) = joiner.confirm(&stream, endpoint).await {
+            return Ok((stream, Some(joined)));
+        }
+        // Nothing was sent on it, so nothing is lost with it.
+    }
+    Ok((connector.connect(&endpoint.address, |_| {}).await?, None))
 }
 
 /// Opens a connection of its own for a tunnel of a `tcp` listener.

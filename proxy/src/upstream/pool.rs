@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::UpstreamConnection;
 use crate::buffers::SMALL_BYTES;
+use crate::bypass::Joiner;
 use crate::cluster::{Cluster, Endpoint, IdleSockets};
 use crate::config;
 use crate::metrics::{Event, WorkerRecorder};
@@ -17,9 +18,11 @@ use crate::worker::Counted;
 /// Idle connections wait with a receive under way: it sees the end of the connection as it comes, and
 /// brings the next response without another system call.
 pub(crate) struct Pool {
-    idle: RefCell<HashMap<u32, Idle>>,
+    /// By endpoint, joined ones apart from others.
+    idle: RefCell<HashMap<(u32, bool), Idle>>,
     /// Whether there is no other worker to share with.
     alone: bool,
+    joiner: Option<Rc<Joiner>>,
     metrics: Rc<WorkerRecorder>,
 }
 
@@ -45,8 +48,8 @@ impl Parked {
 
 impl Pool {
     /// An empty pool.
-    pub(crate) fn new(alone: bool, metrics: Rc<WorkerRecorder>) -> Self {
-        Self { idle: RefCell::default(), alone, metrics }
+    pub(crate) fn new(alone: bool, joiner: Option<Rc<Joiner>>, metrics: Rc<WorkerRecorder>) -> Self {
+        Self { idle: RefCell::default(), alone, joiner, metrics }
     }
 
     /// Where connections to `endpoint` wait that any worker may take.
@@ -54,19 +57,21 @@ impl Pool {
         if self.alone { None } else { endpoint.shared_idle() }
     }
 
-    /// Takes the connection to `endpoint` that was released last, and is still silent.
+    /// Takes the connection to `endpoint` that was released last and is still silent; a joined one, or one that is
+    /// not.
     pub(crate) fn acquire(
         &self,
         endpoint: &Arc<Endpoint>,
+        joined: bool,
         limits: config::Pool,
     ) -> Option<UpstreamConnection> {
         if let Some(shared) = self.shared(endpoint)
-            && let Some(connection) = self.take_shared(endpoint, shared, limits)
+            && let Some(connection) = self.take_shared(endpoint, shared, joined, limits)
         {
             return Some(connection);
         }
         let mut idle = self.idle.borrow_mut();
-        let Idle { connections, timeout } = idle.get_mut(&endpoint.id)?;
+        let Idle { connections, timeout } = idle.get_mut(&(endpoint.id, joined))?;
         while let Some(mut parked) = connections.pop_back() {
             if parked.is_fresh(*timeout) {
                 let mut connection = parked.connection;
@@ -95,7 +100,7 @@ impl Pool {
         connection.reader.shrink(SMALL_BYTES);
         connection.reader.arm_patiently(SMALL_BYTES);
         let mut idle = self.idle.borrow_mut();
-        let idle = idle.entry(connection.endpoint.id).or_default();
+        let idle = idle.entry((connection.endpoint.id, connection.joined.is_some())).or_default();
         idle.timeout = Duration::from_millis(limits.idle_timeout_ms);
         if idle.connections.len() >= limits.idle_max_per_endpoint {
             idle.connections.pop_front();
@@ -108,23 +113,27 @@ impl Pool {
         &self,
         endpoint: &Arc<Endpoint>,
         shared: &IdleSockets,
+        joined: bool,
         limits: config::Pool,
     ) -> Option<UpstreamConnection> {
-        let (socket, closed) = shared.take(Duration::from_millis(limits.idle_timeout_ms));
+        let (socket, closed) = shared.take(joined, Duration::from_millis(limits.idle_timeout_ms));
         self.count_closed(closed);
         let socket = socket?;
         self.metrics.count(Event::UpstreamUnparked);
         let open = Counted::resume(&self.metrics, Event::UpstreamClosed);
         let stream = Stream::from_socket(socket);
-        let mut connection = UpstreamConnection::new(Arc::clone(endpoint), stream, open);
+        let joiner = self.joiner.as_ref().filter(|_| joined);
+        let joined = joiner.map(|joiner| joiner.watch(&stream, endpoint));
+        let mut connection = UpstreamConnection::new(Arc::clone(endpoint), stream, joined, open);
         connection.reused = true;
         Some(connection)
     }
 
     fn park_shared(&self, connection: UpstreamConnection, shared: &IdleSockets, limits: config::Pool) {
+        let joined = connection.joined.is_some();
         if let Some(socket) = connection.into_socket() {
             self.metrics.count(Event::UpstreamParked);
-            self.count_closed(shared.park(socket, limits.idle_max_per_endpoint));
+            self.count_closed(shared.park(socket, joined, limits.idle_max_per_endpoint));
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::access_log::AccessLogHandle;
 use crate::buffers::Buffers;
+use crate::bypass::{Joiner, Seat};
 use crate::listener::{Bound, ListenerState};
 use crate::metrics::{Event, WorkerRecorder};
 use crate::record::ExchangeRecord;
@@ -50,6 +51,7 @@ pub(crate) struct Worker {
     snapshot: Arc<Snapshot>,
     connector: Connector,
     pool: Pool,
+    joiner: Option<Rc<Joiner>>,
     buffers: Buffers,
     random: RefCell<fastrand::Rng>,
     metrics: Rc<WorkerRecorder>,
@@ -63,13 +65,16 @@ impl Worker {
     pub(crate) fn new(
         snapshot: Arc<Snapshot>,
         connector: Connector,
+        seat: Option<Seat>,
         recorder: WorkerRecorder,
         log: AccessLogHandle,
     ) -> Self {
         let metrics = Rc::new(recorder);
+        let joiner = seat.map(|seat| Rc::new(Joiner::new(seat, Rc::clone(&metrics))));
         Self {
             buffers: Buffers::new(snapshot.config.limits.body_buffers_bytes_max),
-            pool: Pool::new(snapshot.config.worker_count() == 1, Rc::clone(&metrics)),
+            pool: Pool::new(snapshot.config.worker_count() == 1, joiner.clone(), Rc::clone(&metrics)),
+            joiner,
             snapshot,
             connector,
             random: RefCell::new(fastrand::Rng::new()),
@@ -91,6 +96,11 @@ impl Worker {
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// What joins upstream connections, if anything does.
+    pub(crate) fn joiner(&self) -> Option<&Joiner> {
+        self.joiner.as_deref()
     }
 
     pub(crate) fn buffers(&self) -> &Buffers {
@@ -162,6 +172,9 @@ impl Worker {
 
     fn tick(&self) {
         self.pool.reap(&self.snapshot.clusters);
+        if let Some(joiner) = &self.joiner {
+            joiner.tick();
+        }
         // Also when nothing ends: an endpoint may have come, got well or been given a higher limit.
         for cluster in self.snapshot.clusters.values() {
             cluster.serve_waiting();

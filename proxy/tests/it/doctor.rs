@@ -350,7 +350,7 @@ fn start_fails_without_what_is_required_and_says_what_else_is_not_used() {
 
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("kernel.splice", "off").start() else { return };
-    let line = proxy.line("bytes are copied by io_uring");
+    let line = proxy.line("serving by io_uring");
     let bypass = line["bypass"].as_str().unwrap();
     assert!(bypass == "used" || bypass.starts_with("not used: "), "{bypass}");
     assert_eq!(line["splice"], "not used: kernel.splice is off");

@@ -9,13 +9,13 @@ use anyhow::{Context, Result, anyhow};
 use super::Tally;
 use crate::workspace;
 
-/// Runs `cargo test ARGS` and adds its results to the tally under `name`.
+/// Runs `cargo test ARGS` in the environment `env` and adds its results to the tally under `name`.
 ///
 /// # Errors
 /// When cargo cannot start or its output cannot be kept. Failing tests are counted, not errors.
-pub(super) fn test(name: &str, args: &[&str], tally: &mut Tally) -> Result<()> {
+pub(super) fn test(name: &str, args: &[&str], env: &[(&str, &str)], tally: &mut Tally) -> Result<()> {
     let mut command = workspace::cargo(["test", "--no-fail-fast"]);
-    command.args(args);
+    command.args(args).envs(env.iter().copied());
     if let Some(filter) = tally.filter() {
         // What follows the dashes is for the tests themselves; there may be some already.
         if !args.contains(&"--") {

@@ -72,8 +72,8 @@ pub(crate) fn test(options: &Options) -> Result<()> {
 
 fn pure(tally: &mut Tally) -> Result<()> {
     tally.heading("pure tier");
-    cargo::test("units", &["--workspace", "--lib", "--bins"], tally)?;
-    cargo::test("docs", &["--package", "sluice", "--doc"], tally)
+    cargo::test("units", &["--workspace", "--lib", "--bins"], &[], tally)?;
+    cargo::test("docs", &["--package", "sluice", "--doc"], &[], tally)
 }
 
 fn host(options: &Options, tally: &mut Tally) -> Result<()> {
@@ -83,7 +83,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<()> {
         return Ok(());
     }
     if workspace::root().join("proxy/tests/it/main.rs").exists() {
-        cargo::test("it", &["--package", "sluice", "--test", "it"], tally)?;
+        cargo::test("it", &["--package", "sluice", "--test", "it"], &[], tally)?;
     } else {
         tally.skip("it", 1, "proxy/tests/it is not there");
     }
@@ -123,7 +123,10 @@ fn kernel(options: &Options, tally: &mut Tally) -> Result<()> {
         tally.skip("kernel", 1, &reason);
         return Ok(());
     }
-    cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], tally)
+    cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], &[], tally)?;
+    // What passes by copying must pass by bypass, too.
+    let bypass = ("SLUICE_TEST_BYPASS", "required");
+    cargo::test("it-bypass", &["--package", "sluice", "--test", "it"], &[bypass], tally)
 }
 
 /// Why the eBPF programs cannot be tried here, if so.

@@ -81,7 +81,8 @@ fn off_may_be_a_word_or_false() {
 #[test]
 fn an_assist_that_is_not_named_is_auto() {
     let kernel = |text: &str| read(&format!("{GOOD}{text}")).kernel;
-    let auto = KernelAssists { bypass: AssistMode::Auto, splice: AssistMode::Auto };
+    let auto = KernelAssists::default();
+    assert_eq!((auto.bypass, auto.splice), (AssistMode::Auto, AssistMode::Auto));
     assert_eq!((kernel(""), kernel("kernel: {}\n"), kernel("kernel:\n")), (auto, auto, auto));
     let bypass = AssistMode::Required;
     assert_eq!(kernel("kernel: {bypass: required}\n"), KernelAssists { bypass, ..auto });

@@ -148,6 +148,7 @@ prop_compose! {
                 max_in_flight: limit.filter(|_| weight % 2 == 0),
                 address,
                 weight,
+                bypass: (weight % 3 == 0).then_some(EndpointBypass::Off),
             }).collect(),
             balance,
             health_check: check.map(|(interval_ms, path, (low, high))| HealthCheck {
@@ -215,7 +216,13 @@ prop_compose! {
             workers,
             user: user.clone(),
             group: user,
-            kernel: KernelAssists { bypass, splice },
+            kernel: KernelAssists {
+                bypass,
+                splice,
+                bypass_downstream: if via { Switch::On } else { Switch::Off },
+                bypass_stall_ms: drain_timeout_ms.max(100),
+                ..KernelAssists::default()
+            },
             drain_timeout_ms,
             demo_origin: None,
         }

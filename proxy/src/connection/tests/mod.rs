@@ -74,7 +74,7 @@ impl Proxy {
         let listener = Arc::new(ListenerState::new(config.listeners[0].clone()));
         let snapshot = Arc::new(Snapshot::new(config, clusters, ErrorPages::default()));
         let connector = Connector::Memory(network);
-        let worker = Rc::new(Worker::new(snapshot, connector, metrics.add_worker(), log.worker()));
+        let worker = Rc::new(Worker::new(snapshot, connector, None, metrics.add_worker(), log.worker()));
         Self { worker, listener, cluster, serving: RefCell::default() }
     }
 

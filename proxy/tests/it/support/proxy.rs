@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 
 use super::{Message, Origin, Wire, poll};
 
+/// What `kernel.bypass` is where a test does not say; off where it is not set.
+const BYPASS: &str = "SLUICE_TEST_BYPASS";
+
 /// A configuration in the making. JSON is YAML too, and easier to change piece by piece.
 pub(crate) struct Setup {
     config: Value,
@@ -40,6 +43,8 @@ impl Setup {
             "workers": 1,
             // A test that ends its proxy within an exchange should not wait for it.
             "drain_timeout_ms": 5000,
+            // What passes by copying must pass by bypass, too: the kernel tier runs all of this again so.
+            "kernel": {"bypass": std::env::var(BYPASS).unwrap_or("off".to_owned())},
         });
         Self { config, folder, preamble: String::new(), stdin: None }
     }

@@ -1,0 +1,96 @@
+//! The programs as the control plane holds them: loaded at start, asked for numbers, stopped before a drain.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use sluice_ebpf::Counter;
+
+use super::joiner::{Bounds, Seat};
+use super::place::is_loopback;
+use crate::config::{Address, Config, KernelAssists, Switch};
+use crate::doctor::Trouble;
+use crate::kernel::program::{Bypass, Limits, cgroup2};
+use crate::kernel::selftest;
+use crate::listener::Bound;
+
+/// The loaded programs.
+pub(crate) struct Control {
+    bypass: Mutex<Bypass>,
+    stopped: Arc<AtomicBool>,
+    bounds: Bounds,
+}
+
+/// Loads the programs, tries them on sockets of our own, and has clients of this host joined with `listeners` if
+/// the configuration wants that. Takes about a quarter of a second, and privileges.
+///
+/// # Errors
+/// Why it cannot be used; nothing is left behind then.
+pub(crate) fn start(config: &Config, listeners: &[Vec<Bound>]) -> Result<Control, Trouble> {
+    let began = Instant::now();
+    let mut bypass = Bypass::load(limits(config), &cgroup2()?)?;
+    let mut marker = bypass.marker()?;
+    selftest::run(&bypass, &mut marker)?;
+    tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
+    if config.kernel.bypass_downstream == Switch::On {
+        for bound in
+            listeners.iter().flatten().filter(|bound| matches!(bound.state.config.address, Address::Ip(_)))
+        {
+            use std::os::fd::AsFd;
+            bypass.serve_clients(bound.socket.as_fd())?;
+        }
+    }
+    Ok(Control { bypass: Mutex::new(bypass), stopped: Arc::default(), bounds: Bounds::of(config.kernel) })
+}
+
+fn limits(config: &Config) -> Limits {
+    let KernelAssists { bypass_budget_bytes, bypass_budget_messages, bypass_connections_max, .. } =
+        config.kernel;
+    let endpoints = config.clusters.values().flat_map(|cluster| &cluster.endpoints);
+    Limits {
+        budget_bytes: bypass_budget_bytes,
+        budget_messages: bypass_budget_messages,
+        ends_max: bypass_connections_max.saturating_mul(2),
+        any_namespace: !endpoints.into_iter().all(|endpoint| is_loopback(&endpoint.address)),
+        clients: config.kernel.bypass_downstream == Switch::On,
+    }
+}
+
+impl Control {
+    /// What one worker joins connections with.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn seat(&self) -> Result<Seat, String> {
+        let marker = self.lock().marker().map_err(|error| error.to_string())?;
+        Ok(Seat { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds })
+    }
+
+    /// Joins no more; what is joined ends as it does. The first step of a drain.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Relaxed);
+        if let Err(error) = self.lock().stop_joining() {
+            tracing::warn!(%error, "joining cannot be stopped in the kernel; no more is asked for");
+        }
+    }
+
+    /// What the programs have counted; `None` if they cannot be asked.
+    pub(crate) fn counters(&self) -> Option<[u64; Counter::COUNT]> {
+        self.lock().counters().ok()
+    }
+
+    /// Passes on what the programs log, if anything, until it is dropped.
+    pub(crate) async fn log(&self) {
+        let records = self.lock().take_log();
+        let Some(records) = records else {
+            return;
+        };
+        if let Err(error) = records.forward().await {
+            tracing::warn!(%error, "the log of the eBPF programs has ended");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bypass> {
+        self.bypass.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

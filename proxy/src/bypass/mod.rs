@@ -1,0 +1,12 @@
+//! Upstream connections on this host, joined past loopback TCP: which of them, and what becomes of them.
+//!
+//! `kernel::program` moves the bytes; here is the policy. What goes towards an application is joined whole or not at
+//! all: a request goes over a joined connection only if it is whole in memory and fits, and connections that were
+//! not joined in their handshake are replaced. Both kinds have an idle pool of their own.
+
+mod control;
+mod joiner;
+mod place;
+
+pub(crate) use control::{Control, start};
+pub(crate) use joiner::{Joined, Joiner, Seat};

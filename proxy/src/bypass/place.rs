@@ -1,0 +1,105 @@
+//! Where an endpoint is, as far as joining is concerned. Reads the host's interfaces; connects nowhere.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use ipnet::IpNet;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
+
+use crate::cluster::{EndpointAddress, Place};
+
+/// Looks where `address` is.
+pub(super) fn of(address: &EndpointAddress) -> Place {
+    match address {
+        EndpointAddress::Ip(address) => find(address.ip().to_canonical(), &interfaces()),
+        EndpointAddress::Unix(_) => Place::Elsewhere,
+    }
+}
+
+/// An address of an interface.
+struct Interface {
+    network: IpNet,
+    /// Whether what is behind it may be on this host.
+    virtual_link: bool,
+}
+
+fn find(address: IpAddr, interfaces: &[Interface]) -> Place {
+    if address.is_loopback() || interfaces.iter().any(|one| one.network.addr() == address) {
+        return Place::SameHost;
+    }
+    // The most specific network is the one that is routed to.
+    let direct = interfaces.iter().filter(|one| one.network.contains(&address));
+    match direct.max_by_key(|one| one.network.prefix_len()) {
+        Some(one) if one.virtual_link => Place::Neighbour,
+        _ => Place::Elsewhere,
+    }
+}
+
+/// Every address that an interface of this namespace has.
+fn interfaces() -> Vec<Interface> {
+    let Ok(found) = getifaddrs() else {
+        return Vec::new();
+    };
+    let interface = |one: nix::ifaddrs::InterfaceAddress| {
+        let address = ip(one.address?)?;
+        let network = IpNet::with_netmask(address, ip(one.netmask?)?).ok()?;
+        Some(Interface { network, virtual_link: is_virtual(&one.interface_name) })
+    };
+    found.filter_map(interface).collect()
+}
+
+fn ip(address: SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
+}
+
+/// Whether an interface is a bridge, or one end of a pair whose other end is elsewhere on this host.
+fn is_virtual(name: &str) -> bool {
+    let folder = Path::new("/sys/class/net").join(name);
+    let number = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+    // A veth is linked to its peer's index; an interface on its own is linked to itself.
+    folder.join("bridge").is_dir() || number("iflink") != number("ifindex")
+}
+
+/// Whether an address as configured can only be of this network namespace.
+pub(crate) fn is_loopback(address: &crate::config::Address) -> bool {
+    match address {
+        crate::config::Address::Ip(SocketAddr::V4(v4)) => v4.ip().is_loopback(),
+        crate::config::Address::Ip(SocketAddr::V6(v6)) => v6.ip().to_canonical().is_loopback(),
+        crate::config::Address::Name(name, _) => name == "localhost",
+        crate::config::Address::Unix(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_address_is_where_the_most_specific_network_is() {
+        let interface =
+            |network: &str, virtual_link| Interface { network: network.parse().unwrap(), virtual_link };
+        let interfaces = [
+            interface("10.0.0.5/8", false),
+            interface("10.88.0.1/16", true),
+            interface("10.88.7.1/24", false),
+            interface("fd00:5::1/64", true),
+        ];
+        for (address, place) in [
+            ("127.0.0.1", Place::SameHost),
+            ("127.9.9.9", Place::SameHost),
+            ("::1", Place::SameHost),
+            ("10.0.0.5", Place::SameHost),
+            ("fd00:5::1", Place::SameHost),
+            ("10.1.2.3", Place::Elsewhere),
+            ("10.88.0.2", Place::Neighbour),
+            ("10.88.7.2", Place::Elsewhere),
+            ("fd00:5::2", Place::Neighbour),
+            ("192.0.2.1", Place::Elsewhere),
+        ] {
+            assert_eq!(find(address.parse().unwrap(), &interfaces), place, "{address}");
+        }
+    }
+}
