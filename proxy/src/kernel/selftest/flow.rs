@@ -246,7 +246,8 @@ pub(super) fn wait_any(flows: &[(&Flow, bool)], deadline: Deadline) -> Checked {
     ready(&asked, deadline, "a transfer to go on")
 }
 
-fn is_later(error: &io::Error) -> bool {
+/// Whether the call is to be made again, perhaps after waiting.
+pub(super) fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 

@@ -8,6 +8,7 @@ use nix::poll::PollFlags;
 use sluice_ebpf::Wish;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::flow::is_later;
 use super::pairs::{Counts, Pair, Pairs};
 use super::trial::{Found, refused};
 use super::wait::{Deadline, ready};
@@ -42,13 +43,12 @@ impl<'a> Sockets<'a> {
     fn accept(&self, active: &TcpStream, deadline: Deadline) -> Result<TcpStream, Found> {
         let ours = active.local_addr().map_err(refused("getsockname"))?;
         loop {
+            // Each time, so that nobody can keep this here by connecting again and again.
+            ready(&[(&self.listener, PollFlags::POLLIN)], deadline, "a connection of our own")?;
             match self.listener.accept() {
                 Ok((passive, peer)) if peer == ours => return Ok(passive),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready(&[(&self.listener, PollFlags::POLLIN)], deadline, "a connection of our own")?;
-                }
+                Err(error) if is_later(&error) || error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(refused("accept")(error)),
             }
         }

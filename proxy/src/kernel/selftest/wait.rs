@@ -35,7 +35,7 @@ impl Deadline {
     pub(super) fn left(self, what: &str) -> Result<u16, Found> {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Found::new(format!("waited in vain for {what}")));
+            return Err(Found::new(format!("waited in vain for {what}, until no time was left")));
         }
         Ok(u16::try_from(left.as_millis()).map_or(u16::MAX, |left| left.saturating_add(1)))
     }
@@ -65,8 +65,13 @@ pub(super) fn until(
     mut done: impl FnMut() -> Result<bool, Found>,
 ) -> Result<bool, Found> {
     const AGAIN_MS: u16 = 1;
-    while !done()? {
-        if deadline.is_over() {
+    loop {
+        // Looked at before the question, so that this thread may lose any time in between.
+        let last = deadline.is_over();
+        if done()? {
+            return Ok(true);
+        }
+        if last {
             return Ok(false);
         }
         match poll(&mut [], PollTimeout::from(AGAIN_MS)) {
@@ -74,5 +79,4 @@ pub(super) fn until(
             Err(error) => return Err(refused("poll")(error.into())),
         }
     }
-    Ok(true)
 }
