@@ -17,6 +17,8 @@ use crate::listener::Bound;
 /// The loaded programs.
 pub(crate) struct Control {
     bypass: Mutex<Bypass>,
+    /// What the self-test has counted.
+    tried: [u64; Counter::COUNT],
     stopped: Arc<AtomicBool>,
     bounds: Bounds,
 }
@@ -40,7 +42,15 @@ pub(crate) fn start(config: &Config, listeners: &[Vec<Bound>]) -> Result<Control
             bypass.serve_clients(bound.socket.as_fd())?;
         }
     }
-    Ok(Control { bypass: Mutex::new(bypass), stopped: Arc::default(), bounds: Bounds::of(config.kernel) })
+    let mut tried = bypass.counters()?;
+    // Those that it has made are closed, or will be in a moment.
+    tried[Counter::PairsClosed as usize] = tried[Counter::PairsJoined as usize];
+    Ok(Control {
+        bypass: Mutex::new(bypass),
+        tried,
+        stopped: Arc::default(),
+        bounds: Bounds::of(config.kernel),
+    })
 }
 
 fn limits(config: &Config) -> Limits {
@@ -74,9 +84,13 @@ impl Control {
         }
     }
 
-    /// What the programs have counted; `None` if they cannot be asked.
+    /// What the programs have counted since the start; `None` if they cannot be asked.
     pub(crate) fn counters(&self) -> Option<[u64; Counter::COUNT]> {
-        self.lock().counters().ok()
+        let mut counts = self.lock().counters().ok()?;
+        for (count, tried) in counts.iter_mut().zip(self.tried) {
+            *count = count.saturating_sub(tried);
+        }
+        Some(counts)
     }
 
     /// Passes on what the programs log, if anything, until it is dropped.

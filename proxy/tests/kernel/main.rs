@@ -5,9 +5,13 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod support;
+#[path = "../it/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "made for the host tests, which use all of it")]
+mod proxy_support;
 
 mod bounds;
 mod clients;
+mod data_path;
 mod joined;
 mod leftovers;
 mod selftest;

@@ -1,0 +1,202 @@
+//! The binary with bypass on: which exchanges go over joined connections, and what ends that.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use nix::sys::signal::Signal;
+
+use crate::proxy_support::{Origin, Proxy, Setup, Wire, assert_same, ok, pattern, poll};
+
+fn setup(origin: &Origin) -> Setup {
+    Setup::to_origin(origin).with("kernel.bypass", "required")
+}
+
+fn start(setup: Setup) -> Proxy {
+    setup.start().expect("io_uring")
+}
+
+fn path_of(proxy: &Proxy, target: &str) -> String {
+    proxy.record(target)["path"].as_str().unwrap().to_owned()
+}
+
+fn post(target: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn requests_that_are_whole_and_fit_go_joined_and_others_do_not() {
+    let origin = Origin::answering(|request| ok(&request.body.len().to_string()));
+    let proxy = start(setup(&origin).with("kernel.bypass_budget_bytes", 4096));
+    assert_eq!(proxy.get("/get").text(), "0");
+    assert_eq!(proxy.ask(post("/fits", &[1; 1000])).text(), "1000");
+    assert_eq!(proxy.ask(post("/large", &[1; 5000])).text(), "5000");
+    let chunked = "POST /chunked HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut wire = proxy.connect();
+    wire.send(chunked);
+    let reused = || proxy.metric("sluice_upstream_connections_reused_total");
+    poll("the head to be forwarded", || (reused() == 2.0).then_some(()));
+    assert_eq!(wire.ask("3\r\nabc\r\n0\r\n\r\n").text(), "3");
+    let paths = ["/get", "/fits", "/large", "/chunked"].map(|target| path_of(&proxy, target));
+    assert_eq!(paths, ["bypass", "bypass", "copy", "copy"]);
+    // One of each kind: the pools are apart.
+    assert_eq!(origin.connections(), 2);
+    assert_eq!(proxy.metric("sluice_bypass_pairs_joined_total"), 1.0);
+    assert_eq!(proxy.metric("sluice_path_exchanges_total{path=\"bypass\"}"), 2.0);
+    assert_eq!(proxy.metric("sluice_path_exchanges_total{path=\"copy\"}"), 2.0);
+    assert!(proxy.metric("sluice_bypass_bytes_total{by=\"joined\"}") > 1000.0);
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_large_answer_to_a_slow_client_arrives_whole() {
+    let body = pattern(3_000_000);
+    let answer =
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
+    let origin = Origin::answering(move |_| answer.clone());
+    let proxy = start(setup(&origin));
+    let mut wire = proxy.connect();
+    for _ in 0..3 {
+        wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        poll("the budget to overflow", || {
+            let overflows = proxy.metric("sluice_bypass_fallbacks_total{reason=\"byte_budget\"}")
+                + proxy.metric("sluice_bypass_fallbacks_total{reason=\"tcp_unread\"}");
+            (overflows > 0.0).then_some(())
+        });
+        assert_same(&wire.response().body, &body);
+    }
+    assert_eq!(path_of(&proxy, "/"), "bypass");
+    assert_eq!(origin.connections(), 1);
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn an_endpoint_can_be_left_out() {
+    let (one, other) = (Origin::saying("one"), Origin::saying("other"));
+    let endpoints = serde_json::json!([one.endpoint, {"address": other.endpoint, "bypass": "off"}]);
+    let setup = setup(&one).with("clusters.default.endpoints", endpoints);
+    let proxy = start(setup.with("clusters.default.balance", "round_robin"));
+    for target in ["/a", "/b"] {
+        let answer = proxy.get(target);
+        let path = if answer.text() == "one" { "bypass" } else { "copy" };
+        assert_eq!(path_of(&proxy, target), path, "{}", answer.text());
+    }
+}
+
+/// The map is full; one more connection is replaced by an ordinary one and answered all the same.
+#[test]
+#[ignore = "needs root and BPF"]
+fn connections_beyond_the_maximum_are_not_joined() {
+    const MAX: u32 = 64;
+    let (release, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let origin = Origin::answering(move |request| {
+        if request.target() == "/held" {
+            held.lock().unwrap().recv().unwrap();
+        }
+        ok("hi")
+    });
+    let proxy = start(setup(&origin).with("kernel.bypass_connections_max", MAX));
+    let mut first: Vec<_> = (0..MAX).map(|_| proxy.connect()).collect();
+    for wire in &mut first {
+        wire.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    poll("they are joined", || (proxy.metric("sluice_bypass_pairs") == f64::from(MAX)).then_some(()));
+    assert_eq!(proxy.get("/more").text(), "hi");
+    first.iter().for_each(|_| release.send(()).unwrap());
+    for wire in &mut first {
+        assert_eq!(wire.response().text(), "hi");
+    }
+    assert_eq!((path_of(&proxy, "/held"), path_of(&proxy, "/more")), ("bypass".into(), "copy".into()));
+    assert_eq!(proxy.metric("sluice_bypass_refused_total{reason=\"incomplete\"}"), 1.0);
+}
+
+/// An application that takes a connection and never reads from it; the next connection it serves.
+#[test]
+#[ignore = "needs root and BPF"]
+fn an_application_that_does_not_read_is_joined_no_more() {
+    let (release, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let origin = Origin::playing(move |mut peer| {
+        if peer.index == 0 {
+            held.lock().unwrap().recv().unwrap();
+            return;
+        }
+        while peer.next().is_some() {
+            peer.send(ok("hi"));
+        }
+    });
+    let setup = setup(&origin).with("kernel.bypass_stall_ms", 100);
+    let proxy = start(setup.with("clusters.default.response_timeout_ms", 3000));
+    assert_eq!(proxy.get("/stuck").status(), 504);
+    let line = proxy.line("joined bytes stay unread; this endpoint is joined no more");
+    assert_eq!(line["endpoint"], origin.endpoint);
+    assert_eq!(proxy.get("/next").text(), "hi");
+    assert_eq!((path_of(&proxy, "/stuck"), path_of(&proxy, "/next")), ("bypass".into(), "copy".into()));
+    assert_eq!(proxy.metric("sluice_bypass_refused_total{reason=\"stalled\"}"), 1.0);
+    assert_eq!(proxy.said("joined bytes stay unread"), 1);
+    release.send(()).unwrap();
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_drain_ends_what_is_joined_in_order() {
+    let (release, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let body = pattern(500_000);
+    let answer =
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
+    let origin = Origin::answering(move |_| {
+        held.lock().unwrap().recv().unwrap();
+        answer.clone()
+    });
+    let mut proxy = start(setup(&origin));
+    let mut wire = proxy.connect();
+    wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    poll("it is joined", || (proxy.metric("sluice_bypass_pairs") == 1.0).then_some(()));
+    proxy.signal(Signal::SIGTERM);
+    proxy.wait_for("draining");
+    release.send(()).unwrap();
+    assert_same(&wire.response().body, &body);
+    assert!(proxy.wait().success());
+}
+
+/// Clients of this host are joined where that is asked for.
+#[test]
+#[ignore = "needs root and BPF"]
+fn clients_are_joined_on_demand() {
+    let body = pattern(300_000);
+    let answer =
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
+    let origin = Origin::answering(move |_| answer.clone());
+    let proxy = start(setup(&origin).with("kernel.bypass_downstream", "on"));
+    let mut wire = proxy.connect();
+    for _ in 0..5 {
+        assert_same(&wire.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").body, &body);
+    }
+    assert_eq!(proxy.metric("sluice_bypass_pairs_joined_total"), 2.0);
+    // Pipelined, and cut into pieces.
+    for piece in b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n".chunks(7) {
+        wire.send(piece);
+    }
+    assert_same(&wire.response().body, &body);
+    assert_same(&wire.response().body, &body);
+}
+
+/// `drop_to` another user comes after the programs are loaded; they are of use to that user all the same.
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_works_for_a_user_without_privileges() {
+    let origin = Origin::saying("hi");
+    // The folder is root's: no files of that user's are in it.
+    let setup = setup(&origin).with("user", "nobody").with("access_log", "off").with("admin", "127.0.0.1:0");
+    let proxy = start(setup);
+    for _ in 0..3 {
+        assert_eq!(proxy.get("/").text(), "hi");
+    }
+    let address: SocketAddr = proxy.admin_address().parse().unwrap();
+    let page = Wire::connect(address).ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(page.text().contains("\nsluice_bypass_pairs_joined_total 1\n"), "{}", page.text());
+}
