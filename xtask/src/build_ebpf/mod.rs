@@ -40,15 +40,22 @@ const OBJCOPY_VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 /// # Errors
 /// When a tool is missing, the build fails, or `--check` finds another object.
 pub(crate) fn build(options: &Options) -> Result<()> {
-    let objcopy = objcopy()?;
     let recorded = fs::read_to_string(root().join(BUILT_BY)).unwrap_or_default();
-    let preferred = options.check.then_some(recorded.as_str());
-    let Some(toolchain) = Toolchain::find(preferred)? else {
-        println!("skipped: the object was built by {}, which is not here", recorded.trim());
-        return Ok(());
+    let tools = match Tools::find(options.check.then_some(recorded.as_str())) {
+        Ok(Some(tools)) => tools,
+        Ok(None) => {
+            println!("skipped: the object was built by {}, which is not here", recorded.trim());
+            return Ok(());
+        }
+        // They have to be fetched; who only checks can do without.
+        Err(error) if options.check => {
+            println!("skipped: the toolchain cannot be had: {error:#}");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
     };
+    let Tools { objcopy, toolchain, linker } = tools;
     println!("building with {}", toolchain.version().trim());
-    let linker = linker::prepare(&toolchain)?;
     let folder = match &options.target_dir {
         Some(folder) => folder.clone(),
         None => target()?.join("ebpf"),
@@ -59,6 +66,25 @@ pub(crate) fn build(options: &Options) -> Result<()> {
     let object = fs::read(&stripped).with_context(|| stripped.display().to_string())?;
     ensure!(has_section(&object, ".BTF"), "the object has lost its type information (.BTF)");
     if options.check { compare(&object) } else { write(&object, toolchain.version()) }
+}
+
+/// What an object is made with.
+struct Tools {
+    objcopy: PathBuf,
+    toolchain: Toolchain,
+    linker: PathBuf,
+}
+
+impl Tools {
+    /// Finds them, or installs what can be; `None` if the compiler that is preferred is not to be had.
+    fn find(preferred: Option<&str>) -> Result<Option<Self>> {
+        let objcopy = objcopy()?;
+        let Some(toolchain) = Toolchain::find(preferred)? else {
+            return Ok(None);
+        };
+        let linker = linker::prepare(&toolchain)?;
+        Ok(Some(Self { objcopy, toolchain, linker }))
+    }
 }
 
 fn write(object: &[u8], built_by: &str) -> Result<()> {
