@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Mixed load on sluice for a while, with everything accounted for.
 
-    bench/soak.py --sluice target/release/sluice --origin PATH-OF-GO-ORIGIN [--seconds 600] [--out DIR]
+    bench/soak.py --sluice target/release/sluice --origin PATH-OF-GO-ORIGIN [--seconds 600] [--out DIR] \\
+                  [--set kernel.bypass=required …]
 
 Two Go origins stand behind sluice; every ten seconds one of them is killed or ended and started again. Clients
 ask for bodies of known content, upload with a checksum, ask for errors, go away in the middle, on kept and on
 new connections. Each answer must be the right one for its request, a 502, 503 or 504 of sluice, or visibly cut;
 every request that was not aborted must get an answer; the access log must have a line for each exchange.
-At the end descriptors and memory must be back where they were after the warm-up.
+At the end descriptors and memory must be back where they were after the warm-up, and so must the kernel's sockets,
+the memory of their queues, its unreclaimable slab, and the entries of sluice's BPF maps. Then sluice is killed with
+SIGKILL amid load: no program, map or link of it may be left, and a new one must serve at once.
 """
-import argparse, hashlib, json, os, random, re, signal, socket, struct, subprocess, tempfile, threading, time
+import argparse, glob, hashlib, json, os, random, re, signal, socket, struct, subprocess, tempfile, threading, time
+import urllib.request
 from collections import Counter
 from multiprocessing import Process, Queue
 
@@ -149,10 +153,76 @@ def facts(pid):
     return {"descriptors": len(os.listdir(f"/proc/{pid}/fd")), "rss_kb": int(re.search(r"VmRSS:\s+(\d+)", status).group(1))}
 
 
+def bpf_ids(pid):
+    """Kinds and ids of the BPF objects that a process holds."""
+    found = set()
+    for name in glob.glob(f"/proc/{pid}/fdinfo/*"):
+        try:
+            found.update(re.findall(r"^(prog|map|link)_id:\s+(\d+)", open(name).read(), re.M))
+        except OSError:
+            pass
+    return found
+
+
+def bpf_exists(kind, number):
+    return subprocess.run(["bpftool", kind, "show", "id", number], capture_output=True).returncode == 0
+
+
+def kernel_facts(pid):
+    """Sockets and memory of the whole machine, and how many connections sluice's map knows of."""
+    sockstat = re.search(r"TCP: inuse (\d+) orphan (\d+) tw \d+ alloc (\d+) mem (\d+)", open("/proc/net/sockstat").read())
+    names = ("sockets_in_use", "sockets_orphaned", "sockets_allocated", "socket_memory_pages")
+    result = dict(zip(names, map(int, sockstat.groups())))
+    result["slab_unreclaimable_kb"] = int(re.search(r"SUnreclaim:\s+(\d+)", open("/proc/meminfo").read()).group(1))
+    for kind, number in bpf_ids(pid):
+        if kind == "map":
+            shown = json.loads(subprocess.run(["bpftool", "-j", "map", "show", "id", number], capture_output=True).stdout or "{}")
+            if shown.get("name") == "KNOWN":
+                dump = subprocess.run(["bpftool", "-j", "map", "dump", "id", number], capture_output=True).stdout
+                result["map_entries"] = len(json.loads(dump or "[]"))
+    return result
+
+
 def settled(pid):
     """Facts once idle connections (4 s) and half-sent heads (10 s) have timed out."""
     time.sleep(15)
-    return facts(pid)
+    return facts(pid) | kernel_facts(pid)
+
+
+def leaks(before, after):
+    """What has grown by more than noise: other processes of the machine have sockets and slab too."""
+    slack = {"descriptors": 2, "rss_kb": before["rss_kb"] // 4 + 4096, "sockets_in_use": 10, "sockets_orphaned": 4,
+             "sockets_allocated": 20, "socket_memory_pages": 512, "slab_unreclaimable_kb": 16384, "map_entries": 0}
+    return {name: [before[name], after[name]] for name in before if after[name] > before[name] + slack[name]}
+
+
+def killed(start_sluice, port):
+    """SIGKILL amid load: what of its BPF objects is left, and whether a new process serves at once."""
+    sluice = start_sluice()
+    time.sleep(1)
+    queue, processes = load(port, 6)
+    time.sleep(2)
+    objects = bpf_ids(sluice.pid)
+    sluice.kill()
+    sluice.wait()
+    end = time.time() + 10
+    while (left := [o for o in objects if bpf_exists(*o)]) and time.time() < end:
+        time.sleep(0.1)
+    sluice = start_sluice()
+    try:
+        queue.get(), queue.get()
+        client, outcomes = Client(port, 7), Counter()
+        for _ in range(300):
+            try:
+                outcomes[client.once()] += 1
+            except (EOFError, ConnectionError):
+                client.drop()
+                outcomes["closed"] += 1
+    finally:
+        sluice.terminate()
+        sluice.wait(40)
+    wrong = {k: n for k, n in outcomes.items() if k.startswith("WRONG")}
+    return {"objects": len(objects), "left": left, "outcomes_after": dict(outcomes), "passed": not left and not wrong and outcomes["ok"] > 100}
 
 
 def load(port, seconds):
@@ -169,6 +239,7 @@ def main():
     parser.add_argument("--origin", required=True)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--out")
+    parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         result = run(args, directory)
@@ -184,10 +255,14 @@ def run(args, directory):
     origins, port = [free_port(), free_port()], free_port()
     start = lambda p: subprocess.Popen([args.origin, "-listen", f"127.0.0.1:{p}"], stderr=subprocess.DEVNULL)
     running = [start(p) for p in origins]
-    log = f"{directory}/access.log"
-    sluice = subprocess.Popen([args.sluice, "run", "--listen", f"127.0.0.1:{port}", "--to", f"127.0.0.1:{origins[0]}",
-                               "--to", f"127.0.0.1:{origins[1]}", "--workers", "2", "--admin", "off",
-                               "--set", f"access_log={log}"], stderr=subprocess.DEVNULL)
+    log, admin = f"{directory}/access.log", free_port()
+    command = [args.sluice, "run", "--listen", f"127.0.0.1:{port}", "--to", f"127.0.0.1:{origins[0]}",
+               "--to", f"127.0.0.1:{origins[1]}", "--workers", "2"]
+    for setting in args.set:
+        command += ["--set", setting]
+    sluice = subprocess.Popen(command + ["--admin", f"127.0.0.1:{admin}", "--set", f"access_log={log}"],
+                              stderr=subprocess.DEVNULL)
+    start_again = lambda: subprocess.Popen(command + ["--admin", "off", "--set", "access_log=off"], stderr=subprocess.DEVNULL)
     try:
         time.sleep(1)
         queue, processes = load(port, 10)
@@ -205,10 +280,16 @@ def run(args, directory):
             number += 1
         counts = queue.get() + queue.get()
         after = settled(sluice.pid)
+        page = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics").read().decode()
+        counted = dict(re.findall(r"^(sluice_(?:bypass|path)\S*) (\S+)$", page, re.M))
+        objects = bpf_ids(sluice.pid)
         sluice.terminate()
         code = sluice.wait(40)
+        time.sleep(1)
+        left = [o for o in objects if bpf_exists(*o)]
         lines = sum(1 for _ in open(log))
         by_status = Counter(json.loads(line)["status"] for line in open(log))
+        kill = killed(start_again, port)
     finally:
         for process in running + [sluice]:
             if process.poll() is None:
@@ -217,9 +298,11 @@ def run(args, directory):
     answered = sum(n for k, n in total.items() if k not in ("aborted", "closed"))
     wrong = {k: n for k, n in total.items() if k.startswith(("WRONG", "LOST", "HUNG"))}
     return {"seconds": args.seconds, "restarts": number, "outcomes": dict(total), "wrong": wrong, "log_lines": lines,
-            "log_statuses": dict(by_status), "answered": answered, "before": before, "after": after, "exit": code,
-            "passed": not wrong and lines >= answered and code == 0
-            and after["descriptors"] <= before["descriptors"] + 2 and after["rss_kb"] <= before["rss_kb"] * 1.25 + 4096}
+            "log_statuses": dict(by_status), "answered": answered, "settings": args.set, "counted": counted,
+            "before": before, "after": after, "leaks": leaks(before, after), "bpf_objects": len(objects),
+            "bpf_left": left, "killed": kill, "exit": code,
+            "passed": not wrong and lines >= answered and code == 0 and not leaks(before, after) and not left
+            and kill["passed"]}
 
 
 main()
