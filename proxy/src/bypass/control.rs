@@ -42,6 +42,7 @@ pub(crate) fn start(config: &Config, listeners: &[Vec<Bound>]) -> Result<Control
             bypass.serve_clients(bound.socket.as_fd())?;
         }
     }
+    bypass.discard_log();
     let mut tried = bypass.counters()?;
     // Those that it has made are closed, or will be in a moment.
     tried[Counter::PairsClosed as usize] = tried[Counter::PairsJoined as usize];

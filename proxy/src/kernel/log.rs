@@ -4,6 +4,9 @@
 //! or sent in the kernel then.
 #![allow(unsafe_code, reason = "tokio wants a promise about the descriptor that it polls")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use aya::Ebpf;
 use aya_log::EbpfLogger;
 use log::{Level, Log, Metadata, Record};
@@ -24,6 +27,8 @@ pub(crate) fn level() -> u8 {
 /// Records that the programs have written, to be read.
 pub struct Records {
     logger: EbpfLogger<Forward>,
+    /// Whether what is read is thrown away.
+    muted: Arc<AtomicBool>,
 }
 
 impl Records {
@@ -32,13 +37,21 @@ impl Records {
         if level() == 0 {
             return Ok(None);
         }
-        let logger = EbpfLogger::init_with_logger(ebpf, Forward)?;
-        Ok(Some(Self { logger }))
+        let muted = Arc::<AtomicBool>::default();
+        let logger = EbpfLogger::init_with_logger(ebpf, Forward(Arc::clone(&muted)))?;
+        Ok(Some(Self { logger, muted }))
     }
 
     /// Passes on what is there.
     pub fn flush(&mut self) {
         self.logger.flush();
+    }
+
+    /// Throws away what is there.
+    pub fn discard(&mut self) {
+        self.muted.store(true, Relaxed);
+        self.flush();
+        self.muted.store(false, Relaxed);
     }
 
     /// Passes on what comes, until the future is dropped. On a tokio runtime.
@@ -59,7 +72,7 @@ impl Records {
 }
 
 /// From one logging interface to the other.
-struct Forward;
+struct Forward(Arc<AtomicBool>);
 
 impl Log for Forward {
     fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
@@ -67,6 +80,9 @@ impl Log for Forward {
     }
 
     fn log(&self, record: &Record<'_>) {
+        if self.0.load(Relaxed) {
+            return;
+        }
         let message = record.args();
         match record.level() {
             Level::Error => tracing::error!(target: TARGET, "{message}"),

@@ -215,6 +215,13 @@ impl Bypass {
         self.stop.set(0, 1, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
     }
 
+    /// Throws away what the programs have said so far.
+    pub fn discard_log(&mut self) {
+        if let Some(logs) = &mut self.logs {
+            logs.discard();
+        }
+    }
+
     /// What the programs have to say, if they were loaded to say something: see [`super::log`].
     pub fn take_log(&mut self) -> Option<super::log::Records> {
         self.logs.take()

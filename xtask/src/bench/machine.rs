@@ -107,6 +107,7 @@ impl<'a> Watch<'a> {
         Ok(Spent {
             wall: now.wall - before.wall,
             machine: now.machine - before.machine,
+            system: now.system - before.system,
             programs: now.programs - before.programs,
             stolen: now.stolen - before.stolen,
             proxy: now.proxy - before.proxy,
@@ -121,6 +122,7 @@ impl<'a> Watch<'a> {
         Ok(Spent {
             wall: self.from.elapsed().as_secs_f64(),
             machine: cpu.machine,
+            system: cpu.system,
             programs: cpu.programs,
             stolen: cpu.stolen,
             proxy: self.proxy.map_or(0.0, Server::cpu_seconds),
@@ -141,6 +143,7 @@ fn waited_for() -> Result<f64> {
 /// Seconds since boot, all cores together.
 struct Cpu {
     machine: f64,
+    system: f64,
     programs: f64,
     stolen: f64,
 }
@@ -161,7 +164,8 @@ impl Cpu {
             anyhow::bail!("/proc/stat has {} fields", fields.len());
         };
         let programs = user + nice + system;
-        Ok(Self { machine: programs + irq + softirq + steal, programs, stolen: steal })
+        let machine = programs + irq + softirq + steal;
+        Ok(Self { machine, system: system + irq + softirq, programs, stolen: steal })
     }
 }
 

@@ -84,6 +84,7 @@ fn rates(case: &Case, proxy: &Proxy, outcome: &Outcome, spent: &Spent, figures: 
     let requests = outcome.requests.max(1.0);
     figures.insert(Figure::RequestsPerSecond, outcome.requests / outcome.seconds);
     figures.insert(Figure::MachineCpuUs, spent.machine * 1e6 / requests);
+    figures.insert(Figure::SystemCpuUs, spent.system * 1e6 / requests);
     let percentiles =
         [(Figure::P50Us, 50.0), (Figure::P90Us, 90.0), (Figure::P99Us, 99.0), (Figure::P999Us, 99.9)];
     for (figure, percent) in percentiles {

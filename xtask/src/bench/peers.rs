@@ -16,6 +16,9 @@ use crate::workspace::root;
 /// A proxy and the tools it needs. Sluice comes first, then what it is with other settings.
 pub(super) const PEERS: &[(&str, &[&str])] = &[
     ("sluice", &[]),
+    (COPY, &[]),
+    (BOTH, &[]),
+    (SPLICE, &[]),
     (AUTO, &[]),
     (NO_LIMIT, &[]),
     ("nginx", &["nginx"]),
@@ -27,6 +30,11 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     ("proxy.py", &["proxy.py"]),
 ];
 
+/// Sluice that copies, and sluice that joins its clients, too: beside the one with bypass as it is by default.
+const COPY: &str = "sluice-copy";
+const BOTH: &str = "sluice-both";
+/// Sluice whose tunnels are spliced in the kernel.
+const SPLICE: &str = "sluice-splice";
 /// Sluice that finds the limit by itself, and sluice without one: beside the one with the limit that is asked for.
 const AUTO: &str = "sluice-auto";
 const NO_LIMIT: &str = "sluice-no-limit";
@@ -35,7 +43,12 @@ const FIELDS: &str = "haproxy-fields";
 
 /// Whether a proxy has something to show in this mode.
 pub(super) fn takes_part(name: &str, mode: Mode) -> bool {
-    matches!(mode, Mode::Limited(_)) || ![AUTO, NO_LIMIT, FIELDS].contains(&name)
+    let only_there: &[&str] = match mode {
+        Mode::Http => &[COPY, BOTH],
+        Mode::Limited(_) => &[AUTO, NO_LIMIT, FIELDS],
+        Mode::Tcp => &[SPLICE],
+    };
+    only_there.contains(&name) || ![COPY, BOTH, SPLICE, AUTO, NO_LIMIT, FIELDS].contains(&name)
 }
 
 /// What a proxy is asked to do.
@@ -73,9 +86,12 @@ pub(super) struct Place<'a> {
 /// When it cannot do what is asked, is not there, or does not come up.
 pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
     let mut command = match name {
-        "sluice" => sluice(place, None)?,
-        AUTO => sluice(place, Some("auto"))?,
-        NO_LIMIT => sluice(place, Some("off"))?,
+        "sluice" => sluice(place, &[])?,
+        COPY => sluice(place, &[("@BYPASS@", "off")])?,
+        BOTH => sluice(place, &[("@BYPASS@", "required"), ("@DOWNSTREAM@", "on")])?,
+        SPLICE => sluice(place, &[("@SPLICE@", "required")])?,
+        AUTO => sluice(place, &[("@LIMIT@", "auto")])?,
+        NO_LIMIT => sluice(place, &[("@LIMIT@", "off")])?,
         "nginx" => nginx(place)?,
         "haproxy" => haproxy(place, "")?,
         FIELDS => haproxy(place, &fs::read_to_string(root().join("bench/peers/haproxy-fields.cfg"))?)?,
@@ -124,16 +140,18 @@ impl Place<'_> {
     }
 }
 
-/// With another limit than the one that is asked for, if so.
-fn sluice(place: &Place, limit: Option<&str>) -> Result<Command> {
+/// With these words of its configuration other than usual.
+fn sluice(place: &Place, words: &[(&str, &str)]) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "sluice.yaml",
         Mode::Tcp => "sluice-tcp.yaml",
         Mode::Limited(_) => "sluice-limited.yaml",
     };
-    let limit: Vec<_> = limit.map(|limit| ("@LIMIT@", limit.to_owned())).into_iter().collect();
+    let usual = [("@BYPASS@", "auto"), ("@DOWNSTREAM@", "off"), ("@SPLICE@", "auto")];
+    let words: Vec<_> =
+        words.iter().chain(&usual).map(|(word, value)| (*word, (*value).to_owned())).collect();
     let mut command = session(place.sluice);
-    command.args(["run", "--config"]).arg(place.render(template, &limit)?);
+    command.args(["run", "--config"]).arg(place.render(template, &words)?);
     Ok(command)
 }
 

@@ -20,6 +20,8 @@ pub(super) enum Figure {
     P999Us,
     /// CPU time of the whole machine for each request.
     MachineCpuUs,
+    /// The part of it that the kernel used, interrupts included.
+    SystemCpuUs,
     /// CPU time of the proxy alone for each request.
     ProxyCpuUs,
     /// Connections that were opened to the origin.
@@ -48,6 +50,7 @@ impl Figure {
             Self::P99Us => "p99, us",
             Self::P999Us => "p99.9, us",
             Self::MachineCpuUs => "CPU of the machine, us/request",
+            Self::SystemCpuUs => "system CPU of the machine, us/request",
             Self::ProxyCpuUs => "CPU of the proxy, us/request",
             Self::UpstreamOpened => "upstream connections opened",
             Self::Errors => "errors",
@@ -121,6 +124,8 @@ pub(super) struct Spent {
     pub(super) wall: f64,
     /// Every mode but idle and iowait.
     pub(super) machine: f64,
+    /// System time, of whichever program, and interrupts.
+    pub(super) system: f64,
     /// User and system time, of whichever program.
     pub(super) programs: f64,
     /// Taken by the hypervisor.
@@ -171,6 +176,17 @@ impl CaseRecord {
                 Some(sample.figures.get(&figure)? / below)
             })
             .collect()
+    }
+
+    /// What `proxy` has more of a figure than `other`, each within a round.
+    pub(super) fn differences(&self, proxy: &str, other: &str, figure: Figure) -> BTreeMap<usize, f64> {
+        let of = |name: &str| -> BTreeMap<usize, f64> {
+            let values = self.of(name).filter_map(|one| Some((one.round, *one.figures.get(&figure)?)));
+            values.collect()
+        };
+        let below = of(other);
+        let with_below = |(round, value): (usize, f64)| Some((round, value - below.get(&round)?));
+        of(proxy).into_iter().filter_map(with_below).collect()
     }
 
     /// The samples of one proxy.

@@ -16,6 +16,7 @@ const ROWS: &[Figure] = &[
     Figure::P99Us,
     Figure::P999Us,
     Figure::MachineCpuUs,
+    Figure::SystemCpuUs,
     Figure::ProxyCpuUs,
     Figure::PeakKib,
     Figure::AddedKib,
@@ -31,6 +32,7 @@ pub(super) fn section(case: &CaseRecord) -> String {
     let mut text = format!("## {}\n\n{}.\n", case.name, case.about);
     medians(case, &mut text);
     ratios(case, &mut text);
+    added(case, &mut text);
     remarks(case, &mut text);
     for plot in super::plot::files(case) {
         let _ = writeln!(text, "\n![{}]({plot})", plot.trim_end_matches(".svg"));
@@ -79,6 +81,37 @@ fn ratios(case: &CaseRecord, text: &mut String) {
             let _ = writeln!(text, "| {} | {} |", figure.label(), cells.join(" | "));
         }
     }
+}
+
+/// What each proxy adds to the kernel's work of a direct request, and that beside what sluice adds.
+fn added(case: &CaseRecord, text: &mut String) {
+    let more = |proxy: &str| case.differences(proxy, DIRECT, Figure::SystemCpuUs);
+    let ours = more(SLUICE);
+    let proxies: Vec<&String> =
+        case.proxies.iter().filter(|proxy| *proxy != DIRECT && !more(proxy).is_empty()).collect();
+    if ours.is_empty() || proxies.len() < 2 {
+        return;
+    }
+    let cells = |value: &dyn Fn(&str) -> Vec<f64>, decimals: usize| -> String {
+        let cell = |proxy: &&String| {
+            spread(&value(proxy)).map_or("-".to_owned(), |spread| {
+                format!("{:.decimals$} ({:.decimals$}-{:.decimals$})", spread.median, spread.min, spread.max)
+            })
+        };
+        proxies.iter().map(cell).collect::<Vec<_>>().join(" | ")
+    };
+    let names: Vec<&str> = proxies.iter().map(|name| name.as_str()).collect();
+    let _ = writeln!(text, "\n| system CPU over direct's: median (min-max) | {} |", names.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(names.len()));
+    let us = |proxy: &str| more(proxy).into_values().collect();
+    let _ = writeln!(text, "| us/request | {} |", cells(&us, 1));
+    let ratio = |proxy: &str| {
+        let theirs = more(proxy);
+        let of_round =
+            |(round, ours): (&usize, &f64)| Some(ours / theirs.get(round).filter(|us| **us > 0.0)?);
+        ours.iter().filter_map(of_round).collect()
+    };
+    let _ = writeln!(text, "| sluice's divided by it | {} |", cells(&ratio, 2));
 }
 
 fn remarks(case: &CaseRecord, text: &mut String) {
