@@ -84,7 +84,8 @@ impl Reader {
         self.pending = None;
         self.buf = buf;
         match outcome {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            // A socket in a sockmap says that it would block when it was woken for something else (seen on 6.18).
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
