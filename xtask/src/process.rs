@@ -132,6 +132,11 @@ impl Process {
         }
     }
 
+    /// Where both its streams go.
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// The last lines of the log, headed by its place.
     pub(crate) fn tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();

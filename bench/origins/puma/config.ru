@@ -1,17 +1,25 @@
 # frozen_string_literal: true
 
-# A Puma origin for tests and benchmarks:
+# A Rack origin for tests and benchmarks, on Puma or Falcon:
 #   puma -C - -e production -t 4:4 -b tcp://127.0.0.1:9292 config.ru
+#   falcon serve --count 1 --bind http://127.0.0.1:9292 --config config.ru
 # /            a line of text
 # /bytes?n=    n bytes, always the same
 # /delay?ms=   answers after so many milliseconds
 # /upload      the SHA-256 of the request body, in hex
+# /stream?n=   n lines, each sent by itself
+# /gated?id=   server-sent events: one at once, the last one when /release?id= is asked for
+# /release?id= lets /gated go on
 # /up          what Rails calls its health check
 
 require "digest"
 
 BYTES_MAX = 1 << 26
 DELAY_MS_MAX = 60_000
+LINES_MAX = 1 << 20
+GATE_WAIT_S = 30
+NAME = ENV.fetch("ORIGIN_NAME", "puma")
+GATES = {}
 PATTERN = (0..255).map { |i| ((i * 167) + 13) & 0xff }.pack("C*").freeze
 TEXT = { "content-type" => "text/plain" }.freeze
 
@@ -38,13 +46,38 @@ def upload(input)
   text(200, "#{digest.hexdigest}\n")
 end
 
+def stream(count)
+  [200, TEXT, Enumerator.new { |out| count.times { |i| out << "line #{i}\n" } }]
+end
+
+# Who gets the first event before the last was not kept waiting.
+def gated(id)
+  gate = GATES[id] = Queue.new
+  events = Enumerator.new do |out|
+    out << "data: first\n\n"
+    opened = (GATE_WAIT_S * 100).times.any? { gate.empty? ? sleep(0.01) && false : true }
+    out << "data: last\n\n" if opened
+    GATES.delete(id)
+  end
+  [200, { "content-type" => "text/event-stream" }, events]
+end
+
+def release(id)
+  gate = GATES[id] or return text(404, "no such gate\n")
+  gate << true
+  text(200, "released\n")
+end
+
 app = lambda do |env|
   case env["PATH_INFO"]
-  when "/", "/up", "/health", "/healthz" then text(200, "hello from puma\n")
+  when "/", "/up", "/health", "/healthz" then text(200, "hello from #{NAME}\n")
   when "/bytes" then bytes(number(env, "n", BYTES_MAX))
   when "/delay"
     sleep(number(env, "ms", DELAY_MS_MAX) / 1000.0)
     text(200, "waited\n")
+  when "/stream" then stream(number(env, "n", LINES_MAX))
+  when "/gated" then gated(env["QUERY_STRING"])
+  when "/release" then release(env["QUERY_STRING"])
   when "/upload" then upload(env["rack.input"])
   else text(404, "no such path\n")
   end

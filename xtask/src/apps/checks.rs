@@ -7,6 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use super::Check;
 use super::curl::{curl, fetch, sha256, wrk};
 use super::rig::Rig;
 use super::wire::Wire;
@@ -15,8 +16,22 @@ const PARALLEL: usize = 100;
 /// Peak resident memory of sluice after large transfers: bodies must stream.
 const PEAK_KIB_MAX: u64 = 64 * 1024;
 
-/// A GET answers 200 with `body`.
-pub(super) fn get(rig: &Rig, path: &str, body: &str) -> Result<String> {
+/// What every server must do.
+pub(super) const CHECKS: &[Check] = &[
+    ("get", get),
+    ("head", head),
+    ("not_found", not_found),
+    ("keep_alive", keep_alive),
+    ("parallel", parallel),
+];
+
+/// A GET answers 200 with the app's line.
+fn get(rig: &Rig) -> Result<String> {
+    answers(rig, rig.app.path, rig.app.hello)
+}
+
+/// A path answers 200 with `body`.
+pub(super) fn answers(rig: &Rig, path: &str, body: &str) -> Result<String> {
     let answer = curl(rig, &[], &[path])?;
     ensure!(answer.status == 200, "status {}", answer.status);
     ensure!(answer.text.trim() == body, "body {:?}", answer.text);
@@ -24,8 +39,8 @@ pub(super) fn get(rig: &Rig, path: &str, body: &str) -> Result<String> {
 }
 
 /// A HEAD answers 200 with a length and no body.
-pub(super) fn head(rig: &Rig, path: &str) -> Result<String> {
-    let answer = curl(rig, &["--head"], &[path])?;
+fn head(rig: &Rig) -> Result<String> {
+    let answer = curl(rig, &["--head"], &[rig.app.path])?;
     ensure!(answer.status == 200, "status {}", answer.status);
     ensure!(answer.size == 0, "{} bytes of body", answer.size);
     let lower = answer.text.to_ascii_lowercase();
@@ -34,15 +49,15 @@ pub(super) fn head(rig: &Rig, path: &str) -> Result<String> {
 }
 
 /// Two requests go over one connection.
-pub(super) fn keep_alive(rig: &Rig, path: &str) -> Result<String> {
-    let answer = curl(rig, &[], &[path, path])?;
+fn keep_alive(rig: &Rig) -> Result<String> {
+    let answer = curl(rig, &[], &[rig.app.path, rig.app.path])?;
     ensure!(answer.status == 200, "status {}", answer.status);
     ensure!(answer.connects == [1, 0], "connections made: {:?}", answer.connects);
     Ok(String::new())
 }
 
 /// An unknown path is the origin's own 404.
-pub(super) fn not_found(rig: &Rig) -> Result<String> {
+fn not_found(rig: &Rig) -> Result<String> {
     let answer = curl(rig, &[], &["/no-such-path"])?;
     ensure!(answer.status == 404, "status {}", answer.status);
     Ok(String::new())
@@ -81,17 +96,16 @@ fn upload(rig: &Rig, file: &Path, sum: &str, args: &[&str]) -> Result<()> {
 }
 
 /// A hundred clients at once all get the body.
-pub(super) fn parallel(rig: &Rig, path: &str, body: &str) -> Result<String> {
+fn parallel(rig: &Rig) -> Result<String> {
     let together = Barrier::new(PARALLEL);
     let one = || -> Result<()> {
         let wire = Wire::connect(rig);
         together.wait();
         let mut wire = wire?;
-        let host = rig.host;
-        wire.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())?;
+        wire.ask(rig, "GET", &rig.target(rig.app.path), "Connection: close\r\n")?;
         let answer = wire.rest()?;
         let answer = String::from_utf8_lossy(&answer);
-        let right = answer.starts_with("HTTP/1.1 200 ") && answer.trim_end().ends_with(body);
+        let right = answer.starts_with("HTTP/1.1 200 ") && answer.trim_end().ends_with(rig.app.hello);
         ensure!(right, "answer {answer:?}");
         Ok(())
     };

@@ -1,15 +1,13 @@
 //! Go's net/http: large bodies, streams, header fields, a WebSocket.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
 use super::rig::{Place, Rig};
-use super::wire::Wire;
-use super::{App, checks, curl, websocket};
+use super::{App, COMPARED, LARGE, checks, clients, curl, streams, uploads, websocket};
 use crate::process::{Process, bound};
 use crate::workspace::{must, scratch};
 
-const HELLO: &str = "hello from go";
 const BYTES: u64 = 64 << 20;
 const BYTES_BIG: u64 = 1 << 30;
 
@@ -17,21 +15,27 @@ const BYTES_BIG: u64 = 1 << 30;
 pub(super) const APP: App = App {
     name: "go",
     example: "go.yaml",
+    sources: "go",
     host: "api.example.com",
+    prefix: "",
+    path: "/",
+    hello: "hello from go",
+    large: LARGE,
+    compared: COMPARED,
     programs: &["go", "curl", "wrk", "sha256sum"],
+    tool: None,
     start,
     checks: &[
-        ("get", |rig| checks::get(rig, "/", HELLO)),
-        ("head", |rig| checks::head(rig, "/")),
-        ("not_found", checks::not_found),
-        ("keep_alive", |rig| checks::keep_alive(rig, "/")),
-        ("fields", fields),
-        ("stream", stream),
-        ("first_byte_is_not_held_back", first_byte),
-        ("websocket", websocket::echo),
-        ("bytes_both_ways", bytes_both_ways),
-        ("parallel", |rig| checks::parallel(rig, "/", HELLO)),
-        ("wrk", |rig| checks::load(rig, "/bytes?n=1024")),
+        checks::CHECKS,
+        &[
+            ("fields", fields),
+            ("websocket", websocket::echo),
+            ("bytes_both_ways", bytes_both_ways),
+            ("load", |rig| checks::load(rig, "/bytes?n=1024")),
+        ],
+        clients::CHECKS,
+        uploads::CHECKS,
+        streams::CHECKS,
     ],
 };
 
@@ -50,7 +54,7 @@ fn start(place: &Place) -> Result<Process> {
         .env("GOCACHE", scratch("go-cache")?)
         .env("CGO_ENABLED", "0");
     must(&mut build)?;
-    let mut command = bound(&program);
+    let mut command = place.command(&program);
     command.args(["-listen", &place.address.to_string()]);
     let mut process = Process::start("go", &mut command, place.log.clone(), Signal::SIGTERM)?;
     process.wait_ready(place.address)?;
@@ -73,26 +77,5 @@ fn fields(rig: &Rig) -> Result<String> {
         ensure!(text.contains(&format!("\n{wanted}")), "no {wanted}:{text}");
     }
     ensure!(!text.contains("\nX-Hop:"), "hop-by-hop field forwarded:{text}");
-    Ok(String::new())
-}
-
-/// Many small flushed pieces arrive in order and whole.
-fn stream(rig: &Rig) -> Result<String> {
-    const LINES: usize = 2000;
-    let answer = curl::curl(rig, &["--no-buffer"], &[&format!("/stream?n={LINES}")])?;
-    let wanted: String = (0..LINES).map(|i| format!("line {i}\n")).collect();
-    ensure!(answer.text.trim_end() == wanted.trim_end(), "{} bytes", answer.size);
-    Ok(String::new())
-}
-
-/// The origin keeps its last line until asked, which happens once the first has arrived: no clock needed.
-fn first_byte(rig: &Rig) -> Result<String> {
-    let mut wire = Wire::connect(rig)?;
-    let request = format!("GET /gated?id=a HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", rig.host);
-    wire.send(request.as_bytes())?;
-    wire.until(b"first\n").context("the first line, while the origin holds the last")?;
-    checks::get(rig, "/release?id=a", "released")?;
-    wire.until(b"last\n")?;
-    wire.rest()?;
     Ok(String::new())
 }

@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
 use super::rig::{Place, Rig};
-use super::{App, checks, curl};
-use crate::process::{Process, bound, find_program};
+use super::{App, checks, clients, curl};
+use crate::process::{Process, find_program};
 
 const HELLO: &str = "hello from nginx";
 const FILES: &[(&str, usize)] = &[("1kb.bin", 1 << 10), ("64kb.bin", 64 << 10), ("1mb.bin", 1 << 20)];
@@ -18,21 +18,27 @@ const FILES: &[(&str, usize)] = &[("1kb.bin", 1 << 10), ("64kb.bin", 64 << 10), 
 pub(super) const APP: App = App {
     name: "nginx",
     example: "nginx-static.yaml",
+    sources: "nginx",
     host: "localhost",
+    prefix: "",
+    path: "/index.html",
+    hello: HELLO,
+    large: "/1mb.bin",
+    compared: &["/index.html", "/no-such-path", "/1kb.bin", "/64kb.bin"],
     programs: &["nginx", "curl", "wrk", "sha256sum"],
+    tool: None,
     start,
     checks: &[
-        ("get", |rig| checks::get(rig, "/index.html", HELLO)),
-        ("head", |rig| checks::head(rig, "/1mb.bin")),
-        ("not_found", checks::not_found),
-        ("keep_alive", |rig| checks::keep_alive(rig, "/index.html")),
-        ("files", files),
-        ("range", range),
-        ("not_modified", not_modified),
-        ("parallel", |rig| checks::parallel(rig, "/index.html", HELLO)),
-        ("wrk_1kb", |rig| checks::load(rig, "/1kb.bin")),
-        ("wrk_64kb", |rig| checks::load(rig, "/64kb.bin")),
-        ("wrk_1mb", |rig| checks::load(rig, "/1mb.bin")),
+        checks::CHECKS,
+        &[
+            ("files", files),
+            ("range", range),
+            ("not_modified", not_modified),
+            ("load", |rig| checks::load(rig, "/1kb.bin")),
+            ("load_64kb", |rig| checks::load(rig, "/64kb.bin")),
+            ("load_1mb", |rig| checks::load(rig, "/1mb.bin")),
+        ],
+        clients::CHECKS,
     ],
 };
 
@@ -57,7 +63,7 @@ fn start(place: &Place) -> Result<Process> {
     let file = place.folder.join("nginx.conf");
     fs::write(&file, config)?;
 
-    let mut command = bound(program);
+    let mut command = place.command(program);
     command.arg("-p").arg(&place.folder).arg("-c").arg(&file);
     let mut process = Process::start("nginx", &mut command, place.log.clone(), Signal::SIGQUIT)?;
     process.wait_ready(place.address)?;

@@ -4,34 +4,41 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
 use super::rig::{Place, Rig};
-use super::{App, checks, curl, storm};
-use crate::process::{Process, bound};
+use super::{App, COMPARED, LARGE, checks, clients, curl, storm, streams, uploads};
+use crate::process::Process;
 
-const HELLO: &str = "hello from puma";
 const BYTES: u64 = 8 << 20;
 
 /// See `config/examples/puma.yaml`.
 pub(super) const APP: App = App {
     name: "puma",
     example: "puma.yaml",
+    sources: "puma",
     host: "localhost",
+    prefix: "",
+    path: "/",
+    hello: "hello from puma",
+    large: LARGE,
+    compared: COMPARED,
     programs: &["puma", "ruby", "rack", "curl", "wrk", "sha256sum"],
+    tool: None,
     start,
     checks: &[
-        ("get", |rig| checks::get(rig, "/", HELLO)),
-        ("head", |rig| checks::head(rig, "/")),
-        ("not_found", checks::not_found),
-        ("keep_alive", |rig| checks::keep_alive(rig, "/")),
-        ("delayed_answer", delayed_answer),
-        ("bytes_both_ways", |rig| checks::bytes_both_ways(rig, BYTES)),
-        ("parallel", |rig| checks::parallel(rig, "/", HELLO)),
-        ("wrk", |rig| checks::load(rig, "/")),
-        ("storm", |rig| storm::storm(rig, "/", HELLO)),
+        checks::CHECKS,
+        &[
+            ("delayed_answer", delayed_answer),
+            ("bytes_both_ways", |rig| checks::bytes_both_ways(rig, BYTES)),
+            ("load", |rig| checks::load(rig, "/")),
+        ],
+        clients::CHECKS,
+        uploads::CHECKS,
+        streams::CHECKS,
+        &[("storm", storm::storm)],
     ],
 };
 
 fn start(place: &Place) -> Result<Process> {
-    let mut command = bound("puma");
+    let mut command = place.command("puma");
     command
         // `-C -`: no configuration file of whoever runs this.
         .args(["-C", "-", "--environment", "production", "--threads", "4:4"])

@@ -17,8 +17,8 @@ const DEPTH_MAX: u64 = 8;
 const LINE: usize = 1000;
 
 /// Two thousand clients ask at once: the server's accept queue stays as short as ever, and every one is answered,
-/// with `body` or with a 503 that says when to come again.
-pub(super) fn storm(rig: &Rig, path: &str, body: &str) -> Result<String> {
+/// with the app's line or with a 503 that says when to come again.
+pub(super) fn storm(rig: &Rig) -> Result<String> {
     raise_descriptor_limit()?;
     let port = rig.place.address.port();
     let over = AtomicBool::new(false);
@@ -30,7 +30,7 @@ pub(super) fn storm(rig: &Rig, path: &str, body: &str) -> Result<String> {
             }
             Ok(deepest)
         });
-        let answers = ask(rig, path, body);
+        let answers = ask(rig);
         over.store(true, Ordering::Relaxed);
         let deepest = watch.join().unwrap_or_else(|_| bail!("the watch panicked"));
         (answers, deepest)
@@ -43,18 +43,17 @@ pub(super) fn storm(rig: &Rig, path: &str, body: &str) -> Result<String> {
 }
 
 /// How many were served, and how many turned away.
-fn ask(rig: &Rig, path: &str, body: &str) -> Result<(usize, usize)> {
+fn ask(rig: &Rig) -> Result<(usize, usize)> {
     let clients: Result<Vec<Wire>> = (0..CLIENTS).map(|_| Wire::connect(rig)).collect();
     let mut clients = clients?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", rig.host);
     for client in &mut clients {
-        client.send(request.as_bytes())?;
+        client.ask(rig, "GET", &rig.target(rig.app.path), "Connection: close\r\n")?;
     }
     let (mut served, mut turned_away) = (0, 0);
     for (number, mut client) in clients.into_iter().enumerate() {
         let answer = client.rest().map_err(|error| anyhow!("client {number}: {error:#}"))?;
         let answer = String::from_utf8_lossy(&answer);
-        if answer.starts_with("HTTP/1.1 200 ") && answer.trim_end().ends_with(body) {
+        if answer.starts_with("HTTP/1.1 200 ") && answer.trim_end().ends_with(rig.app.hello) {
             served += 1;
         } else if answer.starts_with("HTTP/1.1 503 ")
             && answer.to_ascii_lowercase().contains("\nretry-after: ")

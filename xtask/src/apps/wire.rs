@@ -1,21 +1,43 @@
 //! A socket to sluice on which every byte is ours. Blocking, with deadlines; no HTTP client.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::libc::linger;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::rig::Rig;
 
 /// Only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(20);
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A connection and what has been read from it but not used.
 pub(super) struct Wire {
     stream: TcpStream,
     unread: Vec<u8>,
+}
+
+/// An answer.
+pub(super) struct Reply {
+    /// Status line and fields, with the empty line.
+    pub(super) head: String,
+    /// Without its framing.
+    pub(super) body: Vec<u8>,
+}
+
+impl Reply {
+    /// The status; 0 where there is none.
+    pub(super) fn status(&self) -> u16 {
+        self.head.get(9..12).and_then(|word| word.parse().ok()).unwrap_or(0)
+    }
+
+    /// The body as text, without the space around it.
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).trim().to_owned()
+    }
 }
 
 impl Wire {
@@ -24,7 +46,15 @@ impl Wire {
     /// # Errors
     /// When that fails.
     pub(super) fn connect(rig: &Rig) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&rig.address, DEADLINE).context("connect")?;
+        Self::to(rig.address)
+    }
+
+    /// Connects to anything.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub(super) fn to(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, DEADLINE).context("connect")?;
         stream.set_read_timeout(Some(DEADLINE))?;
         stream.set_write_timeout(Some(DEADLINE))?;
         stream.set_nodelay(true)?;
@@ -37,6 +67,64 @@ impl Wire {
     /// When they cannot be written in time.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("send")
+    }
+
+    /// Sends a request head with the rig's Host and `fields`, each with its CRLF.
+    ///
+    /// # Errors
+    /// When it cannot be written in time.
+    pub(super) fn ask(&mut self, rig: &Rig, method: &str, target: &str, fields: &str) -> Result<()> {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", rig.host);
+        self.send(head.as_bytes())
+    }
+
+    /// Makes the kernel hold back little for us.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(super) fn receive_buffer(&self, bytes: usize) -> Result<()> {
+        setsockopt(&self.stream, sockopt::RcvBuf, &bytes).context("SO_RCVBUF")
+    }
+
+    /// Goes away with a reset.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn abort(self) -> Result<()> {
+        let at_once = linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&self.stream, sockopt::Linger, &at_once).context("SO_LINGER")
+    }
+
+    /// Reads an answer with Content-Length or in chunks.
+    ///
+    /// # Errors
+    /// When it has neither, or as for `exactly`.
+    pub(super) fn reply(&mut self) -> Result<Reply> {
+        let head = String::from_utf8_lossy(&self.until(b"\r\n\r\n")?).into_owned();
+        let field = |name: &str| {
+            let fields = head.lines().filter_map(|line| line.split_once(": "));
+            fields.filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
+        };
+        let body = match (field("content-length"), field("transfer-encoding")) {
+            (Some(length), None) => self.exactly(length.parse().context("the length")?)?,
+            (None, Some(_)) => self.chunks()?,
+            _ => bail!("neither a length nor chunks: {head}"),
+        };
+        Ok(Reply { head, body })
+    }
+
+    fn chunks(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = String::from_utf8_lossy(&self.until(b"\r\n")?).into_owned();
+            let size =
+                usize::from_str_radix(line.trim_end(), 16).with_context(|| format!("chunk {line:?}"))?;
+            let piece = self.exactly(size + 2)?;
+            if size == 0 {
+                return Ok(body);
+            }
+            body.extend_from_slice(&piece[..size]);
+        }
     }
 
     /// Reads up to and with the first `end`.

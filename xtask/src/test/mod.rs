@@ -28,6 +28,10 @@ pub(crate) struct Options {
     /// Also move 1 GB through sluice each way.
     #[arg(long)]
     pub(crate) big: bool,
+    /// What `kernel.bypass` is where the kernel tier wants connections joined; anything else than `required` shows
+    /// whether it is the joining that a check fails by.
+    #[arg(long, hide = true)]
+    joined: Option<String>,
     /// A binary to use in place of the release build.
     #[arg(long, hide = true)]
     proxy_bin: Option<PathBuf>,
@@ -126,7 +130,27 @@ fn kernel(options: &Options, tally: &mut Tally) -> Result<()> {
     cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], &[], tally)?;
     // What passes by copying must pass by bypass, too.
     let bypass = ("SLUICE_TEST_BYPASS", "required");
-    cargo::test("it-bypass", &["--package", "sluice", "--test", "it"], &[bypass], tally)
+    cargo::test("it-bypass", &["--package", "sluice", "--test", "it"], &[bypass], tally)?;
+    joined(options, tally)
+}
+
+/// Real servers and hostile input once more, connections joined.
+fn joined(options: &Options, tally: &mut Tally) -> Result<()> {
+    let count = apps::joined_names().filter(|name| tally.wants(name)).count();
+    if count == 0 {
+        return Ok(());
+    }
+    let binary = binary(options)?;
+    let bypass = options.joined.as_deref().unwrap_or(apps::REQUIRED);
+    if bypass == apps::REQUIRED
+        && let Some(reason) = apps::bypass_obstacle(&binary)?
+    {
+        tally.skip("apps_bypass", count, &reason);
+        return Ok(());
+    }
+    let tools = Tools::prepare();
+    tally.heading("real servers, connections joined");
+    apps::run_joined(&binary, bypass, &tools, tally)
 }
 
 /// Why the eBPF programs cannot be tried here, if so.

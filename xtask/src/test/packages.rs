@@ -17,12 +17,16 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bpftrace", "bpftrace"),
     ("curl", "curl"),
     ("go", "golang-go"),
+    ("ip", "iproute2"),
     ("nginx", "nginx-light"),
+    ("node", "nodejs"),
+    ("nsenter", "util-linux"),
     ("pgrep", "procps"),
     ("puma", "puma"),
     ("python3", "python3"),
     ("ruby", "ruby"),
     ("sha256sum", "coreutils"),
+    ("unshare", "util-linux"),
     ("wrk", "wrk"),
 ];
 

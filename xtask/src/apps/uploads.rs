@@ -1,0 +1,98 @@
+//! Bodies towards the origin, whole and in pieces, on both sides of what may be joined unread (64 KB, 64 messages).
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::checks::bytes_both_ways;
+use super::rig::Rig;
+use super::wire::Wire;
+use super::{Check, clients};
+
+pub(super) const CHECKS: &[Check] =
+    &[("sizes", sizes), ("trickled_uploads", trickled_uploads), ("aborted_uploads", aborted_uploads)];
+
+const SIZES: &[u64] = &[1000, 60_000, 65_536, 70_000, 1 << 20];
+
+/// An upload as a slow or chatty client sends it.
+struct Trickle {
+    pieces: usize,
+    piece_bytes: usize,
+    pause_ms: u64,
+    chunked: bool,
+}
+
+const TRICKLES: &[Trickle] = &[
+    Trickle { pieces: 40, piece_bytes: 100, pause_ms: 5, chunked: false },
+    Trickle { pieces: 40, piece_bytes: 100, pause_ms: 5, chunked: true },
+    // More messages than may be unread, fewer bytes.
+    Trickle { pieces: 1000, piece_bytes: 60, pause_ms: 0, chunked: false },
+    Trickle { pieces: 1000, piece_bytes: 60, pause_ms: 0, chunked: true },
+    // More of both.
+    Trickle { pieces: 100, piece_bytes: 1000, pause_ms: 1, chunked: false },
+    Trickle { pieces: 100, piece_bytes: 1000, pause_ms: 1, chunked: true },
+    // The head alone, and then all at once.
+    Trickle { pieces: 1, piece_bytes: 60_000, pause_ms: 20, chunked: false },
+];
+
+/// Bodies of several sizes, each way, uploads with a length and in chunks.
+fn sizes(rig: &Rig) -> Result<String> {
+    for size in SIZES {
+        bytes_both_ways(rig, *size).with_context(|| format!("{size} bytes"))?;
+    }
+    Ok(String::new())
+}
+
+/// Each gives the hash that the same body gives in one piece, sent to the origin itself.
+fn trickled_uploads(rig: &Rig) -> Result<String> {
+    let mut kept = Wire::connect(rig)?;
+    for trickle in TRICKLES {
+        let count = trickle.pieces * trickle.piece_bytes;
+        let body: Vec<u8> = (0..count).map(|i| (i * 31 + i / 251) as u8).collect();
+        let mut direct = Wire::to(rig.place.address)?;
+        direct.ask(rig, "POST", "/upload", &format!("Content-Length: {count}\r\n"))?;
+        direct.send(&body)?;
+        let wanted = direct.reply().context("directly to the origin")?;
+        trickle.send(rig, &mut kept, &body)?;
+        let what = || format!("{} pieces of {} bytes", trickle.pieces, trickle.piece_bytes);
+        let answer = kept.reply().with_context(what)?;
+        ensure!(answer.status() == 200, "{}: {}", what(), answer.head);
+        ensure!(answer.body == wanted.body, "{}: hash {:?}", what(), answer.text());
+    }
+    Ok(format!("{} uploads on one connection", TRICKLES.len()))
+}
+
+impl Trickle {
+    fn send(&self, rig: &Rig, wire: &mut Wire, body: &[u8]) -> Result<()> {
+        let length = match self.chunked {
+            true => "Transfer-Encoding: chunked\r\n".to_owned(),
+            false => format!("Content-Length: {}\r\n", body.len()),
+        };
+        wire.ask(rig, "POST", &rig.target("/upload"), &length)?;
+        for piece in body.chunks(self.piece_bytes) {
+            // What is tested: a body that comes with pauses.
+            thread::sleep(Duration::from_millis(self.pause_ms));
+            match self.chunked {
+                true => wire.send(&[format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat())?,
+                false => wire.send(piece)?,
+            }
+        }
+        if self.chunked {
+            wire.send(b"0\r\n\r\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// Clients that go away within their upload do no harm to those who come after.
+fn aborted_uploads(rig: &Rig) -> Result<String> {
+    for round in 0..clients::ABORTS {
+        let count = if round % 2 == 0 { 60_000 } else { 70_000 };
+        let mut wire = Wire::connect(rig)?;
+        wire.ask(rig, "POST", &rig.target("/upload"), &format!("Content-Length: {count}\r\n"))?;
+        wire.send(&[b'x'; 1000])?;
+        wire.abort()?;
+    }
+    clients::unharmed(rig)
+}
