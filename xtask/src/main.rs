@@ -5,6 +5,7 @@ mod bench;
 mod build_ebpf;
 mod conformance;
 mod lint;
+mod metrics;
 mod process;
 mod run;
 mod sockets;

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::Check;
-use super::curl::text;
 use super::rig::Rig;
 use super::wire::{Reply, Wire};
+use crate::metrics;
 
 /// Checks after those of the app, so that they see what those did.
 pub(super) const CHECKS: &[Check] = &[("same_answers", same_answers), ("joined", joined)];
@@ -70,32 +70,10 @@ fn joined(rig: &Rig) -> Result<String> {
     if !rig.required {
         return Ok("not asked for".to_owned());
     }
-    let metrics = text(&format!("http://{}/metrics", rig.admin))?;
-    let pairs = sum(&metrics, "sluice_bypass_pairs_joined_total");
+    let pairs = metrics::pairs_joined(rig.admin)?;
     let log = fs::read_to_string(rig.sluice.log()).context("sluice's log")?;
     let path = |word: &str| log.matches(&format!("\"path\":\"{word}\"")).count();
     let (bypass, copy) = (path("bypass"), path("copy"));
     ensure!(pairs > 0 && bypass > 0, "{pairs} pairs joined; {bypass} exchanges by bypass, {copy} by copy");
     Ok(format!("{pairs} pairs joined; {bypass} exchanges by bypass, {copy} by copy"))
-}
-
-/// All series of one counter.
-fn sum(metrics: &str, name: &str) -> u64 {
-    let of_name = |line: &&str| {
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
-    };
-    let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
-    metrics.lines().filter(of_name).filter_map(value).sum::<f64>() as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_series_of_a_counter_counts_and_no_other() {
-        let text = "# TYPE a_total counter\na_total{x=\"1\"} 2\na_total{x=\"2\"} 3\na_total_more 7\nb 1\n";
-        assert_eq!(sum(text, "a_total"), 5);
-        assert_eq!(sum("a_total 4\n", "a_total"), 4);
-    }
 }

@@ -76,15 +76,6 @@ pub(super) fn fetch(url: &str, file: &Path) -> Result<()> {
     output(&mut command).map(drop)
 }
 
-/// The body of an answer without error.
-///
-/// # Errors
-/// When curl reports one or the status is one.
-pub(super) fn text(url: &str) -> Result<String> {
-    let args = ["--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", TIME_MAX_S, url];
-    output(bound("curl").args(args))
-}
-
 /// The SHA-256 of a file, in hex.
 ///
 /// # Errors

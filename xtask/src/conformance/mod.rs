@@ -4,6 +4,7 @@
 
 mod verdicts;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,13 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sys::signal::Signal;
 
+use crate::apps::REQUIRED;
 use crate::process::{Process, bound, find_program, free_ports};
 use crate::test::{Tally, Tools};
-use crate::workspace;
-use verdicts::{Bar, Disputed};
+use crate::{metrics, workspace};
+use verdicts::{Bar, Case, Disputed};
 
 const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Where the runner listens. Not the proxy's address, so that the runners' own connections differ.
@@ -69,88 +71,160 @@ const RESPONSE_BARS: &[Bar] = &[
 /// Run side by side: they mostly wait.
 const VERDICT_SUITES: &[Suite] = &[
     Suite {
-        name: "conformance::requests_lenient",
+        name: "requests_lenient",
         script: "run-requests.py",
         args: &["--profile", "lenient"],
         bars: REQUEST_BARS,
     },
     Suite {
-        name: "conformance::requests_te_contains",
+        name: "requests_te_contains",
         script: "run-requests.py",
         args: &["--profile", "te-contains"],
         bars: REQUEST_BARS,
     },
-    Suite { name: "conformance::responses", script: "run-responses.py", args: &[], bars: RESPONSE_BARS },
+    Suite { name: "responses", script: "run-responses.py", args: &[], bars: RESPONSE_BARS },
 ];
 
 /// Run alone: it looks at memory and waits for deadlines.
-const HAZARDS: &str = "conformance::hazards";
+const HAZARDS: &str = "hazards";
 const HAZARDS_PASSED: usize = 11;
 
-/// The names of all checks.
-pub(crate) fn names() -> impl Iterator<Item = String> {
-    let suites = VERDICT_SUITES.iter().map(|suite| suite.name);
-    suites.chain([HAZARDS]).map(str::to_owned)
+/// Compares the verdicts of both ways, where both ran.
+const SAME: &str = "same_verdicts";
+
+/// How the proxy under test moves bytes.
+#[derive(Clone, Copy)]
+pub(crate) enum Way<'a> {
+    /// `kernel.bypass: off`.
+    Copy,
+    /// Its connections to the runner joined; `kernel.bypass` as given.
+    Joined(&'a str),
 }
 
-/// Runs every suite that the tally wants.
+/// The cases of each suite that ran, as they were judged.
+pub(crate) type Judged = BTreeMap<&'static str, Vec<Case>>;
+
+impl Way<'_> {
+    fn group(self) -> &'static str {
+        match self {
+            Self::Copy => "conformance",
+            Self::Joined(_) => "conformance_bypass",
+        }
+    }
+
+    fn bypass(&self) -> &str {
+        match self {
+            Self::Copy => "off",
+            Self::Joined(bypass) => bypass,
+        }
+    }
+
+    /// The names of all checks.
+    pub(crate) fn names(self) -> impl Iterator<Item = String> {
+        let suites = VERDICT_SUITES.iter().map(|suite| suite.name);
+        let same = Some(SAME).filter(|_| matches!(self, Self::Joined(_)));
+        suites.chain([HAZARDS]).chain(same).map(move |name| self.name(name))
+    }
+
+    fn name(self, name: &str) -> String {
+        format!("{}::{name}", self.group())
+    }
+}
+
+/// Runs every suite that the tally wants; the verdicts of `before`, if it ran, must be the same.
 ///
 /// # Errors
 /// When a log cannot be written. What a runner finds is counted, not an error.
-pub(crate) fn run(folder: &Path, binary: &Path, tools: &Tools, tally: &mut Tally) -> Result<()> {
-    if let Some(lack) = tools.lack(&["python3", "pgrep"]) {
-        let count = names().filter(|name| tally.wants(name)).count();
-        tally.skip("conformance", count, &lack);
-        return Ok(());
+pub(crate) fn run(
+    way: Way<'_>,
+    folder: &Path,
+    binary: &Path,
+    before: &Judged,
+    tools: &Tools,
+    tally: &mut Tally,
+) -> Result<Judged> {
+    if let Some(lack) = tools.lack(&["python3", "pgrep", "curl"]) {
+        let count = way.names().filter(|name| tally.wants(name)).count();
+        tally.skip(way.group(), count, &lack);
+        return Ok(Judged::new());
     }
-    let wanted = VERDICT_SUITES.iter().filter(|suite| tally.wants(suite.name));
-    let done: Vec<(&str, Result<String>)> = thread::scope(|scope| {
+    let wanted = VERDICT_SUITES.iter().filter(|suite| tally.wants(&way.name(suite.name)));
+    let done: Vec<(&'static str, Result<Ran>)> = thread::scope(|scope| {
         let running: Vec<_> =
-            wanted.map(|suite| (suite, scope.spawn(|| run_suite(suite, folder, binary)))).collect();
-        let join = |handle: thread::ScopedJoinHandle<'_, Result<String>>| {
+            wanted.map(|suite| (suite, scope.spawn(|| run_suite(way, suite, folder, binary)))).collect();
+        let join = |handle: thread::ScopedJoinHandle<'_, Result<Ran>>| {
             handle.join().unwrap_or_else(|_| Err(anyhow!("panicked")))
         };
         running.into_iter().map(|(suite, handle)| (suite.name, join(handle))).collect()
     });
+    let mut judged = Judged::new();
     for (name, result) in done {
-        tally.settle(name, result);
+        let verdict = result.and_then(|(cases, verdict)| {
+            judged.insert(name, cases);
+            verdict
+        });
+        tally.settle(&way.name(name), verdict);
     }
-    tally.check(HAZARDS, || run_hazards(folder, binary));
-    Ok(())
+    tally.check(&way.name(HAZARDS), || run_hazards(way, folder, binary));
+    if matches!(way, Way::Joined(_)) {
+        compare(&way.name(SAME), before, &judged, tally);
+    }
+    Ok(judged)
 }
 
-fn run_suite(suite: &Suite, folder: &Path, binary: &Path) -> Result<String> {
-    let short = short_name(suite.name);
-    let out = workspace::scratch("conformance")?.join(format!("{short}.jsonl"));
-    let proxy = Proxy::start(short, binary)?;
+/// One check over all suites that ran both ways.
+fn compare(name: &str, before: &Judged, after: &Judged, tally: &mut Tally) {
+    let both: Vec<_> =
+        after.iter().filter_map(|(suite, after)| Some((suite, before.get(suite)?, after))).collect();
+    if both.is_empty() {
+        let count = usize::from(tally.wants(name));
+        tally.skip(name, count, "no suite ran both ways: leave out --tier");
+        return;
+    }
+    tally.check(name, || {
+        let mut count = 0;
+        for (suite, before, after) in both {
+            let differences = verdicts::differences(before, after);
+            ensure!(differences.is_empty(), "{suite}: copied, then joined:\n{}", differences.join("\n"));
+            count += after.len();
+        }
+        Ok(format!("{count} cases"))
+    });
+}
+
+/// Cases of a suite, and how they were judged.
+type Ran = (Vec<Case>, Result<String>);
+
+fn run_suite(way: Way<'_>, suite: &Suite, folder: &Path, binary: &Path) -> Result<Ran> {
+    let name = format!("{}-{}", way.group(), suite.name);
+    let out = workspace::scratch("conformance")?.join(format!("{name}.jsonl"));
+    let proxy = Proxy::start(way, &name, binary)?;
     let mut command = proxy.runner(folder, suite.script);
     command.args(suite.args).arg("--out").arg(&out);
-    let lines = stream(short, &mut command).map_err(|error| proxy.explain(&error))?;
+    let lines = stream(&name, &mut command).map_err(|error| proxy.explain(&error))?;
     let mut counts = verdicts::table(&lines)?;
     let cases = verdicts::cases(&std::fs::read_to_string(&out).context("runner's --out")?)?;
     verdicts::agree(&counts, &cases)?;
     for disputed in verdicts::set_aside(&mut counts, &cases, DISPUTED) {
-        println!("{short}: disputed: {} {}: {}", disputed.verdict, disputed.id, disputed.why);
+        println!("{name}: disputed: {} {}: {}", disputed.verdict, disputed.id, disputed.why);
     }
-    verdicts::judge(&counts, &cases, suite.bars)
+    let verdict = verdicts::judge(&counts, &cases, suite.bars).and_then(|counts| proxy.joined(counts));
+    Ok((cases, verdict))
 }
 
-fn run_hazards(folder: &Path, binary: &Path) -> Result<String> {
-    let proxy = Proxy::start("hazards", binary)?;
+fn run_hazards(way: Way<'_>, folder: &Path, binary: &Path) -> Result<String> {
+    let name = format!("{}-hazards", way.group());
+    let proxy = Proxy::start(way, &name, binary)?;
     let mut command = proxy.runner(folder, "run-hazards.py");
     command.args(["--pid", &proxy.process.pid().to_string()]);
-    let lines = stream("hazards", &mut command).map_err(|error| proxy.explain(&error))?;
+    let lines = stream(&name, &mut command).map_err(|error| proxy.explain(&error))?;
     let failed: Vec<&str> =
         lines.iter().map(String::as_str).filter(|line| line.starts_with("FAIL ")).collect();
     let closing = lines.last().map_or("", String::as_str);
     if closing != format!("{HAZARDS_PASSED} passed, 0 failed") {
         bail!("`{closing}`\n{}\n{}", failed.join("\n"), proxy.process.tail());
     }
-    Ok(closing.to_owned())
-}
-
-fn short_name(name: &str) -> &str {
-    name.rsplit("::").next().unwrap_or(name)
+    proxy.joined(closing.to_owned())
 }
 
 /// The proxy under test and the addresses of one run.
@@ -158,24 +232,39 @@ struct Proxy {
     process: Process,
     address: SocketAddr,
     backend: SocketAddr,
+    /// Where its counters are, if connections must be joined.
+    admin: Option<SocketAddr>,
 }
 
 impl Proxy {
-    fn start(name: &str, binary: &Path) -> Result<Self> {
-        let [port] = free_ports(PROXY.into())?;
+    fn start(way: Way<'_>, name: &str, binary: &Path) -> Result<Self> {
+        let [port, admin] = free_ports(PROXY.into())?;
+        let admin = Some(SocketAddr::from((PROXY, admin))).filter(|_| way.bypass() == REQUIRED);
         let [backend] = free_ports(BACKEND.into())?;
         let address = SocketAddr::from((PROXY, port));
         let backend = SocketAddr::from((BACKEND, backend));
         let mut command = bound(binary);
         command.args(["run", "--listen", &address.to_string()]);
-        command.args(["--to", &backend.to_string(), "--admin", "off"]);
+        let admin_or_off = admin.map_or("off".to_owned(), |address| address.to_string());
+        command.args(["--to", &backend.to_string(), "--admin", &admin_or_off]);
+        command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);
         for setting in SETTINGS {
             command.args(["--set", setting]);
         }
-        let log = workspace::scratch("logs")?.join(format!("conformance-{name}-sluice.log"));
+        let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
         let mut process = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
         process.wait_ready(address)?;
-        Ok(Self { process, address, backend })
+        Ok(Self { process, address, backend, admin })
+    }
+
+    /// Adds to a note how many pairs were joined; where it is asked for there must be some.
+    fn joined(&self, note: String) -> Result<String> {
+        let Some(admin) = self.admin else {
+            return Ok(note);
+        };
+        let pairs = metrics::pairs_joined(admin)?;
+        ensure!(pairs > 0, "no pair was joined; {note}");
+        Ok(format!("{note}; {pairs} pairs joined"))
     }
 
     /// An error of the runner, with what the proxy had to say.
@@ -199,7 +288,7 @@ impl Proxy {
 
 /// Runs a command, showing each line as it comes and keeping them in a log.
 fn stream(name: &str, command: &mut Command) -> Result<Vec<String>> {
-    let path = workspace::scratch("logs")?.join(format!("conformance-{name}.log"));
+    let path = workspace::scratch("logs")?.join(format!("{name}.log"));
     let mut log = File::create(&path).with_context(|| path.display().to_string())?;
     let errors = log.try_clone()?;
     let mut child = command

@@ -1,6 +1,6 @@
 //! Reads what the runners report and holds it against bars. Runs nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) struct Disputed {
 pub(super) type Counts = BTreeMap<String, usize>;
 
 /// One case as the runner wrote it down.
-pub(super) struct Case {
+pub(crate) struct Case {
     id: String,
     verdict: String,
     /// What else helps to find the fault.
@@ -175,6 +175,20 @@ fn named(cases: &[Case], bars: &[Bar]) -> Vec<String> {
     lines
 }
 
+/// Cases whose verdict differs between two runs of a suite, or that only one of them has.
+pub(super) fn differences(before: &[Case], after: &[Case]) -> Vec<String> {
+    let by_id = |cases: &[Case]| -> BTreeMap<String, String> {
+        cases.iter().map(|case| (case.id.clone(), case.verdict.clone())).collect()
+    };
+    let (before, after) = (by_id(before), by_id(after));
+    let word = |verdict: Option<&String>| verdict.map_or("absent", String::as_str).to_owned();
+    let ids: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    ids.into_iter()
+        .filter(|id| before.get(*id) != after.get(*id))
+        .map(|id| format!("  {id}: {}, then {}", word(before.get(id)), word(after.get(id))))
+        .collect()
+}
+
 fn column(verdict: &str) -> &str {
     verdict.get(..COLUMN_CHARS).unwrap_or(verdict)
 }
@@ -226,6 +240,19 @@ TOTAL                        3         1         1         1
         let list = [disputed("b", "LENIENT"), disputed("c", "LENIENT"), disputed("x", "PASS")];
         assert_eq!(set_aside(&mut counts, &cases, &list).len(), 1);
         assert_eq!((counts["LENIENT"], counts["PASS"]), (0, 1));
+    }
+
+    #[test]
+    fn only_other_verdicts_and_other_cases_are_differences() {
+        let (_, all) = read();
+        assert!(differences(&all, &all).is_empty());
+        let (_, mut changed) = read();
+        changed[0].verdict = "HUNG".to_owned();
+        changed.pop();
+        assert_eq!(
+            differences(&all, &changed),
+            ["  a: PASS, then HUNG", "  c: SILENT-TRUNCATION, then absent"]
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ use nix::unistd::geteuid;
 pub(crate) use packages::{Tools, install};
 pub(crate) use tally::Tally;
 
+use crate::conformance::{Judged, Way};
 use crate::process::find_program;
 use crate::{apps, conformance, trace, workspace};
 
@@ -59,11 +60,12 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     if wanted(Tier::Pure) {
         pure(&mut tally)?;
     }
+    let mut judged = Judged::new();
     if wanted(Tier::Host) {
-        host(options, &mut tally)?;
+        judged = host(options, &mut tally)?;
     }
     if wanted(Tier::Kernel) {
-        kernel(options, &mut tally)?;
+        kernel(options, &judged, &mut tally)?;
     }
     tally.list_failures();
     println!("took {} s", started.elapsed().as_secs());
@@ -80,11 +82,12 @@ fn pure(tally: &mut Tally) -> Result<()> {
     cargo::test("docs", &["--package", "sluice", "--doc"], &[], tally)
 }
 
-fn host(options: &Options, tally: &mut Tally) -> Result<()> {
+/// What hostile input met is held against what it meets when connections are joined.
+fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     tally.heading("host tier");
     if let Some(reason) = io_uring_denied() {
         tally.skip("host tier", 1, &reason);
-        return Ok(());
+        return Ok(Judged::new());
     }
     if workspace::root().join("proxy/tests/it/main.rs").exists() {
         cargo::test("it", &["--package", "sluice", "--test", "it"], &[], tally)?;
@@ -92,31 +95,33 @@ fn host(options: &Options, tally: &mut Tally) -> Result<()> {
         tally.skip("it", 1, "proxy/tests/it is not there");
     }
 
-    let wanted =
-        apps::names().any(|name| tally.wants(&name)) || conformance::names().any(|name| tally.wants(&name));
-    if !wanted {
-        return Ok(());
+    if !apps::names().chain(Way::Copy.names()).any(|name| tally.wants(&name)) {
+        return Ok(Judged::new());
     }
     let binary = binary(options)?;
     let tools = Tools::prepare();
     tally.heading("real servers");
     apps::run(&binary, options.big, &tools, tally)?;
-    let count = conformance::names().filter(|name| tally.wants(name)).count();
+    hostile(Way::Copy, &binary, &Judged::new(), &tools, tally)
+}
+
+fn hostile(way: Way<'_>, binary: &Path, before: &Judged, tools: &Tools, tally: &mut Tally) -> Result<Judged> {
+    let count = way.names().filter(|name| tally.wants(name)).count();
     if count == 0 {
-        return Ok(());
+        return Ok(Judged::new());
     }
     tally.heading("conformance");
     match conformance_folder() {
-        Some(folder) => conformance::run(&folder, &binary, &tools, tally),
+        Some(folder) => conformance::run(way, &folder, binary, before, tools, tally),
         None => {
             let reason = "no ../shared/conformance, and SLUICE_CONFORMANCE is not set";
             tally.skip("conformance", count, reason);
-            Ok(())
+            Ok(Judged::new())
         }
     }
 }
 
-fn kernel(options: &Options, tally: &mut Tally) -> Result<()> {
+fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
     tally.heading("kernel tier");
     if let Some(reason) = io_uring_denied() {
         tally.skip("kernel tier", 1, &reason);
@@ -131,26 +136,28 @@ fn kernel(options: &Options, tally: &mut Tally) -> Result<()> {
     // What passes by copying must pass by bypass, too.
     let bypass = ("SLUICE_TEST_BYPASS", "required");
     cargo::test("it-bypass", &["--package", "sluice", "--test", "it"], &[bypass], tally)?;
-    joined(options, tally)
+    joined(options, judged, tally)
 }
 
 /// Real servers and hostile input once more, connections joined.
-fn joined(options: &Options, tally: &mut Tally) -> Result<()> {
-    let count = apps::joined_names().filter(|name| tally.wants(name)).count();
+fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
+    let bypass = options.joined.as_deref().unwrap_or(apps::REQUIRED);
+    let way = Way::Joined(bypass);
+    let count = apps::joined_names().chain(way.names()).filter(|name| tally.wants(name)).count();
     if count == 0 {
         return Ok(());
     }
     let binary = binary(options)?;
-    let bypass = options.joined.as_deref().unwrap_or(apps::REQUIRED);
     if bypass == apps::REQUIRED
         && let Some(reason) = apps::bypass_obstacle(&binary)?
     {
-        tally.skip("apps_bypass", count, &reason);
+        tally.skip("bypass", count, &reason);
         return Ok(());
     }
     let tools = Tools::prepare();
     tally.heading("real servers, connections joined");
-    apps::run_joined(&binary, bypass, &tools, tally)
+    apps::run_joined(&binary, bypass, &tools, tally)?;
+    hostile(way, &binary, judged, &tools, tally).map(drop)
 }
 
 /// Why the eBPF programs cannot be tried here, if so.
