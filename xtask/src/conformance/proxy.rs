@@ -1,0 +1,91 @@
+//! The proxy under test, and how its runners are called.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, anyhow, ensure};
+use nix::sys::signal::Signal;
+
+use super::Way;
+use crate::apps::REQUIRED;
+use crate::process::{Process, bound, find_program, free_ports};
+use crate::{metrics, workspace};
+
+const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Where the runner listens. Not the proxy's address, so that the runners' own connections differ.
+const BACKEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+/// Keys set for the proxy under test. The runner lets an upstream stall for 7 s, before its answer and
+/// within it.
+const SETTINGS: &[&str] = &[
+    "access_log=off",
+    "clusters.default.response_timeout_ms=5000",
+    "clusters.default.body_idle_timeout_ms=5000",
+];
+
+/// The proxy under test and the addresses of one run.
+pub(super) struct Proxy {
+    pub(super) process: Process,
+    address: SocketAddr,
+    backend: SocketAddr,
+    /// Where its counters are, if connections must be joined.
+    admin: Option<SocketAddr>,
+}
+
+impl Proxy {
+    /// Starts it; its log is named after `name`.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(super) fn start(way: Way<'_>, name: &str, binary: &Path) -> Result<Self> {
+        let [port, admin] = free_ports(PROXY.into())?;
+        let admin = Some(SocketAddr::from((PROXY, admin))).filter(|_| way.bypass() == REQUIRED);
+        let [backend] = free_ports(BACKEND.into())?;
+        let address = SocketAddr::from((PROXY, port));
+        let backend = SocketAddr::from((BACKEND, backend));
+        let mut command = bound(binary);
+        command.args(["run", "--listen", &address.to_string()]);
+        let admin_or_off = admin.map_or("off".to_owned(), |address| address.to_string());
+        command.args(["--to", &backend.to_string(), "--admin", &admin_or_off]);
+        command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);
+        for setting in SETTINGS {
+            command.args(["--set", setting]);
+        }
+        let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
+        let mut process = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
+        process.wait_ready(address)?;
+        Ok(Self { process, address, backend, admin })
+    }
+
+    /// Adds to a note how many pairs were joined; where it is asked for there must be some.
+    ///
+    /// # Errors
+    /// When there are none, or they cannot be read.
+    pub(super) fn joined(&self, note: String) -> Result<String> {
+        let Some(admin) = self.admin else {
+            return Ok(note);
+        };
+        let pairs = metrics::pairs_joined(admin)?;
+        ensure!(pairs > 0, "no pair was joined; {note}");
+        Ok(format!("{note}; {pairs} pairs joined"))
+    }
+
+    /// An error of the runner, with what the proxy had to say.
+    pub(super) fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
+        anyhow!("{error:#}\n{}", self.process.tail())
+    }
+
+    /// The runner's command. It holds thousands of sockets, so it gets every descriptor there is.
+    pub(super) fn runner(&self, folder: &Path, script: &str) -> Command {
+        let python = find_program("python3").unwrap_or_else(|| PathBuf::from("python3"));
+        let mut command = bound("/bin/sh");
+        command
+            .args(["-c", "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" -Bu \"$@\""])
+            .arg(python)
+            .arg(folder.join(script))
+            .arg(self.address.to_string())
+            .args(["--backend", &self.backend.to_string()]);
+        command
+    }
+}
