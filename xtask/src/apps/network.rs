@@ -66,6 +66,19 @@ impl Network {
         command
     }
 
+    /// Whether a process is in both: a check elsewhere would prove nothing.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub(super) fn must_hold(&self, pid: u32) -> Result<()> {
+        let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).context("its namespace");
+        ensure!(namespace(pid)? == namespace(self.holder.pid())?, "pid {pid} is in another namespace");
+        let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).context("its cgroup")?;
+        let name = self.cgroup.file_name().context("the cgroup's name")?.to_string_lossy();
+        ensure!(cgroups.lines().any(|line| line == format!("0::/{name}")), "pid {pid} is in {cgroups}");
+        Ok(())
+    }
+
     fn enter(&self) -> [String; 2] {
         ["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", self.holder.pid())]
     }

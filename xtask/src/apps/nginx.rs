@@ -8,6 +8,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
 use super::rig::{Place, Rig};
+use super::uploads::TRICKLES;
+use super::wire::Wire;
 use super::{App, checks, clients, curl};
 use crate::process::{Process, find_program};
 
@@ -34,6 +36,7 @@ pub(super) const APP: App = App {
             ("files", files),
             ("range", range),
             ("not_modified", not_modified),
+            ("trickled_uploads", trickled_uploads),
             ("load", |rig| checks::load(rig, "/1kb.bin")),
             ("load_64kb", |rig| checks::load(rig, "/64kb.bin")),
             ("load_1mb", |rig| checks::load(rig, "/1mb.bin")),
@@ -94,6 +97,21 @@ fn files(rig: &Rig) -> Result<String> {
         ensure!(fs::read(&got)? == pattern(*size), "{name}: bytes differ");
     }
     Ok(String::new())
+}
+
+/// Bodies that come in pieces arrive whole in the files that nginx keeps them in. nginx asks the kernel how much there
+/// is to read. The example lets only GET and HEAD through, and a GET may have a body.
+fn trickled_uploads(rig: &Rig) -> Result<String> {
+    let mut wire = Wire::connect(rig)?;
+    for trickle in TRICKLES {
+        let body = trickle.body();
+        trickle.send(rig, &mut wire, "GET", &body)?;
+        let answer = wire.reply().with_context(|| trickle.to_string())?;
+        ensure!(answer.status() == 200, "{trickle}: {}", answer.head);
+        let file = answer.field("x-body-file").with_context(|| format!("{trickle}: {}", answer.head))?;
+        ensure!(fs::read(&file).context(file)? == body, "{trickle}: bytes differ");
+    }
+    Ok(format!("{} uploads on one connection", TRICKLES.len()))
 }
 
 /// A range is passed on as asked (RFC 9110 14).

@@ -83,6 +83,9 @@ impl<'g> Rig<'g> {
             ground,
         };
         let origin = (app.start)(&place)?;
+        if let Some(network) = &ground.network {
+            network.must_hold(origin.pid())?;
+        }
         let (sluice, address, admin) = start_sluice(app, &place, run.binary, &name, run.bypass)?;
         let required = run.bypass == REQUIRED;
         let (host, big, binary) = (app.host, run.big, run.binary.to_path_buf());

@@ -1,5 +1,6 @@
 //! Bodies towards the origin, whole and in pieces, on both sides of what may be joined unread (64 KB, 64 messages).
 
+use std::fmt::{self, Display, Formatter};
 use std::thread;
 use std::time::Duration;
 
@@ -16,14 +17,14 @@ pub(super) const CHECKS: &[Check] =
 const SIZES: &[u64] = &[1000, 60_000, 65_536, 70_000, 1 << 20];
 
 /// An upload as a slow or chatty client sends it.
-struct Trickle {
+pub(super) struct Trickle {
     pieces: usize,
     piece_bytes: usize,
     pause_ms: u64,
     chunked: bool,
 }
 
-const TRICKLES: &[Trickle] = &[
+pub(super) const TRICKLES: &[Trickle] = &[
     Trickle { pieces: 40, piece_bytes: 100, pause_ms: 5, chunked: false },
     Trickle { pieces: 40, piece_bytes: 100, pause_ms: 5, chunked: true },
     // More messages than may be unread, fewer bytes.
@@ -48,28 +49,43 @@ fn sizes(rig: &Rig) -> Result<String> {
 fn trickled_uploads(rig: &Rig) -> Result<String> {
     let mut kept = Wire::connect(rig)?;
     for trickle in TRICKLES {
-        let count = trickle.pieces * trickle.piece_bytes;
-        let body: Vec<u8> = (0..count).map(|i| (i * 31 + i / 251) as u8).collect();
+        let body = trickle.body();
+        let count = body.len();
         let mut direct = Wire::to(rig.place.address)?;
         direct.ask(rig, "POST", "/upload", &format!("Content-Length: {count}\r\n"))?;
         direct.send(&body)?;
         let wanted = direct.reply().context("directly to the origin")?;
-        trickle.send(rig, &mut kept, &body)?;
-        let what = || format!("{} pieces of {} bytes", trickle.pieces, trickle.piece_bytes);
-        let answer = kept.reply().with_context(what)?;
-        ensure!(answer.status() == 200, "{}: {}", what(), answer.head);
-        ensure!(answer.body == wanted.body, "{}: hash {:?}", what(), answer.text());
+        trickle.send(rig, &mut kept, "POST", &body)?;
+        let answer = kept.reply().with_context(|| trickle.to_string())?;
+        ensure!(answer.status() == 200, "{trickle}: {}", answer.head);
+        ensure!(answer.body == wanted.body, "{trickle}: hash {:?}", answer.text());
     }
     Ok(format!("{} uploads on one connection", TRICKLES.len()))
 }
 
+impl Display for Trickle {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let framing = if self.chunked { "chunked" } else { "with a length" };
+        write!(f, "{} pieces of {} bytes, {framing}", self.pieces, self.piece_bytes)
+    }
+}
+
 impl Trickle {
-    fn send(&self, rig: &Rig, wire: &mut Wire, body: &[u8]) -> Result<()> {
+    /// All that it sends.
+    pub(super) fn body(&self) -> Vec<u8> {
+        (0..self.pieces * self.piece_bytes).map(|i| (i * 31 + i / 251) as u8).collect()
+    }
+
+    /// Sends head and body to /upload.
+    ///
+    /// # Errors
+    /// When they cannot be written in time.
+    pub(super) fn send(&self, rig: &Rig, wire: &mut Wire, method: &str, body: &[u8]) -> Result<()> {
         let length = match self.chunked {
             true => "Transfer-Encoding: chunked\r\n".to_owned(),
             false => format!("Content-Length: {}\r\n", body.len()),
         };
-        wire.ask(rig, "POST", &rig.target("/upload"), &length)?;
+        wire.ask(rig, method, &rig.target("/upload"), &length)?;
         for piece in body.chunks(self.piece_bytes) {
             // What is tested: a body that comes with pauses.
             thread::sleep(Duration::from_millis(self.pause_ms));

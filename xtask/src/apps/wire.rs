@@ -34,6 +34,12 @@ impl Reply {
         self.head.get(9..12).and_then(|word| word.parse().ok()).unwrap_or(0)
     }
 
+    /// The first field of a name.
+    pub(super) fn field(&self, name: &str) -> Option<String> {
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
+    }
+
     /// The body as text, without the space around it.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).trim().to_owned()
@@ -101,16 +107,13 @@ impl Wire {
     /// When it has neither, or as for `exactly`.
     pub(super) fn reply(&mut self) -> Result<Reply> {
         let head = String::from_utf8_lossy(&self.until(b"\r\n\r\n")?).into_owned();
-        let field = |name: &str| {
-            let fields = head.lines().filter_map(|line| line.split_once(": "));
-            fields.filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
-        };
-        let body = match (field("content-length"), field("transfer-encoding")) {
+        let mut reply = Reply { head, body: Vec::new() };
+        reply.body = match (reply.field("content-length"), reply.field("transfer-encoding")) {
             (Some(length), None) => self.exactly(length.parse().context("the length")?)?,
             (None, Some(_)) => self.chunks()?,
-            _ => bail!("neither a length nor chunks: {head}"),
+            _ => bail!("neither a length nor chunks: {}", reply.head),
         };
-        Ok(Reply { head, body })
+        Ok(reply)
     }
 
     fn chunks(&mut self) -> Result<Vec<u8>> {
