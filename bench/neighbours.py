@@ -116,7 +116,7 @@ class Sluice:
     def ready(self):
         if self.process.poll() is not None:
             raise SystemExit(open(self.log.name).read())
-        return accepts(self.port)
+        return accepts(self.port) and accepts(self.admin)
 
     def pairs(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics") as answer:
