@@ -40,6 +40,11 @@ impl Deadline {
         self.at.set(Instant::now() + self.patience.get());
     }
 
+    /// How long silence may last.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience.get()
+    }
+
     /// When the last sign of life was.
     pub(crate) fn last_activity(&self) -> Instant {
         self.at.get() - self.patience.get()

@@ -110,6 +110,8 @@ reasons! {
     ResponseTimeout = "response_timeout", Upstream, 504;
     /// A tunnel was silent too long.
     TunnelIdle = "tunnel_idle", Downstream, 499;
+    /// The kernel's and our count of a spliced tunnel's bytes do not agree.
+    SpliceMismatch = "splice_mismatch", Internal, 500;
     /// An HTTP version we do not speak.
     VersionNotSupported = "version_not_supported", Downstream, 505;
 }

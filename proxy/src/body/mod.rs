@@ -46,6 +46,8 @@ pub(crate) struct Transfer {
     bytes_max: u64,
     /// Size of a receive while the body comes in small pieces.
     small_bytes: usize,
+    /// Once as many have passed a copy stops for a while.
+    pause_at: u64,
 }
 
 impl Transfer {
@@ -58,7 +60,8 @@ impl Transfer {
             Framing::CloseDelimited => Source::UntilClose,
         };
         let done = matches!(source, Source::None | Source::Length(0));
-        Self { source, chunked: to == Framing::Chunked, done, bytes: 0, bytes_max, small_bytes: SMALL_BYTES }
+        let chunked = to == Framing::Chunked;
+        Self { source, chunked, done, bytes: 0, bytes_max, small_bytes: SMALL_BYTES, pause_at: u64::MAX }
     }
 
     /// Opaque bytes until the sender ends. Many of these wait at once for long, so they wait with little.
@@ -66,6 +69,16 @@ impl Transfer {
         let limits = ChunkLimits { line_bytes_max: 0, trailer_bytes_max: 0 };
         let opaque = Self::new(Framing::CloseDelimited, Framing::CloseDelimited, limits, u64::MAX);
         Self { small_bytes: TUNNEL_BYTES, ..opaque }
+    }
+
+    /// Has a copy return once `bytes` have passed, with the rest still to come.
+    pub(crate) fn pause_at(&mut self, bytes: u64) {
+        self.pause_at = bytes;
+    }
+
+    /// The end that was seen was not the end.
+    pub(crate) fn reopen(&mut self) {
+        self.done = false;
     }
 
     /// Whether the whole body has passed.
@@ -188,7 +201,8 @@ impl Transfer {
 }
 
 /// Sends `out`, then the rest of the body, from `reader` to `writer`. The last piece may still be under way when
-/// this returns, and unless it is quiet the caller has to drive it; the writer fails later if it does.
+/// this returns, and unless it is quiet the caller has to drive it; the writer fails later if it does. Returns
+/// early, with the transfer not done, where that is to pause.
 ///
 /// While a piece leaves the next one is read, never more: a slow receiver stops a fast sender.
 pub(crate) async fn copy(
@@ -204,6 +218,9 @@ pub(crate) async fn copy(
         pass(reader, writer, transfer, &mut out, deadline).await?;
         if transfer.is_done() {
             reader.shrink(SMALL_BYTES);
+            return Ok(());
+        }
+        if transfer.bytes >= transfer.pause_at {
             return Ok(());
         }
         reader.shrink(appetite.bytes());

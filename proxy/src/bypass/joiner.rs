@@ -133,6 +133,11 @@ impl Joiner {
         None
     }
 
+    /// Whether a connection is in the map, joined or not: what is sent to it may go past TCP.
+    pub(crate) fn holds(&self, stream: &Stream) -> bool {
+        stream.fd().is_some_and(|fd| self.marker.borrow().holds(fd).unwrap_or(true))
+    }
+
     /// Watches a connection that is joined.
     pub(crate) fn watch(&self, stream: &Stream, endpoint: &Arc<Endpoint>) -> Rc<Joined> {
         let (stream, endpoint) = (stream.clone(), Arc::clone(endpoint));

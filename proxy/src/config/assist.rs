@@ -21,6 +21,8 @@ pub struct KernelAssists {
     pub bypass_stall_ms: u64,
     /// Tunnels, whose two connections are joined in the kernel.
     pub splice: AssistMode,
+    /// Bytes in one direction after which a tunnel is joined.
+    pub splice_after_bytes: u64,
 }
 
 /// Whether something that is not for everybody is done.

@@ -194,6 +194,8 @@ numbers! { KernelAssists {
     bypass_connections_max: u32 = 8192, 64..=1 << 20;
     // Longer than an application that serves is busy with something else at a stretch.
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
+    // Joining costs some thirty system calls, which a tunnel of a few messages never earns back.
+    splice_after_bytes: u64 = 64 * KIB, 0..=GIB;
 } rest {
     bypass: AssistMode::Auto,
     bypass_downstream: Switch::Off,

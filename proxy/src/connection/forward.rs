@@ -146,6 +146,7 @@ impl Connection {
         let outcome = tunnel::run(ends, &self.deadline, idle_ms, worker).await;
         account.bytes_in += outcome.bytes_up;
         progress.bytes_out += outcome.bytes_down;
+        account.path = outcome.path;
         self.record(&account, &progress, outcome.reason);
         Next::Abort { reset: outcome.broken }
     }

@@ -85,6 +85,7 @@ impl Connection {
         }
         account.bytes_in = outcome.bytes_up;
         progress.bytes_out = outcome.bytes_down;
+        account.path = outcome.path;
         self.record(&account, &progress, outcome.reason);
     }
 }

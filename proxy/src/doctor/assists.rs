@@ -11,15 +11,15 @@ use crate::kernel::probe::{Host, Sources};
 /// An assist and what it stands on.
 struct Assist {
     name: &'static str,
-    /// Whether the data path can use it.
-    built: bool,
+    /// Why `auto` leaves it alone though it could be used; `None` if it does not.
+    not_in_auto: Option<&'static str>,
     /// Findings that must not be missing: area and name.
     needs: &'static [(&'static str, &'static str)],
 }
 
 const BYPASS: Assist = Assist {
     name: "bypass",
-    built: true,
+    not_in_auto: None,
     needs: &[
         ("capabilities", "CAP_BPF"),
         ("capabilities", "CAP_NET_ADMIN"),
@@ -37,13 +37,17 @@ const BYPASS: Assist = Assist {
 
 const SPLICE: Assist = Assist {
     name: "splice",
-    built: false,
+    not_in_auto: Some(
+        "auto copies: one long stream is 0.8 to 1.0 times as fast spliced, messages 1.1 to 1.5 times",
+    ),
     needs: &[
         ("capabilities", "CAP_BPF"),
         ("capabilities", "CAP_NET_ADMIN"),
         ("bpf", "sockhash"),
-        ("bpf", "array_mmapable"),
+        ("capabilities", "CAP_PERFMON"),
+        ("bpf", "btf"),
         ("bpf", "sk_skb"),
+        ("bpf", "probe_read_kernel"),
     ],
 };
 
@@ -69,7 +73,7 @@ pub(super) struct Verdict {
 /// Why an assist is not used.
 #[derive(Debug)]
 pub(super) struct Reason {
-    /// For programs: `off`, `not_in_this_version`, the `area.name` of a finding, or, where it was tried, `load` or
+    /// For programs: `off`, `not_in_auto`, the `area.name` of a finding, or, where it was tried, `load` or
     /// `self_test.` and the check that failed.
     pub(super) code: String,
     /// For people.
@@ -93,7 +97,7 @@ impl Assists {
         let modes = config.kernel;
         let matters = |assist: &Assist, mode: AssistMode| match mode {
             AssistMode::Off => false,
-            AssistMode::Auto => assist.built,
+            AssistMode::Auto => assist.not_in_auto.is_none(),
             AssistMode::Required => true,
         };
         if matters(&BYPASS, modes.bypass) || matters(&SPLICE, modes.splice) {
@@ -118,6 +122,11 @@ impl Assists {
                 return;
             }
         }
+    }
+
+    /// Whether tunnels are to be spliced.
+    pub(crate) fn splices(&self) -> bool {
+        self.splice.is_used()
     }
 
     pub(super) fn all(&self) -> [&Verdict; 2] {
@@ -203,9 +212,11 @@ fn verdict(assist: &Assist, mode: AssistMode, areas: Option<&[Area]>) -> Verdict
         };
     }
     let mut reasons = Vec::new();
-    if !assist.built {
-        let means = format!("this version of sluice has no {name}");
-        reasons.push(Reason { code: "not_in_this_version".to_owned(), means, remedy: None });
+    if mode == AssistMode::Auto
+        && let Some(means) = assist.not_in_auto
+    {
+        let remedy = Some(format!("write kernel.{name}: required"));
+        reasons.push(Reason { code: "not_in_auto".to_owned(), means: means.to_owned(), remedy });
     }
     reasons.extend(lacks.unwrap_or_default());
     Verdict { name, mode, host_can, reasons }

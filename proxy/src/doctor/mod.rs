@@ -94,6 +94,9 @@ pub fn examine(config: &Config, file: Option<String>) -> Report {
     if report.assists.may_bypass() {
         trial::bypass(&mut report.assists, config);
     }
+    if report.assists.splices() {
+        trial::splice(&mut report.assists, config);
+    }
     report
 }
 

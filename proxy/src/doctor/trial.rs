@@ -1,4 +1,4 @@
-//! The bypass as it would be used: loaded, attached, tried on sockets of sluice's own, and taken away again.
+//! The assists as they would be used: loaded, attached, tried on sockets of sluice's own, and taken away again.
 //!
 //! Everything hangs on descriptors of this process, so nothing is left however it ends.
 
@@ -7,11 +7,19 @@ use crate::bypass;
 use crate::config::Config;
 use crate::kernel::program::ProgramError;
 use crate::kernel::selftest::Failure;
+use crate::tunnel;
 
 /// Notes with the verdict why the bypass cannot be used, if so.
 pub(super) fn bypass(assists: &mut Assists, config: &Config) {
     if let Err(trouble) = bypass::start(config, &[]) {
         note(assists, &trouble);
+    }
+}
+
+/// Notes with the verdict why tunnels cannot be spliced, if so.
+pub(super) fn splice(assists: &mut Assists, config: &Config) {
+    if let Err((code, means)) = tunnel::ready(config.kernel.splice_after_bytes) {
+        assists.note_failure("splice", code, &means);
     }
 }
 

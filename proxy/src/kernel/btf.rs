@@ -4,6 +4,7 @@
 //! found here and handed to the programs before they are loaded. Pure: bytes in, offsets out.
 
 use sluice_ebpf::Offsets;
+use sluice_ebpf::splice::SendBuffer;
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
@@ -45,6 +46,22 @@ pub(crate) fn offsets(bytes: &[u8]) -> Result<Offsets> {
         copied_seq: field(tcp, "copied_seq")?,
         write_seq: field(tcp, "write_seq")?,
         socket: field(sock, "sk_socket")?,
+    })
+}
+
+/// Finds the fields that the splice program reads.
+///
+/// # Errors
+/// As above.
+pub(crate) fn send_buffer(bytes: &[u8]) -> Result<SendBuffer> {
+    let btf = Btf::parse(bytes)?;
+    let sock = btf.structure("sock").ok_or(BtfError::Missing("struct sock"))?;
+    let tcp = btf.structure("tcp_sock").ok_or(BtfError::Missing("struct tcp_sock"))?;
+    let field = |of, path| btf.offset(of, path).ok_or(BtfError::Missing(path));
+    Ok(SendBuffer {
+        write_seq: field(tcp, "write_seq")?,
+        sndbuf: field(sock, "sk_sndbuf")?,
+        wmem_queued: field(sock, "sk_wmem_queued")?,
     })
 }
 

@@ -63,6 +63,14 @@ impl Marker {
         }
     }
 
+    /// Whether an end is in the map, wherever its other end is.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    pub fn holds(&self, socket: BorrowedFd<'_>) -> Result<bool> {
+        Ok(self.end(socket)?.is_some())
+    }
+
     /// Bytes that the other end of a joined connection has accepted and not read; 0 as long as nobody has
     /// accepted that end.
     ///

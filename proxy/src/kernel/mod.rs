@@ -16,6 +16,8 @@ pub(crate) mod probe;
 pub mod program;
 pub mod selftest;
 mod socket;
+pub mod splice;
+pub(crate) mod tcp;
 
 use std::io;
 

@@ -247,7 +247,7 @@ impl Maps<'_> {
     }
 }
 
-fn missing(name: &'static str) -> ProgramError {
+pub(super) fn missing(name: &'static str) -> ProgramError {
     failed(name)(io::Error::new(io::ErrorKind::NotFound, "not in the eBPF object"))
 }
 

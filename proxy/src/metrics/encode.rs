@@ -27,6 +27,7 @@ impl Collector for State {
         self.downstream(&mut encoder)?;
         self.upstream(&mut encoder)?;
         self.tunnels(&mut encoder)?;
+        self.splices(&mut encoder)?;
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
         self.status().encode(&mut encoder)?;
@@ -76,6 +77,29 @@ impl State {
         let mut family = encoder.encode_descriptor("sluice_tunnel", help, Some(&Unit::Bytes), kind)?;
         count(&mut family.encode_family(&[("to", "upstream")])?, to_upstream)?;
         count(&mut family.encode_family(&[("to", "downstream")])?, to_downstream)
+    }
+
+    fn splices(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let event = |event| self.sum_event(event);
+        let mut rows = Rows { encoder, prefix: "sluice_splice_" };
+        rows.counter("tunnels", "Tunnels spliced by the kernel.", event(Event::TunnelSpliced))?;
+        rows.counter("failures", "Tunnels copied as they could not be.", event(Event::SpliceFailed))?;
+        let help = "Spliced tunnels reset as the counts of their bytes did not agree.";
+        rows.counter("mismatches", help, event(Event::SpliceMismatch))?;
+        let kind = MetricType::Counter;
+        let help = "Bytes passed on by the kernel; those tunnelled have them too.";
+        let mut bytes = encoder.encode_descriptor("sluice_splice", help, Some(&Unit::Bytes), kind)?;
+        count(&mut bytes, event(Event::TunnelBytesSpliced))?;
+        let help = "Directions of spliced tunnels that came back to be copied, by reason.";
+        let mut family = encoder.encode_descriptor("sluice_splice_returns", help, None, kind)?;
+        for (reason, n) in [
+            ("budget", event(Event::SpliceReturnedBudget)),
+            ("no_peer", event(Event::SpliceReturnedPeer)),
+            ("closed", event(Event::SpliceReturnedDrain)),
+        ] {
+            count(&mut family.encode_family(&[("reason", reason)])?, n)?;
+        }
+        Ok(())
     }
 
     fn paths(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

@@ -43,6 +43,20 @@ pub enum Event {
     TunnelBytesToUpstream,
     /// Bytes tunnelled to the client.
     TunnelBytesToDownstream,
+    /// A tunnel was spliced.
+    TunnelSpliced,
+    /// Bytes that the kernel passed on; they are among those tunnelled.
+    TunnelBytesSpliced,
+    /// A tunnel could not be spliced and was copied.
+    SpliceFailed,
+    /// A direction came back to sluice: its receiver was too slow.
+    SpliceReturnedBudget,
+    /// A direction came back: its receiver was not or no longer known to the kernel's program.
+    SpliceReturnedPeer,
+    /// A direction came back: for a drain, or as its socket was joined in the middle of something.
+    SpliceReturnedDrain,
+    /// A spliced tunnel's books did not agree.
+    SpliceMismatch,
     /// A connection that should have been joined was not, and was replaced by one by TCP.
     BypassIncomplete,
     /// A connection could not be marked to be joined.

@@ -23,7 +23,7 @@ use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
 
 pub(crate) use accept::accept;
 pub(crate) use probe::{RingError, operations, probe};
-pub(crate) use socket::{Recv, Send, cancel, connect, recv, send};
+pub(crate) use socket::{Recv, Send, cancel, connect, poll, recv, send};
 
 /// Entries of a worker's submission queue; the completion queue has four times as many.
 const ENTRIES: u32 = 1024;

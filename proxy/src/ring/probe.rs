@@ -6,10 +6,11 @@ use std::path::Path;
 use io_uring::{IoUring, Probe, opcode};
 
 /// Operations without which sluice cannot run, by the names of io_uring_enter(2).
-const REQUIRED: [(u8, &str); 5] = [
+const REQUIRED: [(u8, &str); 6] = [
     (opcode::Accept::CODE, "accept"),
     (opcode::AsyncCancel::CODE, "async_cancel"),
     (opcode::Connect::CODE, "connect"),
+    (opcode::PollAdd::CODE, "poll_add"),
     (opcode::Recv::CODE, "recv"),
     (opcode::Send::CODE, "send"),
 ];

@@ -112,6 +112,14 @@ pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
     submit(ConnectData { _fd: Fd::clone(fd), _address: address }, entry).await
 }
 
+/// Waits until `fd` is ready for any of `events`, has failed or was hung up (poll(2); also when its other side
+/// has shut down). Dropped, it goes on and holds the descriptor until it is cancelled.
+pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
+    let events = u32::from(events.cast_unsigned());
+    let entry = opcode::PollAdd::new(raw(fd), events).build();
+    submit(FdData(Fd::clone(fd)), entry).await.map(drop)
+}
+
 struct FdData(#[expect(dead_code, reason = "held so that the descriptor outlives the operation")] Fd);
 
 impl Finished for FdData {

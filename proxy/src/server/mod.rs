@@ -40,10 +40,13 @@ pub fn run(config: Config) -> Result<ExitCode, String> {
     let admin = start::admin_listener(&config)?;
     let log = start::access_log(&config, &metrics)?;
     let snapshot = start::snapshot(config, clusters)?;
+    // Before privileges are dropped: loading takes some.
+    let splice = start::splice(&snapshot.config, &mut assists)?;
     privileges::drop_to(&snapshot.config)?;
 
     let (stage, watched) = watch::channel(Stage::Serve);
-    let threads = start::workers(bound, &snapshot, &metrics, &log, bypass.as_deref(), &watched)?;
+    let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
+    let threads = start::workers(bound, &snapshot, &metrics, &log, assisted, &watched)?;
     start::announce(&states, workers, &assists);
     start::invite(&snapshot.config, &states, demo);
     let control = control::Control::new(&snapshot, &metrics, &log, bypass, admin, resolvers);

@@ -20,7 +20,7 @@ use crate::response::ErrorPages;
 use crate::snapshot::Snapshot;
 use crate::upstream::Connector;
 use crate::worker::{self, Stage, Worker};
-use crate::{demo, state_file};
+use crate::{demo, state_file, tunnel};
 
 /// Starts the embedded demo origin.
 pub(super) fn demo_origin(config: &Config) -> Result<Option<SocketAddr>, String> {
@@ -94,13 +94,36 @@ pub(super) fn snapshot(config: Config, clusters: Clusters) -> Result<Arc<Snapsho
     Ok(Arc::new(Snapshot::new(config, clusters, pages)))
 }
 
+/// Makes splicing ready, and tries it, if it may be used; if that fails, the verdict on it has the reason.
+pub(super) fn splice(config: &Config, assists: &mut Assists) -> Result<Option<tunnel::Shared>, String> {
+    if !assists.splices() {
+        return Ok(None);
+    }
+    match tunnel::ready(config.kernel.splice_after_bytes) {
+        Ok(shared) => Ok(Some(shared)),
+        Err((code, means)) => {
+            assists.note_failure("splice", code, &means);
+            assists.require()?;
+            tracing::warn!("splice is not used: {means}");
+            Ok(None)
+        }
+    }
+}
+
+/// The kernel assists that are ready.
+#[derive(Clone, Copy)]
+pub(super) struct Assisted<'a> {
+    pub(super) bypass: Option<&'a bypass::Control>,
+    pub(super) splice: Option<&'a tunnel::Shared>,
+}
+
 /// Starts one thread a worker.
 pub(super) fn workers(
     bound: Vec<Vec<Bound>>,
     snapshot: &Arc<Snapshot>,
     metrics: &Arc<Metrics>,
     log: &AccessLog,
-    bypass: Option<&bypass::Control>,
+    assisted: Assisted<'_>,
     stage: &watch::Receiver<Stage>,
 ) -> Result<Vec<JoinHandle<()>>, String> {
     let mut threads = Vec::new();
@@ -109,9 +132,11 @@ pub(super) fn workers(
         let recorder = metrics.add_worker();
         let log = log.worker();
         let stage = stage.clone();
-        let seat = bypass.map(bypass::Control::seat).transpose()?;
+        let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
+        let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let make = move || Worker::new(snapshot, Connector::Ring, seat, recorder, log);
+            let make =
+                move || Worker::new(snapshot, Connector::Ring, seat, recorder, log).with_splicer(splicer);
             let run = || worker::run(make, listeners, stage);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,

@@ -61,6 +61,15 @@ impl Stream {
         }
     }
 
+    /// The socket below, if there is one.
+    pub(crate) fn socket(&self) -> Option<&ring::Fd> {
+        match self {
+            Self::Ring(fd) => Some(fd),
+            #[cfg(test)]
+            Self::Memory(_) => None,
+        }
+    }
+
     /// The socket, if this is its last holder; no operation is under way then, for each holds it.
     pub(crate) fn into_socket(self) -> Option<OwnedFd> {
         match self {

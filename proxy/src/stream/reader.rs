@@ -98,6 +98,26 @@ impl Reader {
         poll_fn(|cx| self.poll_fill(cx, capacity)).await
     }
 
+    /// Ends the receive under way, keeping what it has brought. It ends the sends of the socket with it, so there
+    /// may be none.
+    pub(crate) async fn stop(&mut self) -> io::Result<()> {
+        let Some(pending) = self.pending.as_mut() else {
+            return Ok(());
+        };
+        self.stream.cancel();
+        let (outcome, buf) = pending.await;
+        self.pending = None;
+        self.buf = buf;
+        match outcome {
+            // The end stays where it is, for whoever reads next.
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether nothing has come: no data, no end, no error. For connections that should be silent.
     pub(crate) fn is_silent(&mut self, capacity: usize) -> bool {
         let mut cx = Context::from_waker(Waker::noop());

@@ -20,6 +20,7 @@ use crate::record::ExchangeRecord;
 use crate::ring;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
+use crate::tunnel::Splicer;
 use crate::upstream::{Connector, Pool};
 use accept::accept_loop;
 
@@ -59,6 +60,7 @@ pub(crate) struct Worker {
     draining: Cell<bool>,
     connections: RefCell<Slab<(Stream, Phase)>>,
     turned_away: Rc<()>,
+    splicer: Option<Splicer>,
 }
 
 impl Worker {
@@ -83,7 +85,13 @@ impl Worker {
             draining: Cell::new(false),
             connections: RefCell::new(Slab::new()),
             turned_away: Rc::new(()),
+            splicer: None,
         }
+    }
+
+    /// Has tunnels spliced by the kernel.
+    pub(crate) fn with_splicer(self, splicer: Option<Splicer>) -> Self {
+        Self { splicer, ..self }
     }
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
@@ -109,6 +117,11 @@ impl Worker {
 
     pub(crate) fn metrics(&self) -> &Rc<WorkerRecorder> {
         &self.metrics
+    }
+
+    /// What tunnels are spliced with, if they are.
+    pub(crate) fn splicer(&self) -> Option<&Splicer> {
+        self.splicer.as_ref()
     }
 
     /// Held by each connection that is being told that there are too many.
@@ -157,6 +170,10 @@ impl Worker {
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         self.pool.clear();
+        // What is on its way in the kernel would be lost if the process ended before the tunnels do.
+        if let Some(splicer) = &self.splicer {
+            splicer.return_all();
+        }
         for (_, (stream, phase)) in self.connections.borrow().iter() {
             if *phase == Phase::Idle {
                 stream.shutdown_read();

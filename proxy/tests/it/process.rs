@@ -281,7 +281,7 @@ fn a_tcp_client_beyond_the_limit_is_told_nothing() {
 fn accepting_pauses_while_descriptors_are_out() {
     let origin = Origin::saying("hi");
     // The eBPF programs have descriptors, too.
-    let setup = Setup::to_origin(&origin).with("kernel.bypass", "off");
+    let setup = Setup::to_origin(&origin).with("kernel.bypass", "off").with("kernel.splice", "off");
     let Some(proxy) = setup.after("ulimit -n 40").start() else { return };
     let mut clients: Vec<_> = (0..40).map(|_| proxy.connect()).collect();
     proxy.wait_for("cannot accept; trying again");

@@ -10,7 +10,7 @@ const OWNER: &str = "SLUICE_KERNEL_OWNER";
 const READY: &str = "loaded and joined";
 
 /// Kind (`prog`, `map`, `link`) and id of every BPF object that a process holds by a descriptor.
-fn held(process: &str) -> Vec<(String, String)> {
+pub(crate) fn held(process: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap() {
         // A descriptor may be closed by now.
@@ -43,7 +43,7 @@ fn all_kinds(held: &[(String, String)]) -> bool {
 }
 
 /// The kernel frees some of them a little later.
-fn gone(held: &[(String, String)]) {
+pub(crate) fn gone(held: &[(String, String)]) {
     for (kind, id) in held {
         wait_for(&format!("{kind} {id} gone"), || !exists(kind, id));
     }

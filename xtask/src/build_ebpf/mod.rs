@@ -1,6 +1,6 @@
-//! `cargo xtask build-ebpf`: the eBPF object from source, byte by byte the same wherever it is built.
+//! `cargo xtask build-ebpf`: the eBPF objects from source, byte by byte the same wherever they are built.
 //!
-//! The object is committed, so only who changes `proxy-ebpf` needs this, and CI, to see that it was done.
+//! The objects are committed, so only who changes `proxy-ebpf` needs this, and CI, to see that it was done.
 
 mod linker;
 mod toolchain;
@@ -16,10 +16,10 @@ use crate::process::find_program;
 use crate::workspace::{describe, must, root, target};
 use toolchain::Toolchain;
 
-/// What to do with the object.
+/// What to do with the objects.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Change nothing; fail if the committed object is not what the source gives.
+    /// Change nothing; fail if a committed object is not what the source gives.
     #[arg(long)]
     check: bool,
     /// Where to build; to show that the place makes no difference.
@@ -27,8 +27,10 @@ pub(crate) struct Options {
     target_dir: Option<PathBuf>,
 }
 
-const OBJECT: &str = "proxy-ebpf/prebuilt/bypass.bpf.o";
-/// What the committed object was built by: another compiler gives other bytes.
+/// The programs, each an object of its own: who needs one does not load the other.
+const PROGRAMS: [&str; 2] = ["bypass", "splice"];
+const PREBUILT: &str = "proxy-ebpf/prebuilt";
+/// What the committed objects were built by: another compiler gives other bytes.
 const BUILT_BY: &str = "proxy-ebpf/prebuilt/built-by.txt";
 const TARGET: &str = "bpfel-unknown-none";
 const PROFILE: &str = "ebpf";
@@ -61,11 +63,18 @@ pub(crate) fn build(options: &Options) -> Result<()> {
         None => target()?.join("ebpf"),
     };
     let built = compile(&toolchain, &linker, &folder)?;
-    let stripped = folder.join("bypass.bpf.o");
-    must(Command::new(objcopy).arg("--strip-debug").arg(&built).arg(&stripped))?;
-    let object = fs::read(&stripped).with_context(|| stripped.display().to_string())?;
-    ensure!(has_section(&object, ".BTF"), "the object has lost its type information (.BTF)");
-    if options.check { compare(&object) } else { write(&object, toolchain.version()) }
+    for program in PROGRAMS {
+        let stripped = folder.join(format!("{program}.bpf.o"));
+        must(Command::new(&objcopy).arg("--strip-debug").arg(built.join(program)).arg(&stripped))?;
+        let object = fs::read(&stripped).with_context(|| stripped.display().to_string())?;
+        ensure!(has_section(&object, ".BTF"), "the object has lost its type information (.BTF)");
+        let committed = format!("{PREBUILT}/{program}.bpf.o");
+        if options.check { compare(&object, &committed)? } else { write(&object, &committed)? }
+    }
+    if !options.check {
+        fs::write(root().join(BUILT_BY), toolchain.version()).context(BUILT_BY)?;
+    }
+    Ok(())
 }
 
 /// What an object is made with.
@@ -87,22 +96,21 @@ impl Tools {
     }
 }
 
-fn write(object: &[u8], built_by: &str) -> Result<()> {
-    fs::write(root().join(OBJECT), object).context(OBJECT)?;
-    fs::write(root().join(BUILT_BY), built_by).context(BUILT_BY)?;
-    println!("{OBJECT}: {} bytes", object.len());
+fn write(object: &[u8], path: &str) -> Result<()> {
+    fs::write(root().join(path), object).with_context(|| path.to_owned())?;
+    println!("{path}: {} bytes", object.len());
     Ok(())
 }
 
-fn compare(object: &[u8]) -> Result<()> {
-    let committed = fs::read(root().join(OBJECT)).context(OBJECT)?;
+fn compare(object: &[u8], path: &str) -> Result<()> {
+    let committed = fs::read(root().join(path)).with_context(|| path.to_owned())?;
     if object == committed {
-        println!("{OBJECT}: the same {} bytes", object.len());
+        println!("{path}: the same {} bytes", object.len());
         return Ok(());
     }
     let at = object.iter().zip(&committed).position(|(built, kept)| built != kept);
     bail!(
-        "{OBJECT} is not what the source gives: {} bytes, should be {}, first difference at {}; \
+        "{path} is not what the source gives: {} bytes, should be {}, first difference at {}; \
          run `cargo xtask build-ebpf` and commit",
         committed.len(),
         object.len(),
@@ -116,11 +124,11 @@ fn has_section(object: &[u8], name: &str) -> bool {
     object.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// The object with debug information, by cargo in an environment of its own.
+/// The folder of the objects with debug information, by cargo in an environment of its own.
 fn compile(toolchain: &Toolchain, linker: &Path, folder: &Path) -> Result<PathBuf> {
     let mut command = toolchain.cargo();
     command
-        .args(["build", "--locked", "--package", "sluice-ebpf", "--bin", "bypass", "--features", "programs"])
+        .args(["build", "--locked", "--package", "sluice-ebpf", "--bins", "--features", "programs"])
         .args(["--profile", PROFILE, "--target", TARGET, "-Zbuild-std=core", "--target-dir"])
         .arg(folder)
         .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", linker)
@@ -128,7 +136,7 @@ fn compile(toolchain: &Toolchain, linker: &Path, folder: &Path) -> Result<PathBu
         .stdin(Stdio::null());
     println!("$ {}", describe(&command));
     must(&mut command)?;
-    Ok(folder.join(TARGET).join(PROFILE).join("bypass"))
+    Ok(folder.join(TARGET).join(PROFILE))
 }
 
 /// For the compiler. Paths of this machine would get into the object otherwise.

@@ -22,7 +22,7 @@ pub(super) fn all() -> Vec<Config> {
 
 #[test]
 fn every_file_is_without_mistake() {
-    assert_eq!(all().len(), 8);
+    assert_eq!(all().len(), 9);
 }
 
 #[test]

@@ -221,6 +221,7 @@ prop_compose! {
                 splice,
                 bypass_downstream: if via { Switch::On } else { Switch::Off },
                 bypass_stall_ms: drain_timeout_ms.max(100),
+                splice_after_bytes: 7,
                 ..KernelAssists::default()
             },
             drain_timeout_ms,

@@ -7,7 +7,7 @@ mod wire;
 use std::time::{Duration, Instant};
 
 pub(crate) use origin::{Dead, Origin, Peer, ok};
-pub(crate) use proxy::{Proxy, Setup};
+pub(crate) use proxy::{ASSISTS, Proxy, Setup};
 pub(crate) use wire::{Message, Wire};
 
 /// How long anything that must happen is waited for; only a failing test ever waits so long.

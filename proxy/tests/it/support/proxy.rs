@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::{Message, Origin, Wire, poll};
 
-/// What `kernel.bypass` is where a test does not say; off where it is not set.
-const BYPASS: &str = "SLUICE_TEST_BYPASS";
+/// What `kernel.bypass` and `kernel.splice` are where a test does not say; off where it is not set.
+pub(crate) const ASSISTS: &str = "SLUICE_TEST_ASSISTS";
 
 /// A configuration in the making. JSON is YAML too, and easier to change piece by piece.
 pub(crate) struct Setup {
@@ -35,6 +35,7 @@ impl Setup {
         let name = format!("sluice-it-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
+        let assists = std::env::var(ASSISTS).unwrap_or("off".to_owned());
         let config = json!({
             "listeners": [{"name": "main", "address": "127.0.0.1:0"}],
             "clusters": {"default": {"endpoints": endpoints}},
@@ -43,8 +44,8 @@ impl Setup {
             "workers": 1,
             // A test that ends its proxy within an exchange should not wait for it.
             "drain_timeout_ms": 5000,
-            // What passes by copying must pass by bypass, too: the kernel tier runs all of this again so.
-            "kernel": {"bypass": std::env::var(BYPASS).unwrap_or("off".to_owned())},
+            // What passes by copying must pass with the kernel's help, too: the kernel tier runs all of this again so.
+            "kernel": {"bypass": assists, "splice": assists, "splice_after_bytes": 0},
         });
         Self { config, folder, preamble: String::new(), stdin: None }
     }

@@ -1,0 +1,222 @@
+//! Opaque bytes in both directions after a 101 or on a `tcp` listener: copied through the ring, or spliced by
+//! the kernel.
+//!
+//! Every tunnel begins as a copy. `switch` joins its two sockets under the kernel's program once it is asked to
+//! and no byte is in between; `spliced` then only watches, counts and ends. What the kernel cannot hold comes
+//! back to `copy`, one direction at a time and for good.
+
+mod check;
+mod copy;
+mod spliced;
+mod splicer;
+mod switch;
+mod watch;
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use crate::body::Transfer;
+use crate::buffers::Buffers;
+use crate::deadline::Deadline;
+use crate::error::Reason;
+use crate::kernel::splice::Limits;
+use crate::metrics::{Event, WorkerRecorder};
+use crate::stream::{Reader, Writer};
+use crate::worker::{Counted, Worker};
+
+pub(crate) use splicer::{Shared, Splicer};
+use switch::Switch;
+
+/// Makes splicing ready and tries it on sockets of our own. Takes privilege, and some tenths of a second.
+///
+/// # Errors
+/// Why it cannot be used, for programs and for people.
+pub(crate) fn ready(after_bytes: u64) -> Result<Shared, (&'static str, String)> {
+    let loaded = splicer::load(Limits::default(), after_bytes);
+    let shared = loaded.map_err(|error| ("load", format!("its program cannot be loaded: {error}")))?;
+    check::check(&shared).map_err(|check| ("self_test", format!("its self-test failed: {check}")))?;
+    Ok(shared)
+}
+
+/// The two connections, each with its directions.
+pub(crate) struct Ends<'a> {
+    pub(crate) downstream: (&'a mut Reader, &'a mut Writer),
+    pub(crate) upstream: (&'a mut Reader, &'a mut Writer),
+}
+
+/// How a tunnel ended.
+pub(crate) struct Outcome {
+    pub(crate) bytes_up: u64,
+    pub(crate) bytes_down: u64,
+    /// Why, unless both sides had ended properly.
+    pub(crate) reason: Option<Reason>,
+    /// One side broke off, so the other must be reset rather than closed.
+    pub(crate) broken: bool,
+    /// How the bytes went: `splice` if any of them could go past sluice.
+    pub(crate) path: &'static str,
+}
+
+/// Why a direction stopped, if nothing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// Its end has been carried across.
+    Ended,
+    /// As much has passed as was asked for.
+    Paused,
+}
+
+/// What broke a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The side that it comes from.
+    Source,
+    /// The side that it goes to.
+    Target,
+    /// The books of the kernel and of sluice do not agree.
+    Ledger,
+}
+
+/// What has passed in each direction by copying.
+struct Transfers {
+    up: Transfer,
+    down: Transfer,
+}
+
+/// What a tunnel takes of its worker.
+pub(crate) struct Context<'a> {
+    pub(crate) metrics: &'a Rc<WorkerRecorder>,
+    pub(crate) buffers: &'a Buffers,
+    /// `None` where tunnels are only copied.
+    pub(crate) splicer: Option<&'a Splicer>,
+}
+
+/// Passes bytes on until both sides have ended, one has broken off, or nothing has moved for `idle_ms`.
+pub(crate) async fn run(ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, worker: &Worker) -> Outcome {
+    // What is sent to a joined socket goes past the program that would splice it.
+    let joined = worker.joiner().is_some_and(|joiner| joiner.holds(ends.downstream.0.stream()));
+    let splicer = worker.splicer().filter(|_| !joined);
+    let with = Context { metrics: worker.metrics(), buffers: worker.buffers(), splicer };
+    pass(ends, deadline, idle_ms, &with).await
+}
+
+async fn pass(mut ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: &Context<'_>) -> Outcome {
+    let _open = Counted::new(with.metrics, Event::TunnelOpened, Event::TunnelClosed);
+    deadline.set(idle_ms);
+    let mut transfers = Transfers { up: Transfer::opaque(), down: Transfer::opaque() };
+    let Moved { result, spliced } = move_all(&mut ends, &mut transfers, deadline, with).await;
+    let path = if spliced.is_some() { "splice" } else { "copy" };
+    let spliced = spliced.unwrap_or_default();
+    let (reason, broken) = match result {
+        Some(Ok(_)) => (None, false),
+        Some(Err(side)) => (Some(side), true),
+        None => (Some(Reason::TunnelIdle), true),
+    };
+    if broken {
+        ends.upstream.1.stream().reset_on_close();
+    }
+    let (bytes_up, bytes_down) = (transfers.up.bytes() + spliced[0], transfers.down.bytes() + spliced[1]);
+    with.metrics.add(Event::TunnelBytesToUpstream, bytes_up);
+    with.metrics.add(Event::TunnelBytesToDownstream, bytes_down);
+    with.metrics.add(Event::TunnelBytesSpliced, spliced[0] + spliced[1]);
+    Outcome { bytes_up, bytes_down, reason, broken, path }
+}
+
+/// How the bytes went.
+struct Moved {
+    /// `None` is the deadline.
+    result: Option<Result<Stop, Reason>>,
+    /// Bytes that the kernel passed on, up and down, if it was joined.
+    spliced: Option<[u64; 2]>,
+}
+
+/// Copies, and joins the sockets where and when that is wanted.
+async fn move_all(
+    ends: &mut Ends<'_>,
+    transfers: &mut Transfers,
+    deadline: &Deadline,
+    with: &Context<'_>,
+) -> Moved {
+    let splicer = with.splicer.filter(|splicer| splicer.wants(ends));
+    if let Some(splicer) = splicer {
+        transfers.pause_at(splicer.after_bytes());
+    }
+    loop {
+        let result = copied(ends, transfers, deadline, with).await;
+        let (Some(Ok(Stop::Paused)), Some(splicer)) = (result, splicer) else {
+            return Moved { result, spliced: None };
+        };
+        match switch::join(ends, transfers, splicer, deadline, with).await {
+            Ok(Switch::Joined(links)) => {
+                let result = links.run(ends, transfers, deadline, with).await;
+                return Moved { result, spliced: Some(links.bytes()) };
+            }
+            Ok(Switch::Busy) => transfers.pause_later(splicer.after_bytes()),
+            Ok(Switch::Impossible) => transfers.pause_at(u64::MAX),
+            Err(result) => return Moved { result, spliced: None },
+        }
+    }
+}
+
+impl Transfers {
+    fn pause_at(&mut self, bytes: u64) {
+        self.up.pause_at(bytes);
+        self.down.pause_at(bytes);
+    }
+
+    /// After as much again, and some more where that is nothing.
+    fn pause_later(&mut self, after_bytes: u64) {
+        const STEP_BYTES: u64 = 1 << 20;
+        let passed = self.up.bytes().max(self.down.bytes());
+        self.pause_at(passed.saturating_add(after_bytes.max(STEP_BYTES)));
+    }
+}
+
+async fn copied(
+    ends: &mut Ends<'_>,
+    transfers: &mut Transfers,
+    deadline: &Deadline,
+    with: &Context<'_>,
+) -> Option<Result<Stop, Reason>> {
+    let (down, up) = (&mut ends.downstream, &mut ends.upstream);
+    let upwards = pin!(copy::direction(down.0, up.1, &mut transfers.up, deadline, with));
+    let downwards = pin!(copy::direction(up.0, down.1, &mut transfers.down, deadline, with));
+    both(upwards, downwards, deadline).await
+}
+
+/// Runs both directions; the first fault or pause ends both. `None` is the deadline.
+async fn both(
+    mut up: Pin<&mut impl Future<Output = Result<Stop, Fault>>>,
+    mut down: Pin<&mut impl Future<Output = Result<Stop, Fault>>>,
+    deadline: &Deadline,
+) -> Option<Result<Stop, Reason>> {
+    let (mut up_done, mut down_done) = (false, false);
+    poll_fn(|cx| {
+        if !up_done && let Poll::Ready(ended) = up.as_mut().poll(cx) {
+            match ended {
+                Ok(Stop::Ended) => up_done = true,
+                Ok(Stop::Paused) => return Poll::Ready(Some(Ok(Stop::Paused))),
+                Err(Fault::Ledger) => return Poll::Ready(Some(Err(Reason::SpliceMismatch))),
+                // The client has all that there was; a reset could cost it what is still on its way.
+                Err(_) if down_done => return Poll::Ready(Some(Ok(Stop::Ended))),
+                Err(Fault::Target) => return Poll::Ready(Some(Err(Reason::UpstreamClosed))),
+                Err(Fault::Source) => return Poll::Ready(Some(Err(Reason::ClientGone))),
+            }
+        }
+        if !down_done && let Poll::Ready(ended) = down.as_mut().poll(cx) {
+            match ended {
+                Ok(Stop::Ended) => down_done = true,
+                Ok(Stop::Paused) => return Poll::Ready(Some(Ok(Stop::Paused))),
+                Err(Fault::Ledger) => return Poll::Ready(Some(Err(Reason::SpliceMismatch))),
+                Err(Fault::Target) => return Poll::Ready(Some(Err(Reason::ClientGone))),
+                Err(Fault::Source) => return Poll::Ready(Some(Err(Reason::ResponseTruncated))),
+            }
+        }
+        if up_done && down_done {
+            return Poll::Ready(Some(Ok(Stop::Ended)));
+        }
+        deadline.poll_elapsed(cx).map(|()| None)
+    })
+    .await
+}

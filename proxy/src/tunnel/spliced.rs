@@ -1,0 +1,273 @@
+//! A tunnel whose bytes the kernel passes on: sluice waits for ends and faults, keeps the books, and takes
+//! directions back.
+//!
+//! An end is not carried across by the kernel. Whoever has ended has sent `received` bytes (TCP's own count); the
+//! program's ledger says how many of them went on and how many were left to us; and the other socket's send
+//! buffer says how many have got there. Only when all of that agrees the other side is shut down.
+
+use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_ebpf::splice::{Ledger, Passed};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::splicer::Splicer;
+use super::watch::{Patience, is_broken, is_writable};
+use super::{Context, Ends, Fault, Stop, Transfers, both, copy};
+use crate::body::{self, Transfer};
+use crate::deadline::Deadline;
+use crate::error::Reason;
+use crate::kernel::tcp::{self, Counts};
+use crate::metrics::Event;
+use crate::ring;
+use crate::stream::{Reader, Writer};
+
+/// How often a tunnel that the kernel carries is looked at, for its idle timeout and for what no event tells.
+const TICK_MAX: Duration = Duration::from_secs(1);
+const TICK_MIN: Duration = Duration::from_millis(5);
+
+/// Both directions.
+pub(super) struct Links<'a> {
+    pub(super) up: Link<'a>,
+    pub(super) down: Link<'a>,
+}
+
+impl Links<'_> {
+    /// Until both sides have ended; as for a copy.
+    pub(super) async fn run(
+        &self,
+        ends: &mut Ends<'_>,
+        transfers: &mut Transfers,
+        deadline: &Deadline,
+        with: &Context<'_>,
+    ) -> Option<Result<Stop, Reason>> {
+        let (down, up) = (&mut ends.downstream, &mut ends.upstream);
+        transfers.pause_at(u64::MAX);
+        let upwards = pin!(self.up.direction(down.0, up.1, &mut transfers.up, deadline, with));
+        let downwards = pin!(self.down.direction(up.0, down.1, &mut transfers.down, deadline, with));
+        let result = both(upwards, downwards, deadline).await;
+        if result == Some(Err(Reason::SpliceMismatch)) {
+            with.metrics.count(Event::SpliceMismatch);
+            tracing::error!(
+                up = ?self.up.books(),
+                down = ?self.down.books(),
+                "a spliced tunnel's books do not agree; it is reset"
+            );
+        }
+        result
+    }
+
+    /// Bytes that went past sluice, up and down.
+    pub(super) fn bytes(&self) -> [u64; 2] {
+        [&self.up, &self.down].map(|link| link.ledger().map_or(0, |ledger| ledger.redirected))
+    }
+}
+
+impl Drop for Links<'_> {
+    fn drop(&mut self) {
+        self.up.splicer.leave([self.up.cookie, self.down.cookie]);
+        for socket in [&self.up.source, &self.up.target] {
+            // The watches: they would keep the descriptors open.
+            ring::cancel(socket);
+        }
+    }
+}
+
+/// One direction.
+pub(super) struct Link<'a> {
+    splicer: &'a Splicer,
+    /// Of the source.
+    cookie: u64,
+    source: ring::Fd,
+    target: ring::Fd,
+    /// Bytes that the source had received, and the target written, before the first one of the ledger.
+    received_before: u64,
+    written_before: u64,
+    bell: Arc<Notify>,
+    /// Pieces when they were last looked at.
+    seen: Cell<u64>,
+}
+
+/// What a direction was woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// The source has ended.
+    End,
+    /// Bytes are left to sluice, or are to be.
+    Return,
+}
+
+impl<'a> Link<'a> {
+    /// A direction between `[source, target]` that was just joined.
+    pub(super) fn new(
+        splicer: &'a Splicer,
+        cookie: u64,
+        [source, target]: [&ring::Fd; 2],
+        received_before: u64,
+        written_before: u64,
+    ) -> Self {
+        let bell = splicer.listen(cookie);
+        let (source, target) = (Rc::clone(source), Rc::clone(target));
+        Self { splicer, cookie, source, target, received_before, written_before, bell, seen: Cell::new(0) }
+    }
+
+    async fn direction(
+        &self,
+        reader: &mut Reader,
+        writer: &mut Writer,
+        transfer: &mut Transfer,
+        deadline: &Deadline,
+        with: &Context<'_>,
+    ) -> Result<Stop, Fault> {
+        if self.wait(deadline).await? == Call::End && self.all_accounted().await?.passed == 0 {
+            self.all_written(deadline).await?;
+        } else {
+            self.take_back(deadline, with).await?;
+            self.copy_rest(reader, writer, transfer, deadline, with).await?;
+        }
+        writer.stream().shutdown_write();
+        Ok(Stop::Ended)
+    }
+
+    /// Until the source has ended or bytes are left to us.
+    async fn wait(&self, deadline: &Deadline) -> Result<Call, Fault> {
+        let tick = (deadline.patience() / 4).clamp(TICK_MIN, TICK_MAX);
+        let mut end = pin!(ring::poll(&self.source, libc::POLLRDHUP));
+        loop {
+            tokio::select! {
+                biased;
+                ready = &mut end => {
+                    let broken = ready.is_err() || is_broken(&self.source);
+                    return if broken { Err(Fault::Source) } else { Ok(Call::End) };
+                }
+                () = self.bell.notified() => {}
+                () = sleep(tick) => {}
+            }
+            let ledger = self.ledger()?;
+            if self.seen.replace(ledger.pieces) != ledger.pieces {
+                deadline.touch();
+            }
+            if ledger.passed > 0 || self.splicer.is_returning() {
+                return Ok(Call::Return);
+            }
+            if is_broken(&self.target) {
+                return Err(Fault::Target);
+            }
+        }
+    }
+
+    /// The ledger, once it has every byte that the source has received before its end.
+    async fn all_accounted(&self) -> Result<Ledger, Fault> {
+        // Nothing may be left in the queue that nobody was called for.
+        tcp::kick(self.source.as_fd()).map_err(|_| Fault::Source)?;
+        let mut patience = Patience::new();
+        loop {
+            let came = self.came()?;
+            let ledger = self.ledger()?;
+            if ledger.redirected + ledger.passed == came {
+                return Ok(ledger);
+            }
+            if is_broken(&self.source) {
+                return Err(Fault::Source);
+            }
+            patience.wait().await?;
+        }
+    }
+
+    /// Bytes that came since the join, to the end that has come too.
+    fn came(&self) -> Result<u64, Fault> {
+        let received = Counts::read(self.source.as_fd()).map_err(|_| Fault::Source)?.received;
+        // The end counts as one.
+        Ok((received - self.received_before).saturating_sub(1))
+    }
+
+    /// Until all that was redirected is in the target's send buffer. The target may take its time.
+    async fn all_written(&self, deadline: &Deadline) -> Result<(), Fault> {
+        let mut patience = Patience::new();
+        let mut before = None;
+        loop {
+            let redirected = self.ledger()?.redirected;
+            let written = tcp::written_at_least(self.target.as_fd()).map_err(|_| Fault::Target)?;
+            // What is acknowledged at this moment may be missing from it.
+            let written = written.saturating_sub(self.written_before);
+            if written == redirected {
+                return Ok(());
+            }
+            if is_broken(&self.target) {
+                return Err(Fault::Target);
+            }
+            if written > redirected {
+                return Err(Fault::Ledger);
+            }
+            if before.replace(written) != Some(written) {
+                deadline.touch();
+                patience = Patience::new();
+            } else if !is_writable(&self.target) {
+                patience.renew();
+            }
+            patience.wait().await?;
+        }
+    }
+
+    /// Ends the redirecting of this direction for good, and waits until what was redirected is written.
+    async fn take_back(&self, deadline: &Deadline, with: &Context<'_>) -> Result<(), Fault> {
+        self.splicer.close(self.cookie).map_err(|_| Fault::Ledger)?;
+        // Takes the source's lock: a program that had seen the gate open has ended then.
+        Counts::read(self.source.as_fd()).map_err(|_| Fault::Source)?;
+        let why = Passed::from_number(self.ledger()?.why);
+        with.metrics.count(match why {
+            Some(Passed::Budget) => Event::SpliceReturnedBudget,
+            Some(Passed::NoPeer) => Event::SpliceReturnedPeer,
+            Some(Passed::Closed) | None => Event::SpliceReturnedDrain,
+        });
+        self.all_written(deadline).await
+    }
+
+    /// Copies what the kernel leaves to us, to the end.
+    async fn copy_rest(
+        &self,
+        reader: &mut Reader,
+        writer: &mut Writer,
+        transfer: &mut Transfer,
+        deadline: &Deadline,
+        with: &Context<'_>,
+    ) -> Result<(), Fault> {
+        let redirected = self.ledger()?.redirected;
+        let copied_before = transfer.bytes();
+        let mut patience = Patience::new();
+        loop {
+            body::copy(reader, writer, transfer, Vec::new(), deadline, with.buffers)
+                .await
+                .map_err(copy::fault)?;
+            writer.settle(deadline).await.map_err(|_| Fault::Target)?;
+            if transfer.bytes() - copied_before + redirected == self.came()? {
+                return Ok(());
+            }
+            // A socket in a sockmap says that it has ended while the kernel still moves what came before
+            // the end to where it is read from.
+            patience.wait().await?;
+            transfer.reopen();
+        }
+    }
+
+    fn ledger(&self) -> Result<Ledger, Fault> {
+        self.splicer.ledger(self.cookie).map_err(|_| Fault::Ledger)
+    }
+
+    /// For the log: the ledger, bytes that came and bytes that were written.
+    fn books(&self) -> (Option<Ledger>, Option<u64>, Option<u64>) {
+        let written = tcp::written_at_least(self.target.as_fd()).ok();
+        (self.ledger().ok(), self.came().ok(), written.map(|bytes| bytes.saturating_sub(self.written_before)))
+    }
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        self.splicer.forget(self.cookie);
+    }
+}
