@@ -1,0 +1,135 @@
+//! The ways that bytes can go.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use sluice::kernel::program::Limits;
+use sluice_ebpf::Counter;
+
+use crate::proxy_support::{Proxy, Setup};
+use crate::support::{Pair, Rig};
+
+/// What connects the end that connects with the one that accepts.
+pub(super) struct Conduit {
+    pub(super) name: &'static str,
+    listener: TcpListener,
+    way: Way,
+}
+
+enum Way {
+    Plain,
+    Joined(Rig),
+    Through(Proxy),
+}
+
+impl Conduit {
+    fn new(name: &'static str, way: impl FnOnce(SocketAddr) -> Way) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let way = way(listener.local_addr().unwrap());
+        Self { name, listener, way }
+    }
+
+    /// Every way that this version and host have; says aloud which they have not.
+    pub(super) fn all() -> Vec<Self> {
+        let tiny = Limits { budget_bytes: 3000, budget_messages: 4, ..Limits::default() };
+        let mut all = vec![
+            Self::new("plain TCP", |_| Way::Plain),
+            Self::new("joined", |_| Way::Joined(Rig::new())),
+            Self::new("joined, with a tiny budget", |_| Way::Joined(Rig::with(tiny))),
+            Self::new("copied by sluice", |address| Way::Through(tcp(address).start().unwrap())),
+        ];
+        if splices() {
+            let spliced = |address| tcp(address).with("kernel.splice", "required");
+            all.push(Self::new("spliced by sluice", |address| {
+                Way::Through(spliced(address).start().unwrap())
+            }));
+            if knows("splice_after_bytes") {
+                let at_once = |address| spliced(address).with("kernel.splice_after_bytes", 0);
+                all.push(Self::new("spliced at once", |address| {
+                    Way::Through(at_once(address).start().unwrap())
+                }));
+            }
+        } else {
+            // Past the test harness, which hides what a passing test prints.
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: spliced by sluice: not in this version or on this host"
+            );
+        }
+        all
+    }
+
+    /// Fails if what went through it did not go its way.
+    pub(super) fn check_used(&self) {
+        match &self.way {
+            Way::Plain => {}
+            Way::Joined(rig) => {
+                assert!(rig.count(Counter::MessagesJoined) > 0, "{}: {}", self.name, rig.counts());
+                assert!(rig.count(Counter::BytesPassed) > 0, "{}: {}", self.name, rig.counts());
+            }
+            Way::Through(proxy) => {
+                let path = if self.name.starts_with("spliced") { "splice" } else { "copy" };
+                let metric = format!("sluice_path_exchanges_total{{path=\"{path}\"}}");
+                assert!(proxy.metric(&metric) > 0.0, "{}: no {metric}", self.name);
+            }
+        }
+    }
+
+    /// A connection: the end that connects, and the one that accepts.
+    pub(super) fn open(&mut self) -> [TcpStream; 2] {
+        let address = self.listener.local_addr().unwrap();
+        match &mut self.way {
+            Way::Plain => {
+                let active = TcpStream::connect(address).unwrap();
+                [active, self.listener.accept().unwrap().0]
+            }
+            Way::Joined(rig) => {
+                let Pair { active, passive } = rig.pair(&self.listener, address);
+                [active, passive]
+            }
+            Way::Through(proxy) => {
+                let active = TcpStream::connect(proxy.address()).unwrap();
+                [active, self.listener.accept().unwrap().0]
+            }
+        }
+    }
+}
+
+fn tcp(origin: SocketAddr) -> Setup {
+    let listener = json!({"name": "main", "address": "127.0.0.1:0", "protocol": "tcp", "cluster": "default"});
+    Setup::to(&[&origin.to_string()]).with("listeners", json!([listener])).with("kernel.bypass", "off")
+}
+
+/// Whether sluice would start with splice required.
+fn splices() -> bool {
+    let setup = Setup::to(&["127.0.0.1:1"]);
+    let config = json!({
+        "listeners": [{"name": "main", "address": "127.0.0.1:0", "cluster": "default", "protocol": "tcp"}],
+        "clusters": {"default": {"endpoints": ["127.0.0.1:1"]}},
+        "kernel": {"bypass": "off", "splice": "required"},
+    });
+    let file = setup.file("doctor.yaml", &config.to_string());
+    let doctor = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["doctor", "--config"])
+        .arg(file)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let _ = std::fs::remove_dir_all(&setup.folder);
+    doctor.status.success()
+}
+
+/// Whether the configuration in force has this key.
+fn knows(key: &str) -> bool {
+    let setup = Setup::to(&["127.0.0.1:1"]);
+    let config = json!({
+        "listeners": [{"name": "main", "address": "127.0.0.1:0"}],
+        "clusters": {"default": {"endpoints": ["127.0.0.1:1"]}},
+    });
+    let file = setup.file("shown.yaml", &config.to_string());
+    let shown = Command::new(env!("CARGO_BIN_EXE_sluice")).args(["config", "--config"]).arg(file).output();
+    let _ = std::fs::remove_dir_all(&setup.folder);
+    String::from_utf8_lossy(&shown.unwrap().stdout).contains(key)
+}
