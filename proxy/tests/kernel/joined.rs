@@ -13,7 +13,7 @@ use crate::support::{Pair, Rig, dual_stack, receive_all, send_random, wait_for};
 const MESSAGES: u32 = 10_000;
 
 /// Both directions at once, each written and read by a thread of its own.
-fn exchange(pair: &Pair, messages: u32, largest: usize, seed: u64) -> u64 {
+pub(crate) fn exchange(pair: &Pair, messages: u32, largest: usize, seed: u64) -> u64 {
     let Pair { active, passive } = pair;
     thread::scope(|scope| {
         let up = scope.spawn(|| send_random(active, messages, largest, seed));

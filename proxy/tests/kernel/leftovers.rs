@@ -4,10 +4,23 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
+use crate::proxy_support::Proxy;
 use crate::support::{Rig, wait_for};
 
 const OWNER: &str = "SLUICE_KERNEL_OWNER";
 const READY: &str = "loaded and joined";
+
+/// The process of a started sluice, which alone is told of this folder.
+pub(crate) fn process(proxy: &Proxy) -> String {
+    let folder = proxy.folder.to_str().unwrap();
+    let entries = fs::read_dir("/proc").unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let told = |name: &String| {
+        let words = fs::read(format!("/proc/{name}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(folder)
+    };
+    names.filter(|name| name.parse::<u32>().is_ok()).find(told).expect("it runs")
+}
 
 /// Kind (`prog`, `map`, `link`) and id of every BPF object that a process holds by a descriptor.
 pub(crate) fn held(process: &str) -> Vec<(String, String)> {
@@ -28,7 +41,7 @@ pub(crate) fn held(process: &str) -> Vec<(String, String)> {
 }
 
 /// Whether the kernel still has it.
-fn exists(kind: &str, id: &str) -> bool {
+pub(crate) fn exists(kind: &str, id: &str) -> bool {
     let status = Command::new("bpftool")
         .args([kind, "show", "id", id])
         .stdin(Stdio::null())
@@ -38,7 +51,7 @@ fn exists(kind: &str, id: &str) -> bool {
     status.expect("bpftool runs").success()
 }
 
-fn all_kinds(held: &[(String, String)]) -> bool {
+pub(crate) fn all_kinds(held: &[(String, String)]) -> bool {
     ["prog", "map", "link"].iter().all(|kind| held.iter().any(|(found, _)| found == kind))
 }
 

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::Duration;
 
@@ -54,10 +54,20 @@ impl Rig {
 
     /// A marked connection to `address`.
     pub(crate) fn connect(&mut self, address: SocketAddr) -> TcpStream {
+        self.connect_wishing(address, Wish::SameNamespace)
+    }
+
+    /// The same with a wish.
+    pub(crate) fn connect_wishing(&mut self, address: SocketAddr, wish: Wish) -> TcpStream {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).unwrap();
-        self.marker.mark(socket.as_fd(), Wish::SameNamespace).unwrap();
+        self.mark(socket.as_fd(), wish);
         socket.connect(&address.into()).unwrap();
         socket.into()
+    }
+
+    /// Asks for a socket that is not connected yet.
+    pub(crate) fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish) {
+        self.marker.mark(socket, wish).unwrap();
     }
 
     pub(crate) fn is_joined(&self, socket: &TcpStream) -> bool {

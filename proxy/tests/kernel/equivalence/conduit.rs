@@ -20,7 +20,7 @@ pub(super) struct Conduit {
 
 enum Way {
     Plain,
-    Joined(Rig),
+    Joined(Box<Rig>),
     Through(Proxy),
 }
 
@@ -36,8 +36,8 @@ impl Conduit {
         let tiny = Limits { budget_bytes: 3000, budget_messages: 4, ..Limits::default() };
         let mut all = vec![
             Self::new("plain TCP", |_| Way::Plain),
-            Self::new("joined", |_| Way::Joined(Rig::new())),
-            Self::new("joined, with a tiny budget", |_| Way::Joined(Rig::with(tiny))),
+            Self::new("joined", |_| Way::Joined(Box::new(Rig::new()))),
+            Self::new("joined, with a tiny budget", |_| Way::Joined(Box::new(Rig::with(tiny)))),
             Self::new("copied by sluice", |address| Way::Through(tcp(address).start().unwrap())),
         ];
         if splices() {
