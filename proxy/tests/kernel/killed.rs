@@ -52,7 +52,7 @@ fn start(origin: &Origin, address: Option<SocketAddr>, round: u32) -> Proxy {
     Setup::to_origin(origin)
         .with("listeners.0.address", address)
         .with("kernel.bypass", "required")
-        .with("kernel.bypass_downstream", if round % 2 == 0 { "off" } else { "on" })
+        .with("kernel.bypass_downstream", if round.is_multiple_of(2) { "off" } else { "on" })
         .with("workers", 2)
         .start()
         .unwrap()
