@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::stream::{Stream, memory};
+use crate::stream::{self, Stream, memory};
 
 const LIMITS: ChunkLimits = ChunkLimits { line_bytes_max: 64, trailer_bytes_max: 256 };
 
@@ -186,8 +186,8 @@ async fn a_dropped_copy_has_counted_nothing_that_it_did_not_send() {
     let (client, downstream) = memory::connection(behaviour);
     let (upstream, _origin) = memory::connection(behaviour);
     drop(client.send(b"the rest".to_vec(), 0, true));
-    let mut reader = Reader::new(Stream::Memory(downstream));
-    let mut writer = Writer::new(Stream::Memory(upstream));
+    let (mut reader, _writer) = stream::halves(Stream::Memory(downstream));
+    let (_reader, mut writer) = stream::halves(Stream::Memory(upstream));
     // Nobody reads at the other end, so this never settles.
     writer.submit(vec![0; 64 * 1024], 0);
 

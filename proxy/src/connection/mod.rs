@@ -20,7 +20,7 @@ use crate::deadline::Deadline;
 use crate::http::{HeadScanner, RequestHead};
 use crate::listener::ListenerState;
 use crate::metrics::Event;
-use crate::stream::{Reader, Stream, Writer};
+use crate::stream::{self, Reader, Stream, Writer};
 use crate::worker::{Counted, Phase, Worker};
 
 use head::Arrival;
@@ -64,6 +64,7 @@ impl Connection {
     ) -> Self {
         let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
         let slot = worker.enrol(stream.clone());
+        let (reader, writer) = stream::halves(stream);
         Self {
             deadline: Deadline::new(std::time::Duration::from_millis(
                 listener.config.limits.keep_alive_timeout_ms,
@@ -72,8 +73,8 @@ impl Connection {
             listener,
             client,
             client_text: client_text(client),
-            reader: Reader::new(stream.clone()),
-            writer: Writer::new(stream),
+            reader,
+            writer,
             head: RequestHead::new(),
             scanner: HeadScanner::new(),
             exchanges: 0,

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 pub(crate) mod memory;
+mod outgoing;
 mod reader;
 mod writer;
 
@@ -25,6 +26,12 @@ use crate::ring;
 
 pub(crate) use reader::Reader;
 pub(crate) use writer::Writer;
+
+/// The two directions of a connection.
+pub(crate) fn halves(stream: Stream) -> (Reader, Writer) {
+    let outgoing = Rc::<outgoing::Outgoing>::default();
+    (Reader::new(stream.clone(), Rc::clone(&outgoing)), Writer::new(stream, outgoing))
+}
 
 /// One connection's socket; cloning it shares the descriptor.
 #[derive(Clone)]

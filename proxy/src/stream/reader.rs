@@ -3,8 +3,10 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use super::outgoing::Outgoing;
 use super::{Recv, Stream};
 
 /// Received bytes that nobody has consumed yet, and the receive that will bring more.
@@ -17,11 +19,13 @@ pub(crate) struct Reader {
     /// Start of the unread data in `buf`.
     start: usize,
     pending: Option<Recv>,
+    /// The other direction's send.
+    outgoing: Rc<Outgoing>,
 }
 
 impl Reader {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, buf: Vec::new(), start: 0, pending: None }
+    pub(super) fn new(stream: Stream, outgoing: Rc<Outgoing>) -> Self {
+        Self { stream, buf: Vec::new(), start: 0, pending: None, outgoing }
     }
 
     /// The unread data.
@@ -89,6 +93,7 @@ impl Reader {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
+            Ok(0) if self.outgoing.was_reset(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             outcome => Poll::Ready(outcome),
         }
     }

@@ -1,11 +1,12 @@
 //! The sending direction of a stream: one send under way at most.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use super::{Send, Stream};
+use super::Stream;
+use super::outgoing::Outgoing;
 use crate::deadline::Deadline;
 
 /// Sends up to this size are left to the kernel until whole, and their completion is looked at only when
@@ -13,8 +14,8 @@ use crate::deadline::Deadline;
 /// slow reader is seen to make progress.
 const QUIET_BYTES_MAX: usize = 16 * 1024;
 
+#[derive(Clone, Copy)]
 struct Sending {
-    send: Send,
     /// Index in the buffer up to which all has been sent.
     sent: usize,
     quiet: bool,
@@ -23,6 +24,8 @@ struct Sending {
 /// Bytes on their way out, and the buffer that the last ones left behind.
 pub(crate) struct Writer {
     stream: Stream,
+    /// The send itself, while `sending` says what it is of.
+    outgoing: Rc<Outgoing>,
     sending: Option<Sending>,
     /// The buffer of the last send, its content untouched.
     last: Vec<u8>,
@@ -33,8 +36,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, sending: None, last: Vec::new(), broken: None, taken: 0 }
+    pub(super) fn new(stream: Stream, outgoing: Rc<Outgoing>) -> Self {
+        Self { stream, outgoing, sending: None, last: Vec::new(), broken: None, taken: 0 }
     }
 
     /// The stream that is written.
@@ -80,7 +83,12 @@ impl Writer {
         }
         self.taken = 0;
         let quiet = buf.len() - start <= QUIET_BYTES_MAX;
-        self.sending = Some(Sending { send: self.stream.send(buf, start, quiet), sent: start, quiet });
+        self.send(buf, start, quiet);
+    }
+
+    fn send(&mut self, buf: Vec<u8>, sent: usize, quiet: bool) {
+        self.outgoing.begin(self.stream.send(buf, sent, quiet));
+        self.sending = Some(Sending { sent, quiet });
     }
 
     /// Whether the send under way, if any, goes on without being polled.
@@ -101,17 +109,14 @@ impl Writer {
 
     /// Waits until the send under way is whole; each part of it counts as activity on `deadline`.
     pub(crate) fn poll_settle(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Poll<io::Result<()>> {
-        while let Some(sending) = self.sending.as_mut() {
-            let (outcome, buf) = std::task::ready!(Pin::new(&mut sending.send).poll(cx));
-            let sent = sending.sent;
-            let quiet = sending.quiet;
+        while let Some(Sending { sent, quiet }) = self.sending {
+            let (outcome, buf) = std::task::ready!(self.outgoing.poll(cx));
             self.sending = None;
             self.taken += *outcome.as_ref().unwrap_or(&0);
             match outcome {
                 Ok(count) if count > 0 && sent + count < buf.len() => {
                     deadline.touch();
-                    let send = self.stream.send(buf, sent + count, quiet);
-                    self.sending = Some(Sending { send, sent: sent + count, quiet });
+                    self.send(buf, sent + count, quiet);
                 }
                 Ok(count) if count > 0 => {
                     deadline.touch();
@@ -122,8 +127,7 @@ impl Writer {
                     self.broken = Some(io::ErrorKind::WriteZero);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    let send = self.stream.send(buf, sent, quiet);
-                    self.sending = Some(Sending { send, sent, quiet });
+                    self.send(buf, sent, quiet);
                 }
                 Err(error) => {
                     self.last = buf;
@@ -149,7 +153,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.sending.is_some() {
+        if self.outgoing.is_under_way() {
             self.stream.cancel();
         }
     }

@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::metrics::Metrics;
 use crate::ring;
-use crate::stream::{Reader, Stream, Writer};
+use crate::stream::{self, Stream};
 
 /// How long one check may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -93,8 +93,8 @@ async fn joined(with: &Context<'_>) {
 
 async fn tunnel(downstream: TcpStream, upstream: TcpStream, with: &Context<'_>) -> Outcome {
     let [downstream, upstream] = [downstream, upstream].map(|socket| Stream::from_socket(socket.into()));
-    let (mut down_reader, mut down_writer) = (Reader::new(downstream.clone()), Writer::new(downstream));
-    let (mut up_reader, mut up_writer) = (Reader::new(upstream.clone()), Writer::new(upstream));
+    let (mut down_reader, mut down_writer) = stream::halves(downstream);
+    let (mut up_reader, mut up_writer) = stream::halves(upstream);
     let ends =
         Ends { downstream: (&mut down_reader, &mut down_writer), upstream: (&mut up_reader, &mut up_writer) };
     let idle_ms = PATIENCE.as_millis() as u64;

@@ -169,7 +169,7 @@ impl<'a> Link<'a> {
         loop {
             let came = self.came()?;
             let ledger = self.ledger()?;
-            if ledger.redirected + ledger.passed == came {
+            if came == Some(ledger.redirected + ledger.passed) {
                 return Ok(ledger);
             }
             if is_broken(&self.source) {
@@ -179,11 +179,12 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Bytes that came since the join, to the end that has come too.
-    fn came(&self) -> Result<u64, Fault> {
+    /// Bytes that came since the join, to the end that has come too. What was reset has no end that counts, so its
+    /// books never agree with the ledger.
+    fn came(&self) -> Result<Option<u64>, Fault> {
         let received = Counts::read(self.source.as_fd()).map_err(|_| Fault::Source)?.received;
         // The end counts as one.
-        Ok((received - self.received_before).saturating_sub(1))
+        Ok((received - self.received_before).checked_sub(1))
     }
 
     /// Until all that was redirected is in the target's send buffer. The target may take its time.
@@ -245,7 +246,7 @@ impl<'a> Link<'a> {
                 .await
                 .map_err(copy::fault)?;
             writer.settle(deadline).await.map_err(|_| Fault::Target)?;
-            if transfer.bytes() - copied_before + redirected == self.came()? {
+            if self.came()? == Some(transfer.bytes() - copied_before + redirected) {
                 return Ok(());
             }
             // A socket in a sockmap says that it has ended while the kernel still moves what came before
@@ -262,7 +263,11 @@ impl<'a> Link<'a> {
     /// For the log: the ledger, bytes that came and bytes that were written.
     fn books(&self) -> (Option<Ledger>, Option<u64>, Option<u64>) {
         let written = tcp::written_at_least(self.target.as_fd()).ok();
-        (self.ledger().ok(), self.came().ok(), written.map(|bytes| bytes.saturating_sub(self.written_before)))
+        (
+            self.ledger().ok(),
+            self.came().ok().flatten(),
+            written.map(|bytes| bytes.saturating_sub(self.written_before)),
+        )
     }
 }
 

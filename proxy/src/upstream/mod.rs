@@ -18,7 +18,7 @@ use crate::config::Retry;
 use crate::error::{Reason, Side};
 use crate::http::{HeadScanner, ResponseHead};
 use crate::metrics::Event;
-use crate::stream::{Reader, Stream, Writer};
+use crate::stream::{self, Reader, Stream, Writer};
 use crate::worker::{Counted, Worker};
 
 pub(crate) use connect::Connector;
@@ -47,10 +47,11 @@ pub(crate) struct UpstreamConnection {
 
 impl UpstreamConnection {
     fn new(endpoint: Arc<Endpoint>, stream: Stream, joined: Option<Rc<Joined>>, open: Counted) -> Self {
+        let (reader, writer) = stream::halves(stream);
         Self {
             endpoint,
-            reader: Reader::new(stream.clone()),
-            writer: Writer::new(stream),
+            reader,
+            writer,
             head: ResponseHead::new(),
             scanner: HeadScanner::for_response(),
             reused: false,

@@ -215,7 +215,10 @@ fn bytes_that_change_places_are_found() {
 fn one_wrong_byte_is_found_wherever_it_is() {
     fails(plain(Fault::Changed(0)), "join", "from byte 0 of 1");
     fails(plain(Fault::Changed(40_000)), "order", "other bytes");
-    fails(plain(Fault::Changed(1_900_000)), "transfer", "other bytes");
+    // How much a reader that does not read is sent depends on the host's memory for TCP.
+    let failure = failed(plain(Fault::Changed(1_900_000))).expect("a fault is found");
+    assert!(["slow_reader", "transfer"].contains(&failure.check), "{failure}");
+    assert!(failure.found.contains("other bytes"), "{failure}");
 }
 
 #[test]

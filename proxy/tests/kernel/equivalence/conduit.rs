@@ -78,12 +78,6 @@ impl Conduit {
         }
     }
 
-    /// A gap of sluice's, to be closed: the kernel tells of a reset once. If a send of sluice's towards that side is
-    /// told, the receive sees an end, and that is carried across; so only where both sides send at that moment.
-    pub(super) fn may_take_a_reset_for_an_end(&self) -> bool {
-        matches!(self.way, Way::Through(_))
-    }
-
     /// A connection: the end that connects, and the one that accepts.
     pub(super) fn open(&mut self) -> [TcpStream; 2] {
         let address = self.listener.local_addr().unwrap();

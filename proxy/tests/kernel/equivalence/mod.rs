@@ -17,7 +17,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use conduit::Conduit;
 use play::{content, play};
 use script::Step::{Await, AwaitAll, AwaitDelivery, AwaitEnd, Close, HalfClose, Reset, Write};
-use script::{End, Last, Script};
+use script::{End, Script};
 
 /// Enough to meet each kind of step and end some times, within seconds.
 const CASES: u32 = 40;
@@ -161,7 +161,6 @@ fn fault(conduit: &mut Conduit, script: &Script) -> Option<String> {
         let length = seen.bytes.len();
         let complete = if expected.whole { length == wanted.len() } else { length <= wanted.len() };
         let ended = match seen.last {
-            Some(Last::Eof) if conduit.may_take_a_reset_for_an_end() && expected.writes_may_fail => true,
             Some(last) if !expected.last.is_empty() => expected.last.contains(&last),
             Some(_) => true,
             None => expected.last.is_empty(),
