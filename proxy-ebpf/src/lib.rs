@@ -18,7 +18,7 @@ pub mod names {
     pub const SEND: &str = "bypass_send";
     /// Never attached, but run by sluice: what the end with this [`Tuple`](super::Tuple) has unread.
     pub const UNREAD: &str = "bypass_unread";
-    /// Sockhash: [`Tuple`](super::Tuple) to socket.
+    /// Sockhash: cookie to socket. Cookies are short, and never used again.
     pub const ENDS: &str = "ENDS";
     /// Hash: [`Tuple`](super::Tuple) to [`Known`](super::Known).
     pub const KNOWN: &str = "KNOWN";

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, SockHash};
 use aya::programs::{CgroupAttachMode, SchedClassifier, SkMsg, SockOps};
 use aya::{Btf, Ebpf, EbpfLoader};
-use sluice_ebpf::{Counter, Service, Settings, Tuple, Wish, names};
+use sluice_ebpf::{Counter, Service, Settings, Wish, names};
 
 use super::btf;
 use super::marker::Descriptors;
@@ -257,7 +257,7 @@ fn attach(ebpf: &mut Ebpf, cgroup: File) -> Result<OwnedFd> {
     unread.load().map_err(failed("bpf(BPF_PROG_LOAD) of the classifier"))?;
     let unread = unread.fd().map_err(failed(names::UNREAD))?.as_fd().try_clone_to_owned();
     let unread = unread.map_err(failed("dup the program"))?;
-    let ends: SockHash<&MapData, Tuple> =
+    let ends: SockHash<&MapData, u64> =
         ebpf.map(names::ENDS).ok_or_else(|| missing(names::ENDS))?.try_into().map_err(failed(names::ENDS))?;
     let ends = ends.fd().try_clone().map_err(failed("dup the map"))?;
     let send: &mut SkMsg = program(ebpf, names::SEND)?;

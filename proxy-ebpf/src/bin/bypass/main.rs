@@ -49,7 +49,7 @@ const SERVICES_MAX: u32 = 1024;
 const BPF_F_NO_PREALLOC: u32 = 1;
 
 #[map]
-static ENDS: SockHash<Tuple> = SockHash::with_max_entries(ENDS_MAX, 0);
+static ENDS: SockHash<u64> = SockHash::with_max_entries(ENDS_MAX, 0);
 #[map]
 static KNOWN: HashMap<Tuple, Known> = HashMap::with_max_entries(ENDS_MAX, BPF_F_NO_PREALLOC);
 #[map]

@@ -55,15 +55,16 @@ fn join(ctx: &SkMsgContext, end: *mut End, size: u32) -> Result<(), Counter> {
     } else if stopped() {
         return Err(Counter::Stopped);
     }
-    let mut peer_key = end.tuple.mirrored();
     if end.peer == 0 {
         // SAFETY: copied at once; entries are written before they are found and never changed.
-        let Known { socket, cookie, .. } = *unsafe { KNOWN.get(peer_key) }.ok_or(Counter::NoPeer)?;
+        let Known { socket, cookie, .. } =
+            *unsafe { KNOWN.get(end.tuple.mirrored()) }.ok_or(Counter::NoPeer)?;
         end.peer = socket;
         end.peer_cookie = cookie;
     }
     may_join(end, size)?;
-    let redirected = ENDS.redirect_msg(ctx, &mut peer_key, u64::from(BPF_F_INGRESS));
+    let mut key = end.peer_cookie;
+    let redirected = ENDS.redirect_msg(ctx, &mut key, u64::from(BPF_F_INGRESS));
     if redirected != i64::from(sk_action::SK_PASS) {
         return Err(Counter::RedirectFailed);
     }

@@ -214,7 +214,7 @@ fn try_register(
     // The kernel gives the close to those who ask for it, so that others cost nothing.
     let flags = field!(ctx, bpf_sock_ops_cb_flags) | BPF_SOCK_OPS_STATE_CB_FLAG;
     let asked = ctx.set_cb_flags(flags as i32);
-    let mut key = *tuple;
+    let mut key = known.cookie;
     // SAFETY: the context that the kernel gave, not otherwise borrowed meanwhile.
     let ops = unsafe { &mut *ctx.ops };
     if asked.is_err() || ENDS.update(&mut key, ops, u64::from(BPF_NOEXIST)).is_err() {
