@@ -75,3 +75,44 @@ impl Parked {
         self.since.elapsed() < timeout && poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready == 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn each_kind_is_taken_apart_and_neither_piles_up() {
+        let idle = IdleSockets::default();
+        let mut peers = Vec::new();
+        let mut park = |joined| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            peers.push(theirs);
+            idle.park(ours.into(), joined, 3)
+        };
+        assert_eq!([park(true), park(false), park(true), park(true)], [0, 0, 0, 1], "three at most");
+        let take = |joined| {
+            let (socket, closed) = idle.take(joined, LONG);
+            (socket.is_some(), closed)
+        };
+        assert_eq!(take(true), (true, 0));
+        assert_eq!(take(false), (true, 0));
+        // There is none of that kind: one of the other is closed for the connection that is opened now.
+        assert_eq!(take(false), (false, 1));
+        assert_eq!(take(true), (false, 0));
+    }
+
+    #[test]
+    fn what_is_not_silent_is_closed() {
+        let idle = IdleSockets::default();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        idle.park(ours.into(), true, 3);
+        drop(theirs);
+        let (socket, closed) = idle.take(true, LONG);
+        assert_eq!((socket.is_some(), closed), (false, 1));
+    }
+}
