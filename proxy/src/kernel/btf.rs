@@ -87,8 +87,8 @@ enum Type {
 struct Btf<'a> {
     bytes: &'a [u8],
     strings: &'a [u8],
-    /// By type id.
-    types: Vec<Type>,
+    /// Where each type begins, by its id: a kernel has over a hundred thousand.
+    starts: Vec<u32>,
 }
 
 impl<'a> Btf<'a> {
@@ -105,14 +105,18 @@ impl<'a> Btf<'a> {
         };
         let (table, strings) = (part(8)?, part(16)?);
         // Type 0 is void and not in the table.
-        let mut types = vec![Type::Other];
+        let mut starts = Vec::with_capacity(table.len() / (2 * TYPE_BYTES));
         let mut at = 0;
         while at < table.len() {
-            let (kind, length) = entry(table, at)?;
-            types.push(kind);
-            at += length;
+            starts.push(u32::try_from(at).map_err(|_| BtfError::Malformed("it is too large"))?);
+            at += entry(table, at)?.1;
         }
-        Ok(Self { bytes: table, strings, types })
+        Ok(Self { bytes: table, strings, starts })
+    }
+
+    fn kind(&self, id: u32) -> Option<Type> {
+        let start = *self.starts.get(id.checked_sub(1)? as usize)?;
+        entry(self.bytes, start as usize).ok().map(|(kind, _)| kind)
     }
 
     fn name(&self, offset: u32) -> &'a [u8] {
@@ -122,9 +126,9 @@ impl<'a> Btf<'a> {
 
     fn structure(&self, name: &str) -> Option<Structure> {
         // A declaration without members is no definition.
-        self.types.iter().find_map(|found| match found {
+        self.starts.iter().find_map(|start| match entry(self.bytes, *start as usize).ok()?.0 {
             Type::Structure(found) if found.count > 0 && self.name(found.name) == name.as_bytes() => {
-                Some(*found)
+                Some(found)
             }
             _ => None,
         })
@@ -133,9 +137,9 @@ impl<'a> Btf<'a> {
     /// The structure that a type is, by whatever name.
     fn resolve(&self, mut id: u32) -> Option<Structure> {
         for _ in 0..DEPTH_MAX {
-            match self.types.get(id as usize)? {
-                Type::Structure(found) => return Some(*found),
-                Type::Alias(other) => id = *other,
+            match self.kind(id)? {
+                Type::Structure(found) => return Some(found),
+                Type::Alias(other) => id = other,
                 Type::Other => return None,
             }
         }

@@ -122,13 +122,12 @@ impl Bypass {
     /// # Errors
     /// When a file cannot be read, or the kernel refuses a map, a program or an attachment.
     pub fn load(limits: Limits, cgroup: &Path) -> Result<Self> {
-        let types = fs::read(KERNEL_TYPES).map_err(failed(KERNEL_TYPES))?;
         let settings = Settings {
             budget_bytes: limits.budget_bytes,
             budget_messages: limits.budget_messages,
             any_namespace: u32::from(limits.any_namespace),
             clients: u32::from(limits.clients),
-            offsets: btf::offsets(&types).map_err(failed(KERNEL_TYPES))?,
+            offsets: with_kernel_types(btf::offsets)?,
         };
         let cgroup = File::open(cgroup).map_err(failed("open the cgroup"))?;
         let level = super::log::level();
@@ -226,6 +225,14 @@ impl Bypass {
     pub fn take_log(&mut self) -> Option<super::log::Records> {
         self.logs.take()
     }
+}
+
+/// What `find` finds in the kernel's type information: some megabytes, held no longer than that.
+pub(super) fn with_kernel_types<T>(
+    find: impl FnOnce(&[u8]) -> std::result::Result<T, btf::BtfError>,
+) -> Result<T> {
+    let types = fs::read(KERNEL_TYPES).map_err(failed(KERNEL_TYPES))?;
+    find(&types).map_err(failed(KERNEL_TYPES))
 }
 
 /// The maps that are taken out of the object, so that each has its type from then on.

@@ -3,7 +3,6 @@
 //! Everything hangs on descriptors of this process (closed on exec), so it ends with the process. A socket that
 //! is under the program stays so until it is closed: taken out, it could lose what is on its way.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -16,12 +15,11 @@ use sluice_ebpf::splice::{Gate, Ledger, Limits as Budget, names};
 use super::{btf, tcp};
 
 pub use super::program::ProgramError;
-use super::program::{failed, missing};
+use super::program::{failed, missing, with_kernel_types};
 
 /// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/splice.bpf.o");
 
-const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 const LOOKUP: &str = "bpf(BPF_MAP_LOOKUP_ELEM)";
 const UPDATE: &str = "bpf(BPF_MAP_UPDATE_ELEM)";
 const BPF_NOEXIST: u64 = 1;
@@ -62,11 +60,10 @@ impl Splice {
     /// # Errors
     /// When a file cannot be read, or the kernel refuses a map or the program.
     pub fn load(limits: Limits) -> Result<Self> {
-        let types = fs::read(KERNEL_TYPES).map_err(failed(KERNEL_TYPES))?;
         let budget = Budget {
             budget_bytes: limits.budget_bytes,
             budget_pieces: limits.budget_pieces,
-            offsets: btf::send_buffer(&types).map_err(failed(KERNEL_TYPES))?,
+            offsets: with_kernel_types(btf::send_buffer)?,
         };
         let mut ebpf = EbpfLoader::new()
             // No relocation needs the kernel's types, and aya would parse them all.

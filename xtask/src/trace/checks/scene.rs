@@ -118,6 +118,8 @@ impl Scene {
         let mut command = bound(binary);
         command.args(["run", "--listen", &local(proxy).to_string(), "--admin", &local(admin).to_string()]);
         command.args(["--to", &puma.address.to_string()]);
+        // Joined, an answer's head and body may come, and then leave, apart: no count of operations would be known.
+        command.args(["--set", "kernel.bypass=off"]);
         let log = logs.join("trace-sluice.log");
         let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
         sluice.wait_ready(local(proxy))?;
