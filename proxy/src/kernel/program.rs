@@ -132,7 +132,7 @@ impl Bypass {
         let cgroup = File::open(cgroup).map_err(failed("open the cgroup"))?;
         let level = super::log::level();
         let mut ebpf = EbpfLoader::new()
-            // No relocation needs the kernel's types, and aya would parse them all.
+            // No relocation needs the kernel's types.
             .btf(None::<&Btf>)
             .override_global(names::SETTINGS, &settings, true)
             .override_global(super::log::LEVEL, &level, false)
@@ -140,6 +140,7 @@ impl Bypass {
             .map_max_entries(names::KNOWN, limits.ends_max)
             .load(OBJECT)
             .map_err(failed("load the eBPF object"))?;
+        give_back();
         let unread = attach(&mut ebpf, cgroup)?;
         let logs = super::log::Records::open(&mut ebpf).map_err(failed("open the eBPF log"))?;
         let mut maps = Maps(&mut ebpf);
@@ -233,6 +234,16 @@ pub(super) fn with_kernel_types<T>(
 ) -> Result<T> {
     let types = fs::read(KERNEL_TYPES).map_err(failed(KERNEL_TYPES))?;
     find(&types).map_err(failed(KERNEL_TYPES))
+}
+
+/// Returns freed memory to the kernel: aya parses the types of the whole kernel when a loader is made, about 20 MB,
+/// also where none are wanted.
+pub(super) fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes a number and touches memory that is free, under the allocator's own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// The maps that are taken out of the object, so that each has its type from then on.
