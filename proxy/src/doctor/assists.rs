@@ -11,15 +11,12 @@ use crate::kernel::probe::{Host, Sources};
 /// An assist and what it stands on.
 struct Assist {
     name: &'static str,
-    /// Why `auto` leaves it alone though it could be used; `None` if it does not.
-    not_in_auto: Option<&'static str>,
     /// Findings that must not be missing: area and name.
     needs: &'static [(&'static str, &'static str)],
 }
 
 const BYPASS: Assist = Assist {
     name: "bypass",
-    not_in_auto: None,
     needs: &[
         ("capabilities", "CAP_BPF"),
         ("capabilities", "CAP_NET_ADMIN"),
@@ -37,9 +34,6 @@ const BYPASS: Assist = Assist {
 
 const SPLICE: Assist = Assist {
     name: "splice",
-    not_in_auto: Some(
-        "auto copies: one long stream is 0.8 to 1.0 times as fast spliced, messages 1.1 to 1.5 times",
-    ),
     needs: &[
         ("capabilities", "CAP_BPF"),
         ("capabilities", "CAP_NET_ADMIN"),
@@ -73,7 +67,7 @@ pub(super) struct Verdict {
 /// Why an assist is not used.
 #[derive(Debug)]
 pub(super) struct Reason {
-    /// For programs: `off`, `not_in_auto`, the `area.name` of a finding, or, where it was tried, `load` or
+    /// For programs: `off`, the `area.name` of a finding, or, where it was tried, `load` or
     /// `self_test.` and the check that failed.
     pub(super) code: String,
     /// For people.
@@ -95,12 +89,7 @@ impl Assists {
     /// calls bpf(2).
     pub(crate) fn for_start(config: &Config) -> Self {
         let modes = config.kernel;
-        let matters = |assist: &Assist, mode: AssistMode| match mode {
-            AssistMode::Off => false,
-            AssistMode::Auto => assist.not_in_auto.is_none(),
-            AssistMode::Required => true,
-        };
-        if matters(&BYPASS, modes.bypass) || matters(&SPLICE, modes.splice) {
+        if modes.bypass != AssistMode::Off || modes.splice != AssistMode::Off {
             return Self::judge(modes, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
         }
         Self { bypass: verdict(&BYPASS, modes.bypass, None), splice: verdict(&SPLICE, modes.splice, None) }
@@ -211,14 +200,7 @@ fn verdict(assist: &Assist, mode: AssistMode, areas: Option<&[Area]>) -> Verdict
             reasons: vec![Reason { code: "off".to_owned(), means, remedy }],
         };
     }
-    let mut reasons = Vec::new();
-    if mode == AssistMode::Auto
-        && let Some(means) = assist.not_in_auto
-    {
-        let remedy = Some(format!("write kernel.{name}: required"));
-        reasons.push(Reason { code: "not_in_auto".to_owned(), means: means.to_owned(), remedy });
-    }
-    reasons.extend(lacks.unwrap_or_default());
+    let reasons = lacks.unwrap_or_default();
     Verdict { name, mode, host_can, reasons }
 }
 

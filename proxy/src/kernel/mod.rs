@@ -42,3 +42,13 @@ impl KernelError {
         matches!(self.error.raw_os_error(), Some(libc::EPERM | libc::EACCES))
     }
 }
+
+/// Returns freed memory to the kernel: aya parses the types of the whole kernel when a loader is made, about 20 MB,
+/// also where none are wanted.
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes a number and touches memory that is free, under the allocator's own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

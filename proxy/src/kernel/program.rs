@@ -140,7 +140,7 @@ impl Bypass {
             .map_max_entries(names::KNOWN, limits.ends_max)
             .load(OBJECT)
             .map_err(failed("load the eBPF object"))?;
-        give_back();
+        super::give_back();
         let unread = attach(&mut ebpf, cgroup)?;
         let logs = super::log::Records::open(&mut ebpf).map_err(failed("open the eBPF log"))?;
         let mut maps = Maps(&mut ebpf);
@@ -234,16 +234,6 @@ pub(super) fn with_kernel_types<T>(
 ) -> Result<T> {
     let types = fs::read(KERNEL_TYPES).map_err(failed(KERNEL_TYPES))?;
     find(&types).map_err(failed(KERNEL_TYPES))
-}
-
-/// Returns freed memory to the kernel: aya parses the types of the whole kernel when a loader is made, about 20 MB,
-/// also where none are wanted.
-pub(super) fn give_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: takes a number and touches memory that is free, under the allocator's own locks.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }
 
 /// The maps that are taken out of the object, so that each has its type from then on.

@@ -15,7 +15,7 @@ use sluice_ebpf::splice::{Gate, Ledger, Limits as Budget, names};
 use super::{btf, tcp};
 
 pub use super::program::ProgramError;
-use super::program::{failed, give_back, missing, with_kernel_types};
+use super::program::{failed, missing, with_kernel_types};
 
 /// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/splice.bpf.o");
@@ -74,7 +74,7 @@ impl Splice {
             .map_max_entries(names::LEDGERS, limits.sockets_max)
             .load(OBJECT)
             .map_err(failed("load the eBPF object"))?;
-        give_back();
+        super::give_back();
         attach(&mut ebpf)?;
         let ring = ebpf.take_map(names::BELLS).ok_or_else(|| missing(names::BELLS))?;
         Ok(Self {

@@ -100,7 +100,7 @@ fn here_it_says_what_the_kernel_says() {
     }
     let text = text(&[]);
     assert!(text.contains("\nwell: nothing is missing"), "{text}");
-    assert!(line(&text, "splice").contains("auto copies"), "{text}");
+    assert!(line(&text, "splice").contains("(auto)"), "{text}");
 }
 
 /// Whether a report found nothing that speaks against the bypass; then it has been tried.
