@@ -1,5 +1,6 @@
 //! The programs as the control plane holds them: loaded at start, asked for numbers, stopped before a drain.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -38,7 +39,6 @@ pub(crate) fn start(config: &Config, listeners: &[Vec<Bound>]) -> Result<Control
         for bound in
             listeners.iter().flatten().filter(|bound| matches!(bound.state.config.address, Address::Ip(_)))
         {
-            use std::os::fd::AsFd;
             bypass.serve_clients(bound.socket.as_fd())?;
         }
     }

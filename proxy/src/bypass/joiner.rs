@@ -101,12 +101,14 @@ impl Joiner {
         }
     }
 
-    /// Asks for a socket that is not connected yet. False if that cannot be, and it is an ordinary one then.
-    pub(crate) fn mark(&self, socket: BorrowedFd<'_>, wish: Wish) -> bool {
+    /// Asks for a socket that is not connected yet. False if that cannot be, and it is an ordinary one then: a miss,
+    /// or each request would open another in search of a joined one.
+    pub(crate) fn mark(&self, socket: BorrowedFd<'_>, wish: Wish, endpoint: &Endpoint) -> bool {
         let marked = self.marker.borrow_mut().mark(socket, wish);
         if let Err(error) = &marked {
             tracing::debug!(%error, "a connection cannot be marked");
             self.metrics.count(Event::BypassUnmarked);
+            endpoint.joinable.note(false, now_ms());
         }
         marked.is_ok()
     }

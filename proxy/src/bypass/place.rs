@@ -12,6 +12,7 @@ use crate::cluster::{EndpointAddress, Place};
 /// Looks where `address` is.
 pub(super) fn of(address: &EndpointAddress) -> Place {
     match address {
+        EndpointAddress::Ip(address) if address.ip().to_canonical().is_loopback() => Place::SameHost,
         EndpointAddress::Ip(address) => find(address.ip().to_canonical(), &interfaces()),
         EndpointAddress::Unix(_) => Place::Elsewhere,
     }
@@ -25,7 +26,7 @@ struct Interface {
 }
 
 fn find(address: IpAddr, interfaces: &[Interface]) -> Place {
-    if address.is_loopback() || interfaces.iter().any(|one| one.network.addr() == address) {
+    if interfaces.iter().any(|one| one.network.addr() == address) {
         return Place::SameHost;
     }
     // The most specific network is the one that is routed to.
@@ -88,9 +89,6 @@ mod tests {
             interface("fd00:5::1/64", true),
         ];
         for (address, place) in [
-            ("127.0.0.1", Place::SameHost),
-            ("127.9.9.9", Place::SameHost),
-            ("::1", Place::SameHost),
             ("10.0.0.5", Place::SameHost),
             ("fd00:5::1", Place::SameHost),
             ("10.1.2.3", Place::Elsewhere),
@@ -101,5 +99,13 @@ mod tests {
         ] {
             assert_eq!(find(address.parse().unwrap(), &interfaces), place, "{address}");
         }
+    }
+
+    #[test]
+    fn loopback_is_this_host_and_a_unix_socket_is_no_place() {
+        for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(of(&EndpointAddress::Ip(address.parse().unwrap())), Place::SameHost, "{address}");
+        }
+        assert_eq!(of(&EndpointAddress::Unix("/run/app.sock".into())), Place::Elsewhere);
     }
 }

@@ -177,6 +177,12 @@ impl Endpoint {
         split(self.traffic.under_way.load(SeqCst)).0 > self.limit_now()
     }
 
+    /// How many requests more it may have under way now.
+    pub(crate) fn room(&self) -> usize {
+        let (requests, _) = split(self.traffic.under_way.load(SeqCst));
+        self.limit_now().saturating_sub(requests) as usize
+    }
+
     /// Requests and tunnels under way over all workers.
     pub fn in_flight(&self) -> u32 {
         let (requests, tunnels) = split(self.traffic.under_way.load(SeqCst));

@@ -35,16 +35,17 @@ impl IdleSockets {
     }
 
     /// Takes the socket that was parked last and is still usable, of those that are joined or of the others; how
-    /// many unusable ones were closed on the way. If there is none, the oldest of the other kind is closed: in its
-    /// place a connection is opened, and there are never more of them than requests were in flight at once.
-    pub(crate) fn take(&self, joined: bool, timeout: Duration) -> (Option<OwnedFd>, usize) {
+    /// many were closed on the way. If there is none a connection will be opened, and at most `room` of the other
+    /// kind stay beside it, so that both kinds together are no more than the endpoint may have in use.
+    pub(crate) fn take(&self, joined: bool, timeout: Duration, room: usize) -> (Option<OwnedFd>, usize) {
         let mut closed = 0;
         loop {
             let mut all = self.lock();
             let Some(index) = all.iter().rposition(|parked| parked.joined == joined) else {
-                let other = (!all.is_empty()).then(|| all.remove(0));
+                let surplus = all.len().saturating_sub(room);
+                let oldest: Vec<_> = all.drain(..surplus).collect();
                 drop(all);
-                return (None, closed + usize::from(other.is_some()));
+                return (None, closed + oldest.len());
             };
             let parked = all.remove(index);
             drop(all);
@@ -95,15 +96,16 @@ mod tests {
             idle.park(ours.into(), joined, 3)
         };
         assert_eq!([park(true), park(false), park(true), park(true)], [0, 0, 0, 1], "three at most");
-        let take = |joined| {
-            let (socket, closed) = idle.take(joined, LONG);
+        let take = |joined, room| {
+            let (socket, closed) = idle.take(joined, LONG, room);
             (socket.is_some(), closed)
         };
-        assert_eq!(take(true), (true, 0));
-        assert_eq!(take(false), (true, 0));
-        // There is none of that kind: one of the other is closed for the connection that is opened now.
-        assert_eq!(take(false), (false, 1));
-        assert_eq!(take(true), (false, 0));
+        assert_eq!(take(true, 0), (true, 0));
+        assert_eq!(take(false, 0), (true, 0));
+        // There is none of that kind. One of the other may stay beside the connection that is opened now, or not.
+        assert_eq!(take(false, 1), (false, 0));
+        assert_eq!(take(false, 0), (false, 1));
+        assert_eq!(take(true, 9), (false, 0));
     }
 
     #[test]
@@ -112,7 +114,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         idle.park(ours.into(), true, 3);
         drop(theirs);
-        let (socket, closed) = idle.take(true, LONG);
+        let (socket, closed) = idle.take(true, LONG, 3);
         assert_eq!((socket.is_some(), closed), (false, 1));
     }
 }

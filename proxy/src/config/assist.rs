@@ -23,6 +23,12 @@ pub struct KernelAssists {
     pub splice: AssistMode,
     /// Bytes in one direction after which a tunnel is joined.
     pub splice_after_bytes: u64,
+    /// Bytes of one direction that may be on their way in the kernel; more brings it back to be copied.
+    pub splice_budget_bytes: u32,
+    /// The same in pieces.
+    pub splice_budget_pieces: u32,
+    /// Tunnels spliced at once; further ones are copied.
+    pub splice_tunnels_max: u32,
 }
 
 /// Whether something that is not for everybody is done.

@@ -196,6 +196,12 @@ numbers! { KernelAssists {
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
     // Joining costs some thirty system calls, which a tunnel of a few messages never earns back.
     splice_after_bytes: u64 = 64 * KIB, 0..=GIB;
+    // A sender on this host is ahead of the kernel's worker by some hundred KB now and then.
+    splice_budget_bytes: u32 = MIB as u32, 4 * KIB..=64 * MIB;
+    // Each costs the kernel about 1 KB beside its bytes.
+    splice_budget_pieces: u32 = 1024, 1..=65_536;
+    // Entries of some hundred bytes; the self-test needs a few.
+    splice_tunnels_max: u32 = 8192, 16..=1 << 20;
 } rest {
     bypass: AssistMode::Auto,
     bypass_downstream: Switch::Off,

@@ -18,7 +18,7 @@ pub(super) fn bypass(assists: &mut Assists, config: &Config) {
 
 /// Notes with the verdict why tunnels cannot be spliced, if so.
 pub(super) fn splice(assists: &mut Assists, config: &Config) {
-    if let Err((code, means)) = tunnel::ready(config.kernel.splice_after_bytes) {
+    if let Err((code, means)) = tunnel::ready(config.kernel) {
         assists.note_failure("splice", code, &means);
     }
 }

@@ -99,7 +99,7 @@ pub(super) fn splice(config: &Config, assists: &mut Assists) -> Result<Option<tu
     if !assists.splices() {
         return Ok(None);
     }
-    match tunnel::ready(config.kernel.splice_after_bytes) {
+    match tunnel::ready(config.kernel) {
         Ok(shared) => Ok(Some(shared)),
         Err((code, means)) => {
             assists.note_failure("splice", code, &means);

@@ -19,6 +19,7 @@ use std::task::Poll;
 
 use crate::body::Transfer;
 use crate::buffers::Buffers;
+use crate::config::KernelAssists;
 use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::kernel::splice::Limits;
@@ -33,8 +34,13 @@ use switch::Switch;
 ///
 /// # Errors
 /// Why it cannot be used, for programs and for people.
-pub(crate) fn ready(after_bytes: u64) -> Result<Shared, (&'static str, String)> {
-    let loaded = splicer::load(Limits::default(), after_bytes);
+pub(crate) fn ready(kernel: KernelAssists) -> Result<Shared, (&'static str, String)> {
+    let limits = Limits {
+        budget_bytes: kernel.splice_budget_bytes,
+        budget_pieces: kernel.splice_budget_pieces,
+        sockets_max: kernel.splice_tunnels_max.saturating_mul(2),
+    };
+    let loaded = splicer::load(limits, kernel.splice_after_bytes);
     let shared = loaded.map_err(|error| ("load", format!("its program cannot be loaded: {error}")))?;
     check::check(&shared).map_err(|check| ("self_test", format!("its self-test failed: {check}")))?;
     Ok(shared)

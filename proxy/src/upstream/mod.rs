@@ -234,7 +234,7 @@ async fn connect(
     let connector = worker.connector();
     if let Some((joiner, wish)) = worker.joiner().zip(wish) {
         let mut marked = false;
-        let mark = |socket: BorrowedFd<'_>| marked = joiner.mark(socket, wish);
+        let mark = |socket: BorrowedFd<'_>| marked = joiner.mark(socket, wish, endpoint);
         let stream = connector.connect(&endpoint.address, mark).await?;
         if !marked {
             return Ok((stream, None));

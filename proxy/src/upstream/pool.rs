@@ -71,14 +71,20 @@ impl Pool {
             return Some(connection);
         }
         let mut idle = self.idle.borrow_mut();
-        let Idle { connections, timeout } = idle.get_mut(&(endpoint.id, joined))?;
-        while let Some(mut parked) = connections.pop_back() {
-            if parked.is_fresh(*timeout) {
-                let mut connection = parked.connection;
-                connection.reused = true;
-                connection.reusable = false;
-                return Some(connection);
+        if let Some(Idle { connections, timeout }) = idle.get_mut(&(endpoint.id, joined)) {
+            while let Some(mut parked) = connections.pop_back() {
+                if parked.is_fresh(*timeout) {
+                    let mut connection = parked.connection;
+                    connection.reused = true;
+                    connection.reusable = false;
+                    return Some(connection);
+                }
             }
+        }
+        // One is opened. Both kinds together are no more than the endpoint may have in use.
+        if let Some(Idle { connections, .. }) = idle.get_mut(&(endpoint.id, !joined)) {
+            let surplus = connections.len().saturating_sub(endpoint.room());
+            connections.drain(..surplus);
         }
         None
     }
@@ -116,7 +122,8 @@ impl Pool {
         joined: bool,
         limits: config::Pool,
     ) -> Option<UpstreamConnection> {
-        let (socket, closed) = shared.take(joined, Duration::from_millis(limits.idle_timeout_ms));
+        let (socket, closed) =
+            shared.take(joined, Duration::from_millis(limits.idle_timeout_ms), endpoint.room());
         self.count_closed(closed);
         let socket = socket?;
         self.metrics.count(Event::UpstreamUnparked);
