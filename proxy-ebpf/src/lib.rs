@@ -6,6 +6,7 @@
 #![cfg_attr(feature = "user", allow(unsafe_code, reason = "aya's `Pod` is an unsafe trait"))]
 
 mod counter;
+pub mod head;
 pub mod splice;
 
 pub use counter::Counter;

@@ -37,9 +37,18 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
     push_status_line(out, head);
     let interim = matches!(head.status(), 100..=199) && !forward.upgrade;
     let edits = forward.edits.filter(|_| !interim);
+    let framing = rendered_framing(head, forward);
+    let length_stays = is_canonical_length(head, framing);
     for field in head.fields() {
-        let copied = is_copied_downstream(&head.fields, &field, forward.framing);
-        if copied && !edits.is_some_and(|edits| edits.takes_out(field.name)) {
+        let copied = match field.kind {
+            // No edit may write it, see `FieldKind::is_protected`; so none takes it out.
+            FieldKind::ContentLength => length_stays,
+            _ => {
+                is_copied_downstream(&head.fields, &field, forward.framing)
+                    && !edits.is_some_and(|edits| edits.takes_out(field.name))
+            }
+        };
+        if copied {
             push_field(out, field.name, field.value);
         }
     }
@@ -53,7 +62,9 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
     if let Some(edits) = edits {
         edits.render(out);
     }
-    push_framing(out, rendered_framing(head, forward));
+    if !length_stays {
+        push_framing(out, framing);
+    }
     push_connection(out, head, forward);
     out.extend_from_slice(b"\r\n");
 }
@@ -129,6 +140,16 @@ fn rendered_framing(head: &ResponseHead, forward: &ResponseForward<'_>) -> Frami
         (_, true, _) => Framing::None,
         (framing, false, _) => framing,
     }
+}
+
+/// Whether the head's Content-Length is just what would be rendered for `framing`. It then stays where it is, as other
+/// fields do: so what needs no change comes out byte for byte, which direct return relies on.
+fn is_canonical_length(head: &ResponseHead, framing: Framing) -> bool {
+    let Framing::Length(bytes) = framing else {
+        return false;
+    };
+    let field = head.fields.only(FieldKind::ContentLength);
+    field.is_some_and(|digits| digits == itoa::Buffer::new().format(bytes).as_bytes())
 }
 
 fn push_connection(out: &mut Vec<u8>, head: &ResponseHead, forward: &ResponseForward<'_>) {

@@ -1,0 +1,269 @@
+//! The lines of a head, one word a step. In the kernel `bpf_loop` (5.17) drives the steps, on the host a plain loop;
+//! all state is in memory, so that the verifier follows one step and no more.
+
+use core::ffi::{c_long, c_void};
+#[cfg(target_arch = "bpf")]
+use core::mem::offset_of;
+
+use super::words::{first, lower, not_name, not_text, word};
+use super::{FIELDS_MAX, NAME_BYTES_MAX, Refusal, Scratch, TEXT_BYTES};
+
+/// Each step passes at least 6 bytes: the shortest line, or 8 of a longer one.
+const STEPS: u32 = TEXT_BYTES as u32 / 6 + 2;
+
+/// What `outcome` is once the head's end is found; before, it is a [`Refusal`].
+pub(super) const DONE: u64 = u64::MAX;
+
+/// Kinds of lines, of which each has its mark: whatever is copied, and the three that are looked at again.
+pub(super) const OTHER: u64 = 0;
+pub(super) const LENGTH: u64 = 1;
+pub(super) const CONNECTION: u64 = 2;
+pub(super) const KEEP_ALIVE: u64 = 3;
+/// No kind yet: the step is in a name.
+const IN_NAME: u64 = 4;
+
+const CRLF: u64 = word(b"\r\n");
+
+/// Where a line is; `end`, the position of its CR, is 0 if there was none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mark {
+    pub(super) start: u32,
+    pub(super) end: u32,
+}
+
+/// What is kept from step to step; positions in bytes of the text.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct State {
+    /// Bytes of the text that came.
+    pub(super) length: u64,
+    pub(super) position: u64,
+    /// Where the line began.
+    pub(super) line: u64,
+    /// Of the line, or [`IN_NAME`].
+    pub(super) kind: u64,
+    /// Lines that have ended, the status line among them.
+    pub(super) lines: u64,
+    pub(super) outcome: u64,
+    /// The last line of each kind.
+    pub(super) marks: [Mark; 4],
+}
+
+/// Runs the steps from what `state` says to an outcome.
+///
+/// # Safety
+/// As [`parse`](super::parse).
+#[inline(always)]
+pub(super) unsafe fn run(scratch: *mut Scratch) {
+    let context = scratch.cast::<c_void>();
+    #[cfg(target_arch = "bpf")]
+    // SAFETY: the callback has the form that the helper wants, and its context outlives the call.
+    unsafe {
+        aya_ebpf::helpers::generated::bpf_loop(STEPS, step as *mut c_void, context, 0);
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    for index in 0..STEPS {
+        // SAFETY: the context is the caller's scratch.
+        if unsafe { step(index, context) } != 0 {
+            break;
+        }
+    }
+}
+
+/// One step; 1 ends the loop.
+unsafe extern "C" fn step(_index: u32, context: *mut c_void) -> c_long {
+    let scratch = context.cast::<Scratch>();
+    // SAFETY: the scratch that `run` was given, by nobody else used meanwhile.
+    match unsafe { try_step(scratch) } {
+        Ok(()) => 0,
+        Err(outcome) => {
+            // SAFETY: as above.
+            unsafe { (*scratch).state.outcome = outcome };
+            1
+        }
+    }
+}
+
+/// Refuses, unless the bytes up to `end` have not all come: then what they are is not known.
+#[inline(always)]
+const fn refuse(end: u64, length: u64, refusal: Refusal) -> u64 {
+    if end > length { Refusal::Incomplete as u64 } else { refusal as u64 }
+}
+
+#[inline(always)]
+unsafe fn try_step(scratch: *mut Scratch) -> Result<(), u64> {
+    // SAFETY: the caller's scratch; here and below only its fields are reached.
+    let state = unsafe { &raw mut (*scratch).state };
+    // SAFETY: as above.
+    let State { length, position: mut at, mut kind, .. } = unsafe { *state };
+    if at >= length {
+        return Err(Refusal::Incomplete as u64);
+    }
+    if kind == IN_NAME {
+        // SAFETY: as above.
+        let flags = not_name(unsafe { load(scratch, at) });
+        if flags == 0 {
+            // SAFETY: as above.
+            unsafe { (*state).position = at + 8 };
+            return Ok(());
+        }
+        at += first(flags);
+        // SAFETY: as above.
+        kind = unsafe { end_name(scratch, at, length)? };
+        at += 2;
+    }
+    // SAFETY: as above.
+    let flags = not_text(unsafe { load(scratch, at) });
+    if flags == 0 {
+        // SAFETY: as above.
+        unsafe {
+            (*state).position = at + 8;
+            (*state).kind = kind;
+        }
+        return Ok(());
+    }
+    // SAFETY: as above.
+    unsafe { end_line(scratch, at + first(flags), length, kind) }
+}
+
+/// The name ends at `at`: what field is it?
+#[inline(always)]
+unsafe fn end_name(scratch: *mut Scratch, at: u64, length: u64) -> Result<u64, u64> {
+    // SAFETY: the caller's scratch.
+    let (line, after) = unsafe { ((*scratch).state.line, load(scratch, at)) };
+    let name_bytes = at - line;
+    // A value that is empty is found at its end, for it seems to end with a space then.
+    let separated = after & 0xffff == word(b": ") && after >> 16 & 0xff != 0x20;
+    if name_bytes == 0 || name_bytes > NAME_BYTES_MAX || !separated {
+        return Err(refuse(at + 3, length, Refusal::Odd));
+    }
+    // SAFETY: the caller's scratch.
+    unsafe { kind_of(scratch, line, name_bytes) }.map_err(|refusal| refuse(at + 1, length, refusal))
+}
+
+/// The kind of the field whose name of so many bytes starts at `line`.
+///
+/// Refusing too many names does no harm, and so not all bytes of those are compared.
+#[inline(always)]
+unsafe fn kind_of(scratch: *mut Scratch, line: u64, name_bytes: u64) -> Result<u64, Refusal> {
+    // SAFETY: the caller's scratch.
+    let (start, rest) = unsafe { (lower(load(scratch, line)), lower(load(scratch, line + 8))) };
+    // SAFETY: as above.
+    let marks = unsafe { (*scratch).state.marks };
+    let seen = |kind: u64| marks[kind as usize].end != 0;
+    match name_bytes {
+        2 if start & 0xffff == word(b"te") => Err(Refusal::HopByHop),
+        7 if start & !(0xff << 56) == word(b"upgrade") => Err(Refusal::HopByHop),
+        7 if start & !(0xff << 56) == word(b"trailer") => Err(Refusal::Coding),
+        10 if start == word(b"connecti") && rest & 0xffff == word(b"on") => {
+            if seen(CONNECTION) {
+                Err(Refusal::Odd)
+            } else {
+                Ok(CONNECTION)
+            }
+        }
+        10 if start == word(b"keep-ali") && rest & 0xffff == word(b"ve") => {
+            if seen(KEEP_ALIVE) {
+                Err(Refusal::Odd)
+            } else {
+                Ok(KEEP_ALIVE)
+            }
+        }
+        14 if start == word(b"content-") && rest & !(0xffff << 48) == word(b"length") => {
+            if seen(LENGTH) {
+                Err(Refusal::Length)
+            } else {
+                Ok(LENGTH)
+            }
+        }
+        14 if start == word(b"http2-se") => Err(Refusal::HopByHop),
+        16..=19 if start & !(0xffff << 48) == word(b"proxy-") => Err(Refusal::HopByHop),
+        17 if start == word(b"transfer") => Err(Refusal::Coding),
+        _ => Ok(OTHER),
+    }
+}
+
+/// Something that is no text stands at `at`: the end of the line, perhaps of the head.
+#[inline(always)]
+unsafe fn end_line(scratch: *mut Scratch, at: u64, length: u64, kind: u64) -> Result<(), u64> {
+    // SAFETY: the caller's scratch.
+    let (state, around) = unsafe { (&raw mut (*scratch).state, load(scratch, at - 1)) };
+    // SAFETY: as above.
+    let lines = unsafe { (*state).lines } + 1;
+    if around & 0xff == 0x20 || around >> 8 & 0xffff != CRLF || lines > FIELDS_MAX + 1 {
+        return Err(refuse(at + 2, length, Refusal::Odd));
+    }
+    if at + 2 > length {
+        return Err(Refusal::Incomplete as u64);
+    }
+    // SAFETY: as above.
+    unsafe {
+        let mark = Mark { start: (*state).line as u32, end: at as u32 };
+        set_mark(scratch, kind, mark);
+        (*state).lines = lines;
+        (*state).line = at + 2;
+        (*state).position = at + 2;
+        (*state).kind = IN_NAME;
+    }
+    match around >> 24 & 0xffff == CRLF {
+        true if at + 4 > length => Err(Refusal::Incomplete as u64),
+        true => Err(DONE),
+        false => Ok(()),
+    }
+}
+
+/// Eight bytes of the text. Behind its end it begins anew, which no caller comes to: it is for the verifier.
+///
+/// # Safety
+/// `scratch` is a whole one.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub(super) unsafe fn load(scratch: *const Scratch, at: u64) -> u64 {
+    let mut word = at;
+    // In assembly, for the compiler takes a mask away that it holds for needless, and loads bytes one by one.
+    // SAFETY: after the mask all eight bytes are in the text, which is that much longer.
+    unsafe {
+        core::arch::asm!(
+            "{word} &= {mask}",
+            "{word} += {scratch}",
+            "{word} = *(u64 *)({word} + {text})",
+            word = inout(reg) word,
+            scratch = in(reg) scratch,
+            mask = const TEXT_BYTES - 1,
+            text = const offset_of!(Scratch, text),
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    word
+}
+
+/// As in the kernel.
+///
+/// # Safety
+/// `scratch` is a whole one.
+#[cfg(not(target_arch = "bpf"))]
+#[inline(always)]
+pub(super) unsafe fn load(scratch: *const Scratch, at: u64) -> u64 {
+    let at = at as usize & (TEXT_BYTES - 1);
+    // SAFETY: all eight bytes are in the text, which is that much longer than the mask.
+    let word = unsafe { (&raw const (*scratch).text).cast::<u8>().add(at).cast::<u64>().read_unaligned() };
+    u64::from_le(word)
+}
+
+/// Keeps where a line is, for its kind.
+///
+/// # Safety
+/// `scratch` is a whole one.
+#[inline(always)]
+unsafe fn set_mark(scratch: *mut Scratch, kind: u64, mark: Mark) {
+    let mut kind = kind;
+    #[cfg(target_arch = "bpf")]
+    // SAFETY: no memory is touched. In assembly as in `load`.
+    unsafe {
+        core::arch::asm!("{kind} &= 3", kind = inout(reg) kind, options(nomem, nostack, preserves_flags));
+    }
+    kind &= 3;
+    // SAFETY: there are four.
+    unsafe { (&raw mut (*scratch).state.marks).cast::<Mark>().add(kind as usize).write(mark) };
+}
