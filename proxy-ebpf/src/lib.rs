@@ -3,6 +3,7 @@
 //! Both sides are built from this file, and the object with the programs is committed: whoever changes a
 //! layout here runs `cargo xtask build-ebpf`, or loading fails on a size that does not match.
 #![no_std]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 #![cfg_attr(feature = "user", allow(unsafe_code, reason = "aya's `Pod` is an unsafe trait"))]
 
 mod counter;
@@ -19,6 +20,8 @@ pub mod names {
     pub const SEND: &str = "bypass_send";
     /// Never attached, but run by sluice: what the end with this [`Tuple`](super::Tuple) has unread.
     pub const UNREAD: &str = "bypass_unread";
+    /// Never attached, but run by tests: what [`head::parse`](super::head::parse) says in the kernel.
+    pub const HEAD: &str = "direct_head";
     /// Sockhash: cookie to socket. Cookies are short, and never used again.
     pub const ENDS: &str = "ENDS";
     /// Hash: [`Tuple`](super::Tuple) to [`Known`](super::Known).

@@ -56,7 +56,9 @@ pub(super) struct State {
 /// As [`parse`](super::parse).
 #[inline(always)]
 pub(super) unsafe fn run(scratch: *mut Scratch) {
-    let context = scratch.cast::<c_void>();
+    // The helper takes a context on the stack, and no other.
+    let mut scratch = scratch;
+    let context = (&raw mut scratch).cast::<c_void>();
     #[cfg(target_arch = "bpf")]
     // SAFETY: the callback has the form that the helper wants, and its context outlives the call.
     unsafe {
@@ -64,7 +66,7 @@ pub(super) unsafe fn run(scratch: *mut Scratch) {
     }
     #[cfg(not(target_arch = "bpf"))]
     for index in 0..STEPS {
-        // SAFETY: the context is the caller's scratch.
+        // SAFETY: the context is the pointer to the caller's scratch.
         if unsafe { step(index, context) } != 0 {
             break;
         }
@@ -73,14 +75,15 @@ pub(super) unsafe fn run(scratch: *mut Scratch) {
 
 /// One step; 1 ends the loop.
 unsafe extern "C" fn step(_index: u32, context: *mut c_void) -> c_long {
-    let scratch = context.cast::<Scratch>();
-    // SAFETY: the scratch that `run` was given, by nobody else used meanwhile.
-    match unsafe { try_step(scratch) } {
-        Ok(()) => 0,
-        Err(outcome) => {
-            // SAFETY: as above.
-            unsafe { (*scratch).state.outcome = outcome };
-            1
+    // SAFETY: the context of `run`, and in it the scratch that it was given, by nobody else used meanwhile.
+    unsafe {
+        let scratch = *context.cast::<*mut Scratch>();
+        match try_step(scratch) {
+            Ok(()) => 0,
+            Err(outcome) => {
+                (*scratch).state.outcome = outcome;
+                1
+            }
         }
     }
 }

@@ -76,6 +76,16 @@ pub struct Cut {
     pub bytes: u32,
 }
 
+/// Where the program that is only there to try the parser writes the [`Head`]: behind what the kernel takes for an
+/// Ethernet header.
+pub const TRIAL_HEAD_OFFSET: usize = 14;
+
+/// Where that program finds the text, which is all the rest of the frame.
+pub const TRIAL_TEXT_OFFSET: usize = TRIAL_HEAD_OFFSET + size_of::<Head>();
+
+/// What it answers to a head that it accepts; else it is the number of a [`Refusal`].
+pub const TRIAL_ACCEPTED: i32 = 256;
+
 const _: () = assert!(TEXT_BYTES.is_power_of_two());
 const _: () = assert!(size_of::<Head>() == 40 && align_of::<Head>() == 8);
 const _: () = assert!(size_of::<Scratch>() == 40 + 80 + TEXT_BYTES + 8);

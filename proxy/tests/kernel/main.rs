@@ -12,6 +12,7 @@ mod proxy_support;
 mod bounds;
 mod clients;
 mod data_path;
+mod direct_head;
 mod equivalence;
 mod joined;
 mod killed;

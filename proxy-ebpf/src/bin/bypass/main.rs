@@ -9,6 +9,7 @@
 #![feature(asm_experimental_arch)]
 #![allow(unsafe_code, reason = "helpers, maps and context are raw pointers that the verifier checks")]
 
+mod head;
 mod send;
 mod storage;
 mod track;
@@ -19,6 +20,7 @@ use aya_ebpf::helpers::generated::bpf_sk_storage_get;
 use aya_ebpf::macros::{btf_map, classifier, map, sk_msg, sock_ops};
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, SockHash};
 use aya_ebpf::programs::{SkMsgContext, SockOpsContext, TcContext};
+use sluice_ebpf::head::{Scratch, TRIAL_ACCEPTED};
 use sluice_ebpf::{Counter, End, Known, Offsets, Service, Settings, Tuple};
 
 use storage::ClonedStorage;
@@ -61,6 +63,10 @@ static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT
 #[map]
 static STOP: Array<u32> = Array::with_max_entries(1, 0);
 
+/// Of tests alone, as the program that uses it.
+#[map]
+static HEAD_TRIAL: Array<Scratch> = Array::with_max_entries(1, 0);
+
 /// Sees every connection of the machine: what is not ours must leave at once.
 #[sock_ops]
 fn bypass_track(ctx: SockOpsContext) -> u32 {
@@ -81,6 +87,15 @@ fn bypass_send(ctx: SkMsgContext) -> u32 {
 #[classifier]
 fn bypass_unread(ctx: TcContext) -> i32 {
     unread::try_unread(&ctx).unwrap_or(0)
+}
+
+/// Runs in tests, on a frame with a head.
+#[classifier]
+fn direct_head(ctx: TcContext) -> i32 {
+    match head::try_head(&ctx) {
+        Ok(()) => TRIAL_ACCEPTED,
+        Err(verdict) => verdict,
+    }
 }
 
 /// Reads a setting as the constant that it became at loading; else the compiler would see the zero above.

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod chunks;
+mod direct_head;
 mod framing;
+mod odd_heads;
 mod properties;
 mod request_forward;
 mod request_options;

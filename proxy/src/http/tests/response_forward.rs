@@ -51,7 +51,7 @@ fn hop_by_hop_fields_end_here() {
           Upgrade: h2c\r\nTrailer: x\r\nTE: x\r\nProxy-Connection: x\r\nDate: d\r\nContent-Length: 1\r\nSet-Cookie: a\r\n",
     );
     let forwarded = forward_with(&bytes, Method::Get, |_| {});
-    assert_eq!(names(&forwarded), ["server", "date", "set-cookie", "content-length"]);
+    assert_eq!(names(&forwarded), ["server", "date", "content-length", "set-cookie"]);
 }
 
 #[test]
@@ -62,6 +62,24 @@ fn framing_is_rendered_anew() {
     assert_eq!(names(&forward_with(&chunked, Method::Get, |_| {})), ["trailer", "transfer-encoding"]);
     let to_chunked = forward_with(&ok_with(b""), Method::Get, |forward| forward.framing = Framing::Chunked);
     assert_eq!(to_chunked.value("transfer-encoding"), "chunked");
+}
+
+/// As it came if that is what would be rendered; else it is rendered behind the other fields.
+#[test]
+fn a_plain_length_keeps_its_place() {
+    let out = |lines: &[u8], framing| {
+        let (head, _) = read_response(&ok_with(lines), Method::Get).unwrap();
+        let mut out = Vec::new();
+        encode_response(&mut out, &head, &ResponseForward { framing, ..NEUTRAL });
+        String::from_utf8(out).unwrap().replace("\r\n", "|")
+    };
+    let line = |lines, bytes| out(lines, Framing::Length(bytes));
+    assert_eq!(line(b"content-LENGTH:5 \r\nA: b\r\n", 5), "HTTP/1.1 200 OK|content-LENGTH: 5|A: b||");
+    for lines in ["content-length: 05\r\nA: b\r\n", "content-length: 5\r\nA: b\r\ncontent-length: 5\r\n"] {
+        assert_eq!(line(lines.as_bytes(), 5), "HTTP/1.1 200 OK|A: b|Content-Length: 5||");
+    }
+    let chunked = out(b"Content-Length: 5\r\nA: b\r\n", Framing::Chunked);
+    assert_eq!(chunked, "HTTP/1.1 200 OK|A: b|Transfer-Encoding: chunked||");
 }
 
 #[test]
@@ -122,7 +140,7 @@ fn edits_and_extra_are_for_final_responses() {
         change(forward);
         forward.edits = Some(&edits);
     });
-    assert_eq!(names(&forwarded), ["via", "x-endpoint", "cache-control", "content-length"]);
+    assert_eq!(names(&forwarded), ["content-length", "via", "x-endpoint", "cache-control"]);
     assert_eq!(forwarded.value("cache-control"), "no-store");
     let interim = b"HTTP/1.1 103 Early Hints\r\nServer: s\r\n\r\n";
     let forwarded = forward_with(interim, Method::Get, |forward| {

@@ -1,0 +1,86 @@
+//! The heads that direct return passes on from the kernel are those that sluice would have sent, byte for byte.
+
+use proptest::prelude::*;
+use sluice_ebpf::head::{Head, parse_text};
+
+use super::odd_heads::{odd_head, usual_head};
+use super::*;
+
+/// The defaults of a cluster.
+const DEFAULTS: HeadLimits =
+    HeadLimits { head_bytes_max: 65_536, headers_max: 200, target_bytes_max: usize::MAX };
+
+/// The head as it goes to the client from the kernel.
+fn without_cuts(bytes: &[u8], head: &Head) -> Vec<u8> {
+    let (mut out, mut from) = (Vec::new(), 0);
+    for cut in &head.cuts[..head.cut_count as usize] {
+        let start = cut.start as usize;
+        out.extend_from_slice(&bytes[from..start]);
+        from = start + cut.bytes as usize;
+    }
+    out.extend_from_slice(&bytes[from..head.head_bytes as usize]);
+    out
+}
+
+/// What sluice makes of the head that `bytes` begin with.
+fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
+    let scanned = HeadScanner::for_response().scan(bytes, &DEFAULTS).expect("sluice finds its end");
+    assert_eq!(scanned, Scan::Complete(found.head_bytes as usize));
+    let mut head = ResponseHead::new();
+    head.parse(&bytes[..found.head_bytes as usize], &DEFAULTS).expect("sluice accepts it");
+    let framing = response_framing(&head, Method::Get).expect("its length is valid");
+    assert_eq!(framing, Framing::Length(found.content_length));
+    assert_eq!((u32::from(head.status()), head.fields().count() as u32), (found.status, found.fields));
+    assert!(head.keep_alive() && head.version() == Version::Http11 && head.upgrade().is_none());
+    let mut out = Vec::new();
+    encode_response(
+        &mut out,
+        &head,
+        &ResponseForward {
+            framing,
+            keep_alive: true,
+            client_version: Version::Http11,
+            request_method: Method::Get,
+            via: false,
+            upgrade: false,
+            edits: None,
+            extra: None,
+        },
+    );
+    out
+}
+
+/// The rule; says whether the head was accepted.
+fn holds(bytes: &[u8]) -> bool {
+    let Ok(found) = parse_text(bytes) else { return false };
+    let (sent, expected) = (without_cuts(bytes, &found), rendered(bytes, &found));
+    assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    true
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_accepted_is_what_sluice_would_send(bytes in odd_head()) {
+        holds(&bytes);
+    }
+
+    #[test]
+    fn what_follows_makes_no_difference(bytes in odd_head(), end: prop::sample::Index) {
+        let end = end.index(bytes.len() + 1);
+        let part = parse_text(&bytes[..end]);
+        if let Ok(found) = part {
+            prop_assert_eq!(parse_text(&bytes), Ok(found));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+
+    #[test]
+    fn usual_heads_are_accepted(head in usual_head()) {
+        prop_assert!(holds(&head), "{:?}: {}", parse_text(&head), head.escape_ascii());
+    }
+}
