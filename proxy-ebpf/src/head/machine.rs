@@ -11,6 +11,10 @@ use super::{FIELDS_MAX, NAME_BYTES_MAX, Refusal, Scratch, TEXT_BYTES};
 /// Each step passes at least 6 bytes: the shortest line, or 8 of a longer one.
 const STEPS: u32 = TEXT_BYTES as u32 / 6 + 2;
 
+/// Words of a name that a step passes at most, and of a value: a step costs as much as some words.
+const NAME_WORDS: u32 = 2;
+const VALUE_WORDS: u32 = 4;
+
 /// What `outcome` is once the head's end is found; before, it is a [`Refusal`].
 pub(super) const DONE: u64 = u64::MAX;
 
@@ -105,10 +109,10 @@ unsafe fn try_step(scratch: *mut Scratch) -> Result<(), u64> {
     }
     if kind == IN_NAME {
         // SAFETY: as above.
-        let flags = not_name(unsafe { load(scratch, at) });
+        let flags = unsafe { pass(scratch, &mut at, NAME_WORDS, not_name) };
         if flags == 0 {
             // SAFETY: as above.
-            unsafe { (*state).position = at + 8 };
+            unsafe { (*state).position = at };
             return Ok(());
         }
         at += first(flags);
@@ -117,17 +121,32 @@ unsafe fn try_step(scratch: *mut Scratch) -> Result<(), u64> {
         at += 2;
     }
     // SAFETY: as above.
-    let flags = not_text(unsafe { load(scratch, at) });
+    let flags = unsafe { pass(scratch, &mut at, VALUE_WORDS, not_text) };
     if flags == 0 {
         // SAFETY: as above.
         unsafe {
-            (*state).position = at + 8;
+            (*state).position = at;
             (*state).kind = kind;
         }
         return Ok(());
     }
     // SAFETY: as above.
     unsafe { end_line(scratch, at + first(flags), length, kind) }
+}
+
+/// Passes up to so many words that are all of a class, and returns the flags of the one that is not, if any. Beyond the
+/// bytes that came it reads whatever is there: who acts on it looks at that.
+#[inline(always)]
+unsafe fn pass(scratch: *const Scratch, at: &mut u64, words: u32, not_of_class: impl Fn(u64) -> u64) -> u64 {
+    for _ in 0..words {
+        // SAFETY: the caller's scratch.
+        let flags = not_of_class(unsafe { load(scratch, *at) });
+        if flags != 0 {
+            return flags;
+        }
+        *at += 8;
+    }
+    0
 }
 
 /// The name ends at `at`: what field is it?
@@ -150,6 +169,10 @@ unsafe fn end_name(scratch: *mut Scratch, at: u64, length: u64) -> Result<u64, u
 /// Refusing too many names does no harm, and so not all bytes of those are compared.
 #[inline(always)]
 unsafe fn kind_of(scratch: *mut Scratch, line: u64, name_bytes: u64) -> Result<u64, Refusal> {
+    const LENGTHS: u64 = 1 << 2 | 1 << 7 | 1 << 10 | 1 << 14 | 0b1111 << 16;
+    if LENGTHS >> name_bytes & 1 == 0 {
+        return Ok(OTHER);
+    }
     // SAFETY: the caller's scratch.
     let (start, rest) = unsafe { (lower(load(scratch, line)), lower(load(scratch, line + 8))) };
     // SAFETY: as above.
@@ -235,7 +258,7 @@ pub(super) unsafe fn load(scratch: *const Scratch, at: u64) -> u64 {
             scratch = in(reg) scratch,
             mask = const TEXT_BYTES - 1,
             text = const offset_of!(Scratch, text),
-            options(nostack, readonly, preserves_flags),
+            options(pure, readonly, nostack, preserves_flags),
         );
     }
     word
@@ -264,7 +287,7 @@ unsafe fn set_mark(scratch: *mut Scratch, kind: u64, mark: Mark) {
     #[cfg(target_arch = "bpf")]
     // SAFETY: no memory is touched. In assembly as in `load`.
     unsafe {
-        core::arch::asm!("{kind} &= 3", kind = inout(reg) kind, options(nomem, nostack, preserves_flags));
+        core::arch::asm!("{kind} &= 3", kind = inout(reg) kind, options(pure, nomem, nostack, preserves_flags));
     }
     kind &= 3;
     // SAFETY: there are four.

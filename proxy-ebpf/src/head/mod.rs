@@ -108,15 +108,7 @@ pub unsafe fn parse(scratch: *mut Scratch, length: u32) -> Result<(), Refusal> {
     let status = unsafe { status(scratch)? };
     // SAFETY: as above.
     unsafe {
-        (*scratch).state = State {
-            length,
-            position: STATUS_BYTES,
-            line: 0,
-            kind: OTHER,
-            lines: 0,
-            outcome: Refusal::Incomplete as u64,
-            marks: [Mark { start: 0, end: 0 }; 4],
-        };
+        begin(scratch, length);
         run(scratch);
         let outcome = (*scratch).state.outcome;
         if outcome != DONE {
@@ -124,6 +116,18 @@ pub unsafe fn parse(scratch: *mut Scratch, length: u32) -> Result<(), Refusal> {
         }
         finish(scratch, status)
     }
+}
+
+/// The state before the first step.
+#[inline(always)]
+unsafe fn begin(scratch: *mut Scratch, length: u64) {
+    // SAFETY: the caller's scratch.
+    let state = unsafe { &raw mut (*scratch).state };
+    let words = [length, STATUS_BYTES, 0, OTHER, 0, Refusal::Incomplete as u64, 0, 0, 0, 0];
+    const { assert!(size_of::<State>() == 10 * 8) };
+    // Volatile, for the compiler would make a call of it that sets byte after byte.
+    // SAFETY: the fields of a state are words of these, in this order, the marks half ones; all bytes are values.
+    unsafe { state.cast::<[u64; 10]>().write_volatile(words) };
 }
 
 /// The status, if the text starts with a status line of HTTP/1.1 and may have a body.

@@ -98,4 +98,6 @@ fn the_cost_of_a_head_is_told() {
         assert_eq!(found, parse_text(&text));
         println!("{} bytes: {} ns", text.len(), each.as_nanos());
     }
+    let (_, each) = trial.run(&NGINX[1..], 100_000);
+    println!("refused at once: {} ns", each.as_nanos());
 }
