@@ -1,4 +1,5 @@
 //! Heads as servers send them, and each reason to refuse one. Random heads are judged in sluice's own tests.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 extern crate std;
 

@@ -59,12 +59,16 @@ fn holds(bytes: &[u8]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_accepted_is_what_sluice_would_send(bytes in odd_head()) {
         holds(&bytes);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
     fn what_follows_makes_no_difference(bytes in odd_head(), end: prop::sample::Index) {
@@ -74,10 +78,6 @@ proptest! {
             prop_assert_eq!(parse_text(&bytes), Ok(found));
         }
     }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
     #[test]
     fn usual_heads_are_accepted(head in usual_head()) {
