@@ -8,7 +8,9 @@
 
 mod counter;
 pub mod head;
+pub mod slot;
 pub mod splice;
+pub mod word;
 
 pub use counter::Counter;
 
@@ -30,6 +32,10 @@ pub mod names {
     pub const SERVICES: &str = "SERVICES";
     /// Socket storage: [`End`](super::End); an accepted socket begins with a copy of its listener's.
     pub const STATE: &str = "STATE";
+    /// Array of [`Slot`](super::slot::Slot) that sluice maps into its memory; the first is nobody's.
+    pub const SLOTS: &str = "SLOTS";
+    /// Sockhash: cookie to socket, of clients that answers are sent to past sluice.
+    pub const CLIENTS: &str = "CLIENTS";
     /// Per-CPU array of u64, indexed by [`Counter`](super::Counter).
     pub const COUNTERS: &str = "COUNTERS";
     /// Array of one u32: whatever is not 0 ends all joining.
@@ -114,6 +120,10 @@ pub struct Known {
     pub role: u32,
     /// 1 for an end of sluice's, 0 for an end of somebody else's.
     pub ours: u32,
+    /// Index of the connection's slot, 0 if it has none.
+    pub slot: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 /// What [`names::UNREAD`] is run on is an Ethernet frame to the kernel; the key is behind its header.
@@ -136,6 +146,8 @@ pub enum Wish {
     AnyNamespace = 2,
     /// For a listener: join what it accepts with clients in the same network namespace.
     Clients = 3,
+    /// For a listener: note where what it accepts is in the kernel, so that answers can be sent to it past sluice.
+    Direct = 4,
 }
 
 /// What the programs keep with a socket; freed with it.
@@ -160,14 +172,18 @@ pub struct End {
     pub used_tcp: u32,
     /// As in [`Known`].
     pub ours: u32,
+    /// As in [`Known`].
+    pub slot: u32,
+    /// Of a client to be sent answers to: sequence number of its first byte.
+    pub sent_next: u32,
     /// Always 0.
     pub reserved: u32,
 }
 
 impl End {
-    /// What sluice writes before it connects.
+    /// What sluice writes before it connects; with a slot, or 0.
     #[must_use]
-    pub fn wishing(wish: Wish) -> Self {
+    pub fn wishing(wish: Wish, slot: u32) -> Self {
         let tuple = Tuple { local: [0; 4], remote: [0; 4], local_port: 0, remote_port: 0, netns: 0 };
         let wish = wish as u32;
         Self {
@@ -180,6 +196,8 @@ impl End {
             messages: 0,
             used_tcp: 0,
             ours: 0,
+            slot,
+            sent_next: 0,
             reserved: 0,
         }
     }
@@ -197,6 +215,8 @@ pub struct Settings {
     pub any_namespace: u32,
     /// Whether there is any [`Service`]: it costs every connection of the machine two look-ups.
     pub clients: u32,
+    /// Whether there is any slot: it costs every accepted connection a look-up.
+    pub direct: u32,
     /// Where in `struct sock` and `struct tcp_sock` of this kernel the fields are.
     pub offsets: Offsets,
 }
@@ -221,14 +241,22 @@ pub struct Offsets {
     pub write_seq: u32,
     /// `sk_socket`, a pointer: null until a connection is accepted.
     pub socket: u32,
+    /// `__sk_common.skc_state`, 8 bits.
+    pub state: u32,
+    /// `sk_err`, 32 bits.
+    pub err: u32,
+    /// `sk_wmem_queued`, 32 bits: memory of what is in the send queue.
+    pub wmem_queued: u32,
+    /// `sk_sndbuf`, 32 bits: how much that may be.
+    pub sndbuf: u32,
 }
 
 // The layouts are an interface between two compilers.
 const _: () = assert!(size_of::<Tuple>() == 48 && align_of::<Tuple>() == 8);
-const _: () = assert!(size_of::<Known>() == 32);
-const _: () = assert!(size_of::<End>() == 96);
+const _: () = assert!(size_of::<Known>() == 40);
+const _: () = assert!(size_of::<End>() == 104);
 const _: () = assert!(size_of::<Service>() == 32);
-const _: () = assert!(size_of::<Settings>() == 48 && align_of::<Settings>() == 4);
+const _: () = assert!(size_of::<Settings>() == 68 && align_of::<Settings>() == 4);
 
 #[cfg(feature = "user")]
 mod pod {

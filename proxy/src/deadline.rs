@@ -35,6 +35,12 @@ impl Deadline {
         self.touch();
     }
 
+    /// The same, counted from a sign of life that is seen only now.
+    pub(crate) fn set_from(&self, patience_ms: u64, last: std::time::Instant) {
+        self.patience.set(Duration::from_millis(patience_ms));
+        self.at.set(Instant::from_std(last) + self.patience.get());
+    }
+
     /// Notes a sign of life.
     pub(crate) fn touch(&self) {
         self.at.set(Instant::now() + self.patience.get());

@@ -20,6 +20,7 @@ pub(crate) mod balancer;
 pub(crate) mod queue;
 pub(crate) mod upstream;
 pub(crate) mod bypass;
+pub(crate) mod direct;
 pub(crate) mod exchange;
 pub(crate) mod body;
 pub(crate) mod buffers;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
+
 use crate::cluster::Cluster;
 use crate::config::{self, Action, Config};
 use crate::http::FieldEdits;
@@ -35,6 +37,8 @@ pub(crate) struct RouteEntry {
     pub(crate) request_edits: Option<FieldEdits>,
     /// Edits of the response head.
     pub(crate) response_edits: Option<FieldEdits>,
+    /// Whether answers may go to the client past sluice, just as they come.
+    pub(crate) direct_return: bool,
 }
 
 /// What a route leads to.
@@ -52,25 +56,38 @@ impl Snapshot {
         clusters: BTreeMap<String, Arc<Cluster>>,
         error_pages: ErrorPages,
     ) -> Self {
-        let routes = config.routes.iter().map(|route| entry(route, &clusters)).collect();
+        let routes = config.routes.iter().map(|route| entry(route, &clusters, config.via)).collect();
         Self { router: Router::new(&config.routes), routes, clusters, error_pages, config }
     }
 }
 
-fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>) -> RouteEntry {
+fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, via: bool) -> RouteEntry {
     let target = match &route.action {
         Action::Cluster(name) => {
             clusters.get(name).map_or(Target::Local, |cluster| Target::Cluster(Arc::clone(cluster)))
         }
         Action::Redirect { .. } | Action::Respond { .. } => Target::Local,
     };
+    let response_edits = edits(&route.response_headers);
+    let direct_return = route.direct_return == config::RouteDirect::Auto
+        && response_edits.is_none()
+        && !via
+        && matches!(&target, Target::Cluster(cluster) if takes_heads_as_they_are(&cluster.config));
     RouteEntry {
         name: route.name.clone(),
         target,
         config: route.clone(),
         request_edits: edits(&route.request_headers),
-        response_edits: edits(&route.response_headers),
+        response_edits,
+        direct_return,
     }
+}
+
+/// Whether every head that the program accepts is one that we would.
+fn takes_heads_as_they_are(cluster: &config::Cluster) -> bool {
+    cluster.endpoint_header.is_none()
+        && cluster.response_head_bytes_max >= TEXT_BYTES
+        && cluster.response_headers_max as u64 >= FIELDS_MAX
 }
 
 fn edits(edits: &config::HeaderEdits) -> Option<FieldEdits> {

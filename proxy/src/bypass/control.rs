@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use sluice_ebpf::Counter;
+use tokio::sync::Notify;
 
 use super::joiner::{Bounds, Seat};
 use super::place::is_loopback;
-use crate::config::{Address, Config, KernelAssists, Switch};
+use crate::config::{Address, Config, KernelAssists, Protocol, Switch};
+use crate::direct;
 use crate::doctor::Trouble;
 use crate::kernel::program::{Bypass, Limits, cgroup2};
 use crate::kernel::selftest;
@@ -22,6 +24,9 @@ pub(crate) struct Control {
     tried: [u64; Counter::COUNT],
     stopped: Arc<AtomicBool>,
     bounds: Bounds,
+    kernel: KernelAssists,
+    /// One for each worker, to be called by.
+    workers: Arc<Vec<Notify>>,
 }
 
 /// Loads the programs, tries them on sockets of our own, and has clients of this host joined with `listeners` if
@@ -29,17 +34,23 @@ pub(crate) struct Control {
 ///
 /// # Errors
 /// Why it cannot be used; nothing is left behind then.
-pub(crate) fn start(config: &Config, listeners: &[Vec<Bound>]) -> Result<Control, Trouble> {
+pub(crate) fn start(
+    config: &Config,
+    direct_return: bool,
+    listeners: &[Vec<Bound>],
+) -> Result<Control, Trouble> {
     let began = Instant::now();
-    let mut bypass = Bypass::load(limits(config), &cgroup2()?)?;
+    let mut bypass = Bypass::load(limits(config, direct_return), &cgroup2()?)?;
     let mut marker = bypass.marker()?;
     selftest::run(&bypass, &mut marker)?;
     tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
-    if config.kernel.bypass_downstream == Switch::On {
-        for bound in
-            listeners.iter().flatten().filter(|bound| matches!(bound.state.config.address, Address::Ip(_)))
-        {
-            bypass.serve_clients(bound.socket.as_fd())?;
+    let listeners = listeners.iter().flatten().map(|bound| (&bound.state.config, &bound.socket));
+    for (listener, socket) in listeners.filter(|(listener, _)| matches!(listener.address, Address::Ip(_))) {
+        if config.kernel.bypass_downstream == Switch::On {
+            // Answers to these go past TCP, which they would not past sluice.
+            bypass.serve_clients(socket.as_fd())?;
+        } else if direct_return && listener.protocol == Protocol::Http {
+            bypass.return_to_clients(socket.as_fd())?;
         }
     }
     bypass.discard_log();
@@ -51,12 +62,19 @@ pub(crate) fn start(config: &Config, listeners: &[Vec<Bound>]) -> Result<Control
         tried,
         stopped: Arc::default(),
         bounds: Bounds::of(config.kernel),
+        kernel: config.kernel,
+        workers: Arc::new((0..config.worker_count()).map(|_| Notify::new()).collect()),
     })
 }
 
-fn limits(config: &Config) -> Limits {
-    let KernelAssists { bypass_budget_bytes, bypass_budget_messages, bypass_connections_max, .. } =
-        config.kernel;
+fn limits(config: &Config, direct_return: bool) -> Limits {
+    let KernelAssists {
+        bypass_budget_bytes,
+        bypass_budget_messages,
+        bypass_connections_max,
+        direct_return_clients_max,
+        ..
+    } = config.kernel;
     let endpoints = config.clusters.values().flat_map(|cluster| &cluster.endpoints);
     Limits {
         budget_bytes: bypass_budget_bytes,
@@ -64,6 +82,8 @@ fn limits(config: &Config) -> Limits {
         ends_max: bypass_connections_max.saturating_mul(2),
         any_namespace: !endpoints.into_iter().all(|endpoint| is_loopback(&endpoint.address)),
         clients: config.kernel.bypass_downstream == Switch::On,
+        slots_max: if direct_return { bypass_connections_max } else { 0 },
+        direct_clients_max: if direct_return { direct_return_clients_max } else { 1 },
     }
 }
 
@@ -74,7 +94,22 @@ impl Control {
     /// When there are no descriptors left.
     pub(crate) fn seat(&self) -> Result<Seat, String> {
         let marker = self.lock().marker().map_err(|error| error.to_string())?;
-        Ok(Seat { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds })
+        let slots = self.lock().slots().cloned();
+        Ok(Seat { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds, slots })
+    }
+
+    /// What one worker has answers go past sluice with, if that is used.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn direct_seat(&self, index: usize) -> Result<Option<direct::Seat>, String> {
+        let bypass = self.lock();
+        if bypass.slots().is_none() {
+            return Ok(None);
+        }
+        let marker = bypass.marker().map_err(|error| error.to_string())?;
+        let (workers, kernel) = (Arc::clone(&self.workers), self.kernel);
+        Ok(Some(direct::Seat { marker, workers, index, kernel }))
     }
 
     /// Joins no more; what is joined ends as it does. The first step of a drain.

@@ -14,7 +14,7 @@ use super::place;
 use crate::clock::now_ms;
 use crate::cluster::{Endpoint, Place};
 use crate::config::KernelAssists;
-use crate::kernel::program::Marker;
+use crate::kernel::program::{Lease, Marker, Slots};
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
 
@@ -28,6 +28,8 @@ pub(crate) struct Seat {
     pub(super) marker: Marker,
     pub(super) stopped: Arc<AtomicBool>,
     pub(super) bounds: Bounds,
+    /// For answers that go past sluice, if they do.
+    pub(super) slots: Option<Arc<Slots>>,
 }
 
 /// What holds for every connection.
@@ -48,11 +50,17 @@ impl Bounds {
     }
 }
 
+/// A connection that is to be joined.
+pub(crate) struct Marked {
+    lease: Option<Arc<Lease>>,
+}
+
 /// Joins the upstream connections of one worker.
 pub(crate) struct Joiner {
     marker: RefCell<Marker>,
     stopped: Arc<AtomicBool>,
     bounds: Bounds,
+    slots: Option<Arc<Slots>>,
     /// Connections that are joined; those that have ended are removed on the tick.
     watched: RefCell<Vec<Weak<Joined>>>,
     metrics: Rc<WorkerRecorder>,
@@ -62,6 +70,8 @@ pub(crate) struct Joiner {
 pub(crate) struct Joined {
     stream: Stream,
     endpoint: Arc<Endpoint>,
+    /// Its slot, for answers that go past sluice.
+    lease: Option<Arc<Lease>>,
     /// Since when an answer is waited for.
     waiting: Cell<Option<Instant>>,
 }
@@ -72,6 +82,11 @@ impl Joined {
         self.waiting.set(Some(at));
     }
 
+    /// Its slot, if it has one.
+    pub(crate) fn lease(&self) -> Option<&Arc<Lease>> {
+        self.lease.as_ref()
+    }
+
     /// Something has come back.
     pub(crate) fn answered(&self) {
         self.waiting.set(None);
@@ -80,8 +95,8 @@ impl Joined {
 
 impl Joiner {
     pub(crate) fn new(seat: Seat, metrics: Rc<WorkerRecorder>) -> Self {
-        let Seat { marker, stopped, bounds } = seat;
-        Self { marker: RefCell::new(marker), stopped, bounds, watched: RefCell::default(), metrics }
+        let Seat { marker, stopped, bounds, slots } = seat;
+        Self { marker: RefCell::new(marker), stopped, bounds, slots, watched: RefCell::default(), metrics }
     }
 
     /// Whether a request that is whole in memory may go over a joined connection.
@@ -101,26 +116,35 @@ impl Joiner {
         }
     }
 
-    /// Asks for a socket that is not connected yet. False if that cannot be, and it is an ordinary one then: a miss,
-    /// or each request would open another in search of a joined one.
-    pub(crate) fn mark(&self, socket: BorrowedFd<'_>, wish: Wish, endpoint: &Endpoint) -> bool {
-        let marked = self.marker.borrow_mut().mark(socket, wish);
-        if let Err(error) = &marked {
+    /// Asks for a socket that is not connected yet. `None` if that cannot be, and it is an ordinary one then: a
+    /// miss, or each request would open another in search of a joined one.
+    pub(crate) fn mark(&self, socket: BorrowedFd<'_>, wish: Wish, endpoint: &Endpoint) -> Option<Marked> {
+        // Without a slot it is joined all the same.
+        let lease = self.slots.as_ref().and_then(|slots| slots.lease(socket)).map(Arc::new);
+        let slot = lease.as_ref().map_or(0, |lease| lease.index());
+        let marked = self.marker.borrow_mut().mark(socket, wish, slot);
+        if let Err(error) = marked {
             tracing::debug!(%error, "a connection cannot be marked");
             self.metrics.count(Event::BypassUnmarked);
             endpoint.joinable.note(false, now_ms());
+            return None;
         }
-        marked.is_ok()
+        Some(Marked { lease })
     }
 
     /// Whether a marked connection that has just been made is joined; if so it is watched. If not it must not be
     /// used: its other end may come into the map later, between two bytes.
-    pub(crate) async fn confirm(&self, stream: &Stream, endpoint: &Arc<Endpoint>) -> Option<Rc<Joined>> {
+    pub(crate) async fn confirm(
+        &self,
+        stream: &Stream,
+        marked: Marked,
+        endpoint: &Arc<Endpoint>,
+    ) -> Option<Rc<Joined>> {
         for look in 1..=LOOKS {
             match stream.fd().map(|fd| self.marker.borrow().is_joined(fd)) {
                 Some(Ok(true)) => {
                     endpoint.joinable.note(true, now_ms());
-                    return Some(self.watch(stream, endpoint));
+                    return Some(self.watch(stream, marked.lease, endpoint));
                 }
                 Some(Ok(false)) if look < LOOKS => tokio::time::sleep(LOOK_AGAIN).await,
                 Some(Ok(false)) | None => break,
@@ -141,9 +165,14 @@ impl Joiner {
     }
 
     /// Watches a connection that is joined.
-    pub(crate) fn watch(&self, stream: &Stream, endpoint: &Arc<Endpoint>) -> Rc<Joined> {
+    pub(crate) fn watch(
+        &self,
+        stream: &Stream,
+        lease: Option<Arc<Lease>>,
+        endpoint: &Arc<Endpoint>,
+    ) -> Rc<Joined> {
         let (stream, endpoint) = (stream.clone(), Arc::clone(endpoint));
-        let joined = Rc::new(Joined { stream, endpoint, waiting: Cell::new(None) });
+        let joined = Rc::new(Joined { stream, endpoint, lease, waiting: Cell::new(None) });
         self.watched.borrow_mut().push(Rc::downgrade(&joined));
         joined
     }

@@ -120,6 +120,11 @@ impl Cluster {
         });
     }
 
+    /// Whether requests wait in line.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// The line's numbers.
     pub fn queue_counts(&self) -> QueueCounts {
         self.queue.counts()

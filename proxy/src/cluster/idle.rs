@@ -6,10 +6,12 @@
 //! worker's ring may take one.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::kernel::program::Lease;
 
 /// Idle sockets of one endpoint, the one parked last at the end.
 #[derive(Default)]
@@ -19,17 +21,22 @@ struct Parked {
     socket: OwnedFd,
     /// Whether it is joined past loopback TCP.
     joined: bool,
+    /// For answers that go past sluice, if it has one.
+    lease: Option<Arc<Lease>>,
     since: Instant,
 }
+
+/// A socket that was parked, and its slot.
+pub(crate) type Socket = (OwnedFd, Option<Arc<Lease>>);
 
 impl IdleSockets {
     /// Keeps a silent socket, in place of the oldest one when there are as many as allowed. How many were
     /// closed for it.
-    pub(crate) fn park(&self, socket: OwnedFd, joined: bool, max: usize) -> usize {
+    pub(crate) fn park(&self, socket: OwnedFd, joined: bool, lease: Option<Arc<Lease>>, max: usize) -> usize {
         let mut parked = self.lock();
         let surplus = (parked.len() + 1).saturating_sub(max).min(parked.len());
         let closed: Vec<_> = parked.drain(..surplus).collect();
-        parked.push(Parked { socket, joined, since: Instant::now() });
+        parked.push(Parked { socket, joined, lease, since: Instant::now() });
         drop(parked);
         closed.len()
     }
@@ -37,7 +44,7 @@ impl IdleSockets {
     /// Takes the socket that was parked last and is still usable, of those that are joined or of the others; how
     /// many were closed on the way. If there is none a connection will be opened, and at most `room` of the other
     /// kind stay beside it, so that both kinds together are no more than the endpoint may have in use.
-    pub(crate) fn take(&self, joined: bool, timeout: Duration, room: usize) -> (Option<OwnedFd>, usize) {
+    pub(crate) fn take(&self, joined: bool, timeout: Duration, room: usize) -> (Option<Socket>, usize) {
         let mut closed = 0;
         loop {
             let mut all = self.lock();
@@ -50,7 +57,7 @@ impl IdleSockets {
             let parked = all.remove(index);
             drop(all);
             if parked.is_fresh(timeout) {
-                return (Some(parked.socket), closed);
+                return (Some((parked.socket, parked.lease)), closed);
             }
             closed += 1;
         }
@@ -93,7 +100,7 @@ mod tests {
         let mut park = |joined| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             peers.push(theirs);
-            idle.park(ours.into(), joined, 3)
+            idle.park(ours.into(), joined, None, 3)
         };
         assert_eq!([park(true), park(false), park(true), park(true)], [0, 0, 0, 1], "three at most");
         let take = |joined, room| {
@@ -112,7 +119,7 @@ mod tests {
     fn what_is_not_silent_is_closed() {
         let idle = IdleSockets::default();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        idle.park(ours.into(), true, 3);
+        idle.park(ours.into(), true, None, 3);
         drop(theirs);
         let (socket, closed) = idle.take(true, LONG, 3);
         assert_eq!((socket.is_some(), closed), (false, 1));

@@ -18,6 +18,7 @@ mod endpoint;
 mod idle;
 mod joinable;
 mod limit;
+mod returnable;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;

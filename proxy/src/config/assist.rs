@@ -19,6 +19,14 @@ pub struct KernelAssists {
     pub bypass_connections_max: u32,
     /// For how long an application may leave joined bytes unread, in milliseconds, before it is joined no more.
     pub bypass_stall_ms: u64,
+    /// Answers over joined connections that go straight out of the client's socket.
+    pub direct_return: AssistMode,
+    /// Bodies smaller than that come to sluice.
+    pub direct_return_bytes_min: u32,
+    /// And larger ones.
+    pub direct_return_bytes_max: u64,
+    /// Clients' connections at once that answers may go to past sluice.
+    pub direct_return_clients_max: u32,
     /// Tunnels, whose two connections are joined in the kernel.
     pub splice: AssistMode,
     /// Bytes in one direction after which a tunnel is joined.
@@ -61,6 +69,21 @@ words!(EndpointBypass {
     Off = "off",
 });
 
+/// Whether a route's answers may go past sluice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteDirect {
+    /// Where that is used at all, and nothing is changed in them.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+words!(RouteDirect {
+    Auto = "auto",
+    Off = "off",
+});
+
 /// Whether one assist is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AssistMode {
@@ -85,6 +108,7 @@ pub(super) fn kernel(root: &mut Fields<'_>) -> KernelAssists {
     if let Some(mut fields) = root.get("kernel").map(|item| item.fields()) {
         kernel.bypass = fields.one_of("bypass", kernel.bypass);
         kernel.bypass_downstream = fields.one_of("bypass_downstream", kernel.bypass_downstream);
+        kernel.direct_return = fields.one_of("direct_return", kernel.direct_return);
         kernel.read_numbers(&mut fields);
         kernel.splice = fields.one_of("splice", kernel.splice);
         fields.finish();

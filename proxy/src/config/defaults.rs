@@ -13,7 +13,7 @@ use super::reader::Fields;
 use super::{
     AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, Ejection, EndpointBypass,
     HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry, Route,
-    Switch,
+    RouteDirect, Switch,
 };
 
 const KIB: u64 = 1 << 10;
@@ -194,6 +194,12 @@ numbers! { KernelAssists {
     bypass_connections_max: u32 = 8192, 64..=1 << 20;
     // Longer than an application that serves is busy with something else at a stretch.
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
+    // Less does not pay for reading the head in the kernel.
+    direct_return_bytes_min: u32 = 0, 0..=GIB;
+    // Until measured otherwise there is no size that it does not pay for.
+    direct_return_bytes_max: u64 = u64::MAX >> 1, 0..=u64::MAX >> 1;
+    // Each entry is some hundred bytes; further clients are answered by copying.
+    direct_return_clients_max: u32 = 16_384, 64..=1 << 20;
     // Joining costs some thirty system calls, which a tunnel of a few messages never earns back.
     splice_after_bytes: u64 = 64 * KIB, 0..=GIB;
     // A sender on this host is ahead of the kernel's worker by some hundred KB now and then.
@@ -205,6 +211,7 @@ numbers! { KernelAssists {
 } rest {
     bypass: AssistMode::Auto,
     bypass_downstream: Switch::Off,
+    direct_return: AssistMode::Auto,
     splice: AssistMode::Auto,
 }}
 
@@ -242,6 +249,7 @@ impl Route {
             host_rewrite: None,
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
+            direct_return: RouteDirect::Auto,
             response_timeout_ms: None,
             body_idle_timeout_ms: None,
             retry: None,

@@ -61,6 +61,7 @@ fn kernel(kernel: KernelAssists) -> Value {
     let mut out = Out::default();
     out.put("bypass", kernel.bypass.word());
     out.put("bypass_downstream", kernel.bypass_downstream.word());
+    out.put("direct_return", kernel.direct_return.word());
     kernel.write_numbers(&mut out.0);
     out.put("splice", kernel.splice.word());
     out.done()
@@ -122,6 +123,7 @@ fn route(route: &Route) -> Value {
     out.put_some("host_rewrite", route.host_rewrite.clone());
     out.put("request_headers", edits(&route.request_headers));
     out.put("response_headers", edits(&route.response_headers));
+    out.put("direct_return", route.direct_return.word());
     out.put_some("response_timeout_ms", route.response_timeout_ms);
     out.put_some("body_idle_timeout_ms", route.body_idle_timeout_ms);
     if let Some(retry) = &route.retry {

@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
-pub use assist::{AssistMode, EndpointBypass, KernelAssists, Switch};
+pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Switch};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry,
@@ -195,6 +195,8 @@ pub struct Route {
     pub request_headers: HeaderEdits,
     /// Edits of the response head.
     pub response_headers: HeaderEdits,
+    /// Whether answers may go straight out of the client's socket.
+    pub direct_return: RouteDirect,
     /// In place of the cluster's response timeout, in milliseconds.
     pub response_timeout_ms: Option<u64>,
     /// In place of the cluster's body idle timeout, in milliseconds.

@@ -6,7 +6,7 @@ use super::clusters::checked;
 use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
 use super::path::Path;
 use super::reader::{Fields, Item};
-use super::{Action, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Route, text};
+use super::{Action, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Route, RouteDirect, text};
 
 /// Routes in one configuration.
 const ROUTES_MAX: usize = 10_000;
@@ -54,6 +54,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.host_rewrite = fields.get("host_rewrite").and_then(|item| checked(&item, text::host_value));
     route.request_headers = edits(&mut fields, "request_headers");
     route.response_headers = edits(&mut fields, "response_headers");
+    route.direct_return = fields.one_of("direct_return", route.direct_return);
     route.response_timeout_ms = fields.number("response_timeout_ms", RESPONSE_TIMEOUT_MS);
     route.body_idle_timeout_ms = fields.number("body_idle_timeout_ms", BODY_IDLE_TIMEOUT_MS);
     if let Some(mut own) = fields.get("retry").map(|item| item.fields()) {
@@ -196,6 +197,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("strip_prefix", route.strip_prefix),
         ("host_rewrite", route.host_rewrite.is_some()),
         ("request_headers", route.request_headers != HeaderEdits::default()),
+        ("direct_return", route.direct_return != RouteDirect::Auto),
         ("response_timeout_ms", route.response_timeout_ms.is_some()),
         ("body_idle_timeout_ms", route.body_idle_timeout_ms.is_some()),
         ("retry", route.retry.is_some()),

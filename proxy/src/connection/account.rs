@@ -51,7 +51,7 @@ impl Account {
 impl Connection {
     /// Writes the exchange into metrics and access log.
     pub(super) fn record(&self, account: &Account, progress: &Progress, reason: Option<Reason>) {
-        let now = Instant::now();
+        let now = progress.ended_at.unwrap_or_else(Instant::now);
         let route = account.route.map(|index| (index, &self.worker.snapshot().routes[index as usize]));
         let cluster = route.and_then(|(_, entry)| match &entry.target {
             Target::Cluster(cluster) => Some(cluster.name.as_str()),

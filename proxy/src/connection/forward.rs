@@ -48,11 +48,13 @@ impl Connection {
             limits: &self.listener.config.limits,
             transfer: &mut transfer,
             keep_alive,
+            client: &mut self.direct,
+            exchanges: self.exchanges,
         };
         let outcome = exchange::forward(worker, policy, downstream, message, &mut progress).await;
         account.bytes_in = transfer.bytes();
         if progress.joined {
-            account.path = "bypass";
+            account.path = if progress.direct { "direct" } else { "bypass" };
         }
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
@@ -137,6 +139,8 @@ impl Connection {
         mut account: Account,
         mut progress: Progress,
     ) -> Next {
+        // The kernel joins it with other means. All that went to it was seen there before the answer of this.
+        self.direct.leave(worker.direct());
         let connection = &mut acquired.connection;
         let ends = tunnel::Ends {
             downstream: (&mut self.reader, &mut self.writer),

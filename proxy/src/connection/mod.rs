@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::buffers::IDLE_BYTES;
 use crate::config::{Limits, Protocol};
 use crate::deadline::Deadline;
+use crate::direct;
 use crate::http::{HeadScanner, RequestHead};
 use crate::listener::ListenerState;
 use crate::metrics::Event;
@@ -39,6 +40,8 @@ pub(crate) struct Connection {
     head: RequestHead,
     scanner: HeadScanner,
     exchanges: u64,
+    /// Whether answers can be sent to this connection past sluice.
+    direct: direct::Client,
     /// Where the worker finds this connection when it drains.
     slot: usize,
     _open: Counted,
@@ -78,6 +81,7 @@ impl Connection {
             head: RequestHead::new(),
             scanner: HeadScanner::new(),
             exchanges: 0,
+            direct: direct::Client::default(),
             slot,
             _open: open,
         }

@@ -125,6 +125,7 @@ fn policy<'a>(
         body_idle_timeout_ms: route.body_idle_timeout_ms.unwrap_or(config.body_idle_timeout_ms),
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
+        direct_return: entry.direct_return,
         hash: hash(&config.balance, account, head),
         client: account.client,
     }

@@ -32,6 +32,9 @@ const BYPASS: Assist = Assist {
     ],
 };
 
+/// Goes by the connections that bypass has joined.
+const DIRECT_RETURN: Assist = Assist { name: "direct_return", needs: BYPASS.needs };
+
 const SPLICE: Assist = Assist {
     name: "splice",
     needs: &[
@@ -49,6 +52,7 @@ const SPLICE: Assist = Assist {
 #[derive(Debug)]
 pub(crate) struct Assists {
     bypass: Verdict,
+    direct_return: Verdict,
     splice: Verdict,
 }
 
@@ -81,18 +85,36 @@ impl Assists {
     pub(super) fn judge(modes: KernelAssists, areas: &[Area]) -> Self {
         Self {
             bypass: verdict(&BYPASS, modes.bypass, Some(areas)),
+            direct_return: verdict(&DIRECT_RETURN, modes.direct_return, Some(areas)),
             splice: verdict(&SPLICE, modes.splice, Some(areas)),
         }
+        .with_dependence()
     }
 
     /// The assists at start, as the findings are: nothing is tried. The host is asked only if an answer can matter: a seccomp filter may kill whoever
     /// calls bpf(2).
     pub(crate) fn for_start(config: &Config) -> Self {
         let modes = config.kernel;
-        if modes.bypass != AssistMode::Off || modes.splice != AssistMode::Off {
+        if modes.bypass != AssistMode::Off
+            || modes.direct_return == AssistMode::Required
+            || modes.splice != AssistMode::Off
+        {
             return Self::judge(modes, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
         }
-        Self { bypass: verdict(&BYPASS, modes.bypass, None), splice: verdict(&SPLICE, modes.splice, None) }
+        Self {
+            bypass: verdict(&BYPASS, modes.bypass, None),
+            direct_return: verdict(&DIRECT_RETURN, modes.direct_return, None),
+            splice: verdict(&SPLICE, modes.splice, None),
+        }
+        .with_dependence()
+    }
+
+    /// Without bypass there is no connection that an answer could leave.
+    fn with_dependence(mut self) -> Self {
+        if !self.bypass.is_used() && self.direct_return.is_used() {
+            self.direct_return.reasons.push(no_bypass());
+        }
+        self
     }
 
     /// Whether nothing that is known speaks against the bypass: then it is to be tried.
@@ -102,15 +124,24 @@ impl Assists {
 
     /// Notes that an assist was tried and failed, so that it is not used: why, for programs and for people.
     pub(crate) fn note_failure(&mut self, name: &str, code: impl Into<String>, means: &str) {
-        for verdict in [&mut self.bypass, &mut self.splice] {
+        for verdict in [&mut self.bypass, &mut self.direct_return, &mut self.splice] {
             if verdict.name == name {
                 // The verifier's log has many lines, and what is said here has one.
                 let means = means.lines().next().unwrap_or_default().to_owned();
                 verdict.reasons.push(Reason { code: code.into(), means, remedy: None });
                 verdict.host_can = Some(false);
-                return;
+                break;
             }
         }
+        if name == "bypass" && self.direct_return.is_used() {
+            self.direct_return.reasons.push(no_bypass());
+            self.direct_return.host_can = Some(false);
+        }
+    }
+
+    /// Whether answers may go past sluice.
+    pub(crate) fn returns_directly(&self) -> bool {
+        self.direct_return.is_used()
     }
 
     /// Whether tunnels are to be spliced.
@@ -118,8 +149,8 @@ impl Assists {
         self.splice.is_used()
     }
 
-    pub(super) fn all(&self) -> [&Verdict; 2] {
-        [&self.bypass, &self.splice]
+    pub(super) fn all(&self) -> [&Verdict; 3] {
+        [&self.bypass, &self.direct_return, &self.splice]
     }
 
     /// Names of those that are required and cannot be used.
@@ -145,8 +176,8 @@ impl Assists {
         if told.is_empty() { Ok(()) } else { Err(told.join("\n")) }
     }
 
-    /// Of bypass and splice: `used`, or why not, in a few words.
-    pub(crate) fn words(&self) -> [String; 2] {
+    /// Of bypass, direct return and splice: `used`, or why not, in a few words.
+    pub(crate) fn words(&self) -> [String; 3] {
         self.all()
             .map(|one| if one.is_used() { "used".to_owned() } else { format!("not used: {}", one.why()) })
     }
@@ -184,6 +215,11 @@ impl Verdict {
             "reasons": reasons.collect::<Vec<_>>(),
         })
     }
+}
+
+fn no_bypass() -> Reason {
+    let means = "bypass is not used".to_owned();
+    Reason { code: "bypass".to_owned(), means, remedy: Some("see bypass".to_owned()) }
 }
 
 fn verdict(assist: &Assist, mode: AssistMode, areas: Option<&[Area]>) -> Verdict {

@@ -11,7 +11,7 @@ use crate::tunnel;
 
 /// Notes with the verdict why the bypass cannot be used, if so.
 pub(super) fn bypass(assists: &mut Assists, config: &Config) {
-    if let Err(trouble) = bypass::start(config, &[]) {
+    if let Err(trouble) = bypass::start(config, assists.returns_directly(), &[]) {
         note(assists, &trouble);
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn acquire(
         return acquiring.await;
     }
     let patience = Duration::from_millis(downstream.limits.half_close_timeout_ms);
-    let mut gone = pin!(upload::watch(downstream.deadline, downstream.reader, patience));
+    let mut gone = pin!(upload::watch(downstream.deadline, downstream.reader, patience, None));
     poll_fn(|cx| match acquiring.as_mut().poll(cx) {
         Poll::Ready(acquired) => Poll::Ready(acquired),
         Poll::Pending => gone.as_mut().poll(cx).map(|()| Err(Reason::ClientGone)),

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Failed, Progress, Shared, chunk_limits};
+use super::{Failed, Progress, Shared, chunk_limits, direct};
 use crate::body::{BodyError, Transfer, copy};
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::cluster::Endpoint;
+use crate::direct::{Answered, Armed, Rest};
 use crate::error::Reason;
 use crate::http::{
     Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
@@ -24,6 +25,8 @@ pub(super) struct From<'a> {
     pub(super) reusable: &'a mut bool,
     /// If it is joined: told of the first byte.
     pub(super) joined: Option<&'a Joined>,
+    /// If what comes may go to the client past sluice.
+    pub(super) armed: Option<&'a Armed<'a>>,
 }
 
 /// What the answer has to fit.
@@ -42,6 +45,8 @@ pub(super) enum Received {
     },
     /// A 101 that was asked for; its head has been passed on.
     Upgrade,
+    /// A whole response that went to the client past sluice.
+    Direct(Answered),
 }
 
 /// Receives one response and passes it on.
@@ -54,7 +59,9 @@ pub(super) async fn run(
 ) -> Result<Received, Failed> {
     let mut interim = 0;
     loop {
-        receive_head(shared, &mut from, progress).await?;
+        if let Some(rest) = receive_head(shared, &mut from, progress).await? {
+            return direct::go_on(shared, answer, from, writer, progress, rest).await;
+        }
         match from.head.status() {
             101 => return upgrade(shared, answer, &from, writer, progress).await,
             100..=199 => {
@@ -70,12 +77,13 @@ pub(super) async fn run(
     respond(shared, answer, from, writer, progress).await
 }
 
-/// Receives until a whole head has been parsed, and takes it off the reader.
+/// Receives until a whole head has been parsed, and takes it off the reader; or, if the begin of the response went
+/// past sluice, until its rest comes.
 async fn receive_head(
     shared: &Shared<'_>,
     from: &mut From<'_>,
     progress: &mut Progress,
-) -> Result<(), Failed> {
+) -> Result<Option<Rest>, Failed> {
     let config = &shared.policy.cluster.config;
     let limits = HeadLimits {
         head_bytes_max: config.response_head_bytes_max,
@@ -88,7 +96,7 @@ async fn receive_head(
             from.head.parse(&from.reader.data()[..length], &limits).map_err(bad)?;
             from.reader.consume(length);
             from.scanner.reset();
-            return Ok(());
+            return Ok(None);
         }
         let received = from.reader.fill(SMALL_BYTES).await;
         if !matches!(received, Ok(count) if count > 0) {
@@ -98,6 +106,11 @@ async fn receive_head(
         progress.first_byte_at.get_or_insert_with(Instant::now);
         if let Some(joined) = from.joined {
             joined.answered();
+        }
+        if let Some(armed) = from.armed.take()
+            && let Some(rest) = direct::claim(armed).await
+        {
+            return Ok(Some(rest));
         }
     }
 }

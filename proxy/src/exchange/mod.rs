@@ -4,6 +4,7 @@
 //! deadline. Whatever ends first ends both.
 
 mod acquire;
+mod direct;
 mod download;
 mod upload;
 
@@ -19,6 +20,7 @@ use crate::body::{BodyError, Transfer};
 use crate::cluster::{Cluster, Endpoint, Kind};
 use crate::config::{Limits, Retry};
 use crate::deadline::Deadline;
+use crate::direct::{Armed, Client};
 use crate::error::Reason;
 use crate::http::{ChunkLimits, FieldEdits, Framing, RequestHead};
 use crate::stream::{Reader, Writer};
@@ -33,6 +35,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) body_idle_timeout_ms: u64,
     pub(crate) response_edits: Option<&'a FieldEdits>,
     pub(crate) via: bool,
+    /// Whether answers may go to the client past sluice.
+    pub(crate) direct_return: bool,
     /// Key of a hashing balancer.
     pub(crate) hash: Option<u64>,
     /// Whose the request is.
@@ -50,6 +54,10 @@ pub(crate) struct Downstream<'a> {
     pub(crate) transfer: &'a mut Transfer,
     /// Whether the client may send another request after this one.
     pub(crate) keep_alive: bool,
+    /// What is known of the client's socket.
+    pub(crate) client: &'a mut Client,
+    /// Which of the connection's exchanges it is, from 1.
+    pub(crate) exchanges: u64,
 }
 
 /// What is known of an exchange while it runs, for the log and for answering failures.
@@ -63,6 +71,10 @@ pub(crate) struct Progress {
     pub(crate) joined: bool,
     pub(crate) sent_at: Option<Instant>,
     pub(crate) first_byte_at: Option<Instant>,
+    /// When the response ended, if sluice was not there.
+    pub(crate) ended_at: Option<Instant>,
+    /// Whether the response went to the client past sluice.
+    pub(crate) direct: bool,
     pub(crate) status: u16,
     pub(crate) bytes_out: u64,
     pub(crate) retries: u32,
@@ -93,6 +105,8 @@ struct Shared<'a> {
     uploaded: Cell<bool>,
     /// The final response head has come.
     head_received: Cell<bool>,
+    /// The client's next request is here already.
+    pipelined: Cell<bool>,
 }
 
 /// Why one try failed.
@@ -128,8 +142,14 @@ pub(crate) async fn forward(
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
         progress.joined = acquired.connection.joined.is_some();
+        let armed = direct::arm(worker, policy, &mut downstream, &acquired.connection);
         start(&mut acquired.connection, message, policy, &downstream, progress);
-        let outcome = run(worker, policy, &mut downstream, &mut acquired.connection, progress).await;
+        let connection = &mut acquired.connection;
+        let mut outcome = run(worker, policy, &mut downstream, connection, progress, armed.as_ref()).await;
+        if let Some(armed) = armed {
+            outcome = direct::conclude(&armed, worker, outcome, connection, &mut downstream, progress);
+            worker.pool().make_parkable(connection, downstream.deadline).await;
+        }
         if replayable {
             acquire::observe(&acquired, &outcome, progress);
         }
@@ -186,6 +206,7 @@ async fn run(
     downstream: &mut Downstream<'_>,
     connection: &mut UpstreamConnection,
     progress: &mut Progress,
+    armed: Option<&Armed<'_>>,
 ) -> Result<download::Received, Failed> {
     let shared = Shared {
         deadline: downstream.deadline,
@@ -194,6 +215,7 @@ async fn run(
         limits: downstream.limits,
         uploaded: Cell::new(downstream.transfer.is_done()),
         head_received: Cell::new(false),
+        pipelined: Cell::new(false),
     };
     let UpstreamConnection { reader, writer, head, scanner, reusable, joined, .. } = connection;
     let outcome = {
@@ -202,11 +224,11 @@ async fn run(
             keep_alive: downstream.keep_alive,
             endpoint: progress.endpoint.clone(),
         };
-        let from = download::From { reader, head, scanner, reusable, joined: joined.as_deref() };
+        let from = download::From { reader, head, scanner, reusable, joined: joined.as_deref(), armed };
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
         let upload =
             pin!(upload::run(&shared, downstream.reader, writer, downstream.transfer, downstream.limits,));
-        race(download, upload, &shared).await
+        race(download, upload, &shared, armed).await
     };
     outcome.map_err(|failed| failed.unwrap_or_else(|| elapsed(&shared, downstream, writer)))
 }
@@ -216,8 +238,18 @@ async fn race(
     mut download: std::pin::Pin<&mut impl Future<Output = Result<download::Received, Failed>>>,
     mut upload: std::pin::Pin<&mut impl Future<Output = Reason>>,
     shared: &Shared<'_>,
+    armed: Option<&Armed<'_>>,
 ) -> Result<download::Received, Option<Failed>> {
     poll_fn(|cx| {
+        if let Some(armed) = armed {
+            if shared.pipelined.take() {
+                armed.want();
+            }
+            if let Poll::Ready(answered) = armed.poll(cx, shared.deadline, shared.policy.body_idle_timeout_ms)
+            {
+                return Poll::Ready(Ok(download::Received::Direct(answered)));
+            }
+        }
         if let Poll::Ready(outcome) = download.as_mut().poll(cx) {
             return Poll::Ready(outcome.map_err(Some));
         }
@@ -254,7 +286,11 @@ fn finish(
         download::Received::Upgrade => {
             Finish::Upgraded(Box::new(Acquired { in_flight: acquired.in_flight.into_tunnel(), ..acquired }))
         }
-        download::Received::Whole { keep_alive } => {
+        download::Received::Whole { .. } | download::Received::Direct(_) => {
+            let keep_alive = match received {
+                download::Received::Whole { keep_alive } => keep_alive,
+                _ => downstream.keep_alive,
+            };
             let Acquired { mut connection, in_flight, .. } = acquired;
             // A request that is not whole leaves the connection in the middle of a body.
             connection.reusable &=

@@ -1,5 +1,6 @@
 //! The request's way: the rest of its body, then an eye on the client until the answer is whole.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::Duration;
@@ -39,8 +40,12 @@ pub(super) async fn run(
             Err(error) => return upload_reason(error),
         }
     }
-    let mut watching =
-        pin!(watch(shared.deadline, reader, Duration::from_millis(limits.half_close_timeout_ms)));
+    let mut watching = pin!(watch(
+        shared.deadline,
+        reader,
+        Duration::from_millis(limits.half_close_timeout_ms),
+        Some(&shared.pipelined)
+    ));
     poll_fn(|cx| {
         // The socket may have taken a part of the last piece only. If it breaks, the answer tells.
         if !upstream.is_quiet() {
@@ -54,13 +59,22 @@ pub(super) async fn run(
 
 /// Resolves when the client is gone: reset at once, or its side closed and nothing written to it for
 /// `patience`. A client may shut its side down and still wait for the answer (RFC 9112 9.6 lets it),
-/// which cannot be told from one that has closed, until something is written.
-pub(super) async fn watch(deadline: &Deadline, reader: &mut Reader, patience: Duration) {
+/// which cannot be told from one that has closed, until something is written. `more` is set when the client's next
+/// request has come.
+pub(super) async fn watch(
+    deadline: &Deadline,
+    reader: &mut Reader,
+    patience: Duration,
+    more: Option<&Cell<bool>>,
+) {
     if reader.data().is_empty() {
         reader.arm_patiently(IDLE_BYTES);
         match reader.fill(IDLE_BYTES).await {
             Ok(0) => {}
-            Ok(_) => pipelined(reader).await,
+            Ok(_) => {
+                more.inspect(|more| more.set(true));
+                pipelined(reader).await;
+            }
             Err(_) => return,
         }
     } else {

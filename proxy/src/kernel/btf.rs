@@ -46,6 +46,10 @@ pub(crate) fn offsets(bytes: &[u8]) -> Result<Offsets> {
         copied_seq: field(tcp, "copied_seq")?,
         write_seq: field(tcp, "write_seq")?,
         socket: field(sock, "sk_socket")?,
+        state: field(sock, "__sk_common.skc_state")?,
+        err: field(sock, "sk_err")?,
+        wmem_queued: field(sock, "sk_wmem_queued")?,
+        sndbuf: field(sock, "sk_sndbuf")?,
     })
 }
 

@@ -2,16 +2,18 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use aya::maps::{HashMap, Map, MapData, MapError, SkStorage};
+use aya::maps::{HashMap, Map, MapData, MapError, SkStorage, SockHash};
 use sluice_ebpf::{End, Known, Tuple, UNREAD_OFFSET, Wish, names};
 
 use super::bpf;
 use super::program::{Result, failed};
+use super::tcp;
 
 /// What every marker has descriptors of.
 pub(super) struct Descriptors {
     pub(super) storage: OwnedFd,
     pub(super) known: OwnedFd,
+    pub(super) clients: OwnedFd,
     pub(super) unread: OwnedFd,
 }
 
@@ -25,6 +27,7 @@ impl Descriptors {
         Ok(Marker {
             storage: Map::SkStorage(data(&self.storage)?).try_into().map_err(failed(names::STATE))?,
             known: Map::HashMap(data(&self.known)?).try_into().map_err(failed(names::KNOWN))?,
+            clients: Map::SockHash(data(&self.clients)?).try_into().map_err(failed(names::CLIENTS))?,
             unread: self.unread.try_clone().map_err(failed("dup the program"))?,
         })
     }
@@ -34,16 +37,29 @@ impl Descriptors {
 pub struct Marker {
     storage: SkStorage<MapData, End>,
     known: HashMap<MapData, Tuple, Known>,
+    clients: SockHash<MapData, u64>,
     unread: OwnedFd,
 }
 
+/// A client that answers can be sent to past sluice.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientSocket {
+    /// Its key in the map.
+    pub cookie: u64,
+    /// Address of its `tcp_sock`, for the programs to read through.
+    pub address: u64,
+    /// Sequence number of the first byte that was sent to it.
+    pub sent_next: u32,
+}
+
 impl Marker {
-    /// Asks for `socket`, which is not connected yet, to be joined with its other end once it is.
+    /// Asks for `socket`, which is not connected yet, to be joined with its other end once it is. `slot` is the
+    /// index of its slot, or 0.
     ///
     /// # Errors
     /// When the kernel has no room for it.
-    pub fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish) -> Result<()> {
-        let end = End::wishing(wish);
+    pub fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish, slot: u32) -> Result<()> {
+        let end = End::wishing(wish, slot);
         self.storage.insert(&socket.as_raw_fd(), end, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
     }
 
@@ -83,6 +99,37 @@ impl Marker {
         let mut frame = [0; UNREAD_OFFSET + size_of::<Tuple>()];
         frame[UNREAD_OFFSET..].copy_from_slice(&end.tuple.mirrored().to_bytes());
         bpf::run_program(self.unread.as_fd(), &frame).map_err(failed("run the classifier"))
+    }
+
+    /// Makes an accepted connection one that answers can be sent to; `None` if its listener was not marked for
+    /// that, or the connection has begun to end. Its other reads and writes are as before.
+    ///
+    /// # Errors
+    /// When the map has no room.
+    pub fn add_client(&mut self, socket: BorrowedFd<'_>) -> Result<Option<ClientSocket>> {
+        let noted = match self.storage.get(&socket.as_raw_fd(), 0) {
+            Ok(end) => (end.wish == Wish::Direct as u32 && end.own != 0).then_some(end),
+            Err(MapError::KeyNotFound) => None,
+            Err(error) => return Err(failed("bpf(BPF_MAP_LOOKUP_ELEM)")(error)),
+        };
+        let Some(end) = noted else {
+            return Ok(None);
+        };
+        let cookie = tcp::cookie(socket).map_err(failed("getsockopt(SO_COOKIE)"))?;
+        match self.clients.insert(cookie, socket.as_raw_fd(), 0) {
+            Ok(()) => Ok(Some(ClientSocket { cookie, address: end.own, sent_next: end.sent_next })),
+            // Not established any more.
+            Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                Ok(None)
+            }
+            Err(error) => Err(failed("bpf(BPF_MAP_UPDATE_ELEM)")(error)),
+        }
+    }
+
+    /// Makes it an ordinary connection again, if it is one of those. Nothing may be on its way to it.
+    pub fn remove_client(&mut self, cookie: u64) {
+        // What is not there was closed.
+        let _ = self.clients.remove(&cookie);
     }
 
     /// What the programs keep with a socket that is in the map.

@@ -15,6 +15,7 @@ mod marker;
 pub(crate) mod probe;
 pub mod program;
 pub mod selftest;
+mod slots;
 mod socket;
 pub mod splice;
 pub(crate) mod tcp;

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, SockHash};
 use aya::programs::{CgroupAttachMode, SchedClassifier, SkMsg, SockOps};
@@ -17,8 +18,9 @@ use sluice_ebpf::{Counter, Service, Settings, Wish, names};
 
 use super::btf;
 use super::marker::Descriptors;
-pub use super::marker::Marker;
+pub use super::marker::{ClientSocket, Marker};
 use super::probe::{Host, Sources};
+pub use super::slots::{Lease, Slots};
 
 /// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/bypass.bpf.o");
@@ -87,6 +89,10 @@ pub struct Limits {
     pub any_namespace: bool,
     /// Whether clients of this host are to be joined, too.
     pub clients: bool,
+    /// Joined connections at once whose answers may go to clients past sluice; 0 is none.
+    pub slots_max: u32,
+    /// Clients at once that such answers may go to.
+    pub direct_clients_max: u32,
 }
 
 impl Default for Limits {
@@ -98,6 +104,8 @@ impl Default for Limits {
             ends_max: 16_384,
             any_namespace: false,
             clients: false,
+            slots_max: 0,
+            direct_clients_max: 1,
         }
     }
 }
@@ -105,6 +113,7 @@ impl Default for Limits {
 /// The loaded and attached programs. Dropped, they are detached.
 pub struct Bypass {
     limits: Limits,
+    slots: Option<Arc<Slots>>,
     counters: PerCpuArray<MapData, u64>,
     services: HashMap<MapData, Service, u32>,
     stop: Array<MapData, u32>,
@@ -127,6 +136,7 @@ impl Bypass {
             budget_messages: limits.budget_messages,
             any_namespace: u32::from(limits.any_namespace),
             clients: u32::from(limits.clients),
+            direct: u32::from(limits.slots_max > 0),
             offsets: with_kernel_types(btf::offsets)?,
         };
         let cgroup = File::open(cgroup).map_err(failed("open the cgroup"))?;
@@ -138,16 +148,28 @@ impl Bypass {
             .override_global(super::log::LEVEL, &level, false)
             .map_max_entries(names::ENDS, limits.ends_max)
             .map_max_entries(names::KNOWN, limits.ends_max)
+            // The first slot stands for none.
+            .map_max_entries(names::SLOTS, limits.slots_max.saturating_add(1))
+            .map_max_entries(names::CLIENTS, limits.direct_clients_max)
             .load(OBJECT)
             .map_err(failed("load the eBPF object"))?;
         super::give_back();
         let unread = attach(&mut ebpf, cgroup)?;
         let logs = super::log::Records::open(&mut ebpf).map_err(failed("open the eBPF log"))?;
         let mut maps = Maps(&mut ebpf);
-        let for_markers =
-            Descriptors { storage: maps.dup(names::STATE)?, known: maps.dup(names::KNOWN)?, unread };
+        let for_markers = Descriptors {
+            storage: maps.dup(names::STATE)?,
+            known: maps.dup(names::KNOWN)?,
+            clients: maps.dup(names::CLIENTS)?,
+            unread,
+        };
+        let slots = match limits.slots_max {
+            0 => None,
+            count => Some(Arc::new(Slots::map(&maps.dup(names::SLOTS)?, count)?)),
+        };
         Ok(Self {
             limits,
+            slots,
             counters: maps.take(names::COUNTERS)?,
             services: maps.take(names::SERVICES)?,
             stop: maps.take(names::STOP)?,
@@ -188,7 +210,22 @@ impl Bypass {
     pub fn serve_clients(&mut self, listener: BorrowedFd<'_>) -> Result<()> {
         let service = super::socket::service(listener).map_err(failed("getsockname of the listener"))?;
         self.services.insert(service, 0, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))?;
-        self.own.mark(listener, Wish::Clients)
+        self.own.mark(listener, Wish::Clients, 0)
+    }
+
+    /// Has answers sent to what a listening TCP socket accepts from now on, where slots say so. Needs
+    /// [`Limits::slots_max`].
+    ///
+    /// # Errors
+    /// When the kernel has no room.
+    pub fn return_to_clients(&mut self, listener: BorrowedFd<'_>) -> Result<()> {
+        self.own.mark(listener, Wish::Direct, 0)
+    }
+
+    /// The slots, if there are any.
+    #[must_use]
+    pub fn slots(&self) -> Option<&Arc<Slots>> {
+        self.slots.as_ref()
     }
 
     /// Every counter, summed over the CPUs.
@@ -248,7 +285,7 @@ impl Maps<'_> {
     /// Another descriptor of a map that stays where it is.
     fn dup(&self, name: &'static str) -> Result<OwnedFd> {
         let data = match self.0.map(name) {
-            Some(Map::SkStorage(data) | Map::HashMap(data)) => data,
+            Some(Map::SkStorage(data) | Map::HashMap(data) | Map::SockHash(data) | Map::Array(data)) => data,
             _ => return Err(missing(name)),
         };
         data.fd().as_fd().try_clone_to_owned().map_err(failed("dup the map"))

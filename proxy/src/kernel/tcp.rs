@@ -7,6 +7,8 @@ use super::KernelError;
 
 /// `TCP_ESTABLISHED` of net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
+/// `TCP_CLOSE` there.
+const CLOSE: u8 = 7;
 /// Offsets in `struct tcp_info` (linux/tcp.h), where fields are only ever added behind.
 const STATE: usize = 0;
 const BYTES_ACKED: usize = 120;
@@ -20,6 +22,8 @@ const TRIES: u32 = 64;
 pub(crate) struct Counts {
     /// Whether neither side has begun to end.
     pub(crate) is_established: bool,
+    /// Whether it has ended, or was reset.
+    is_closed: bool,
     /// Bytes that came in order; the end of the stream counts as one.
     pub(crate) received: u64,
     /// Bytes that the other side has acknowledged, and the begin of the stream perhaps.
@@ -54,6 +58,7 @@ impl Counts {
         };
         Ok(Self {
             is_established: info[STATE] == ESTABLISHED,
+            is_closed: info[STATE] == CLOSE,
             received: number(BYTES_RECEIVED),
             acked: number(BYTES_ACKED),
         })
@@ -84,6 +89,11 @@ pub(crate) fn written(socket: BorrowedFd<'_>) -> Result<Option<u64>, KernelError
         }
     }
     Ok(None)
+}
+
+/// Whether the connection has ended on both sides, or was reset.
+pub(crate) fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    Counts::read(socket).map_or(true, |counts| counts.is_closed)
 }
 
 /// Bytes that came and are unread. Not for a socket in a sockmap: there it counts something else.

@@ -14,6 +14,7 @@ use super::process::Process;
 use super::series::{CLASSES, HistogramTotal, Labels, Total};
 use super::worker::PATHS;
 use super::{Event, State};
+use crate::direct::Missed;
 use crate::error::{Reason, Side};
 
 type Totals = BTreeMap<Arc<Labels>, Total>;
@@ -28,6 +29,7 @@ impl Collector for State {
         self.upstream(&mut encoder)?;
         self.tunnels(&mut encoder)?;
         self.splices(&mut encoder)?;
+        self.direct(&mut encoder)?;
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
         self.status().encode(&mut encoder)?;
@@ -98,6 +100,19 @@ impl State {
             ("closed", event(Event::SpliceReturnedDrain)),
         ] {
             count(&mut family.encode_family(&[("reason", reason)])?, n)?;
+        }
+        Ok(())
+    }
+
+    fn direct(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Answers that went from the application to the client past sluice.";
+        let mut rows = Rows { encoder, prefix: "sluice_direct_return_" };
+        rows.counter("exchanges", help, self.sum_event(Event::DirectReturned))?;
+        let help = "Answers over joined connections that did not, or not to their end, by reason.";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("sluice_direct_return_missed", help, None, kind)?;
+        for (index, reason) in Missed::names().enumerate() {
+            count(&mut family.encode_family(&[("reason", reason)])?, self.sum_missed(index))?;
         }
         Ok(())
     }

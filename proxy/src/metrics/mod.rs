@@ -137,6 +137,11 @@ impl State {
         paths.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
+    /// Of one index of [`Missed::names`].
+    fn sum_missed(&self, index: usize) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.missed(index)).sum()
+    }
+
     fn sum_series(&self) -> BTreeMap<Arc<Labels>, Total> {
         let mut totals: BTreeMap<Arc<Labels>, Total> = BTreeMap::new();
         for worker in lock(&self.workers).iter() {

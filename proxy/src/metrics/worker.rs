@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use super::lock;
 use super::series::{Labels, Series, bump};
+use crate::direct::Missed;
 use crate::error::Reason;
 use crate::record::ExchangeRecord;
 
@@ -63,12 +64,14 @@ pub enum Event {
     BypassUnmarked,
     /// Joined bytes stayed unread for too long.
     BypassStalled,
+    /// An answer went past sluice.
+    DirectReturned,
 }
 
-const EVENTS: usize = Event::BypassStalled as usize + 1;
+const EVENTS: usize = Event::DirectReturned as usize + 1;
 
 /// How bodies can go, as exchanges are recorded.
-pub(super) const PATHS: [&str; 3] = ["copy", "bypass", "splice"];
+pub(super) const PATHS: [&str; 4] = ["copy", "bypass", "direct", "splice"];
 
 /// One worker's counters, as a scrape sees them.
 #[derive(Debug)]
@@ -78,6 +81,8 @@ pub(super) struct WorkerMetrics {
     retries: AtomicU64,
     /// Exchanges and their bytes, in both directions, by path.
     paths: [(AtomicU64, AtomicU64); PATHS.len()],
+    /// Answers over joined connections that did not go past sluice, by reason.
+    missed: [AtomicU64; Missed::COUNT],
     series: Mutex<Vec<Arc<Series>>>,
 }
 
@@ -88,6 +93,7 @@ impl WorkerMetrics {
             errors: std::array::from_fn(|_| AtomicU64::new(0)),
             retries: AtomicU64::new(0),
             paths: Default::default(),
+            missed: std::array::from_fn(|_| AtomicU64::new(0)),
             series: Mutex::default(),
         }
     }
@@ -105,6 +111,11 @@ impl WorkerMetrics {
     pub(super) fn path(&self, index: usize) -> (u64, u64) {
         let (exchanges, bytes) = &self.paths[index];
         (exchanges.load(Relaxed), bytes.load(Relaxed))
+    }
+
+    /// Of one index of [`Missed::names`].
+    pub(super) fn missed(&self, index: usize) -> u64 {
+        self.missed[index].load(Relaxed)
     }
 
     pub(super) fn retries(&self) -> u64 {
@@ -168,6 +179,11 @@ impl WorkerRecorder {
     /// Counts `n` at once, such as bytes.
     pub fn add(&self, event: Event, n: u64) {
         bump(&self.counters.events[event as usize], n);
+    }
+
+    /// Counts an answer over a joined connection that did not go past sluice, or not to its end.
+    pub(crate) fn count_missed(&self, missed: Missed) {
+        bump(&self.counters.missed[missed.index()], 1);
     }
 
     /// Counts an error that no exchange carries, such as a connection refused by a limit.

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{Action, HeaderEdits, HeaderMatch, Route};
+use crate::config::{Action, HeaderEdits, HeaderMatch, Route, RouteDirect};
 
 fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Option<&str>)]) -> Route {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
@@ -25,6 +25,7 @@ fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Optio
         host_rewrite: None,
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
+        direct_return: RouteDirect::Auto,
         response_timeout_ms: None,
         body_idle_timeout_ms: None,
         retry: None,

@@ -77,7 +77,7 @@ pub(super) fn bypass(
     if !assists.may_bypass() {
         return Ok(None);
     }
-    match bypass::start(config, bound) {
+    match bypass::start(config, assists.returns_directly(), bound) {
         Ok(control) => Ok(Some(Arc::new(control))),
         Err(trouble) => {
             doctor::note(assists, &trouble);
@@ -133,10 +133,14 @@ pub(super) fn workers(
         let log = log.worker();
         let stage = stage.clone();
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
+        let direct = assisted.bypass.map(|bypass| bypass.direct_seat(index)).transpose()?.flatten();
         let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let make =
-                move || Worker::new(snapshot, Connector::Ring, seat, recorder, log).with_splicer(splicer);
+            let make = move || {
+                Worker::new(snapshot, Connector::Ring, seat, recorder, log)
+                    .with_splicer(splicer)
+                    .with_direct(direct)
+            };
             let run = || worker::run(make, listeners, stage);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
@@ -157,8 +161,8 @@ pub(super) fn announce(listeners: &[Arc<ListenerState>], workers: usize, assists
         let address = &listener.config.address;
         tracing::info!(listener = listener.config.name, %address, "listening");
     }
-    let [bypass, splice] = assists.words();
-    tracing::info!(workers, bypass, splice, "serving by io_uring");
+    let [bypass, direct_return, splice] = assists.words();
+    tracing::info!(workers, bypass, direct_return, splice, "serving by io_uring");
 }
 
 /// Says what to try, in front of the demo origin.

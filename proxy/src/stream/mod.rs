@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub(crate) mod memory;
 mod outgoing;
+mod passed;
 mod reader;
 mod writer;
 

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Stream;
 use super::outgoing::Outgoing;
+use super::passed::Passed;
 use crate::deadline::Deadline;
 
 /// Sends up to this size are left to the kernel until whole, and their completion is looked at only when
@@ -33,11 +34,24 @@ pub(crate) struct Writer {
     broken: Option<io::ErrorKind>,
     /// Bytes of the last submitted buffer that the socket took.
     taken: usize,
+    /// Bytes that the socket took in all.
+    written: u64,
+    /// Bytes that went past this writer.
+    passed: Option<Box<Passed>>,
 }
 
 impl Writer {
     pub(super) fn new(stream: Stream, outgoing: Rc<Outgoing>) -> Self {
-        Self { stream, outgoing, sending: None, last: Vec::new(), broken: None, taken: 0 }
+        Self {
+            stream,
+            outgoing,
+            sending: None,
+            last: Vec::new(),
+            broken: None,
+            taken: 0,
+            written: 0,
+            passed: None,
+        }
     }
 
     /// The stream that is written.
@@ -107,12 +121,52 @@ impl Writer {
         self.broken.is_some() && self.taken == 0
     }
 
+    /// Begins to count bytes that go past this writer, with nothing under way. False if they cannot be counted.
+    pub(crate) fn count_passed(&mut self) -> bool {
+        let socket = self.stream.fd();
+        self.passed = socket.and_then(|fd| Passed::begin(fd, self.written)).map(Box::new);
+        self.passed.is_some()
+    }
+
+    /// Notes bytes that the kernel has promised to put into the send queue. Nothing is sent before they are there.
+    pub(crate) fn pass(&mut self, bytes: u64) {
+        if let Some(passed) = &mut self.passed {
+            passed.add(bytes);
+        }
+    }
+
+    /// Bytes that have been sent on this connection, those that went past this writer included.
+    pub(crate) fn sent_in_all(&self) -> u64 {
+        self.written + self.passed.as_ref().map_or(0, |passed| passed.bytes())
+    }
+
+    /// Whether all that was submitted has been sent, without an error; never waits, and does not look for what went
+    /// past this writer.
+    pub(crate) fn is_sent(&mut self, deadline: &Deadline) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        matches!(self.poll_sent(&mut cx, deadline), Poll::Ready(Ok(())))
+    }
+
     /// Waits until the send under way is whole; each part of it counts as activity on `deadline`.
     pub(crate) fn poll_settle(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Poll<io::Result<()>> {
+        std::task::ready!(self.poll_sent(cx, deadline))?;
+        let (Some(passed), Some(fd)) = (&mut self.passed, self.stream.fd()) else {
+            return Poll::Ready(Ok(()));
+        };
+        let arrived = std::task::ready!(passed.poll_arrived(cx, fd, self.written));
+        if let Err(error) = &arrived {
+            self.broken = Some(error.kind());
+        }
+        Poll::Ready(arrived)
+    }
+
+    fn poll_sent(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Poll<io::Result<()>> {
         while let Some(Sending { sent, quiet }) = self.sending {
             let (outcome, buf) = std::task::ready!(self.outgoing.poll(cx));
             self.sending = None;
-            self.taken += *outcome.as_ref().unwrap_or(&0);
+            let took = *outcome.as_ref().unwrap_or(&0);
+            self.taken += took;
+            self.written += took as u64;
             match outcome {
                 Ok(count) if count > 0 && sent + count < buf.len() => {
                     deadline.touch();

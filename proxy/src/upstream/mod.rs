@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_ebpf::Wish;
+use tokio::task::yield_now;
 
 use crate::bypass::Joined;
 use crate::cluster::{Cluster, Endpoint, InFlight, Kind, NoEndpoint, Pick, Wants};
 use crate::config::Retry;
+use crate::direct::Direct;
 use crate::error::{Reason, Side};
 use crate::http::{HeadScanner, ResponseHead};
+use crate::kernel::program::Lease;
 use crate::metrics::Event;
 use crate::stream::{self, Reader, Stream, Writer};
 use crate::worker::{Counted, Worker};
@@ -68,18 +71,19 @@ impl UpstreamConnection {
         }
     }
 
-    /// The bare socket, if nothing is under way on it and nobody else holds it.
-    fn into_socket(self) -> Option<OwnedFd> {
+    /// The bare socket and its slot, if nothing is under way on it and nobody else holds it.
+    fn into_socket(self) -> Option<(OwnedFd, Option<Arc<Lease>>)> {
         let Self { reader, writer, joined, open, .. } = self;
         if !reader.data().is_empty() || reader.is_receiving() {
             return None;
         }
+        let lease = joined.as_ref().and_then(|joined| joined.lease().cloned());
         drop((writer, joined));
         let stream = reader.stream().clone();
         drop(reader);
         let socket = stream.into_socket()?;
         open.hand_on();
-        Some(socket)
+        Some((socket, lease))
     }
 }
 
@@ -146,8 +150,7 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
         let endpoint = Arc::clone(in_flight.endpoint());
         let wish = wish(worker, attempt, &endpoint);
         if !attempt.fresh
-            && let Some(connection) =
-                worker.pool().acquire(&endpoint, wish.is_some(), attempt.cluster.config.pool)
+            && let Some(connection) = take_idle(worker, attempt, &endpoint, wish).await
         {
             worker.metrics().count(Event::UpstreamReused);
             return Ok(Acquired { connection, in_flight, connect: None });
@@ -170,25 +173,59 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
     Err(failure.unwrap_or(Reason::NoEndpoint))
 }
 
-async fn begin(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
-    let begun = worker.with_random(|random| {
+/// An idle connection, one perhaps whose last answer has just gone past us.
+async fn take_idle(
+    worker: &Worker,
+    attempt: &Attempt<'_>,
+    endpoint: &Arc<Endpoint>,
+    wish: Option<Wish>,
+) -> Option<UpstreamConnection> {
+    let take = || worker.pool().acquire(endpoint, wish.is_some(), attempt.cluster.config.pool);
+    if let Some(connection) = take() {
+        return Some(connection);
+    }
+    wish?;
+    if !worker.direct().is_some_and(Direct::reap) {
+        return None;
+    }
+    // Their tasks release what they hold.
+    yield_now().await;
+    take()
+}
+
+fn try_begin(worker: &Worker, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
+    worker.with_random(|random| {
         let (kind, hash, exclude) = (attempt.kind, attempt.hash, attempt.tried.as_slice());
         attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: crate::clock::now_ms(), random })
-    });
+    })
+}
+
+async fn begin(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+    let mut begun = try_begin(worker, attempt);
+    // Answers that have gone past us still have their places.
+    if matches!(begun, Err(NoEndpoint::Full)) && worker.direct().is_some_and(Direct::reap) {
+        yield_now().await;
+        begun = try_begin(worker, attempt);
+    }
     match begun {
         Ok(in_flight) => Ok(in_flight),
         Err(NoEndpoint::Full) if attempt.kind == Kind::Tunnel => Err(Reason::TooManyTunnels),
-        Err(NoEndpoint::Full) => wait(attempt).await,
+        Err(NoEndpoint::Full) => wait(worker, attempt).await,
         Err(_) => Err(Reason::NoEndpoint),
     }
 }
 
 /// Stands in line for what is left of the time that a request may.
-async fn wait(attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+async fn wait(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
     let cluster = attempt.cluster;
     let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
     let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
     let waiting = cluster.wait(wants, attempt.client).map_err(|_| Reason::QueueFull)?;
+    // Nobody would see the ends that we wait for.
+    if let Some(direct) = worker.direct() {
+        direct.call_in(Some(cluster));
+        direct.call_others();
+    }
     let since = Instant::now();
     attempt.waiting_since = Some(since);
     let outcome = tokio::time::timeout(patience, waiting).await;
@@ -233,13 +270,13 @@ async fn connect(
 ) -> io::Result<(Stream, Option<Rc<Joined>>)> {
     let connector = worker.connector();
     if let Some((joiner, wish)) = worker.joiner().zip(wish) {
-        let mut marked = false;
+        let mut marked = None;
         let mark = |socket: BorrowedFd<'_>| marked = joiner.mark(socket, wish, endpoint);
         let stream = connector.connect(&endpoint.address, mark).await?;
-        if !marked {
+        let Some(marked) = marked else {
             return Ok((stream, None));
-        }
-        if let Some(joined) = joiner.confirm(&stream, endpoint).await {
+        };
+        if let Some(joined) = joiner.confirm(&stream, marked, endpoint).await {
             return Ok((stream, Some(joined)));
         }
         // Nothing was sent on it, so nothing is lost with it.

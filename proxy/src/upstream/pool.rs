@@ -11,6 +11,7 @@ use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joiner;
 use crate::cluster::{Cluster, Endpoint, IdleSockets};
 use crate::config;
+use crate::deadline::Deadline;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
 use crate::worker::Counted;
@@ -115,6 +116,15 @@ impl Pool {
         idle.connections.push_back(Parked { connection, since: Instant::now(), _counted: counted });
     }
 
+    /// Ends the receive that is under way on a connection whose answer went past us, if other workers are to have it.
+    pub(crate) async fn make_parkable(&self, connection: &mut UpstreamConnection, deadline: &Deadline) {
+        let shared = connection.reusable && self.shared(&connection.endpoint).is_some();
+        if shared && connection.reader.is_receiving() {
+            connection.reusable =
+                connection.writer.is_sent(deadline) && connection.reader.stop().await.is_ok();
+        }
+    }
+
     fn take_shared(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -125,12 +135,12 @@ impl Pool {
         let (socket, closed) =
             shared.take(joined, Duration::from_millis(limits.idle_timeout_ms), endpoint.room());
         self.count_closed(closed);
-        let socket = socket?;
+        let (socket, lease) = socket?;
         self.metrics.count(Event::UpstreamUnparked);
         let open = Counted::resume(&self.metrics, Event::UpstreamClosed);
         let stream = Stream::from_socket(socket);
         let joiner = self.joiner.as_ref().filter(|_| joined);
-        let joined = joiner.map(|joiner| joiner.watch(&stream, endpoint));
+        let joined = joiner.map(|joiner| joiner.watch(&stream, lease, endpoint));
         let mut connection = UpstreamConnection::new(Arc::clone(endpoint), stream, joined, open);
         connection.reused = true;
         Some(connection)
@@ -138,9 +148,9 @@ impl Pool {
 
     fn park_shared(&self, connection: UpstreamConnection, shared: &IdleSockets, limits: config::Pool) {
         let joined = connection.joined.is_some();
-        if let Some(socket) = connection.into_socket() {
+        if let Some((socket, lease)) = connection.into_socket() {
             self.metrics.count(Event::UpstreamParked);
-            self.count_closed(shared.park(socket, joined, limits.idle_max_per_endpoint));
+            self.count_closed(shared.park(socket, joined, lease, limits.idle_max_per_endpoint));
         }
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::access_log::AccessLogHandle;
 use crate::buffers::Buffers;
 use crate::bypass::{Joiner, Seat};
+use crate::direct::{self, Direct};
 use crate::listener::{Bound, ListenerState};
 use crate::metrics::{Event, WorkerRecorder};
 use crate::record::ExchangeRecord;
@@ -61,6 +62,7 @@ pub(crate) struct Worker {
     connections: RefCell<Slab<(Stream, Phase)>>,
     turned_away: Rc<()>,
     splicer: Option<Splicer>,
+    direct: Option<Direct>,
 }
 
 impl Worker {
@@ -86,12 +88,18 @@ impl Worker {
             connections: RefCell::new(Slab::new()),
             turned_away: Rc::new(()),
             splicer: None,
+            direct: None,
         }
     }
 
     /// Has tunnels spliced by the kernel.
     pub(crate) fn with_splicer(self, splicer: Option<Splicer>) -> Self {
         Self { splicer, ..self }
+    }
+
+    /// Has answers go to clients past sluice.
+    pub(crate) fn with_direct(self, seat: Option<direct::Seat>) -> Self {
+        Self { direct: seat.map(Direct::new), ..self }
     }
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
@@ -122,6 +130,11 @@ impl Worker {
     /// What tunnels are spliced with, if they are.
     pub(crate) fn splicer(&self) -> Option<&Splicer> {
         self.splicer.as_ref()
+    }
+
+    /// What has answers go past sluice, if anything does.
+    pub(crate) fn direct(&self) -> Option<&Direct> {
+        self.direct.as_ref()
     }
 
     /// Held by each connection that is being told that there are too many.
@@ -174,6 +187,9 @@ impl Worker {
         if let Some(splicer) = &self.splicer {
             splicer.return_all();
         }
+        if let Some(direct) = &self.direct {
+            direct.call_in(None);
+        }
         for (_, (stream, phase)) in self.connections.borrow().iter() {
             if *phase == Phase::Idle {
                 stream.shutdown_read();
@@ -188,6 +204,9 @@ impl Worker {
     }
 
     fn tick(&self) {
+        if let Some(direct) = &self.direct {
+            direct.reap();
+        }
         self.pool.reap(&self.snapshot.clusters);
         if let Some(joiner) = &self.joiner {
             joiner.tick();
@@ -259,6 +278,14 @@ async fn keep_accepting(worker: Rc<Worker>, state: Arc<ListenerState>, socket: r
     }
 }
 
+/// Resolves when a request of another worker waits for what an exchange here may hold.
+async fn called(worker: &Worker) {
+    match worker.direct() {
+        Some(direct) => direct.called().await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut stage: watch::Receiver<Stage>) {
     let worker = Rc::new(worker());
     let mut sockets = Vec::new();
@@ -272,6 +299,7 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut stage
     while *stage.borrow_and_update() == Stage::Serve {
         tokio::select! {
             _ = tick.tick() => worker.tick(),
+            () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },
             // An error means that the control plane is gone, which ends the process anyway.
             changed = stage.changed() => if changed.is_err() { break },
         }

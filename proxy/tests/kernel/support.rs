@@ -67,7 +67,7 @@ impl Rig {
 
     /// Asks for a socket that is not connected yet.
     pub(crate) fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish) {
-        self.marker.mark(socket, wish).unwrap();
+        self.marker.mark(socket, wish, 0).unwrap();
     }
 
     pub(crate) fn is_joined(&self, socket: &TcpStream) -> bool {

@@ -9,6 +9,7 @@
 #![feature(asm_experimental_arch)]
 #![allow(unsafe_code, reason = "helpers, maps and context are raw pointers that the verifier checks")]
 
+mod direct;
 mod head;
 mod send;
 mod storage;
@@ -16,11 +17,13 @@ mod track;
 mod unread;
 
 use aya_ebpf::bindings::{bpf_sock, sk_action};
+use aya_ebpf::btf_maps::SkStorage;
 use aya_ebpf::helpers::generated::bpf_sk_storage_get;
 use aya_ebpf::macros::{btf_map, classifier, map, sk_msg, sock_ops};
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, SockHash};
 use aya_ebpf::programs::{SkMsgContext, SockOpsContext, TcContext};
 use sluice_ebpf::head::{Scratch, TRIAL_ACCEPTED};
+use sluice_ebpf::slot::Slot;
 use sluice_ebpf::{Counter, End, Known, Offsets, Service, Settings, Tuple};
 
 use storage::ClonedStorage;
@@ -32,6 +35,7 @@ static SETTINGS: Settings = Settings {
     budget_messages: 0,
     any_namespace: 0,
     clients: 0,
+    direct: 0,
     offsets: Offsets {
         rmem_alloc: 0,
         rcvlowat: 0,
@@ -41,6 +45,10 @@ static SETTINGS: Settings = Settings {
         copied_seq: 0,
         write_seq: 0,
         socket: 0,
+        state: 0,
+        err: 0,
+        wmem_queued: 0,
+        sndbuf: 0,
     },
 };
 
@@ -49,6 +57,7 @@ const ENDS_MAX: u32 = 16_384;
 /// Addresses that sluice listens on; as many as it may have.
 const SERVICES_MAX: u32 = 1024;
 const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 #[map]
 static ENDS: SockHash<u64> = SockHash::with_max_entries(ENDS_MAX, 0);
@@ -58,6 +67,12 @@ static KNOWN: HashMap<Tuple, Known> = HashMap::with_max_entries(ENDS_MAX, BPF_F_
 static SERVICES: HashMap<Service, u32> = HashMap::with_max_entries(SERVICES_MAX, BPF_F_NO_PREALLOC);
 #[btf_map]
 static STATE: ClonedStorage<End> = ClonedStorage::new();
+#[map]
+static SLOTS: Array<Slot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static CLIENTS: SockHash<u64> = SockHash::with_max_entries(1, 0);
+#[btf_map]
+static HEADS: SkStorage<Scratch> = SkStorage::new();
 #[map]
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT as u32, 0);
 #[map]

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::programs::SkMsgContext;
 use sluice_ebpf::{Counter, End, Known};
 
+use crate::direct::{request_sent, try_direct};
 use crate::{ENDS, KNOWN, count, setting, state, stopped};
 
 /// `SEND_SHUTDOWN` of `sk_shutdown`.
@@ -23,8 +24,18 @@ pub(crate) fn try_send(ctx: &SkMsgContext) {
     let Some(end) = (if socket.is_null() { None } else { state(socket, false) }) else {
         return passed(Counter::NoPeer, size);
     };
+    // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
+    let (ours, slot) = unsafe { ((*end).ours != 0, (*end).slot) };
+    // SAFETY: as above.
+    if !ours && slot != 0 && try_direct(ctx, socket, unsafe { &*end }, size) {
+        return;
+    }
     match join(ctx, end, size) {
         Ok(()) => {
+            if ours {
+                // SAFETY: as above.
+                request_sent(unsafe { &*end });
+            }
             count(Counter::MessagesJoined, 1);
             count(Counter::BytesJoined, u64::from(size));
         }

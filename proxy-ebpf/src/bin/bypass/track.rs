@@ -80,7 +80,7 @@ fn active(ctx: &SockOpsContext) -> Option<()> {
         return client(ctx, socket);
     };
     // SAFETY: the storage of this socket, which lives while the program runs.
-    let wish = unsafe { (*end).wish };
+    let (wish, slot) = unsafe { ((*end).wish, (*end).slot) };
     if wish == 0 || stopped() {
         return None;
     }
@@ -88,7 +88,7 @@ fn active(ctx: &SockOpsContext) -> Option<()> {
     if wish == Wish::AnyNamespace as u32 && !is_loopback(&tuple) {
         tuple.netns = 0;
     }
-    register(ctx, socket, end, &tuple, ACTIVE, true)
+    register(ctx, socket, end, &tuple, Role { role: ACTIVE, ours: true, slot })
 }
 
 /// Somebody else's socket: a client of ours if it connects to where sluice listens.
@@ -108,11 +108,14 @@ fn client(ctx: &SockOpsContext, socket: *mut bpf_sock) -> Option<()> {
         return None;
     }
     let end = state(socket, true)?;
-    register(ctx, socket, end, &tuple, ACTIVE, false)
+    register(ctx, socket, end, &tuple, Role { role: ACTIVE, ours: false, slot: 0 })
 }
 
 #[inline(always)]
 fn passive(ctx: &SockOpsContext) -> Option<()> {
+    if setting!(direct) != 0 && note_client(ctx) {
+        return None;
+    }
     let mut tuple = tuple(ctx)?;
     // SAFETY: the entry may change under us, which costs a join at worst.
     let mut known = unsafe { KNOWN.get(tuple.mirrored()) };
@@ -135,10 +138,36 @@ fn passive(ctx: &SockOpsContext) -> Option<()> {
         count(Counter::EndsRefused, 1);
         return None;
     }
-    register(ctx, socket, end, &tuple, PASSIVE, ours)?;
+    let (peer, peer_cookie, slot) = (known.socket, known.cookie, known.slot);
+    // SAFETY: as above.
+    unsafe {
+        ((*end).peer, (*end).peer_cookie, (*end).slot) = (peer, peer_cookie, slot);
+    }
+    register(ctx, socket, end, &tuple, Role { role: PASSIVE, ours, slot })?;
     count(Counter::PairsJoined, 1);
     log_pair!(ctx, "joined: {:i} port {} to {:i} port {}", tuple);
     Some(())
+}
+
+/// Whether it is a client of sluice's that answers may be sent to; then where it is, and where its bytes begin.
+#[inline(always)]
+fn note_client(ctx: &SockOpsContext) -> bool {
+    let Some(socket) = socket(ctx) else {
+        return false;
+    };
+    let Some(end) = state(socket, false) else {
+        return false;
+    };
+    // SAFETY: the storage of this socket, which lives while the program runs.
+    if unsafe { (*end).wish } != Wish::Direct as u32 {
+        return false;
+    }
+    // SAFETY: the context's socket, not null and locked by the callback; the helper only looks at it.
+    let own = unsafe { bpf_skc_to_tcp_sock(socket.cast()) };
+    let sent_next = field!(ctx, snd_nxt);
+    // SAFETY: as above.
+    unsafe { ((*end).sent_next, (*end).own) = (sent_next, own as u64) };
+    true
 }
 
 /// Only sockets that were registered ask for this callback.
@@ -161,6 +190,13 @@ fn closed(ctx: &SockOpsContext) -> Option<()> {
     Some(())
 }
 
+/// What an end is.
+struct Role {
+    role: u32,
+    ours: bool,
+    slot: u32,
+}
+
 /// Puts an end into the maps and notes its key with it.
 #[inline(always)]
 fn register(
@@ -168,10 +204,9 @@ fn register(
     socket: *mut bpf_sock,
     end: *mut End,
     tuple: &Tuple,
-    role: u32,
-    ours: bool,
+    role: Role,
 ) -> Option<()> {
-    let done = try_register(ctx, socket, end, tuple, role, ours);
+    let done = try_register(ctx, socket, end, tuple, role);
     if done.is_none() {
         count(Counter::EndsRefused, 1);
     }
@@ -184,9 +219,9 @@ fn try_register(
     socket: *mut bpf_sock,
     end: *mut End,
     tuple: &Tuple,
-    role: u32,
-    ours: bool,
+    role: Role,
 ) -> Option<()> {
+    let Role { role, ours, slot } = role;
     // SAFETY: the context's socket, not null and locked by the callback; the helpers only look at it.
     let (own, mptcp) = unsafe { (bpf_skc_to_tcp_sock(socket.cast()), bpf_skc_to_mptcp_sock(socket.cast())) };
     // A subflow of MPTCP carries bytes of a sequence of its own. The map itself refuses sockets with a ULP.
@@ -201,6 +236,8 @@ fn try_register(
         received_next: field!(ctx, rcv_nxt),
         role,
         ours: u32::from(ours),
+        slot,
+        reserved: 0,
     };
     // Never over another end: one connection's bytes would reach another's.
     KNOWN.insert(tuple, &known, u64::from(BPF_NOEXIST)).ok()?;

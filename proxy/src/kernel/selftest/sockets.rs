@@ -70,7 +70,7 @@ impl Pairs for Sockets<'_> {
         let socket = Socket::new(Domain::for_address(self.address), kind, Some(Protocol::TCP));
         let socket = socket.map_err(refused("socket"))?;
         if asked {
-            self.marker.mark(socket.as_fd(), Wish::SameNamespace).map_err(unknown)?;
+            self.marker.mark(socket.as_fd(), Wish::SameNamespace, 0).map_err(unknown)?;
         }
         match socket.connect(&self.address.into()) {
             Ok(()) => {}

@@ -1,0 +1,192 @@
+//! One exchange whose answer may go past sluice.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use sluice_ebpf::slot::{Order, Phase, Slot};
+use tokio::time::{Sleep, sleep};
+
+use super::{Direct, Entry, Missed};
+use crate::clock;
+use crate::cluster::Cluster;
+use crate::deadline::Deadline;
+use crate::kernel::program::{ClientSocket, Lease};
+
+/// When an exchange is looked at again that the program had while somebody waited for its end.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Holds the slot of a connection for one exchange. Dropped, the program sends nothing more to the client, unless it
+/// does at this moment.
+pub(crate) struct Armed<'a> {
+    direct: &'a Direct,
+    lease: Arc<Lease>,
+    key: usize,
+    /// Bytes sent when they were last looked at.
+    seen: Cell<u64>,
+    look_again: RefCell<Option<Pin<Box<Sleep>>>>,
+}
+
+/// An answer that has gone to the client whole, or is on its way there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    /// With the head.
+    pub(crate) bytes: u64,
+    pub(crate) first_byte_at: Instant,
+    pub(crate) ended_at: Instant,
+}
+
+/// What is left of an answer whose begin has gone to the client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    pub(crate) status: u16,
+    pub(crate) first_byte_at: Instant,
+    /// Bytes that have gone, with the head.
+    pub(crate) sent: u64,
+    /// Bytes of the body to come.
+    pub(crate) remaining: u64,
+}
+
+/// Whose the bytes are that an upstream connection has brought.
+pub(crate) enum Claim {
+    /// The answer, from its begin on.
+    Answer,
+    /// The rest of it.
+    Rest(Rest),
+    /// It will be known in a moment.
+    Unknown,
+}
+
+impl<'a> Armed<'a> {
+    /// Says that the next answer on a connection goes to `client`, whose `sent` bytes so far are before it.
+    pub(crate) fn new(
+        direct: &'a Direct,
+        lease: &Arc<Lease>,
+        cluster: &Arc<Cluster>,
+        client: ClientSocket,
+        sent: u64,
+    ) -> Self {
+        lease.slot().prepare(&Order {
+            client: client.cookie,
+            client_socket: client.address,
+            // Sequence numbers are the count of bytes, modulo 2^32.
+            sequence: client.sent_next.wrapping_add(sent as u32),
+            body_bytes_min: direct.body_bytes_min,
+            body_bytes_max: direct.body_bytes_max,
+        });
+        let entry =
+            Entry { lease: Arc::clone(lease), cluster: Arc::clone(cluster), waker: None, wanted: false };
+        let key = direct.entries.borrow_mut().insert(entry);
+        let lease = Arc::clone(lease);
+        Self { direct, lease, key, seen: Cell::new(0), look_again: RefCell::default() }
+    }
+
+    fn slot(&self) -> &Slot {
+        self.lease.slot()
+    }
+
+    /// Ready once the whole answer has gone. Each part of it that has counts as activity on `deadline`, which then
+    /// allows `idle_ms` of silence.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>, deadline: &Deadline, idle_ms: u64) -> Poll<Answered> {
+        let wanted = self.note_waker(cx);
+        let slot = self.slot();
+        let mut phase = slot.phase();
+        if wanted && phase != Phase::Done {
+            phase = slot.take_over();
+        }
+        match phase {
+            Phase::Done => return Poll::Ready(self.answered()),
+            Phase::Busy if wanted => self.look_again(cx),
+            _ => {}
+        }
+        let sent = slot.sent.get();
+        if self.seen.replace(sent) != sent {
+            deadline.set_from(idle_ms, clock::instant_of(slot.last_ns.get()));
+        }
+        Poll::Pending
+    }
+
+    /// Remembers whom to wake; whether somebody waits for the end.
+    fn note_waker(&self, cx: &Context<'_>) -> bool {
+        let mut entries = self.direct.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(self.key) else {
+            return false;
+        };
+        if !entry.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            entry.waker = Some(cx.waker().clone());
+        }
+        entry.wanted
+    }
+
+    fn look_again(&self, cx: &mut Context<'_>) {
+        let mut timer = self.look_again.borrow_mut();
+        while timer.get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN))).as_mut().poll(cx).is_ready() {
+            *timer = None;
+        }
+    }
+
+    /// Has the answer come to sluice: somebody waits for its end.
+    pub(crate) fn want(&self) {
+        if let Some(entry) = self.direct.entries.borrow_mut().get_mut(self.key) {
+            entry.call_in();
+        }
+    }
+
+    /// Whether any of the answer has gone to the client, or may be going.
+    pub(crate) fn has_begun(&self) -> bool {
+        let slot = self.slot();
+        slot.take_over() == Phase::Busy || slot.sent.get() > 0
+    }
+
+    /// Whose the bytes are that have come from the application. From then on all that follow are sluice's, too.
+    pub(crate) fn claim(&self) -> Claim {
+        let slot = self.slot();
+        match slot.take_over() {
+            Phase::Left if slot.sent.get() == 0 => Claim::Answer,
+            Phase::Left => Claim::Rest(self.rest()),
+            _ => Claim::Unknown,
+        }
+    }
+
+    fn rest(&self) -> Rest {
+        let slot = self.slot();
+        let sent = slot.sent.get();
+        Rest {
+            status: slot.status.get() as u16,
+            first_byte_at: clock::instant_of(slot.first_ns.get()),
+            sent,
+            remaining: slot.total.get().saturating_sub(sent),
+        }
+    }
+
+    /// What has gone of an answer that was not whole; only if [`Armed::has_begun`].
+    pub(crate) fn partial(&self) -> Rest {
+        self.rest()
+    }
+
+    fn answered(&self) -> Answered {
+        let slot = self.slot();
+        Answered {
+            status: slot.status.get() as u16,
+            bytes: slot.sent.get(),
+            first_byte_at: clock::instant_of(slot.first_ns.get()),
+            ended_at: clock::instant_of(slot.last_ns.get()),
+        }
+    }
+
+    /// Why the answer, or its rest, did not go past sluice.
+    pub(crate) fn missed(&self) -> Option<Missed> {
+        Missed::noted(self.slot().reason.get())
+    }
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        self.direct.entries.borrow_mut().try_remove(self.key);
+        self.slot().take_over();
+    }
+}

@@ -1,0 +1,64 @@
+//! A downstream connection as one that answers may be sent to past sluice.
+
+use super::Direct;
+use crate::kernel::program::ClientSocket;
+use crate::stream::Writer;
+
+/// From which request of a connection on: many connections bring one, and putting a socket into the map costs more
+/// than one answer gains.
+const FROM_EXCHANGE: u64 = 2;
+
+/// What is known of the connection.
+#[derive(Debug, Default)]
+pub(crate) enum Client {
+    /// Nothing yet.
+    #[default]
+    Untried,
+    /// It cannot be.
+    Out,
+    /// It can.
+    In(ClientSocket),
+}
+
+impl Client {
+    /// Its socket, for the connection's exchange of that number (from 1).
+    pub(crate) fn socket(
+        &mut self,
+        direct: &Direct,
+        writer: &mut Writer,
+        exchange: u64,
+    ) -> Option<ClientSocket> {
+        if matches!(self, Self::Untried) && exchange >= FROM_EXCHANGE {
+            *self = Self::Out;
+            if let Some(socket) = enter(direct, writer) {
+                *self = Self::In(socket);
+            }
+        }
+        match self {
+            Self::In(socket) => Some(*socket),
+            Self::Untried | Self::Out => None,
+        }
+    }
+
+    /// Makes it an ordinary connection for good: it becomes a tunnel. All that was sent to it must have been seen in
+    /// its send queue.
+    pub(crate) fn leave(&mut self, direct: Option<&Direct>) {
+        if let (Self::In(socket), Some(direct)) = (&self, direct) {
+            direct.remove_client(socket.cookie);
+        }
+        *self = Self::Out;
+    }
+}
+
+fn enter(direct: &Direct, writer: &mut Writer) -> Option<ClientSocket> {
+    let stream = writer.stream().clone();
+    let added = direct.add_client(stream.fd()?);
+    let socket = added
+        .inspect_err(|error| tracing::debug!(%error, "answers cannot be sent to a client past sluice"))
+        .ok()??;
+    if writer.count_passed() {
+        return Some(socket);
+    }
+    direct.remove_client(socket.cookie);
+    None
+}

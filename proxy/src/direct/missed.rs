@@ -1,0 +1,98 @@
+//! Why answers over joined connections did not go past sluice, for metrics.
+
+use sluice_ebpf::head::Refusal;
+use sluice_ebpf::slot::{Miss, REFUSALS};
+
+/// Why sluice does not ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unarmed {
+    /// The route excludes it, or changes answers.
+    Route,
+    /// HEAD, HTTP/1.0, the last one of its connection, or the next one is here already.
+    Request,
+    /// The first request of its connection, or the client's socket cannot be used.
+    Client,
+    /// Requests wait in line.
+    Line,
+    /// The endpoint's last answers could not go there.
+    Endpoint,
+}
+
+/// A reason, as an index in [`Missed::names`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missed(u8);
+
+const UNARMED: [&str; 5] = ["route", "request", "first", "line", "endpoint"];
+/// What the program has left to sluice for a reason that this version does not know.
+const OTHER: usize = UNARMED.len() + Miss::ALL.len() + Refusal::ALL.len();
+
+impl Missed {
+    /// How many reasons there are.
+    pub(crate) const COUNT: usize = OTHER + 1;
+
+    /// What the program has noted in a slot; `None` if it has not left anything.
+    pub(crate) fn noted(reason: u64) -> Option<Self> {
+        let reason = u32::try_from(reason).unwrap_or(u32::MAX);
+        let index = match reason {
+            0 => return None,
+            REFUSALS.. => Refusal::ALL
+                .iter()
+                .position(|one| REFUSALS + *one as u32 == reason)
+                .map(|index| UNARMED.len() + Miss::ALL.len() + index),
+            _ => Miss::ALL.iter().position(|one| *one as u32 == reason).map(|index| UNARMED.len() + index),
+        };
+        Some(Self(index.unwrap_or(OTHER) as u8))
+    }
+
+    /// Whether it says nothing of what the endpoint's answers are like.
+    pub(crate) fn is_passing(self) -> bool {
+        let of_answers = [Miss::Small, Miss::Large].map(|miss| Self::noted(miss as u64));
+        let first_refusal = UNARMED.len() + Miss::ALL.len();
+        !(of_answers.contains(&Some(self)) || (first_refusal..OTHER).contains(&self.index()))
+    }
+
+    /// Where it is among all.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Every reason's name, by index.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        let misses = Miss::ALL.iter().map(|miss| miss.name());
+        let refusals = Refusal::ALL.iter().map(|refusal| refusal.name());
+        UNARMED.into_iter().chain(misses).chain(refusals).chain(["other"])
+    }
+}
+
+impl From<Unarmed> for Missed {
+    fn from(unarmed: Unarmed) -> Self {
+        Self(unarmed as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_name_of_its_own() {
+        let names: Vec<_> = Missed::names().collect();
+        assert_eq!(names.len(), Missed::COUNT);
+        let name = |missed: Missed| names[missed.index()];
+        assert_eq!(name(Unarmed::Endpoint.into()), "endpoint");
+        for miss in Miss::ALL {
+            assert_eq!(name(Missed::noted(miss as u64).unwrap()), miss.name());
+        }
+        for refusal in Refusal::ALL {
+            let noted = Missed::noted(u64::from(REFUSALS + refusal as u32)).unwrap();
+            assert_eq!(name(noted), refusal.name());
+        }
+        assert_eq!(name(Missed::noted(99).unwrap()), "other");
+        assert_eq!(Missed::noted(0), None);
+        let mut unique = names.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), names.len());
+    }
+}

@@ -1,0 +1,147 @@
+//! Direct return: the answer of an application on this host goes straight out of the client's socket, and sluice
+//! sleeps meanwhile.
+//!
+//! For each exchange over a joined connection sluice says in the connection's slot where the answer goes
+//! (`sluice_ebpf::slot`); the program on the application's socket sends it there, or leaves it, or its rest, to
+//! sluice, which then goes on as ever. Nothing wakes sluice at the end: it looks when the client's next request
+//! comes, when somebody else needs what the exchange holds, and on the worker's tick.
+
+mod armed;
+mod client;
+mod missed;
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::Waker;
+
+use slab::Slab;
+use sluice_ebpf::slot::Phase;
+use tokio::sync::Notify;
+
+use crate::cluster::Cluster;
+use crate::config::KernelAssists;
+use crate::kernel::program::{ClientSocket, Lease, Marker, ProgramError};
+
+pub(crate) use armed::{Answered, Armed, Claim, Rest};
+pub(crate) use client::Client;
+pub(crate) use missed::{Missed, Unarmed};
+
+/// One worker's part in it.
+pub(crate) struct Direct {
+    marker: RefCell<Marker>,
+    pub(crate) body_bytes_min: u32,
+    pub(crate) body_bytes_max: u64,
+    /// Exchanges whose answer may go past sluice.
+    entries: RefCell<Slab<Entry>>,
+    workers: Arc<Vec<Notify>>,
+    /// Which of them this is.
+    index: usize,
+}
+
+/// What a worker needs for it; made on the control thread.
+pub(crate) struct Seat {
+    pub(crate) marker: Marker,
+    pub(crate) workers: Arc<Vec<Notify>>,
+    pub(crate) index: usize,
+    pub(crate) kernel: KernelAssists,
+}
+
+struct Entry {
+    lease: Arc<Lease>,
+    cluster: Arc<Cluster>,
+    waker: Option<Waker>,
+    /// Whether somebody waits for its end.
+    wanted: bool,
+}
+
+impl Entry {
+    /// Has the answer, or the rest of it, come to sluice. True if the whole of it is on its way already.
+    fn call_in(&mut self) -> bool {
+        self.wanted = true;
+        let phase = self.lease.slot().take_over();
+        // What was left comes by itself.
+        if matches!(phase, Phase::Done | Phase::Busy)
+            && let Some(waker) = &self.waker
+        {
+            waker.wake_by_ref();
+        }
+        phase == Phase::Done
+    }
+}
+
+impl Direct {
+    pub(crate) fn new(seat: Seat) -> Self {
+        let Seat { marker, workers, index, kernel } = seat;
+        Self {
+            marker: RefCell::new(marker),
+            body_bytes_min: kernel.direct_return_bytes_min,
+            body_bytes_max: kernel.direct_return_bytes_max,
+            entries: RefCell::default(),
+            workers,
+            index,
+        }
+    }
+
+    /// See [`Marker::add_client`].
+    fn add_client(&self, socket: BorrowedFd<'_>) -> Result<Option<ClientSocket>, ProgramError> {
+        self.marker.borrow_mut().add_client(socket)
+    }
+
+    fn remove_client(&self, cookie: u64) {
+        self.marker.borrow_mut().remove_client(cookie);
+    }
+
+    /// Wakes the exchanges whose answers have been sent. True if there were any: what they hold is free once their
+    /// tasks have run.
+    pub(crate) fn reap(&self) -> bool {
+        let mut any = false;
+        for (_, entry) in &*self.entries.borrow() {
+            if entry.lease.slot().phase() == Phase::Done
+                && let Some(waker) = &entry.waker
+            {
+                waker.wake_by_ref();
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Has what answers of one cluster's endpoints come to sluice, or of all: somebody waits for their ends. True as
+    /// for [`Direct::reap`].
+    pub(crate) fn call_in(&self, cluster: Option<&Arc<Cluster>>) -> bool {
+        let mut any = false;
+        for (_, entry) in &mut *self.entries.borrow_mut() {
+            if cluster.is_none_or(|cluster| Arc::ptr_eq(cluster, &entry.cluster)) {
+                any |= entry.call_in();
+            }
+        }
+        any
+    }
+
+    /// The same for all clusters that requests wait in line for.
+    pub(crate) fn call_in_waited_for(&self) {
+        for (_, entry) in &mut *self.entries.borrow_mut() {
+            if entry.cluster.is_waited_for() {
+                entry.call_in();
+            }
+        }
+    }
+
+    /// Asks the other workers to do that.
+    pub(crate) fn call_others(&self) {
+        for (index, worker) in self.workers.iter().enumerate() {
+            if index != self.index {
+                worker.notify_one();
+            }
+        }
+    }
+
+    /// Resolves when another worker asks.
+    pub(crate) async fn called(&self) {
+        match self.workers.get(self.index) {
+            Some(worker) => worker.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}

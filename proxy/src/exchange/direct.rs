@@ -1,0 +1,159 @@
+//! The part of an exchange whose answer may go past sluice: whether it may, and what has become of it.
+
+use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
+use crate::body::{BodyError, Transfer, copy};
+use crate::buffers::SMALL_BYTES;
+use crate::direct::{Answered, Armed, Claim, Missed, Rest, Unarmed};
+use crate::error::Reason;
+use crate::http::{Framing, Method, Version};
+use crate::metrics::Event;
+use crate::stream::Writer;
+use crate::upstream::UpstreamConnection;
+use crate::worker::Worker;
+
+/// Has the answer to the request that is sent next go to the client past sluice, if it may.
+pub(super) fn arm<'a>(
+    worker: &'a Worker,
+    policy: &Policy<'_>,
+    downstream: &mut Downstream<'_>,
+    connection: &UpstreamConnection,
+) -> Option<Armed<'a>> {
+    let direct = worker.direct()?;
+    let lease = connection.joined.as_ref()?.lease()?;
+    if let Err(unarmed) = check(policy, downstream, connection) {
+        worker.metrics().count_missed(unarmed.into());
+        return None;
+    }
+    let Some(client) = downstream.client.socket(direct, downstream.writer, downstream.exchanges) else {
+        worker.metrics().count_missed(Unarmed::Client.into());
+        return None;
+    };
+    Some(Armed::new(direct, lease, policy.cluster, client, downstream.writer.sent_in_all()))
+}
+
+fn check(
+    policy: &Policy<'_>,
+    downstream: &mut Downstream<'_>,
+    connection: &UpstreamConnection,
+) -> Result<(), Unarmed> {
+    if !policy.direct_return {
+        return Err(Unarmed::Route);
+    }
+    let head = downstream.head;
+    if head.version() != Version::Http11
+        || head.method() == Method::Head
+        || !downstream.keep_alive
+        || !downstream.reader.data().is_empty()
+    {
+        return Err(Unarmed::Request);
+    }
+    if policy.cluster.is_waited_for() {
+        return Err(Unarmed::Line);
+    }
+    if !connection.endpoint.returnable.may() {
+        return Err(Unarmed::Endpoint);
+    }
+    if downstream.writer.is_sent(downstream.deadline) { Ok(()) } else { Err(Unarmed::Client) }
+}
+
+/// What has come of an exchange that was armed.
+pub(super) fn conclude(
+    armed: &Armed<'_>,
+    worker: &Worker,
+    outcome: Result<download::Received, Failed>,
+    connection: &mut UpstreamConnection,
+    downstream: &mut Downstream<'_>,
+    progress: &mut Progress,
+) -> Result<download::Received, Failed> {
+    let missed = armed.missed();
+    match &outcome {
+        Ok(download::Received::Direct(answered)) => {
+            complete(answered, connection, downstream, progress);
+            worker.metrics().count(Event::DirectReturned);
+        }
+        _ => missed.into_iter().for_each(|missed| worker.metrics().count_missed(missed)),
+    }
+    connection.endpoint.returnable.note(missed.is_none_or(Missed::is_passing));
+    let Err(mut failed) = outcome else {
+        return outcome;
+    };
+    if !progress.answered && armed.has_begun() {
+        let partial = armed.partial();
+        progress.answered = true;
+        progress.status = partial.status;
+        progress.bytes_out = partial.sent;
+        failed.silent = false;
+        failed.reason = match failed.reason {
+            Reason::UpstreamClosed => Reason::ResponseTruncated,
+            Reason::ResponseTimeout => Reason::ResponseStalled,
+            reason => reason,
+        };
+    }
+    Err(failed)
+}
+
+fn complete(
+    answered: &Answered,
+    connection: &mut UpstreamConnection,
+    downstream: &mut Downstream<'_>,
+    progress: &mut Progress,
+) {
+    downstream.writer.pass(answered.bytes);
+    connection.reusable = true;
+    if let Some(joined) = &connection.joined {
+        joined.answered();
+    }
+    progress.direct = true;
+    progress.answered = true;
+    progress.status = answered.status;
+    progress.bytes_out += answered.bytes;
+    progress.first_byte_at = Some(answered.first_byte_at);
+    progress.ended_at = Some(answered.ended_at);
+}
+
+/// Whose the bytes are that have come; waits for the moment in which nobody can tell.
+pub(super) async fn claim(armed: &Armed<'_>) -> Option<Rest> {
+    loop {
+        match armed.claim() {
+            Claim::Answer => return None,
+            Claim::Rest(rest) => return Some(rest),
+            // If the answer has gone whole, this is dropped instead.
+            Claim::Unknown => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// Passes the rest of an answer on.
+pub(super) async fn go_on(
+    shared: &Shared<'_>,
+    answer: &download::Answer<'_>,
+    from: download::From<'_>,
+    writer: &mut Writer,
+    progress: &mut Progress,
+    rest: Rest,
+) -> Result<download::Received, Failed> {
+    let gone = |_| Failed::from(Reason::ClientGone);
+    shared.head_received.set(true);
+    shared.deadline.set(shared.policy.body_idle_timeout_ms);
+    progress.status = rest.status;
+    progress.answered = true;
+    progress.first_byte_at = Some(rest.first_byte_at);
+    progress.bytes_out = rest.sent;
+    writer.pass(rest.sent);
+    writer.settle(shared.deadline).await.map_err(gone)?;
+    let framing = Framing::Length(rest.remaining);
+    let mut transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), u64::MAX);
+    let buffers = shared.worker.buffers();
+    let copied = copy(from.reader, writer, &mut transfer, Vec::new(), shared.deadline, buffers).await;
+    progress.bytes_out += transfer.bytes();
+    copied.map_err(|error| match error {
+        BodyError::Unwritable => Reason::ClientGone,
+        _ => Reason::ResponseTruncated,
+    })?;
+    if !writer.is_quiet() {
+        writer.quieten(shared.deadline).await.map_err(gone)?;
+        writer.shrink(SMALL_BYTES);
+    }
+    *from.reusable = true;
+    Ok(download::Received::Whole { keep_alive: answer.keep_alive })
+}

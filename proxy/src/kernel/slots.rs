@@ -1,0 +1,131 @@
+//! The slots of direct return in sluice's own memory, and who has which.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sluice_ebpf::slot::{Phase, Slot};
+
+use super::program::{Result, failed};
+use super::tcp;
+
+/// Every slot; the first is nobody's.
+pub struct Slots {
+    memory: NonNull<Slot>,
+    /// With the first.
+    count: usize,
+    /// Free ones, and those that were given up while the program had them.
+    free: Mutex<Free>,
+}
+
+#[derive(Default)]
+struct Free {
+    indices: Vec<u32>,
+    busy: Vec<u32>,
+}
+
+// SAFETY: the memory is shared with the kernel in any case: a slot is made of atomics alone.
+unsafe impl Send for Slots {}
+// SAFETY: as above.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    /// Maps the array of a map with room for `count` slots and one more into memory.
+    ///
+    /// # Errors
+    /// When the kernel refuses that.
+    pub(super) fn map(map: &OwnedFd, count: u32) -> Result<Self> {
+        let count = count as usize + 1;
+        // SAFETY: a new mapping at an address of the kernel's choice, as long as the map's array, which is in whole
+        // pages; the descriptor is a map's that allows it. The kernel keeps the map for as long as the mapping is.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                count * size_of::<Slot>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(failed("mmap of the slots")(io::Error::last_os_error()));
+        }
+        let memory = NonNull::new(address.cast::<Slot>())
+            .ok_or_else(|| failed("mmap of the slots")(io::Error::other("no address")))?;
+        let indices = (1..count as u32).rev().collect();
+        Ok(Self { memory, count, free: Mutex::new(Free { indices, busy: Vec::new() }) })
+    }
+
+    /// A slot for a connection of sluice's; `None` if all are in use.
+    #[must_use]
+    pub fn lease(self: &Arc<Self>, socket: BorrowedFd<'_>) -> Option<Lease> {
+        let owner = tcp::cookie(socket).ok()?;
+        let mut free = self.lock();
+        let Free { indices, busy } = &mut *free;
+        // Those that the program has left since.
+        busy.retain(|index| match self.at(*index).take_over() {
+            Phase::Busy => true,
+            _ => {
+                indices.push(*index);
+                false
+            }
+        });
+        let index = indices.pop()?;
+        drop(free);
+        self.at(index).assign(owner);
+        Some(Lease { slots: Arc::clone(self), index })
+    }
+
+    fn at(&self, index: u32) -> &Slot {
+        debug_assert!((index as usize) < self.count);
+        // SAFETY: within the mapping, which lives as long as `self`; zeroed at first, and any bytes are a slot of
+        // atomics. Leases only have indices below the count.
+        unsafe { self.memory.add(index as usize).as_ref() }
+    }
+
+    fn give_back(&self, index: u32) {
+        // After that the program lets it be, unless it has it now.
+        let busy = self.at(index).take_over() == Phase::Busy;
+        let mut free = self.lock();
+        if busy { free.busy.push(index) } else { free.indices.push(index) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made above with this length; nobody has a reference into it any more.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.count * size_of::<Slot>()) };
+    }
+}
+
+/// A slot that belongs to one connection, for as long as that is open.
+pub struct Lease {
+    slots: Arc<Slots>,
+    index: u32,
+}
+
+impl Lease {
+    /// What the connection's socket is marked with.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The slot.
+    #[must_use]
+    pub fn slot(&self) -> &Slot {
+        self.slots.at(self.index)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.slots.give_back(self.index);
+    }
+}
