@@ -2,7 +2,8 @@
 //!
 //! `bypass_track` (sock_ops, on a cgroup2) puts both ends of such a connection into a map as they are
 //! established; `bypass_send` (sk_msg, on that map) moves each message straight into the other end's
-//! receive queue, if that keeps order and bounds. `bypass_unread` is run by sluice to ask what an end has unread.
+//! receive queue, if that keeps order and bounds. `bypass_unread` is run by sluice to ask what an end has unread,
+//! `direct_head` by tests, to have the parser of heads tried in the kernel.
 //! Entries are trivial; the logic is in `try_*`.
 #![no_std]
 #![no_main]

@@ -89,6 +89,21 @@ const STATUS_LINES: &[&str] = &[
     "\r\nHTTP/1.1 200 OK",
 ];
 
+/// Values of a Content-Length, in place of a valid one.
+const LENGTHS: &[&str] = &[
+    "007",
+    "00",
+    "0",
+    "18446744073709551616",
+    "999999999999999",
+    "1000000000000000",
+    "5, 5",
+    "+5",
+    "5 ",
+    "0x5",
+    "",
+];
+
 /// A head that direct return takes.
 pub(crate) fn usual_head() -> impl Strategy<Value = Vec<u8>> {
     let value = "[!-~]([ -~]{0,40}[!-~])?";
@@ -131,6 +146,7 @@ enum Change {
     Insert(Index, u8),
     Remove(Index),
     StatusLine(&'static str),
+    Length(&'static str),
     Line(Index, &'static str),
     InsertLine(Index, &'static str),
     RepeatLine(Index),
@@ -150,6 +166,7 @@ fn change() -> impl Strategy<Value = Change> {
         3 => (at(), byte).prop_map(|(at, byte)| Change::Insert(at, byte)),
         2 => at().prop_map(Change::Remove),
         1 => select(STATUS_LINES).prop_map(Change::StatusLine),
+        1 => select(LENGTHS).prop_map(Change::Length),
         3 => (at(), select(LINES)).prop_map(|(at, line)| Change::Line(at, line)),
         5 => (at(), select(LINES)).prop_map(|(at, line)| Change::InsertLine(at, line)),
         1 => at().prop_map(Change::RepeatLine),
@@ -185,9 +202,16 @@ fn apply_to_lines(head: &[u8], change: &Change) -> Vec<u8> {
     let text = |line: &str| format!("{line}\r\n").into_bytes();
     let new = match change {
         Change::StatusLine(line) | Change::Line(_, line) | Change::InsertLine(_, line) => text(line),
+        Change::Length(digits) => text(&format!("Content-Length: {digits}")),
         _ => Vec::new(),
     };
     match change {
+        Change::Length(_) => {
+            let is_length = |line: &&[u8]| line.to_ascii_lowercase().starts_with(b"content-length:");
+            if let Some(at) = lines.iter().position(is_length) {
+                lines[at] = &new;
+            }
+        }
         Change::StatusLine(_) if count > 0 => lines[0] = &new,
         Change::Line(at, _) if count > 0 => lines[at.index(count)] = &new,
         Change::InsertLine(at, _) if count > 1 => lines.insert(1 + at.index(count - 1), &new),
