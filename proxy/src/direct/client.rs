@@ -1,6 +1,6 @@
 //! A downstream connection as one that answers may be sent to past sluice.
 
-use super::Direct;
+use super::{Direct, Unarmed};
 use crate::kernel::program::ClientSocket;
 use crate::stream::Writer;
 
@@ -27,7 +27,7 @@ impl Client {
         direct: &Direct,
         writer: &mut Writer,
         exchange: u64,
-    ) -> Option<ClientSocket> {
+    ) -> Result<ClientSocket, Unarmed> {
         if matches!(self, Self::Untried) && exchange >= FROM_EXCHANGE {
             *self = Self::Out;
             if let Some(socket) = enter(direct, writer) {
@@ -35,8 +35,9 @@ impl Client {
             }
         }
         match self {
-            Self::In(socket) => Some(*socket),
-            Self::Untried | Self::Out => None,
+            Self::In(socket) => Ok(*socket),
+            Self::Untried => Err(Unarmed::First),
+            Self::Out => Err(Unarmed::Socket),
         }
     }
 

@@ -10,8 +10,10 @@ pub(crate) enum Unarmed {
     Route,
     /// HEAD, HTTP/1.0, the last one of its connection, or the next one is here already.
     Request,
-    /// The first request of its connection, or the client's socket cannot be used.
-    Client,
+    /// The first request of its connection.
+    First,
+    /// The client's socket cannot be used, or something of ours is still leaving.
+    Socket,
     /// Requests wait in line.
     Line,
     /// The endpoint's last answers could not go there.
@@ -22,7 +24,7 @@ pub(crate) enum Unarmed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missed(u8);
 
-const UNARMED: [&str; 5] = ["route", "request", "first", "line", "endpoint"];
+const UNARMED: [&str; 6] = ["route", "request", "first", "socket", "line", "endpoint"];
 /// What the program has left to sluice for a reason that this version does not know.
 const OTHER: usize = UNARMED.len() + Miss::ALL.len() + Refusal::ALL.len();
 

@@ -20,15 +20,17 @@ pub(super) fn arm<'a>(
 ) -> Option<Armed<'a>> {
     let direct = worker.direct()?;
     let lease = connection.joined.as_ref()?.lease()?;
-    if let Err(unarmed) = check(policy, downstream, connection) {
-        worker.metrics().count_missed(unarmed.into());
-        return None;
+    let client = check(policy, downstream, connection)
+        .and_then(|()| downstream.client.socket(direct, downstream.writer, downstream.exchanges));
+    match client {
+        Ok(client) => {
+            Some(Armed::new(direct, lease, policy.cluster, client, downstream.writer.sent_in_all()))
+        }
+        Err(unarmed) => {
+            worker.metrics().count_missed(unarmed.into());
+            None
+        }
     }
-    let Some(client) = downstream.client.socket(direct, downstream.writer, downstream.exchanges) else {
-        worker.metrics().count_missed(Unarmed::Client.into());
-        return None;
-    };
-    Some(Armed::new(direct, lease, policy.cluster, client, downstream.writer.sent_in_all()))
 }
 
 fn check(
@@ -53,7 +55,7 @@ fn check(
     if !connection.endpoint.returnable.may() {
         return Err(Unarmed::Endpoint);
     }
-    if downstream.writer.is_sent(downstream.deadline) { Ok(()) } else { Err(Unarmed::Client) }
+    if downstream.writer.is_sent(downstream.deadline) { Ok(()) } else { Err(Unarmed::Socket) }
 }
 
 /// What has come of an exchange that was armed.

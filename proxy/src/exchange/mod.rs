@@ -158,6 +158,10 @@ pub(crate) async fn forward(
             Err(failed) => failed,
         };
         let connection = &mut acquired.connection;
+        if failed.silent && connection.reused {
+            // The end may be known a moment before the send is that it answers.
+            let _ = downstream.deadline.run(connection.writer.settle(downstream.deadline)).await;
+        }
         let settled = connection.writer.try_settle(downstream.deadline);
         // A dead connection that took not a byte had nothing to act on, whatever the method.
         let repeatable = downstream.head.method().is_idempotent() || connection.writer.took_nothing();
