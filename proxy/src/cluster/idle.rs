@@ -5,13 +5,12 @@
 //! more connections than requests that were in flight at once. Nothing is under way on these sockets, so any
 //! worker's ring may take one.
 
+use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use crate::kernel::program::Lease;
 
 /// Idle sockets of one endpoint, the one parked last at the end.
 #[derive(Default)]
@@ -21,22 +20,30 @@ struct Parked {
     socket: OwnedFd,
     /// Whether it is joined past loopback TCP.
     joined: bool,
-    /// For answers that go past sluice, if it has one.
-    lease: Option<Arc<Lease>>,
+    attached: Option<Attached>,
     since: Instant,
 }
 
-/// A socket that was parked, and its slot.
-pub(crate) type Socket = (OwnedFd, Option<Arc<Lease>>);
+/// What belongs to a connection besides its socket, whatever it is.
+pub(crate) type Attached = Arc<dyn Any + Send + Sync>;
+
+/// A socket that was parked.
+pub(crate) type Socket = (OwnedFd, Option<Attached>);
 
 impl IdleSockets {
     /// Keeps a silent socket, in place of the oldest one when there are as many as allowed. How many were
     /// closed for it.
-    pub(crate) fn park(&self, socket: OwnedFd, joined: bool, lease: Option<Arc<Lease>>, max: usize) -> usize {
+    pub(crate) fn park(
+        &self,
+        socket: OwnedFd,
+        joined: bool,
+        attached: Option<Attached>,
+        max: usize,
+    ) -> usize {
         let mut parked = self.lock();
         let surplus = (parked.len() + 1).saturating_sub(max).min(parked.len());
         let closed: Vec<_> = parked.drain(..surplus).collect();
-        parked.push(Parked { socket, joined, lease, since: Instant::now() });
+        parked.push(Parked { socket, joined, attached, since: Instant::now() });
         drop(parked);
         closed.len()
     }
@@ -57,7 +64,7 @@ impl IdleSockets {
             let parked = all.remove(index);
             drop(all);
             if parked.is_fresh(timeout) {
-                return (Some((parked.socket, parked.lease)), closed);
+                return (Some((parked.socket, parked.attached)), closed);
             }
             closed += 1;
         }

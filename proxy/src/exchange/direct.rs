@@ -2,7 +2,7 @@
 
 use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
 use crate::body::{BodyError, Transfer, copy};
-use crate::buffers::SMALL_BYTES;
+use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::direct::{Answered, Armed, Claim, Missed, Rest, Unarmed};
 use crate::error::Reason;
 use crate::http::{Framing, Method, Version};
@@ -59,7 +59,7 @@ fn check(
 }
 
 /// What has come of an exchange that was armed.
-pub(super) fn conclude(
+pub(super) async fn conclude(
     armed: &Armed<'_>,
     worker: &Worker,
     outcome: Result<download::Received, Failed>,
@@ -72,6 +72,12 @@ pub(super) fn conclude(
         Ok(download::Received::Direct(answered)) => {
             complete(answered, connection, downstream, progress);
             worker.metrics().count(Event::DirectReturned);
+            // A client that asks for more has all of it. Of another it is only known that it was promised.
+            if downstream.reader.is_silent(IDLE_BYTES)
+                && downstream.writer.settle(downstream.deadline).await.is_err()
+            {
+                return Err(Reason::ClientGone.into());
+            }
         }
         _ => missed.into_iter().for_each(|missed| worker.metrics().count_missed(missed)),
     }

@@ -6,14 +6,13 @@
 mod acquire;
 mod direct;
 mod download;
+mod race;
 mod upload;
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::body::{BodyError, Transfer};
@@ -147,7 +146,7 @@ pub(crate) async fn forward(
         let connection = &mut acquired.connection;
         let mut outcome = run(worker, policy, &mut downstream, connection, progress, armed.as_ref()).await;
         if let Some(armed) = armed {
-            outcome = direct::conclude(&armed, worker, outcome, connection, &mut downstream, progress);
+            outcome = direct::conclude(&armed, worker, outcome, connection, &mut downstream, progress).await;
             worker.pool().make_parkable(connection, downstream.deadline).await;
         }
         if replayable {
@@ -232,50 +231,9 @@ async fn run(
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
         let upload =
             pin!(upload::run(&shared, downstream.reader, writer, downstream.transfer, downstream.limits,));
-        race(download, upload, &shared, armed).await
+        race::race(download, upload, &shared, armed).await
     };
-    outcome.map_err(|failed| failed.unwrap_or_else(|| elapsed(&shared, downstream, writer)))
-}
-
-/// `Err(None)` is the deadline.
-async fn race(
-    mut download: std::pin::Pin<&mut impl Future<Output = Result<download::Received, Failed>>>,
-    mut upload: std::pin::Pin<&mut impl Future<Output = Reason>>,
-    shared: &Shared<'_>,
-    armed: Option<&Armed<'_>>,
-) -> Result<download::Received, Option<Failed>> {
-    poll_fn(|cx| {
-        if let Some(armed) = armed {
-            if shared.pipelined.take() {
-                armed.want();
-            }
-            if let Poll::Ready(answered) = armed.poll(cx, shared.deadline, shared.policy.body_idle_timeout_ms)
-            {
-                return Poll::Ready(Ok(download::Received::Direct(answered)));
-            }
-        }
-        if let Poll::Ready(outcome) = download.as_mut().poll(cx) {
-            return Poll::Ready(outcome.map_err(Some));
-        }
-        if let Poll::Ready(reason) = upload.as_mut().poll(cx) {
-            return Poll::Ready(Err(Some(reason.into())));
-        }
-        shared.deadline.poll_elapsed(cx).map(|()| Err(None))
-    })
-    .await
-}
-
-/// Which silence it was that lasted too long.
-fn elapsed(shared: &Shared<'_>, downstream: &mut Downstream<'_>, upstream: &mut Writer) -> Failed {
-    let reason = match (shared.head_received.get(), shared.uploaded.get()) {
-        (true, _) if !downstream.writer.try_settle(downstream.deadline) => Reason::ClientStalled,
-        (true, _) => Reason::ResponseStalled,
-        (false, true) => Reason::ResponseTimeout,
-        // What the client sent is still here: it is the origin that does not read.
-        (false, false) if !upstream.try_settle(shared.deadline) => Reason::ResponseTimeout,
-        (false, false) => Reason::BodyTimeout,
-    };
-    reason.into()
+    outcome.map_err(|failed| failed.unwrap_or_else(|| race::elapsed(&shared, downstream, writer)))
 }
 
 fn finish(

@@ -6,7 +6,7 @@ use aya::maps::{HashMap, Map, MapData, MapError, SkStorage, SockHash};
 use sluice_ebpf::{End, Known, Tuple, UNREAD_OFFSET, Wish, names};
 
 use super::bpf;
-use super::program::{Result, failed};
+use super::failed::{Result, failed};
 use super::tcp;
 
 /// What every marker has descriptors of.

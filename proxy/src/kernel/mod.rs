@@ -10,6 +10,7 @@
 
 mod bpf;
 pub(crate) mod btf;
+mod failed;
 pub mod log;
 mod marker;
 pub(crate) mod probe;

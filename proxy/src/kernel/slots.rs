@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sluice_ebpf::slot::{Phase, Slot};
 
-use super::program::{Result, failed};
+use super::failed::{Result, failed};
 use super::tcp;
 
 /// Every slot; the first is nobody's.

@@ -14,8 +14,9 @@ use sluice_ebpf::splice::{Gate, Ledger, Limits as Budget, names};
 
 use super::{btf, tcp};
 
+use super::failed::failed;
 pub use super::program::ProgramError;
-use super::program::{failed, missing, with_kernel_types};
+use super::program::{missing, with_kernel_types};
 
 /// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/splice.bpf.o");

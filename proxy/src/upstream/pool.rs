@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::UpstreamConnection;
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joiner;
-use crate::cluster::{Cluster, Endpoint, IdleSockets};
+use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets};
 use crate::config;
 use crate::deadline::Deadline;
 use crate::metrics::{Event, WorkerRecorder};
@@ -135,7 +135,8 @@ impl Pool {
         let (socket, closed) =
             shared.take(joined, Duration::from_millis(limits.idle_timeout_ms), endpoint.room());
         self.count_closed(closed);
-        let (socket, lease) = socket?;
+        let (socket, attached) = socket?;
+        let lease = attached.and_then(|attached| attached.downcast().ok());
         self.metrics.count(Event::UpstreamUnparked);
         let open = Counted::resume(&self.metrics, Event::UpstreamClosed);
         let stream = Stream::from_socket(socket);
@@ -150,7 +151,8 @@ impl Pool {
         let joined = connection.joined.is_some();
         if let Some((socket, lease)) = connection.into_socket() {
             self.metrics.count(Event::UpstreamParked);
-            self.count_closed(shared.park(socket, joined, lease, limits.idle_max_per_endpoint));
+            let attached = lease.map(|lease| lease as Attached);
+            self.count_closed(shared.park(socket, joined, attached, limits.idle_max_per_endpoint));
         }
     }
 

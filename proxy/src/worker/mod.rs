@@ -2,6 +2,7 @@
 //! hot path but counters; where requests in flight are limited, the line and the idle connections too.
 
 mod accept;
+mod counted;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use crate::stream::Stream;
 use crate::tunnel::Splicer;
 use crate::upstream::{Connector, Pool};
 use accept::accept_loop;
+pub(crate) use counted::Counted;
 
 /// How often the worker sees to its pool and its log.
 const TICK: Duration = Duration::from_millis(200);
@@ -220,38 +222,6 @@ impl Worker {
 
     fn is_done(&self) -> bool {
         self.is_draining() && self.connections.borrow().is_empty()
-    }
-}
-
-/// Something that is open for as long as this lives.
-pub(crate) struct Counted {
-    metrics: Rc<WorkerRecorder>,
-    /// `None` once it goes on elsewhere.
-    ended: Option<Event>,
-}
-
-impl Counted {
-    pub(crate) fn new(metrics: &Rc<WorkerRecorder>, begun: Event, ended: Event) -> Self {
-        metrics.count(begun);
-        Self::resume(metrics, ended)
-    }
-
-    /// Takes over what another guard has handed on.
-    pub(crate) fn resume(metrics: &Rc<WorkerRecorder>, ended: Event) -> Self {
-        Self { metrics: Rc::clone(metrics), ended: Some(ended) }
-    }
-
-    /// Leaves the end to be counted elsewhere.
-    pub(crate) fn hand_on(mut self) {
-        self.ended = None;
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if let Some(ended) = self.ended {
-            self.metrics.count(ended);
-        }
     }
 }
 

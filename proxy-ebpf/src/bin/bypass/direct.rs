@@ -6,7 +6,8 @@
 
 use aya_ebpf::bindings::{bpf_sock, sk_action};
 use aya_ebpf::helpers::generated::{
-    bpf_ktime_get_ns, bpf_msg_pop_data, bpf_msg_pull_data, bpf_probe_read_kernel, bpf_sk_storage_get,
+    bpf_ktime_get_ns, bpf_msg_cork_bytes, bpf_msg_pop_data, bpf_msg_pull_data, bpf_probe_read_kernel,
+    bpf_sk_storage_get,
 };
 use aya_ebpf::programs::SkMsgContext;
 use sluice_ebpf::End;
@@ -41,6 +42,10 @@ pub(crate) fn try_direct(ctx: &SkMsgContext, socket: *mut bpf_sock, end: &End, s
     };
     let sent = if phase == Phase::Armed { first(ctx, socket, slot, size) } else { next(ctx, slot, size) };
     match sent {
+        Ok(0) => {
+            slot.leave_held();
+            true
+        }
         Ok(sent) => {
             // SAFETY: takes nothing.
             slot.leave_sent(sent, unsafe { bpf_ktime_get_ns() });
@@ -65,7 +70,14 @@ fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, size: u32) -> R
         body_bytes: head.content_length,
     };
     slot.judge_first(&answer, size, &see(slot)).map_err(|miss| miss as u32)?;
+    if size == head.head_bytes && answer.body_bytes != 0 {
+        // SAFETY: the context that the kernel gave.
+        if unsafe { bpf_msg_cork_bytes(ctx.msg, size + 1) } == 0 {
+            return Ok(0);
+        }
+    }
     cut(ctx, &head).map_err(|()| Miss::Unreadable as u32)?;
+    gather(ctx, size - cut_bytes);
     // SAFETY: takes nothing.
     slot.begin(&answer, unsafe { bpf_ktime_get_ns() });
     redirect(ctx, slot)?;
@@ -75,6 +87,7 @@ fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, size: u32) -> R
 #[inline(always)]
 fn next(ctx: &SkMsgContext, slot: &Slot, size: u32) -> Result<u32, u32> {
     slot.judge_next(size, &see(slot)).map_err(|miss| miss as u32)?;
+    gather(ctx, size);
     redirect(ctx, slot)?;
     Ok(size)
 }
@@ -153,6 +166,14 @@ fn clamp(bytes: u32) -> u32 {
         );
     }
     clamped as u32
+}
+
+/// Brings a message into one piece: each piece of it would leave as a segment of its own. If that cannot be had it
+/// leaves in more.
+#[inline(always)]
+fn gather(ctx: &SkMsgContext, size: u32) {
+    // SAFETY: the context that the kernel gave; the helper checks the range.
+    unsafe { bpf_msg_pull_data(ctx.msg, 0, size, 0) };
 }
 
 /// Takes the lines out that are not for the client, the last one first, so that the others stay where they are.

@@ -10,6 +10,7 @@
 #![feature(asm_experimental_arch)]
 #![allow(unsafe_code, reason = "helpers, maps and context are raw pointers that the verifier checks")]
 
+mod address;
 mod direct;
 mod head;
 mod send;

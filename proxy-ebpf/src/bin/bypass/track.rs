@@ -17,9 +17,9 @@ use aya_ebpf::helpers::generated::{
     bpf_get_netns_cookie, bpf_get_socket_cookie, bpf_skc_to_mptcp_sock, bpf_skc_to_tcp_sock,
 };
 use aya_ebpf::programs::SockOpsContext;
-use aya_log_ebpf::debug;
 use sluice_ebpf::{ACTIVE, Counter, End, Known, PASSIVE, Service, Tuple, Wish};
 
+use crate::address::{is_loopback, log_pair, mapped};
 use crate::{ENDS, KNOWN, SERVICES, count, setting, state, stopped};
 
 const AF_INET: u32 = 2;
@@ -46,20 +46,6 @@ macro_rules! field {
         }
         value
     }};
-}
-
-/// Says what happened to a pair, given as the passive end sees it, active end first.
-macro_rules! log_pair {
-    ($ctx:expr, $format:literal, $tuple:expr) => {
-        debug!(
-            $ctx,
-            $format,
-            bytes($tuple.remote),
-            $tuple.remote_port,
-            bytes($tuple.local),
-            $tuple.local_port
-        )
-    };
 }
 
 /// `None` says that the callback was none of ours, or that the end was refused.
@@ -299,33 +285,4 @@ fn tuple(ctx: &SockOpsContext) -> Option<Tuple> {
         // SAFETY: the context that the kernel gave.
         netns: unsafe { bpf_get_netns_cookie(ctx.as_ptr()) },
     })
-}
-
-/// An IPv4 address as IPv6.
-#[inline(always)]
-fn mapped(address: u32) -> [u32; 4] {
-    [0, 0, 0xffff_u32.to_be(), address]
-}
-
-/// 127/8 or ::1 at either end: every network namespace has these.
-#[inline(always)]
-fn is_loopback(tuple: &Tuple) -> bool {
-    is_loopback_address(&tuple.local) || is_loopback_address(&tuple.remote)
-}
-
-#[inline(always)]
-fn is_loopback_address(address: &[u32; 4]) -> bool {
-    let [a, b, c, d] = *address;
-    if a != 0 || b != 0 {
-        return false;
-    }
-    let d = u32::from_be(d);
-    (c == 0xffff_u32.to_be() && d >> 24 == 127) || (c == 0 && d == 1)
-}
-
-/// An address as it is written.
-#[inline(always)]
-fn bytes(address: [u32; 4]) -> [u8; 16] {
-    // SAFETY: both are 16 plain bytes.
-    unsafe { core::mem::transmute(address) }
 }

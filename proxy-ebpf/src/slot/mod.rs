@@ -6,7 +6,11 @@
 //! [`Phase::Busy`] the program has the slot, in every other phase sluice. The code is the same in the kernel, in
 //! sluice and in its model test.
 
+mod miss;
+
 use crate::word::Word;
+
+pub use miss::{Miss, REFUSALS};
 
 /// How far an exchange is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,64 +46,6 @@ impl Phase {
         match ALL.get(number as usize) {
             Some(phase) => *phase,
             None => Phase::Left,
-        }
-    }
-}
-
-/// Why an answer, or the rest of one, was left to sluice; besides what the head is refused for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Miss {
-    /// Its body is smaller than what pays.
-    Small = 1,
-    /// Its body is larger than allowed.
-    Large = 2,
-    /// The client's send queue has no room for the message.
-    Room = 3,
-    /// The client has ended, or its connection is broken.
-    Client = 4,
-    /// What was sent to the client before is not in its send queue yet.
-    Order = 5,
-    /// More came than the head said.
-    Surplus = 6,
-    /// The kernel did not redirect.
-    Redirect = 7,
-    /// sluice wanted it.
-    Wanted = 8,
-    /// The message could not be read.
-    Unreadable = 9,
-}
-
-/// [`Slot::reason`] of a refused head is this and the number of the refusal.
-pub const REFUSALS: u32 = 0x100;
-
-impl Miss {
-    /// All, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
-        Self::Small,
-        Self::Large,
-        Self::Room,
-        Self::Client,
-        Self::Order,
-        Self::Surplus,
-        Self::Redirect,
-        Self::Wanted,
-        Self::Unreadable,
-    ];
-
-    /// For metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Large => "large",
-            Self::Room => "room",
-            Self::Client => "client",
-            Self::Order => "order",
-            Self::Surplus => "surplus",
-            Self::Redirect => "redirect",
-            Self::Wanted => "wanted",
-            Self::Unreadable => "unreadable",
         }
     }
 }
@@ -296,6 +242,12 @@ impl Slot {
         self.last_ns.set(now_ns);
         let whole = sent == self.total.get();
         self.step(Phase::Busy, if whole { Phase::Done } else { Phase::Running });
+    }
+
+    /// For the program: the first message is held until more has come. Gives the slot back.
+    #[inline(always)]
+    pub fn leave_held(&self) {
+        self.step(Phase::Busy, Phase::Armed);
     }
 
     /// For the program: this message and all that follow go to sluice. Gives the slot back.

@@ -1,0 +1,51 @@
+//! Both directions of an exchange, what goes past sluice, and the deadline: whichever ends first ends it.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use super::{Downstream, Failed, Shared, download};
+use crate::direct::Armed;
+use crate::error::Reason;
+use crate::stream::Writer;
+
+/// `Err(None)` is the deadline.
+pub(super) async fn race(
+    mut download: Pin<&mut impl Future<Output = Result<download::Received, Failed>>>,
+    mut upload: Pin<&mut impl Future<Output = Reason>>,
+    shared: &Shared<'_>,
+    armed: Option<&Armed<'_>>,
+) -> Result<download::Received, Option<Failed>> {
+    poll_fn(|cx| {
+        if let Some(armed) = armed {
+            if shared.pipelined.take() {
+                armed.want();
+            }
+            if let Poll::Ready(answered) = armed.poll(cx, shared.deadline, shared.policy.body_idle_timeout_ms)
+            {
+                return Poll::Ready(Ok(download::Received::Direct(answered)));
+            }
+        }
+        if let Poll::Ready(outcome) = download.as_mut().poll(cx) {
+            return Poll::Ready(outcome.map_err(Some));
+        }
+        if let Poll::Ready(reason) = upload.as_mut().poll(cx) {
+            return Poll::Ready(Err(Some(reason.into())));
+        }
+        shared.deadline.poll_elapsed(cx).map(|()| Err(None))
+    })
+    .await
+}
+
+/// Which silence it was that lasted too long.
+pub(super) fn elapsed(shared: &Shared<'_>, downstream: &mut Downstream<'_>, upstream: &mut Writer) -> Failed {
+    let reason = match (shared.head_received.get(), shared.uploaded.get()) {
+        (true, _) if !downstream.writer.try_settle(downstream.deadline) => Reason::ClientStalled,
+        (true, _) => Reason::ResponseStalled,
+        (false, true) => Reason::ResponseTimeout,
+        // What the client sent is still here: it is the origin that does not read.
+        (false, false) if !upstream.try_settle(shared.deadline) => Reason::ResponseTimeout,
+        (false, false) => Reason::BodyTimeout,
+    };
+    reason.into()
+}

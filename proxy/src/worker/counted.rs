@@ -1,0 +1,37 @@
+//! What is open, as begun less ended.
+
+use std::rc::Rc;
+
+use crate::metrics::{Event, WorkerRecorder};
+
+/// Something that is open for as long as this lives.
+pub(crate) struct Counted {
+    metrics: Rc<WorkerRecorder>,
+    /// `None` once it goes on elsewhere.
+    ended: Option<Event>,
+}
+
+impl Counted {
+    pub(crate) fn new(metrics: &Rc<WorkerRecorder>, begun: Event, ended: Event) -> Self {
+        metrics.count(begun);
+        Self::resume(metrics, ended)
+    }
+
+    /// Takes over what another guard has handed on.
+    pub(crate) fn resume(metrics: &Rc<WorkerRecorder>, ended: Event) -> Self {
+        Self { metrics: Rc::clone(metrics), ended: Some(ended) }
+    }
+
+    /// Leaves the end to be counted elsewhere.
+    pub(crate) fn hand_on(mut self) {
+        self.ended = None;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(ended) = self.ended {
+            self.metrics.count(ended);
+        }
+    }
+}
