@@ -42,6 +42,14 @@ pub(crate) fn pairs_joined(admin: SocketAddr) -> Result<u64> {
     Ok(sum(&read(admin)?, "sluice_bypass_pairs_joined_total"))
 }
 
+/// How many answers went straight to the client.
+///
+/// # Errors
+/// When `/metrics` cannot be fetched.
+pub(crate) fn direct_returns(admin: SocketAddr) -> Result<u64> {
+    Ok(sum(&read(admin)?, "sluice_direct_return_exchanges_total"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

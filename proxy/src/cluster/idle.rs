@@ -16,35 +16,31 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 #[derive(Default)]
 pub(crate) struct IdleSockets(Mutex<Vec<Parked>>);
 
-struct Parked {
-    socket: OwnedFd,
+/// A socket that nobody uses now.
+pub(crate) struct Parked {
+    pub(crate) socket: OwnedFd,
     /// Whether it is joined past loopback TCP.
-    joined: bool,
-    attached: Option<Attached>,
-    since: Instant,
+    pub(crate) joined: bool,
+    pub(crate) attached: Option<Attached>,
+    /// When it was used last.
+    pub(crate) since: Instant,
 }
 
 /// What belongs to a connection besides its socket, whatever it is.
 pub(crate) type Attached = Arc<dyn Any + Send + Sync>;
 
-/// A socket that was parked.
+/// A socket that is used again.
 pub(crate) type Socket = (OwnedFd, Option<Attached>);
 
 impl IdleSockets {
     /// Keeps a silent socket, in place of the oldest one when there are as many as allowed. How many were
     /// closed for it.
-    pub(crate) fn park(
-        &self,
-        socket: OwnedFd,
-        joined: bool,
-        attached: Option<Attached>,
-        max: usize,
-    ) -> usize {
-        let mut parked = self.lock();
-        let surplus = (parked.len() + 1).saturating_sub(max).min(parked.len());
-        let closed: Vec<_> = parked.drain(..surplus).collect();
-        parked.push(Parked { socket, joined, attached, since: Instant::now() });
-        drop(parked);
+    pub(crate) fn park(&self, parked: Parked, max: usize) -> usize {
+        let mut all = self.lock();
+        let surplus = (all.len() + 1).saturating_sub(max).min(all.len());
+        let closed: Vec<_> = all.drain(..surplus).collect();
+        all.push(parked);
+        drop(all);
         closed.len()
     }
 
@@ -98,6 +94,10 @@ mod tests {
 
     use super::*;
 
+    fn parked(socket: UnixStream, joined: bool) -> Parked {
+        Parked { socket: socket.into(), joined, attached: None, since: Instant::now() }
+    }
+
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         let mut park = |joined| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             peers.push(theirs);
-            idle.park(ours.into(), joined, None, 3)
+            idle.park(parked(ours, joined), 3)
         };
         assert_eq!([park(true), park(false), park(true), park(true)], [0, 0, 0, 1], "three at most");
         let take = |joined, room| {
@@ -126,7 +126,7 @@ mod tests {
     fn what_is_not_silent_is_closed() {
         let idle = IdleSockets::default();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        idle.park(ours.into(), true, None, 3);
+        idle.park(parked(ours, true), 3);
         drop(theirs);
         let (socket, closed) = idle.take(true, LONG, 3);
         assert_eq!((socket.is_some(), closed), (false, 1));

@@ -28,7 +28,7 @@ use admission::ClusterQueue;
 pub(crate) use admission::Wants;
 pub use admission::{InFlight, Kind};
 pub use endpoint::{Endpoint, EndpointAddress, Health, LastCheck, Seed};
-pub(crate) use idle::{Attached, IdleSockets};
+pub(crate) use idle::{Attached, IdleSockets, Parked as ParkedSocket};
 pub(crate) use joinable::Place;
 pub use snapshot::snapshot_json;
 

@@ -25,6 +25,8 @@ pub struct KernelAssists {
     pub direct_return_bytes_min: u32,
     /// And larger ones.
     pub direct_return_bytes_max: u64,
+    /// From which request of a client's connection on.
+    pub direct_return_from_request: u64,
     /// Clients' connections at once that answers may go to past sluice.
     pub direct_return_clients_max: u32,
     /// Tunnels, whose two connections are joined in the kernel.

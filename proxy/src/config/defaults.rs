@@ -194,10 +194,11 @@ numbers! { KernelAssists {
     bypass_connections_max: u32 = 8192, 64..=1 << 20;
     // Longer than an application that serves is busy with something else at a stretch.
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
-    // Less does not pay for reading the head in the kernel.
     direct_return_bytes_min: u32 = 0, 0..=GIB;
     // Until measured otherwise there is no size that it does not pay for.
     direct_return_bytes_max: u64 = u64::MAX >> 1, 0..=u64::MAX >> 1;
+    // Many connections bring one request, and entering one costs more than one answer gains.
+    direct_return_from_request: u64 = 2, 1..=1000;
     // Each entry is some hundred bytes; further clients are answered by copying.
     direct_return_clients_max: u32 = 16_384, 64..=1 << 20;
     // Joining costs some thirty system calls, which a tunnel of a few messages never earns back.

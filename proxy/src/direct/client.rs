@@ -4,10 +4,6 @@ use super::{Direct, Unarmed};
 use crate::kernel::program::ClientSocket;
 use crate::stream::Writer;
 
-/// From which request of a connection on: many connections bring one, and putting a socket into the map costs more
-/// than one answer gains.
-const FROM_EXCHANGE: u64 = 2;
-
 /// What is known of the connection.
 #[derive(Debug, Default)]
 pub(crate) enum Client {
@@ -28,7 +24,7 @@ impl Client {
         writer: &mut Writer,
         exchange: u64,
     ) -> Result<ClientSocket, Unarmed> {
-        if matches!(self, Self::Untried) && exchange >= FROM_EXCHANGE {
+        if matches!(self, Self::Untried) && exchange >= direct.from_request {
             *self = Self::Out;
             if let Some(socket) = enter(direct, writer) {
                 *self = Self::In(socket);

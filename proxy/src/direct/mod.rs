@@ -30,8 +30,9 @@ pub(crate) use missed::{Missed, Unarmed};
 /// One worker's part in it.
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
-    pub(crate) body_bytes_min: u32,
-    pub(crate) body_bytes_max: u64,
+    body_bytes_min: u32,
+    body_bytes_max: u64,
+    from_request: u64,
     /// Exchanges whose answer may go past sluice.
     entries: RefCell<Slab<Entry>>,
     workers: Arc<Vec<Notify>>,
@@ -77,6 +78,7 @@ impl Direct {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
             body_bytes_max: kernel.direct_return_bytes_max,
+            from_request: kernel.direct_return_from_request,
             entries: RefCell::default(),
             workers,
             index,

@@ -108,6 +108,7 @@ fn complete(
 ) {
     downstream.writer.pass(answered.bytes);
     connection.reusable = true;
+    connection.idle_since = Some(answered.ended_at);
     if let Some(joined) = &connection.joined {
         joined.answered();
     }

@@ -45,6 +45,8 @@ pub(crate) struct UpstreamConnection {
     pub(crate) reusable: bool,
     /// If it is joined past loopback TCP.
     pub(crate) joined: Option<Rc<Joined>>,
+    /// When its last answer ended, if that went past us and is seen only now.
+    pub(crate) idle_since: Option<Instant>,
     open: Counted,
 }
 
@@ -60,6 +62,7 @@ impl UpstreamConnection {
             reused: false,
             reusable: false,
             joined,
+            idle_since: None,
             open,
         }
     }

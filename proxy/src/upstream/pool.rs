@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::UpstreamConnection;
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joiner;
-use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets};
+use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket};
 use crate::config;
 use crate::deadline::Deadline;
 use crate::metrics::{Event, WorkerRecorder};
@@ -113,7 +113,8 @@ impl Pool {
             idle.connections.pop_front();
         }
         let counted = Counted::new(&self.metrics, Event::UpstreamParked, Event::UpstreamUnparked);
-        idle.connections.push_back(Parked { connection, since: Instant::now(), _counted: counted });
+        let since = connection.idle_since.take().unwrap_or_else(Instant::now);
+        idle.connections.push_back(Parked { connection, since, _counted: counted });
     }
 
     /// Ends the receive that is under way on a connection whose answer went past us, if other workers are to have it.
@@ -149,10 +150,12 @@ impl Pool {
 
     fn park_shared(&self, connection: UpstreamConnection, shared: &IdleSockets, limits: config::Pool) {
         let joined = connection.joined.is_some();
+        let since = connection.idle_since.unwrap_or_else(Instant::now);
         if let Some((socket, lease)) = connection.into_socket() {
             self.metrics.count(Event::UpstreamParked);
             let attached = lease.map(|lease| lease as Attached);
-            self.count_closed(shared.park(socket, joined, attached, limits.idle_max_per_endpoint));
+            let parked = ParkedSocket { socket, joined, attached, since };
+            self.count_closed(shared.park(parked, limits.idle_max_per_endpoint));
         }
     }
 

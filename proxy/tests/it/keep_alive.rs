@@ -33,7 +33,7 @@ fn upstream_connections_are_reused_across_clients() {
     assert_eq!((origin.connections(), origin.requests().len()), (1, 10));
     assert_eq!(proxy.metric("sluice_upstream_connections_reused_total"), 9.0);
     assert_eq!(proxy.metric("sluice_downstream_requests_reused_total"), 4.0);
-    assert_eq!(proxy.metric(IDLE), 1.0);
+    wait_for_idle(&proxy, 1.0);
 }
 
 #[test]

@@ -73,7 +73,9 @@ fn joined(rig: &Rig) -> Result<String> {
     let pairs = metrics::pairs_joined(rig.admin)?;
     let log = fs::read_to_string(rig.sluice.log()).context("sluice's log")?;
     let path = |word: &str| log.matches(&format!("\"path\":\"{word}\"")).count();
-    let (bypass, copy) = (path("bypass"), path("copy"));
-    ensure!(pairs > 0 && bypass > 0, "{pairs} pairs joined; {bypass} exchanges by bypass, {copy} by copy");
-    Ok(format!("{pairs} pairs joined; {bypass} exchanges by bypass, {copy} by copy"))
+    let [bypass, direct, copy] = ["bypass", "direct", "copy"].map(path);
+    let found =
+        format!("{pairs} pairs joined; exchanges: {direct} direct, {bypass} by bypass, {copy} by copy");
+    ensure!(pairs > 0 && bypass > 0 && direct > 0, "{found}");
+    Ok(found)
 }

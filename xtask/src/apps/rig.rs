@@ -135,6 +135,8 @@ fn start_sluice(
     let mut command = bound(binary);
     command.args(["run", "--config"]).arg(&config);
     command.args(["--set", &format!("kernel.bypass={bypass}")]);
+    // Most checks ask once a connection.
+    command.args(["--set", "kernel.direct_return_from_request=1"]);
     // Its lines say which path each exchange took.
     command.args(["--set", "access_log.format=json"]);
     let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));

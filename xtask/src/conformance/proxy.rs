@@ -49,6 +49,8 @@ impl Proxy {
         let admin_or_off = admin.map_or("off".to_owned(), |address| address.to_string());
         command.args(["--to", &backend.to_string(), "--admin", &admin_or_off]);
         command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);
+        // Each case has a connection of its own.
+        command.args(["--set", "kernel.direct_return_from_request=1"]);
         for setting in SETTINGS {
             command.args(["--set", setting]);
         }
@@ -58,7 +60,8 @@ impl Proxy {
         Ok(Self { process, address, backend, admin })
     }
 
-    /// Adds to a note how many pairs were joined; where it is asked for there must be some.
+    /// Adds to a note how many pairs were joined, and answers went straight to the client; where it is asked for there
+    /// must be some.
     ///
     /// # Errors
     /// When there are none, or they cannot be read.
@@ -67,8 +70,9 @@ impl Proxy {
             return Ok(note);
         };
         let pairs = metrics::pairs_joined(admin)?;
-        ensure!(pairs > 0, "no pair was joined; {note}");
-        Ok(format!("{note}; {pairs} pairs joined"))
+        let direct = metrics::direct_returns(admin)?;
+        ensure!(pairs > 0 && direct > 0, "{pairs} pairs joined, {direct} answers by direct return; {note}");
+        Ok(format!("{note}; {pairs} pairs joined, {direct} answers by direct return"))
     }
 
     /// An error of the runner, with what the proxy had to say.

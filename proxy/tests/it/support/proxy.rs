@@ -45,7 +45,13 @@ impl Setup {
             // A test that ends its proxy within an exchange should not wait for it.
             "drain_timeout_ms": 5000,
             // What passes by copying must pass with the kernel's help, too: the kernel tier runs all of this again so.
-            "kernel": {"bypass": assists, "splice": assists, "splice_after_bytes": 0},
+            "kernel": {
+                "bypass": assists,
+                "direct_return": if assists == "off" { "off" } else { "auto" },
+                "direct_return_from_request": 1,
+                "splice": assists,
+                "splice_after_bytes": 0,
+            },
         });
         Self { config, folder, preamble: String::new(), stdin: None }
     }
