@@ -162,13 +162,17 @@ impl Slot {
     /// program has it at this moment, or [`Phase::Done`].
     #[cfg(not(target_arch = "bpf"))]
     pub fn take_over(&self) -> Phase {
-        for from in [Phase::Prepared, Phase::Armed, Phase::Running] {
-            if self.step(from, Phase::Left) {
+        loop {
+            let phase = self.phase();
+            if !matches!(phase, Phase::Prepared | Phase::Armed | Phase::Running) {
+                return phase;
+            }
+            // The program may have been faster; it goes on from there, or leaves it soon.
+            if self.step(phase, Phase::Left) {
                 self.reason.set(Miss::Wanted as u64);
                 return Phase::Left;
             }
         }
-        self.phase()
     }
 
     /// For the program: takes the slot for a message; the phase that it was in.

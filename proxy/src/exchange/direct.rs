@@ -24,7 +24,13 @@ pub(super) fn arm<'a>(
         .and_then(|()| downstream.client.socket(direct, downstream.writer, downstream.exchanges));
     match client {
         Ok(client) => {
-            Some(Armed::new(direct, lease, policy.cluster, client, downstream.writer.sent_in_all()))
+            let sent = downstream.writer.sent_in_all();
+            let armed = Armed::new(direct, lease, policy.cluster, client, sent);
+            // Whoever has begun to wait since has called, or is seen here.
+            if policy.cluster.is_waited_for() {
+                armed.want();
+            }
+            Some(armed)
         }
         Err(unarmed) => {
             worker.metrics().count_missed(unarmed.into());

@@ -223,11 +223,15 @@ async fn wait(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Re
     let cluster = attempt.cluster;
     let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
     let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
+    let others_wait = cluster.is_waited_for();
     let waiting = cluster.wait(wants, attempt.client).map_err(|_| Reason::QueueFull)?;
     // Nobody would see the ends that we wait for.
     if let Some(direct) = worker.direct() {
         direct.call_in(Some(cluster));
-        direct.call_others();
+        // While others wait nothing is armed.
+        if !others_wait || cluster.queue_counts().length <= 1 {
+            direct.call_others();
+        }
     }
     let since = Instant::now();
     attempt.waiting_since = Some(since);
