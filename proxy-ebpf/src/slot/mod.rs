@@ -248,12 +248,6 @@ impl Slot {
         self.step(Phase::Busy, if whole { Phase::Done } else { Phase::Running });
     }
 
-    /// For the program: the first message is held until more has come. Gives the slot back.
-    #[inline(always)]
-    pub fn leave_held(&self) {
-        self.step(Phase::Busy, Phase::Armed);
-    }
-
     /// For the program: this message and all that follow go to sluice. Gives the slot back.
     #[inline(always)]
     pub fn leave_rest(&self, reason: u32) {

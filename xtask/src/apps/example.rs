@@ -10,7 +10,8 @@ use serde_yaml::{Mapping, Value};
 /// Uploads in the checks are larger than an API would allow.
 const BODY_BYTES_MAX: u64 = 1 << 32;
 
-/// The text of `file` with its first listener on `listen`, admin on `admin` and every cluster on `origin`.
+/// The text of `file` with its first listener on `listen`, admin on `admin` and every cluster on `origin`. Answers that
+/// are to be passed on `as_they_come` may go past sluice.
 ///
 /// # Errors
 /// When the file cannot be read or is not shaped like a configuration.
@@ -19,11 +20,15 @@ pub(super) fn adapt(
     listen: SocketAddr,
     admin: SocketAddr,
     origin: SocketAddr,
+    as_they_come: bool,
 ) -> Result<String> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).with_context(|| name.clone())?;
     let mut config: Value = serde_yaml::from_str(&text).with_context(|| name.clone())?;
     rewrite(&mut config, listen, admin, origin).with_context(|| name.clone())?;
+    if as_they_come {
+        leave_answers(&mut config);
+    }
     serde_yaml::to_string(&config).context(name)
 }
 
@@ -50,6 +55,14 @@ fn rewrite(config: &mut Value, listen: SocketAddr, admin: SocketAddr, origin: So
         config.remove(key);
     }
     Ok(())
+}
+
+/// Has no route change its answers.
+fn leave_answers(config: &mut Value) {
+    let routes = config.get_mut("routes").and_then(Value::as_sequence_mut);
+    for route in routes.into_iter().flatten().filter_map(Value::as_mapping_mut) {
+        route.remove("response_headers");
+    }
 }
 
 fn set(mapping: &mut Mapping, key: &str, value: impl Into<Value>) {

@@ -86,7 +86,8 @@ impl<'g> Rig<'g> {
         if let Some(network) = &ground.network {
             network.must_hold(origin.pid())?;
         }
-        let (sluice, address, admin) = start_sluice(app, &place, run.binary, &name, run.bypass)?;
+        let (sluice, address, admin) =
+            start_sluice(app, &place, run.binary, &name, run.bypass, run.bypass == REQUIRED)?;
         let required = run.bypass == REQUIRED;
         let (host, big, binary) = (app.host, run.big, run.binary.to_path_buf());
         Ok(Self { origin, sluice, place, address, admin, app, host, big, required, binary })
@@ -98,7 +99,8 @@ impl<'g> Rig<'g> {
     /// When it does not come up.
     pub(super) fn copying(&self) -> Result<(Process, SocketAddr)> {
         let name = format!("{}-copying", self.app.name);
-        let (sluice, address, _) = start_sluice(self.app, &self.place, &self.binary, &name, "off")?;
+        let (sluice, address, _) =
+            start_sluice(self.app, &self.place, &self.binary, &name, "off", self.required)?;
         Ok((sluice, address))
     }
 
@@ -125,12 +127,13 @@ fn start_sluice(
     binary: &Path,
     name: &str,
     bypass: &str,
+    as_they_come: bool,
 ) -> Result<(Process, SocketAddr, SocketAddr)> {
     let [proxy, admin] = free_ports(Ipv4Addr::LOCALHOST.into())?;
     let local = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let config = place.folder.join(format!("{name}.yaml"));
     let example = workspace::root().join("config/examples").join(app.example);
-    let adapted = example::adapt(&example, local(proxy), local(admin), place.address)?;
+    let adapted = example::adapt(&example, local(proxy), local(admin), place.address, as_they_come)?;
     fs::write(&config, adapted).with_context(|| config.display().to_string())?;
     let mut command = bound(binary);
     command.args(["run", "--config"]).arg(&config);

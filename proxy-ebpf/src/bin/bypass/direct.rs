@@ -6,8 +6,7 @@
 
 use aya_ebpf::bindings::{bpf_sock, sk_action};
 use aya_ebpf::helpers::generated::{
-    bpf_ktime_get_ns, bpf_msg_cork_bytes, bpf_msg_pop_data, bpf_msg_pull_data, bpf_probe_read_kernel,
-    bpf_sk_storage_get,
+    bpf_ktime_get_ns, bpf_msg_pop_data, bpf_msg_pull_data, bpf_probe_read_kernel, bpf_sk_storage_get,
 };
 use aya_ebpf::programs::SkMsgContext;
 use sluice_ebpf::End;
@@ -42,10 +41,6 @@ pub(crate) fn try_direct(ctx: &SkMsgContext, socket: *mut bpf_sock, end: &End, s
     };
     let sent = if phase == Phase::Armed { first(ctx, socket, slot, size) } else { next(ctx, slot, size) };
     match sent {
-        Ok(0) => {
-            slot.leave_held();
-            true
-        }
         Ok(sent) => {
             // SAFETY: takes nothing.
             slot.leave_sent(sent, unsafe { bpf_ktime_get_ns() });
@@ -70,12 +65,6 @@ fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, size: u32) -> R
         body_bytes: head.content_length,
     };
     slot.judge_first(&answer, size, &see(slot)).map_err(|miss| miss as u32)?;
-    if size == head.head_bytes && answer.body_bytes != 0 {
-        // SAFETY: the context that the kernel gave.
-        if unsafe { bpf_msg_cork_bytes(ctx.msg, size + 1) } == 0 {
-            return Ok(0);
-        }
-    }
     cut(ctx, &head).map_err(|()| Miss::Unreadable as u32)?;
     gather(ctx, size - cut_bytes);
     // SAFETY: takes nothing.
