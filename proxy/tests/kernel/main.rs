@@ -13,6 +13,7 @@ mod bounds;
 mod clients;
 mod data_path;
 mod direct_head;
+mod direct;
 mod equivalence;
 mod joined;
 mod killed;

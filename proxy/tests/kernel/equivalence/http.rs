@@ -1,4 +1,5 @@
-//! The same answers, and the same requests at the origin, with bypass off, on, and on at both sides.
+//! The same answers, and the same requests at the origin, with bypass off, on, and on at both sides, and with
+//! answers that go straight to the client.
 
 use std::cell::RefCell;
 use std::thread;
@@ -8,6 +9,7 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 use serde_json::json;
 
 use super::origin::{Asked, chunks, origin};
+use crate::direct;
 use crate::proxy_support::{Message, Origin, Proxy, Setup, Wire, pattern};
 
 /// Enough for each kind of request and answer to meet the others.
@@ -60,8 +62,7 @@ impl Client {
     }
 
     /// Everything that it is told.
-    fn play(&self, proxy: &Proxy) -> Vec<String> {
-        let mut wire = proxy.connect();
+    fn play(&self, mut wire: Wire) -> Vec<String> {
         let mut seen = Vec::new();
         if self.pipelined {
             let (mut sender, all) = (wire.twin(), self.requests.concat());
@@ -109,10 +110,15 @@ impl Client {
     }
 }
 
-/// A message, all but what differs from one second to the next.
-fn shown(message: &Message) -> String {
+/// A message, all but what differs from one second to the next, and that a connection is kept, which an HTTP/1.1
+/// message need not say.
+pub(crate) fn shown(message: &Message) -> String {
     let passing = ["date", "x-request-start"];
-    let lasting = |(name, _): &&(String, String)| !passing.contains(&name.to_ascii_lowercase().as_str());
+    let lasting = |(name, value): &&(String, String)| {
+        let name = name.to_ascii_lowercase();
+        let kept = name == "connection" && value.eq_ignore_ascii_case("keep-alive");
+        !kept && !passing.contains(&name.as_str())
+    };
     let fields: Vec<_> = message.fields.iter().filter(lasting).collect();
     let body = String::from_utf8_lossy(&message.body);
     format!("{} {fields:?} {} bytes {body} {:?}", message.line, message.body.len(), message.trailers)
@@ -125,6 +131,8 @@ fn without_dates(text: &str) -> String {
 /// One sluice before one origin.
 struct Mode {
     name: &'static str,
+    /// Answers go straight to the client, from the second one of its connection on.
+    direct: bool,
     proxy: Proxy,
     asked: Asked,
     _origin: Origin,
@@ -134,27 +142,40 @@ impl Mode {
     fn all() -> Vec<Self> {
         let usual = 131_072;
         [
-            ("off", "off", "off", usual),
-            ("upstream", "required", "off", usual),
-            ("both sides", "required", "on", usual),
+            ("off", "off", "off", usual, None),
+            ("upstream", "required", "off", usual, None),
+            ("both sides", "required", "on", usual, None),
             // Overflows all the time.
-            ("both sides, with a small budget", "required", "on", 4096),
+            ("both sides, with a small budget", "required", "on", 4096, None),
+            ("direct", "required", "off", usual, Some(0)),
+            // What is not taken overflows, and the empty ones are not taken.
+            ("direct, with a small budget", "required", "off", 4096, Some(1)),
         ]
-        .map(|(name, bypass, downstream, budget_bytes)| {
+        .map(|(name, bypass, downstream, budget_bytes, bytes_min)| {
             let (origin, asked) = origin();
             let setup = Setup::to_origin(&origin)
                 .with("trusted_proxies", json!(["127.0.0.1"]))
                 .with("kernel.bypass", bypass)
                 .with("kernel.bypass_downstream", downstream)
                 .with("kernel.bypass_budget_bytes", budget_bytes);
-            Self { name, proxy: setup.start().unwrap(), asked, _origin: origin }
+            let setup = match bytes_min {
+                Some(min) => direct::returning(setup, min),
+                None => direct::withheld(setup),
+            };
+            let (direct, proxy) = (bytes_min.is_some(), setup.start().unwrap());
+            Self { name, direct, proxy, asked, _origin: origin }
         })
         .into()
     }
 
     /// What client and origin have seen.
     fn play(&self, client: &Client) -> (Vec<String>, Vec<String>) {
-        let seen = client.play(&self.proxy);
+        let mut wire = self.proxy.connect();
+        if self.direct {
+            assert_eq!(wire.ask(get("/length/1")).status(), 200);
+            self.asked.lock().unwrap().clear();
+        }
+        let seen = client.play(wire);
         let asked = std::mem::take(&mut *self.asked.lock().unwrap());
         (seen, asked.iter().map(shown).collect())
     }
@@ -164,6 +185,10 @@ impl Mode {
         assert_eq!(joined > 0.0, self.name != "off", "{}: {joined} joined", self.name);
         let pairs = self.proxy.metric("sluice_bypass_pairs_joined_total");
         assert!(pairs >= if self.name.starts_with("both") { 2.0 } else { 0.0 }, "{}: {pairs}", self.name);
+        if direct::LANDED {
+            let exchanges = direct::exchanges(&self.proxy);
+            assert_eq!(exchanges > 0.0, self.direct, "{}: {exchanges} went straight", self.name);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use conduit::Conduit;
+pub(crate) use http::shown;
 use play::{content, play};
 use script::Step::{Await, AwaitAll, AwaitDelivery, AwaitEnd, Close, HalfClose, Reset, Write};
 use script::{End, Script};

@@ -1,0 +1,1 @@
+//! Whatever clients and applications do at their worst, at random.
