@@ -1,1 +1,0 @@
-//! Whatever clients and applications do at their worst, at random.

@@ -1,0 +1,340 @@
+//! The clients' side: asks in every manner, and looks at every byte that comes back.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::World;
+use super::line::{Head, Line};
+use super::plan::{Deed, Plan};
+
+/// Of the few clients that have little room for answers.
+const RECEIVE_BUFFER: usize = 4096;
+
+/// What came of the exchanges.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) whole: u64,
+    /// As the origin broke them off.
+    pub(super) cut: u64,
+    /// Answered by sluice: the origin had broken them off, or closed just when a POST was on its way.
+    pub(super) refused: u64,
+    /// Left by the client.
+    pub(super) left: u64,
+    /// An answer that nobody asked for came just when the request was on its way, as can be told from nothing.
+    pub(super) excused: u64,
+    /// Never answered, for one before was the connection's last.
+    pub(super) dropped: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.whole += other.whole;
+        self.cut += other.cut;
+        self.refused += other.refused;
+        self.left += other.left;
+        self.excused += other.excused;
+        self.dropped += other.dropped;
+    }
+}
+
+/// How a client behaves in one exchange, or several that it asks for at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Read,
+    Slowly,
+    /// Goes away after so many bytes of the body.
+    Leave {
+        after: usize,
+        reset: bool,
+    },
+    /// Ends its side, then reads.
+    HalfClose,
+    /// The request in two writes.
+    InTwo,
+    /// Half of the request's body comes after the answer, or after a while.
+    HoldBody,
+}
+
+/// How an answer ended.
+enum Ended {
+    /// The connection goes on unless it was the last.
+    Whole {
+        last: bool,
+    },
+    Broken,
+    /// As far as this client wanted to read.
+    Far,
+}
+
+pub(super) struct Client<'a> {
+    world: &'a World,
+    random: fastrand::Rng,
+    /// The id of the next request.
+    next: u64,
+    line: Option<Line>,
+    pub(super) tally: Tally,
+}
+
+fn gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe)
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(world: &'a World, number: u64) -> Self {
+        let random = fastrand::Rng::with_seed(world.seed.wrapping_add(number + 1));
+        Self { world, random, next: (number + 1) << 32, line: None, tally: Tally::default() }
+    }
+
+    /// So many exchanges; the first thing that must not be.
+    pub(super) fn run(&mut self, exchanges: u64) -> Result<(), String> {
+        let end = self.next + exchanges;
+        while self.next < end {
+            let count = if self.random.u32(..8) == 0 { self.random.u64(2..=4) } else { 1 };
+            let plans: Vec<Plan> =
+                (self.next..self.next + count).map(|id| Plan::of(self.world.seed, id)).collect();
+            self.next += count;
+            let manner = self.manner(&plans);
+            self.batch(&plans, manner).map_err(|fault| format!("{fault}: {manner:?}, {plans:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn manner(&mut self, plans: &[Plan]) -> Manner {
+        let size = plans[0].size;
+        match self.random.u32(..40) {
+            0..=1 => Manner::Slowly,
+            2..=3 => Manner::Leave { after: self.random.usize(..=size), reset: self.random.bool() },
+            4 => Manner::HalfClose,
+            5..=7 => Manner::InTwo,
+            8..=14 if plans.len() == 1 && plans[0].upload.is_some_and(|bytes| bytes > 1) => Manner::HoldBody,
+            _ => Manner::Read,
+        }
+    }
+
+    fn connect(&mut self) -> io::Result<Line> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        if self.random.u32(..10) == 0 {
+            SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
+        }
+        socket.connect(&self.world.address.into())?;
+        Line::new(TcpStream::from(socket))
+    }
+
+    /// The connection, on which nothing may have come since the last answer.
+    fn take_line(&mut self) -> Result<Line, String> {
+        if let Some(mut line) = self.line.take() {
+            match line.unasked() {
+                Ok(Some(bytes)) if bytes.is_empty() => return Ok(line),
+                Ok(Some(bytes)) => return Err(format!("unasked: {:?}", String::from_utf8_lossy(&bytes))),
+                Ok(None) => return Err("closed though it was to be kept".to_owned()),
+                Err(error) => return Err(format!("broken though it was to be kept: {error}")),
+            }
+        }
+        self.connect().map_err(|error| format!("connect: {error}"))
+    }
+
+    fn batch(&mut self, plans: &[Plan], manner: Manner) -> Result<(), String> {
+        let mut line = self.take_line()?;
+        let sent = self.world.now();
+        let mut requests = plans.iter().map(|plan| plan.request(sent)).collect::<Vec<_>>().concat();
+        let held = match (manner, plans[0].upload) {
+            (Manner::HoldBody, Some(bytes)) => requests.split_off(requests.len() - bytes / 2),
+            (Manner::InTwo, _) => requests.split_off(self.random.usize(1..requests.len())),
+            _ => Vec::new(),
+        };
+        line.send(&requests).map_err(|error| format!("send: {error}"))?;
+        if manner == Manner::HalfClose {
+            line.finish().map_err(|error| format!("half-close: {error}"))?;
+        }
+        let early = manner == Manner::HoldBody && plans[0].deed == Deed::Early;
+        if !held.is_empty() && !early {
+            thread::sleep(Duration::from_micros(self.random.u64(..500)));
+            // The origin may have ended it by then.
+            let _ = line.send(&held);
+        }
+        for (at, plan) in plans.iter().enumerate() {
+            let ended = self.answer(&mut line, plan, manner, sent)?;
+            if early {
+                let _ = line.send(&held);
+            }
+            if let Ended::Whole { last: false } = ended {
+                continue;
+            }
+            self.tally.dropped += (plans.len() - at - 1) as u64;
+            return self.end(line, &ended, manner);
+        }
+        if manner == Manner::HalfClose {
+            return self.end(line, &Ended::Whole { last: true }, manner);
+        }
+        self.line = Some(line);
+        Ok(())
+    }
+
+    /// Nothing comes behind the last answer.
+    fn end(&mut self, mut line: Line, ended: &Ended, manner: Manner) -> Result<(), String> {
+        if let Ended::Far = ended {
+            if matches!(manner, Manner::Leave { reset: true, .. }) {
+                line.reset();
+            }
+            return Ok(());
+        }
+        match line.some(1000) {
+            Ok(bytes) if bytes.is_empty() => Ok(()),
+            Ok(bytes) => Err(format!("behind the last answer: {:?}", String::from_utf8_lossy(&bytes))),
+            Err(error) if gone(&error) => Ok(()),
+            Err(error) => Err(format!("no end: {error}")),
+        }
+    }
+
+    /// One answer, judged.
+    fn answer(&mut self, line: &mut Line, plan: &Plan, manner: Manner, sent: u64) -> Result<Ended, String> {
+        let breaks = |error: io::Error, what: &str| {
+            if gone(&error) && plan.is_cut() {
+                return Ok(None);
+            }
+            Err(format!("{what} of {}: {error}", plan.id))
+        };
+        let head = match line.head() {
+            Ok(None) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(Some(head)) => Ok(Some(head)),
+            Err(error) => Err(error),
+        };
+        let mut head = match head.or_else(|error| breaks(error, "head"))? {
+            Some(head) => head,
+            None => return Ok(self.broken()),
+        };
+        if plan.deed == Deed::Hints && head.status() == 103 {
+            head = line.head().ok().flatten().ok_or("no answer behind the hints")?;
+        }
+        let last = head.get("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let Some(id) = head.get("x-id") else { return self.refused(line, plan, &head, last) };
+        if id != plan.id.to_string() {
+            return self.stray(line, plan, &head, id, sent, last);
+        }
+        if plan.deed == Deed::HeadOnly {
+            self.tally.whole += 1;
+            return Ok(Ended::Whole { last });
+        }
+        match self.body(line, plan, &head, manner) {
+            Ok(true) if plan.is_cut() => Err(format!("{} came whole though it was cut", plan.id)),
+            Ok(true) => {
+                self.tally.whole += 1;
+                Ok(Ended::Whole { last })
+            }
+            Ok(false) => {
+                self.tally.left += 1;
+                Ok(Ended::Far)
+            }
+            Err(error) => breaks(error, "body").map(|_: Option<Head>| self.broken()),
+        }
+    }
+
+    fn broken(&mut self) -> Ended {
+        self.tally.cut += 1;
+        Ended::Broken
+    }
+
+    /// An answer of sluice's own.
+    fn refused(&mut self, line: &mut Line, plan: &Plan, head: &Head, last: bool) -> Result<Ended, String> {
+        // A GET is sent again on a new connection, which does not just then close.
+        if head.status() != 502 || !(plan.is_cut() || plan.upload.is_some()) {
+            return Err(format!("{head:?} in the place of {}", plan.id));
+        }
+        let skipped = line.skip(head.number("content-length").unwrap_or(0) as usize);
+        skipped.map_err(|error| format!("a 502's body: {error}"))?;
+        self.tally.refused += 1;
+        Ok(Ended::Whole { last })
+    }
+
+    /// An answer with another id: to be excused only if it came before this was asked for.
+    fn stray(
+        &mut self,
+        line: &mut Line,
+        plan: &Plan,
+        head: &Head,
+        id: &str,
+        sent: u64,
+        last: bool,
+    ) -> Result<Ended, String> {
+        let of = id.strip_prefix("stray-after-").and_then(|id| id.parse().ok());
+        if of.is_none_or(|of| self.world.is_stray_before(of, sent)) {
+            return Err(format!("{head:?} in the place of {}", plan.id));
+        }
+        line.skip(5).map_err(|error| format!("a stray body: {error}"))?;
+        self.tally.excused += 1;
+        Ok(Ended::Whole { last })
+    }
+
+    /// Whether all of it came; else as much as the client wanted.
+    fn body(&mut self, line: &mut Line, plan: &Plan, head: &Head, manner: Manner) -> io::Result<bool> {
+        let wanted = plan.body();
+        let wrong = |what: String| Err(io::Error::other(what));
+        let mut at = 0;
+        if head.get("transfer-encoding").is_some() {
+            if !matches!(plan.deed, Deed::Chunked | Deed::UntilClose) {
+                return wrong(format!("{head:?}"));
+            }
+            loop {
+                let size = line.chunk_size()?;
+                let fits = at + size <= wanted.len();
+                if !fits {
+                    return wrong(format!("a chunk of {size} at {at} of {}", wanted.len()));
+                }
+                if !self.stretch(line, &wanted[at..at + size], manner, at)? {
+                    return Ok(false);
+                }
+                line.line_end()?;
+                at += size;
+                if size == 0 {
+                    return if at == wanted.len() { Ok(true) } else { wrong(format!("{at} in chunks")) };
+                }
+            }
+        }
+        match head.number("content-length") {
+            Some(length) if length == wanted.len() as u64 => self.stretch(line, &wanted, manner, 0),
+            None if plan.deed == Deed::Empty => Ok(true),
+            _ => wrong(format!("{head:?}, but {} bytes were sent", wanted.len())),
+        }
+    }
+
+    /// Receives exactly these bytes, which begin at `at` of the body; false if the client has had enough.
+    fn stretch(&mut self, line: &mut Line, wanted: &[u8], manner: Manner, at: usize) -> io::Result<bool> {
+        let mut got = 0;
+        let mut pauses = 0;
+        while got < wanted.len() {
+            let mut most = wanted.len() - got;
+            if let Manner::Leave { after, .. } = manner {
+                most = most.min(after.saturating_sub(at + got));
+                if most == 0 {
+                    return Ok(false);
+                }
+            }
+            if manner == Manner::Slowly && pauses < 20 {
+                thread::sleep(Duration::from_micros(self.random.u64(..3000)));
+                most = most.min(self.random.usize(1..2000));
+                pauses += 1;
+            }
+            let bytes = line.some(most)?;
+            if bytes.is_empty() {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let should = &wanted[got..got + bytes.len()];
+            if bytes != should {
+                let differs = bytes.iter().zip(should).position(|(got, wanted)| got != wanted).unwrap_or(0);
+                let shown = &bytes[differs..bytes.len().min(differs + 80)];
+                let what = format!(
+                    "wrong from byte {} on: {:?}",
+                    at + got + differs,
+                    String::from_utf8_lossy(shown)
+                );
+                return Err(io::Error::other(what));
+            }
+            got += bytes.len();
+        }
+        Ok(true)
+    }
+}
