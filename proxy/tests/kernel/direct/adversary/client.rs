@@ -85,7 +85,7 @@ fn gone(error: &io::Error) -> bool {
 
 impl<'a> Client<'a> {
     pub(super) fn new(world: &'a World, number: u64) -> Self {
-        let random = fastrand::Rng::with_seed(world.seed.wrapping_add(number + 1));
+        let random = fastrand::Rng::with_seed(world.rules.seed.wrapping_add(number + 1));
         Self { world, random, next: (number + 1) << 32, line: None, tally: Tally::default() }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Client<'a> {
         while self.next < end {
             let count = if self.random.u32(..8) == 0 { self.random.u64(2..=4) } else { 1 };
             let plans: Vec<Plan> =
-                (self.next..self.next + count).map(|id| Plan::of(self.world.seed, id)).collect();
+                (self.next..self.next + count).map(|id| Plan::of(self.world.rules, id)).collect();
             self.next += count;
             let manner = self.manner(&plans);
             self.batch(&plans, manner).map_err(|fault| format!("{fault}: {manner:?}, {plans:?}"))?;
@@ -264,7 +264,8 @@ impl<'a> Client<'a> {
         if of.is_none_or(|of| self.world.is_stray_before(of, sent)) {
             return Err(format!("{head:?} in the place of {}", plan.id));
         }
-        line.skip(5).map_err(|error| format!("a stray body: {error}"))?;
+        let body = if plan.deed == Deed::HeadOnly { 0 } else { 5 };
+        line.skip(body).map_err(|error| format!("a stray body: {error}"))?;
         self.tally.excused += 1;
         Ok(Ended::Whole { last })
     }

@@ -22,17 +22,21 @@ use serde_json::{Value, json};
 use super::{LANDED, exchanges, returning};
 use crate::proxy_support::{Proxy, Setup, poll};
 use client::{Client, Tally};
+use plan::Rules;
 
 /// About 15 seconds on two busy cores, with the debug build.
-const EXCHANGES: u64 = 12_000;
+const EXCHANGES: u64 = 20_000;
 const CLIENTS: u64 = 64;
 const ORIGINS: usize = 3;
+/// After this a worker has looked at what came on a connection that it keeps. It looks when it asks the ring the next
+/// time, and it may have been taken off its core with a request in hand.
+const NOTICED_NS: u64 = 50_000_000;
 /// Ways to run it; each has its part of the exchanges.
 const WAYS: u64 = 4;
 
 /// What both sides know.
 pub(super) struct World {
-    seed: u64,
+    rules: Rules,
     begun: Instant,
     address: SocketAddr,
     /// When the answers were sent that nobody had asked for, by the id of the one before.
@@ -51,9 +55,9 @@ impl World {
         self.strays.lock().unwrap().insert(id, now);
     }
 
-    /// Whether the stray answer behind that of `id` had been sent before `time`.
+    /// Whether the stray answer behind that of `id` had been sent before `time`, and sluice must have seen it.
     fn is_stray_before(&self, id: u64, time: u64) -> bool {
-        self.strays.lock().unwrap().get(&id).is_some_and(|sent| *sent < time)
+        self.strays.lock().unwrap().get(&id).is_some_and(|sent| *sent + NOTICED_NS < time)
     }
 
     fn fault(&self, what: String) {
@@ -92,14 +96,14 @@ fn serve(listener: TcpListener, world: &Arc<World>) {
     });
 }
 
-fn play(workers: u32, limit: Option<u32>) {
+fn play(workers: u32, limit: Option<u32>, strays: bool) {
     let seed = from_env("SLUICE_ADVERSARY_SEED", 20_261_121);
     let each = (from_env("SLUICE_ADVERSARY_EXCHANGES", EXCHANGES) / WAYS / CLIENTS).max(1);
     let origins: Vec<_> =
         (0..ORIGINS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
     let proxy = start(&origins, workers, limit);
     let world = Arc::new(World {
-        seed,
+        rules: Rules { seed, strays },
         begun: Instant::now(),
         address: proxy.address(),
         strays: Mutex::default(),
@@ -129,13 +133,13 @@ fn play(workers: u32, limit: Option<u32>) {
     eprintln!("{workers} workers, limit {limit:?}, seed {seed}: {tally:?}, {straight} went straight");
     let faults = world.faults.lock().unwrap();
     assert!(faults.is_empty(), "seed {seed}: {} faults\n{}", faults.len(), faults.join("\n"));
-    judge(&proxy, &tally, straight);
+    judge(&proxy, strays, &tally, straight);
 }
 
 /// Nothing is held, and what should be rare is.
-fn judge(proxy: &Proxy, tally: &Tally, straight: f64) {
+fn judge(proxy: &Proxy, strays: bool, tally: &Tally, straight: f64) {
     poll("nothing to be in flight", || (in_flight(proxy) == 0).then_some(()));
-    assert!(tally.excused <= tally.whole / 100, "{tally:?}");
+    assert!(tally.excused <= if strays { tally.whole / 100 } else { 0 }, "{tally:?}");
     assert!(tally.refused + tally.cut <= tally.whole / 5, "{tally:?}");
     if LANDED {
         assert!(straight >= tally.whole as f64 / 5.0, "{straight} of {tally:?} went straight");
@@ -151,23 +155,23 @@ fn in_flight(proxy: &Proxy) -> u64 {
 #[test]
 #[ignore = "needs root and BPF"]
 fn no_answer_reaches_another_client() {
-    play(1, None);
+    play(1, None, true);
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn nor_with_two_workers() {
-    play(2, None);
+    play(2, None, false);
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn nor_when_requests_wait_in_line() {
-    play(1, Some(8));
+    play(1, Some(8), false);
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn nor_when_they_wait_for_two_workers() {
-    play(2, Some(8));
+    play(2, Some(8), true);
 }

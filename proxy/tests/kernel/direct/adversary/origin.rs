@@ -32,7 +32,7 @@ enum Next {
 fn exchange(line: &mut Line, world: &World) -> io::Result<Next> {
     let Some(head) = line.head()? else { return Ok(Next::Close) };
     let id = head.line.split(['/', ' ']).find_map(|word| word.parse().ok()).ok_or(ErrorKind::InvalidData)?;
-    let plan = Plan::of(world.seed, id);
+    let plan = Plan::of(world.rules, id);
     let early = plan.deed == Deed::Early;
     if !early && !read_upload(line, &head)? {
         return Ok(Next::Close);

@@ -89,15 +89,28 @@ fn split(random: &mut fastrand::Rng, size: usize) -> Split {
     }
 }
 
+/// What all plans follow from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) seed: u64,
+    /// Whether origins send answers that nobody asked for in writes of their own. The next to ask may then get one,
+    /// whatever a proxy does.
+    pub(super) strays: bool,
+}
+
 impl Plan {
-    pub(super) fn of(seed: u64, id: u64) -> Self {
+    pub(super) fn of(rules: Rules, id: u64) -> Self {
+        let seed = rules.seed;
         let mut random = fastrand::Rng::with_seed(seed ^ id.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let size = size(&mut random);
         let split = split(&mut random, size);
         let upload = (random.u32(..6) == 0).then(|| random.usize(..30_000));
         let last = random.u32(..40) == 0;
         let mut plan = Self { id, size, split, deed: Deed::Plain, upload, last };
-        plan.deed = plan.any_deed(&mut random);
+        plan.deed = match plan.any_deed(&mut random) {
+            Deed::SurplusAfter { .. } if !rules.strays => Deed::SurplusWith,
+            deed => deed,
+        };
         plan
     }
 
