@@ -1,0 +1,170 @@
+//! Clients that hardly read: no origin spins, none hangs, a fast client beside them is served, memory is bounded.
+//!
+//! An origin whose bytes go straight into a client's queue polls as writable whatever room that has, which some
+//! servers answer by spinning and others by waiting for ever. So what has no room must not be taken. Held against the
+//! same clients and origins without direct return.
+
+mod readers;
+mod writers;
+
+use std::fs;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::json;
+use twox_hash::XxHash64;
+
+use super::{LANDED, exchanges, returning, withheld};
+use crate::proxy_support::{Proxy, Setup, pattern};
+use readers::{Reader, ask_meanwhile, read_on, read_slowly};
+use writers::{Way, Writer};
+
+/// Of each origin.
+const CLIENTS: usize = 200;
+/// How long they are slow, in tenths of a second.
+const TICKS: u32 = 25;
+/// What they ask for in turn; the last one is more than the kernel would hold for one of them.
+const SIZES: [usize; 4] = [64 << 10, 200 << 10, 1 << 20, 500 << 10];
+const HUGE: usize = 8 << 20;
+/// One client in so many asks for that.
+const HUGE_EVERY: usize = 25;
+/// CPU time that may come on top, in ticks of 10 ms: who spins takes twice as much.
+const CPU_SLACK: u64 = 100;
+/// The same for the times that an origin was told to wait: who spins is told a hundred thousand times a second.
+const WAITS_SLACK: u64 = 20_000;
+/// What other tests may do meanwhile.
+const NOISE: u64 = 64 << 20;
+
+/// What an origin's clients have cost.
+#[derive(Debug)]
+struct Cost {
+    host: &'static str,
+    /// Ticks of 10 ms, until all have read all.
+    cpu: u64,
+    waits: u64,
+    /// Requests that a fast client had answered meanwhile.
+    meanwhile: u64,
+}
+
+#[derive(Debug)]
+struct Costs {
+    each: Vec<Cost>,
+    /// Bytes in TCP's buffers while they were slow.
+    buffers: u64,
+    /// Of the kernel's objects.
+    slab: u64,
+}
+
+fn in_buffers() -> u64 {
+    let text = fs::read_to_string("/proc/net/sockstat").unwrap();
+    let words = text.lines().find_map(|line| line.strip_prefix("TCP: ")).unwrap();
+    let pages = words.split(' ').skip_while(|word| *word != "mem").nth(1).unwrap();
+    pages.parse::<u64>().unwrap() * 4096
+}
+
+fn in_slab() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("SUnreclaim:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// Ticks of CPU that threads of this name have used.
+fn cpu(name: &str) -> u64 {
+    let stats = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+        let text = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        let (before, after) = text.rsplit_once(')')?;
+        let of_it = before.split_once('(')?.1 == name;
+        of_it.then(|| {
+            after.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>()
+        })
+    });
+    stats.sum()
+}
+
+/// One sluice; each origin has its Host.
+fn start(writers: &[Writer], direct: bool) -> Proxy {
+    let route = |writer: &Writer| json!({"hosts": [writer.way.host()], "cluster": writer.way.host()});
+    let cluster =
+        |writer: &Writer| (writer.way.host().to_owned(), json!({"endpoints": [writer.address.to_string()]}));
+    let setup = Setup::to(&[])
+        .with("workers", 2)
+        .with("routes", writers.iter().map(route).collect::<Vec<_>>())
+        .with("clusters", writers.iter().map(cluster).collect::<serde_json::Map<_, _>>());
+    let setup = if direct { returning(setup, 0) } else { withheld(setup.with("kernel.bypass", "required")) };
+    setup.start().unwrap()
+}
+
+/// Slow clients on each of the origins at once, behind one sluice.
+fn measure(direct: bool, content: &Arc<Vec<u8>>) -> Costs {
+    let name = |way: Way| format!("{way:?}-{}", if direct { "direct" } else { "copied" });
+    let writers =
+        [Way::Edge, Way::Level, Way::Blocking].map(|way| Writer::start(way, name(way), Arc::clone(content)));
+    let proxy = start(&writers, direct);
+    let (buffers, slab) = (in_buffers(), in_slab());
+    let ready = std::sync::Barrier::new(writers.len() + 1);
+    let costs = thread::scope(|scope| {
+        let (ready, proxy) = (&ready, &proxy);
+        let players: Vec<_> = writers
+            .iter()
+            .map(|writer| {
+                scope.spawn(move || {
+                    play(writer, proxy, content, || {
+                        ready.wait();
+                        ready.wait();
+                    })
+                })
+            })
+            .collect();
+        ready.wait();
+        let grown = (in_buffers().saturating_sub(buffers), in_slab().saturating_sub(slab));
+        ready.wait();
+        let each = players.into_iter().map(|player| player.join().unwrap()).collect();
+        Costs { each, buffers: grown.0, slab: grown.1 }
+    });
+    assert_eq!(exchanges(&proxy) > 0.0, LANDED && direct);
+    costs
+}
+
+/// The clients of one origin; `slow` is called when they have been slow for long enough.
+fn play(writer: &Writer, proxy: &Proxy, content: &[u8], slow: impl FnOnce()) -> Cost {
+    let host = writer.way.host();
+    let size = |at: usize| if at % HUGE_EVERY == 7 { HUGE } else { SIZES[at % SIZES.len()] };
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut readers: Vec<_> =
+            (0..CLIENTS).map(|at| Reader::ask(proxy.address(), host, size(at))).collect();
+        let fast = scope.spawn(|| ask_meanwhile(proxy.address(), host, || done.load(Ordering::Relaxed)));
+        read_slowly(&mut readers, TICKS);
+        slow();
+        done.store(true, Ordering::Relaxed);
+        let meanwhile = fast.join().unwrap();
+        let hashes = read_on(&mut readers);
+        let cost =
+            Cost { host, cpu: cpu(&writer.name), waits: writer.waits.load(Ordering::Relaxed), meanwhile };
+        for (at, hash) in hashes.into_iter().enumerate() {
+            let mut wanted = XxHash64::with_seed(0);
+            wanted.write(&content[..size(at)]);
+            assert_eq!(hash, wanted.finish(), "{host}, client {at}, {} bytes", size(at));
+        }
+        cost
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn nobody_spins_or_hangs_over_clients_that_hardly_read() {
+    let content = Arc::new(pattern(HUGE));
+    let copied = measure(false, &content);
+    let direct = measure(true, &content);
+    eprintln!("copied {copied:?}\ndirect {direct:?}");
+    for (direct, copied) in direct.each.iter().zip(&copied.each) {
+        assert!(direct.cpu <= copied.cpu + CPU_SLACK, "{direct:?}, but copied {copied:?}");
+        assert!(direct.waits <= copied.waits + WAITS_SLACK, "{direct:?}, but copied {copied:?}");
+        assert!(direct.meanwhile > 0, "{direct:?}, but copied {copied:?}");
+    }
+    let bound = |copied: u64| copied + copied / 4 + NOISE;
+    assert!(direct.buffers <= bound(copied.buffers), "{direct:?}, but copied {copied:?}");
+    assert!(direct.slab <= bound(copied.slab), "{direct:?}, but copied {copied:?}");
+}
