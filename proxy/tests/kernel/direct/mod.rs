@@ -11,7 +11,7 @@ mod slow;
 use crate::proxy_support::{Proxy, Setup};
 
 /// Whether the binary has it. Without it everything here is told of joined connections, which must pass it, too.
-pub(crate) const LANDED: bool = false;
+pub(crate) const LANDED: bool = true;
 
 /// Answers that went the way to their end.
 pub(crate) const EXCHANGES: &str = "sluice_direct_return_exchanges_total";

@@ -133,16 +133,18 @@ fn play(workers: u32, limit: Option<u32>, strays: bool) {
     eprintln!("{workers} workers, limit {limit:?}, seed {seed}: {tally:?}, {straight} went straight");
     let faults = world.faults.lock().unwrap();
     assert!(faults.is_empty(), "seed {seed}: {} faults\n{}", faults.len(), faults.join("\n"));
-    judge(&proxy, strays, &tally, straight);
+    judge(&proxy, &tally, straight, strays, limit.is_some());
 }
 
 /// Nothing is held, and what should be rare is.
-fn judge(proxy: &Proxy, strays: bool, tally: &Tally, straight: f64) {
+fn judge(proxy: &Proxy, tally: &Tally, straight: f64, strays: bool, waiting: bool) {
     poll("nothing to be in flight", || (in_flight(proxy) == 0).then_some(()));
     assert!(tally.excused <= if strays { tally.whole / 100 } else { 0 }, "{tally:?}");
     assert!(tally.refused + tally.cut <= tally.whole / 5, "{tally:?}");
     if LANDED {
-        assert!(straight >= tally.whole as f64 / 5.0, "{straight} of {tally:?} went straight");
+        // Where requests wait in line, few answers are let go: sluice must know at once when they end.
+        let wanted = if waiting { 1.0 } else { tally.whole as f64 / 5.0 };
+        assert!(straight >= wanted, "{straight} of {tally:?} went straight");
     }
 }
 
