@@ -5,6 +5,7 @@
 //! clients and applications do at their worst, at random; `slow` has clients that hardly read.
 
 mod adversary;
+mod closing;
 mod scripts;
 mod slow;
 
