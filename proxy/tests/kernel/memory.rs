@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock};
 
 use serde_json::Value;
 use sluice::kernel::program::Limits;
@@ -23,8 +24,11 @@ const SOCKET_BUFFER: usize = 16_384;
 /// What other tests may do meanwhile.
 const NOISE: u64 = 48 << 20;
 
+/// Held for writing by tests that make a noise beyond that.
+pub(crate) static QUIET: RwLock<()> = RwLock::new(());
+
 /// Bytes that TCP holds in buffers.
-fn in_buffers() -> u64 {
+pub(crate) fn in_buffers() -> u64 {
     let text = fs::read_to_string("/proc/net/sockstat").unwrap();
     let words = text.lines().find_map(|line| line.strip_prefix("TCP: ")).unwrap();
     let pages = words.split(' ').skip_while(|word| *word != "mem").nth(1).unwrap();
@@ -32,7 +36,7 @@ fn in_buffers() -> u64 {
 }
 
 /// Bytes of the kernel's objects that are in use.
-fn in_slab() -> u64 {
+pub(crate) fn in_slab() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("SUnreclaim:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
@@ -82,6 +86,7 @@ fn fill(mut socket: &TcpStream, message: &[u8]) -> u64 {
 
 /// Endless messages of this size, both ways, that nobody reads. The maximum tells the maps from those of other tests.
 fn slow_readers(size: usize, ends_max: u32) {
+    let _quiet = QUIET.read().unwrap_or_else(PoisonError::into_inner);
     let limits = Limits { ends_max, ..Limits::default() };
     let mut rig = Rig::with(limits);
     let pairs = pairs(&mut rig);

@@ -8,15 +8,14 @@ mod readers;
 mod writers;
 
 use std::fs;
-use std::hash::Hasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use serde_json::json;
-use twox_hash::XxHash64;
 
 use super::{LANDED, exchanges, returning, withheld};
+use crate::memory::{QUIET, in_buffers, in_slab};
 use crate::proxy_support::{Proxy, Setup, pattern};
 use readers::{Reader, ask_meanwhile, read_on, read_slowly};
 use writers::{Way, Writer};
@@ -26,10 +25,10 @@ const CLIENTS: usize = 200;
 /// How long they are slow, in tenths of a second.
 const TICKS: u32 = 25;
 /// What they ask for in turn; the last one is more than the kernel would hold for one of them.
-const SIZES: [usize; 4] = [64 << 10, 200 << 10, 1 << 20, 500 << 10];
+const SIZES: [usize; 4] = [64 << 10, 100 << 10, 1 << 20, 200 << 10];
 const HUGE: usize = 8 << 20;
 /// One client in so many asks for that.
-const HUGE_EVERY: usize = 25;
+const HUGE_EVERY: usize = 64;
 /// CPU time that may come on top, in ticks of 10 ms: who spins takes twice as much.
 const CPU_SLACK: u64 = 100;
 /// The same for the times that an origin was told to wait: who spins is told a hundred thousand times a second.
@@ -40,7 +39,8 @@ const NOISE: u64 = 64 << 20;
 /// What an origin's clients have cost.
 #[derive(Debug)]
 struct Cost {
-    host: &'static str,
+    /// Of which origin; to be shown.
+    _host: &'static str,
     /// Ticks of 10 ms, until all have read all.
     cpu: u64,
     waits: u64,
@@ -55,19 +55,6 @@ struct Costs {
     buffers: u64,
     /// Of the kernel's objects.
     slab: u64,
-}
-
-fn in_buffers() -> u64 {
-    let text = fs::read_to_string("/proc/net/sockstat").unwrap();
-    let words = text.lines().find_map(|line| line.strip_prefix("TCP: ")).unwrap();
-    let pages = words.split(' ').skip_while(|word| *word != "mem").nth(1).unwrap();
-    pages.parse::<u64>().unwrap() * 4096
-}
-
-fn in_slab() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("SUnreclaim:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 /// Ticks of CPU that threads of this name have used.
@@ -124,6 +111,9 @@ fn measure(direct: bool, content: &Arc<Vec<u8>>) -> Costs {
         Costs { each, buffers: grown.0, slab: grown.1 }
     });
     assert_eq!(exchanges(&proxy) > 0.0, LANDED && direct);
+    // What was too much for a client's queue was left to sluice.
+    let without_room = proxy.metric("sluice_direct_return_missed_total{reason=\"room\"}");
+    assert_eq!(without_room > 0.0, LANDED && direct);
     costs
 }
 
@@ -134,31 +124,25 @@ fn play(writer: &Writer, proxy: &Proxy, content: &[u8], slow: impl FnOnce()) -> 
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let mut readers: Vec<_> =
-            (0..CLIENTS).map(|at| Reader::ask(proxy.address(), host, size(at))).collect();
+            (0..CLIENTS).map(|at| Reader::ask(proxy.address(), host, &content[..size(at)])).collect();
         let fast = scope.spawn(|| ask_meanwhile(proxy.address(), host, || done.load(Ordering::Relaxed)));
         read_slowly(&mut readers, TICKS);
         slow();
         done.store(true, Ordering::Relaxed);
         let meanwhile = fast.join().unwrap();
-        let hashes = read_on(&mut readers);
-        let cost =
-            Cost { host, cpu: cpu(&writer.name), waits: writer.waits.load(Ordering::Relaxed), meanwhile };
-        for (at, hash) in hashes.into_iter().enumerate() {
-            let mut wanted = XxHash64::with_seed(0);
-            wanted.write(&content[..size(at)]);
-            assert_eq!(hash, wanted.finish(), "{host}, client {at}, {} bytes", size(at));
-        }
-        cost
+        read_on(&mut readers);
+        Cost { _host: host, cpu: cpu(&writer.name), waits: writer.waits.load(Ordering::Relaxed), meanwhile }
     })
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn nobody_spins_or_hangs_over_clients_that_hardly_read() {
+    let _noise = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let content = Arc::new(pattern(HUGE));
     let copied = measure(false, &content);
     let direct = measure(true, &content);
-    eprintln!("copied {copied:?}\ndirect {direct:?}");
+    eprintln!("copied {copied:#?}\ndirect {direct:#?}");
     for (direct, copied) in direct.each.iter().zip(&copied.each) {
         assert!(direct.cpu <= copied.cpu + CPU_SLACK, "{direct:?}, but copied {copied:?}");
         assert!(direct.waits <= copied.waits + WAITS_SLACK, "{direct:?}, but copied {copied:?}");

@@ -1,6 +1,5 @@
 //! Clients that read a kilobyte a second, and then all at once.
 
-use std::hash::Hasher;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -9,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use twox_hash::XxHash64;
 
 use crate::proxy_support::{PATIENCE, Wire};
 
@@ -20,73 +18,82 @@ const TICK: Duration = Duration::from_millis(100);
 const BYTES_A_TICK: usize = 100;
 
 /// One client in the middle of its answer.
-pub(super) struct Reader {
+pub(super) struct Reader<'a> {
     stream: TcpStream,
-    /// What has come of the head; empty once it is whole.
+    /// What has come of the head, as long as it is not whole.
     head: Vec<u8>,
-    size: usize,
+    /// The body that is to come.
+    wanted: &'a [u8],
+    /// Bytes of it that have come.
     got: usize,
-    hash: XxHash64,
 }
 
 fn get(size: usize, host: &str) -> String {
     format!("GET /{size} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
-impl Reader {
-    /// Has had one small answer, and asks for one of `size`.
-    pub(super) fn ask(address: SocketAddr, host: &str, size: usize) -> Self {
+impl<'a> Reader<'a> {
+    /// Has had one small answer, and asks for one of this body.
+    pub(super) fn ask(address: SocketAddr, host: &str, wanted: &'a [u8]) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
         socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
         socket.connect(&address.into()).unwrap();
         let stream = TcpStream::from(socket);
         let mut wire = Wire::from(stream.try_clone().unwrap());
         assert_eq!(wire.ask(get(10, host)).body.len(), 10);
-        wire.send(get(size, host));
+        wire.send(get(wanted.len(), host));
         stream.set_nonblocking(true).unwrap();
-        Self { stream, head: Vec::new(), size, got: 0, hash: XxHash64::with_seed(0) }
+        Self { stream, head: Vec::new(), wanted, got: 0 }
     }
 
     fn is_done(&self) -> bool {
-        self.got == self.size
+        self.got == self.wanted.len()
     }
 
     fn read(&mut self, most: usize) {
-        let mut room = vec![0; most];
-        match self.stream.read(&mut room) {
-            Ok(0) => panic!("ended after {} of {} bytes", self.got, self.size),
+        let mut room = [0; 65_536];
+        match self.stream.read(&mut room[..most]) {
+            Ok(0) => panic!("ended after {} of {} bytes", self.got, self.wanted.len()),
             Ok(count) => self.take(&room[..count]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => panic!("{error} after {} of {} bytes", self.got, self.size),
+            Err(error) => panic!("{error} after {} of {} bytes", self.got, self.wanted.len()),
         }
     }
 
     fn take(&mut self, bytes: &[u8]) {
         if self.got > 0 {
-            self.got += bytes.len();
-            self.hash.write(bytes);
-            return;
+            return self.check(bytes);
         }
         self.head.extend_from_slice(bytes);
         if let Some(at) = self.head.windows(4).position(|window| window == b"\r\n\r\n") {
             assert!(self.head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&self.head));
-            let body = &self.head[at + 4..];
-            self.got = body.len();
-            self.hash.write(body);
+            let body = self.head.split_off(at + 4);
+            self.check(&body);
         }
+    }
+
+    /// Every byte is looked at, which tells more than a hash would.
+    fn check(&mut self, bytes: &[u8]) {
+        let (from, to) = (self.got, self.got + bytes.len());
+        assert!(
+            self.wanted.get(from..to) == Some(bytes),
+            "wrong between {from} and {to} of {}",
+            self.wanted.len()
+        );
+        self.got = to;
     }
 }
 
 /// All of them for a while, a little at a time.
-pub(super) fn read_slowly(readers: &mut [Reader], ticks: u32) {
+pub(super) fn read_slowly(readers: &mut [Reader<'_>], ticks: u32) {
     for _ in 0..ticks {
         readers.iter_mut().for_each(|reader| reader.read(BYTES_A_TICK));
         thread::sleep(TICK);
     }
 }
 
-/// The rest of all; the hashes of the bodies.
-pub(super) fn read_on(readers: &mut [Reader]) -> Vec<u64> {
+/// The rest of all.
+pub(super) fn read_on(readers: &mut [Reader<'_>]) {
     for reader in &*readers {
         SockRef::from(&reader.stream).set_recv_buffer_size(BUFFER_AFTERWARDS).unwrap();
     }
@@ -103,12 +110,11 @@ pub(super) fn read_on(readers: &mut [Reader]) -> Vec<u64> {
         }
         assert!(moved.elapsed() < PATIENCE, "stuck: {}", stuck(readers));
     }
-    readers.iter().map(|reader| reader.hash.finish()).collect()
 }
 
-fn stuck(readers: &[Reader]) -> String {
+fn stuck(readers: &[Reader<'_>]) -> String {
     let waiting = readers.iter().filter(|reader| !reader.is_done());
-    waiting.map(|reader| format!("{} of {}", reader.got, reader.size)).collect::<Vec<_>>().join(", ")
+    waiting.map(|reader| format!("{} of {}", reader.got, reader.wanted.len())).collect::<Vec<_>>().join(", ")
 }
 
 /// Small answers one after the other on one connection until `done`; how many came.
