@@ -35,3 +35,13 @@ pub(crate) fn withheld(setup: Setup) -> Setup {
 pub(crate) fn exchanges(proxy: &Proxy) -> f64 {
     proxy.metric(EXCHANGES)
 }
+
+/// Why others did not, with how many.
+pub(crate) fn missed(proxy: &Proxy) -> String {
+    let page = proxy.admin("/metrics");
+    let lines = page
+        .text()
+        .lines()
+        .filter_map(|line| line.strip_prefix("sluice_direct_return_missed_total{reason=\""));
+    lines.filter(|line| !line.ends_with(" 0")).collect::<Vec<_>>().join(", ").replace("\"}", "")
+}

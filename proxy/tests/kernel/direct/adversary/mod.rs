@@ -12,6 +12,7 @@ mod origin;
 mod plan;
 
 use std::collections::HashMap;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -19,13 +20,14 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{LANDED, exchanges, returning};
+use super::{LANDED, exchanges, missed, returning};
+use crate::namespace::Namespace;
 use crate::proxy_support::{Proxy, Setup, poll};
 use client::{Client, Tally};
 use plan::Rules;
 
 /// About 15 seconds on two busy cores, with the debug build.
-const EXCHANGES: u64 = 20_000;
+const EXCHANGES: u64 = 16_000;
 const CLIENTS: u64 = 64;
 const ORIGINS: usize = 3;
 /// After this a worker has looked at what came on a connection that it keeps. It looks when it asks the ring the next
@@ -96,55 +98,85 @@ fn serve(listener: TcpListener, world: &Arc<World>) {
     });
 }
 
-fn play(workers: u32, limit: Option<u32>, strays: bool) {
-    let seed = from_env("SLUICE_ADVERSARY_SEED", 20_261_121);
-    let each = (from_env("SLUICE_ADVERSARY_EXCHANGES", EXCHANGES) / WAYS / CLIENTS).max(1);
-    let origins: Vec<_> =
-        (0..ORIGINS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-    let proxy = start(&origins, workers, limit);
-    let world = Arc::new(World {
-        rules: Rules { seed, strays },
-        begun: Instant::now(),
-        address: proxy.address(),
-        strays: Mutex::default(),
-        faults: Mutex::default(),
-    });
-    origins.into_iter().for_each(|listener| serve(listener, &world));
-    let tallies = thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                scope.spawn({
-                    let world = &*world;
-                    move || {
-                        let mut client = Client::new(world, number);
-                        if let Err(fault) = client.run(each) {
-                            world.fault(format!("client {number}: {fault}"));
-                        }
-                        client.tally
-                    }
-                })
-            })
-            .collect();
-        clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
-    });
-    let mut tally = Tally::default();
-    tallies.iter().for_each(|one| tally.add(one));
-    let straight = exchanges(&proxy);
-    eprintln!("{workers} workers, limit {limit:?}, seed {seed}: {tally:?}, {straight} went straight");
-    let faults = world.faults.lock().unwrap();
-    assert!(faults.is_empty(), "seed {seed}: {} faults\n{}", faults.len(), faults.join("\n"));
-    judge(&proxy, &tally, straight, strays, limit.is_some());
+/// One way to run it.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    workers: u32,
+    /// Requests that each origin may have in flight.
+    limit: Option<u32>,
+    /// See `Rules`.
+    strays: bool,
+    /// Send queues have little room.
+    narrow: bool,
 }
 
-/// Nothing is held, and what should be rare is.
-fn judge(proxy: &Proxy, tally: &Tally, straight: f64, strays: bool, waiting: bool) {
-    poll("nothing to be in flight", || (in_flight(proxy) == 0).then_some(()));
-    assert!(tally.excused <= if strays { tally.whole / 100 } else { 0 }, "{tally:?}");
-    assert!(tally.refused + tally.cut <= tally.whole / 5, "{tally:?}");
-    if LANDED {
-        // Where requests wait in line, few answers are let go: sluice must know at once when they end.
-        let wanted = if waiting { 1.0 } else { tally.whole as f64 / 5.0 };
-        assert!(straight >= wanted, "{straight} of {tally:?} went straight");
+impl Way {
+    fn run(self) {
+        if !self.narrow {
+            return self.play();
+        }
+        let namespace = Namespace::new();
+        namespace.inside(|| {
+            fs::write("/proc/sys/net/ipv4/tcp_wmem", "4096 16384 65536").unwrap();
+            self.play();
+        });
+    }
+
+    fn play(self) {
+        let Self { workers, limit, strays, .. } = self;
+        let seed = from_env("SLUICE_ADVERSARY_SEED", 20_261_121);
+        let each = (from_env("SLUICE_ADVERSARY_EXCHANGES", EXCHANGES) / WAYS / CLIENTS).max(1);
+        let origins: Vec<_> =
+            (0..ORIGINS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let proxy = start(&origins, workers, limit);
+        let world = Arc::new(World {
+            rules: Rules { seed, strays },
+            begun: Instant::now(),
+            address: proxy.address(),
+            strays: Mutex::default(),
+            faults: Mutex::default(),
+        });
+        origins.into_iter().for_each(|listener| serve(listener, &world));
+        let tallies = thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|number| {
+                    scope.spawn({
+                        let world = &*world;
+                        move || {
+                            let mut client = Client::new(world, number);
+                            if let Err(fault) = client.run(each) {
+                                world.fault(format!("client {number}: {fault}"));
+                            }
+                            client.tally
+                        }
+                    })
+                })
+                .collect();
+            clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
+        });
+        let mut tally = Tally::default();
+        tallies.iter().for_each(|one| tally.add(one));
+        let straight = exchanges(&proxy);
+        let missed = missed(&proxy);
+        eprintln!(
+            "{workers} workers, limit {limit:?}, seed {seed}: {tally:?}, {straight} straight, not for {missed}"
+        );
+        let faults = world.faults.lock().unwrap();
+        assert!(faults.is_empty(), "seed {seed}: {} faults\n{}", faults.len(), faults.join("\n"));
+        self.judge(&proxy, &tally, straight, &missed);
+    }
+
+    /// Nothing is held, and what should be rare is.
+    fn judge(self, proxy: &Proxy, tally: &Tally, straight: f64, missed: &str) {
+        poll("nothing to be in flight", || (in_flight(proxy) == 0).then_some(()));
+        assert!(tally.excused <= if self.strays { tally.whole / 100 } else { 0 }, "{tally:?}");
+        assert!(tally.refused + tally.cut <= tally.whole / 5, "{tally:?}");
+        if LANDED {
+            // Where requests wait in line, few answers are let go: sluice must know at once when they end.
+            let wanted = if self.limit.is_some() { 1.0 } else { tally.whole as f64 / 5.0 };
+            assert!(straight >= wanted, "{straight} of {tally:?} went straight");
+            assert_eq!(missed.contains("room "), self.narrow, "{missed}");
+        }
     }
 }
 
@@ -157,23 +189,23 @@ fn in_flight(proxy: &Proxy) -> u64 {
 #[test]
 #[ignore = "needs root and BPF"]
 fn no_answer_reaches_another_client() {
-    play(1, None, true);
+    Way { workers: 1, limit: None, strays: true, narrow: false }.run();
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn nor_with_two_workers() {
-    play(2, None, false);
+fn nor_with_two_workers_and_little_room() {
+    Way { workers: 2, limit: None, strays: false, narrow: true }.run();
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn nor_when_requests_wait_in_line() {
-    play(1, Some(8), false);
+fn nor_when_requests_wait_in_line_and_there_is_little_room() {
+    Way { workers: 1, limit: Some(8), strays: false, narrow: true }.run();
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn nor_when_they_wait_for_two_workers() {
-    play(2, Some(8), true);
+    Way { workers: 2, limit: Some(8), strays: true, narrow: false }.run();
 }
