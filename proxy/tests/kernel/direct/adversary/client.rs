@@ -70,6 +70,16 @@ enum Ended {
     Far,
 }
 
+/// How an answer was asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    manner: Manner,
+    /// When, as `World` counts.
+    sent: u64,
+    /// Whether the connection may break before the answer is whole.
+    breaks: bool,
+}
+
 pub(super) struct Client<'a> {
     world: &'a World,
     random: fastrand::Rng,
@@ -157,7 +167,10 @@ impl<'a> Client<'a> {
             let _ = line.send(&held);
         }
         for (at, plan) in plans.iter().enumerate() {
-            let ended = self.answer(&mut line, plan, manner, sent)?;
+            // sluice ends the connection after an answer that is cut; with requests unread, TCP makes that a reset,
+            // which may take answers along that are on their way.
+            let breaks = plans[at..].iter().any(Plan::is_cut);
+            let ended = self.answer(&mut line, plan, Asked { manner, sent, breaks })?;
             if early {
                 let _ = line.send(&held);
             }
@@ -191,9 +204,10 @@ impl<'a> Client<'a> {
     }
 
     /// One answer, judged.
-    fn answer(&mut self, line: &mut Line, plan: &Plan, manner: Manner, sent: u64) -> Result<Ended, String> {
+    fn answer(&mut self, line: &mut Line, plan: &Plan, asked: Asked) -> Result<Ended, String> {
+        let Asked { manner, sent, breaks } = asked;
         let breaks = |error: io::Error, what: &str| {
-            if gone(&error) && plan.is_cut() {
+            if gone(&error) && breaks {
                 return Ok(None);
             }
             Err(format!("{what} of {}: {error}", plan.id))

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-/// A read or write that takes longer is stuck.
-pub(super) const BOUND: Duration = Duration::from_secs(30);
+/// A read or write that takes longer is stuck. Virtual machines have been seen to stand still for half of it.
+pub(super) const BOUND: Duration = Duration::from_secs(60);
 
 pub(super) struct Line {
     stream: TcpStream,
     received: Vec<u8>,
     room: Vec<u8>,
+    /// Reads wait for ever. One of a socket in a sockmap may end all the same, when it is woken for something else.
+    patient: bool,
 }
 
 /// A head, parsed as far as it is looked at.
@@ -51,14 +53,14 @@ impl Head {
 impl Line {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(BOUND))?;
-        Self::patient(stream)
+        Ok(Self { patient: false, ..Self::patient(stream)? })
     }
 
     /// One on which the next message may be long in coming.
     pub(super) fn patient(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(BOUND))?;
-        Ok(Self { stream, received: Vec::new(), room: vec![0; 64 * 1024] })
+        Ok(Self { stream, received: Vec::new(), room: vec![0; 64 * 1024], patient: true })
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -87,6 +89,7 @@ impl Line {
             let most = most.min(self.room.len());
             match self.stream.read(&mut self.room[..most]) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.patient => {}
                 Ok(count) => {
                     self.received.extend_from_slice(&self.room[..count]);
                     return Ok(count);

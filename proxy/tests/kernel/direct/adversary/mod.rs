@@ -78,7 +78,10 @@ fn start(origins: &[TcpListener], workers: u32, limit: Option<u32>) -> Proxy {
     let mut setup = returning(Setup::to(&endpoints), 0)
         .with("workers", workers)
         .with("access_log", "off")
-        .with("limits.half_close_timeout_ms", 60_000)
+        // Nothing is to be refused because the machine is busy.
+        .with("limits.half_close_timeout_ms", 100_000)
+        .with("limits.header_timeout_ms", 100_000)
+        .with("clusters.default.queue", json!({"timeout_ms": 100_000}))
         // Broken connections are no reason to leave an endpoint alone here.
         .with("clusters.default.ejection", json!({"consecutive_failures": 0}));
     if let Some(limit) = limit {
