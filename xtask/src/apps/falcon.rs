@@ -21,6 +21,7 @@ pub(super) const APP: App = App {
     hello: "hello from falcon",
     large: LARGE,
     compared: COMPARED,
+    slow: &[],
     programs: &["ruby", "curl", "wrk", "sha256sum"],
     tool: Some(TOOL),
     start,

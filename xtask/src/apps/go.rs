@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
 use super::rig::{Place, Rig};
-use super::{App, COMPARED, LARGE, checks, clients, curl, streams, uploads, websocket};
+use super::{App, COMPARED, LARGE, SLOW, checks, clients, curl, streams, uploads, websocket};
 use crate::process::{Process, bound};
 use crate::workspace::{must, scratch};
 
@@ -22,6 +22,7 @@ pub(super) const APP: App = App {
     hello: "hello from go",
     large: LARGE,
     compared: COMPARED,
+    slow: SLOW,
     programs: &["go", "curl", "wrk", "sha256sum"],
     tool: None,
     start,

@@ -12,6 +12,7 @@ mod nginx;
 mod node;
 mod puma;
 mod rig;
+mod slow;
 mod storm;
 mod streams;
 mod uploads;
@@ -51,6 +52,8 @@ struct App {
     large: &'static str,
     /// Paths whose answers are compared, joined and not.
     compared: &'static [&'static str],
+    /// Paths whose answers clients read slowly, with direct return and without; none leaves that out.
+    slow: &'static [&'static str],
     programs: &'static [&'static str],
     /// What the tools of `bench` install for it.
     tool: Option<&'static str>,
@@ -66,6 +69,8 @@ const APPS: &[App] = &[puma::APP, go::APP, nginx::APP, uvicorn::APP, node::APP, 
 
 /// Paths of the origins that make their bodies: sizes on both sides of what may be joined unread.
 const COMPARED: &[&str] = &["/", "/no-such-path", "/bytes?n=1000", "/bytes?n=60000", "/bytes?n=70000"];
+/// What slow clients ask the same origins for.
+const SLOW: &[&str] = &["/bytes?n=65536", "/bytes?n=200000", "/bytes?n=1048576"];
 const LARGE: &str = "/bytes?n=1048576";
 
 /// `kernel.bypass` where connections are to be joined.
@@ -148,7 +153,9 @@ impl App {
         let wanted = variant.wants;
         let own = self.checks.iter().flat_map(|checks| checks.iter());
         let own = own.filter(move |(name, _)| wanted(name));
-        own.chain(if variant.joined { bypass::CHECKS } else { &[] })
+        let slow = if variant.joined && !self.slow.is_empty() { slow::CHECKS } else { &[] };
+        let slow = slow.iter().filter(move |(name, _)| wanted(name));
+        own.chain(slow).chain(if variant.joined { bypass::CHECKS } else { &[] })
     }
 
     fn names(&self, variant: &'static Variant) -> impl Iterator<Item = String> {

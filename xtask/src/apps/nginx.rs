@@ -27,6 +27,7 @@ pub(super) const APP: App = App {
     hello: HELLO,
     large: "/1mb.bin",
     compared: &["/index.html", "/no-such-path", "/1kb.bin", "/64kb.bin"],
+    slow: &["/64kb.bin", "/1mb.bin"],
     programs: &["nginx", "curl", "wrk", "sha256sum"],
     tool: None,
     start,

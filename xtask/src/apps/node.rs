@@ -18,6 +18,7 @@ pub(super) const APP: App = App {
     hello: "hello from node",
     large: LARGE,
     compared: COMPARED,
+    slow: &[],
     programs: &["node", "curl", "wrk", "sha256sum"],
     tool: None,
     start,

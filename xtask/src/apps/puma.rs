@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
 use super::rig::{Place, Rig};
-use super::{App, COMPARED, LARGE, checks, clients, curl, storm, streams, uploads};
+use super::{App, COMPARED, LARGE, SLOW, checks, clients, curl, storm, streams, uploads};
 use crate::process::Process;
 
 const BYTES: u64 = 8 << 20;
@@ -20,6 +20,7 @@ pub(super) const APP: App = App {
     hello: "hello from puma",
     large: LARGE,
     compared: COMPARED,
+    slow: SLOW,
     programs: &["puma", "ruby", "rack", "curl", "wrk", "sha256sum"],
     tool: None,
     start,

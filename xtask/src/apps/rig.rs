@@ -104,6 +104,25 @@ impl<'g> Rig<'g> {
         Ok((sluice, address))
     }
 
+    /// Another sluice in front of the same origin that forwards everything, with these keys set; with its address and
+    /// that of its admin listener.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(super) fn plain(&self, name: &str, set: &[String]) -> Result<(Process, SocketAddr, SocketAddr)> {
+        let [proxy, admin] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
+        let mut command = bound(&self.binary);
+        command.args(["run", "--listen", &proxy.to_string(), "--to", &self.place.address.to_string()]);
+        command.args(["--set", &format!("admin={admin}"), "--set", "access_log=off"]);
+        for key in set {
+            command.args(["--set", key]);
+        }
+        let log = workspace::scratch("logs")?.join(format!("{}-{name}-sluice.log", self.app.name));
+        let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
+        sluice.wait_ready(proxy)?;
+        Ok((sluice, proxy, admin))
+    }
+
     /// A request target that the example routes to the origin.
     pub(super) fn target(&self, path: &str) -> String {
         format!("{}{path}", self.app.prefix)
@@ -120,6 +139,10 @@ impl<'g> Rig<'g> {
     }
 }
 
+fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
 /// A sluice from the app's example, its address and that of its admin listener.
 fn start_sluice(
     app: &App,
@@ -129,11 +152,10 @@ fn start_sluice(
     bypass: &str,
     as_they_come: bool,
 ) -> Result<(Process, SocketAddr, SocketAddr)> {
-    let [proxy, admin] = free_ports(Ipv4Addr::LOCALHOST.into())?;
-    let local = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let [proxy, admin] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
     let config = place.folder.join(format!("{name}.yaml"));
     let example = workspace::root().join("config/examples").join(app.example);
-    let adapted = example::adapt(&example, local(proxy), local(admin), place.address, as_they_come)?;
+    let adapted = example::adapt(&example, proxy, admin, place.address, as_they_come)?;
     fs::write(&config, adapted).with_context(|| config.display().to_string())?;
     let mut command = bound(binary);
     command.args(["run", "--config"]).arg(&config);
@@ -144,6 +166,6 @@ fn start_sluice(
     command.args(["--set", "access_log.format=json"]);
     let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
     let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
-    sluice.wait_ready(local(proxy))?;
-    Ok((sluice, local(proxy), local(admin)))
+    sluice.wait_ready(proxy)?;
+    Ok((sluice, proxy, admin))
 }

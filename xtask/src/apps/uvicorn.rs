@@ -21,6 +21,7 @@ pub(super) const APP: App = App {
     hello: "hello from starlette",
     large: LARGE,
     compared: COMPARED,
+    slow: &[],
     programs: &["python3", "curl", "wrk", "sha256sum"],
     tool: Some(TOOL),
     start,

@@ -89,7 +89,12 @@ impl Wire {
     /// # Errors
     /// When it refuses.
     pub(super) fn receive_buffer(&self, bytes: usize) -> Result<()> {
-        setsockopt(&self.stream, sockopt::RcvBuf, &bytes).context("SO_RCVBUF")
+        receive_buffer(&self.stream, bytes)
+    }
+
+    /// The connection, once all that had come was read.
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.stream
     }
 
     /// Goes away with a reset.
@@ -182,4 +187,12 @@ impl Wire {
         let start = &self.unread[..self.unread.len().min(300)];
         format!("read so far: {:?}", String::from_utf8_lossy(start))
     }
+}
+
+/// Has the kernel hold back so much for `stream`.
+///
+/// # Errors
+/// When it refuses.
+pub(super) fn receive_buffer(stream: &TcpStream, bytes: usize) -> Result<()> {
+    setsockopt(stream, sockopt::RcvBuf, &bytes).context("SO_RCVBUF")
 }
