@@ -69,8 +69,17 @@ const APPS: &[App] = &[puma::APP, go::APP, nginx::APP, uvicorn::APP, node::APP, 
 
 /// Paths of the origins that make their bodies: sizes on both sides of what may be joined unread.
 const COMPARED: &[&str] = &["/", "/no-such-path", "/bytes?n=1000", "/bytes?n=60000", "/bytes?n=70000"];
-/// What slow clients ask the same origins for.
-const SLOW: &[&str] = &["/bytes?n=65536", "/bytes?n=200000", "/bytes?n=1048576"];
+/// What slow clients ask the same origins for. The send queue of one client does not hold all of the last one.
+const SLOW: &[&str] = &[
+    "/bytes?n=65536",
+    "/bytes?n=200000",
+    "/bytes?n=1048576",
+    "/bytes?n=65536",
+    "/bytes?n=200000",
+    "/bytes?n=1048576",
+    "/bytes?n=65536",
+    "/bytes?n=4000000",
+];
 const LARGE: &str = "/bytes?n=1048576";
 
 /// `kernel.bypass` where connections are to be joined.

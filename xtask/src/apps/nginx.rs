@@ -1,4 +1,4 @@
-//! nginx with one worker, serving files of three sizes.
+//! nginx with one worker, serving files of four sizes.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,8 @@ use super::{App, checks, clients, curl};
 use crate::process::{Process, find_program};
 
 const HELLO: &str = "hello from nginx";
-const FILES: &[(&str, usize)] = &[("1kb.bin", 1 << 10), ("64kb.bin", 64 << 10), ("1mb.bin", 1 << 20)];
+const FILES: &[(&str, usize)] =
+    &[("1kb.bin", 1 << 10), ("64kb.bin", 64 << 10), ("1mb.bin", 1 << 20), ("8mb.bin", 8 << 20)];
 
 /// See `config/examples/nginx-static.yaml`.
 pub(super) const APP: App = App {
@@ -27,7 +28,16 @@ pub(super) const APP: App = App {
     hello: HELLO,
     large: "/1mb.bin",
     compared: &["/index.html", "/no-such-path", "/1kb.bin", "/64kb.bin"],
-    slow: &["/64kb.bin", "/1mb.bin"],
+    slow: &[
+        "/64kb.bin",
+        "/1mb.bin",
+        "/64kb.bin",
+        "/1mb.bin",
+        "/64kb.bin",
+        "/1mb.bin",
+        "/64kb.bin",
+        "/8mb.bin",
+    ],
     programs: &["nginx", "curl", "wrk", "sha256sum"],
     tool: None,
     start,

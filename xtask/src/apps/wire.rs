@@ -2,17 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::libc::linger;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, setsockopt, sockopt};
 
 use super::rig::Rig;
 
 /// Only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(20);
-const ANSWER_BYTES_MAX: usize = 8 << 20;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A connection and what has been read from it but not used.
 pub(super) struct Wire {
@@ -60,7 +61,22 @@ impl Wire {
     /// # Errors
     /// When that fails.
     pub(super) fn to(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, DEADLINE).context("connect")?;
+        Self::over(TcpStream::connect_timeout(&address, DEADLINE).context("connect")?)
+    }
+
+    /// Connects to an IPv4 address with so small a receive buffer from the first byte on.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub(super) fn narrow(address: SocketAddr, bytes: usize) -> Result<Self> {
+        let SocketAddr::V4(address) = address else { bail!("{address} is not IPv4") };
+        let socket = socket::socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        setsockopt(&socket, sockopt::RcvBuf, &bytes).context("SO_RCVBUF")?;
+        socket::connect(socket.as_raw_fd(), &SockaddrIn::from(address)).context("connect")?;
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Result<Self> {
         stream.set_read_timeout(Some(DEADLINE))?;
         stream.set_write_timeout(Some(DEADLINE))?;
         stream.set_nodelay(true)?;
