@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
+use super::counts::Counts;
 use super::load::{Outcome, Run};
 use super::machine::{Watch, cpus};
 use super::record::{Figure, Mark, Sample, Spent};
@@ -32,10 +33,14 @@ pub(super) fn measure(
     (round, seconds): (usize, u64),
     tools: &Tools,
 ) -> Result<Sample> {
+    let counted = || proxy.admin.map(Counts::read).transpose();
+    // Read outside of what is watched: the reading is no part of the measurement.
+    let before = counted()?;
     let watch = Watch::start(&rig.origin, proxy.server.as_ref())?;
     let mut figures = BTreeMap::new();
     let outcome = perform(case, rig, proxy, seconds, tools, &mut figures)?;
     let spent = watch.end()?;
+    let counts = counted()?.map(|now| now.since(&before.unwrap_or_default()));
     if !matches!(case.work, Work::Idle { .. }) {
         rates(case, proxy, &outcome, &spent, &mut figures);
     }
@@ -46,7 +51,8 @@ pub(super) fn measure(
     let peak = proxy.server.as_ref().unwrap_or(&rig.origin).peak_kib();
     figures.insert(Figure::PeakKib, peak as f64);
     let marks = marks(case, &outcome, &spent);
-    Ok(Sample { round, proxy: proxy.name.clone(), figures, latency_us: outcome.latency_us, marks, spent })
+    let latency_us = outcome.latency_us;
+    Ok(Sample { round, proxy: proxy.name.clone(), figures, latency_us, counts, marks, spent })
 }
 
 /// The work itself; adds the figures that only its kind has.
@@ -152,6 +158,7 @@ mod tests {
             proxy: proxy.to_owned(),
             figures: [(Figure::RequestsPerSecond, rate)].into(),
             latency_us: Vec::new(),
+            counts: None,
             marks: BTreeSet::new(),
             spent: Spent::default(),
         }

@@ -12,10 +12,12 @@ mod check;
 mod load;
 mod idle;
 mod postgres;
+mod counts;
 mod measure;
 mod record;
 mod stats;
 mod progress;
+mod compare;
 mod report;
 mod plot;
 mod results;
@@ -29,7 +31,7 @@ use clap::builder::PossibleValuesParser;
 
 use crate::{process, workspace};
 use machine::Machine;
-use peers::PEERS;
+use peers::{PEERS, SLUICE, is_sluice};
 use progress::{Progress, in_words, planned};
 use record::{CaseRecord, Figure, Sample};
 use results::Results;
@@ -44,7 +46,8 @@ pub(crate) struct Options {
     /// All of them, if none is named.
     #[arg(value_parser = PossibleValuesParser::new(scenario::values()))]
     scenarios: Vec<String>,
-    /// Proxies beside sluice [default: all that can be had].
+    /// Proxies beside sluice [default: all that can be had]. Sluice with other settings is measured beside
+    /// it, too, unless some of those are named.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names_of_peers()))]
     peers: Option<Vec<String>>,
     /// How often everything is measured.
@@ -68,7 +71,7 @@ pub(crate) struct Options {
 }
 
 fn names_of_peers() -> Vec<&'static str> {
-    PEERS.iter().map(|(name, _)| *name).filter(|name| !name.starts_with("sluice")).collect()
+    PEERS.iter().map(|(name, _)| *name).filter(|name| *name != SLUICE).collect()
 }
 
 /// Measures what `options` ask for; writes tables, plots and raw figures.
@@ -108,10 +111,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
 
 /// Finds or installs what the cases need, and builds sluice.
 fn equip(options: &Options, cases: &[Case]) -> Result<Equipment> {
-    let wanted = |name: &str| {
-        let named = options.peers.as_ref();
-        name.starts_with("sluice") || named.is_none_or(|names| names.iter().any(|wanted| wanted == name))
-    };
+    let wanted = |name: &str| wanted(name, options.peers.as_deref());
     let peers: Vec<_> = PEERS.iter().filter(|(name, _)| wanted(name)).collect();
     let mut needed = vec!["curl", "sha256sum"];
     needed.extend(peers.iter().flat_map(|(_, tools)| *tools));
@@ -131,6 +131,13 @@ fn equip(options: &Options, cases: &[Case]) -> Result<Equipment> {
         None => workspace::release_binary()?,
     };
     Ok(Equipment { peers, tools, sluice })
+}
+
+/// Whether `name` is measured, given the names of the command line.
+fn wanted(name: &str, named: Option<&[String]>) -> bool {
+    let Some(named) = named else { return true };
+    let all_of_sluice = !named.iter().any(|name| is_sluice(name));
+    name == SLUICE || named.iter().any(|one| one == name) || (all_of_sluice && is_sluice(name))
 }
 
 /// Planned seconds of a case for each of its columns.
@@ -187,4 +194,21 @@ fn line(case: &Case, sample: &Sample) -> String {
     let shown: Vec<String> = shown.into_iter().filter_map(figure).collect();
     let name = if sample.proxy == DIRECT { "direct" } else { &sample.proxy };
     format!("{} {} {name}: {}", case.name, sample.round + 1, shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naming_a_variant_of_sluice_leaves_out_the_others() {
+        let measured = |named: &[&str]| -> Vec<&str> {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            let names = ["sluice", "sluice-bypass", "sluice-copy", "nginx", "haproxy"];
+            names.into_iter().filter(|name| wanted(name, Some(&named))).collect()
+        };
+        assert_eq!(measured(&["nginx"]), ["sluice", "sluice-bypass", "sluice-copy", "nginx"]);
+        assert_eq!(measured(&["nginx", "sluice-bypass"]), ["sluice", "sluice-bypass", "nginx"]);
+        assert!(wanted("haproxy", None));
+    }
 }

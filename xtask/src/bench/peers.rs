@@ -15,7 +15,8 @@ use crate::workspace::root;
 
 /// A proxy and the tools it needs. Sluice comes first, then what it is with other settings.
 pub(super) const PEERS: &[(&str, &[&str])] = &[
-    ("sluice", &[]),
+    (SLUICE, &[]),
+    (BYPASS, &[]),
     (COPY, &[]),
     (BOTH, &[]),
     (SPLICE, &[]),
@@ -30,7 +31,10 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     ("proxy.py", &["proxy.py"]),
 ];
 
-/// Sluice that copies, and sluice that joins its clients, too: beside the one with bypass as it is by default.
+/// As it is by default, with bypass and direct return.
+pub(super) const SLUICE: &str = "sluice";
+/// Sluice without direct return, sluice that copies, and sluice that joins its clients, too.
+pub(super) const BYPASS: &str = "sluice-bypass";
 const COPY: &str = "sluice-copy";
 const BOTH: &str = "sluice-both";
 /// Sluice whose tunnels are spliced in the kernel.
@@ -41,14 +45,19 @@ const NO_LIMIT: &str = "sluice-no-limit";
 /// HAProxy that adds the fields which sluice adds: each costs Puma several microseconds.
 const FIELDS: &str = "haproxy-fields";
 
+/// Sluice, or sluice with other settings.
+pub(super) fn is_sluice(name: &str) -> bool {
+    name.starts_with("sluice")
+}
+
 /// Whether a proxy has something to show in this mode.
 pub(super) fn takes_part(name: &str, mode: Mode) -> bool {
     let only_there: &[&str] = match mode {
-        Mode::Http => &[COPY, BOTH],
+        Mode::Http => &[BYPASS, COPY, BOTH],
         Mode::Limited(_) => &[AUTO, NO_LIMIT, FIELDS],
         Mode::Tcp => &[SPLICE],
     };
-    only_there.contains(&name) || ![COPY, BOTH, SPLICE, AUTO, NO_LIMIT, FIELDS].contains(&name)
+    only_there.contains(&name) || ![BYPASS, COPY, BOTH, SPLICE, AUTO, NO_LIMIT, FIELDS].contains(&name)
 }
 
 /// What a proxy is asked to do.
@@ -68,6 +77,8 @@ pub(super) struct Place<'a> {
     pub(super) listen: SocketAddr,
     /// Where it forwards to.
     pub(super) origin: SocketAddr,
+    /// Where sluice tells what it counts; none for the others.
+    pub(super) admin: Option<SocketAddr>,
     /// A folder of its own.
     pub(super) folder: PathBuf,
     /// Its log.
@@ -86,8 +97,9 @@ pub(super) struct Place<'a> {
 /// When it cannot do what is asked, is not there, or does not come up.
 pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
     let mut command = match name {
-        "sluice" => sluice(place, &[])?,
-        COPY => sluice(place, &[("@BYPASS@", "off")])?,
+        SLUICE => sluice(place, &[])?,
+        BYPASS => without_direct_return(sluice(place, &[])?),
+        COPY => without_direct_return(sluice(place, &[("@BYPASS@", "off")])?),
         BOTH => sluice(place, &[("@BYPASS@", "required"), ("@DOWNSTREAM@", "on")])?,
         SPLICE => sluice(place, &[("@SPLICE@", "required")])?,
         AUTO => sluice(place, &[("@LIMIT@", "auto")])?,
@@ -152,7 +164,16 @@ fn sluice(place: &Place, words: &[(&str, &str)]) -> Result<Command> {
         words.iter().chain(&usual).map(|(word, value)| (*word, (*value).to_owned())).collect();
     let mut command = session(place.sluice);
     command.args(["run", "--config"]).arg(place.render(template, &words)?);
+    if let Some(admin) = place.admin {
+        command.arg("--set").arg(format!("admin={admin}"));
+    }
     Ok(command)
+}
+
+/// Its answers pass through it; with `auto`, as by default, they do not where they need not.
+fn without_direct_return(mut sluice: Command) -> Command {
+    sluice.args(["--set", "kernel.direct_return=off"]);
+    sluice
 }
 
 fn nginx(place: &Place) -> Result<Command> {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::counts::Counts;
+
 /// A quantity with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -111,6 +113,9 @@ pub(super) struct Sample {
     pub(super) figures: BTreeMap<Figure, f64>,
     /// Percentile and microseconds, rising.
     pub(super) latency_us: Vec<(f64, f64)>,
+    /// What sluice counted meanwhile; none for the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) counts: Option<Counts>,
     /// What is wrong with it, if anything.
     pub(super) marks: BTreeSet<Mark>,
     /// What the programs of this measurement used.

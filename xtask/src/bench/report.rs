@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::compare;
+use super::peers::SLUICE;
 use super::record::{CaseRecord, Figure, Mark};
 use super::rig::DIRECT;
 use super::stats::spread;
-
-const SLUICE: &str = "sluice";
 
 const ROWS: &[Figure] = &[
     Figure::RequestsPerSecond,
@@ -32,7 +32,10 @@ pub(super) fn section(case: &CaseRecord) -> String {
     let mut text = format!("## {}\n\n{}.\n", case.name, case.about);
     medians(case, &mut text);
     ratios(case, &mut text);
+    compare::rates(case, &mut text);
+    compare::added_median(case, &mut text);
     added(case, &mut text);
+    compare::paths(case, &mut text);
     remarks(case, &mut text);
     for plot in super::plot::files(case) {
         let _ = writeln!(text, "\n![{}]({plot})", plot.trim_end_matches(".svg"));
@@ -164,6 +167,7 @@ mod tests {
             proxy: proxy.to_owned(),
             figures: [(Figure::RequestsPerSecond, rate)].into(),
             latency_us: Vec::new(),
+            counts: None,
             marks: [Mark::Stolen].into(),
             spent: Spent::default(),
         }

@@ -57,6 +57,8 @@ pub(super) struct Proxy {
     pub(super) address: SocketAddr,
     /// None for direct.
     pub(super) server: Option<Server>,
+    /// Where sluice tells what it counts; none for the others.
+    pub(super) admin: Option<SocketAddr>,
 }
 
 /// A running case.
@@ -98,7 +100,7 @@ impl Rig {
             body_sha256: None,
             refused: BTreeMap::new(),
         };
-        let direct = Proxy { name: DIRECT.to_owned(), address: origin_address, server: None };
+        let direct = Proxy { name: DIRECT.to_owned(), address: origin_address, server: None, admin: None };
         rig.admit(case, direct, &equipment.tools).context("the origin itself")?;
         if case.origin != Origin::Postgres {
             rig.at_rest = Some(rig.probe(case)?);
@@ -146,6 +148,7 @@ impl Rig {
         let place = peers::Place {
             listen: free_address()?,
             origin: self.origin_address,
+            admin: peers::is_sluice(name).then(free_address).transpose()?,
             folder: empty(self.folder.join(name))?,
             log,
             mode: mode(case),
@@ -153,7 +156,8 @@ impl Rig {
             sluice: &equipment.sluice,
         };
         let server = peers::start(name, &place)?;
-        let proxy = Proxy { name: name.to_owned(), address: place.listen, server: Some(server) };
+        let proxy =
+            Proxy { name: name.to_owned(), address: place.listen, server: Some(server), admin: place.admin };
         self.admit(case, proxy, &equipment.tools)
     }
 
