@@ -23,7 +23,8 @@ impl Origin {
         match self {
             Self::Nginx => &["nginx"],
             Self::Puma => &["puma"],
-            Self::Go => &["go"],
+            Self::Go | Self::GoPages => &["go"],
+            Self::NodePages => &["node"],
             Self::Starlette => &["starlette"],
             Self::Blacksheep => &["blacksheep"],
             Self::Postgres => &["pgbench"],
@@ -46,7 +47,9 @@ pub(super) fn start(
     let mut command = match origin {
         Origin::Nginx => nginx(address, folder, tools.path("nginx")?)?,
         Origin::Puma => puma(address, &sources.join("puma/config.ru"), tools)?,
-        Origin::Go => go(address, &sources.join("go"))?,
+        Origin::Go => go(address, &sources.join("go"), "go-origin")?,
+        Origin::GoPages => go(address, &sources.join("pages"), "go-pages")?,
+        Origin::NodePages => node(address, &sources.join("pages/server.js"), tools.path("node")?),
         Origin::Starlette => uvicorn(address, "starlette_app:app", &sources, tools.path("starlette")?),
         Origin::Blacksheep => uvicorn(address, "blacksheep_app:app", &sources, tools.path("blacksheep")?),
         Origin::Postgres => return postgres::start(address, tools.path("pgbench")?, log),
@@ -96,8 +99,8 @@ fn puma(address: SocketAddr, app: &Path, tools: &Tools) -> Result<Command> {
     Ok(command)
 }
 
-fn go(address: SocketAddr, sources: &Path) -> Result<Command> {
-    let program = scratch("bench")?.join("go-origin");
+fn go(address: SocketAddr, sources: &Path, name: &str) -> Result<Command> {
+    let program = scratch("bench")?.join(name);
     let mut build = Command::new("go");
     build
         .args(["build", "-o"])
@@ -112,6 +115,12 @@ fn go(address: SocketAddr, sources: &Path) -> Result<Command> {
     let mut command = session(program);
     command.args(["-listen", &address.to_string()]);
     Ok(command)
+}
+
+fn node(address: SocketAddr, script: &Path, program: &Path) -> Command {
+    let mut command = session(program);
+    command.arg(script).args(["--listen", &address.to_string()]);
+    command
 }
 
 /// One process, as uvicorn's documentation has it below a process manager, without its access log.

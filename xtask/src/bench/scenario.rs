@@ -11,6 +11,10 @@ pub(super) enum Origin {
     Puma,
     /// net/http.
     Go,
+    /// net/http, with pages made beforehand.
+    GoPages,
+    /// Node's http, with pages made beforehand.
+    NodePages,
     /// uvicorn with Starlette.
     Starlette,
     /// uvicorn with BlackSheep.
@@ -79,6 +83,29 @@ const SCENARIOS: &[Scenario] = &[
     ("1kb", "a file of 1 KiB from nginx, wrk -t1 -c50", |_| vec![file("1kb")]),
     ("64kb", "a file of 64 KiB from nginx, wrk -t1 -c50", |_| vec![file("64kb")]),
     ("1mb", "a file of 1 MiB from nginx, wrk -t1 -c50", |_| vec![file("1mb")]),
+    ("1kb-4", "a file of 1 KiB from nginx, wrk -t1 -c4: the latency that a proxy adds", |_| {
+        vec![file_at("1kb", 4)]
+    }),
+    ("64kb-16", "a file of 64 KiB from nginx, wrk -t1 -c16", |_| vec![file_at("64kb", 16)]),
+    ("1mb-16", "a file of 1 MiB from nginx, wrk -t1 -c16", |_| vec![file_at("1mb", 16)]),
+    ("puma-10kb", "pages of 10 KiB from Puma of 4 threads, wrk -t1 with 4 and 16 connections", |_| {
+        pages("puma-10kb", Origin::Puma, "/bytes?n=10240", &[4, 16])
+    }),
+    ("puma-100kb", "pages of 100 KiB from Puma of 4 threads, wrk -t1 with 4 and 16 connections", |_| {
+        pages("puma-100kb", Origin::Puma, "/bytes?n=102400", &[4, 16])
+    }),
+    ("go-10kb", "pages of 10 KiB from Go's net/http, wrk -t1 -c16", |_| {
+        pages("go-10kb", Origin::GoPages, "/10kb", &[16])
+    }),
+    ("go-100kb", "pages of 100 KiB from Go's net/http, wrk -t1 -c16", |_| {
+        pages("go-100kb", Origin::GoPages, "/100kb", &[16])
+    }),
+    ("node-10kb", "pages of 10 KiB from Node's http, wrk -t1 -c16", |_| {
+        pages("node-10kb", Origin::NodePages, "/10kb", &[16])
+    }),
+    ("node-100kb", "pages of 100 KiB from Node's http, wrk -t1 -c16", |_| {
+        pages("node-100kb", Origin::NodePages, "/100kb", &[16])
+    }),
     ("puma", "Puma, oha with 200 connections, delay 0 and 20 ms", |_| delays(Origin::Puma, "puma")),
     ("go", "Go's net/http, oha with 200 connections, delay 0 and 20 ms", |_| delays(Origin::Go, "go")),
     ("uvicorn", "Starlette and BlackSheep, oha with 200 connections, delay 0 and 20 ms", |_| {
@@ -162,6 +189,19 @@ fn http(generator: Generator, connections: usize) -> Work {
 
 fn file(size: &str) -> Case {
     case(size, Origin::Nginx, &format!("/{size}.bin"), http(Generator::Wrk { threads: 1 }, 50))
+}
+
+fn file_at(size: &str, connections: usize) -> Case {
+    let work = http(Generator::Wrk { threads: 1 }, connections);
+    Case { name: format!("{size}-{connections}"), work, ..file(size) }
+}
+
+/// A page, asked for over each of these numbers of connections.
+fn pages(name: &str, origin: Origin, path: &str, connections: &[usize]) -> Vec<Case> {
+    let at = |count: &usize| {
+        case(&format!("{name}-{count}"), origin, path, http(Generator::Wrk { threads: 1 }, *count))
+    };
+    connections.iter().map(at).collect()
 }
 
 fn delays(origin: Origin, name: &str) -> Vec<Case> {

@@ -37,6 +37,7 @@ const TOOLS: &[(&str, Source)] = &[
     ("caddy", Source::Apt(&["caddy"])),
     ("puma", Source::Apt(&["puma", "ruby", "ruby-rack"])),
     ("go", Source::Apt(&["golang-go"])),
+    ("node", Source::Apt(&["nodejs"])),
     ("pgbench", Source::Apt(&["postgresql", "postgresql-contrib"])),
     ("oha", Source::Crate("1.16.0")),
     ("starlette", Source::Python(&["starlette==1.10.0", "uvicorn[standard]==0.54.0"], "uvicorn")),

@@ -1,0 +1,3 @@
+module sluice.test/pages
+
+go 1.19
