@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+const END: &[u8] = b"\r\n\r\n";
 
 /// A connection.
 pub(super) struct Client {
@@ -47,8 +48,8 @@ impl Client {
 }
 
 fn whole(answer: &[u8]) -> Result<bool> {
-    let text = String::from_utf8_lossy(answer);
-    let Some((head, _)) = text.split_once("\r\n\r\n") else { return Ok(false) };
+    let Some(size) = answer.windows(END.len()).position(|bytes| bytes == END) else { return Ok(false) };
+    let head = String::from_utf8_lossy(&answer[..size]);
     ensure!(head.starts_with("HTTP/1.1 200"), "not 200");
     let length: usize = head
         .lines()
@@ -56,8 +57,7 @@ fn whole(answer: &[u8]) -> Result<bool> {
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
         .and_then(|(_, value)| value.trim().parse().ok())
         .context("no Content-Length")?;
-    // The head is ASCII: its length in the text is its length in bytes.
-    Ok(answer.len() >= head.len() + 4 + length)
+    Ok(answer.len() >= size + END.len() + length)
 }
 
 #[cfg(test)]
