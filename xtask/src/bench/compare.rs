@@ -9,7 +9,8 @@ use super::report::number;
 use super::rig::DIRECT;
 use super::stats::spread;
 
-const NGINX: &str = "nginx";
+/// The peer that latencies are held against.
+pub(super) const NGINX: &str = "nginx";
 
 /// The requests per second of every proxy over those without one, of nginx, and of sluice without direct return.
 pub(super) fn rates(case: &CaseRecord, text: &mut String) {
@@ -30,22 +31,24 @@ pub(super) fn rates(case: &CaseRecord, text: &mut String) {
 pub(super) fn added_median(case: &CaseRecord, text: &mut String) {
     let proxies = proxies(case);
     let more = |proxy: &str| case.differences(proxy, DIRECT, Figure::P50Us);
-    let theirs = more(NGINX);
     let added: Vec<String> =
         proxies.iter().map(|proxy| cell(&more(proxy).into_values().collect::<Vec<_>>(), 0)).collect();
     if added.iter().all(|cell| cell == "-") {
         return;
     }
     let mut rows = vec![("us".to_owned(), added)];
-    if !theirs.is_empty() {
-        let ratio = |proxy: &&str| {
-            let of_round =
-                |(round, us): (usize, f64)| Some(us / theirs.get(&round).filter(|nginx| **nginx > 0.0)?);
-            cell(&more(proxy).into_iter().filter_map(of_round).collect::<Vec<_>>(), 2)
-        };
-        rows.push(("divided by nginx's".to_owned(), proxies.iter().map(ratio).collect()));
+    let beside: Vec<String> = proxies.iter().map(|proxy| cell(&added_beside_nginx(case, proxy), 2)).collect();
+    if beside.iter().any(|cell| cell != "-") {
+        rows.push(("divided by nginx's".to_owned(), beside));
     }
     table("p50 over direct's: median (min-max)", &proxies, &rows, text);
+}
+
+/// What a proxy adds to direct's median latency, divided by what nginx adds, each within a round.
+pub(super) fn added_beside_nginx(case: &CaseRecord, proxy: &str) -> Vec<f64> {
+    let theirs = case.differences(NGINX, DIRECT, Figure::P50Us);
+    let of_round = |(round, us): (usize, f64)| Some(us / theirs.get(&round).filter(|nginx| **nginx > 0.0)?);
+    case.differences(proxy, DIRECT, Figure::P50Us).into_iter().filter_map(of_round).collect()
 }
 
 /// Which paths sluice's exchanges took, and why answers were not returned directly, over all rounds.
@@ -86,7 +89,7 @@ fn proxies(case: &CaseRecord) -> Vec<&str> {
 }
 
 /// What a proxy counted in all its rounds; none if it does not count.
-fn total(case: &CaseRecord, proxy: &str) -> Option<Counts> {
+pub(super) fn total(case: &CaseRecord, proxy: &str) -> Option<Counts> {
     let mut all: Option<Counts> = None;
     for counts in case.of(proxy).filter_map(|sample| sample.counts.as_ref()) {
         all.get_or_insert_default().add(counts);
@@ -94,20 +97,23 @@ fn total(case: &CaseRecord, proxy: &str) -> Option<Counts> {
     all
 }
 
-fn share(part: u64, whole: u64) -> String {
+/// A part in percent, and how many that are.
+pub(super) fn share(part: u64, whole: u64) -> String {
     match (part, whole) {
         (0, _) | (_, 0) => "-".to_owned(),
         _ => format!("{:.2} % ({})", part as f64 * 100.0 / whole as f64, number(part as f64)),
     }
 }
 
-fn cell(values: &[f64], decimals: usize) -> String {
+/// Median, least and largest; a dash for nothing.
+pub(super) fn cell(values: &[f64], decimals: usize) -> String {
     spread(values).map_or("-".to_owned(), |spread| {
         format!("{:.decimals$} ({:.decimals$}-{:.decimals$})", spread.median, spread.min, spread.max)
     })
 }
 
-fn table(title: &str, names: &[&str], rows: &[(String, Vec<String>)], text: &mut String) {
+/// A table, with a title above its labels; nothing without rows.
+pub(super) fn table(title: &str, names: &[&str], rows: &[(String, Vec<String>)], text: &mut String) {
     if rows.is_empty() {
         return;
     }
@@ -119,7 +125,7 @@ fn table(title: &str, names: &[&str], rows: &[(String, Vec<String>)], text: &mut
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::record::{Sample, Spent};
     use super::*;
 
@@ -135,7 +141,7 @@ mod tests {
         }
     }
 
-    fn case() -> CaseRecord {
+    pub(in super::super) fn case() -> CaseRecord {
         let counts = |direct: u64, copied: u64| Counts {
             direct,
             paths: [("direct".to_owned(), direct), ("copy".to_owned(), copied)].into(),

@@ -19,6 +19,7 @@ mod stats;
 mod progress;
 mod compare;
 mod report;
+mod summary;
 mod plot;
 mod results;
 

@@ -14,7 +14,7 @@ use super::measure::OTHERS_MAX;
 use super::record::CaseRecord;
 use super::rig::Equipment;
 use super::tools::first_line;
-use super::{Options, plot, report};
+use super::{Options, plot, report, summary};
 use crate::workspace::root;
 
 /// Everything that is kept, as it is written to `raw.json`.
@@ -98,6 +98,7 @@ impl Results {
         for case in &self.cases {
             println!("\n{}", report::section(case));
         }
+        println!("{}", summary::summary(&self.cases));
         ensure!(!self.cases.is_empty(), "nothing was measured");
         println!("raw.json, table.md and plots are in bench/results/{}", self.name());
         Ok(())
@@ -123,6 +124,7 @@ impl Results {
         for (name, why) in &self.skipped {
             text += &format!("\nSkipped: {name}: {}\n", why.lines().next().unwrap_or_default());
         }
+        text += &summary::summary(&self.cases);
         for case in &self.cases {
             text += &format!("\n{}", report::section(case));
         }
