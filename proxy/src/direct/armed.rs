@@ -70,17 +70,17 @@ impl<'a> Armed<'a> {
         client: ClientSocket,
         sent: u64,
     ) -> Self {
+        let entry =
+            Entry { lease: Arc::clone(lease), cluster: Arc::clone(cluster), waker: None, wanted: false };
+        let key = direct.entries.borrow_mut().insert(entry);
         lease.slot().prepare(&Order {
             client: client.cookie,
             client_socket: client.address,
             // Sequence numbers are the count of bytes, modulo 2^32.
             sequence: client.sent_next.wrapping_add(sent as u32),
-            body_bytes_min: direct.body_bytes_min,
+            body_bytes_min: direct.least_body_bytes(),
             body_bytes_max: direct.body_bytes_max,
         });
-        let entry =
-            Entry { lease: Arc::clone(lease), cluster: Arc::clone(cluster), waker: None, wanted: false };
-        let key = direct.entries.borrow_mut().insert(entry);
         let lease = Arc::clone(lease);
         Self { direct, lease, key, seen: Cell::new(0), look_again: RefCell::default() }
     }

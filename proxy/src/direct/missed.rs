@@ -46,11 +46,10 @@ impl Missed {
         Some(Self(index.unwrap_or(OTHER) as u8))
     }
 
-    /// Whether it says nothing of what the endpoint's answers are like.
+    /// Whether it says nothing of what the heads of the endpoint's answers are like.
     pub(crate) fn is_passing(self) -> bool {
-        let of_answers = [Miss::Small, Miss::Large].map(|miss| Self::noted(miss as u64));
         let first_refusal = UNARMED.len() + Miss::ALL.len();
-        !(of_answers.contains(&Some(self)) || (first_refusal..OTHER).contains(&self.index()))
+        !(first_refusal..OTHER).contains(&self.index())
     }
 
     /// Where it is among all.

@@ -31,6 +31,7 @@ pub(crate) use missed::{Missed, Unarmed};
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
     body_bytes_min: u32,
+    small_exchanges_max: usize,
     body_bytes_max: u64,
     from_request: u64,
     /// Exchanges whose answer may go past sluice.
@@ -77,6 +78,7 @@ impl Direct {
         Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
+            small_exchanges_max: kernel.direct_return_small_exchanges_max as usize,
             body_bytes_max: kernel.direct_return_bytes_max,
             from_request: kernel.direct_return_from_request,
             entries: RefCell::default(),
@@ -88,6 +90,12 @@ impl Direct {
     /// See [`Marker::add_client`].
     fn add_client(&self, socket: BorrowedFd<'_>) -> Result<Option<ClientSocket>, ProgramError> {
         self.marker.borrow_mut().add_client(socket)
+    }
+
+    /// The smallest body that pays now. Where many answers are under way sluice passes several small ones on at once,
+    /// which costs less than each of them waking its client.
+    fn least_body_bytes(&self) -> u32 {
+        if self.entries.borrow().len() <= self.small_exchanges_max { 0 } else { self.body_bytes_min }
     }
 
     fn remove_client(&self, cookie: u64) {
