@@ -102,13 +102,16 @@ impl<'a> Client<'a> {
     /// So many exchanges; the first thing that must not be.
     pub(super) fn run(&mut self, exchanges: u64) -> Result<(), String> {
         let end = self.next + exchanges;
+        let mut before = String::new();
         while self.next < end {
             let count = if self.random.u32(..8) == 0 { self.random.u64(2..=4) } else { 1 };
             let plans: Vec<Plan> =
                 (self.next..self.next + count).map(|id| Plan::of(self.world.rules, id)).collect();
             self.next += count;
             let manner = self.manner(&plans);
-            self.batch(&plans, manner).map_err(|fault| format!("{fault}: {manner:?}, {plans:?}"))?;
+            let what = format!("{manner:?}, {plans:?}");
+            self.batch(&plans, manner).map_err(|fault| format!("{fault}: {what}; before it {before}"))?;
+            before = what;
         }
         Ok(())
     }

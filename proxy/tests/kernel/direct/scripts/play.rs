@@ -70,7 +70,9 @@ impl Play {
 
     fn wait(&self, what: &str, told: impl Fn(&Told) -> bool) {
         let guard = self.told.lock().unwrap();
-        let (_told, waited) = self.changed.wait_timeout_while(guard, PATIENCE, |now| !told(now)).unwrap();
+        let (guard, waited) = self.changed.wait_timeout_while(guard, PATIENCE, |now| !told(now)).unwrap();
+        // Else the other side would only tell of a poisoned lock.
+        drop(guard);
         assert!(!waited.timed_out(), "waited in vain for {what}");
     }
 }

@@ -108,6 +108,14 @@ fn splits() -> Vec<Script> {
     for length in [1, 2, 100, 1448, 4096, 16_384, 65_536] {
         scripts.push(script(&format!("{length} bytes"), Directly, &[&whole(length, "")]));
     }
+    for length in [1, 2, 12, 40, 1000, 30_000, 65_536] {
+        // As nginx and others do; the field is not passed on.
+        for fields in ["", "Connection: keep-alive\r\n"] {
+            let [head, body] = [self::head(length, fields), pattern(length)];
+            let name = format!("head with {fields:?}, then {length} bytes");
+            scripts.push(script(&name, Directly, &[&head, &body]));
+        }
+    }
     for padding in [300, 1000, 3900, 4050, 4096, 8000, 20_000] {
         // Heads up to and over the edge of a page.
         let fields = format!("X-Padding: {}\r\n", "p".repeat(padding));
