@@ -1,6 +1,7 @@
 //! Upstream connections: pick an endpoint, take an idle connection to it or open one.
 
 mod connect;
+mod place;
 mod pool;
 
 use std::io;
@@ -14,7 +15,7 @@ use sluice_ebpf::Wish;
 use tokio::task::yield_now;
 
 use crate::bypass::Joined;
-use crate::cluster::{Cluster, Endpoint, InFlight, Kind, NoEndpoint, Pick, Wants};
+use crate::cluster::{Cluster, Endpoint, InFlight, Kind};
 use crate::config::Retry;
 use crate::direct::Direct;
 use crate::error::{Reason, Side};
@@ -31,8 +32,8 @@ pub(crate) use pool::Pool;
 
 /// One connection to an endpoint, used for one exchange at a time.
 ///
-/// Two connections are interchangeable when their endpoint is the same, and both are joined or neither; one that has erred, or that holds
-/// bytes nobody asked for, is never used again.
+/// Two connections are interchangeable when their endpoint is the same, and both are joined or neither; one that has
+/// erred, or that holds bytes nobody asked for, is never used again.
 pub(crate) struct UpstreamConnection {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) reader: Reader,
@@ -145,7 +146,7 @@ pub(crate) struct Acquired {
 pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<Acquired, Reason> {
     let mut failure = None;
     for _ in 0..=attempt.retry.connect_attempts_max {
-        let in_flight = match begin(worker, attempt).await {
+        let in_flight = match place::begin(worker, attempt).await {
             Ok(in_flight) => in_flight,
             // Why the last endpoint could not be reached says more than that there is no other.
             Err(reason) => return Err(failure.unwrap_or(reason)),
@@ -187,65 +188,12 @@ async fn take_idle(
     if let Some(connection) = take() {
         return Some(connection);
     }
-    wish?;
-    if !worker.direct().is_some_and(Direct::reap) {
+    if wish.is_none() || !worker.direct().is_some_and(Direct::reap) {
         return None;
     }
     // Their tasks release what they hold.
     yield_now().await;
     take()
-}
-
-fn try_begin(worker: &Worker, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
-    worker.with_random(|random| {
-        let (kind, hash, exclude) = (attempt.kind, attempt.hash, attempt.tried.as_slice());
-        attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: crate::clock::now_ms(), random })
-    })
-}
-
-async fn begin(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
-    let mut begun = try_begin(worker, attempt);
-    // Answers that have gone past us still have their places.
-    if matches!(begun, Err(NoEndpoint::Full)) && worker.direct().is_some_and(Direct::reap) {
-        yield_now().await;
-        begun = try_begin(worker, attempt);
-    }
-    match begun {
-        Ok(in_flight) => Ok(in_flight),
-        Err(NoEndpoint::Full) if attempt.kind == Kind::Tunnel => Err(Reason::TooManyTunnels),
-        Err(NoEndpoint::Full) => wait(worker, attempt).await,
-        Err(_) => Err(Reason::NoEndpoint),
-    }
-}
-
-/// Stands in line for what is left of the time that a request may.
-async fn wait(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
-    let cluster = attempt.cluster;
-    let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
-    let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
-    let others_wait = cluster.is_waited_for();
-    let waiting = cluster.wait(wants, attempt.client).map_err(|_| Reason::QueueFull)?;
-    // Nobody would see the ends that we wait for.
-    if let Some(direct) = worker.direct() {
-        direct.call_in(Some(cluster));
-        // While others wait nothing is armed.
-        if !others_wait || cluster.queue_counts().length <= 1 {
-            direct.call_others();
-        }
-    }
-    let since = Instant::now();
-    attempt.waiting_since = Some(since);
-    let outcome = tokio::time::timeout(patience, waiting).await;
-    attempt.waiting_since = None;
-    attempt.waited += since.elapsed();
-    match outcome {
-        Ok(Ok(in_flight)) => Ok(in_flight),
-        Ok(Err(_)) => Err(Reason::QueueFull),
-        Err(_) => {
-            cluster.count_queue_timeout();
-            Err(Reason::QueueTimeout)
-        }
-    }
 }
 
 /// What a connection for this attempt is to ask for, if it is to be joined.

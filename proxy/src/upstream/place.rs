@@ -1,0 +1,63 @@
+//! A place among an endpoint's requests under way: at once, or after a wait in line.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::yield_now;
+
+use super::Attempt;
+use crate::cluster::{InFlight, Kind, NoEndpoint, Pick, Wants};
+use crate::direct::Direct;
+use crate::error::Reason;
+use crate::worker::Worker;
+
+fn try_begin(worker: &Worker, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
+    worker.with_random(|random| {
+        let (kind, hash, exclude) = (attempt.kind, attempt.hash, attempt.tried.as_slice());
+        attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: crate::clock::now_ms(), random })
+    })
+}
+
+pub(super) async fn begin(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+    let mut begun = try_begin(worker, attempt);
+    // Answers that have gone past us still have their places.
+    if matches!(begun, Err(NoEndpoint::Full)) && worker.direct().is_some_and(Direct::reap) {
+        yield_now().await;
+        begun = try_begin(worker, attempt);
+    }
+    match begun {
+        Ok(in_flight) => Ok(in_flight),
+        Err(NoEndpoint::Full) if attempt.kind == Kind::Tunnel => Err(Reason::TooManyTunnels),
+        Err(NoEndpoint::Full) => wait(worker, attempt).await,
+        Err(_) => Err(Reason::NoEndpoint),
+    }
+}
+
+/// Stands in line for what is left of the time that a request may.
+async fn wait(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+    let cluster = attempt.cluster;
+    let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
+    let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
+    let others_wait = cluster.is_waited_for();
+    let waiting = cluster.wait(wants, attempt.client).map_err(|_| Reason::QueueFull)?;
+    // Nobody would see the ends that we wait for.
+    if let Some(direct) = worker.direct() {
+        direct.call_in(Some(cluster));
+        // While others wait nothing is armed.
+        if !others_wait || cluster.queue_counts().length <= 1 {
+            direct.call_others();
+        }
+    }
+    let since = Instant::now();
+    attempt.waiting_since = Some(since);
+    let outcome = tokio::time::timeout(patience, waiting).await;
+    attempt.waiting_since = None;
+    attempt.waited += since.elapsed();
+    match outcome {
+        Ok(Ok(in_flight)) => Ok(in_flight),
+        Ok(Err(_)) => Err(Reason::QueueFull),
+        Err(_) => {
+            cluster.count_queue_timeout();
+            Err(Reason::QueueTimeout)
+        }
+    }
+}
