@@ -6,6 +6,11 @@
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 #![cfg_attr(feature = "user", allow(unsafe_code, reason = "aya's `Pod` is an unsafe trait"))]
 
+#[cfg(not(target_arch = "bpf"))]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
 mod counter;
 pub mod head;
 pub mod slot;
@@ -174,10 +179,10 @@ pub struct End {
     pub ours: u32,
     /// As in [`Known`].
     pub slot: u32,
-    /// Of a client to be sent answers to: sequence number of its first byte.
+    /// Sequence number of the first byte that it sends by TCP.
     pub sent_next: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// Bytes that it has sent past TCP to its other end, modulo 2^32.
+    pub joined_bytes: u32,
 }
 
 impl End {
@@ -198,7 +203,7 @@ impl End {
             ours: 0,
             slot,
             sent_next: 0,
-            reserved: 0,
+            joined_bytes: 0,
         }
     }
 }

@@ -22,6 +22,8 @@ pub enum Miss {
     Wanted = 8,
     /// The message could not be read.
     Unreadable = 9,
+    /// Something had come to sluice before the answer that sluice did not know of.
+    Unasked = 10,
 }
 
 /// [`Slot::reason`](super::Slot::reason) of a refused head is this and the number of the refusal.
@@ -29,7 +31,7 @@ pub const REFUSALS: u32 = 0x100;
 
 impl Miss {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Small,
         Self::Large,
         Self::Room,
@@ -39,6 +41,7 @@ impl Miss {
         Self::Redirect,
         Self::Wanted,
         Self::Unreadable,
+        Self::Unasked,
     ];
 
     /// For metrics.
@@ -54,6 +57,7 @@ impl Miss {
             Self::Redirect => "redirect",
             Self::Wanted => "wanted",
             Self::Unreadable => "unreadable",
+            Self::Unasked => "unasked",
         }
     }
 }

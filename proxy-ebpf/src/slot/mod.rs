@@ -7,10 +7,16 @@
 //! sluice and in its model test.
 
 mod miss;
+#[cfg(test)]
+mod model;
+#[cfg(not(target_arch = "bpf"))]
+mod pool;
 
 use crate::word::Word;
 
 pub use miss::{Miss, REFUSALS};
+#[cfg(not(target_arch = "bpf"))]
+pub use pool::Pool;
 
 /// How far an exchange is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +39,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    fn from_number(number: u64) -> Self {
+    fn of_word(word: u64) -> Self {
         const ALL: [Phase; 7] = [
             Phase::Idle,
             Phase::Prepared,
@@ -43,12 +49,16 @@ impl Phase {
             Phase::Done,
             Phase::Left,
         ];
-        match ALL.get(number as usize) {
+        match ALL.get((word & PHASE) as usize) {
             Some(phase) => *phase,
             None => Phase::Left,
         }
     }
 }
+
+/// Bits of the word of a phase that are the phase. The others count the connections that have had the slot, so that
+/// a run that began for another one changes nothing.
+const PHASE: u64 = 0xff;
 
 /// One exchange of one connection. In two cache lines: what sluice says, and what the program answers.
 #[repr(C, align(64))]
@@ -66,7 +76,10 @@ pub struct Slot {
     pub body_bytes_min: Word,
     /// `write_seq` (32 bits) that the client's socket has when all that goes before the answer is in its send queue.
     pub sequence: Word,
-    reserved: [u64; 2],
+    /// Bytes (32 bits) that sluice has received on the connection. If it was sent more, then something that nobody
+    /// asked for.
+    pub received: Word,
+    reserved: u64,
     phase: Word,
     /// Bytes sent to the client, the head included.
     pub sent: Word,
@@ -120,6 +133,8 @@ pub struct Order {
     /// As there.
     pub sequence: u32,
     /// As there.
+    pub received: u32,
+    /// As there.
     pub body_bytes_min: u32,
     /// As there.
     pub body_bytes_max: u64,
@@ -129,20 +144,22 @@ impl Slot {
     /// How far the exchange is. What the program has written before is seen after.
     #[inline(always)]
     pub fn phase(&self) -> Phase {
-        Phase::from_number(self.phase.get_acquire())
+        Phase::of_word(self.phase.get_acquire())
     }
 
-    /// Goes from one phase to another; false if it was in neither.
+    /// Goes from one phase to another; false if it was in another one than the first.
     #[inline(always)]
-    pub fn step(&self, from: Phase, to: Phase) -> bool {
-        self.phase.swap(from as u64, to as u64)
+    fn step(&self, from: Phase, to: Phase) -> bool {
+        let word = self.phase.get_acquire();
+        Phase::of_word(word) == from && self.phase.swap(word, (word & !PHASE) | to as u64)
     }
 
     /// For sluice, outside of [`Phase::Busy`] and [`Phase::Running`]: gives the slot to a connection.
     #[cfg(not(target_arch = "bpf"))]
     pub fn assign(&self, owner: u64) {
+        let word = self.phase.get_acquire();
         self.owner.set(owner);
-        self.phase.set_release(Phase::Idle as u64);
+        self.phase.set_release((word & !PHASE).wrapping_add(PHASE + 1) | Phase::Idle as u64);
     }
 
     /// For sluice, where nothing is expected of the program: says where the next answer goes.
@@ -151,11 +168,13 @@ impl Slot {
         self.client.set(order.client);
         self.client_socket.set(order.client_socket);
         self.sequence.set(u64::from(order.sequence));
+        self.received.set(u64::from(order.received));
         self.body_bytes_min.set(u64::from(order.body_bytes_min));
         self.body_bytes_max.set(order.body_bytes_max);
         self.sent.set(0);
         self.reason.set(0);
-        self.phase.set_release(Phase::Prepared as u64);
+        let word = self.phase.get_acquire();
+        self.phase.set_release((word & !PHASE) | Phase::Prepared as u64);
     }
 
     /// For sluice: takes over what has not been sent. The phase then: [`Phase::Left`], or [`Phase::Busy`] if the
@@ -167,7 +186,7 @@ impl Slot {
             if !matches!(phase, Phase::Prepared | Phase::Armed | Phase::Running) {
                 return phase;
             }
-            // The program may have been faster; it goes on from there, or leaves it soon.
+            // If not, the program has gone on meanwhile, and perhaps to one of these phases.
             if self.step(phase, Phase::Left) {
                 self.reason.set(Miss::Wanted as u64);
                 return Phase::Left;
@@ -175,24 +194,42 @@ impl Slot {
         }
     }
 
+    /// For the program: what the application sends from now on is the answer.
+    #[inline(always)]
+    pub fn request_sent(&self, owner: u64) {
+        let word = self.phase.get_acquire();
+        if Phase::of_word(word) == Phase::Prepared && self.owner.get() == owner {
+            self.phase.swap(word, (word & !PHASE) | Phase::Armed as u64);
+        }
+    }
+
     /// For the program: takes the slot for a message; the phase that it was in.
     #[inline(always)]
     pub fn enter(&self, owner: u64) -> Option<Phase> {
-        let phase = self.phase();
-        if !matches!(phase, Phase::Armed | Phase::Running) || !self.step(phase, Phase::Busy) {
+        let word = self.phase.get_acquire();
+        let phase = Phase::of_word(word);
+        // The owner is looked at after the phase: with an older one the phase is older, too, and not there any more.
+        if !matches!(phase, Phase::Armed | Phase::Running)
+            || self.owner.get() != owner
+            || !self.phase.swap(word, (word & !PHASE) | Phase::Busy as u64)
+        {
             return None;
         }
+        // Where loads may pass each other it was perhaps an older one all the same.
         if self.owner.get() != owner {
-            // Another connection's by now: as if nobody had looked.
             self.step(Phase::Busy, phase);
             return None;
         }
         Some(phase)
     }
 
-    /// For the program, of the first message: whether the answer and it may go to the client.
+    /// For the program, of the first message: whether the answer and it may go to the client, with `to_sluice` bytes
+    /// sent to sluice before.
     #[inline(always)]
-    pub fn judge_first(&self, answer: &Answer, size: u32, seen: &Seen) -> Result<(), Miss> {
+    pub fn judge_first(&self, answer: &Answer, size: u32, to_sluice: u32, seen: &Seen) -> Result<(), Miss> {
+        if to_sluice != self.received.get() as u32 {
+            return Err(Miss::Unasked);
+        }
         if answer.body_bytes < self.body_bytes_min.get() {
             return Err(Miss::Small);
         }

@@ -14,7 +14,7 @@ use crate::config::{Address, Config, KernelAssists, Protocol, Switch};
 use crate::direct;
 use crate::doctor::Trouble;
 use crate::kernel::program::{Bypass, Limits, cgroup2};
-use crate::kernel::selftest;
+use crate::kernel::selftest::{self, Failure};
 use crate::listener::Bound;
 
 /// The loaded programs.
@@ -27,13 +27,15 @@ pub(crate) struct Control {
     kernel: KernelAssists,
     /// One for each worker, to be called by.
     workers: Arc<Vec<Notify>>,
+    /// Why direct return is not used though it was asked for.
+    pub(crate) direct_failure: Option<Failure>,
 }
 
 /// Loads the programs, tries them on sockets of our own, and has clients of this host joined with `listeners` if
 /// the configuration wants that. Takes about a quarter of a second, and privileges.
 ///
 /// # Errors
-/// Why it cannot be used; nothing is left behind then.
+/// Why it cannot be used; nothing is left behind then. That direct return cannot be is no error, but noted.
 pub(crate) fn start(
     config: &Config,
     direct_return: bool,
@@ -43,13 +45,17 @@ pub(crate) fn start(
     let mut bypass = Bypass::load(limits(config, direct_return), &cgroup2()?)?;
     let mut marker = bypass.marker()?;
     selftest::run(&bypass, &mut marker)?;
+    let direct_failure = selftest::run_direct(&bypass, &mut marker).err();
+    if direct_failure.is_some() {
+        bypass.give_up_slots();
+    }
     tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
     let listeners = listeners.iter().flatten().map(|bound| (&bound.state.config, &bound.socket));
     for (listener, socket) in listeners.filter(|(listener, _)| matches!(listener.address, Address::Ip(_))) {
         if config.kernel.bypass_downstream == Switch::On {
             // Answers to these go past TCP, which they would not past sluice.
             bypass.serve_clients(socket.as_fd())?;
-        } else if direct_return && listener.protocol == Protocol::Http {
+        } else if bypass.slots().is_some() && listener.protocol == Protocol::Http {
             bypass.return_to_clients(socket.as_fd())?;
         }
     }
@@ -64,6 +70,7 @@ pub(crate) fn start(
         bounds: Bounds::of(config.kernel),
         kernel: config.kernel,
         workers: Arc::new((0..config.worker_count()).map(|_| Notify::new()).collect()),
+        direct_failure,
     })
 }
 

@@ -62,13 +62,15 @@ pub(crate) enum Claim {
 }
 
 impl<'a> Armed<'a> {
-    /// Says that the next answer on a connection goes to `client`, whose `sent` bytes so far are before it.
+    /// Says that the next answer on a connection goes to `client`, whose `sent` bytes so far are before it. On the
+    /// connection `received` bytes have been received so far, modulo 2^32.
     pub(crate) fn new(
         direct: &'a Direct,
         lease: &Arc<Lease>,
         cluster: &Arc<Cluster>,
         client: ClientSocket,
         sent: u64,
+        received: u32,
     ) -> Self {
         let entry =
             Entry { lease: Arc::clone(lease), cluster: Arc::clone(cluster), waker: None, wanted: false };
@@ -78,6 +80,7 @@ impl<'a> Armed<'a> {
             client_socket: client.address,
             // Sequence numbers are the count of bytes, modulo 2^32.
             sequence: client.sent_next.wrapping_add(sent as u32),
+            received,
             body_bytes_min: direct.least_body_bytes(),
             body_bytes_max: direct.body_bytes_max,
         });

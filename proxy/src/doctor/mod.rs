@@ -19,7 +19,7 @@ use crate::kernel::probe::{Host, Sources};
 use crate::ring::{self, RingError};
 
 pub(crate) use assists::Assists;
-pub(crate) use trial::{Trouble, note};
+pub(crate) use trial::{Trouble, note, note_direct};
 
 /// Everything that was found.
 #[derive(Debug)]

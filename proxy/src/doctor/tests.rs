@@ -219,6 +219,27 @@ fn tried(mode: AssistMode, trouble: Trouble) -> Report {
 }
 
 #[test]
+fn direct_return_that_fails_is_left_out_alone() {
+    let host = FakeHost::whole().read(granted);
+    let failure = Failure { check: "direct_return.room", found: "too much was taken".into() };
+    let report = |mode| {
+        let mut config = config(AssistMode::Auto, AssistMode::Off);
+        config.kernel.direct_return = mode;
+        let mut report = judge(&config, None, &host, &Ok(()));
+        trial::note_direct(&mut report.assists, &failure);
+        report
+    };
+    let auto = report(AssistMode::Auto);
+    assert!(auto.is_well() && auto.assists.may_bypass() && !auto.assists.returns_directly());
+    assert_eq!(codes(&auto, "direct_return"), ["self_test.direct_return.room"]);
+    assert_eq!(codes(&auto, "bypass"), [""; 0]);
+    let required = report(AssistMode::Required);
+    assert_eq!(required.to_json()["lacking"], serde_json::json!(["kernel.direct_return"]));
+    let why = "its self-test failed: check direct_return.room: too much was taken";
+    assert!(required.assists.require().unwrap_err().contains(why));
+}
+
+#[test]
 fn a_self_test_that_fails_is_told_by_its_check() {
     let trouble =
         || Trouble::SelfTest(Failure { check: "half_close", found: "a reset in place of the end".into() });

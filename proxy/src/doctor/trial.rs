@@ -11,8 +11,9 @@ use crate::tunnel;
 
 /// Notes with the verdict why the bypass cannot be used, if so.
 pub(super) fn bypass(assists: &mut Assists, config: &Config) {
-    if let Err(trouble) = bypass::start(config, assists.returns_directly(), &[]) {
-        note(assists, &trouble);
+    match bypass::start(config, assists.returns_directly(), &[]) {
+        Ok(control) => control.direct_failure.iter().for_each(|failure| note_direct(assists, failure)),
+        Err(trouble) => note(assists, &trouble),
     }
 }
 
@@ -41,4 +42,10 @@ pub(crate) fn note(assists: &mut Assists, trouble: &Trouble) {
         Trouble::SelfTest(failure) => format!("self_test.{}", failure.check),
     };
     assists.note_failure("bypass", code, &trouble.to_string());
+}
+
+/// Adds the reason to the verdict on direct return alone.
+pub(crate) fn note_direct(assists: &mut Assists, failure: &Failure) {
+    let code = format!("self_test.{}", failure.check);
+    assists.note_failure("direct_return", code, &format!("its self-test failed: {failure}"));
 }

@@ -25,7 +25,8 @@ pub(super) fn arm<'a>(
     match client {
         Ok(client) => {
             let sent = downstream.writer.sent_in_all();
-            let armed = Armed::new(direct, lease, policy.cluster, client, sent);
+            let received = lease.received_before().wrapping_add(connection.reader.received());
+            let armed = Armed::new(direct, lease, policy.cluster, client, sent, received);
             // Whoever has begun to wait since has called, or is seen here.
             if policy.cluster.is_waited_for() {
                 armed.want();

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sluice_ebpf::slot::{Phase, Slot};
+use sluice_ebpf::slot::{Pool, Slot};
 
 use super::failed::{Result, failed};
 use super::tcp;
@@ -15,14 +16,7 @@ pub struct Slots {
     memory: NonNull<Slot>,
     /// With the first.
     count: usize,
-    /// Free ones, and those that were given up while the program had them.
-    free: Mutex<Free>,
-}
-
-#[derive(Default)]
-struct Free {
-    indices: Vec<u32>,
-    busy: Vec<u32>,
+    pool: Mutex<Pool>,
 }
 
 // SAFETY: the memory is shared with the kernel in any case: a slot is made of atomics alone.
@@ -54,28 +48,16 @@ impl Slots {
         }
         let memory = NonNull::new(address.cast::<Slot>())
             .ok_or_else(|| failed("mmap of the slots")(io::Error::other("no address")))?;
-        let indices = (1..count as u32).rev().collect();
-        Ok(Self { memory, count, free: Mutex::new(Free { indices, busy: Vec::new() }) })
+        Ok(Self { memory, count, pool: Mutex::new(Pool::new(count as u32)) })
     }
 
     /// A slot for a connection of sluice's; `None` if all are in use.
     #[must_use]
     pub fn lease(self: &Arc<Self>, socket: BorrowedFd<'_>) -> Option<Lease> {
         let owner = tcp::cookie(socket).ok()?;
-        let mut free = self.lock();
-        let Free { indices, busy } = &mut *free;
-        // Those that the program has left since.
-        busy.retain(|index| match self.at(*index).take_over() {
-            Phase::Busy => true,
-            _ => {
-                indices.push(*index);
-                false
-            }
-        });
-        let index = indices.pop()?;
-        drop(free);
+        let index = self.lock().take(|index| self.at(index))?;
         self.at(index).assign(owner);
-        Some(Lease { slots: Arc::clone(self), index })
+        Some(Lease { slots: Arc::clone(self), index, received: AtomicU32::new(0) })
     }
 
     fn at(&self, index: u32) -> &Slot {
@@ -86,14 +68,11 @@ impl Slots {
     }
 
     fn give_back(&self, index: u32) {
-        // After that the program lets it be, unless it has it now.
-        let busy = self.at(index).take_over() == Phase::Busy;
-        let mut free = self.lock();
-        if busy { free.busy.push(index) } else { free.indices.push(index) }
+        self.lock().put(index, self.at(index));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,6 +87,7 @@ impl Drop for Slots {
 pub struct Lease {
     slots: Arc<Slots>,
     index: u32,
+    received: AtomicU32,
 }
 
 impl Lease {
@@ -115,6 +95,17 @@ impl Lease {
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Bytes received on the connection by those who had it before, modulo 2^32.
+    #[must_use]
+    pub fn received_before(&self) -> u32 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Notes that somebody who hands the connection on has received so many.
+    pub fn hand_on(&self, received: u32) {
+        self.received.fetch_add(received, Ordering::Relaxed);
     }
 
     /// The slot.

@@ -78,7 +78,14 @@ pub(super) fn bypass(
         return Ok(None);
     }
     match bypass::start(config, assists.returns_directly(), bound) {
-        Ok(control) => Ok(Some(Arc::new(control))),
+        Ok(control) => {
+            if let Some(failure) = &control.direct_failure {
+                doctor::note_direct(assists, failure);
+                assists.require()?;
+                tracing::warn!("direct return is not used: {failure}");
+            }
+            Ok(Some(Arc::new(control)))
+        }
         Err(trouble) => {
             doctor::note(assists, &trouble);
             assists.require()?;

@@ -19,18 +19,25 @@ pub(crate) struct Reader {
     /// Start of the unread data in `buf`.
     start: usize,
     pending: Option<Recv>,
+    /// Bytes received in all, modulo 2^32.
+    received: u32,
     /// The other direction's send.
     outgoing: Rc<Outgoing>,
 }
 
 impl Reader {
     pub(super) fn new(stream: Stream, outgoing: Rc<Outgoing>) -> Self {
-        Self { stream, buf: Vec::new(), start: 0, pending: None, outgoing }
+        Self { stream, buf: Vec::new(), start: 0, pending: None, received: 0, outgoing }
     }
 
     /// The unread data.
     pub(crate) fn data(&self) -> &[u8] {
         &self.buf[self.start..]
+    }
+
+    /// Bytes that it has received in all, modulo 2^32: read or unread, but known of.
+    pub(crate) fn received(&self) -> u32 {
+        self.received
     }
 
     /// Marks the first `count` unread bytes as read.
@@ -86,7 +93,7 @@ impl Reader {
         };
         let (outcome, buf) = std::task::ready!(Pin::new(pending).poll(cx));
         self.pending = None;
-        self.buf = buf;
+        self.keep(buf, &outcome);
         match outcome {
             // A socket in a sockmap says that it would block when it was woken for something else (seen on 6.18).
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
@@ -112,7 +119,7 @@ impl Reader {
         self.stream.cancel();
         let (outcome, buf) = pending.await;
         self.pending = None;
-        self.buf = buf;
+        self.keep(buf, &outcome);
         match outcome {
             // The end stays where it is, for whoever reads next.
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -121,6 +128,12 @@ impl Reader {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// What a receive has brought.
+    fn keep(&mut self, buf: Vec<u8>, outcome: &io::Result<usize>) {
+        self.buf = buf;
+        self.received = self.received.wrapping_add(*outcome.as_ref().unwrap_or(&0) as u32);
     }
 
     /// Whether nothing has come: no data, no end, no error. For connections that should be silent.

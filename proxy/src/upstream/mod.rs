@@ -82,6 +82,9 @@ impl UpstreamConnection {
             return None;
         }
         let lease = joined.as_ref().and_then(|joined| joined.lease().cloned());
+        if let Some(lease) = &lease {
+            lease.hand_on(reader.received());
+        }
         drop((writer, joined));
         let stream = reader.stream().clone();
         drop(reader);

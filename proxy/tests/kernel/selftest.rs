@@ -1,8 +1,11 @@
 //! The self-test on the real programs, and on programs that cannot join or do not bound what they join.
 
-use std::net::{Ipv6Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::fd::AsFd;
+use std::time::Instant;
 
 use sluice::kernel::program::Limits;
+use sluice::kernel::selftest::{self, Failure};
 use sluice_ebpf::Counter;
 
 use crate::support::{Rig, wait_for};
@@ -82,4 +85,41 @@ fn no_room_in_the_maps_fails_to_join() {
 fn no_budget_at_all_is_found() {
     let limits = Limits { budget_bytes: u32::MAX, budget_messages: u32::MAX, ..Limits::default() };
     fails(Rig::with(limits), "slow_reader", "bytes were taken that nobody reads");
+}
+
+fn with_slots(slots_max: u32) -> Rig {
+    Rig::with(Limits { slots_max, direct_clients_max: 4, ..Limits::default() })
+}
+
+fn direct(rig: &Rig) -> Result<(), Failure> {
+    selftest::run_direct(&rig.bypass, &mut rig.bypass.marker().unwrap())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn direct_return_passes_again_and_again_where_there_is_a_slot() {
+    let mut rig = with_slots(1);
+    rig.self_test().unwrap();
+    for _ in 0..3 {
+        let began = Instant::now();
+        direct(&rig).unwrap_or_else(|failure| panic!("{failure}; counted: {}", rig.counts()));
+        eprintln!("the self-test of direct return took {} ms", began.elapsed().as_millis());
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn direct_return_is_not_tried_without_slots() {
+    assert_eq!(direct(&Rig::new()), Ok(()));
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn direct_return_fails_alone_where_it_has_nothing_to_stand_on() {
+    let mut rig = with_slots(1);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let _lease = rig.bypass.slots().unwrap().lease(listener.as_fd()).unwrap();
+    let failure = direct(&rig).unwrap_err();
+    assert_eq!((failure.check, failure.found.as_str()), ("direct_return.connect", "there is no slot"));
+    rig.self_test().unwrap();
 }

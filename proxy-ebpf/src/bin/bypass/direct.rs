@@ -24,9 +24,9 @@ const ESTABLISHED: u8 = 1;
 pub(crate) fn request_sent(end: &End) {
     if end.slot != 0
         && let Some(slot) = SLOTS.get(end.slot)
-        && slot.phase() == Phase::Prepared
     {
-        slot.step(Phase::Prepared, Phase::Armed);
+        // The socket is being sent on, so its memory is its own.
+        slot.request_sent(read::<u64>(end.own, setting!(offsets.cookie)));
     }
 }
 
@@ -39,7 +39,8 @@ pub(crate) fn try_direct(ctx: &SkMsgContext, socket: *mut bpf_sock, end: &End, s
     let Some(phase) = slot.enter(end.peer_cookie) else {
         return false;
     };
-    let sent = if phase == Phase::Armed { first(ctx, socket, slot, size) } else { next(ctx, slot, size) };
+    let sent =
+        if phase == Phase::Armed { first(ctx, socket, slot, end, size) } else { next(ctx, slot, size) };
     match sent {
         Ok(sent) => {
             // SAFETY: takes nothing.
@@ -54,7 +55,7 @@ pub(crate) fn try_direct(ctx: &SkMsgContext, socket: *mut bpf_sock, end: &End, s
 }
 
 #[inline(always)]
-fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, size: u32) -> Result<u32, u32> {
+fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, end: &End, size: u32) -> Result<u32, u32> {
     let head = read_head(ctx, socket, size)?;
     let [first, second] = head.cuts;
     let cut_bytes = first.bytes + second.bytes;
@@ -64,7 +65,7 @@ fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, size: u32) -> R
         cut_bytes,
         body_bytes: head.content_length,
     };
-    slot.judge_first(&answer, size, &see(slot)).map_err(|miss| miss as u32)?;
+    slot.judge_first(&answer, size, to_sluice(end), &see(slot)).map_err(|miss| miss as u32)?;
     cut(ctx, &head).map_err(|()| Miss::Unreadable as u32)?;
     gather(ctx, size - cut_bytes);
     // SAFETY: takes nothing.
@@ -79,6 +80,13 @@ fn next(ctx: &SkMsgContext, slot: &Slot, size: u32) -> Result<u32, u32> {
     gather(ctx, size);
     redirect(ctx, slot)?;
     Ok(size)
+}
+
+/// Bytes that the application has sent to sluice, either way. What goes to clients is counted with their sockets.
+#[inline(always)]
+fn to_sluice(end: &End) -> u32 {
+    let by_tcp = read::<u32>(end.own, setting!(offsets.write_seq)).wrapping_sub(end.sent_next);
+    end.joined_bytes.wrapping_add(by_tcp)
 }
 
 #[inline(always)]

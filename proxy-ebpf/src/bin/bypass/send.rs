@@ -80,6 +80,7 @@ fn join(ctx: &SkMsgContext, end: *mut End, size: u32) -> Result<(), Counter> {
         return Err(Counter::RedirectFailed);
     }
     end.messages += 1;
+    end.joined_bytes = end.joined_bytes.wrapping_add(size);
     Ok(())
 }
 

@@ -231,6 +231,7 @@ fn try_register(
     unsafe {
         (*end).tuple = *tuple;
         (*end).own = known.socket;
+        (*end).sent_next = known.sent_next;
         (*end).role = role;
         (*end).ours = u32::from(ours);
     }

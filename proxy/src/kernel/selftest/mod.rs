@@ -7,6 +7,7 @@
 //! counters of the programs are looked at too: plain TCP passes all of this, and would prove nothing.
 
 mod bounds;
+mod direct;
 mod ends;
 mod flow;
 mod pairs;
@@ -22,6 +23,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::program::{Bypass, Marker};
+use direct::Exchanges;
 use pairs::Pairs;
 use sockets::Sockets;
 use trial::{Checked, Found, Trial};
@@ -79,6 +81,27 @@ pub fn run(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
         }
     }
     if tried { Ok(()) } else { Err(Found::new("this host has neither 127.0.0.1 nor ::1").at(JOIN)) }
+}
+
+/// Tries direct return in the same way, over 127.0.0.1 and ::1, if there are slots: some milliseconds, 2 s at most.
+///
+/// # Errors
+/// The first check that failed, `direct_return.` and its word; answers must come to sluice then, and bypass may be
+/// used all the same.
+pub fn run_direct(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
+    let Some(slots) = bypass.slots() else {
+        return Ok(());
+    };
+    let deadline = Deadline::after(LIMIT);
+    for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let exchanges = Exchanges::on(address, bypass, slots, marker, deadline);
+        if let Some(mut exchanges) = exchanges.map_err(|found| found.at(direct::CONNECT))? {
+            for (name, check) in direct::CHECKS {
+                check(&mut exchanges).map_err(|found| found.at(name))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Every check on connections that `pairs` makes.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::poll::PollFlags;
 use sluice_ebpf::Wish;
@@ -39,6 +39,35 @@ impl<'a> Sockets<'a> {
         Ok(Some(Self { listener, address, bypass, marker }))
     }
 
+    /// Has the programs treat what is accepted from now on as `wish` says.
+    pub(super) fn mark_listener(&mut self, wish: Wish) -> Result<(), Found> {
+        self.marker.mark(self.listener.as_fd(), wish, 0).map_err(unknown)
+    }
+
+    /// A connection; `mark` has the socket before it is connected.
+    pub(super) fn open(
+        &mut self,
+        mark: impl FnOnce(&mut Marker, BorrowedFd<'_>) -> Result<(), Found>,
+        deadline: Deadline,
+    ) -> Result<Pair, Found> {
+        let kind = Type::STREAM.nonblocking();
+        let socket = Socket::new(Domain::for_address(self.address), kind, Some(Protocol::TCP));
+        let socket = socket.map_err(refused("socket"))?;
+        mark(self.marker, socket.as_fd())?;
+        match socket.connect(&self.address.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(error) => return Err(refused("connect")(error)),
+        }
+        let active = TcpStream::from(socket);
+        ready(&[(&active, PollFlags::POLLOUT)], deadline, "a connection of our own")?;
+        if let Some(error) = active.take_error().map_err(refused("getsockopt"))? {
+            return Err(refused("connect")(error));
+        }
+        let passive = self.accept(&active, deadline)?;
+        Pair::of(active, passive)
+    }
+
     /// The other end of `active`. Anybody may connect to the listener; who else does is sent away.
     fn accept(&self, active: &TcpStream, deadline: Deadline) -> Result<TcpStream, Found> {
         let ours = active.local_addr().map_err(refused("getsockname"))?;
@@ -60,30 +89,17 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// What the programs' maps could not tell.
-fn unknown(error: ProgramError) -> Found {
+pub(super) fn unknown(error: ProgramError) -> Found {
     Found::new(error.to_string())
 }
 
 impl Pairs for Sockets<'_> {
     fn connect(&mut self, asked: bool, deadline: Deadline) -> Result<Pair, Found> {
-        let kind = Type::STREAM.nonblocking();
-        let socket = Socket::new(Domain::for_address(self.address), kind, Some(Protocol::TCP));
-        let socket = socket.map_err(refused("socket"))?;
-        if asked {
-            self.marker.mark(socket.as_fd(), Wish::SameNamespace, 0).map_err(unknown)?;
-        }
-        match socket.connect(&self.address.into()) {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-            Err(error) => return Err(refused("connect")(error)),
-        }
-        let active = TcpStream::from(socket);
-        ready(&[(&active, PollFlags::POLLOUT)], deadline, "a connection of our own")?;
-        if let Some(error) = active.take_error().map_err(refused("getsockopt"))? {
-            return Err(refused("connect")(error));
-        }
-        let passive = self.accept(&active, deadline)?;
-        Pair::of(active, passive)
+        let mark = |marker: &mut Marker, socket: BorrowedFd<'_>| match asked {
+            true => marker.mark(socket, Wish::SameNamespace, 0).map_err(unknown),
+            false => Ok(()),
+        };
+        self.open(mark, deadline)
     }
 
     fn is_joined(&self, pair: &Pair) -> Result<bool, Found> {

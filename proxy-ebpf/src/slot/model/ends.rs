@@ -1,0 +1,131 @@
+//! The ends: clients, and upstream connections with their applications.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+use super::bytes::{Byte, ERROR, Text};
+use super::program::Run;
+use super::sluice::Handler;
+
+/// A client and what sluice keeps with it.
+pub(super) struct Client {
+    pub(super) cookie: u64,
+    pub(super) alive: bool,
+    /// By sluice, so that the client sees it.
+    pub(super) closed: bool,
+    pub(super) write_seq: u32,
+    /// Whether answers may be sent to it.
+    pub(super) in_map: bool,
+    pub(super) queue: VecDeque<Byte>,
+    pub(super) asked: Vec<Text>,
+    /// Requests that sluice has begun.
+    pub(super) begun: usize,
+    /// Which answer is next in the queue, and its byte; errors count as answers.
+    pub(super) entering: (usize, u32),
+    pub(super) base: u32,
+    pub(super) written: u64,
+    pub(super) passed: u64,
+    pub(super) handler: Handler,
+}
+
+/// Bytes that were promised to a client.
+pub(super) struct Push {
+    pub(super) cookie: u64,
+    pub(super) bytes: Vec<Byte>,
+}
+
+/// An upstream connection. It stays when sluice has closed it, for its application may still send.
+pub(super) struct Connection {
+    /// Its number, and the cookie of sluice's end.
+    pub(super) number: usize,
+    pub(super) slot: u32,
+    pub(super) requests: RefCell<VecDeque<Text>>,
+    pub(super) writing: Cell<Option<(Text, u32)>>,
+    pub(super) run: RefCell<Option<Run>>,
+    pub(super) pushes: RefCell<VecDeque<Push>>,
+    /// Bytes that have gone to sluice.
+    pub(super) to_sluice: Cell<u32>,
+    pub(super) inbox: RefCell<VecDeque<Byte>>,
+    /// The application has closed it.
+    pub(super) ended: Cell<bool>,
+    /// sluice has.
+    pub(super) closed: Cell<bool>,
+    pub(super) in_use: Cell<bool>,
+    /// A request that sluice sends, and whether the program has seen it.
+    pub(super) sending: Cell<Option<(Text, bool)>>,
+    /// Bytes that sluice has received.
+    pub(super) received: Cell<u32>,
+}
+
+impl Connection {
+    pub(super) fn new(number: usize, slot: u32) -> Self {
+        Self {
+            number,
+            slot,
+            requests: RefCell::default(),
+            writing: Cell::new(None),
+            run: RefCell::default(),
+            pushes: RefCell::default(),
+            to_sluice: Cell::new(0),
+            inbox: RefCell::default(),
+            ended: Cell::new(false),
+            closed: Cell::new(false),
+            in_use: Cell::new(true),
+            sending: Cell::new(None),
+            received: Cell::new(0),
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn new(cookie: u64, base: u32) -> Self {
+        Self {
+            cookie,
+            alive: true,
+            closed: false,
+            write_seq: base,
+            in_map: true,
+            queue: VecDeque::new(),
+            asked: Vec::new(),
+            begun: 0,
+            entering: (0, 0),
+            base,
+            written: 0,
+            passed: 0,
+            handler: Handler::Idle,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.alive && !self.closed
+    }
+
+    /// Whether all answers that were begun are in the queue with `promised` bytes, and nothing else.
+    pub(super) fn has_whole(&self, promised: usize) -> bool {
+        let (answer, index) = self.entering;
+        match answer.checked_sub(self.begun) {
+            Some(0) => index == 0 && promised == 0,
+            None if answer + 1 == self.begun => {
+                self.asked[answer].expected_length() as usize == index as usize + promised
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts a byte into the send queue, which must be the next one of its answers.
+    pub(super) fn enter(&mut self, byte: Byte) {
+        let (answer, index) = self.entering;
+        let text = *self.asked.get(answer).expect("a byte that nobody asked for");
+        if byte == (Byte { answer: text.number, at: ERROR }) {
+            assert_eq!(index, 0, "an error within an answer");
+            self.entering = (answer + 1, 0);
+        } else {
+            assert_eq!(Some(byte), text.expected(index), "another byte came in {text:?}");
+            let whole = index + 1 == text.expected_length();
+            self.entering = if whole { (answer + 1, 0) } else { (answer, index + 1) };
+        }
+        self.queue.push_back(byte);
+        self.write_seq = self.write_seq.wrapping_add(1);
+    }
+}

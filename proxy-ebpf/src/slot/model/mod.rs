@@ -1,0 +1,89 @@
+//! Direct return against a simulated kernel: the real [`Slot`] and [`Pool`](super::Pool), in any interleaving.
+//!
+//! A case is a list of numbers, each of which chooses who acts next: an application that sends a part of an answer,
+//! the program's run for a message, the kernel that puts what was promised into a client's send queue, sluice for
+//! one of its clients, the client itself. A run of the program is cut into its steps, and between any two accesses to
+//! a slot another may act, as another processor may: so sluice comes into the middle of `enter`, and a run into
+//! the middle of `take_over`. Every byte carries its answer and place, and is checked as it enters a send queue.
+//! What is not modelled: memory that is ordered more loosely than the program says.
+
+mod bytes;
+mod ends;
+mod program;
+mod sluice;
+mod world;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::vec::Vec;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::{Order, Phase, Slot};
+use crate::word::Word;
+use crate::word::watch::{self, Watch};
+use world::World;
+
+/// Choices of a case.
+const LENGTH: usize = 6000;
+
+fn play(choices: Vec<u8>) {
+    let world = World::new(choices);
+    world.play();
+    world.come_to_rest();
+}
+
+/// Has the program finish a message at one access to a slot.
+struct Finishing {
+    slot: Rc<Slot>,
+    accesses: Cell<u32>,
+    at: u32,
+}
+
+impl Watch for Finishing {
+    fn before(&self) {
+        if self.accesses.replace(self.accesses.get() + 1) == self.at {
+            self.slot.leave_sent(1, 0);
+        }
+    }
+
+    fn wrote(&self, _word: *const Word) {}
+}
+
+#[test]
+fn what_is_taken_over_is_not_the_programs_whenever_it_ends_its_run() {
+    for at in 0..4 {
+        let slot = Rc::new(Slot::default());
+        slot.assign(7);
+        slot.prepare(&Order {
+            client: 1,
+            client_socket: 0,
+            sequence: 0,
+            received: 0,
+            body_bytes_min: 0,
+            body_bytes_max: 9,
+        });
+        slot.request_sent(7);
+        assert_eq!(slot.enter(7), Some(Phase::Armed));
+        watch::begin(Some(Rc::new(Finishing { slot: Rc::clone(&slot), accesses: Cell::new(0), at })));
+        let phase = slot.take_over();
+        watch::begin(None);
+        assert!(matches!(phase, Phase::Busy | Phase::Left), "{phase:?} at access {at}");
+        assert!(phase == Phase::Busy || slot.enter(7).is_none());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_answer_reaches_its_client_or_nobody(choices in vec(any::<u8>(), LENGTH / 4..LENGTH)) {
+        play(choices);
+    }
+}
+
+/// Some seconds' worth, or as many as PROPTEST_CASES says.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(900)
+}
