@@ -194,8 +194,9 @@ numbers! { KernelAssists {
     bypass_connections_max: u32 = 8192, 64..=1 << 20;
     // Longer than an application that serves is busy with something else at a stretch.
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
-    // 1 KB at 50 connections: 0.6 of bypass, which answers several at once then; 10 KB: as many or more.
-    direct_return_bytes_min: u32 = 8 * KIB as u32, 0..=GIB;
+    // 1 KB at 50 connections: 0.6 of bypass, which answers several at once then; from 64 KB on as many, at half of
+    // the proxy's CPU, and at 1 MB a third more.
+    direct_return_bytes_min: u32 = 64 * KIB as u32, 0..=GIB;
     // With so few nothing is answered together, and 1 KB gains, too. With 8, 1 KB at 50 connections had 0.83.
     direct_return_small_exchanges_max: u32 = 2, 0..=1 << 20;
     // There is no size that it does not pay for: from 256 KB on it gains most.
