@@ -40,11 +40,13 @@ fn exchange(peer: &mut Peer, asked: &Asked) -> Option<More> {
         peer.rest();
         return Some(More::Nothing);
     }
-    if kind == "continue" {
+    // A client may be content with the 100: whoever looks then has to wait for what was asked.
+    let held = (kind == "continue").then(|| asked.lock().unwrap());
+    if held.is_some() {
         peer.try_send("HTTP/1.1 100 Continue\r\n\r\n").ok()?;
     }
     peer.body(&mut request, true);
-    asked.lock().unwrap().push(request);
+    held.unwrap_or_else(|| asked.lock().unwrap()).push(request);
     answer(peer, &kind, size)
 }
 
