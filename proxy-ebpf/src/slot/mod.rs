@@ -215,9 +215,10 @@ impl Slot {
         {
             return None;
         }
-        // Where loads may pass each other it was perhaps an older one all the same.
+        // Where loads may pass each other it was perhaps an older one all the same. A message of the rightful one may
+        // have found the slot busy and gone to sluice, so what follows has to go there, too.
         if self.owner.get() != owner {
-            self.step(Phase::Busy, phase);
+            self.leave_rest(Miss::Wanted as u32);
             return None;
         }
         Some(phase)
