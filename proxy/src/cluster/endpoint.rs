@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use super::idle::IdleSockets;
 use super::joinable::Joinable;
 use super::limit::Limit;
-use super::returnable::Returnable;
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
 use crate::config::{self, Ejection, EndpointBypass, MaxInFlight};
@@ -115,8 +114,6 @@ pub struct Endpoint {
     idle: Option<IdleSockets>,
     /// Whether connections to it may be joined past loopback TCP.
     pub(crate) joinable: Joinable,
-    /// Whether its answers may go past sluice.
-    pub(crate) returnable: Returnable,
     identity: u64,
     pub(super) traffic: Traffic,
     failures: AtomicU64,
@@ -144,7 +141,6 @@ impl Endpoint {
             max_in_flight,
             limit: Limit::new(max_in_flight, config.auto_limit),
             joinable: Joinable::new(seed.bypass.unwrap_or(config.bypass)),
-            returnable: Returnable::default(),
             idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
             traffic: Traffic {
                 under_way: AtomicU64::new(0),

@@ -18,7 +18,6 @@ mod endpoint;
 mod idle;
 mod joinable;
 mod limit;
-mod returnable;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -21,13 +21,10 @@ pub struct KernelAssists {
     pub bypass_stall_ms: u64,
     /// Answers over joined connections that go straight out of the client's socket.
     pub direct_return: AssistMode,
-    /// Bodies smaller than that come to sluice while more than `direct_return_small_exchanges_max` exchanges are under
-    /// way on the worker.
+    /// Smaller bodies come to sluice.
     pub direct_return_bytes_min: u32,
     /// Larger ones come to sluice.
     pub direct_return_bytes_max: u64,
-    /// See `direct_return_bytes_min`.
-    pub direct_return_small_exchanges_max: u32,
     /// From which request of a client's connection on.
     pub direct_return_from_request: u64,
     /// Clients' connections at once that answers may go to past sluice.

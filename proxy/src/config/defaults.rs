@@ -194,11 +194,9 @@ numbers! { KernelAssists {
     bypass_connections_max: u32 = 8192, 64..=1 << 20;
     // Longer than an application that serves is busy with something else at a stretch.
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
-    // 1 KB at 50 connections: 0.6 of bypass, which answers several at once then; from 64 KB on as many, at half of
-    // the proxy's CPU, and at 1 MB a third more.
+    // 1 KB: 0.6 of bypass at 50 connections, where that answers several at once, 0.9 at 4; from 64 KB on as many, at
+    // half of the proxy's CPU, and at 1 MB half as many again.
     direct_return_bytes_min: u32 = 64 * KIB as u32, 0..=GIB;
-    // With so few nothing is answered together, and 1 KB gains, too. With 8, 1 KB at 50 connections had 0.83.
-    direct_return_small_exchanges_max: u32 = 2, 0..=1 << 20;
     // There is no size that it does not pay for: from 256 KB on it gains most.
     direct_return_bytes_max: u64 = u64::MAX >> 1, 0..=u64::MAX >> 1;
     // Many connections bring one request, and entering one costs more than one answer gains.

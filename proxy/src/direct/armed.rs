@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sluice_ebpf::slot::{Order, Phase, Slot};
 use tokio::time::{Sleep, sleep};
 
-use super::{Direct, Entry, Missed};
+use super::{Direct, Entry, Missed, Place};
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
@@ -25,6 +25,7 @@ pub(crate) struct Armed<'a> {
     direct: &'a Direct,
     lease: Arc<Lease>,
     key: usize,
+    place: Place,
     /// Bytes sent when they were last looked at.
     seen: Cell<u64>,
     look_again: RefCell<Option<Pin<Box<Sleep>>>>,
@@ -68,6 +69,7 @@ impl<'a> Armed<'a> {
         direct: &'a Direct,
         lease: &Arc<Lease>,
         cluster: &Arc<Cluster>,
+        place: Place,
         client: ClientSocket,
         sent: u64,
         received: u32,
@@ -81,11 +83,11 @@ impl<'a> Armed<'a> {
             // Sequence numbers are the count of bytes, modulo 2^32.
             sequence: client.sent_next.wrapping_add(sent as u32),
             received,
-            body_bytes_min: direct.least_body_bytes(),
+            body_bytes_min: direct.body_bytes_min,
             body_bytes_max: direct.body_bytes_max,
         });
         let lease = Arc::clone(lease);
-        Self { direct, lease, key, seen: Cell::new(0), look_again: RefCell::default() }
+        Self { direct, lease, key, place, seen: Cell::new(0), look_again: RefCell::default() }
     }
 
     fn slot(&self) -> &Slot {
@@ -179,6 +181,11 @@ impl<'a> Armed<'a> {
             first_byte_at: clock::instant_of(slot.first_ns.get()),
             ended_at: clock::instant_of(slot.last_ns.get()),
         }
+    }
+
+    /// Notes whether answers for its path can go past sluice.
+    pub(crate) fn note(&self, could: bool) {
+        self.direct.likely.note(self.place, could);
     }
 
     /// Why the answer, or its rest, did not go past sluice.

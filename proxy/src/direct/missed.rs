@@ -16,15 +16,15 @@ pub(crate) enum Unarmed {
     Socket,
     /// Requests wait in line.
     Line,
-    /// The endpoint's last answers could not go there.
-    Endpoint,
+    /// The last answers for its path could not go there.
+    Unlikely,
 }
 
 /// A reason, as an index in [`Missed::names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missed(u8);
 
-const UNARMED: [&str; 6] = ["route", "request", "first", "socket", "line", "endpoint"];
+const UNARMED: [&str; 6] = ["route", "request", "first", "socket", "line", "unlikely"];
 /// What the program has left to sluice for a reason that this version does not know.
 const OTHER: usize = UNARMED.len() + Miss::ALL.len() + Refusal::ALL.len();
 
@@ -46,10 +46,12 @@ impl Missed {
         Some(Self(index.unwrap_or(OTHER) as u8))
     }
 
-    /// Whether it says nothing of what the heads of the endpoint's answers are like.
+    /// Whether it says nothing of what the answers for the path are like.
     pub(crate) fn is_passing(self) -> bool {
-        let first_refusal = UNARMED.len() + Miss::ALL.len();
-        !(first_refusal..OTHER).contains(&self.index())
+        let first_miss = UNARMED.len();
+        let sizes = [Miss::Small, Miss::Large].map(|miss| first_miss + miss as usize - 1);
+        let heads = first_miss + Miss::ALL.len()..OTHER;
+        !sizes.contains(&self.index()) && !heads.contains(&self.index())
     }
 
     /// Where it is among all.
@@ -81,7 +83,7 @@ mod tests {
         let names: Vec<_> = Missed::names().collect();
         assert_eq!(names.len(), Missed::COUNT);
         let name = |missed: Missed| names[missed.index()];
-        assert_eq!(name(Unarmed::Endpoint.into()), "endpoint");
+        assert_eq!(name(Unarmed::Unlikely.into()), "unlikely");
         for miss in Miss::ALL {
             assert_eq!(name(Missed::noted(miss as u64).unwrap()), miss.name());
         }

@@ -8,6 +8,7 @@
 
 mod armed;
 mod client;
+mod likely;
 mod missed;
 
 use std::cell::RefCell;
@@ -25,13 +26,15 @@ use crate::kernel::program::{ClientSocket, Lease, Marker, ProgramError};
 
 pub(crate) use armed::{Answered, Armed, Claim, Rest};
 pub(crate) use client::Client;
+use likely::Likely;
+pub(crate) use likely::Place;
 pub(crate) use missed::{Missed, Unarmed};
 
 /// One worker's part in it.
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
     body_bytes_min: u32,
-    small_exchanges_max: usize,
+    likely: Likely,
     body_bytes_max: u64,
     from_request: u64,
     /// Exchanges whose answer may go past sluice.
@@ -78,7 +81,7 @@ impl Direct {
         Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
-            small_exchanges_max: kernel.direct_return_small_exchanges_max as usize,
+            likely: Likely::default(),
             body_bytes_max: kernel.direct_return_bytes_max,
             from_request: kernel.direct_return_from_request,
             entries: RefCell::default(),
@@ -92,10 +95,14 @@ impl Direct {
         self.marker.borrow_mut().add_client(socket)
     }
 
-    /// The smallest body that pays now. Where many answers are under way sluice passes several small ones on at once,
-    /// which costs less than each of them waking its client.
-    fn least_body_bytes(&self) -> u32 {
-        if self.entries.borrow().len() <= self.small_exchanges_max { 0 } else { self.body_bytes_min }
+    /// Where it is noted whether answers for this path of a cluster can go past sluice.
+    pub(crate) fn place(&self, cluster: &Arc<Cluster>, path: &[u8]) -> Place {
+        self.likely.place(Arc::as_ptr(cluster) as usize, path)
+    }
+
+    /// Whether to ask for the next one. To be called once a request.
+    pub(crate) fn is_likely(&self, place: Place) -> bool {
+        self.likely.may(place)
     }
 
     fn remove_client(&self, cookie: u64) {

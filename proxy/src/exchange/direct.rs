@@ -3,7 +3,7 @@
 use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
 use crate::body::{BodyError, Transfer, copy};
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
-use crate::direct::{Answered, Armed, Claim, Missed, Rest, Unarmed};
+use crate::direct::{Answered, Armed, Claim, Direct, Missed, Place, Rest, Unarmed};
 use crate::error::Reason;
 use crate::http::{Framing, Method, Version};
 use crate::metrics::Event;
@@ -20,13 +20,15 @@ pub(super) fn arm<'a>(
 ) -> Option<Armed<'a>> {
     let direct = worker.direct()?;
     let lease = connection.joined.as_ref()?.lease()?;
-    let client = check(policy, downstream, connection)
-        .and_then(|()| downstream.client.socket(direct, downstream.writer, downstream.exchanges));
-    match client {
-        Ok(client) => {
+    let checked = check(direct, policy, downstream).and_then(|place| {
+        let client = downstream.client.socket(direct, downstream.writer, downstream.exchanges)?;
+        Ok((place, client))
+    });
+    match checked {
+        Ok((place, client)) => {
             let sent = downstream.writer.sent_in_all();
             let received = lease.received_before().wrapping_add(connection.reader.received());
-            let armed = Armed::new(direct, lease, policy.cluster, client, sent, received);
+            let armed = Armed::new(direct, lease, policy.cluster, place, client, sent, received);
             // Whoever has begun to wait since has called, or is seen here.
             if policy.cluster.is_waited_for() {
                 armed.want();
@@ -40,11 +42,7 @@ pub(super) fn arm<'a>(
     }
 }
 
-fn check(
-    policy: &Policy<'_>,
-    downstream: &mut Downstream<'_>,
-    connection: &UpstreamConnection,
-) -> Result<(), Unarmed> {
+fn check(direct: &Direct, policy: &Policy<'_>, downstream: &mut Downstream<'_>) -> Result<Place, Unarmed> {
     if !policy.direct_return {
         return Err(Unarmed::Route);
     }
@@ -59,10 +57,11 @@ fn check(
     if policy.cluster.is_waited_for() {
         return Err(Unarmed::Line);
     }
-    if !connection.endpoint.returnable.may() {
-        return Err(Unarmed::Endpoint);
+    let place = direct.place(policy.cluster, head.path());
+    if !direct.is_likely(place) {
+        return Err(Unarmed::Unlikely);
     }
-    if downstream.writer.is_sent(downstream.deadline) { Ok(()) } else { Err(Unarmed::Socket) }
+    if downstream.writer.is_sent(downstream.deadline) { Ok(place) } else { Err(Unarmed::Socket) }
 }
 
 /// What has come of an exchange that was armed.
@@ -88,7 +87,7 @@ pub(super) async fn conclude(
         }
         _ => missed.into_iter().for_each(|missed| worker.metrics().count_missed(missed)),
     }
-    connection.endpoint.returnable.note(missed.is_none_or(Missed::is_passing));
+    armed.note(missed.is_none_or(Missed::is_passing));
     let Err(mut failed) = outcome else {
         return outcome;
     };

@@ -1,0 +1,113 @@
+//! Which answers are worth asking for to go past sluice: what a worker has found out of each path.
+
+use std::cell::Cell;
+
+use twox_hash::XxHash64;
+
+/// Paths that are told apart, by a hash; those that share a place share what is known. 4 KB a worker.
+const PLACES: usize = 1024;
+/// After so many answers in a row that could not go past sluice for what they are like, some are not asked for;
+/// after each further one twice as many.
+const MISSES_MAX: u8 = 8;
+const DOUBLINGS_MAX: u8 = 7;
+/// How many at first.
+const PAUSE: u16 = 8;
+
+/// What is known of all paths.
+#[derive(Debug)]
+pub(super) struct Likely(Box<[Cell<Known>; PLACES]>);
+
+/// What is known of one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Answers in a row that could not.
+    misses: u8,
+    /// Requests to go that are not asked for.
+    skip: u16,
+}
+
+/// Where what is known of a path is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place(usize);
+
+impl Default for Likely {
+    fn default() -> Self {
+        Self(Box::new([const { Cell::new(Known { misses: 0, skip: 0 }) }; PLACES]))
+    }
+}
+
+impl Likely {
+    /// The place of a path (without its query) at a cluster, by the cluster's address.
+    pub(super) fn place(&self, cluster: usize, path: &[u8]) -> Place {
+        Place(XxHash64::oneshot(cluster as u64, path) as usize % PLACES)
+    }
+
+    /// Whether to ask for the next one.
+    pub(super) fn may(&self, place: Place) -> bool {
+        let cell = &self.0[place.0];
+        let known = cell.get();
+        cell.set(Known { skip: known.skip.saturating_sub(1), ..known });
+        known.skip == 0
+    }
+
+    /// Notes whether one that was asked for could.
+    pub(super) fn note(&self, place: Place, could: bool) {
+        let cell = &self.0[place.0];
+        if could {
+            cell.set(Known::default());
+            return;
+        }
+        let misses = cell.get().misses.saturating_add(1);
+        let skip = match misses.checked_sub(MISSES_MAX) {
+            Some(further) => PAUSE << further.min(DOUBLINGS_MAX),
+            None => 0,
+        };
+        cell.set(Known { misses, skip });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked_of(likely: &Likely, place: Place, requests: u32) -> u32 {
+        let ask = |_: &u32| {
+            let may = likely.may(place);
+            if may {
+                likely.note(place, false);
+            }
+            may
+        };
+        (0..requests).filter(ask).count() as u32
+    }
+
+    #[test]
+    fn a_path_whose_answers_never_can_is_hardly_asked() {
+        let likely = Likely::default();
+        let place = likely.place(1, b"/small");
+        assert_eq!(asked_of(&likely, place, 8), 8);
+        assert_eq!(asked_of(&likely, place, 9), 1);
+        assert_eq!(asked_of(&likely, place, 17), 1);
+        assert!(asked_of(&likely, place, 100_000) < 120, "about one in a thousand in the end");
+        let other = likely.place(1, b"/large");
+        assert_eq!(asked_of(&likely, other, 1), 1, "another path is not concerned");
+    }
+
+    #[test]
+    fn one_that_could_begins_anew() {
+        let likely = Likely::default();
+        let place = likely.place(1, b"/");
+        for _ in 1..MISSES_MAX {
+            likely.note(place, false);
+        }
+        likely.note(place, true);
+        likely.note(place, false);
+        assert!(likely.may(place));
+    }
+
+    #[test]
+    fn clusters_are_told_apart() {
+        let likely = Likely::default();
+        assert_ne!(likely.place(1, b"/").0, likely.place(2, b"/").0);
+    }
+}
