@@ -1,10 +1,13 @@
 //! The command line, and how `run`'s short form becomes a configuration. It runs nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError, Override};
+use sluice::control;
+use sluice::server::Source;
 
 /// A reverse proxy for HTTP/1.1 on io_uring.
 #[derive(Debug, Parser)]
@@ -24,6 +27,8 @@ pub(crate) enum Command {
     Config(FileArgs),
     /// Say what this host gives sluice, and how to change what it does not
     Doctor(DoctorArgs),
+    /// Have a running sluice read its configuration again
+    Reload(ControlArgs),
     /// Print the version
     Version,
     /// Print completions for a shell
@@ -43,6 +48,21 @@ pub(crate) struct FileArgs {
     pub(crate) sets: Vec<Override>,
 }
 
+/// Which running sluice is meant.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// Its control socket [default: where sluice makes it by itself]
+    #[arg(long, value_name = "PATH", env = "SLUICE_CONTROL")]
+    control: Option<PathBuf>,
+}
+
+impl ControlArgs {
+    /// The path of its control socket.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(control::default_path)
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// The configuration whose requirements count; without one, the defaults
@@ -56,7 +76,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) sets: Vec<Override>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).args(["config", "listen"]))]
 pub(crate) struct RunArgs {
     /// The configuration file
@@ -77,9 +97,19 @@ pub(crate) struct RunArgs {
     /// Set any key by its dotted path, such as clusters.default.response_timeout_ms=5000
     #[arg(long = "set", value_name = "PATH=VALUE")]
     sets: Vec<Override>,
+    /// Reload the configuration file whenever it changes
+    #[arg(long, requires = "config")]
+    watch: bool,
 }
 
 impl RunArgs {
+    /// Where the configuration comes from, for reading it again.
+    pub(crate) fn source(&self) -> Source {
+        let args = self.clone();
+        let watched = self.config.clone().filter(|_| self.watch);
+        Source { read: Arc::new(move || args.load()), watched }
+    }
+
     /// The configuration that the arguments ask for.
     pub(crate) fn load(&self) -> Result<Config, ConfigError> {
         let overrides = self.overrides();

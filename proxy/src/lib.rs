@@ -43,6 +43,7 @@ pub mod health;
 pub mod resolve;
 pub mod state_file;
 pub mod admin;
+pub mod control;
 pub mod demo;
 pub mod logging;
 pub mod doctor;

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError};
+use sluice::control::{self, ClientError};
 use sluice::{doctor, logging, server};
 
-use crate::cli::{Cli, Command, DoctorArgs, FileArgs, RunArgs};
+use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, RunArgs};
 
 /// Something went wrong while running.
 const EXIT_RUNTIME: u8 = 1;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check_command(&args),
         Command::Config(args) => config_command(&args),
         Command::Doctor(args) => doctor_command(&args),
+        Command::Reload(args) => reload_command(&args),
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
     }
@@ -32,7 +34,7 @@ fn run_command(args: &RunArgs) -> ExitCode {
     match args.load() {
         Ok(config) => {
             logging::init();
-            server::run(config).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+            server::run(config, args.source()).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
         }
         Err(error) => refuse(&error),
     }
@@ -62,6 +64,26 @@ fn doctor_command(args: &DoctorArgs) -> ExitCode {
     let text = if args.json { format!("{:#}\n", report.to_json()) } else { report.to_text() };
     let printed = print(&text);
     if report.is_well() { printed } else { ExitCode::from(EXIT_RUNTIME) }
+}
+
+fn reload_command(args: &ControlArgs) -> ExitCode {
+    match control::call(&args.path(), "/v1/reload", &serde_json::json!({})) {
+        Ok(done) => {
+            let notes = done["notes"].as_array().map(Vec::as_slice).unwrap_or_default();
+            notes.iter().filter_map(|note| note.as_str()).for_each(say);
+            print("the configuration is in force\n")
+        }
+        // As `check` prints them: one line a mistake.
+        Err(ClientError::Refused(body)) => {
+            let _ = writeln!(io::stderr(), "{}", ClientError::Refused(body));
+            ExitCode::from(EXIT_CONFIG)
+        }
+        Err(error) => fail(&error.to_string(), EXIT_RUNTIME),
+    }
+}
+
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "sluice: {message}");
 }
 
 fn completions_command(shell: Shell) -> ExitCode {

@@ -26,7 +26,7 @@ pub struct ExchangeRecord<'a> {
     pub client: IpAddr,
     /// Name of the listener.
     pub listener: &'a str,
-    /// Index and name of the route.
+    /// Id (unique in the process) and name of the route.
     pub route: Option<(u32, &'a str)>,
     /// Name of the cluster.
     pub cluster: Option<&'a str>,

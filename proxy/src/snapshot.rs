@@ -1,8 +1,12 @@
 //! The configuration as the data path uses it: validated, resolved, immutable.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::{ArcSwap, Cache};
 use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
 
 use crate::cluster::Cluster;
@@ -25,10 +29,57 @@ pub(crate) struct Snapshot {
     pub(crate) error_pages: ErrorPages,
 }
 
+/// The snapshot in force, which the control plane replaces.
+pub(crate) type Live = Arc<ArcSwap<Snapshot>>;
+
+/// The snapshot in force as one worker sees it: looking costs one load of a pointer that hardly ever changes.
+pub(crate) struct View(RefCell<Seen>);
+
+struct Seen {
+    live: Cache<Live, Arc<Snapshot>>,
+    last: Current,
+}
+
+/// The snapshot of one moment, for as long as this lives.
+#[derive(Clone)]
+pub(crate) struct Current(Rc<Held>);
+
+/// One count for all workers would be written by each of them with every exchange; so each counts its own uses, and
+/// holds one.
+struct Held(Arc<Snapshot>);
+
+impl View {
+    pub(crate) fn new(live: Live) -> Self {
+        let mut live = Cache::new(live);
+        let last = Current(Rc::new(Held(Arc::clone(live.load()))));
+        Self(RefCell::new(Seen { live, last }))
+    }
+
+    /// The one in force now.
+    pub(crate) fn current(&self) -> Current {
+        let seen = &mut *self.0.borrow_mut();
+        let live = seen.live.load();
+        if !Arc::ptr_eq(live, &seen.last.0.0) {
+            seen.last = Current(Rc::new(Held(Arc::clone(live))));
+        }
+        seen.last.clone()
+    }
+}
+
+impl Deref for Current {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0.0
+    }
+}
+
 /// A route made ready.
 pub(crate) struct RouteEntry {
     /// Its name.
     pub(crate) name: String,
+    /// The same for every route of that name in this process, and of no other.
+    pub(crate) id: u32,
     /// What it does.
     pub(crate) target: Target,
     /// The route as configured.
@@ -75,12 +126,25 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, via: 
         && matches!(&target, Target::Cluster(cluster) if takes_heads_as_they_are(&cluster.config));
     RouteEntry {
         name: route.name.clone(),
+        id: route_id(&route.name),
         target,
         config: route.clone(),
         request_edits: edits(&route.request_headers),
         response_edits,
         direct_return,
     }
+}
+
+/// Metrics are kept by it, so it must outlast the snapshot. Names are those of configurations, so they are few.
+fn route_id(name: &str) -> u32 {
+    static IDS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
+    let mut ids = IDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(id) = ids.get(name) {
+        return *id;
+    }
+    let id = ids.len() as u32;
+    ids.insert(name.to_owned(), id);
+    id
 }
 
 /// Whether every head that the program accepts is one that we would.

@@ -13,7 +13,7 @@ use super::place::is_loopback;
 use crate::config::{Address, Config, KernelAssists, Protocol, Switch};
 use crate::direct;
 use crate::doctor::Trouble;
-use crate::kernel::program::{Bypass, Limits, cgroup2};
+use crate::kernel::program::{Bypass, Limits, ProgramError, cgroup2};
 use crate::kernel::selftest::{self, Failure};
 use crate::listener::Bound;
 
@@ -50,15 +50,7 @@ pub(crate) fn start(
         bypass.give_up_slots();
     }
     tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
-    let listeners = listeners.iter().flatten().map(|bound| (&bound.state.config, &bound.socket));
-    for (listener, socket) in listeners.filter(|(listener, _)| matches!(listener.address, Address::Ip(_))) {
-        if config.kernel.bypass_downstream == Switch::On {
-            // Answers to these go past TCP, which they would not past sluice.
-            bypass.serve_clients(socket.as_fd())?;
-        } else if bypass.slots().is_some() && listener.protocol == Protocol::Http {
-            bypass.return_to_clients(socket.as_fd())?;
-        }
-    }
+    listeners.iter().flatten().try_for_each(|bound| mark(&mut bypass, config.kernel, bound))?;
     bypass.discard_log();
     let mut tried = bypass.counters()?;
     // Those that it has made are closed, or will be in a moment.
@@ -72,6 +64,22 @@ pub(crate) fn start(
         workers: Arc::new((0..config.worker_count()).map(|_| Notify::new()).collect()),
         direct_failure,
     })
+}
+
+/// Has the clients of a listener joined, or answered past sluice.
+fn mark(bypass: &mut Bypass, kernel: KernelAssists, bound: &Bound) -> Result<(), ProgramError> {
+    let listener = &bound.listening.current().config;
+    let socket = bound.socket.as_fd();
+    match &listener.address {
+        Address::Ip(_) if kernel.bypass_downstream == Switch::On => {
+            // Answers to these go past TCP, which they would not past sluice.
+            bypass.serve_clients(socket)
+        }
+        Address::Ip(_) if bypass.slots().is_some() && listener.protocol == Protocol::Http => {
+            bypass.return_to_clients(socket)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn limits(config: &Config, direct_return: bool) -> Limits {
@@ -117,6 +125,15 @@ impl Control {
         let marker = bypass.marker().map_err(|error| error.to_string())?;
         let (workers, kernel) = (Arc::clone(&self.workers), self.kernel);
         Ok(Some(direct::Seat { marker, workers, index, kernel }))
+    }
+
+    /// Has the clients of another listener joined, or answered past sluice, as those of the first ones. If that
+    /// fails they are served by copying, which is said.
+    pub(crate) fn serve(&self, bound: &Bound) {
+        if let Err(error) = mark(&mut self.lock(), self.kernel, bound) {
+            let listener = &bound.listening.current().config.name;
+            tracing::warn!(listener, %error, "clients of a new listener cannot be joined");
+        }
     }
 
     /// Joins no more; what is joined ends as it does. The first step of a drain.

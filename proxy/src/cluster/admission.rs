@@ -75,7 +75,7 @@ impl Cluster {
     /// # Errors
     /// As [`Cluster::pick`]; [`NoEndpoint::Full`] when the request has to wait.
     pub fn begin(self: &Arc<Self>, mut request: Pick<'_>) -> Result<InFlight, NoEndpoint> {
-        if request.kind == Kind::Request && !self.queue.is_empty() {
+        if request.kind == Kind::Request && !self.lasting.queue.is_empty() {
             return Err(NoEndpoint::Full);
         }
         self.take_place(&mut request)
@@ -100,7 +100,7 @@ impl Cluster {
         wants: Wants,
         client: IpAddr,
     ) -> Result<Waiting<Wants, InFlight>, Full> {
-        let waiting = self.queue.enter(wants, client, now_us())?;
+        let waiting = self.lasting.queue.enter(wants, client, now_us())?;
         // What was freed before we stood in line was given to nobody.
         self.serve_waiting();
         Ok(waiting)
@@ -108,12 +108,12 @@ impl Cluster {
 
     /// Gives what is free to those who wait. To be called when a place may have become free.
     pub(crate) fn serve_waiting(self: &Arc<Self>) {
-        if self.queue.is_empty() {
+        if self.lasting.queue.is_empty() {
             return;
         }
         let now_ms = now_ms();
         let mut random = fastrand::Rng::new();
-        self.queue.serve(now_us(), |wants| {
+        self.lasting.queue.serve(now_us(), |wants| {
             let (hash, exclude) = (wants.hash, wants.exclude.as_slice());
             let mut request = Pick { kind: Kind::Request, hash, exclude, now_ms, random: &mut random };
             self.take_place(&mut request).ok()
@@ -122,17 +122,17 @@ impl Cluster {
 
     /// Whether requests wait in line.
     pub(crate) fn is_waited_for(&self) -> bool {
-        !self.queue.is_empty()
+        !self.lasting.queue.is_empty()
     }
 
     /// The line's numbers.
     pub fn queue_counts(&self) -> QueueCounts {
-        self.queue.counts()
+        self.lasting.queue.counts()
     }
 
     /// Counts a request that waited for too long.
     pub(crate) fn count_queue_timeout(&self) {
-        self.queue.count_timeout();
+        self.lasting.queue.count_timeout();
     }
 }
 

@@ -1,8 +1,5 @@
 //! One address of a cluster: what is known about it, and the counters that workers share.
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -12,42 +9,10 @@ use std::time::{Duration, Instant};
 use super::idle::IdleSockets;
 use super::joinable::Joinable;
 use super::limit::Limit;
+use super::seed::{EndpointAddress, Seed};
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
-use crate::config::{self, Ejection, EndpointBypass, MaxInFlight};
-
-/// Where an endpoint listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum EndpointAddress {
-    /// A TCP address.
-    Ip(SocketAddr),
-    /// A unix socket path.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for EndpointAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EndpointAddress::Ip(address) => address.fmt(f),
-            EndpointAddress::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// What an endpoint is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seed {
-    /// Where it listens.
-    pub address: EndpointAddress,
-    /// The Host of requests of our own to it: the configured `name:port`, else its address.
-    pub host: String,
-    /// Share of the load relative to the others, 1 to 1000.
-    pub weight: u32,
-    /// Requests it may have under way, where not the cluster's.
-    pub max_in_flight: Option<MaxInFlight>,
-    /// Whether connections to it may be joined, where not as the cluster says.
-    pub bypass: Option<EndpointBypass>,
-}
+use crate::config::{self, AutoLimit, Ejection, EndpointBypass, MaxInFlight};
 
 /// Whether an endpoint takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +70,12 @@ pub struct Endpoint {
     pub label: String,
     /// The Host of requests of our own to it.
     pub host: String,
-    /// Share of the load relative to the others.
-    pub weight: u32,
+    weight: AtomicU32,
     /// Requests it may have under way, as configured.
     pub max_in_flight: MaxInFlight,
     limit: Limit,
+    auto_limit: AutoLimit,
+    bypass: EndpointBypass,
     /// Idle connections, if there is a limit; else workers keep their own.
     idle: Option<IdleSockets>,
     /// Whether connections to it may be joined past loopback TCP.
@@ -131,16 +97,19 @@ impl Endpoint {
         let label = seed.address.to_string();
         let weight = seed.weight.max(1);
         let max_in_flight = seed.max_in_flight.unwrap_or(config.max_in_flight);
+        let bypass = seed.bypass.unwrap_or(config.bypass);
         Endpoint {
             id: NEXT_ID.fetch_add(1, Relaxed),
             address: seed.address,
             identity: hash_key(label.as_bytes()),
             label,
             host: seed.host,
-            weight,
+            weight: AtomicU32::new(weight),
             max_in_flight,
             limit: Limit::new(max_in_flight, config.auto_limit),
-            joinable: Joinable::new(seed.bypass.unwrap_or(config.bypass)),
+            auto_limit: config.auto_limit,
+            bypass,
+            joinable: Joinable::new(bypass),
             idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
             traffic: Traffic {
                 under_way: AtomicU64::new(0),
@@ -155,6 +124,24 @@ impl Endpoint {
             draining: AtomicBool::new(false),
             last_check: Mutex::new(None),
         }
+    }
+
+    /// Whether an endpoint of that seed would be this one, but for its weight.
+    pub(super) fn is_made_of(&self, seed: &Seed, config: &config::Cluster) -> bool {
+        self.host == seed.host
+            && self.max_in_flight == seed.max_in_flight.unwrap_or(config.max_in_flight)
+            && self.bypass == seed.bypass.unwrap_or(config.bypass)
+            && (self.max_in_flight != MaxInFlight::Auto || self.auto_limit == config.auto_limit)
+    }
+
+    /// Share of the load relative to the others.
+    pub fn weight(&self) -> u32 {
+        self.weight.load(Relaxed)
+    }
+
+    /// Sets it, to at least 1.
+    pub(crate) fn set_weight(&self, weight: u32) {
+        self.weight.store(weight.max(1), Relaxed);
     }
 
     pub(super) fn count_request(&self) {
@@ -261,14 +248,24 @@ impl Endpoint {
         *self.last_check.lock().unwrap_or_else(PoisonError::into_inner) = Some(check);
     }
 
+    /// Gives it nothing new to do: it has left its cluster, or is about to. Its idle connections are closed, those of
+    /// the workers by their next tick.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Relaxed);
+        if let Some(idle) = &self.idle {
+            idle.close();
+        }
+    }
+
+    /// Whether it has left its cluster.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
     }
 }
 
 impl Load for Arc<Endpoint> {
     fn weight(&self) -> u32 {
-        self.weight
+        Endpoint::weight(self)
     }
 
     fn in_flight(&self) -> u32 {

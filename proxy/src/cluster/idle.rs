@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// Idle sockets of one endpoint, the one parked last at the end.
 #[derive(Default)]
 pub(crate) struct IdleSockets(Mutex<Vec<Parked>>);
+
+/// Sockets that were closed with their endpoint, by no worker; one of them counts them.
+static CLOSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many sockets were closed with their endpoints since this was asked last.
+pub(crate) fn closed_with_endpoints() -> u64 {
+    // Read first: every worker asks at every tick, and hardly ever is there one.
+    if CLOSED.load(Relaxed) == 0 { 0 } else { CLOSED.swap(0, Relaxed) }
+}
 
 /// A socket that nobody uses now.
 pub(crate) struct Parked {
@@ -74,8 +84,20 @@ impl IdleSockets {
         before - parked.len()
     }
 
+    /// Closes all: the endpoint is gone.
+    pub(crate) fn close(&self) {
+        let closed = std::mem::take(&mut *self.lock());
+        CLOSED.fetch_add(closed.len() as u64, Relaxed);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Parked>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for IdleSockets {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -18,6 +18,7 @@ mod endpoint;
 mod idle;
 mod joinable;
 mod limit;
+mod seed;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -26,9 +27,10 @@ pub use crate::queue::QueueCounts;
 use admission::ClusterQueue;
 pub(crate) use admission::Wants;
 pub use admission::{InFlight, Kind};
-pub use endpoint::{Endpoint, EndpointAddress, Health, LastCheck, Seed};
-pub(crate) use idle::{Attached, IdleSockets, Parked as ParkedSocket};
+pub use endpoint::{Endpoint, Health, LastCheck};
+pub(crate) use idle::{Attached, IdleSockets, Parked as ParkedSocket, closed_with_endpoints};
 pub(crate) use joinable::Place;
+pub use seed::{EndpointAddress, Seed};
 pub use snapshot::snapshot_json;
 
 /// Fixed for good: keys must meet the same endpoint in every worker and after every restart.
@@ -45,6 +47,11 @@ pub struct Cluster {
     pub name: String,
     /// Its configuration.
     pub config: config::Cluster,
+    lasting: Arc<Lasting>,
+}
+
+/// What a cluster keeps when its configuration changes.
+struct Lasting {
     endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
     /// Virtual time of round robin.
     turn: AtomicU64,
@@ -95,20 +102,31 @@ pub struct Replaced {
 impl Cluster {
     /// A cluster of the endpoints that `seeds` describe, all healthy; of equal addresses the first stays.
     pub fn new(name: impl Into<String>, config: config::Cluster, seeds: Vec<Seed>) -> Cluster {
-        let cluster = Cluster {
-            name: name.into(),
+        let lasting = Lasting {
             queue: Arc::new(ClusterQueue::new(config.queue)),
-            config,
             endpoints: ArcSwap::from_pointee(Vec::new()),
             turn: AtomicU64::new(0),
         };
+        let cluster = Cluster { name: name.into(), config, lasting: Arc::new(lasting) };
         cluster.replace_endpoints(seeds);
         cluster
     }
 
+    /// The same cluster by another configuration: with its endpoints, what is known of them, and its line. Exchanges
+    /// that go by the old one meet the same endpoints. Its endpoints and its line's rules are to be put in force
+    /// with [`Cluster::replace_endpoints`] and [`Cluster::apply_queue_rules`].
+    pub(crate) fn reconfigured(&self, config: config::Cluster) -> Cluster {
+        Cluster { name: self.name.clone(), config, lasting: Arc::clone(&self.lasting) }
+    }
+
+    /// Puts the rules of this configuration in force for the line.
+    pub(crate) fn apply_queue_rules(&self) {
+        self.lasting.queue.set_rules(self.config.queue);
+    }
+
     /// The endpoints of this moment. Hold it briefly, and not across an await.
     pub fn endpoints(&self) -> Guard<Arc<Vec<Arc<Endpoint>>>> {
-        self.endpoints.load()
+        self.lasting.endpoints.load()
     }
 
     /// Picks an endpoint as `balance` says among the healthy ones that were not tried. If no endpoint
@@ -119,7 +137,7 @@ impl Cluster {
     /// # Errors
     /// If there is none to use.
     pub fn pick(&self, request: &mut Pick<'_>) -> Result<Arc<Endpoint>, NoEndpoint> {
-        let endpoints = self.endpoints.load();
+        let endpoints = self.lasting.endpoints.load();
         if let [only] = endpoints.as_slice() {
             let tried = request.exclude.contains(&only.id);
             let usable = self.config.fail_open || only.health(request.now_ms) == Health::Healthy;
@@ -184,16 +202,16 @@ impl Cluster {
             (Balance::LeastRequests, _) | (Balance::Hash(_), None) => {
                 balancer::least_requests(endpoints, eligible, request.random)
             }
-            (Balance::RoundRobin, _) => balancer::round_robin(endpoints, eligible, &self.turn),
+            (Balance::RoundRobin, _) => balancer::round_robin(endpoints, eligible, &self.lasting.turn),
             (Balance::RandomTwo, _) => balancer::random_two(endpoints, eligible, request.random),
         }
     }
 
-    /// Replaces the list. An endpoint whose address and weight stay is kept as it is, with its id,
-    /// health and counters; one that leaves is marked draining. For the control plane: of two calls at
-    /// once, one may be lost.
+    /// Replaces the list. An endpoint that stays is kept, with its id, health and counters; one whose limit or
+    /// bypass is another now is new, but as healthy as it was; one that leaves is marked draining. For the control
+    /// plane: of two calls at once, one may be lost.
     pub fn replace_endpoints(&self, seeds: Vec<Seed>) -> Replaced {
-        let old = self.endpoints.load_full();
+        let old = self.lasting.endpoints.load_full();
         let mut leaving: HashMap<_, _> = old.iter().map(|known| (&known.address, known)).collect();
         let mut taken = HashSet::with_capacity(seeds.len());
         let mut new = Vec::with_capacity(seeds.len());
@@ -202,19 +220,26 @@ impl Cluster {
             if !taken.insert(seed.address.clone()) {
                 continue;
             }
-            let stays = leaving.get(&seed.address).is_some_and(|known| {
-                known.weight == seed.weight.max(1)
-                    && known.max_in_flight == seed.max_in_flight.unwrap_or(self.config.max_in_flight)
+            let known = leaving.get(&seed.address).copied();
+            new.push(match known.filter(|known| known.is_made_of(&seed, &self.config)) {
+                Some(known) => {
+                    leaving.remove(&seed.address);
+                    known.set_weight(seed.weight);
+                    Arc::clone(known)
+                }
+                None => {
+                    replaced.added += 1;
+                    let endpoint = Endpoint::new(seed, &self.config);
+                    if let Some(known) = known {
+                        endpoint.set_active_health(known.active_health(), known.health_since_unix_s());
+                    }
+                    Arc::new(endpoint)
+                }
             });
-            let kept = if stays { leaving.remove(&seed.address) } else { None };
-            new.push(kept.map(Arc::clone).unwrap_or_else(|| {
-                replaced.added += 1;
-                Arc::new(Endpoint::new(seed, &self.config))
-            }));
         }
         replaced.removed = leaving.len();
         leaving.into_values().for_each(|gone| gone.drain());
-        self.endpoints.store(Arc::new(new));
+        self.lasting.endpoints.store(Arc::new(new));
         replaced
     }
 }

@@ -33,7 +33,7 @@ fn endpoint_json(endpoint: &Endpoint, now_ms: u64) -> Value {
     });
     json!({
         "label": endpoint.label,
-        "weight": endpoint.weight,
+        "weight": endpoint.weight(),
         "health": endpoint.health(now_ms).word(),
         "in_flight": endpoint.in_flight(),
         "tunnels": endpoint.tunnels(),

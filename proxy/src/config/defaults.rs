@@ -11,9 +11,9 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, Ejection, EndpointBypass,
-    HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry, Route,
-    RouteDirect, Switch,
+    AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, ControlSocket, Ejection,
+    EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder,
+    Retry, Route, RouteDirect, Switch,
 };
 
 const KIB: u64 = 1 << 10;
@@ -231,6 +231,7 @@ numbers! { Config {
     error_pages: BTreeMap::new(),
     access_log: AccessLog::default(),
     admin: None,
+    control: ControlSocket::Auto,
     workers: 0,
     user: None,
     group: None,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_yaml::{Mapping, Value};
 
 use super::{
-    AccessLog, Action, Balance, Cluster, Config, Endpoint, HashKey, HeaderEdits, HealthCheck, KernelAssists,
-    Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route, Word,
+    AccessLog, Action, Balance, Cluster, Config, ControlSocket, Endpoint, HashKey, HeaderEdits, HealthCheck,
+    KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route, Word,
 };
 
 /// A map under construction.
@@ -48,6 +48,7 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("error_pages", error_pages(&config.error_pages));
     out.put("access_log", access_log(&config.access_log));
     out.put("admin", config.admin.as_ref().map_or("off".to_owned(), ToString::to_string));
+    out.put("control", control(&config.control));
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
     out.put_some("user", config.user.clone());
     out.put_some("group", config.group.clone());
@@ -55,6 +56,14 @@ pub(super) fn config(config: &Config) -> Value {
     config.write_numbers(&mut out.0);
     out.put("demo_origin", config.demo_origin.map_or("off".to_owned(), |address| address.to_string()));
     out.done()
+}
+
+fn control(control: &ControlSocket) -> String {
+    match control {
+        ControlSocket::Auto => "auto".to_owned(),
+        ControlSocket::Off => "off".to_owned(),
+        ControlSocket::At(path) => format!("unix:{}", path.display()),
+    }
 }
 
 fn kernel(kernel: KernelAssists) -> Value {

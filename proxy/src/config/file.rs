@@ -82,6 +82,7 @@ pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
     config.error_pages = general::error_pages(&mut root);
     config.access_log = general::access_log(&mut root);
     config.admin = general::admin(&mut root);
+    config.control = general::control(&mut root);
     config.workers = general::workers(&mut root);
     config.user = general::account(&mut root, "user");
     config.group = general::account(&mut root, "group");

@@ -10,7 +10,9 @@ use serde_yaml::Value;
 use super::clusters::{address, checked};
 use super::defaults::WORKERS;
 use super::reader::{Fields, Item};
-use super::{AccessLog, Address, Limits, Listener, LogFormat, LogOutput, Protocol, ProxyProtocol, text};
+use super::{
+    AccessLog, Address, ControlSocket, Limits, Listener, LogFormat, LogOutput, Protocol, ProxyProtocol, text,
+};
 
 /// Listeners in one configuration.
 const LISTENERS_MAX: usize = 256;
@@ -151,6 +153,26 @@ pub(super) fn admin(root: &mut Fields<'_>) -> Option<Address> {
     let given = fields.require("address", "host:port, unix:/path or off");
     fields.finish();
     given.filter(|item| !item.is_off()).and_then(|item| address(&item))
+}
+
+/// `control`: auto, off, or the path of a unix socket.
+pub(super) fn control(root: &mut Fields<'_>) -> ControlSocket {
+    let Some(item) = root.get("control") else {
+        return ControlSocket::Auto;
+    };
+    if item.is_off() {
+        return ControlSocket::Off;
+    }
+    if item.value.as_str() == Some("auto") {
+        return ControlSocket::Auto;
+    }
+    match item.value.as_str().and_then(|text| text.strip_prefix("unix:")) {
+        Some(path) if path.starts_with('/') => ControlSocket::At(PathBuf::from(path)),
+        _ => {
+            item.not_one_of(&["auto", "off", "unix:/path"]);
+            ControlSocket::Auto
+        }
+    }
 }
 
 /// `demo_origin`: off or a loopback address, for it answers anything to anyone.

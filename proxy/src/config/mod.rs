@@ -65,6 +65,8 @@ pub struct Config {
     pub access_log: AccessLog,
     /// Address of the admin listener; `None` is off.
     pub admin: Option<Address>,
+    /// Where commands are taken.
+    pub control: ControlSocket,
     /// Number of worker threads, each with its own ring; 0 is one a core.
     pub workers: usize,
     /// User to become once every listener is bound.
@@ -87,6 +89,18 @@ impl Config {
             count => count,
         }
     }
+}
+
+/// Where `sluice reload` and other commands reach the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ControlSocket {
+    /// At the usual path, if it can be bound.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// At this path of a unix socket.
+    At(PathBuf),
 }
 
 /// An address to bind or to connect to.

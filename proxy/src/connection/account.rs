@@ -9,11 +9,13 @@ use crate::exchange::Progress;
 use crate::forwarded;
 use crate::http::{RequestHead, Version, forwarded_request_id};
 use crate::record::ExchangeRecord;
-use crate::snapshot::Target;
+use crate::snapshot::{Current, Target};
 use crate::worker::Worker;
 
 /// The facts of one exchange that do not change while it runs.
 pub(super) struct Account {
+    /// The configuration it goes by.
+    pub(super) snapshot: Current,
     pub(super) started: SystemTime,
     pub(super) clock: Instant,
     /// The client, seen through trusted proxies.
@@ -29,13 +31,14 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(worker: &Worker, peer: IpAddr, head: &RequestHead) -> Self {
-        let proxies = &worker.snapshot().config.trusted_proxies;
-        let (client, trusted) = forwarded::client(peer, proxies, head);
+        let snapshot = worker.snapshot();
+        let (client, trusted) = forwarded::client(peer, &snapshot.config.trusted_proxies, head);
         let request_id = match forwarded_request_id(head) {
             Some(id) => id.to_vec(),
             None => worker.with_random(forwarded::make_request_id),
         };
         Self {
+            snapshot,
             started: SystemTime::now(),
             clock: Instant::now(),
             client,
@@ -52,8 +55,8 @@ impl Connection {
     /// Writes the exchange into metrics and access log.
     pub(super) fn record(&self, account: &Account, progress: &Progress, reason: Option<Reason>) {
         let now = progress.ended_at.unwrap_or_else(Instant::now);
-        let route = account.route.map(|index| (index, &self.worker.snapshot().routes[index as usize]));
-        let cluster = route.and_then(|(_, entry)| match &entry.target {
+        let route = account.route.map(|index| &account.snapshot.routes[index as usize]);
+        let cluster = route.and_then(|entry| match &entry.target {
             Target::Cluster(cluster) => Some(cluster.name.as_str()),
             Target::Local => None,
         });
@@ -66,7 +69,7 @@ impl Connection {
             transfer: progress.first_byte_at.map(|first| now - first),
             client: account.client,
             listener: &self.listener.config.name,
-            route: route.map(|(index, entry)| (index, entry.name.as_str())),
+            route: route.map(|entry| (entry.id, entry.name.as_str())),
             cluster,
             endpoint: progress.endpoint.as_ref().map(|endpoint| (endpoint.id, endpoint.label.as_str())),
             method: self.head.method_bytes(),

@@ -52,8 +52,8 @@ impl Connection {
             return false;
         }
         let mut out = self.writer.spare();
-        let pages = &self.worker.snapshot().error_pages;
-        response::encode(&mut out, local, &self.head, keep_alive, pages);
+        let snapshot = self.worker.snapshot();
+        response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages);
         progress.bytes_out += out.len() as u64;
         self.writer.submit(out, 0);
         let sent = self.deadline.run(self.writer.quieten(&self.deadline)).await;

@@ -66,7 +66,7 @@ impl Connection {
         client: IpAddr,
     ) -> Self {
         let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
-        let slot = worker.enrol(stream.clone());
+        let slot = worker.enrol(stream.clone(), Arc::clone(&listener));
         let (reader, writer) = stream::halves(stream);
         Self {
             deadline: Deadline::new(std::time::Duration::from_millis(
@@ -85,6 +85,11 @@ impl Connection {
             slot,
             _open: open,
         }
+    }
+
+    /// Whether what is under way is the last of this connection.
+    fn is_ending(&self) -> bool {
+        self.worker.is_draining() || self.listener.is_closed()
     }
 
     fn limits(&self) -> &Limits {
@@ -115,7 +120,7 @@ impl Connection {
                 Arrival::Closed => Next::Close { linger: false },
             };
             match next {
-                Next::KeepAlive if !self.worker.is_draining() => self.rest(),
+                Next::KeepAlive if !self.is_ending() => self.rest(),
                 Next::KeepAlive => return Box::pin(self.close(true)).await,
                 Next::Close { linger } => return Box::pin(self.close(linger)).await,
                 Next::Abort { reset } => return Box::pin(self.abort(reset)).await,

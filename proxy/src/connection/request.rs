@@ -18,8 +18,8 @@ impl Connection {
     /// Runs the exchange whose head has just been received.
     pub(super) async fn exchange(&mut self) -> Next {
         let worker = Rc::clone(&self.worker);
-        let snapshot = worker.snapshot();
         let mut account = Account::new(&worker, self.client, &self.head);
+        let snapshot = &account.snapshot.clone();
         let framing = match self.check() {
             Ok(framing) => framing,
             Err(reason) => return self.reject(&account, reason).await,
@@ -70,7 +70,7 @@ impl Connection {
     /// Whether the client asks for, and may have, another exchange on this connection.
     pub(super) fn may_continue(&self) -> bool {
         self.head.keep_alive()
-            && !self.worker.is_draining()
+            && !self.is_ending()
             && self.exchanges < self.limits().requests_per_connection_max
     }
 

@@ -55,8 +55,8 @@ impl Connection {
     /// Tunnels this connection to its cluster until it ends.
     pub(super) async fn tunnel_connection(mut self) {
         let worker = Rc::clone(&self.worker);
-        let cluster =
-            self.listener.config.cluster.as_ref().and_then(|name| worker.snapshot().clusters.get(name));
+        let snapshot = worker.snapshot();
+        let cluster = self.listener.config.cluster.as_ref().and_then(|name| snapshot.clusters.get(name));
         let Some(cluster) = cluster else {
             return;
         };

@@ -1,5 +1,6 @@
 //! Makes the listening sockets, or takes those that systemd made.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use listenfd::ListenFd;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{Bound, ListenerState};
+use super::{Bound, Listening};
 use crate::config::{self, Address};
 
 /// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.
@@ -28,28 +29,36 @@ pub(crate) struct BindError {
 
 /// Binds every listener for `workers` workers; the outer list is by worker.
 ///
-/// A socket that systemd passed (LISTEN_FDS) is taken for the listener that has its address. It is one
-/// socket for all workers, as a unix socket is.
+/// An inherited socket is taken for the listener that has its address. `ours` are ports that this process has
+/// sockets on already, which new ones may stand beside.
 ///
 /// # Errors
 /// The first that cannot be bound.
-pub(crate) fn bind_all(listeners: &[config::Listener], workers: usize) -> Result<Vec<Vec<Bound>>, BindError> {
-    let mut inherited = Inherited::from_environment();
+pub(crate) fn bind_all(
+    listeners: &[config::Listener],
+    workers: usize,
+    inherited: &mut Inherited,
+    ours: &HashSet<u16>,
+) -> Result<Vec<Vec<Bound>>, BindError> {
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
-        let (address, sockets) = bind(&listener.address, workers, &mut inherited).map_err(|source| {
+        let (address, sockets) = bind(&listener.address, workers, inherited, ours).map_err(|source| {
             BindError { name: listener.name.clone(), address: listener.address.clone(), source }
         })?;
-        let state = Arc::new(ListenerState::new(config::Listener { address, ..listener.clone() }));
+        let listening = Arc::new(Listening::new(config::Listener { address, ..listener.clone() }));
         for (bound, socket) in by_worker.iter_mut().zip(sockets) {
-            bound.push(Bound { state: Arc::clone(&state), socket });
+            bound.push(Bound { listening: Arc::clone(&listening), socket });
         }
     }
-    inherited.warn_of_rest();
     Ok(by_worker)
 }
 
-fn bind(address: &Address, workers: usize, inherited: &mut Inherited) -> io::Result<(Address, Vec<OwnedFd>)> {
+fn bind(
+    address: &Address,
+    workers: usize,
+    inherited: &mut Inherited,
+    ours: &HashSet<u16>,
+) -> io::Result<(Address, Vec<OwnedFd>)> {
     if let Some(socket) = inherited.take(address) {
         return Ok((address.clone(), share(&socket, workers)?));
     }
@@ -63,7 +72,10 @@ fn bind(address: &Address, workers: usize, inherited: &mut Inherited) -> io::Res
     };
     // With SO_REUSEPORT a second process of the same user could bind the address too, and silently take
     // half of the connections. Binding once without it finds out.
-    let bound = tcp(ip, false)?.local_addr()?.as_socket().unwrap_or(ip);
+    let bound = match ours.contains(&ip.port()) {
+        true => ip,
+        false => tcp(ip, false)?.local_addr()?.as_socket().unwrap_or(ip),
+    };
     let sockets = (0..workers).map(|_| {
         let socket = tcp(bound, true)?;
         socket.listen(BACKLOG)?;
@@ -105,10 +117,12 @@ fn share(socket: &OwnedFd, workers: usize) -> io::Result<Vec<OwnedFd>> {
 }
 
 /// Sockets passed by a service manager, not yet taken.
-struct Inherited(Vec<(Address, OwnedFd)>);
+#[derive(Default)]
+pub(crate) struct Inherited(Vec<(Address, OwnedFd)>);
 
 impl Inherited {
-    fn from_environment() -> Self {
+    /// Those that the environment tells of (LISTEN_FDS of systemd): one for each address, for all workers.
+    pub(crate) fn from_environment() -> Self {
         let mut passed = ListenFd::from_env();
         let mut sockets = Vec::new();
         for index in 0..passed.len() {
@@ -128,7 +142,8 @@ impl Inherited {
         Some(self.0.swap_remove(index).1)
     }
 
-    fn warn_of_rest(&self) {
+    /// Says which were not taken.
+    pub(crate) fn warn_of_rest(&self) {
         for (address, _) in &self.0 {
             tracing::warn!(%address, "a passed socket (LISTEN_FDS) belongs to no listener; it is closed");
         }

@@ -5,31 +5,71 @@ mod bind;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
 
 use crate::config;
 
-pub(crate) use bind::{BACKLOG, bind_all};
+pub(crate) use bind::{BACKLOG, Inherited, bind_all};
 
-/// What the workers share of a listener.
+/// A bound address for as long as it is; its configuration may change.
+pub(crate) struct Listening {
+    current: ArcSwap<ListenerState>,
+}
+
+/// A listener by one configuration. Connections keep the one they began with.
 pub(crate) struct ListenerState {
     /// Its configuration, its address as bound.
     pub(crate) config: config::Listener,
     /// Host of a forwarded request that came without one (HTTP/1.0).
     pub(crate) authority: String,
+    /// What stays when the configuration changes.
+    lasting: Arc<Lasting>,
+}
+
+#[derive(Default)]
+struct Lasting {
     open: AtomicUsize,
+    closed: AtomicBool,
 }
 
 /// A listener as one worker has it.
 pub(crate) struct Bound {
     /// What is shared.
-    pub(crate) state: Arc<ListenerState>,
+    pub(crate) listening: Arc<Listening>,
     /// This worker's socket: blocking, listening.
     pub(crate) socket: OwnedFd,
 }
 
 /// One of the connections that a listener may have open.
-pub(crate) struct Admission(Arc<ListenerState>);
+pub(crate) struct Admission(Arc<Lasting>);
+
+impl Listening {
+    pub(crate) fn new(config: config::Listener) -> Self {
+        Self { current: ArcSwap::from_pointee(ListenerState::new(config)) }
+    }
+
+    /// The configuration that connections accepted now go by.
+    pub(crate) fn current(&self) -> Arc<ListenerState> {
+        self.current.load_full()
+    }
+
+    /// Has those that are accepted from now on go by another one. The address stays as bound.
+    pub(crate) fn reconfigure(&self, config: config::Listener) {
+        let now = self.current();
+        let config = config::Listener { address: now.config.address.clone(), ..config };
+        if config != now.config {
+            let (authority, lasting) = (now.authority.clone(), Arc::clone(&now.lasting));
+            self.current.store(Arc::new(ListenerState { config, authority, lasting }));
+        }
+    }
+
+    /// Notes that nothing more is accepted, so that open connections end after what is under way.
+    pub(crate) fn close(&self) {
+        self.current().lasting.closed.store(true, Ordering::Relaxed);
+    }
+}
 
 impl ListenerState {
     pub(crate) fn new(config: config::Listener) -> Self {
@@ -37,14 +77,24 @@ impl ListenerState {
             config::Address::Unix(_) => "localhost".to_owned(),
             address => address.to_string(),
         };
-        Self { config, authority, open: AtomicUsize::new(0) }
+        Self { config, authority, lasting: Arc::default() }
     }
 
     /// Takes a place for one connection; `None` when all are taken.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<Admission> {
-        let admission = Admission(Arc::clone(self));
-        let before = self.open.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn admit(&self) -> Option<Admission> {
+        let admission = Admission(Arc::clone(&self.lasting));
+        let before = self.lasting.open.fetch_add(1, Ordering::Relaxed);
         (before < self.config.limits.connections_max).then_some(admission)
+    }
+
+    /// Whether the listener is no more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lasting.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether two are the same listener, by whatever configuration.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.lasting, &other.lasting)
     }
 }
 

@@ -55,6 +55,28 @@ impl<W> Line<W> {
         self.waiters.len()
     }
 
+    /// Goes by other rules from now on; nobody who waits is sent away for it.
+    pub(super) fn set_rules(&mut self, rules: config::Queue) {
+        if rules.fair_by_client != self.rules.fair_by_client {
+            self.clients.clear();
+            self.turns.clear();
+            let waiting: Vec<_> =
+                self.waiters.iter().map(|(ticket, waiter)| (*ticket, waiter.client)).collect();
+            for (ticket, client) in waiting.into_iter().filter(|_| rules.fair_by_client) {
+                self.take_turn(ticket, client);
+            }
+        }
+        self.rules = rules;
+    }
+
+    fn take_turn(&mut self, ticket: Ticket, client: IpAddr) {
+        let own = self.clients.entry(client).or_default();
+        if own.is_empty() {
+            self.turns.push_back(client);
+        }
+        own.insert(ticket);
+    }
+
     /// Takes a place at the end; `None` when the line is full. With fair shares a full line makes room for a
     /// client that has fewer waiting than another: [`Line::crowded_out`] says whom to send away first.
     pub(super) fn enter(
@@ -75,11 +97,7 @@ impl<W> Line<W> {
         self.next += 1;
         self.waiters.insert(ticket, Waiter { wants, client, thread });
         if self.rules.fair_by_client {
-            let own = self.clients.entry(client).or_default();
-            if own.is_empty() {
-                self.turns.push_back(client);
-            }
-            own.insert(ticket);
+            self.take_turn(ticket, client);
         }
         Some(ticket)
     }

@@ -68,6 +68,11 @@ impl<W, G> Queue<W, G> {
         Self { state, length: AtomicUsize::new(0), counts: Counts::default() }
     }
 
+    /// Has those that come from now on go by other rules, and those who wait be served by them.
+    pub(crate) fn set_rules(&self, rules: config::Queue) {
+        self.lock().line.set_rules(rules);
+    }
+
     /// Whether nobody waits. Sequentially consistent, like the count of requests under way: whoever frees a
     /// place and whoever begins to wait each write one and then read the other, so one of them sees both.
     pub(crate) fn is_empty(&self) -> bool {

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, EndpointAddress, Replaced, Seed};
+use crate::cluster::{Cluster, Endpoint, EndpointAddress, Replaced, Seed};
 use crate::config::{self, Address};
 
 #[cfg(test)]
@@ -53,6 +53,20 @@ impl Resolver {
             interval: Duration::from_millis(config.resolve_interval_ms.max(1)),
             names: BTreeMap::new(),
             lookup,
+        }
+    }
+
+    /// Has names that do not resolve now keep the addresses that endpoints have by them.
+    pub(crate) fn remember(&mut self, endpoints: &[Arc<Endpoint>]) {
+        for config in &self.endpoints {
+            let Address::Name(host, port) = &config.address else { continue };
+            let label = format!("{host}:{port}");
+            let known = endpoints.iter().filter(|endpoint| endpoint.host == label);
+            let addresses = known.filter_map(|endpoint| match endpoint.address {
+                EndpointAddress::Ip(address) => Some(address),
+                EndpointAddress::Unix(_) => None,
+            });
+            self.names.entry((host.clone(), *port)).or_default().addresses = addresses.collect();
         }
     }
 

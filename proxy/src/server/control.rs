@@ -2,6 +2,7 @@
 //! the admin listener. Nothing here is on the path of a request.
 
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,42 +11,54 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use super::reload::Reloader;
 use super::start::Resolvers;
 use crate::access_log::AccessLog;
 use crate::admin::{self, AdminListener, AdminState};
 use crate::clock;
 use crate::cluster::{Health, QueueCounts, snapshot_json};
 use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Live, Snapshot};
 use crate::worker::Stage;
-use crate::{bypass, config, health, resolve, state_file};
+use crate::{bypass, config, control};
 
 /// What the control plane looks after.
 pub(super) struct Control<'a> {
-    snapshot: &'a Arc<Snapshot>,
+    live: Live,
     metrics: &'a Arc<Metrics>,
     log: &'a AccessLog,
     bypass: Option<Arc<bypass::Control>>,
-    admin: Option<AdminListener>,
+    reloader: Rc<Reloader>,
+    sockets: Sockets,
     resolvers: Resolvers,
     draining: Arc<AtomicBool>,
 }
 
+/// What the control plane answers on.
+pub(super) struct Sockets {
+    /// To look at.
+    pub(super) admin: Option<AdminListener>,
+    /// To change things.
+    pub(super) control: Option<control::Listener>,
+}
+
 impl<'a> Control<'a> {
     pub(super) fn new(
-        snapshot: &'a Arc<Snapshot>,
         metrics: &'a Arc<Metrics>,
         log: &'a AccessLog,
         bypass: Option<Arc<bypass::Control>>,
-        admin: Option<AdminListener>,
+        reloader: Reloader,
+        sockets: Sockets,
         resolvers: Resolvers,
     ) -> Self {
-        let (source, programs) = (Arc::clone(snapshot), bypass.clone());
+        let live = Arc::clone(&reloader.site.live);
+        let (source, programs) = (Arc::clone(&live), bypass.clone());
         metrics.set_status(move || Status {
             bypass: programs.as_ref().and_then(|programs| programs.counters()),
-            ..status(&source)
+            ..status(&source.load())
         });
-        Self { snapshot, metrics, log, bypass, admin, resolvers, draining: Arc::default() }
+        let reloader = Rc::new(reloader);
+        Self { live, metrics, log, bypass, reloader, sockets, resolvers, draining: Arc::default() }
     }
 
     /// Runs until a signal ends the process: drains the workers, which `join` waits for. A second signal
@@ -64,7 +77,7 @@ impl<'a> Control<'a> {
             let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
             self.spawn_tasks();
             notify(&[NotifyState::Ready]);
-            signals.wait(self.log).await;
+            signals.wait(self.log, &self.reloader).await;
             Ok(self.drain(&stage, join, &mut signals).await)
         });
         // A name lookup may still block a thread; nothing waits for it.
@@ -73,18 +86,17 @@ impl<'a> Control<'a> {
     }
 
     fn spawn_tasks(&mut self) {
-        let clusters: Vec<_> = self.snapshot.clusters.values().cloned().collect();
-        for cluster in clusters.iter().filter(|cluster| cluster.config.health_check.is_some()) {
-            tokio::spawn(health::run(Arc::clone(cluster), clock::now_ms));
-        }
-        tokio::spawn(state_file::run(clusters));
+        self.reloader.site.look_after(std::mem::take(&mut self.resolvers));
         if let Some(bypass) = self.bypass.clone() {
             tokio::task::spawn_local(async move { bypass.log().await });
         }
-        for (cluster, resolver) in self.resolvers.drain(..) {
-            tokio::spawn(resolve::run(cluster, resolver));
+        let reloader = Rc::clone(&self.reloader);
+        tokio::task::spawn_local(async move { reloader.watch().await });
+        if let Some(listener) = self.sockets.control.take() {
+            let reloader = Rc::clone(&self.reloader);
+            tokio::task::spawn_local(control::serve(listener, reloader));
         }
-        if let Some(listener) = self.admin.take() {
+        if let Some(listener) = self.sockets.admin.take() {
             let state = self.admin_state();
             tokio::task::spawn_local(async move {
                 let Err(error) = admin::serve(listener, state).await;
@@ -94,15 +106,15 @@ impl<'a> Control<'a> {
     }
 
     fn admin_state(&self) -> Arc<AdminState> {
-        let (for_clusters, for_config) = (Arc::clone(self.snapshot), Arc::clone(self.snapshot));
+        let (for_clusters, for_config) = (Arc::clone(&self.live), Arc::clone(&self.live));
         Arc::new(AdminState {
             metrics: Arc::clone(self.metrics),
             draining: Arc::clone(&self.draining),
             clusters: Box::new(move || {
                 let now_ms = clock::now_ms();
-                for_clusters.clusters.values().map(|cluster| snapshot_json(cluster, now_ms)).collect()
+                for_clusters.load().clusters.values().map(|cluster| snapshot_json(cluster, now_ms)).collect()
             }),
-            config: Box::new(move || config::to_json(&for_config.config)),
+            config: Box::new(move || config::to_json(&for_config.load().config)),
         })
     }
 
@@ -112,8 +124,9 @@ impl<'a> Control<'a> {
         join: impl FnOnce(Instant) -> bool + Send + 'static,
         signals: &mut Signals,
     ) -> ExitCode {
-        let patience = Duration::from_millis(self.snapshot.config.drain_timeout_ms);
-        tracing::info!(timeout_ms = self.snapshot.config.drain_timeout_ms, "draining");
+        let timeout_ms = self.live.load().config.drain_timeout_ms;
+        let patience = Duration::from_millis(timeout_ms);
+        tracing::info!(timeout_ms, "draining");
         notify(&[NotifyState::Stopping]);
         self.draining.store(true, Ordering::Relaxed);
         if let Some(bypass) = &self.bypass {
@@ -162,7 +175,7 @@ fn status(snapshot: &Snapshot) -> Status {
     status
 }
 
-fn notify(states: &[NotifyState<'_>]) {
+pub(super) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "the service manager cannot be told of our state");
     }
@@ -173,6 +186,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     reopen: Signal,
+    reload: Signal,
 }
 
 impl Signals {
@@ -181,16 +195,22 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             reopen: signal(SignalKind::user_defined1())?,
+            reload: signal(SignalKind::hangup())?,
         })
     }
 
-    /// Serves SIGUSR1 until SIGTERM or SIGINT.
-    async fn wait(&mut self, log: &AccessLog) {
+    /// Serves SIGUSR1 and SIGHUP until SIGTERM or SIGINT.
+    async fn wait(&mut self, log: &AccessLog, reloader: &Rc<Reloader>) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.reopen.recv() => log.reopen(),
+                _ = self.reload.recv() => {
+                    let reloader = Rc::clone(reloader);
+                    // Its outcome is in the log.
+                    tokio::task::spawn_local(async move { drop(reloader.reload().await) });
+                }
             }
         }
     }

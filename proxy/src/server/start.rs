@@ -5,22 +5,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tokio::sync::watch;
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, watch};
 
+use super::site;
 use crate::access_log::AccessLog;
 use crate::admin::AdminListener;
 use crate::bypass;
 use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::config::{Config, ControlSocket};
 use crate::doctor::{self, Assists};
-use crate::listener::{Bound, ListenerState};
+use crate::listener::{Bound, Listening};
 use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Live, Snapshot};
 use crate::upstream::Connector;
-use crate::worker::{self, Stage, Worker};
-use crate::{demo, state_file, tunnel};
+use crate::worker::{self, Command, Stage, Told, Worker};
+use crate::{control, demo, state_file, tunnel};
 
 /// Starts the embedded demo origin.
 pub(super) fn demo_origin(config: &Config) -> Result<Option<SocketAddr>, String> {
@@ -62,6 +64,28 @@ pub(super) fn admin_listener(config: &Config) -> Result<Option<AdminListener>, S
     Ok(Some(listener))
 }
 
+/// Binds the control socket. One that was not asked for may be another process's; then there is none.
+pub(super) fn control_listener(config: &Config) -> Result<Option<control::Listener>, String> {
+    let bound = match &config.control {
+        ControlSocket::Off => return Ok(None),
+        ControlSocket::At(path) => control::Listener::bind(path)
+            .map_err(|error| format!("control: cannot listen on {}: {error}", path.display()))?,
+        ControlSocket::Auto => {
+            let path = control::default_path();
+            match control::Listener::bind(&path) {
+                Ok(bound) => bound,
+                Err(error) => {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "there is no control socket; `control` names another or turns it off");
+                    return Ok(None);
+                }
+            }
+        }
+    };
+    tracing::info!(path = %bound.path().display(), "the control socket is bound");
+    Ok(Some(bound))
+}
+
 /// Opens the access log.
 pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<AccessLog, String> {
     AccessLog::start(&config.access_log, Arc::clone(metrics))
@@ -96,9 +120,9 @@ pub(super) fn bypass(
 }
 
 /// Makes the configuration ready for the workers.
-pub(super) fn snapshot(config: Config, clusters: Clusters) -> Result<Arc<Snapshot>, String> {
+pub(super) fn snapshot(config: Config, clusters: Clusters) -> Result<Live, String> {
     let pages = ErrorPages::load(&config.error_pages)?;
-    Ok(Arc::new(Snapshot::new(config, clusters, pages)))
+    Ok(Arc::new(ArcSwap::from_pointee(Snapshot::new(config, clusters, pages))))
 }
 
 /// Makes splicing ready, and tries it, if it may be used; if that fails, the verdict on it has the reason.
@@ -124,31 +148,36 @@ pub(super) struct Assisted<'a> {
     pub(super) splice: Option<&'a tunnel::Shared>,
 }
 
+/// The threads of the workers, and how each is told what to do.
+pub(super) type Workers = (Vec<JoinHandle<()>>, Vec<mpsc::UnboundedSender<Command>>);
+
 /// Starts one thread a worker.
 pub(super) fn workers(
     bound: Vec<Vec<Bound>>,
-    snapshot: &Arc<Snapshot>,
+    live: &Live,
     metrics: &Arc<Metrics>,
     log: &AccessLog,
     assisted: Assisted<'_>,
     stage: &watch::Receiver<Stage>,
-) -> Result<Vec<JoinHandle<()>>, String> {
-    let mut threads = Vec::new();
+) -> Result<Workers, String> {
+    let (mut threads, mut senders) = (Vec::new(), Vec::new());
     for (index, listeners) in bound.into_iter().enumerate() {
-        let snapshot = Arc::clone(snapshot);
+        let live = Arc::clone(live);
         let recorder = metrics.add_worker();
         let log = log.worker();
-        let stage = stage.clone();
+        let (sender, commands) = mpsc::unbounded_channel();
+        senders.push(sender);
+        let told = Told { stage: stage.clone(), commands };
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
         let direct = assisted.bypass.map(|bypass| bypass.direct_seat(index)).transpose()?.flatten();
         let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || {
-                Worker::new(snapshot, Connector::Ring, seat, recorder, log)
+                Worker::new(live, Connector::Ring, seat, recorder, log)
                     .with_splicer(splicer)
                     .with_direct(direct)
             };
-            let run = || worker::run(make, listeners, stage);
+            let run = || worker::run(make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => tracing::error!(%error, worker = index, "the worker's ring cannot be made"),
@@ -159,25 +188,22 @@ pub(super) fn workers(
         });
         threads.push(thread.map_err(|error| format!("worker {index} cannot be started: {error}"))?);
     }
-    Ok(threads)
+    Ok((threads, senders))
 }
 
 /// Says what is served where, and how bytes get there.
-pub(super) fn announce(listeners: &[Arc<ListenerState>], workers: usize, assists: &Assists) {
-    for listener in listeners {
-        let address = &listener.config.address;
-        tracing::info!(listener = listener.config.name, %address, "listening");
-    }
+pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, assists: &Assists) {
+    listeners.iter().for_each(site::announce);
     let [bypass, direct_return, splice] = assists.words();
     tracing::info!(workers, bypass, direct_return, splice, "serving by io_uring");
 }
 
 /// Says what to try, in front of the demo origin.
-pub(super) fn invite(config: &Config, listeners: &[Arc<ListenerState>], demo: Option<SocketAddr>) {
+pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: Option<SocketAddr>) {
     let (Some(_), Some(listener)) = (demo, listeners.first()) else {
         return;
     };
-    let at = &listener.config.address;
+    let at = &listener.current().config.address;
     println!("sluice is up in front of its demo origin. Try:");
     for target in ["/", "/echo", "'/delay?ms=200'", "/stream", "'/bytes?n=1000000'"] {
         let quoted = target

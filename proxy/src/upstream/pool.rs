@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::UpstreamConnection;
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joiner;
-use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket};
+use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, closed_with_endpoints};
 use crate::config;
 use crate::deadline::Deadline;
 use crate::metrics::{Event, WorkerRecorder};
@@ -43,7 +43,9 @@ struct Parked {
 impl Parked {
     /// Whether the connection may still be used.
     fn is_fresh(&mut self, timeout: Duration) -> bool {
-        self.since.elapsed() < timeout && self.connection.reader.is_silent(SMALL_BYTES)
+        self.since.elapsed() < timeout
+            && !self.connection.endpoint.is_draining()
+            && self.connection.reader.is_silent(SMALL_BYTES)
     }
 }
 
@@ -96,7 +98,8 @@ impl Pool {
     pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
         let silent = connection.reader.data().is_empty();
         let endpoint = Arc::clone(&connection.endpoint);
-        if !connection.reusable || !silent || limits.idle_max_per_endpoint == 0 || endpoint.is_over_limit() {
+        let needed = limits.idle_max_per_endpoint > 0 && !endpoint.is_over_limit() && !endpoint.is_draining();
+        if !connection.reusable || !silent || !needed {
             return;
         }
         if let Some(shared) = self.shared(&endpoint).filter(|_| connection.reader.stream().is_socket()) {
@@ -167,6 +170,7 @@ impl Pool {
 
     /// Closes connections that have ended or have been idle too long; called on the worker's tick.
     pub(crate) fn reap(&self, clusters: &BTreeMap<String, Arc<Cluster>>) {
+        self.count_closed(usize::try_from(closed_with_endpoints()).unwrap_or(usize::MAX));
         for cluster in clusters.values() {
             let timeout = Duration::from_millis(cluster.config.pool.idle_timeout_ms);
             for shared in cluster.endpoints().iter().filter_map(|endpoint| endpoint.shared_idle()) {

@@ -13,7 +13,7 @@ use super::Worker;
 use crate::config::Protocol;
 use crate::connection::Connection;
 use crate::error::Reason;
-use crate::listener::{Admission, ListenerState};
+use crate::listener::{Admission, ListenerState, Listening};
 use crate::metrics::Event;
 use crate::ring;
 use crate::stream::Stream;
@@ -23,12 +23,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
 const TURNED_AWAY_MAX: usize = 128;
 
-/// Accepts from `socket` until the worker drains, then takes what is waiting and closes it.
-pub(super) async fn accept_loop(worker: Rc<Worker>, state: Arc<ListenerState>, socket: ring::Fd) {
+/// Accepts from `socket` until the worker drains or the listener is closed, then takes what is waiting and closes it.
+pub(super) async fn accept_loop(worker: Rc<Worker>, listening: Arc<Listening>, socket: ring::Fd) {
     let mut starved = false;
-    while !worker.is_draining() {
+    let mut state = listening.current();
+    while !worker.is_draining() && !state.is_closed() {
         match ring::accept(&socket).await {
             Ok((accepted, peer)) => {
+                state = listening.current();
                 if std::mem::take(&mut starved) {
                     tracing::info!(listener = state.config.name, "accepting again");
                 }
@@ -37,7 +39,10 @@ pub(super) async fn accept_loop(worker: Rc<Worker>, state: Arc<ListenerState>, s
             Err(error) => refused(&error, &state, &mut starved).await,
         }
     }
-    accept_waiting(&worker, &state, &socket);
+    // That would make sockets non-blocking which another process waits on, and it accepts what waits.
+    if !worker.shares_sockets.get() {
+        accept_waiting(&worker, &state, &socket);
+    }
 }
 
 async fn refused(error: &io::Error, state: &ListenerState, starved: &mut bool) {

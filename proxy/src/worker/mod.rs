@@ -3,34 +3,27 @@
 
 mod accept;
 mod counted;
+mod run;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use slab::Slab;
-use tokio::sync::watch;
 
 use crate::access_log::AccessLogHandle;
 use crate::buffers::Buffers;
 use crate::bypass::{Joiner, Seat};
 use crate::direct::{self, Direct};
-use crate::listener::{Bound, ListenerState};
+use crate::listener::{Bound, ListenerState, Listening};
 use crate::metrics::{Event, WorkerRecorder};
 use crate::record::ExchangeRecord;
-use crate::ring;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Current, Live, View};
 use crate::stream::Stream;
 use crate::tunnel::Splicer;
 use crate::upstream::{Connector, Pool};
-use accept::accept_loop;
 pub(crate) use counted::Counted;
-
-/// How often the worker sees to its pool and its log.
-const TICK: Duration = Duration::from_millis(200);
-/// How often a draining worker looks whether its last connection has ended.
-const DRAIN_TICK: Duration = Duration::from_millis(20);
+pub(crate) use run::{Told, run};
 
 /// What the control plane asks of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +32,8 @@ pub(crate) enum Stage {
     Serve,
     /// Accept no more, end what is under way.
     Drain,
+    /// The same, but what waits to be accepted is another process's, which has the same sockets.
+    HandOver,
 }
 
 /// What a connection is doing, as far as a drain is concerned.
@@ -50,9 +45,24 @@ pub(crate) enum Phase {
     Busy,
 }
 
+/// What the control plane has one worker do.
+pub(crate) enum Command {
+    /// Accept from another listener.
+    Listen(Bound),
+    /// Accept no more from one that has been closed, and end its connections after what is under way.
+    Close(Arc<Listening>),
+}
+
+/// A downstream connection, as the worker knows it.
+struct Open {
+    stream: Stream,
+    phase: Phase,
+    listener: Arc<ListenerState>,
+}
+
 /// The state of one worker thread.
 pub(crate) struct Worker {
-    snapshot: Arc<Snapshot>,
+    view: View,
     connector: Connector,
     pool: Pool,
     joiner: Option<Rc<Joiner>>,
@@ -61,7 +71,9 @@ pub(crate) struct Worker {
     metrics: Rc<WorkerRecorder>,
     log: RefCell<AccessLogHandle>,
     draining: Cell<bool>,
-    connections: RefCell<Slab<(Stream, Phase)>>,
+    /// Whether another process accepts from the same sockets.
+    shares_sockets: Cell<bool>,
+    connections: RefCell<Slab<Open>>,
     turned_away: Rc<()>,
     splicer: Option<Splicer>,
     direct: Option<Direct>,
@@ -69,7 +81,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(
-        snapshot: Arc<Snapshot>,
+        live: Live,
         connector: Connector,
         seat: Option<Seat>,
         recorder: WorkerRecorder,
@@ -77,16 +89,19 @@ impl Worker {
     ) -> Self {
         let metrics = Rc::new(recorder);
         let joiner = seat.map(|seat| Rc::new(Joiner::new(seat, Rc::clone(&metrics))));
+        let view = View::new(live);
+        let snapshot = view.current();
         Self {
             buffers: Buffers::new(snapshot.config.limits.body_buffers_bytes_max),
             pool: Pool::new(snapshot.config.worker_count() == 1, joiner.clone(), Rc::clone(&metrics)),
             joiner,
-            snapshot,
+            view,
             connector,
             random: RefCell::new(fastrand::Rng::new()),
             metrics,
             log: RefCell::new(log),
             draining: Cell::new(false),
+            shares_sockets: Cell::new(false),
             connections: RefCell::new(Slab::new()),
             turned_away: Rc::new(()),
             splicer: None,
@@ -104,8 +119,9 @@ impl Worker {
         Self { direct: seat.map(Direct::new), ..self }
     }
 
-    pub(crate) fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+    /// The configuration in force now. An exchange asks once, and keeps it to its end.
+    pub(crate) fn snapshot(&self) -> Current {
+        self.view.current()
     }
 
     pub(crate) fn connector(&self) -> &Connector {
@@ -165,8 +181,8 @@ impl Worker {
     }
 
     /// Makes a connection known to the drain.
-    pub(crate) fn enrol(&self, stream: Stream) -> usize {
-        self.connections.borrow_mut().insert((stream, Phase::Idle))
+    pub(crate) fn enrol(&self, stream: Stream, listener: Arc<ListenerState>) -> usize {
+        self.connections.borrow_mut().insert(Open { stream, phase: Phase::Idle, listener })
     }
 
     /// Forgets a connection that has ended.
@@ -176,13 +192,13 @@ impl Worker {
 
     /// Notes what a connection is doing.
     pub(crate) fn set_phase(&self, slot: usize, phase: Phase) {
-        if let Some((_, now)) = self.connections.borrow_mut().get_mut(slot) {
-            *now = phase;
+        if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
+            open.phase = phase;
         }
     }
 
     /// Ends the waits of idle connections; a request that has just arrived is still served.
-    pub(crate) fn drain(&self) {
+    fn drain(&self) {
         self.draining.set(true);
         self.pool.clear();
         // What is on its way in the kernel would be lost if the process ended before the tunnels do.
@@ -192,9 +208,14 @@ impl Worker {
         if let Some(direct) = &self.direct {
             direct.call_in(None);
         }
-        for (_, (stream, phase)) in self.connections.borrow().iter() {
-            if *phase == Phase::Idle {
-                stream.shutdown_read();
+        self.end_idle(|_| true);
+    }
+
+    /// Ends the waits of idle connections of some listeners.
+    fn end_idle(&self, of: impl Fn(&ListenerState) -> bool) {
+        for (_, open) in self.connections.borrow().iter() {
+            if open.phase == Phase::Idle && of(&open.listener) {
+                open.stream.shutdown_read();
             }
         }
     }
@@ -209,12 +230,14 @@ impl Worker {
         if let Some(direct) = &self.direct {
             direct.reap();
         }
-        self.pool.reap(&self.snapshot.clusters);
+        // An idle worker would otherwise hold on to a configuration that nobody uses.
+        let snapshot = self.snapshot();
+        self.pool.reap(&snapshot.clusters);
         if let Some(joiner) = &self.joiner {
             joiner.tick();
         }
         // Also when nothing ends: an endpoint may have come, got well or been given a higher limit.
-        for cluster in self.snapshot.clusters.values() {
+        for cluster in snapshot.clusters.values() {
             cluster.serve_waiting();
         }
         self.log.borrow_mut().flush();
@@ -222,72 +245,5 @@ impl Worker {
 
     fn is_done(&self) -> bool {
         self.is_draining() && self.connections.borrow().is_empty()
-    }
-}
-
-/// Runs a worker on this thread until a drain has ended its last connection.
-///
-/// # Errors
-/// The ring could not be made.
-pub(crate) fn run(
-    worker: impl FnOnce() -> Worker,
-    listeners: Vec<Bound>,
-    stage: watch::Receiver<Stage>,
-) -> std::io::Result<()> {
-    ring::run(serve(worker, listeners, stage))
-}
-
-/// A socket whose accept loop has panicked would stay open, and its share of the clients would wait for ever.
-async fn keep_accepting(worker: Rc<Worker>, state: Arc<ListenerState>, socket: ring::Fd) {
-    loop {
-        let accepting = accept_loop(Rc::clone(&worker), Arc::clone(&state), Rc::clone(&socket));
-        if tokio_uring::spawn(accepting).await.is_ok() {
-            return;
-        }
-        tracing::error!(listener = state.config.name, "the accept loop has panicked; it is started again");
-    }
-}
-
-/// Resolves when a request of another worker waits for what an exchange here may hold.
-async fn called(worker: &Worker) {
-    match worker.direct() {
-        Some(direct) => direct.called().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut stage: watch::Receiver<Stage>) {
-    let worker = Rc::new(worker());
-    let mut sockets = Vec::new();
-    let mut accepting = Vec::new();
-    for Bound { state, socket } in listeners {
-        let socket: ring::Fd = Rc::new(socket);
-        sockets.push(Rc::clone(&socket));
-        accepting.push(tokio_uring::spawn(keep_accepting(Rc::clone(&worker), state, socket)));
-    }
-    let mut tick = tokio::time::interval(TICK);
-    while *stage.borrow_and_update() == Stage::Serve {
-        tokio::select! {
-            _ = tick.tick() => worker.tick(),
-            () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },
-            // An error means that the control plane is gone, which ends the process anyway.
-            changed = stage.changed() => if changed.is_err() { break },
-        }
-    }
-    worker.drain();
-    for socket in sockets.drain(..) {
-        ring::cancel(&socket);
-    }
-    // They end soon, and what waited in the queue is a connection then.
-    for accept_loop in accepting {
-        let _ = accept_loop.await;
-    }
-    let mut tick = tokio::time::interval(DRAIN_TICK);
-    loop {
-        tick.tick().await;
-        worker.tick();
-        if worker.is_done() {
-            return;
-        }
     }
 }

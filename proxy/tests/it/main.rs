@@ -17,4 +17,5 @@ mod failures;
 mod overload;
 mod tunnels;
 mod process;
+mod reload;
 mod doctor;

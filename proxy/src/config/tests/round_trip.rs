@@ -212,6 +212,11 @@ prop_compose! {
             via,
             error_pages: pages.into_iter().map(|(status, page)| (status, page.into())).collect(),
             access_log: AccessLog { output: log, format, fields: if format == LogFormat::Combined { LogField::ALL.to_vec() } else { fields } },
+            control: match &user {
+                Some(name) => ControlSocket::At(format!("/run/{name}").into()),
+                None if via => ControlSocket::Off,
+                None => ControlSocket::Auto,
+            },
             admin,
             workers,
             user: user.clone(),

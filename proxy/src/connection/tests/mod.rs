@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use proptest::prelude::*;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
@@ -72,9 +73,10 @@ impl Proxy {
         let metrics = Metrics::new();
         let log = AccessLog::start(&config.access_log, Arc::clone(&metrics)).unwrap();
         let listener = Arc::new(ListenerState::new(config.listeners[0].clone()));
-        let snapshot = Arc::new(Snapshot::new(config, clusters, ErrorPages::default()));
+        let snapshot = Snapshot::new(config, clusters, ErrorPages::default());
+        let live = Arc::new(ArcSwap::from_pointee(snapshot));
         let connector = Connector::Memory(network);
-        let worker = Rc::new(Worker::new(snapshot, connector, None, metrics.add_worker(), log.worker()));
+        let worker = Rc::new(Worker::new(live, connector, None, metrics.add_worker(), log.worker()));
         Self { worker, listener, cluster, serving: RefCell::default() }
     }
 

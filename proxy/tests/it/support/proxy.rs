@@ -26,6 +26,7 @@ pub(crate) struct Setup {
     /// Shell commands that come before the binary takes the shell's place.
     preamble: String,
     stdin: Option<Stdio>,
+    arguments: Vec<String>,
 }
 
 impl Setup {
@@ -40,6 +41,7 @@ impl Setup {
             "listeners": [{"name": "main", "address": "127.0.0.1:0"}],
             "clusters": {"default": {"endpoints": endpoints}},
             "access_log": {"output": folder.join("access.log"), "format": "json"},
+            "control": format!("unix:{}", folder.join("control.sock").display()),
             "admin": format!("unix:{}", folder.join("admin.sock").display()),
             "workers": 1,
             // A test that ends its proxy within an exchange should not wait for it.
@@ -53,7 +55,7 @@ impl Setup {
                 "splice_after_bytes": 0,
             },
         });
-        Self { config, folder, preamble: String::new(), stdin: None }
+        Self { config, folder, preamble: String::new(), stdin: None, arguments: Vec::new() }
     }
 
     /// One endpoint.
@@ -92,6 +94,12 @@ impl Setup {
         self
     }
 
+    /// Another argument of `sluice run`.
+    pub(crate) fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
     /// Writes a file into the folder and says where it is.
     pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.folder.join(name);
@@ -109,7 +117,7 @@ impl Setup {
             shell.arg("-c").arg(format!("{}\nexec \"$@\"", self.preamble)).arg("sh").arg(binary);
             shell
         };
-        command.args(["run", "--config"]).arg(file);
+        command.args(["run", "--config"]).arg(file).args(&self.arguments);
         command.env_remove("SLUICE_LOG").env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET");
         command.stdin(self.stdin.take().unwrap_or_else(Stdio::null));
         command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -120,8 +128,9 @@ impl Setup {
     pub(crate) fn start(mut self) -> Option<Proxy> {
         let mut child = self.command().spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
-        let mut proxy =
-            Proxy { child, log: Log::follow(stderr), folder: self.folder, addresses: HashMap::new() };
+        let log = Log::follow(stderr);
+        let (config, folder) = (self.config.clone(), self.folder);
+        let mut proxy = Proxy { child, log, folder, config, addresses: HashMap::new() };
         let listeners = self.config["listeners"].as_array().map_or(0, Vec::len);
         let ended = poll("the listeners", || {
             proxy.addresses = proxy.log.addresses();
@@ -155,6 +164,8 @@ pub(crate) struct Proxy {
     child: Child,
     log: Log,
     pub(crate) folder: PathBuf,
+    /// What it was started with.
+    pub(crate) config: Value,
     addresses: HashMap<String, String>,
 }
 
@@ -166,6 +177,43 @@ impl Proxy {
 
     pub(crate) fn address_of(&self, listener: &str) -> SocketAddr {
         self.addresses[listener].parse().unwrap()
+    }
+
+    /// Puts another text in place of its configuration, and runs `sluice reload`: exit code and what it said.
+    pub(crate) fn reload(&self, text: impl std::fmt::Display) -> (Option<i32>, String) {
+        self.rewrite(text);
+        self.command("reload", &[])
+    }
+
+    /// Puts another text in place of its configuration.
+    pub(crate) fn rewrite(&self, text: impl std::fmt::Display) {
+        let (file, new) = (self.folder.join("sluice.yaml"), self.folder.join("sluice.yaml.new"));
+        std::fs::write(&new, text.to_string()).unwrap();
+        std::fs::rename(new, file).unwrap();
+    }
+
+    /// Runs another `sluice` that commands this one by its control socket.
+    pub(crate) fn command(&self, verb: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args([verb, "--control"])
+            .arg(self.folder.join("control.sock"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    }
+
+    /// Memory it holds, in KB.
+    pub(crate) fn memory_kb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The addresses that its log says it listens on, by listener, the last of each.
+    pub(crate) fn addresses_now(&self) -> HashMap<String, String> {
+        self.log.addresses()
     }
 
     /// A new connection to the listener.

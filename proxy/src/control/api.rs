@@ -1,0 +1,79 @@
+//! What the control socket answers: requests to methods of an [`Api`], results to JSON.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+/// Bytes of a request body.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// Something that did not work: the status, and what is said about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    body: Value,
+}
+
+impl Failure {
+    /// With a sentence.
+    pub(crate) fn new(status: StatusCode, message: &str) -> Self {
+        Self { status, body: json!({ "error": message }) }
+    }
+
+    /// With each mistake of a configuration.
+    pub(crate) fn mistakes(message: &str, mistakes: &[String]) -> Self {
+        let body = json!({ "error": message, "mistakes": mistakes });
+        Self { status: StatusCode::UNPROCESSABLE_ENTITY, body }
+    }
+}
+
+/// What can be asked for.
+pub(crate) trait Api {
+    /// `POST /v1/reload`: reads the configuration again.
+    async fn reload(&self) -> Result<Value, Failure>;
+}
+
+/// Answers one request.
+pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return fail(&Failure::new(StatusCode::BAD_REQUEST, &error.to_string())),
+    };
+    if !body.is_empty() && serde_json::from_slice::<Value>(&body).is_err() {
+        return fail(&Failure::new(StatusCode::BAD_REQUEST, "the body is not JSON"));
+    }
+    let path = head.uri.path();
+    let outcome = match (path, &head.method) {
+        ("/v1/reload", &Method::POST) => api.reload().await,
+        ("/v1/reload", _) => return not_allowed("POST"),
+        _ => Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation")),
+    };
+    match outcome {
+        Ok(value) => response(StatusCode::OK, &value),
+        Err(failure) => fail(&failure),
+    }
+}
+
+fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
+    let message = format!("only {allowed}");
+    let mut response = fail(&Failure::new(StatusCode::METHOD_NOT_ALLOWED, &message));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+fn fail(failure: &Failure) -> Response<Full<Bytes>> {
+    response(failure.status, &failure.body)
+}
+
+fn response(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(format!("{body}\n")));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

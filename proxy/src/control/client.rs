@@ -1,0 +1,68 @@
+//! The other end of the control socket, for the command line.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+/// Why a command had no effect.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody answers.
+    #[error("no sluice answers on {}: {source}", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The connection broke off; what became of the command is not known.
+    #[error("sluice has not answered: {0}")]
+    Broken(String),
+    /// It said no.
+    #[error("{}", refusal(.0))]
+    Refused(Value),
+}
+
+fn refusal(body: &Value) -> String {
+    let mistakes = body["mistakes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if mistakes.is_empty() {
+        return body["error"].as_str().unwrap_or("refused").to_owned();
+    }
+    mistakes.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+}
+
+/// Has the sluice that listens on `socket` carry something out, and waits for the outcome, however long it takes.
+///
+/// # Errors
+/// If it could not be asked, or has refused.
+pub fn call(socket: &Path, path: &str, body: &Value) -> Result<Value, ClientError> {
+    let broken = |error: &dyn std::fmt::Display| ClientError::Broken(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| broken(&error))?;
+    runtime.block_on(async {
+        let stream = tokio::net::UnixStream::connect(socket)
+            .await
+            .map_err(|source| ClientError::Unreachable { path: socket.to_owned(), source })?;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.map_err(|error| broken(&error))?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(HOST, "sluice")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::<Bytes>::from(body.to_string()))
+            .map_err(|error| broken(&error))?;
+        let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let status = response.status();
+        let bytes = response.into_body().collect().await.map_err(|error| broken(&error))?.to_bytes();
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| broken(&error))?;
+        if status.is_success() { Ok(value) } else { Err(ClientError::Refused(value)) }
+    })
+}

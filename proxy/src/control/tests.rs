@@ -1,0 +1,73 @@
+//! The control socket, from both ends.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::api::Failure;
+use super::*;
+
+struct Fake;
+
+impl Api for Fake {
+    async fn reload(&self) -> Result<Value, Failure> {
+        Err(Failure::mistakes("refused", &["a: wrong".to_owned(), "b: wrong".to_owned()]))
+    }
+}
+
+fn path(test: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sluice-control-{test}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    folder.join("deep/control.sock")
+}
+
+/// Asks a served fake.
+fn ask(test: &str, path_asked: &'static str) -> Result<Value, ClientError> {
+    let path = path(test);
+    let listener = Listener::bind(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let socket = path.clone();
+    let asked = std::thread::spawn(move || call(&socket, path_asked, &json!({})));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    let answer = local.block_on(&runtime, async {
+        let served = tokio::task::spawn_local(serve(listener, Rc::new(Fake)));
+        let answer = tokio::task::spawn_blocking(move || asked.join().unwrap()).await.unwrap();
+        served.abort();
+        answer
+    });
+    std::fs::remove_dir_all(path.parent().unwrap().parent().unwrap()).unwrap();
+    answer
+}
+
+#[test]
+fn a_refusal_comes_with_every_mistake() {
+    assert_eq!(ask("mistakes", "/v1/reload").unwrap_err().to_string(), "a: wrong\nb: wrong");
+}
+
+#[test]
+fn what_is_unknown_is_refused() {
+    let ClientError::Refused(body) = ask("unknown", "/v1/nothing").unwrap_err() else { panic!() };
+    assert_eq!(body, json!({ "error": "there is no such operation" }));
+}
+
+#[test]
+fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
+    let path = path("taken");
+    let first = Listener::bind(&path).unwrap();
+    assert_eq!(Listener::bind(&path).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    drop(first);
+    drop(Listener::bind(&path).unwrap());
+    let error = call(&path, "/v1/reload", &json!({})).unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    std::fs::remove_dir_all(path.parent().unwrap().parent().unwrap()).unwrap();
+}
+
+#[test]
+fn a_failure_is_a_sentence() {
+    let failure = Failure::new(StatusCode::CONFLICT, "no");
+    assert!(format!("{failure:?}").contains("\"no\""));
+}

@@ -1,0 +1,56 @@
+//! Keys that stay as they are while the process runs.
+
+use crate::config::Config;
+
+/// Gives a new configuration the values that are in force of what cannot change now; a sentence for each that was
+/// to change.
+pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
+    let mut changes = Vec::new();
+    let mut fix = |key: &str, changed: bool| {
+        if changed {
+            changes.push(format!("{key}: stays as it was until the next start"));
+        }
+    };
+    fix("workers", old.worker_count() != new.worker_count());
+    fix("kernel", old.kernel != new.kernel);
+    fix("admin", old.admin != new.admin);
+    fix("control", old.control != new.control);
+    fix("access_log", old.access_log != new.access_log);
+    fix("user", old.user != new.user);
+    fix("group", old.group != new.group);
+    fix("demo_origin", old.demo_origin != new.demo_origin);
+    let buffers = old.limits.body_buffers_bytes_max;
+    fix("limits.body_buffers_bytes_max", buffers != new.limits.body_buffers_bytes_max);
+    new.limits.body_buffers_bytes_max = buffers;
+    new.workers = old.workers;
+    new.kernel = old.kernel;
+    new.admin.clone_from(&old.admin);
+    new.control.clone_from(&old.control);
+    new.access_log.clone_from(&old.access_log);
+    new.user.clone_from(&old.user);
+    new.group.clone_from(&old.group);
+    new.demo_origin = old.demo_origin;
+    changes
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn what_cannot_change_stays_and_is_named() {
+        let read = |more: &str| {
+            let text = format!(
+                "listeners: [{{address: '127.0.0.1:1'}}]\nclusters: {{a: {{endpoints: ['127.0.0.1:2']}}}}\n{more}"
+            );
+            config::parse("test.yaml", &text, &[]).unwrap()
+        };
+        let old = read("workers: 2\nadmin: '127.0.0.1:3'\n");
+        let mut new = read("workers: 3\nadmin: '127.0.0.1:3'\nvia: true\n");
+        assert_eq!(keep(&old, &mut new), ["workers: stays as it was until the next start"]);
+        assert_eq!((new.workers, new.via), (2, true));
+        assert!(keep(&old, &mut new).is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! Reading the configuration again, on SIGHUP, by `sluice reload` or when the file changes.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper::StatusCode;
+use sd_notify::NotifyState;
+use serde_json::{Value, json};
+
+use super::control::notify;
+use super::site::{Applied, Site};
+use crate::config::{Config, ConfigError};
+use crate::control::{Api, Failure};
+
+/// How often a watched file is looked at.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+
+/// Where the configuration comes from.
+#[derive(Clone)]
+pub struct Source {
+    /// Reads it.
+    pub read: Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
+    /// The file to watch for changes; `None` is none.
+    pub watched: Option<PathBuf>,
+}
+
+/// Why a configuration was not put in force; nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// Every mistake in it.
+    #[error("{0}")]
+    Mistakes(ConfigError),
+    /// What went wrong.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Puts what the source says in force.
+pub(super) struct Reloader {
+    pub(super) site: Rc<Site>,
+    pub(super) source: Source,
+}
+
+impl Reloader {
+    /// Reads the configuration and puts it in force. The log has the outcome.
+    ///
+    /// # Errors
+    /// Why it was refused.
+    pub(super) async fn reload(&self) -> Result<Applied, Refused> {
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            notify(&[NotifyState::Reloading, now]);
+        }
+        let outcome = self.try_reload().await;
+        notify(&[NotifyState::Ready]);
+        match &outcome {
+            Ok(applied) => {
+                tracing::info!("the configuration is in force");
+                applied.notes.iter().for_each(|note| tracing::warn!("{note}"));
+            }
+            Err(refused) => tracing::error!(%refused, "the configuration is refused; nothing has changed"),
+        }
+        outcome
+    }
+
+    async fn try_reload(&self) -> Result<Applied, Refused> {
+        let read = Arc::clone(&self.source.read);
+        // A file may be on a disk that stalls.
+        let config = tokio::task::spawn_blocking(move || read()).await;
+        let config = config.map_err(|error| Refused::Failed(format!("reading broke off: {error}")))?;
+        self.site.apply(config.map_err(Refused::Mistakes)?).await.map_err(Refused::Failed)
+    }
+
+    /// Reloads whenever the watched file has changed; ends at once if there is none.
+    pub(super) async fn watch(&self) {
+        let Some(file) = &self.source.watched else {
+            return;
+        };
+        let look = || Seen::of(file);
+        let (mut in_force, mut last) = (look(), look());
+        loop {
+            tokio::time::sleep(WATCH_PERIOD).await;
+            let now = look();
+            // Twice the same: whoever writes it has ended, most likely.
+            let settled = now == last;
+            last = now;
+            if settled && last.is_some() && last != in_force {
+                in_force.clone_from(&last);
+                // What is wrong is in the log; the next change is another try.
+                let _ = self.reload().await;
+            }
+        }
+    }
+}
+
+impl Api for Reloader {
+    async fn reload(&self) -> Result<Value, Failure> {
+        match Reloader::reload(self).await {
+            Ok(applied) => Ok(json!({ "notes": applied.notes })),
+            Err(Refused::Mistakes(error)) => {
+                let mistakes: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
+                Err(Failure::mistakes("the configuration is refused", &mistakes))
+            }
+            Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message)),
+        }
+    }
+}
+
+/// What tells one state of a file from another.
+#[derive(Clone, PartialEq, Eq)]
+struct Seen {
+    modified: Option<SystemTime>,
+    bytes: u64,
+    inode: u64,
+}
+
+impl Seen {
+    fn of(file: &std::path::Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(file).ok()?;
+        Some(Self { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino() })
+    }
+}

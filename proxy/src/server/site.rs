@@ -1,0 +1,296 @@
+//! What is in force, and how it is replaced without a request noticing: the snapshot, the clusters with what looks
+//! after them, the listeners.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::AbortHandle;
+
+use super::fixed;
+use super::start::{Clusters, Resolvers};
+use crate::cluster::{Cluster, Seed};
+use crate::config::{self, Address, Config};
+use crate::listener::{self, Bound, Inherited, Listening};
+use crate::resolve::Resolver;
+use crate::response::ErrorPages;
+use crate::snapshot::{Live, Snapshot};
+use crate::worker::Command;
+use crate::{bypass, clock, health, resolve, state_file};
+
+/// How often it is looked whether the last exchange of a cluster that was taken out has ended.
+const RETIRE_CHECK: Duration = Duration::from_millis(200);
+
+/// The control plane's hold on all that a configuration makes.
+pub(super) struct Site {
+    pub(super) live: Live,
+    clusters: RefCell<BTreeMap<String, Managed>>,
+    listeners: RefCell<Vec<Served>>,
+    workers: Vec<mpsc::UnboundedSender<Command>>,
+    bypass: Option<Arc<bypass::Control>>,
+    state_files: RefCell<Option<AbortHandle>>,
+    /// Held while a configuration is being put in force.
+    turn: Mutex<()>,
+}
+
+/// A cluster and what looks after it.
+struct Managed {
+    cluster: Arc<Cluster>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// A listener, and the address as the configuration has it.
+#[derive(Clone)]
+struct Served {
+    configured: Address,
+    listening: Arc<Listening>,
+}
+
+/// The listeners wanted, each with the one that it is already.
+type Plan = Vec<(config::Listener, Option<Arc<Listening>>)>;
+
+/// What putting a configuration in force has done.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// What is not as the configuration says, a sentence each.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A cluster of a new configuration.
+enum Next {
+    /// It is as it was.
+    Same(Arc<Cluster>),
+    /// Made of another, which goes on under it.
+    Changed(Arc<Cluster>, Resolver, Vec<Seed>),
+    New(Arc<Cluster>, Resolver),
+}
+
+impl Next {
+    fn cluster(&self) -> &Arc<Cluster> {
+        match self {
+            Self::Same(cluster) | Self::Changed(cluster, ..) | Self::New(cluster, _) => cluster,
+        }
+    }
+}
+
+impl Managed {
+    fn look_after(cluster: Arc<Cluster>, resolver: Resolver) -> Self {
+        let mut tasks = vec![tokio::spawn(resolve::run(Arc::clone(&cluster), resolver)).abort_handle()];
+        if cluster.config.health_check.is_some() {
+            tasks.push(tokio::spawn(health::run(Arc::clone(&cluster), clock::now_ms)).abort_handle());
+        }
+        Self { cluster, tasks }
+    }
+
+    fn stop(&self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Site {
+    pub(super) fn new(
+        live: Live,
+        listeners: Vec<Arc<Listening>>,
+        workers: Vec<mpsc::UnboundedSender<Command>>,
+        bypass: Option<Arc<bypass::Control>>,
+    ) -> Self {
+        let configured = live.load().config.listeners.clone();
+        let served = configured.into_iter().zip(listeners);
+        let served = served.map(|(config, listening)| Served { configured: config.address, listening });
+        Self {
+            live,
+            clusters: RefCell::default(),
+            listeners: RefCell::new(served.collect()),
+            workers,
+            bypass,
+            state_files: RefCell::default(),
+            turn: Mutex::default(),
+        }
+    }
+
+    /// Begins to look after the clusters that were there at the start. Wants the control plane's runtime.
+    pub(super) fn look_after(&self, resolvers: Resolvers) {
+        let managed = resolvers
+            .into_iter()
+            .map(|(cluster, resolver)| (cluster.name.clone(), Managed::look_after(cluster, resolver)));
+        self.clusters.borrow_mut().extend(managed);
+        self.write_state_files();
+    }
+
+    fn write_state_files(&self) {
+        let clusters: Vec<_> = self.live.load().clusters.values().cloned().collect();
+        let task = tokio::spawn(state_file::run(clusters)).abort_handle();
+        if let Some(before) = self.state_files.replace(Some(task)) {
+            before.abort();
+        }
+    }
+
+    /// Puts a configuration in force: exchanges that begin from now on go by it, those under way by the one they
+    /// began with. Listeners that stay keep their sockets; new ones are bound before old ones close. Endpoints that
+    /// stay keep their connections and what is known of them.
+    ///
+    /// # Errors
+    /// Why it cannot be; nothing has changed then.
+    pub(super) async fn apply(&self, mut config: Config) -> Result<Applied, String> {
+        let _turn = self.turn.lock().await;
+        let old = self.live.load_full();
+        let notes = fixed::keep(&old.config, &mut config);
+        let pages = ErrorPages::load(&config.error_pages)?;
+        let plan = self.plan_listeners(&config.listeners);
+        let opened = self.open_listeners(&plan)?;
+        let next = next_clusters(&old, &config).await?;
+        // Nothing fails from here on.
+        let clusters: Clusters =
+            next.iter().map(|next| (next.cluster().name.clone(), Arc::clone(next.cluster()))).collect();
+        for next in &next {
+            if let Next::Changed(cluster, _, seeds) = next {
+                take_over(cluster, seeds.clone());
+            }
+        }
+        self.live.store(Arc::new(Snapshot::new(config, clusters, pages)));
+        self.switch_listeners(plan, opened);
+        self.switch_clusters(next);
+        self.write_state_files();
+        Ok(Applied { notes })
+    }
+
+    /// Which of the listeners that are there each one wanted is: those of its address, that of its name first.
+    fn plan_listeners(&self, wanted: &[config::Listener]) -> Plan {
+        let mut known = self.listeners.borrow().clone();
+        let mut take = |wanted: &config::Listener| {
+            let fits = |served: &Served| served.configured == wanted.address;
+            let named = |served: &Served| served.listening.current().config.name == wanted.name;
+            let index = known.iter().position(|served| fits(served) && named(served));
+            let index = index.or_else(|| known.iter().position(fits))?;
+            Some(known.swap_remove(index).listening)
+        };
+        wanted.iter().map(|wanted| (wanted.clone(), take(wanted))).collect()
+    }
+
+    /// Binds the addresses that are new; accepts on none of them yet.
+    fn open_listeners(&self, plan: &Plan) -> Result<Vec<Vec<Bound>>, String> {
+        let new: Vec<_> =
+            plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
+        let served = self.listeners.borrow();
+        let ours = served.iter().filter_map(|served| match served.listening.current().config.address {
+            Address::Ip(address) => Some(address.port()),
+            _ => None,
+        });
+        let bound = listener::bind_all(&new, self.workers.len(), &mut Inherited::default(), &ours.collect());
+        bound.map_err(|error| error.to_string())
+    }
+
+    fn switch_listeners(&self, plan: Plan, opened: Vec<Vec<Bound>>) {
+        if let Some(bypass) = &self.bypass {
+            opened.iter().flatten().for_each(|bound| bypass.serve(bound));
+        }
+        let new: Vec<_> = opened.iter().take(1).flatten().map(|bound| Arc::clone(&bound.listening)).collect();
+        let mut new = new.into_iter();
+        let mut served = Vec::new();
+        for (config, known) in plan {
+            if let Some(known) = &known {
+                known.reconfigure(config.clone());
+            }
+            let listening = known.or_else(|| new.next().inspect(announce));
+            served.extend(listening.map(|listening| Served { configured: config.address, listening }));
+        }
+        for (worker, bounds) in self.workers.iter().zip(opened) {
+            // A worker that has ended takes the process with it.
+            bounds.into_iter().for_each(|bound| drop(worker.send(Command::Listen(bound))));
+        }
+        let before = self.listeners.replace(served);
+        let served = self.listeners.borrow();
+        let stays =
+            |gone: &Served| served.iter().any(|served| Arc::ptr_eq(&served.listening, &gone.listening));
+        before.iter().filter(|gone| !stays(gone)).for_each(|gone| self.close_listener(&gone.listening));
+    }
+
+    fn close_listener(&self, listening: &Arc<Listening>) {
+        listening.close();
+        tracing::info!(listener = listening.current().config.name, "listening no more");
+        if let Address::Unix(path) = &listening.current().config.address {
+            // Nobody can connect by it any more; that it cannot be removed hurts nobody either.
+            let _ = std::fs::remove_file(path);
+        }
+        for worker in &self.workers {
+            let _ = worker.send(Command::Close(Arc::clone(listening)));
+        }
+    }
+
+    fn switch_clusters(&self, next: Vec<Next>) {
+        let mut managed = self.clusters.borrow_mut();
+        let mut gone = std::mem::take(&mut *managed);
+        for next in next {
+            let name = next.cluster().name.clone();
+            let before = gone.remove(&name);
+            let now = match (next, before) {
+                (Next::Same(_), Some(before)) => before,
+                (Next::Same(_), None) => continue,
+                (Next::Changed(cluster, resolver, _) | Next::New(cluster, resolver), before) => {
+                    before.iter().for_each(Managed::stop);
+                    Managed::look_after(cluster, resolver)
+                }
+            };
+            managed.insert(name, now);
+        }
+        for gone in gone.into_values() {
+            gone.stop();
+            tokio::spawn(retire(gone.cluster));
+        }
+    }
+}
+
+/// Says what is served where.
+pub(super) fn announce(listening: &Arc<Listening>) {
+    let listener = &listening.current().config;
+    tracing::info!(listener = listener.name, address = %listener.address, "listening");
+}
+
+/// The clusters of a new configuration, their names looked up; none of it shows yet.
+async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, String> {
+    let mut next = Vec::new();
+    for (name, config) in &config.clusters {
+        let before = old.clusters.get(name);
+        if let Some(same) = before.filter(|before| before.config == *config) {
+            next.push(Next::Same(Arc::clone(same)));
+            continue;
+        }
+        let mut resolver = Resolver::new(name, config);
+        before.iter().for_each(|before| resolver.remember(&before.endpoints()));
+        // The system's resolver blocks.
+        let resolved = tokio::task::spawn_blocking(move || (resolver.resolve(), resolver)).await;
+        let (seeds, resolver) =
+            resolved.map_err(|error| format!("clusters.{name}: the lookup broke off: {error}"))?;
+        next.push(match before {
+            Some(before) => Next::Changed(Arc::new(before.reconfigured(config.clone())), resolver, seeds),
+            None => {
+                let cluster = Arc::new(Cluster::new(name.clone(), config.clone(), seeds));
+                state_file::restore(&[Arc::clone(&cluster)]);
+                Next::New(cluster, resolver)
+            }
+        });
+    }
+    Ok(next)
+}
+
+/// Has a cluster go by its new configuration.
+fn take_over(cluster: &Cluster, seeds: Vec<Seed>) {
+    cluster.replace_endpoints(seeds);
+    cluster.apply_queue_rules();
+    if cluster.config.health_check.is_none() {
+        // Nothing would ever find them healthy again.
+        for endpoint in cluster.endpoints().iter() {
+            endpoint.set_active_health(true, 0);
+        }
+    }
+}
+
+/// Closes the idle connections of a cluster that was taken out, once nothing goes there any more.
+async fn retire(cluster: Arc<Cluster>) {
+    while Arc::strong_count(&cluster) > 1 {
+        tokio::time::sleep(RETIRE_CHECK).await;
+    }
+    cluster.endpoints().iter().for_each(|endpoint| endpoint.drain());
+}

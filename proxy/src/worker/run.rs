@@ -1,0 +1,116 @@
+//! A worker's thread: it does what the control plane says until a drain has ended its last connection.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::accept::accept_loop;
+use super::{Command, Stage, Worker};
+use crate::listener::{Bound, Listening};
+use crate::ring;
+
+/// How often the worker sees to its pool and its log.
+const TICK: Duration = Duration::from_millis(200);
+/// How often a draining worker looks whether its last connection has ended.
+const DRAIN_TICK: Duration = Duration::from_millis(20);
+
+/// How the control plane tells a worker what to do.
+pub(crate) struct Told {
+    pub(crate) stage: watch::Receiver<Stage>,
+    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+}
+
+/// Runs a worker on this thread until a drain has ended its last connection.
+///
+/// # Errors
+/// The ring could not be made.
+pub(crate) fn run(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Told) -> std::io::Result<()> {
+    ring::run(serve(worker, listeners, told))
+}
+
+/// A listener that is being accepted from.
+struct Accepting {
+    listening: Arc<Listening>,
+    socket: ring::Fd,
+    task: JoinHandle<()>,
+}
+
+impl Accepting {
+    fn begin(worker: &Rc<Worker>, bound: Bound) -> Self {
+        let Bound { listening, socket } = bound;
+        let socket: ring::Fd = Rc::new(socket);
+        let task = keep_accepting(Rc::clone(worker), Arc::clone(&listening), Rc::clone(&socket));
+        Self { listening, socket, task: tokio_uring::spawn(task) }
+    }
+
+    /// The loop looks why its wait was called off.
+    fn interrupt(&self) {
+        ring::cancel(&self.socket);
+    }
+}
+
+async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut told: Told) {
+    let worker = Rc::new(worker());
+    let mut accepting: Vec<_> = listeners.into_iter().map(|bound| Accepting::begin(&worker, bound)).collect();
+    let mut tick = tokio::time::interval(TICK);
+    while *told.stage.borrow_and_update() == Stage::Serve {
+        tokio::select! {
+            _ = tick.tick() => worker.tick(),
+            () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },
+            Some(command) = told.commands.recv() => obey(&worker, command, &mut accepting),
+            // An error means that the control plane is gone, which ends the process anyway.
+            changed = told.stage.changed() => if changed.is_err() { break },
+        }
+    }
+    worker.shares_sockets.set(*told.stage.borrow() == Stage::HandOver);
+    worker.drain();
+    // They end soon, and what waited in the queue is a connection then.
+    for Accepting { socket, task, .. } in accepting {
+        ring::cancel(&socket);
+        drop(socket);
+        let _ = task.await;
+    }
+    let mut tick = tokio::time::interval(DRAIN_TICK);
+    loop {
+        tick.tick().await;
+        worker.tick();
+        if worker.is_done() {
+            return;
+        }
+    }
+}
+
+fn obey(worker: &Rc<Worker>, command: Command, accepting: &mut Vec<Accepting>) {
+    match command {
+        Command::Listen(bound) => accepting.push(Accepting::begin(worker, bound)),
+        Command::Close(listening) => {
+            let closed = |accepting: &mut Accepting| Arc::ptr_eq(&accepting.listening, &listening);
+            accepting.extract_if(.., closed).for_each(|closed| closed.interrupt());
+            let state = listening.current();
+            worker.end_idle(|listener| listener.is_same(&state));
+        }
+    }
+}
+
+/// A socket whose accept loop has panicked would stay open, and its share of the clients would wait for ever.
+async fn keep_accepting(worker: Rc<Worker>, listening: Arc<Listening>, socket: ring::Fd) {
+    loop {
+        let accepting = accept_loop(Rc::clone(&worker), Arc::clone(&listening), Rc::clone(&socket));
+        if tokio_uring::spawn(accepting).await.is_ok() {
+            return;
+        }
+        let name = &listening.current().config.name;
+        tracing::error!(listener = name, "the accept loop has panicked; it is started again");
+    }
+}
+
+/// Resolves when a request of another worker waits for what an exchange here may hold.
+async fn called(worker: &Worker) {
+    match worker.direct() {
+        Some(direct) => direct.called().await,
+        None => std::future::pending().await,
+    }
+}
