@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Have a running sluice read its configuration again
     Reload(ControlArgs),
+    /// Have another process take over from a running sluice without a request lost, such as after an update
+    Upgrade(UpgradeArgs),
     /// Print the version
     Version,
     /// Print completions for a shell
@@ -54,6 +56,18 @@ pub(crate) struct ControlArgs {
     /// Its control socket [default: where sluice makes it by itself]
     #[arg(long, value_name = "PATH", env = "SLUICE_CONTROL")]
     control: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+    /// The binary to start [default: the path of the one that runs]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
+    /// How long it may take to serve, in milliseconds [default: 60000]
+    #[arg(long, value_name = "N")]
+    pub(crate) timeout_ms: Option<u64>,
 }
 
 impl ControlArgs {

@@ -44,6 +44,7 @@ pub mod resolve;
 pub mod state_file;
 pub mod admin;
 pub mod control;
+pub mod handover;
 pub mod demo;
 pub mod logging;
 pub mod doctor;

@@ -9,9 +9,10 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
+use sluice::handover::Predecessor;
 use sluice::{doctor, logging, server};
 
-use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, RunArgs};
+use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, RunArgs, UpgradeArgs};
 
 /// Something went wrong while running.
 const EXIT_RUNTIME: u8 = 1;
@@ -25,18 +26,26 @@ fn main() -> ExitCode {
         Command::Config(args) => config_command(&args),
         Command::Doctor(args) => doctor_command(&args),
         Command::Reload(args) => reload_command(&args),
+        Command::Upgrade(args) => upgrade_command(&args),
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
     }
 }
 
 fn run_command(args: &RunArgs) -> ExitCode {
+    let predecessor = match Predecessor::from_environment() {
+        Ok(predecessor) => predecessor,
+        Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
+    };
     match args.load() {
         Ok(config) => {
             logging::init();
-            server::run(config, args.source()).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+            server::run(config, args.source(), predecessor).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
         }
-        Err(error) => refuse(&error),
+        Err(error) => {
+            predecessor.iter().for_each(|predecessor| predecessor.fail(&error.to_string()));
+            refuse(&error)
+        }
     }
 }
 
@@ -78,6 +87,14 @@ fn reload_command(args: &ControlArgs) -> ExitCode {
             let _ = writeln!(io::stderr(), "{}", ClientError::Refused(body));
             ExitCode::from(EXIT_CONFIG)
         }
+        Err(error) => fail(&error.to_string(), EXIT_RUNTIME),
+    }
+}
+
+fn upgrade_command(args: &UpgradeArgs) -> ExitCode {
+    let wanted = serde_json::json!({ "binary": args.binary, "timeout_ms": args.timeout_ms });
+    match control::call(&args.control.path(), "/v1/upgrade", &wanted) {
+        Ok(done) => print(&format!("process {} has taken over\n", done["pid"])),
         Err(error) => fail(&error.to_string(), EXIT_RUNTIME),
     }
 }

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -92,6 +93,27 @@ impl AdminListener {
                 Ok(Self::Tcp(TcpListener::bind(&addresses[..])?))
             }
             Address::Unix(path) => bind_unix(path).map(Self::Unix),
+        }
+    }
+}
+
+impl AdminListener {
+    /// One that another process has bound to `address`.
+    pub(crate) fn of(socket: OwnedFd, address: &Address) -> Self {
+        match address {
+            Address::Unix(_) => Self::Unix(socket.into()),
+            Address::Ip(_) | Address::Name(..) => Self::Tcp(socket.into()),
+        }
+    }
+
+    /// Another hold on its socket, to pass it on by.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn hold(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(listener) => Ok(listener.try_clone()?.into()),
+            Self::Unix(listener) => Ok(listener.try_clone()?.into()),
         }
     }
 }

@@ -28,8 +28,8 @@ impl Connection {
             target_bytes_max: self.limits().target_bytes_max,
         };
         self.scanner.reset();
-        let patience_ms = if self.worker.is_draining() {
-            // A connection that was accepted with the drain: its request is on its way, or never comes.
+        let patience_ms = if self.is_ending() {
+            // Its next request is on its way, or never comes.
             self.limits().half_close_timeout_ms
         } else {
             self.limits().keep_alive_timeout_ms

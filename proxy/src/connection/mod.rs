@@ -120,8 +120,8 @@ impl Connection {
                 Arrival::Closed => Next::Close { linger: false },
             };
             match next {
-                Next::KeepAlive if !self.is_ending() => self.rest(),
-                Next::KeepAlive => return Box::pin(self.close(true)).await,
+                // Also when it is to end: the client was not told, so its next request may be on its way.
+                Next::KeepAlive => self.rest(),
                 Next::Close { linger } => return Box::pin(self.close(linger)).await,
                 Next::Abort { reset } => return Box::pin(self.abort(reset)).await,
             }

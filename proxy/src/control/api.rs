@@ -1,10 +1,14 @@
 //! What the control socket answers: requests to methods of an [`Api`], results to JSON.
 
+use std::path::PathBuf;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Bytes of a request body.
@@ -34,6 +38,19 @@ impl Failure {
 pub(crate) trait Api {
     /// `POST /v1/reload`: reads the configuration again.
     async fn reload(&self) -> Result<Value, Failure>;
+
+    /// `POST /v1/upgrade`: has another process take over.
+    async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure>;
+}
+
+/// How to upgrade.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Upgrade {
+    /// The binary to start in place of the one that runs.
+    pub(crate) binary: Option<PathBuf>,
+    /// How long it may take to serve, in milliseconds.
+    pub(crate) timeout_ms: Option<u64>,
 }
 
 /// Answers one request.
@@ -43,19 +60,29 @@ pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Respon
         Ok(body) => body.to_bytes(),
         Err(error) => return fail(&Failure::new(StatusCode::BAD_REQUEST, &error.to_string())),
     };
-    if !body.is_empty() && serde_json::from_slice::<Value>(&body).is_err() {
-        return fail(&Failure::new(StatusCode::BAD_REQUEST, "the body is not JSON"));
-    }
     let path = head.uri.path();
     let outcome = match (path, &head.method) {
         ("/v1/reload", &Method::POST) => api.reload().await,
-        ("/v1/reload", _) => return not_allowed("POST"),
+        ("/v1/upgrade", &Method::POST) => match read(&body) {
+            Ok(wanted) => api.upgrade(wanted).await,
+            Err(failure) => Err(failure),
+        },
+        ("/v1/reload" | "/v1/upgrade", _) => return not_allowed("POST"),
         _ => Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation")),
     };
     match outcome {
         Ok(value) => response(StatusCode::OK, &value),
         Err(failure) => fail(&failure),
     }
+}
+
+/// What a body asks for; an empty one asks for nothing special.
+fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Failure> {
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, &format!("the body: {error}")))
 }
 
 fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-pub(crate) use api::{Api, Failure};
+pub(crate) use api::{Api, Failure, Upgrade};
 pub use client::{ClientError, call};
 pub(crate) use socket::Listener;
 pub use socket::default_path;
@@ -33,7 +33,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until dropped. To be run on the control plane's own set of tasks.
 pub(crate) async fn serve(listener: Listener, api: Rc<impl Api + 'static>) {
-    let listener = match listener.into_tokio() {
+    let listener = match listener.to_tokio() {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the control socket has failed"),
     };

@@ -14,6 +14,8 @@ use nix::unistd::getuid;
 pub(crate) struct Listener {
     socket: UnixListener,
     path: PathBuf,
+    /// Where it is until it is in its place.
+    bound_at: Option<PathBuf>,
 }
 
 /// Where the control socket is unless the configuration says otherwise: in the folder that systemd made for the
@@ -30,47 +32,69 @@ pub fn default_path() -> PathBuf {
 }
 
 impl Listener {
-    /// Binds a path, with mode 0600. A socket that nobody listens on any more is replaced; a missing folder is made.
+    /// Binds a path, with mode 0600; a missing folder is made. Nobody finds it before [`Listener::publish`].
     ///
     /// # Errors
-    /// `AddrInUse` when another process answers there; else what went wrong.
-    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+    /// `AddrInUse` when another process answers there, unless this one is to `replace` it; else what went wrong.
+    pub(crate) fn bind(path: &Path, replace: bool) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
-        if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-            if UnixStream::connect(path).is_ok() {
+        let is_socket = std::fs::symlink_metadata(path).map(|meta| meta.file_type().is_socket());
+        match is_socket {
+            Ok(true) if !replace && UnixStream::connect(path).is_ok() => {
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
             }
-            std::fs::remove_file(path)?;
+            Ok(false) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is not a socket")),
+            _ => {}
         }
-        Ok(Self { socket: bind_private(path)?, path: path.to_owned() })
+        let bound_at = beside(path);
+        let _ = std::fs::remove_file(&bound_at);
+        let socket = UnixListener::bind(&bound_at)?;
+        let listener = Self { socket, path: path.to_owned(), bound_at: Some(bound_at) };
+        if let Some(bound_at) = &listener.bound_at {
+            std::fs::set_permissions(bound_at, std::fs::Permissions::from_mode(0o600))?;
+        }
+        Ok(listener)
+    }
+
+    /// Moves it to its place, where it takes that of one that nobody listens on, or that is to be replaced.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn publish(&mut self) -> io::Result<()> {
+        match self.bound_at.take() {
+            Some(bound_at) => std::fs::rename(&bound_at, &self.path).inspect_err(|_| {
+                let _ = std::fs::remove_file(&bound_at);
+            }),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn into_tokio(self) -> io::Result<tokio::net::UnixListener> {
-        self.socket.set_nonblocking(true)?;
-        tokio::net::UnixListener::from_std(self.socket)
+    pub(super) fn to_tokio(&self) -> io::Result<tokio::net::UnixListener> {
+        let socket = self.socket.try_clone()?;
+        socket.set_nonblocking(true)?;
+        tokio::net::UnixListener::from_std(socket)
     }
 }
 
-/// Binds under another name and moves it into place, so that nobody can connect before the mode is right.
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let _ = std::fs::remove_file(&temporary);
-    let socket = UnixListener::bind(&temporary)?;
-    let moved = std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o600))
-        .and_then(|()| std::fs::rename(&temporary, path));
-    if let Err(error) = moved {
-        let _ = std::fs::remove_file(&temporary);
-        return Err(error);
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(bound_at) = &self.bound_at {
+            let _ = std::fs::remove_file(bound_at);
+        }
     }
-    Ok(socket)
+}
+
+/// A name of this process's own in the same folder.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    PathBuf::from(name)
 }
 
 /// Whether a peer runs as the same user, or as root.

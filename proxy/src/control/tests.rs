@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::api::Failure;
+use super::api::{Failure, Upgrade};
 use super::*;
 
 struct Fake;
@@ -15,6 +15,10 @@ struct Fake;
 impl Api for Fake {
     async fn reload(&self) -> Result<Value, Failure> {
         Err(Failure::mistakes("refused", &["a: wrong".to_owned(), "b: wrong".to_owned()]))
+    }
+
+    async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure> {
+        Ok(json!({ "pid": wanted.timeout_ms }))
     }
 }
 
@@ -27,7 +31,8 @@ fn path(test: &str) -> PathBuf {
 /// Asks a served fake.
 fn ask(test: &str, path_asked: &'static str) -> Result<Value, ClientError> {
     let path = path(test);
-    let listener = Listener::bind(&path).unwrap();
+    let mut listener = Listener::bind(&path, false).unwrap();
+    listener.publish().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let socket = path.clone();
     let asked = std::thread::spawn(move || call(&socket, path_asked, &json!({})));
@@ -57,10 +62,16 @@ fn what_is_unknown_is_refused() {
 #[test]
 fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
     let path = path("taken");
-    let first = Listener::bind(&path).unwrap();
-    assert_eq!(Listener::bind(&path).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    let mut first = Listener::bind(&path, false).unwrap();
+    first.publish().unwrap();
+    assert_eq!(Listener::bind(&path, false).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
     drop(first);
-    drop(Listener::bind(&path).unwrap());
+    let mut second = Listener::bind(&path, false).unwrap();
+    second.publish().unwrap();
+    // One that is not published leaves it alone.
+    drop(Listener::bind(&path, true).unwrap());
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+    drop(second);
     let error = call(&path, "/v1/reload", &json!({})).unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     std::fs::remove_dir_all(path.parent().unwrap().parent().unwrap()).unwrap();

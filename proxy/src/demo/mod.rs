@@ -9,8 +9,8 @@ mod websocket;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,24 +32,31 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Pause after accepting failed, which is for want of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts the demo origin on a thread of its own, for as long as the process lives. Returns the address
-/// it listens on (port 0 picks one).
+/// A running demo origin.
+#[derive(Debug)]
+pub struct Origin {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Another hold on its socket, to pass it on by.
+    pub socket: OwnedFd,
+}
+
+/// Starts the demo origin on a thread of its own, for as long as the process lives.
 ///
 /// # Errors
-/// When the address cannot be bound or the thread not started.
-pub fn start(address: SocketAddr) -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    let listener = std::net::TcpListener::bind(address)?;
+/// When the thread cannot be started.
+pub fn start(listener: std::net::TcpListener) -> io::Result<Origin> {
     listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
+    let (address, socket) = (listener.local_addr()?, listener.try_clone()?.into());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _context = runtime.enter();
         TcpListener::from_std(listener)?
     };
-    let thread = std::thread::Builder::new()
+    std::thread::Builder::new()
         .name("demo-origin".into())
         .spawn(move || match runtime.block_on(serve(listener)) {})?;
-    Ok((address, thread))
+    Ok(Origin { address, socket })
 }
 
 async fn serve(listener: TcpListener) -> Infallible {

@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 /// One origin for all tests of this file.
 fn origin() -> std::net::SocketAddr {
     static ORIGIN: OnceLock<std::net::SocketAddr> = OnceLock::new();
-    *ORIGIN.get_or_init(|| super::start(([127, 0, 0, 1], 0).into()).unwrap().0)
+    *ORIGIN.get_or_init(|| super::start(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap().address)
 }
 
 /// Sends a request and reads to the end: head and body.

@@ -27,43 +27,44 @@ pub(crate) struct BindError {
     source: io::Error,
 }
 
+/// Gives sockets that are there already for a listener, if any.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> Vec<OwnedFd>;
+
 /// Binds every listener for `workers` workers; the outer list is by worker.
 ///
-/// An inherited socket is taken for the listener that has its address. `ours` are ports that this process has
-/// sockets on already, which new ones may stand beside.
+/// Sockets that `take` gives are used in place of new ones. `ours` are ports that this process has sockets on
+/// already, which new ones may stand beside.
 ///
 /// # Errors
 /// The first that cannot be bound.
 pub(crate) fn bind_all(
     listeners: &[config::Listener],
     workers: usize,
-    inherited: &mut Inherited,
+    take: Take<'_>,
     ours: &HashSet<u16>,
 ) -> Result<Vec<Vec<Bound>>, BindError> {
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
-        let (address, sockets) = bind(&listener.address, workers, inherited, ours).map_err(|source| {
-            BindError { name: listener.name.clone(), address: listener.address.clone(), source }
+        let (address, sockets) = match take(listener) {
+            none if none.is_empty() => bind(&listener.address, workers, ours),
+            sockets => share(&sockets, workers).map(|shared| (bound_address(listener, &sockets[0]), shared)),
+        }
+        .map_err(|source| BindError {
+            name: listener.name.clone(),
+            address: listener.address.clone(),
+            source,
         })?;
         let listening = Arc::new(Listening::new(config::Listener { address, ..listener.clone() }));
-        for (bound, socket) in by_worker.iter_mut().zip(sockets) {
-            bound.push(Bound { listening: Arc::clone(&listening), socket });
+        for (index, socket) in sockets.into_iter().enumerate() {
+            by_worker[index % workers].push(Bound { listening: Arc::clone(&listening), socket });
         }
     }
     Ok(by_worker)
 }
 
-fn bind(
-    address: &Address,
-    workers: usize,
-    inherited: &mut Inherited,
-    ours: &HashSet<u16>,
-) -> io::Result<(Address, Vec<OwnedFd>)> {
-    if let Some(socket) = inherited.take(address) {
-        return Ok((address.clone(), share(&socket, workers)?));
-    }
+fn bind(address: &Address, workers: usize, ours: &HashSet<u16>) -> io::Result<(Address, Vec<OwnedFd>)> {
     let ip = match address {
-        Address::Unix(path) => return Ok((address.clone(), share(&unix(path)?, workers)?)),
+        Address::Unix(path) => return Ok((address.clone(), share(&[unix(path)?], workers)?)),
         Address::Ip(ip) => *ip,
         Address::Name(name, port) => (name.as_str(), *port)
             .to_socket_addrs()?
@@ -82,6 +83,12 @@ fn bind(
         Ok(OwnedFd::from(socket))
     });
     Ok((Address::Ip(bound), sockets.collect::<io::Result<_>>()?))
+}
+
+/// The address of a socket that is there already; a port of 0 has become a real one.
+fn bound_address(listener: &config::Listener, socket: &OwnedFd) -> Address {
+    let bound = SockRef::from(socket).local_addr().ok().and_then(|address| address.as_socket());
+    bound.map_or_else(|| listener.address.clone(), Address::Ip)
 }
 
 fn tcp(address: SocketAddr, share_port: bool) -> io::Result<Socket> {
@@ -110,10 +117,14 @@ fn unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(listener.into())
 }
 
-fn share(socket: &OwnedFd, workers: usize) -> io::Result<Vec<OwnedFd>> {
-    // The ring waits by itself; a non-blocking socket would answer EAGAIN.
-    SockRef::from(socket).set_nonblocking(false)?;
-    (0..workers).map(|_| socket.try_clone()).collect()
+/// At least one socket for each worker: these, as often as it takes.
+fn share(sockets: &[OwnedFd], workers: usize) -> io::Result<Vec<OwnedFd>> {
+    for socket in sockets {
+        // The ring waits by itself; a non-blocking socket would answer EAGAIN.
+        SockRef::from(socket).set_nonblocking(false)?;
+    }
+    let count = workers.max(sockets.len());
+    sockets.iter().cycle().take(count).map(OwnedFd::try_clone).collect()
 }
 
 /// Sockets passed by a service manager, not yet taken.
@@ -137,7 +148,8 @@ impl Inherited {
         Self(sockets)
     }
 
-    fn take(&mut self, wanted: &Address) -> Option<OwnedFd> {
+    /// The socket of an address.
+    pub(crate) fn take(&mut self, wanted: &Address) -> Option<OwnedFd> {
         let index = self.0.iter().position(|(address, _)| address == wanted)?;
         Some(self.0.swap_remove(index).1)
     }

@@ -3,6 +3,7 @@
 
 mod bind;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,6 +13,9 @@ use arc_swap::ArcSwap;
 use crate::config;
 
 pub(crate) use bind::{BACKLOG, Inherited, bind_all};
+
+/// Another hold on the sockets of one listener, to pass them on by.
+pub(crate) type Held = (Arc<Listening>, Vec<OwnedFd>);
 
 /// A bound address for as long as it is; its configuration may change.
 pub(crate) struct Listening {
@@ -71,6 +75,22 @@ impl Listening {
     }
 }
 
+/// Keeps a hold on the sockets of every listener, in the order in which they were asked for.
+///
+/// # Errors
+/// When there are no descriptors left.
+pub(crate) fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<Held>> {
+    let mut held: Vec<Held> = Vec::new();
+    for Bound { listening, socket } in bound.iter().flatten() {
+        let socket = socket.try_clone()?;
+        match held.iter_mut().find(|(known, _)| Arc::ptr_eq(known, listening)) {
+            Some((_, sockets)) => sockets.push(socket),
+            None => held.push((Arc::clone(listening), vec![socket])),
+        }
+    }
+    Ok(held)
+}
+
 impl ListenerState {
     pub(crate) fn new(config: config::Listener) -> Self {
         let authority = match &config.address {
@@ -90,11 +110,6 @@ impl ListenerState {
     /// Whether the listener is no more.
     pub(crate) fn is_closed(&self) -> bool {
         self.lasting.closed.load(Ordering::Relaxed)
-    }
-
-    /// Whether two are the same listener, by whatever configuration.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.lasting, &other.lasting)
     }
 }
 

@@ -7,16 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use hyper::StatusCode;
 use sd_notify::NotifyState;
+use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use super::reload::Reloader;
+use super::reload::{Refused, Reloader};
 use super::start::Resolvers;
+use super::upgrade::{READY_TIMEOUT, Upgrader};
 use crate::access_log::AccessLog;
 use crate::admin::{self, AdminListener, AdminState};
 use crate::clock;
 use crate::cluster::{Health, QueueCounts, snapshot_json};
+use crate::control::{Api, Failure, Upgrade};
 use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
 use crate::snapshot::{Live, Snapshot};
 use crate::worker::Stage;
@@ -28,10 +32,25 @@ pub(super) struct Control<'a> {
     metrics: &'a Arc<Metrics>,
     log: &'a AccessLog,
     bypass: Option<Arc<bypass::Control>>,
-    reloader: Rc<Reloader>,
+    operator: Rc<Operator>,
     sockets: Sockets,
     resolvers: Resolvers,
     draining: Arc<AtomicBool>,
+}
+
+/// What commands can have done.
+pub(super) struct Operator {
+    pub(super) reloader: Reloader,
+    pub(super) upgrader: Upgrader,
+}
+
+/// Why the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It was told to.
+    Told,
+    /// Another one has taken over.
+    HandedOver,
 }
 
 /// What the control plane answers on.
@@ -47,27 +66,28 @@ impl<'a> Control<'a> {
         metrics: &'a Arc<Metrics>,
         log: &'a AccessLog,
         bypass: Option<Arc<bypass::Control>>,
-        reloader: Reloader,
+        operator: Operator,
         sockets: Sockets,
         resolvers: Resolvers,
     ) -> Self {
-        let live = Arc::clone(&reloader.site.live);
+        let live = Arc::clone(&operator.reloader.site.live);
         let (source, programs) = (Arc::clone(&live), bypass.clone());
         metrics.set_status(move || Status {
             bypass: programs.as_ref().and_then(|programs| programs.counters()),
             ..status(&source.load())
         });
-        let reloader = Rc::new(reloader);
-        Self { live, metrics, log, bypass, reloader, sockets, resolvers, draining: Arc::default() }
+        let operator = Rc::new(operator);
+        Self { live, metrics, log, bypass, operator, sockets, resolvers, draining: Arc::default() }
     }
 
-    /// Runs until a signal ends the process: drains the workers, which `join` waits for. A second signal
-    /// ends the wait.
+    /// Runs until a signal ends the process or another takes over: drains the workers, which `join` waits for. A
+    /// second signal ends the wait. `serving` is called once commands are obeyed.
     pub(super) fn run(
         mut self,
         stage: watch::Sender<Stage>,
         join: impl FnOnce(Instant) -> bool + Send + 'static,
-    ) -> Result<ExitCode, String> {
+        serving: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(ExitCode, bool), String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -76,9 +96,14 @@ impl<'a> Control<'a> {
         let ended = local.block_on(&runtime, async {
             let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
             self.spawn_tasks();
+            serving()?;
             notify(&[NotifyState::Ready]);
-            signals.wait(self.log, &self.reloader).await;
-            Ok(self.drain(&stage, join, &mut signals).await)
+            let end = tokio::select! {
+                () = signals.wait(self.log, &self.operator) => End::Told,
+                () = self.operator.upgrader.handed_over() => End::HandedOver,
+            };
+            let code = self.drain(end, &stage, join, &mut signals).await;
+            Ok((code, end == End::HandedOver))
         });
         // A name lookup may still block a thread; nothing waits for it.
         runtime.shutdown_background();
@@ -86,15 +111,14 @@ impl<'a> Control<'a> {
     }
 
     fn spawn_tasks(&mut self) {
-        self.reloader.site.look_after(std::mem::take(&mut self.resolvers));
+        self.operator.reloader.site.look_after(std::mem::take(&mut self.resolvers));
         if let Some(bypass) = self.bypass.clone() {
             tokio::task::spawn_local(async move { bypass.log().await });
         }
-        let reloader = Rc::clone(&self.reloader);
-        tokio::task::spawn_local(async move { reloader.watch().await });
+        let operator = Rc::clone(&self.operator);
+        tokio::task::spawn_local(async move { operator.reloader.watch().await });
         if let Some(listener) = self.sockets.control.take() {
-            let reloader = Rc::clone(&self.reloader);
-            tokio::task::spawn_local(control::serve(listener, reloader));
+            tokio::task::spawn_local(control::serve(listener, Rc::clone(&self.operator)));
         }
         if let Some(listener) = self.sockets.admin.take() {
             let state = self.admin_state();
@@ -120,6 +144,7 @@ impl<'a> Control<'a> {
 
     async fn drain(
         &self,
+        end: End,
         stage: &watch::Sender<Stage>,
         join: impl FnOnce(Instant) -> bool + Send + 'static,
         signals: &mut Signals,
@@ -127,12 +152,15 @@ impl<'a> Control<'a> {
         let timeout_ms = self.live.load().config.drain_timeout_ms;
         let patience = Duration::from_millis(timeout_ms);
         tracing::info!(timeout_ms, "draining");
-        notify(&[NotifyState::Stopping]);
+        if end == End::Told {
+            notify(&[NotifyState::Stopping]);
+        }
         self.draining.store(true, Ordering::Relaxed);
         if let Some(bypass) = &self.bypass {
             bypass.stop();
         }
-        stage.send_replace(Stage::Drain);
+        self.operator.reloader.site.listeners.release();
+        stage.send_replace(if end == End::Told { Stage::Drain } else { Stage::HandOver });
         let deadline = Instant::now() + patience;
         let joined = tokio::task::spawn_blocking(move || join(deadline));
         tokio::select! {
@@ -149,6 +177,26 @@ impl<'a> Control<'a> {
                 ExitCode::FAILURE
             }
         }
+    }
+}
+
+impl Api for Operator {
+    async fn reload(&self) -> Result<Value, Failure> {
+        match self.reloader.reload().await {
+            Ok(applied) => Ok(json!({ "notes": applied.notes })),
+            Err(Refused::Mistakes(error)) => {
+                let mistakes: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
+                Err(Failure::mistakes("the configuration is refused", &mistakes))
+            }
+            Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message)),
+        }
+    }
+
+    async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure> {
+        let patience = wanted.timeout_ms.map_or(READY_TIMEOUT, Duration::from_millis);
+        let pid = self.upgrader.upgrade(wanted.binary, patience).await;
+        let pid = pid.map_err(|reason| Failure::new(StatusCode::CONFLICT, &reason))?;
+        Ok(json!({ "pid": pid }))
     }
 }
 
@@ -200,16 +248,16 @@ impl Signals {
     }
 
     /// Serves SIGUSR1 and SIGHUP until SIGTERM or SIGINT.
-    async fn wait(&mut self, log: &AccessLog, reloader: &Rc<Reloader>) {
+    async fn wait(&mut self, log: &AccessLog, operator: &Rc<Operator>) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.reopen.recv() => log.reopen(),
                 _ = self.reload.recv() => {
-                    let reloader = Rc::clone(reloader);
+                    let operator = Rc::clone(operator);
                     // Its outcome is in the log.
-                    tokio::task::spawn_local(async move { drop(reloader.reload().await) });
+                    tokio::task::spawn_local(async move { drop(operator.reloader.reload().await) });
                 }
             }
         }

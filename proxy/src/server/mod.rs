@@ -2,12 +2,13 @@
 
 mod control;
 mod fixed;
+mod listeners;
 mod privileges;
 mod reload;
 mod site;
 mod start;
+mod upgrade;
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -19,60 +20,85 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::doctor::Assists;
-use crate::listener::{self, Inherited};
+use crate::handover::{Predecessor, Program};
+use crate::listener;
 use crate::metrics::Metrics;
 use crate::worker::Stage;
 use crate::{logging, ring, state_file};
 use reload::Reloader;
 use site::Site;
+use upgrade::Upgrader;
 
 pub use reload::Source;
 
 /// How often the end of the workers is looked for while draining.
 const JOIN_CHECK: Duration = Duration::from_millis(20);
 
-/// Runs sluice until it is told to end. `source` is where `config` came from, for when it is to be read again.
+/// Runs sluice until it is told to end. `source` is where `config` came from, for when it is to be read again;
+/// `predecessor` the process to take over from.
 ///
 /// # Errors
 /// A sentence about what could not be started.
-pub fn run(config: Config, source: Source) -> Result<ExitCode, String> {
+pub fn run(config: Config, source: Source, mut predecessor: Option<Predecessor>) -> Result<ExitCode, String> {
+    let outcome = start_and_serve(config, source, &mut predecessor);
+    if let (Err(reason), Some(predecessor)) = (&outcome, &predecessor) {
+        predecessor.fail(reason);
+    }
+    outcome
+}
+
+fn start_and_serve(
+    config: Config,
+    source: Source,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<ExitCode, String> {
+    let program = Program::of_this_process().map_err(|error| format!("the path of the binary: {error}"))?;
     ring::probe(Path::new("/proc")).map_err(|error| error.to_string())?;
     let mut assists = Assists::for_start(&config);
     assists.require()?;
     let metrics = Metrics::new();
-    logging::install_panic_hook(std::sync::Arc::clone(&metrics));
+    logging::install_panic_hook(Arc::clone(&metrics));
     privileges::raise_descriptor_limit();
-    let demo = start::demo_origin(&config)?;
-    let (clusters, resolvers) = start::clusters(&config);
+    let demo = start::demo_origin(&config, predecessor.as_mut())?;
+    let (clusters, resolvers) = start::clusters(&config, predecessor.as_ref());
     let workers = config.worker_count();
-    let mut inherited = Inherited::from_environment();
-    let bound = listener::bind_all(&config.listeners, workers, &mut inherited, &HashSet::new())
-        .map_err(|error| error.to_string())?;
-    inherited.warn_of_rest();
-    let listening: Vec<_> = bound.iter().take(1).flatten().map(|bound| bound.listening.clone()).collect();
+    let bound = start::listeners(&config, predecessor.as_mut())?;
+    let held = listener::hold(&bound).map_err(|error| error.to_string())?;
     let bypass = start::bypass(&config, &mut assists, &bound)?;
-    let sockets = control::Sockets {
-        admin: start::admin_listener(&config)?,
-        control: start::control_listener(&config)?,
+    let mut sockets = control::Sockets {
+        admin: start::admin_listener(&config, predecessor.as_mut())?,
+        control: start::control_listener(&config, predecessor.is_some())?,
     };
+    let others = start::others(&config, sockets.admin.as_ref(), demo.as_ref());
     let log = start::access_log(&config, &metrics)?;
     let live = start::snapshot(config, clusters)?;
     let snapshot = live.load_full();
     // Before privileges are dropped: loading takes some.
     let splice = start::splice(&snapshot.config, &mut assists)?;
+    start::publish(sockets.control.as_mut())?;
     privileges::drop_to(&snapshot.config)?;
 
     let (stage, watched) = watch::channel(Stage::Serve);
     let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
     let (threads, senders) = start::workers(bound, &live, &metrics, &log, assisted, &watched)?;
+    let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();
     start::announce(&listening, workers, &assists);
-    start::invite(&snapshot.config, &listening, demo);
+    start::invite(&snapshot.config, &listening, demo.is_some());
     drop(snapshot);
-    let site = Rc::new(Site::new(Arc::clone(&live), listening, senders, bypass.clone()));
-    let reloader = Reloader { site, source };
-    let control = control::Control::new(&metrics, &log, bypass, reloader, sockets, resolvers);
-    let ended = control.run(stage, |deadline| join(threads, deadline))?;
-    state_file::save(&live.load().clusters.values().cloned().collect::<Vec<_>>());
+    let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone()));
+    let upgrader = Upgrader::new(Rc::clone(&site), program, others);
+    let operator = control::Operator { reloader: Reloader { site, source }, upgrader };
+    let control = control::Control::new(&metrics, &log, bypass, operator, sockets, resolvers);
+    let serving = || match predecessor.take() {
+        Some(predecessor) => {
+            predecessor.ready().map_err(|error| format!("the process to take over from is gone: {error}"))
+        }
+        None => Ok(()),
+    };
+    let (ended, is_handed_over) = control.run(stage, |deadline| join(threads, deadline), serving)?;
+    if !is_handed_over {
+        state_file::save(&live.load().clusters.values().cloned().collect::<Vec<_>>());
+    }
     log.close();
     Ok(ended)
 }

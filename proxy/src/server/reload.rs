@@ -5,14 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hyper::StatusCode;
 use sd_notify::NotifyState;
-use serde_json::{Value, json};
 
 use super::control::notify;
 use super::site::{Applied, Site};
 use crate::config::{Config, ConfigError};
-use crate::control::{Api, Failure};
 
 /// How often a watched file is looked at.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
@@ -90,19 +87,6 @@ impl Reloader {
                 // What is wrong is in the log; the next change is another try.
                 let _ = self.reload().await;
             }
-        }
-    }
-}
-
-impl Api for Reloader {
-    async fn reload(&self) -> Result<Value, Failure> {
-        match Reloader::reload(self).await {
-            Ok(applied) => Ok(json!({ "notes": applied.notes })),
-            Err(Refused::Mistakes(error)) => {
-                let mistakes: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
-                Err(Failure::mistakes("the configuration is refused", &mistakes))
-            }
-            Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message)),
         }
     }
 }

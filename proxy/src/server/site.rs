@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,12 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
 use super::fixed;
+use super::listeners::Listeners;
 use super::start::{Clusters, Resolvers};
 use crate::cluster::{Cluster, Seed};
-use crate::config::{self, Address, Config};
-use crate::listener::{self, Bound, Inherited, Listening};
+use crate::config::Config;
+use crate::handover::{Estate, Unhealthy};
+use crate::listener::Held;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::{Live, Snapshot};
@@ -27,9 +30,7 @@ const RETIRE_CHECK: Duration = Duration::from_millis(200);
 pub(super) struct Site {
     pub(super) live: Live,
     clusters: RefCell<BTreeMap<String, Managed>>,
-    listeners: RefCell<Vec<Served>>,
-    workers: Vec<mpsc::UnboundedSender<Command>>,
-    bypass: Option<Arc<bypass::Control>>,
+    pub(super) listeners: Listeners,
     state_files: RefCell<Option<AbortHandle>>,
     /// Held while a configuration is being put in force.
     turn: Mutex<()>,
@@ -40,16 +41,6 @@ struct Managed {
     cluster: Arc<Cluster>,
     tasks: Vec<AbortHandle>,
 }
-
-/// A listener, and the address as the configuration has it.
-#[derive(Clone)]
-struct Served {
-    configured: Address,
-    listening: Arc<Listening>,
-}
-
-/// The listeners wanted, each with the one that it is already.
-type Plan = Vec<(config::Listener, Option<Arc<Listening>>)>;
 
 /// What putting a configuration in force has done.
 #[derive(Debug, Default)]
@@ -92,19 +83,15 @@ impl Managed {
 impl Site {
     pub(super) fn new(
         live: Live,
-        listeners: Vec<Arc<Listening>>,
+        listeners: Vec<Held>,
         workers: Vec<mpsc::UnboundedSender<Command>>,
         bypass: Option<Arc<bypass::Control>>,
     ) -> Self {
-        let configured = live.load().config.listeners.clone();
-        let served = configured.into_iter().zip(listeners);
-        let served = served.map(|(config, listening)| Served { configured: config.address, listening });
+        let listeners = Listeners::new(&live.load().config.listeners, listeners, workers, bypass);
         Self {
             live,
             clusters: RefCell::default(),
-            listeners: RefCell::new(served.collect()),
-            workers,
-            bypass,
+            listeners,
             state_files: RefCell::default(),
             turn: Mutex::default(),
         }
@@ -138,8 +125,8 @@ impl Site {
         let old = self.live.load_full();
         let notes = fixed::keep(&old.config, &mut config);
         let pages = ErrorPages::load(&config.error_pages)?;
-        let plan = self.plan_listeners(&config.listeners);
-        let opened = self.open_listeners(&plan)?;
+        let plan = self.listeners.plan(&config.listeners);
+        let (opened, held) = self.listeners.open(&plan)?;
         let next = next_clusters(&old, &config).await?;
         // Nothing fails from here on.
         let clusters: Clusters =
@@ -150,73 +137,28 @@ impl Site {
             }
         }
         self.live.store(Arc::new(Snapshot::new(config, clusters, pages)));
-        self.switch_listeners(plan, opened);
+        self.listeners.switch(plan, opened, held);
         self.switch_clusters(next);
         self.write_state_files();
         Ok(Applied { notes })
     }
 
-    /// Which of the listeners that are there each one wanted is: those of its address, that of its name first.
-    fn plan_listeners(&self, wanted: &[config::Listener]) -> Plan {
-        let mut known = self.listeners.borrow().clone();
-        let mut take = |wanted: &config::Listener| {
-            let fits = |served: &Served| served.configured == wanted.address;
-            let named = |served: &Served| served.listening.current().config.name == wanted.name;
-            let index = known.iter().position(|served| fits(served) && named(served));
-            let index = index.or_else(|| known.iter().position(fits))?;
-            Some(known.swap_remove(index).listening)
-        };
-        wanted.iter().map(|wanted| (wanted.clone(), take(wanted))).collect()
-    }
-
-    /// Binds the addresses that are new; accepts on none of them yet.
-    fn open_listeners(&self, plan: &Plan) -> Result<Vec<Vec<Bound>>, String> {
-        let new: Vec<_> =
-            plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
-        let served = self.listeners.borrow();
-        let ours = served.iter().filter_map(|served| match served.listening.current().config.address {
-            Address::Ip(address) => Some(address.port()),
-            _ => None,
-        });
-        let bound = listener::bind_all(&new, self.workers.len(), &mut Inherited::default(), &ours.collect());
-        bound.map_err(|error| error.to_string())
-    }
-
-    fn switch_listeners(&self, plan: Plan, opened: Vec<Vec<Bound>>) {
-        if let Some(bypass) = &self.bypass {
-            opened.iter().flatten().for_each(|bound| bypass.serve(bound));
+    /// All that another process needs to go on from here.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(super) fn estate(&self) -> io::Result<Estate> {
+        let mut estate = Estate { sockets: self.listeners.pass()?, unhealthy: Vec::new() };
+        for cluster in self.live.load().clusters.values() {
+            let endpoints = cluster.endpoints();
+            let unhealthy = endpoints.iter().filter(|endpoint| !endpoint.active_health());
+            estate.unhealthy.extend(unhealthy.map(|endpoint| Unhealthy {
+                cluster: cluster.name.clone(),
+                endpoint: endpoint.label.clone(),
+                since_unix_s: endpoint.health_since_unix_s(),
+            }));
         }
-        let new: Vec<_> = opened.iter().take(1).flatten().map(|bound| Arc::clone(&bound.listening)).collect();
-        let mut new = new.into_iter();
-        let mut served = Vec::new();
-        for (config, known) in plan {
-            if let Some(known) = &known {
-                known.reconfigure(config.clone());
-            }
-            let listening = known.or_else(|| new.next().inspect(announce));
-            served.extend(listening.map(|listening| Served { configured: config.address, listening }));
-        }
-        for (worker, bounds) in self.workers.iter().zip(opened) {
-            // A worker that has ended takes the process with it.
-            bounds.into_iter().for_each(|bound| drop(worker.send(Command::Listen(bound))));
-        }
-        let before = self.listeners.replace(served);
-        let served = self.listeners.borrow();
-        let stays =
-            |gone: &Served| served.iter().any(|served| Arc::ptr_eq(&served.listening, &gone.listening));
-        before.iter().filter(|gone| !stays(gone)).for_each(|gone| self.close_listener(&gone.listening));
-    }
-
-    fn close_listener(&self, listening: &Arc<Listening>) {
-        listening.close();
-        tracing::info!(listener = listening.current().config.name, "listening no more");
-        if let Address::Unix(path) = &listening.current().config.address {
-            // Nobody can connect by it any more; that it cannot be removed hurts nobody either.
-            let _ = std::fs::remove_file(path);
-        }
-        for worker in &self.workers {
-            let _ = worker.send(Command::Close(Arc::clone(listening)));
-        }
+        Ok(estate)
     }
 
     fn switch_clusters(&self, next: Vec<Next>) {
@@ -240,12 +182,6 @@ impl Site {
             tokio::spawn(retire(gone.cluster));
         }
     }
-}
-
-/// Says what is served where.
-pub(super) fn announce(listening: &Arc<Listening>) {
-    let listener = &listening.current().config;
-    tracing::info!(listener = listener.name, address = %listener.address, "listening");
 }
 
 /// The clusters of a new configuration, their names looked up; none of it shows yet.

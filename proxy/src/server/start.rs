@@ -1,21 +1,23 @@
 //! The steps of starting, each naming what it could not do.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashSet};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
-use super::site;
+use super::{listeners, upgrade};
 use crate::access_log::AccessLog;
 use crate::admin::AdminListener;
 use crate::bypass;
 use crate::cluster::Cluster;
-use crate::config::{Config, ControlSocket};
+use crate::config::{self, Config, ControlSocket};
 use crate::doctor::{self, Assists};
-use crate::listener::{Bound, Listening};
+use crate::handover::{Passed, Predecessor, Role};
+use crate::listener::{self, Bound, Inherited, Listening};
 use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
@@ -25,12 +27,18 @@ use crate::worker::{self, Command, Stage, Told, Worker};
 use crate::{control, demo, state_file, tunnel};
 
 /// Starts the embedded demo origin.
-pub(super) fn demo_origin(config: &Config) -> Result<Option<SocketAddr>, String> {
+pub(super) fn demo_origin(
+    config: &Config,
+    predecessor: Option<&mut Predecessor>,
+) -> Result<Option<demo::Origin>, String> {
     let Some(address) = config.demo_origin else {
         return Ok(None);
     };
-    demo::start(address)
-        .map(|(address, _)| Some(address))
+    let passed = predecessor.and_then(|from| from.take_only(Role::DemoOrigin, &address.to_string()));
+    passed
+        .map_or_else(|| TcpListener::bind(address), |socket| Ok(TcpListener::from(socket)))
+        .and_then(demo::start)
+        .map(Some)
         .map_err(|error| format!("demo_origin: cannot listen on {address}: {error}"))
 }
 
@@ -40,7 +48,7 @@ pub(super) type Clusters = BTreeMap<String, Arc<Cluster>>;
 pub(super) type Resolvers = Vec<(Arc<Cluster>, Resolver)>;
 
 /// Resolves the endpoints of every cluster for the first time.
-pub(super) fn clusters(config: &Config) -> (Clusters, Resolvers) {
+pub(super) fn clusters(config: &Config, predecessor: Option<&Predecessor>) -> (Clusters, Resolvers) {
     let mut clusters = BTreeMap::new();
     let mut resolvers = Vec::new();
     for (name, cluster) in &config.clusters {
@@ -50,29 +58,52 @@ pub(super) fn clusters(config: &Config) -> (Clusters, Resolvers) {
         resolvers.push((cluster, resolver));
     }
     state_file::restore(&clusters.values().cloned().collect::<Vec<_>>());
+    predecessor.into_iter().for_each(|from| inherit_health(&clusters, from));
     (clusters, resolvers)
 }
 
+/// What another process had found out, where checks go on to find whether it is still so.
+fn inherit_health(clusters: &Clusters, from: &Predecessor) {
+    for unhealthy in from.unhealthy() {
+        let cluster =
+            clusters.get(&unhealthy.cluster).filter(|cluster| cluster.config.health_check.is_some());
+        let endpoints = cluster.map(|cluster| cluster.endpoints().to_vec()).unwrap_or_default();
+        for endpoint in endpoints.iter().filter(|endpoint| endpoint.label == unhealthy.endpoint) {
+            endpoint.set_active_health(false, unhealthy.since_unix_s);
+        }
+    }
+}
+
 /// Binds the admin listener.
-pub(super) fn admin_listener(config: &Config) -> Result<Option<AdminListener>, String> {
+pub(super) fn admin_listener(
+    config: &Config,
+    predecessor: Option<&mut Predecessor>,
+) -> Result<Option<AdminListener>, String> {
     let Some(address) = &config.admin else {
         return Ok(None);
     };
-    let listener = AdminListener::bind(address)
-        .map_err(|error| format!("admin: cannot listen on {address}: {error}"))?;
+    let passed = predecessor.and_then(|from| from.take_only(Role::Admin, &address.to_string()));
+    let listener = match passed {
+        Some(socket) => Ok(AdminListener::of(socket, address)),
+        None => AdminListener::bind(address),
+    };
+    let listener = listener.map_err(|error| format!("admin: cannot listen on {address}: {error}"))?;
     tracing::info!(address = %listener, "the admin listener is bound");
     Ok(Some(listener))
 }
 
 /// Binds the control socket. One that was not asked for may be another process's; then there is none.
-pub(super) fn control_listener(config: &Config) -> Result<Option<control::Listener>, String> {
+pub(super) fn control_listener(
+    config: &Config,
+    takes_over: bool,
+) -> Result<Option<control::Listener>, String> {
     let bound = match &config.control {
         ControlSocket::Off => return Ok(None),
-        ControlSocket::At(path) => control::Listener::bind(path)
+        ControlSocket::At(path) => control::Listener::bind(path, takes_over)
             .map_err(|error| format!("control: cannot listen on {}: {error}", path.display()))?,
         ControlSocket::Auto => {
             let path = control::default_path();
-            match control::Listener::bind(&path) {
+            match control::Listener::bind(&path, takes_over) {
                 Ok(bound) => bound,
                 Err(error) => {
                     let path = path.display();
@@ -82,14 +113,60 @@ pub(super) fn control_listener(config: &Config) -> Result<Option<control::Listen
             }
         }
     };
-    tracing::info!(path = %bound.path().display(), "the control socket is bound");
     Ok(Some(bound))
+}
+
+/// Puts the control socket where commands find it, in place of another process's that is taken over from. As late as
+/// may be: if this process does not get as far as this, the other one must still be found there.
+pub(super) fn publish(control: Option<&mut control::Listener>) -> Result<(), String> {
+    let Some(control) = control else {
+        return Ok(());
+    };
+    let published = control.publish();
+    let path = control.path().display();
+    published.map_err(|error| format!("control: {path}: {error}"))?;
+    tracing::info!(%path, "the control socket is bound");
+    Ok(())
 }
 
 /// Opens the access log.
 pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<AccessLog, String> {
     AccessLog::start(&config.access_log, Arc::clone(metrics))
         .map_err(|error| format!("access_log: cannot be opened: {error}"))
+}
+
+/// Binds the listeners, or takes what another process or a service manager passes.
+pub(super) fn listeners(
+    config: &Config,
+    mut predecessor: Option<&mut Predecessor>,
+) -> Result<Vec<Vec<Bound>>, String> {
+    let mut inherited = Inherited::from_environment();
+    let mut take = |listener: &config::Listener| {
+        let passed = predecessor.as_mut().map(|from| from.take_listener(&listener.name, &listener.address));
+        let passed = passed.unwrap_or_default();
+        if passed.is_empty() { inherited.take(&listener.address).into_iter().collect() } else { passed }
+    };
+    let bound = listener::bind_all(&config.listeners, config.worker_count(), &mut take, &HashSet::new());
+    inherited.warn_of_rest();
+    bound.map_err(|error| error.to_string())
+}
+
+/// Sockets beside the listeners' that another process would need.
+pub(super) fn others(
+    config: &Config,
+    admin: Option<&AdminListener>,
+    demo: Option<&demo::Origin>,
+) -> Vec<(Passed, OwnedFd)> {
+    let of = |address: Option<String>| address.unwrap_or_default();
+    let admin = admin.and_then(|admin| {
+        let configured = of(config.admin.as_ref().map(ToString::to_string));
+        upgrade::other(Role::Admin, &configured, admin.hold())
+    });
+    let demo = demo.and_then(|demo| {
+        let configured = of(config.demo_origin.map(|address| address.to_string()));
+        upgrade::other(Role::DemoOrigin, &configured, demo.socket.try_clone())
+    });
+    admin.into_iter().chain(demo).collect()
 }
 
 /// Makes bypass ready if it may be used; if that fails, the verdict on it has the reason.
@@ -193,14 +270,14 @@ pub(super) fn workers(
 
 /// Says what is served where, and how bytes get there.
 pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, assists: &Assists) {
-    listeners.iter().for_each(site::announce);
+    listeners.iter().for_each(listeners::announce);
     let [bypass, direct_return, splice] = assists.words();
     tracing::info!(workers, bypass, direct_return, splice, "serving by io_uring");
 }
 
 /// Says what to try, in front of the demo origin.
-pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: Option<SocketAddr>) {
-    let (Some(_), Some(listener)) = (demo, listeners.first()) else {
+pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) {
+    let Some(listener) = listeners.first().filter(|_| demo) else {
         return;
     };
     let at = &listener.current().config.address;

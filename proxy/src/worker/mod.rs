@@ -8,6 +8,7 @@ mod run;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
@@ -24,6 +25,10 @@ use crate::tunnel::Splicer;
 use crate::upstream::{Connector, Pool};
 pub(crate) use counted::Counted;
 pub(crate) use run::{Told, run};
+
+/// How long a connection that is to end may be idle: a client that is at it sends its next request meanwhile, and is
+/// told with the answer that it is the last.
+const IDLE_GRACE: Duration = Duration::from_secs(1);
 
 /// What the control plane asks of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub(crate) enum Command {
 struct Open {
     stream: Stream,
     phase: Phase,
+    /// Since when it is in that phase, or to end if that is later.
+    since: Instant,
     listener: Arc<ListenerState>,
 }
 
@@ -182,7 +189,12 @@ impl Worker {
 
     /// Makes a connection known to the drain.
     pub(crate) fn enrol(&self, stream: Stream, listener: Arc<ListenerState>) -> usize {
-        self.connections.borrow_mut().insert(Open { stream, phase: Phase::Idle, listener })
+        self.connections.borrow_mut().insert(Open {
+            stream,
+            phase: Phase::Idle,
+            since: Instant::now(),
+            listener,
+        })
     }
 
     /// Forgets a connection that has ended.
@@ -194,6 +206,7 @@ impl Worker {
     pub(crate) fn set_phase(&self, slot: usize, phase: Phase) {
         if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
             open.phase = phase;
+            open.since = Instant::now();
         }
     }
 
@@ -208,13 +221,28 @@ impl Worker {
         if let Some(direct) = &self.direct {
             direct.call_in(None);
         }
-        self.end_idle(|_| true);
+        // Where somebody else serves, the next request of a connection in use must not meet its end.
+        match self.shares_sockets.get() {
+            true => self.begin_to_end(),
+            false => self.end_idle(Duration::ZERO),
+        }
     }
 
-    /// Ends the waits of idle connections of some listeners.
-    fn end_idle(&self, of: impl Fn(&ListenerState) -> bool) {
+    /// From now on idle connections that are to end are given some time.
+    fn begin_to_end(&self) {
+        let now = Instant::now();
+        for (_, open) in self.connections.borrow_mut().iter_mut() {
+            if self.is_draining() || open.listener.is_closed() {
+                open.since = now;
+            }
+        }
+    }
+
+    /// Ends the waits of connections that are to end and have been idle for some time.
+    fn end_idle(&self, grace: Duration) {
         for (_, open) in self.connections.borrow().iter() {
-            if open.phase == Phase::Idle && of(&open.listener) {
+            let is_ending = self.is_draining() || open.listener.is_closed();
+            if is_ending && open.phase == Phase::Idle && open.since.elapsed() >= grace {
                 open.stream.shutdown_read();
             }
         }
@@ -240,6 +268,7 @@ impl Worker {
         for cluster in snapshot.clusters.values() {
             cluster.serve_waiting();
         }
+        self.end_idle(IDLE_GRACE);
         self.log.borrow_mut().flush();
     }
 

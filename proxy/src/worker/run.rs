@@ -89,8 +89,7 @@ fn obey(worker: &Rc<Worker>, command: Command, accepting: &mut Vec<Accepting>) {
         Command::Close(listening) => {
             let closed = |accepting: &mut Accepting| Arc::ptr_eq(&accepting.listening, &listening);
             accepting.extract_if(.., closed).for_each(|closed| closed.interrupt());
-            let state = listening.current();
-            worker.end_idle(|listener| listener.is_same(&state));
+            worker.begin_to_end();
         }
     }
 }

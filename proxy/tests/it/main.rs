@@ -18,4 +18,5 @@ mod overload;
 mod tunnels;
 mod process;
 mod reload;
+mod upgrade;
 mod doctor;

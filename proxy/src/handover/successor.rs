@@ -1,0 +1,124 @@
+//! The old process's side.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::predecessor::Unhealthy;
+use super::{DESCRIPTORS_MAX, Packet, Passed, VARIABLE, receive, send};
+
+const ENDED: &str = "the new process has ended before it served";
+/// How long the end of a process is waited for that has closed its end of the pair.
+const END_CHECKS: (u32, Duration) = (100, Duration::from_millis(10));
+
+/// How this process was started, and so how the next one is.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    binary: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// To be asked at the start: when the binary has been replaced, its path is not to be had any more.
+    pub(crate) fn of_this_process() -> io::Result<Self> {
+        Ok(Self { binary: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
+    }
+
+    /// Another binary in its place.
+    pub(crate) fn with_binary(self, binary: Option<PathBuf>) -> Self {
+        Self { binary: binary.unwrap_or(self.binary), ..self }
+    }
+}
+
+/// A new process that has everything it needs and serves.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    pub(crate) pid: u32,
+}
+
+/// What a new process needs.
+#[derive(Debug, Default)]
+pub(crate) struct Estate {
+    pub(crate) sockets: Vec<(Passed, Vec<OwnedFd>)>,
+    pub(crate) unhealthy: Vec<Unhealthy>,
+}
+
+impl Successor {
+    /// Starts a new process, passes everything on, and waits until it serves. Blocks.
+    ///
+    /// # Errors
+    /// A sentence about why it does not; it is gone then.
+    pub(crate) fn start(program: &Program, estate: &Estate, patience: Duration) -> Result<Self, String> {
+        let binary = program.binary.display();
+        let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
+        let (ours, theirs) = pair.map_err(|error| format!("socketpair: {error}"))?;
+        let mut child = Command::new(&program.binary)
+            .args(&program.arguments)
+            .env(VARIABLE, "1")
+            .stdin(Stdio::from(theirs))
+            .spawn()
+            .map_err(|error| format!("{binary} cannot be started: {error}"))?;
+        match hand_over(&ours, estate, patience) {
+            Ok(()) => Ok(Self { pid: child.id() }),
+            Err(reason) => {
+                drop(ours);
+                Err(format!("{reason}{}", end(&mut child)))
+            }
+        }
+    }
+}
+
+fn hand_over(socket: &OwnedFd, estate: &Estate, patience: Duration) -> Result<(), String> {
+    let limit = TimeVal::milliseconds(i64::try_from(patience.as_millis()).unwrap_or(i64::MAX));
+    setsockopt(socket, sockopt::ReceiveTimeout, &limit).map_err(|error| format!("setsockopt: {error}"))?;
+    // What cannot be sent is explained by what comes back.
+    let sent = pass(socket, estate);
+    match receive(socket) {
+        Ok(Some((Packet::Ready, _))) => sent.map_err(|error| format!("sockets cannot be passed: {error}")),
+        Ok(Some((Packet::Failed(reason), _))) => Err(format!("the new process has refused: {reason}")),
+        Ok(Some(_)) => Err("the new process speaks otherwise".to_owned()),
+        Ok(None) => Err(ENDED.to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(ENDED.to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(format!("the new process does not serve after {} ms", patience.as_millis()))
+        }
+        Err(error) => Err(format!("the new process cannot be heard: {error}")),
+    }
+}
+
+fn pass(socket: &OwnedFd, estate: &Estate) -> io::Result<()> {
+    for (passed, sockets) in &estate.sockets {
+        let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        for sockets in sockets.chunks(DESCRIPTORS_MAX) {
+            send(socket, &Packet::Sockets(passed.clone()), sockets)?;
+        }
+    }
+    for Unhealthy { cluster, endpoint, since_unix_s } in &estate.unhealthy {
+        let (cluster, endpoint) = (cluster.clone(), endpoint.clone());
+        send(socket, &Packet::Unhealthy { cluster, endpoint, since_unix_s: *since_unix_s }, &[])?;
+    }
+    send(socket, &Packet::End, &[])
+}
+
+/// Ends a process that is not wanted; how it had ended, if by itself.
+fn end(child: &mut Child) -> String {
+    let (checks, pause) = END_CHECKS;
+    let ended = (0..checks).find_map(|_| {
+        let ended = child.try_wait().ok().flatten();
+        if ended.is_none() {
+            std::thread::sleep(pause);
+        }
+        ended
+    });
+    let _ = child.kill();
+    match (ended, child.wait()) {
+        (Some(status), _) => format!(" ({status})"),
+        (None, _) => String::new(),
+    }
+}

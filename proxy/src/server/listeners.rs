@@ -1,0 +1,149 @@
+//! The listeners of the process: which there are, and how they change.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::bypass;
+use crate::config::{self, Address};
+use crate::handover::{Passed, Role};
+use crate::listener::{self, Bound, Held, Listening};
+use crate::worker::Command;
+
+/// All listeners, and the workers that accept from them.
+pub(super) struct Listeners {
+    served: RefCell<Vec<Served>>,
+    workers: Vec<mpsc::UnboundedSender<Command>>,
+    bypass: Option<Arc<bypass::Control>>,
+}
+
+/// A listener, and the address as the configuration has it.
+#[derive(Clone)]
+pub(super) struct Served {
+    configured: Address,
+    listening: Arc<Listening>,
+    sockets: Arc<Vec<OwnedFd>>,
+}
+
+/// The listeners wanted, each with the one that it is already.
+pub(super) type Plan = Vec<(config::Listener, Option<Served>)>;
+
+impl Served {
+    fn new(configured: Address, (listening, sockets): Held) -> Self {
+        Self { configured, listening, sockets: Arc::new(sockets) }
+    }
+}
+
+impl Listeners {
+    pub(super) fn new(
+        configured: &[config::Listener],
+        held: Vec<Held>,
+        workers: Vec<mpsc::UnboundedSender<Command>>,
+        bypass: Option<Arc<bypass::Control>>,
+    ) -> Self {
+        let served = configured.iter().zip(held);
+        let served = served.map(|(config, held)| Served::new(config.address.clone(), held)).collect();
+        Self { served: RefCell::new(served), workers, bypass }
+    }
+
+    /// Which of the listeners that are there each one wanted is: those of its address, that of its name first.
+    pub(super) fn plan(&self, wanted: &[config::Listener]) -> Plan {
+        let mut known = self.served.borrow().clone();
+        let mut take = |wanted: &config::Listener| {
+            let fits = |served: &Served| served.configured == wanted.address;
+            let named = |served: &Served| served.listening.current().config.name == wanted.name;
+            let index = known.iter().position(|served| fits(served) && named(served));
+            let index = index.or_else(|| known.iter().position(fits))?;
+            Some(known.remove(index))
+        };
+        wanted.iter().map(|wanted| (wanted.clone(), take(wanted))).collect()
+    }
+
+    /// Binds the addresses that are new; accepts on none of them yet.
+    pub(super) fn open(&self, plan: &Plan) -> Result<(Vec<Vec<Bound>>, Vec<Held>), String> {
+        let new: Vec<_> =
+            plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
+        let served = self.served.borrow();
+        let ours = served.iter().filter_map(|served| match served.listening.current().config.address {
+            Address::Ip(address) => Some(address.port()),
+            _ => None,
+        });
+        let bound = listener::bind_all(&new, self.workers.len(), &mut |_| Vec::new(), &ours.collect());
+        let bound = bound.map_err(|error| error.to_string())?;
+        let held = listener::hold(&bound).map_err(|error| error.to_string())?;
+        Ok((bound, held))
+    }
+
+    /// Has the workers accept from new ones, and no more from those that are not wanted.
+    pub(super) fn switch(&self, plan: Plan, opened: Vec<Vec<Bound>>, held: Vec<Held>) {
+        if let Some(bypass) = &self.bypass {
+            opened.iter().flatten().for_each(|bound| bypass.serve(bound));
+        }
+        let mut new_ones = held.into_iter();
+        let mut served = Vec::new();
+        for (config, known) in plan {
+            if let Some(known) = &known {
+                known.listening.reconfigure(config.clone());
+            }
+            let new = |held: Held| {
+                announce(&held.0);
+                Served::new(config.address, held)
+            };
+            served.extend(known.or_else(|| new_ones.next().map(new)));
+        }
+        for (worker, bounds) in self.workers.iter().zip(opened) {
+            // A worker that has ended takes the process with it.
+            bounds.into_iter().for_each(|bound| drop(worker.send(Command::Listen(bound))));
+        }
+        let before = self.served.replace(served);
+        let served = self.served.borrow();
+        let stays =
+            |gone: &Served| served.iter().any(|served| Arc::ptr_eq(&served.listening, &gone.listening));
+        for gone in before.into_iter().filter(|gone| !stays(gone)) {
+            let Served { listening, sockets, .. } = gone;
+            // Once the workers have closed theirs nothing is left.
+            drop(sockets);
+            self.close(&listening);
+        }
+    }
+
+    fn close(&self, listening: &Arc<Listening>) {
+        listening.close();
+        tracing::info!(listener = listening.current().config.name, "listening no more");
+        if let Address::Unix(path) = &listening.current().config.address {
+            // Nobody can connect by it any more; that it cannot be removed hurts nobody either.
+            let _ = std::fs::remove_file(path);
+        }
+        for worker in &self.workers {
+            let _ = worker.send(Command::Close(Arc::clone(listening)));
+        }
+    }
+
+    /// Gives up the hold on all listeners' sockets: the workers' are the last.
+    pub(super) fn release(&self) {
+        self.served.take();
+    }
+
+    /// Sockets for another process.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(super) fn pass(&self) -> io::Result<Vec<(Passed, Vec<OwnedFd>)>> {
+        let pass = |served: &Served| {
+            let name = served.listening.current().config.name.clone();
+            let passed = Passed { role: Role::Listener, name, configured: served.configured.to_string() };
+            let sockets = served.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
+            Ok((passed, sockets))
+        };
+        self.served.borrow().iter().map(pass).collect()
+    }
+}
+
+/// Says what is served where.
+pub(super) fn announce(listening: &Arc<Listening>) {
+    let listener = &listening.current().config;
+    tracing::info!(listener = listener.name, address = %listener.address, "listening");
+}

@@ -1,0 +1,85 @@
+//! Handing over to a new process, of another binary or the same: `sluice upgrade`.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::sync::Notify;
+
+use super::control::notify;
+use super::site::Site;
+use crate::handover::{Passed, Program, Role, Successor};
+
+/// How long the new process may take to serve, unless the command says otherwise: its self-tests take a quarter of a
+/// second, name lookups some seconds.
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Starts the process that takes over.
+pub(super) struct Upgrader {
+    site: Rc<Site>,
+    program: Program,
+    /// Sockets beside the listeners'.
+    others: Vec<(Passed, OwnedFd)>,
+    under_way: Cell<bool>,
+    done: Notify,
+}
+
+/// A socket of the control plane's own that goes to the new process as well.
+pub(super) fn other(role: Role, configured: &str, socket: io::Result<OwnedFd>) -> Option<(Passed, OwnedFd)> {
+    let passed = Passed { role, name: String::new(), configured: configured.to_owned() };
+    // Without it the new process binds the address itself once this one has gone, or says that it cannot.
+    socket.ok().map(|socket| (passed, socket))
+}
+
+impl Upgrader {
+    pub(super) fn new(site: Rc<Site>, program: Program, others: Vec<(Passed, OwnedFd)>) -> Self {
+        Self { site, program, others, under_way: Cell::new(false), done: Notify::new() }
+    }
+
+    /// Starts a new process with the same arguments and hands everything over; it serves when this returns its pid.
+    ///
+    /// # Errors
+    /// Why it does not; then it is gone, and this process serves on.
+    pub(super) async fn upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, String> {
+        if self.under_way.replace(true) {
+            return Err("another upgrade is under way".to_owned());
+        }
+        let outcome = self.try_upgrade(binary, patience).await;
+        match &outcome {
+            Ok(pid) => {
+                tracing::info!(pid, "another process has taken over");
+                notify(&[NotifyState::MainPid(*pid)]);
+                self.done.notify_one();
+            }
+            Err(reason) => {
+                self.under_way.set(false);
+                tracing::error!(reason, "the upgrade has failed; this process serves on");
+            }
+        }
+        outcome
+    }
+
+    async fn try_upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, String> {
+        if std::process::id() == 1 {
+            return Err("this process is the first of its container, which would end with it".to_owned());
+        }
+        let few = |error: io::Error| format!("sockets cannot be passed: {error}");
+        let mut estate = self.site.estate().map_err(few)?;
+        for (passed, socket) in &self.others {
+            estate.sockets.push((passed.clone(), vec![socket.try_clone().map_err(few)?]));
+        }
+        let program = self.program.clone().with_binary(binary);
+        let started =
+            tokio::task::spawn_blocking(move || Successor::start(&program, &estate, patience)).await;
+        started.map_err(|error| format!("the upgrade broke off: {error}"))?.map(|successor| successor.pid)
+    }
+
+    /// Resolves once another process has taken over.
+    pub(super) async fn handed_over(&self) {
+        self.done.notified().await;
+    }
+}

@@ -1,0 +1,175 @@
+//! Another process takes over while requests are under way.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A process that is nobody's child, ended when dropped.
+struct Stray(i32);
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0), Signal::SIGKILL);
+    }
+}
+
+fn upgrade(proxy: &Proxy) -> Stray {
+    let (code, said) = proxy.command("upgrade", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let pid = said.strip_prefix("process ").and_then(|rest| rest.strip_suffix(" has taken over\n"));
+    Stray(pid.unwrap_or_else(|| panic!("{said}")).parse().unwrap())
+}
+
+/// Whether a process has ended; one that nobody waits for may stay as a zombie.
+fn has_ended(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn ten_upgrades_under_load_cost_no_request() {
+    let origin = Origin::saying("here");
+    let Some(mut proxy) = Setup::to_origin(&origin).with("workers", 2).start() else { return };
+    let (ended, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let ask = |kept: bool| {
+        let mut wire = proxy.connect();
+        while !ended.load(Ordering::Relaxed) {
+            let answer = wire.ask(GET);
+            assert_eq!((answer.status(), answer.text()), (200, "here"));
+            asked.fetch_add(1, Ordering::Relaxed);
+            if !kept || answer.get("connection") == Some("close") {
+                wire = proxy.connect();
+            }
+        }
+    };
+    let last = std::thread::scope(|scope| {
+        let _end = Guard(&ended);
+        for kept in [true, true, false, false] {
+            scope.spawn(move || ask(kept));
+        }
+        let mut last: Option<Stray> = None;
+        for _ in 0..10 {
+            let before = asked.load(Ordering::Relaxed);
+            let next = upgrade(&proxy);
+            if let Some(last) = last.replace(next) {
+                poll("the one before to end", || has_ended(last.0).then_some(()));
+            }
+            poll("requests", || (asked.load(Ordering::Relaxed) > before + 20).then_some(()));
+        }
+        last
+    });
+    assert_eq!(proxy.wait().code(), Some(0), "the first ends by itself");
+    assert_eq!(proxy.get("/").text(), "here");
+    assert!(last.is_some());
+}
+
+/// Sets a flag when dropped, so that threads end though an assertion has failed.
+struct Guard<'a>(&'a AtomicBool);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_process_that_does_not_get_ready_changes_nothing() {
+    let origin = Origin::saying("here");
+    let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
+    let refused = |proxy: &Proxy, arguments: &[&str], why: &str| {
+        let (code, said) = proxy.command("upgrade", arguments);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(why), "{said:?} should have {why:?}");
+        assert_eq!(proxy.get("/").text(), "here");
+    };
+    refused(&proxy, &["--binary", "/nowhere/sluice"], "/nowhere/sluice cannot be started");
+    refused(
+        &proxy,
+        &["--binary", "/bin/false"],
+        "the new process has ended before it served (exit status: 1)",
+    );
+    let sleeper = proxy.folder.join("sleeper");
+    std::fs::write(&sleeper, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    std::fs::set_permissions(&sleeper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let sleeper = sleeper.display().to_string();
+    refused(&proxy, &["--binary", &sleeper, "--timeout-ms", "200"], "does not serve after 200 ms");
+    proxy.rewrite("clusters: {}\n");
+    refused(&proxy, &[], "refused: ");
+    proxy.rewrite(&proxy.config);
+    assert!(proxy.is_running());
+    let _next = upgrade(&proxy);
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.get("/").text(), "here");
+}
+
+#[test]
+fn everything_goes_to_the_new_process() {
+    let origin = Origin::saying("here");
+    let refusing = Dead::new();
+    let dead = refusing.endpoint();
+    let Some(mut proxy) = Setup::to(&[&origin.endpoint, &dead])
+        .with("clusters.default.health_check", json!({"path": "/", "interval_ms": 50, "unhealthy_after": 1}))
+        .with("admin", "127.0.0.1:0")
+        .start()
+    else {
+        return;
+    };
+    let admin = proxy.admin_address().parse().unwrap();
+    let clusters = || {
+        let page = Wire::connect(admin).ask("GET /clusters HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        serde_json::from_slice::<Value>(&page.body).unwrap()[0]["endpoints"][1]["health"].clone()
+    };
+    poll("the dead one to be found", || (clusters() == "unhealthy").then_some(()));
+    // What a reload leaves as it is.
+    let mut config = proxy.config.clone();
+    config["workers"] = json!(3);
+    // Checks come too late to find it.
+    config["clusters"]["default"]["health_check"]["unhealthy_after"] = json!(1000);
+    config["listeners"].as_array_mut().unwrap().push(json!({"name": "more", "address": "127.0.0.1:0"}));
+    proxy.rewrite(&config);
+    let next = upgrade(&proxy);
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(clusters(), "unhealthy", "what was known goes across");
+    for _ in 0..9 {
+        assert_eq!(proxy.get("/").text(), "here", "by whichever worker");
+    }
+    let more = proxy.addresses_now()["more"].parse().unwrap();
+    assert_eq!(Wire::connect(more).ask(GET).text(), "here");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", next.0)).unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
+    };
+    assert_eq!(threads.map(name).filter(|name| name.starts_with("worker-")).count(), 3);
+}
+
+#[test]
+fn an_exchange_under_way_ends_in_the_old_process() {
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let origin = Origin::answering(move |request| {
+        if request.target() == "/busy" {
+            gate.lock().unwrap().recv().unwrap();
+        }
+        ok("here")
+    });
+    let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
+    let (mut busy, mut idle) = (proxy.connect(), proxy.connect());
+    assert_eq!(idle.ask(GET).status(), 200);
+    busy.send("GET /busy HTTP/1.1\r\nHost: a\r\n\r\n");
+    poll("the request", || origin.requests().iter().any(|asked| asked.target() == "/busy").then_some(()));
+    let _next = upgrade(&proxy);
+    assert_eq!(proxy.get("/").text(), "here");
+    let last = idle.ask(GET);
+    assert_eq!((last.status(), last.get("connection")), (200, Some("close")), "told that it is the last");
+    assert!(proxy.is_running());
+    go.send(()).unwrap();
+    assert_eq!(busy.response().text(), "here");
+    assert_eq!(proxy.wait().code(), Some(0));
+}
