@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use sluice::config::{self, Config, ConfigError, Override};
+use sluice::config::{self, Address, Config, ConfigError, Override};
 use sluice::control;
 use sluice::server::Source;
 
@@ -31,12 +31,20 @@ pub(crate) enum Command {
     Reload(ControlArgs),
     /// Have another process take over from a running sluice without a request lost, such as after an update
     Upgrade(UpgradeArgs),
+    /// Ask a running sluice whether it serves, by its admin listener
+    Healthcheck(HealthcheckArgs),
     /// Print the version
     Version,
     /// Print completions for a shell
     Completions {
         /// The shell to complete in
         shell: Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder, made if missing
+        folder: PathBuf,
     },
 }
 
@@ -88,6 +96,30 @@ pub(crate) struct DoctorArgs {
     /// Set any key by its dotted path, such as kernel.bypass=required
     #[arg(long = "set", value_name = "PATH=VALUE", requires = "config")]
     pub(crate) sets: Vec<Override>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("whom").required(true).args(["config", "admin"]))]
+pub(crate) struct HealthcheckArgs {
+    /// The configuration file of the running sluice, whose admin listener is asked
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the admin listener is, as 9901, host:port or unix:/path
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+}
+
+impl HealthcheckArgs {
+    /// Whom to ask; `None` is that the configuration has no admin listener.
+    pub(crate) fn address(&self) -> Result<Option<Address>, String> {
+        match (&self.config, &self.admin) {
+            (Some(file), _) => config::load(file, &[]).map(|config| config.admin).map_err(|e| e.to_string()),
+            (None, admin) => {
+                let address = with_host(admin.as_deref().unwrap_or_default(), "127.0.0.1");
+                address.parse().map(Some).map_err(|error| format!("--admin: {error}"))
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -172,7 +204,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
     use clap::error::ErrorKind;
-    use sluice::config::{Address, Word};
+    use sluice::config::Word;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("sluice").chain(line.split_whitespace()))
@@ -255,6 +287,7 @@ mod tests {
             ("run --config a --workers 257", ErrorKind::ValueValidation),
             ("run --config a --set nothing", ErrorKind::ValueValidation),
             ("check", ErrorKind::MissingRequiredArgument),
+            ("healthcheck", ErrorKind::MissingRequiredArgument),
             ("nonsense", ErrorKind::InvalidSubcommand),
         ] {
             let error = parse(line).unwrap_err();

@@ -45,6 +45,7 @@ pub mod state_file;
 pub mod admin;
 pub mod control;
 pub mod handover;
+pub mod healthcheck;
 pub mod demo;
 pub mod logging;
 pub mod doctor;

@@ -1,8 +1,10 @@
 //! The `sluice` binary: parse the command line, load the configuration, run, map errors to exit codes.
 
 mod cli;
+mod manual;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -10,9 +12,9 @@ use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
-use sluice::{doctor, logging, server};
+use sluice::{doctor, healthcheck, logging, server};
 
-use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, RunArgs, UpgradeArgs};
+use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, HealthcheckArgs, RunArgs, UpgradeArgs};
 
 /// Something went wrong while running.
 const EXIT_RUNTIME: u8 = 1;
@@ -27,8 +29,10 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor_command(&args),
         Command::Reload(args) => reload_command(&args),
         Command::Upgrade(args) => upgrade_command(&args),
+        Command::Healthcheck(args) => healthcheck_command(&args),
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
+        Command::Man { folder } => man_command(&folder),
     }
 }
 
@@ -101,6 +105,24 @@ fn upgrade_command(args: &UpgradeArgs) -> ExitCode {
 
 fn say(message: &str) {
     let _ = writeln!(io::stderr(), "sluice: {message}");
+}
+
+fn healthcheck_command(args: &HealthcheckArgs) -> ExitCode {
+    match args.address() {
+        Ok(Some(address)) => match healthcheck::ask(&address) {
+            Ok(()) => print("ok\n"),
+            Err(error) => fail(&format!("{address}: {error}"), EXIT_RUNTIME),
+        },
+        Ok(None) => fail("admin is off, so nobody can be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG),
+        Err(error) => fail(&error, EXIT_CONFIG),
+    }
+}
+
+fn man_command(folder: &Path) -> ExitCode {
+    match manual::write(Cli::command(), folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{}: {error}", folder.display()), EXIT_RUNTIME),
+    }
 }
 
 fn completions_command(shell: Shell) -> ExitCode {

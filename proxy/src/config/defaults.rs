@@ -1,8 +1,8 @@
 //! The default and the allowed range of every number in the configuration, each with its reason, and
 //! the values of the other keys when the file leaves them out.
 //!
-//! `numbers!` derives the default, the reading and the writing of a number from one line, so that the
-//! three cannot drift apart.
+//! `numbers!` derives the default, the reading, the writing and the documented range of a number from one line, so
+//! that they cannot drift apart.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -34,6 +34,9 @@ pub(super) const RESPONSE_TIMEOUT_MS: RangeInclusive<u64> = 1..=DAY_MS;
 /// Also a route's own.
 pub(super) const BODY_IDLE_TIMEOUT_MS: RangeInclusive<u64> = 1..=DAY_MS;
 
+/// A number's key, its least and its greatest value.
+pub type NumberRange = (&'static str, u64, u64);
+
 macro_rules! numbers {
     ($type:ident {
         $($key:ident: $kind:ty = $default:expr, $range:expr;)*
@@ -45,6 +48,10 @@ macro_rules! numbers {
         }
 
         impl $type {
+            /// Each number's key, least and greatest value.
+            const RANGES: &'static [NumberRange] =
+                &[$((stringify!($key), *($range).start(), *($range).end()),)*];
+
             /// Takes the numbers that are given.
             pub(super) fn read_numbers(&mut self, fields: &mut Fields<'_>) {
                 $(if let Some(number) = fields.number(stringify!($key), $range) {
@@ -238,6 +245,22 @@ numbers! { Config {
     kernel: KernelAssists::default(),
     demo_origin: None,
 }}
+
+/// The range of every number, by the dotted path of the map that it stands in, `NAME` for a cluster's name.
+pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 10] {
+    [
+        ("", Config::RANGES),
+        ("limits", Limits::RANGES),
+        ("kernel", KernelAssists::RANGES),
+        ("clusters.NAME", Cluster::RANGES),
+        ("clusters.NAME.pool", Pool::RANGES),
+        ("clusters.NAME.retry", Retry::RANGES),
+        ("clusters.NAME.ejection", Ejection::RANGES),
+        ("clusters.NAME.health_check", HealthCheck::RANGES),
+        ("clusters.NAME.auto_limit", AutoLimit::RANGES),
+        ("clusters.NAME.queue", Queue::RANGES),
+    ]
+}
 
 impl Route {
     /// A route of any request, with nothing but an action.

@@ -39,6 +39,7 @@ pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry,
 };
+pub use defaults::{NumberRange, number_ranges};
 pub use file::{load, parse, short_form, to_json, to_yaml};
 pub use names::Word;
 pub use overrides::Override;
