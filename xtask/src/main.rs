@@ -6,6 +6,7 @@ mod build_ebpf;
 mod conformance;
 mod lint;
 mod metrics;
+mod package;
 mod process;
 mod run;
 mod sockets;
@@ -55,6 +56,8 @@ enum Command {
     Trace(trace::Options),
     /// Build the eBPF object from source into proxy-ebpf/prebuilt, or compare it with what is there.
     BuildEbpf(build_ebpf::Options),
+    /// Build the Debian package with cargo-deb, and look into it: target/xtask/package/sluice.deb.
+    Package(package::Options),
     /// Lint, then test.
     Ci,
 }
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::bench(&options),
         Command::Trace(options) => trace::trace(&options),
         Command::BuildEbpf(options) => build_ebpf::build(&options),
+        Command::Package(options) => package::package(&options),
         Command::Ci => lint::lint().and_then(|()| test::test(&test::Options::default())),
     };
     match done {

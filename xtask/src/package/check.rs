@@ -1,0 +1,124 @@
+//! What a package must have in it, and whether what is in it works: unpacked into a folder, nothing is installed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::find_program;
+
+/// Files that must be there, each with its mode.
+const FILES: &[(&str, u32)] = &[
+    ("usr/bin/sluice", 0o755),
+    ("etc/sluice/sluice.yaml", 0o644),
+    ("usr/lib/systemd/system/sluice.service", 0o644),
+    ("usr/lib/sysusers.d/sluice.conf", 0o644),
+    ("usr/share/man/man1/sluice.1.gz", 0o644),
+    ("usr/share/man/man1/sluice-run.1.gz", 0o644),
+    ("usr/share/man/man5/sluice.yaml.5.gz", 0o644),
+    ("usr/share/bash-completion/completions/sluice", 0o644),
+    ("usr/share/zsh/vendor-completions/_sluice", 0o644),
+    ("usr/share/fish/vendor_completions.d/sluice.fish", 0o644),
+    ("usr/share/doc/sluice/copyright", 0o644),
+    ("usr/share/doc/sluice/moving-from-nginx.md", 0o644),
+    ("usr/share/doc/sluice/examples/puma.yaml", 0o644),
+];
+
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+
+/// Fields of the control file, each with what must be part of it.
+const FIELDS: [(&str, &str); 5] = [
+    ("Package", "sluice"),
+    ("Section", "httpd"),
+    ("Depends", "libc6"),
+    ("Maintainer", "<"),
+    ("Description", "reverse proxy"),
+];
+
+/// Unpacks `package` into `root`, made anew, and looks at everything.
+///
+/// # Errors
+/// A sentence about the first thing that is not as it should be.
+pub(super) fn check(package: &Path, root: &Path) -> Result<()> {
+    if root.exists() {
+        fs::remove_dir_all(root).with_context(|| root.display().to_string())?;
+    }
+    dpkg_deb(["--extract".as_ref(), package.as_os_str(), root.as_os_str()])?;
+    let control = root.join("DEBIAN");
+    dpkg_deb(["--control".as_ref(), package.as_os_str(), control.as_os_str()])?;
+    fields(package)?;
+    files(root)?;
+    scripts(&control)?;
+    let conffiles = fs::read_to_string(control.join("conffiles")).context("conffiles")?;
+    ensure!(conffiles.trim() == "/etc/sluice/sluice.yaml", "conffiles are {conffiles:?}");
+    binary(root)?;
+    account(root)
+}
+
+fn dpkg_deb<'a>(args: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> Result<String> {
+    succeed(Command::new("dpkg-deb").args(args))
+}
+
+/// What a command prints, if it succeeds.
+fn succeed(command: &mut Command) -> Result<String> {
+    let words = crate::workspace::describe(command);
+    let Output { status, stdout, stderr } = command.output().with_context(|| words.clone())?;
+    ensure!(status.success(), "`{words}`: {status}: {}", String::from_utf8_lossy(&stderr));
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+fn fields(package: &Path) -> Result<()> {
+    for (field, part) in FIELDS {
+        let value = dpkg_deb(["--field".as_ref(), package.as_os_str(), field.as_ref()])?;
+        ensure!(value.contains(part), "{field} is {value:?}, without {part:?}");
+    }
+    Ok(())
+}
+
+fn files(root: &Path) -> Result<()> {
+    for (name, mode) in FILES {
+        let found = fs::metadata(root.join(name)).with_context(|| format!("{name} is not in it"))?;
+        let is = found.permissions().mode() & 0o7777;
+        ensure!(is == *mode, "{name} has mode {is:o}, not {mode:o}");
+    }
+    Ok(())
+}
+
+fn scripts(control: &Path) -> Result<()> {
+    for name in SCRIPTS {
+        let script = control.join(name);
+        let mode = fs::metadata(&script).with_context(|| name.to_owned())?.permissions().mode();
+        ensure!(mode & 0o111 == 0o111, "{name} cannot be executed");
+        succeed(Command::new("sh").arg("-n").arg(&script))?;
+    }
+    Ok(())
+}
+
+/// The binary as it was packed (stripped) reads the configuration as it was packed.
+fn binary(root: &Path) -> Result<()> {
+    let run = |args: &[&str]| succeed(Command::new(root.join("usr/bin/sluice")).args(args).current_dir(root));
+    let checked = run(&["check", "--config", "etc/sluice/sluice.yaml"])?;
+    ensure!(checked == "etc/sluice/sluice.yaml: ok\n", "check says {checked:?}");
+    let version = run(&["version"])?;
+    ensure!(version == concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n"), "version says {version:?}");
+    for entry in fs::read_dir(root.join("usr/share/doc/sluice/examples"))? {
+        let path = entry?.path();
+        run(&["check", "--config", &path.display().to_string()])?;
+    }
+    Ok(())
+}
+
+/// The account is made in the folder, as postinst would make it on a host.
+fn account(root: &Path) -> Result<()> {
+    let Some(sysusers) = find_program("systemd-sysusers") else {
+        println!("skipped: the account, for systemd-sysusers is missing");
+        return Ok(());
+    };
+    let root_flag = format!("--root={}", root.display());
+    succeed(Command::new(sysusers).arg(root_flag).arg("sluice.conf"))?;
+    let accounts = fs::read_to_string(root.join("etc/passwd")).context("etc/passwd")?;
+    ensure!(accounts.lines().any(|line| line.starts_with("sluice:")), "no account is made: {accounts:?}");
+    Ok(())
+}
