@@ -20,3 +20,4 @@ mod process;
 mod reload;
 mod upgrade;
 mod doctor;
+mod packaging;

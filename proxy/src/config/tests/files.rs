@@ -14,6 +14,7 @@ fn directory() -> PathBuf {
 /// Every configuration file of the repository, read as `sluice check` would.
 pub(super) fn all() -> Vec<Config> {
     let mut files = vec![directory().join("sluice.yaml"), directory().join("minimal.yaml")];
+    files.push(directory().join("packaging/sluice.yaml"));
     for entry in std::fs::read_dir(directory().join("examples")).unwrap() {
         files.push(entry.unwrap().path());
     }
@@ -22,7 +23,7 @@ pub(super) fn all() -> Vec<Config> {
 
 #[test]
 fn every_file_is_without_mistake() {
-    assert_eq!(all().len(), 9);
+    assert_eq!(all().len(), 10);
 }
 
 #[test]
@@ -35,7 +36,7 @@ fn the_demo_is_what_its_first_lines_say() {
 }
 
 /// A document in which every reader is called.
-const EVERY_MAP: &str = "
+pub(super) const EVERY_MAP: &str = "
 limits: {}
 kernel: {}
 access_log: {}
@@ -44,7 +45,7 @@ listeners: [{}]
 routes:
   - {headers: [{}], redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
 clusters:
-  a: {endpoints: [{}], balance: {hash: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}}
+  a: {endpoints: [{}], balance: {hash: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}}
 ";
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod disk;
+mod docs;
 mod files;
 mod mistakes;
 mod mistakes_of_routes;
