@@ -15,6 +15,7 @@ mod data_path;
 mod direct_head;
 mod direct;
 mod equivalence;
+mod first_process;
 mod joined;
 mod killed;
 mod leftovers;
