@@ -172,6 +172,25 @@ fn an_old_kernel_is_not_well() {
 }
 
 #[test]
+fn rings_may_take_more_locked_memory_than_is_allowed() {
+    for (release, bytes, expected) in [
+        ("6.18.0", 480 << 10, Status::Ok),
+        ("6.18.0", (480 << 10) - 1, Status::Limited),
+        ("6.13.9", 0, Status::Ok),
+    ] {
+        let fake = FakeHost::whole()
+            .write("proc/self/status", NOBODY)
+            .write("proc/sys/kernel/osrelease", release)
+            .write(
+                "proc/self/limits",
+                &format!("Max locked memory         {bytes}              {bytes}   bytes\n"),
+            );
+        let (status, text) = one(&report(&fake, granted), "limits", "locked_memory");
+        assert_eq!(status, expected, "{release}, {bytes}: {text}");
+    }
+}
+
+#[test]
 fn limits_are_held_against_the_configuration() {
     let limits = |descriptors: u64| {
         let line =

@@ -41,7 +41,7 @@ pub(crate) enum RingError {
     /// The call is unknown.
     #[error("io_uring is not in this kernel or filtered by seccomp; linux 5.19 or newer is needed")]
     Absent,
-    /// Rings would lock more memory than is allowed (before linux 5.12).
+    /// Rings would lock more memory than is allowed (before linux 5.12, and again since 6.14).
     #[error("io_uring: no memory may be locked; raise RLIMIT_MEMLOCK")]
     Memory,
     /// Rings cannot be asked what they can.
