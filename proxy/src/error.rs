@@ -112,6 +112,16 @@ reasons! {
     TunnelIdle = "tunnel_idle", Downstream, 499;
     /// The kernel's and our count of a spliced tunnel's bytes do not agree.
     SpliceMismatch = "splice_mismatch", Internal, 500;
+    /// The response is larger than the route allows.
+    ResponseTooLarge = "response_too_large", Internal, 500;
+    /// No more memory or file space for a request that is to be held until it is whole.
+    RequestBufferFull = "request_buffer_full", Internal, 503;
+    /// The same for a response.
+    ResponseBufferFull = "response_buffer_full", Internal, 500;
+    /// The file that a request was held in could not be made, written or read; the log says why.
+    RequestSpoolFailed = "request_spool_failed", Internal, 503;
+    /// The same for a response.
+    ResponseSpoolFailed = "response_spool_failed", Internal, 500;
     /// An HTTP version we do not speak.
     VersionNotSupported = "version_not_supported", Downstream, 505;
 }

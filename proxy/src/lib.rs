@@ -24,6 +24,7 @@ pub(crate) mod direct;
 pub(crate) mod exchange;
 pub(crate) mod body;
 pub(crate) mod buffers;
+pub(crate) mod spool;
 pub(crate) mod tunnel;
 pub(crate) mod response;
 pub mod error;

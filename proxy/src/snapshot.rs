@@ -121,6 +121,8 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, via: 
     };
     let response_edits = edits(&route.response_headers);
     let direct_return = route.direct_return == config::RouteDirect::Auto
+        && !route.buffering.is_on()
+        && !route.buffering.concerns_responses()
         && response_edits.is_none()
         && !via
         && matches!(&target, Target::Cluster(cluster) if takes_heads_as_they_are(&cluster.config));

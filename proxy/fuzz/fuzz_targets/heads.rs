@@ -50,6 +50,7 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
         trusted,
         request_id: b"id",
         request_start: b"t=1.000",
+        continued: false,
         via,
         upgrade: head.upgrade(),
         edits: None,

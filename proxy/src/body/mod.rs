@@ -295,5 +295,6 @@ fn read_error(_: io::Error) -> BodyError {
     BodyError::Incomplete
 }
 
+mod held;
 #[cfg(test)]
 mod tests;

@@ -11,9 +11,9 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, ControlSocket, Ejection,
-    EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder,
-    Retry, Route, RouteDirect, Switch,
+    AccessLog, Action, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket,
+    Ejection, EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue,
+    QueueOrder, Retry, Route, RouteDirect, Switch,
 };
 
 const KIB: u64 = 1 << 10;
@@ -191,6 +191,27 @@ numbers! { Cluster {
     bypass: EndpointBypass::Auto,
 }}
 
+numbers! { Buffering {
+    // As kamal-proxy. Nearly every page and form fits, and a thousand of them are a gigabyte.
+    buffer_memory_bytes: usize = MIB as usize, 0..=GIB;
+    // None but the listener's.
+    request_body_bytes_max: u64 = 0, 0..=1 << 50;
+    // None: what an application answers is its own affair.
+    response_body_bytes_max: u64 = 0, 0..=1 << 50;
+} rest {
+    buffer_requests: Switch::Off,
+    buffer_responses: Switch::Off,
+}}
+
+numbers! { Buffers {
+    // A temporary folder has that much to spare, and some hundred slow uploads fit.
+    spool_bytes_max: u64 = GIB, 0..=1 << 50;
+    // A hundred bodies of the most that one may have in memory by default; later ones go into files.
+    memory_bytes_max: u64 = 128 * MIB, 0..=1 << 50;
+} rest {
+    spool_directory: None,
+}}
+
 numbers! { KernelAssists {
     // Two requests of the most that is joined; a page of 64 KB with its head passes without changing over.
     bypass_budget_bytes: u32 = 128 * KIB as u32, 4 * KIB..=16 * MIB;
@@ -242,15 +263,18 @@ numbers! { Config {
     workers: 0,
     user: None,
     group: None,
+    buffers: Buffers::default(),
     kernel: KernelAssists::default(),
     demo_origin: None,
 }}
 
 /// The range of every number, by the dotted path of the map that it stands in, `NAME` for a cluster's name.
-pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 10] {
+pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 12] {
     [
         ("", Config::RANGES),
         ("limits", Limits::RANGES),
+        ("routes[]", Buffering::RANGES),
+        ("buffers", Buffers::RANGES),
         ("kernel", KernelAssists::RANGES),
         ("clusters.NAME", Cluster::RANGES),
         ("clusters.NAME.pool", Pool::RANGES),
@@ -277,6 +301,7 @@ impl Route {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             direct_return: RouteDirect::Auto,
+            buffering: Buffering::default(),
             response_timeout_ms: None,
             body_idle_timeout_ms: None,
             retry: None,

@@ -1,6 +1,7 @@
 //! Whether the files that a configuration names can be used. The only part besides `load` that touches the disk.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::path::Path as KeyPath;
@@ -26,6 +27,44 @@ pub(super) fn check(config: &Config, problems: &Problems) {
             parent_exists(file, &root.key("clusters").key(name).key("state_file"), problems);
         }
     }
+    if let Err(message) = can_spool(config) {
+        problems.add(&root.key("buffers").key("spool_directory"), message);
+    }
+}
+
+/// Whether bodies can be put into files, if any route may have to: tries by making one that has no name.
+///
+/// # Errors
+/// A sentence about the folder that is configured.
+pub fn can_spool(config: &Config) -> Result<(), String> {
+    let holds = config.routes.iter().any(|route| route.buffering.is_on());
+    if !holds || config.buffers.spool_bytes_max == 0 {
+        return Ok(());
+    }
+    let directory = config.buffers.directory();
+    let shown = directory.display();
+    if !directory.is_dir() {
+        return Err(format!("the directory {shown} does not exist; make it first"));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    let unnamed = options.clone().custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(&directory);
+    let made = match unnamed {
+        // Not on every filesystem.
+        Err(error) if lacks_unnamed_files(&error) => {
+            let name = directory.join(format!(".sluice-check-{}", std::process::id()));
+            options.create_new(true).open(&name).and_then(|_| fs::remove_file(&name))
+        }
+        made => made.map(drop),
+    };
+    made.map_err(|error| {
+        format!("no file can be made in {shown}: {error}; write a directory for temporary files")
+    })
+}
+
+/// What a filesystem says that has no O_TMPFILE.
+pub(crate) fn lacks_unnamed_files(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT | libc::EINVAL))
 }
 
 fn page_is_readable(page: &Path) -> Result<(), String> {

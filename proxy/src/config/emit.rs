@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde_yaml::{Mapping, Value};
 
 use super::{
-    AccessLog, Action, Balance, Cluster, Config, ControlSocket, Endpoint, HashKey, HeaderEdits, HealthCheck,
-    KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route, Word,
+    AccessLog, Action, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Endpoint, HashKey,
+    HeaderEdits, HealthCheck, KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route,
+    Word,
 };
 
 /// A map under construction.
@@ -52,6 +53,7 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
     out.put_some("user", config.user.clone());
     out.put_some("group", config.group.clone());
+    out.put("buffers", buffers(&config.buffers));
     out.put("kernel", kernel(config.kernel));
     config.write_numbers(&mut out.0);
     out.put("demo_origin", config.demo_origin.map_or("off".to_owned(), |address| address.to_string()));
@@ -64,6 +66,19 @@ fn control(control: &ControlSocket) -> String {
         ControlSocket::Off => "off".to_owned(),
         ControlSocket::At(path) => format!("unix:{}", path.display()),
     }
+}
+
+fn buffers(buffers: &Buffers) -> Value {
+    let mut out = Out::default();
+    out.put_some("spool_directory", buffers.spool_directory.as_deref().map(file));
+    buffers.write_numbers(&mut out.0);
+    out.done()
+}
+
+fn buffering(out: &mut Out, buffering: &Buffering) {
+    out.put("buffer_requests", buffering.buffer_requests.word());
+    out.put("buffer_responses", buffering.buffer_responses.word());
+    buffering.write_numbers(&mut out.0);
 }
 
 fn kernel(kernel: KernelAssists) -> Value {
@@ -133,6 +148,7 @@ fn route(route: &Route) -> Value {
     out.put("request_headers", edits(&route.request_headers));
     out.put("response_headers", edits(&route.response_headers));
     out.put("direct_return", route.direct_return.word());
+    buffering(&mut out, &route.buffering);
     out.put_some("response_timeout_ms", route.response_timeout_ms);
     out.put_some("body_idle_timeout_ms", route.body_idle_timeout_ms);
     if let Some(retry) = &route.retry {

@@ -10,7 +10,9 @@ use super::disk;
 use super::path::Path as KeyPath;
 use super::problem::{ConfigError, Problems};
 use super::reader::Item;
-use super::{Config, Override, assist, clusters, emit, general, lines, overrides, routes, tree, validate};
+use super::{
+    Config, Override, assist, buffering, clusters, emit, general, lines, overrides, routes, tree, validate,
+};
 
 /// Bytes of a configuration file: some ten thousand routes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -86,6 +88,7 @@ pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
     config.workers = general::workers(&mut root);
     config.user = general::account(&mut root, "user");
     config.group = general::account(&mut root, "group");
+    config.buffers = buffering::buffers(&mut root);
     config.kernel = assist::kernel(&mut root);
     config.read_numbers(&mut root);
     config.demo_origin = general::demo_origin(&mut root);

@@ -6,6 +6,7 @@
 mod access_log;
 mod address;
 mod assist;
+mod buffering;
 mod cluster;
 mod clusters;
 mod defaults;
@@ -35,11 +36,14 @@ use ipnet::IpNet;
 
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
 pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Switch};
+pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry,
 };
 pub use defaults::{NumberRange, number_ranges};
+pub use disk::can_spool;
+pub(crate) use disk::lacks_unnamed_files;
 pub use file::{load, parse, short_form, to_json, to_yaml};
 pub use names::Word;
 pub use overrides::Override;
@@ -74,6 +78,8 @@ pub struct Config {
     pub user: Option<String>,
     /// Group to become once every listener is bound.
     pub group: Option<String>,
+    /// What bodies that are held back may take, over all exchanges.
+    pub buffers: Buffers,
     /// Which kernel assists may be used.
     pub kernel: KernelAssists,
     /// How long a drain waits for exchanges under way, in milliseconds.
@@ -212,6 +218,8 @@ pub struct Route {
     pub response_headers: HeaderEdits,
     /// Whether answers may go straight out of the client's socket.
     pub direct_return: RouteDirect,
+    /// Whether bodies are held back until they are whole, and how large they may be.
+    pub buffering: Buffering,
     /// In place of the cluster's response timeout, in milliseconds.
     pub response_timeout_ms: Option<u64>,
     /// In place of the cluster's body idle timeout, in milliseconds.

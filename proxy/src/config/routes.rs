@@ -6,7 +6,9 @@ use super::clusters::checked;
 use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
 use super::path::Path;
 use super::reader::{Fields, Item};
-use super::{Action, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Route, RouteDirect, text};
+use super::{
+    Action, Buffering, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Route, RouteDirect, text,
+};
 
 /// Routes in one configuration.
 const ROUTES_MAX: usize = 10_000;
@@ -55,6 +57,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.request_headers = edits(&mut fields, "request_headers");
     route.response_headers = edits(&mut fields, "response_headers");
     route.direct_return = fields.one_of("direct_return", route.direct_return);
+    route.buffering = Buffering::read(&mut fields);
     route.response_timeout_ms = fields.number("response_timeout_ms", RESPONSE_TIMEOUT_MS);
     route.body_idle_timeout_ms = fields.number("body_idle_timeout_ms", BODY_IDLE_TIMEOUT_MS);
     if let Some(mut own) = fields.get("retry").map(|item| item.fields()) {
@@ -202,7 +205,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("body_idle_timeout_ms", route.body_idle_timeout_ms.is_some()),
         ("retry", route.retry.is_some()),
     ];
-    for (key, given) in idle {
+    for (key, given) in idle.into_iter().chain(route.buffering.differences()) {
         if given {
             let path: Path = fields.path.key(key);
             fields.problems.add(&path, "this does nothing on a route without cluster; take it out");

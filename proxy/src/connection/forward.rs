@@ -8,10 +8,11 @@ use crate::body::Transfer;
 use crate::error::{Reason, Side};
 use crate::exchange::{self, Downstream, Finish, Policy, Progress};
 use crate::forwarded;
-use crate::http::{RequestForward, encode_request};
+use crate::http::{Expect, Framing, RequestForward, encode_request};
 use crate::response::Local;
 use crate::router::strip_prefix;
 use crate::snapshot::RouteEntry;
+use crate::spool::{Held, Message};
 use crate::tunnel;
 use crate::upstream::Acquired;
 use crate::worker::Worker;
@@ -30,14 +31,13 @@ impl Connection {
         mut transfer: Transfer,
     ) -> Next {
         account.path = "copy";
-        let mut message = Vec::with_capacity(MESSAGE_BYTES);
-        self.encode(&mut message, entry, policy, &account, &transfer);
-        // What has come of the body is checked before anything is sent: a request with a fault in its
-        // first bytes never reaches an origin.
-        match transfer.push(self.reader.data(), &mut message) {
-            Ok(taken) => self.reader.consume(taken),
-            Err(error) => return self.reject(&account, exchange::upload_reason(error)).await,
-        }
+        let (mut held, message) = match self.compose(worker, entry, policy, &account, &mut transfer).await {
+            Ok(composed) => composed,
+            Err(reason) => {
+                account.bytes_in = transfer.bytes();
+                return self.fail(&account, Progress::default(), reason, &transfer).await;
+            }
+        };
         let mut progress = Progress::default();
         let keep_alive = self.may_continue();
         let downstream = Downstream {
@@ -47,6 +47,7 @@ impl Connection {
             deadline: &self.deadline,
             limits: &self.listener.config.limits,
             transfer: &mut transfer,
+            held: held.as_mut(),
             keep_alive,
             client: &mut self.direct,
             exchanges: self.exchanges,
@@ -61,18 +62,49 @@ impl Connection {
                 self.record(&account, &progress, None);
                 if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
             }
+            Ok(Finish::Held(answer)) => {
+                // Its file and memory are of no more use.
+                drop(held);
+                self.send_held(policy, &account, progress, *answer, &transfer).await
+            }
             Ok(Finish::Upgraded(acquired)) => self.tunnel(worker, policy, *acquired, account, progress).await,
             Err(reason) => self.fail(&account, progress, reason, &transfer).await,
         }
     }
 
+    /// The request as it is to be sent: what of it is sent first, and the whole of it if it was held.
+    async fn compose(
+        &mut self,
+        worker: &Worker,
+        entry: &RouteEntry,
+        policy: &Policy<'_>,
+        account: &Account,
+        transfer: &mut Transfer,
+    ) -> Result<(Option<Message>, Vec<u8>), Reason> {
+        let mut first = Vec::with_capacity(MESSAGE_BYTES);
+        let held = self.hold_request(worker, policy, transfer).await?;
+        let framing = held.as_ref().map_or_else(|| transfer.framing(), Held::framing);
+        self.encode(&mut first, entry, policy, account, (framing, held.is_some()));
+        if let Some(held) = held {
+            let mut message = held.behind(&first);
+            first = message.take_first();
+            return Ok((Some(message), first));
+        }
+        // What has come of the body is checked before anything is sent: a request with a fault in its
+        // first bytes never reaches an origin.
+        let taken = transfer.push(self.reader.data(), &mut first).map_err(exchange::upload_reason)?;
+        self.reader.consume(taken);
+        Ok((None, first))
+    }
+
+    /// Encodes the head, for a body that is framed so and was, or was not, received whole.
     fn encode(
         &self,
         out: &mut Vec<u8>,
         entry: &RouteEntry,
         policy: &Policy<'_>,
         account: &Account,
-        transfer: &Transfer,
+        (framing, whole): (Framing, bool),
     ) {
         let target = self.head.path_and_query();
         let target = if entry.config.strip_prefix && target != b"*" {
@@ -92,12 +124,13 @@ impl Connection {
             &RequestForward {
                 path_and_query: &target,
                 host,
-                framing: transfer.framing(),
+                framing,
                 client_ip: self.client_text.as_bytes(),
                 proto: b"http",
                 trusted: account.trusted,
                 request_id: &account.request_id,
                 request_start: forwarded::request_start(account.started, &mut clock),
+                continued: whole && self.head.expect() == Expect::Continue,
                 via: policy.via,
                 upgrade: self.head.upgrade(),
                 edits: entry.request_edits.as_ref(),
@@ -107,7 +140,7 @@ impl Connection {
 
     /// Answers a failed exchange if nothing of an answer has gone out yet; else ends the connection so
     /// that the client sees the fault.
-    async fn fail(
+    pub(super) async fn fail(
         &mut self,
         account: &Account,
         mut progress: Progress,

@@ -5,6 +5,7 @@ mod answer;
 mod close;
 mod forward;
 mod head;
+mod held;
 mod request;
 mod tcp;
 #[cfg(test)]

@@ -126,6 +126,8 @@ fn policy<'a>(
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
         direct_return: entry.direct_return,
+        buffering: route.buffering,
+        buffers: &snapshot.config.buffers,
         hash: hash(&config.balance, account, head),
         client: account.client,
     }

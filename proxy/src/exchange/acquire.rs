@@ -1,11 +1,11 @@
-//! An upstream connection for an exchange, and what its use says of the endpoint.
+//! An upstream connection for an exchange, what its use says of the endpoint, and its release.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::{Downstream, Failed, Progress, download, upload};
+use super::{Downstream, Failed, Finish, Policy, Progress, download, upload};
 use crate::error::Reason;
 use crate::upstream::{self, Acquired, Attempt};
 use crate::worker::Worker;
@@ -46,4 +46,34 @@ pub(super) fn observe(
     };
     let latency = progress.first_byte_at.unwrap_or_else(Instant::now) - sent;
     acquired.in_flight.observe(sent, latency);
+}
+
+/// Releases the connection behind a response that was received whole.
+pub(super) fn finish(
+    worker: &Worker,
+    policy: &Policy<'_>,
+    acquired: Acquired,
+    received: download::Received,
+    downstream: &Downstream<'_>,
+) -> Finish {
+    acquired.connection.endpoint.record_success();
+    match received {
+        download::Received::Upgrade => {
+            Finish::Upgraded(Box::new(Acquired { in_flight: acquired.in_flight.into_tunnel(), ..acquired }))
+        }
+        received => {
+            let Acquired { mut connection, in_flight, .. } = acquired;
+            // A request that is not whole leaves the connection in the middle of a body.
+            connection.reusable &=
+                !downstream.has_rest() && connection.writer.try_settle(downstream.deadline);
+            worker.pool().release(connection, policy.cluster.config.pool);
+            // Whoever is next at the endpoint finds the connection there.
+            drop(in_flight);
+            match received {
+                download::Received::Whole { keep_alive } => Finish::Answered { keep_alive },
+                download::Received::Held(answer) => Finish::Held(answer),
+                _ => Finish::Answered { keep_alive: downstream.keep_alive },
+            }
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The part of an exchange whose answer may go past sluice: whether it may, and what has become of it.
 
+use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
-use crate::body::{BodyError, Transfer, copy};
+use crate::body::{Transfer, copy};
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::direct::{Answered, Armed, Claim, Direct, Missed, Place, Rest, Unarmed};
 use crate::error::Reason;
@@ -161,10 +162,7 @@ pub(super) async fn go_on(
     let buffers = shared.worker.buffers();
     let copied = copy(from.reader, writer, &mut transfer, Vec::new(), shared.deadline, buffers).await;
     progress.bytes_out += transfer.bytes();
-    copied.map_err(|error| match error {
-        BodyError::Unwritable => Reason::ClientGone,
-        _ => Reason::ResponseTruncated,
-    })?;
+    copied.map_err(download_reason)?;
     if !writer.is_quiet() {
         writer.quieten(shared.deadline).await.map_err(gone)?;
         writer.shrink(SMALL_BYTES);

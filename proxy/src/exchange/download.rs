@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Failed, Progress, Shared, chunk_limits, direct};
-use crate::body::{BodyError, Transfer, copy};
+use super::hold::{self, HeldAnswer};
+use super::transfer::download_reason;
+use super::{Failed, Policy, Progress, Shared, chunk_limits, direct};
+use crate::body::{Transfer, copy};
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::cluster::Endpoint;
@@ -36,6 +38,17 @@ pub(super) struct Answer<'a> {
     pub(super) endpoint: Option<Arc<Endpoint>>,
 }
 
+impl Answer<'_> {
+    /// Name and value of the field that says which endpoint answers, each if there is one.
+    pub(super) fn endpoint_field<'a>(
+        &'a self,
+        policy: &'a Policy<'_>,
+    ) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
+        let label = self.endpoint.as_ref().map(|endpoint| endpoint.label.as_bytes());
+        (policy.cluster.config.endpoint_header.as_ref().map(String::as_bytes), label)
+    }
+}
+
 /// What came.
 pub(super) enum Received {
     /// A whole response.
@@ -47,6 +60,8 @@ pub(super) enum Received {
     Upgrade,
     /// A whole response that went to the client past sluice.
     Direct(Answered),
+    /// A whole response, of which the client has nothing.
+    Held(Box<HeldAnswer>),
 }
 
 /// Receives one response and passes it on.
@@ -115,7 +130,11 @@ async fn receive_head(
     }
 }
 
-fn forward_head<'a>(answer: &Answer<'a>, framing: Framing, keep_alive: bool) -> ResponseForward<'a> {
+pub(super) fn forward_head<'a>(
+    answer: &Answer<'a>,
+    framing: Framing,
+    keep_alive: bool,
+) -> ResponseForward<'a> {
     ResponseForward {
         framing,
         keep_alive,
@@ -211,6 +230,9 @@ async fn respond(
     let policy = shared.policy;
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
+    if hold::is_held(shared, from.head, framing) {
+        return Ok(Received::Held(Box::new(hold::hold(shared, answer, from, framing).await?)));
+    }
     let towards = match (framing, answer.request.version()) {
         (Framing::Chunked | Framing::CloseDelimited, Version::Http10) => Framing::CloseDelimited,
         (Framing::Chunked | Framing::CloseDelimited, Version::Http11) => Framing::Chunked,
@@ -219,7 +241,7 @@ async fn respond(
     // A request that is not whole by now leaves the client's connection in the middle of a body. A client that
     // is told of a drain does not send its next request into the close.
     let keep_alive = answer.keep_alive
-        && shared.uploaded.get()
+        && shared.is_received()
         && !shared.worker.is_draining()
         && towards != Framing::CloseDelimited;
     shared.head_received.set(true);
@@ -228,8 +250,7 @@ async fn respond(
     progress.close_delimited = towards == Framing::CloseDelimited;
 
     writer.settle(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
-    let label = answer.endpoint.as_ref().map(|endpoint| endpoint.label.as_bytes());
-    let field = policy.cluster.config.endpoint_header.as_ref().map(String::as_bytes);
+    let (field, label) = answer.endpoint_field(policy);
     let forward = ResponseForward {
         via: policy.via,
         edits: policy.response_edits,
@@ -239,7 +260,8 @@ async fn respond(
     let mut out = writer.spare();
     encode_response(&mut out, from.head, &forward);
     let head_bytes = out.len() as u64;
-    let mut transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX);
+    let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX);
+    let mut transfer = hold::limited(shared, transfer)?;
     // What has come is checked before the head goes out: a fault found here is still a clean 502.
     let taken = transfer.push(from.reader.data(), &mut out).map_err(|_| Failed::from(Reason::BadResponse))?;
     from.reader.consume(taken);
@@ -247,10 +269,7 @@ async fn respond(
     let buffers = shared.worker.buffers();
     let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;
     progress.bytes_out += head_bytes + transfer.bytes();
-    copied.map_err(|error| match error {
-        BodyError::Unwritable => Reason::ClientGone,
-        _ => Reason::ResponseTruncated,
-    })?;
+    copied.map_err(download_reason)?;
     if !writer.is_quiet() {
         writer.quieten(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
         // The buffer of a large piece is no longer covered by the lease of its copy.

@@ -6,7 +6,9 @@
 mod acquire;
 mod direct;
 mod download;
+mod hold;
 mod race;
+mod transfer;
 mod upload;
 
 use std::cell::Cell;
@@ -15,16 +17,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::body::{BodyError, Transfer};
+use crate::body::Transfer;
 use crate::cluster::{Cluster, Endpoint, Kind};
-use crate::config::{Limits, Retry};
+use crate::config::{Buffering, Buffers, Limits, Retry};
 use crate::deadline::Deadline;
 use crate::direct::{Armed, Client};
 use crate::error::Reason;
-use crate::http::{ChunkLimits, FieldEdits, Framing, RequestHead};
+use crate::http::{FieldEdits, RequestHead};
+use crate::spool::Message;
 use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 use crate::worker::Worker;
+pub(crate) use hold::HeldAnswer;
+use transfer::chunk_limits;
+pub(crate) use transfer::{request_transfer, upload_reason};
 
 /// The policy in force for one exchange: the route's where it has one, else the cluster's.
 pub(crate) struct Policy<'a> {
@@ -36,6 +42,10 @@ pub(crate) struct Policy<'a> {
     pub(crate) via: bool,
     /// Whether answers may go to the client past sluice.
     pub(crate) direct_return: bool,
+    /// What the route holds until it is whole.
+    pub(crate) buffering: Buffering,
+    /// What all that is held may take.
+    pub(crate) buffers: &'a Buffers,
     /// Key of a hashing balancer.
     pub(crate) hash: Option<u64>,
     /// Whose the request is.
@@ -51,6 +61,8 @@ pub(crate) struct Downstream<'a> {
     pub(crate) limits: &'a Limits,
     /// The request body; what had come with the head is in `message` already.
     pub(crate) transfer: &'a mut Transfer,
+    /// The request, if its body was held until it was whole. The part in memory is `message`.
+    pub(crate) held: Option<&'a mut Message>,
     /// Whether the client may send another request after this one.
     pub(crate) keep_alive: bool,
     /// What is known of the client's socket.
@@ -92,6 +104,8 @@ pub(crate) enum Finish {
     },
     /// The origin switched protocols as asked; the bytes that follow belong to nobody but the two ends.
     Upgraded(Box<Acquired>),
+    /// The response is whole, and the client has nothing of it yet.
+    Held(Box<HeldAnswer>),
 }
 
 /// State that the two directions share.
@@ -100,12 +114,28 @@ struct Shared<'a> {
     policy: &'a Policy<'a>,
     worker: &'a Worker,
     limits: &'a Limits,
+    /// The whole request was received before this began.
+    received: bool,
     /// The whole request has been handed to the upstream connection.
     uploaded: Cell<bool>,
     /// The final response head has come.
     head_received: Cell<bool>,
     /// The client's next request is here already.
     pipelined: Cell<bool>,
+}
+
+impl Shared<'_> {
+    /// Whether the client's connection is behind its request, and not amid it.
+    fn is_received(&self) -> bool {
+        self.received || self.uploaded.get()
+    }
+}
+
+impl Downstream<'_> {
+    /// Whether there is more of the request than the part that is sent first.
+    fn has_rest(&self) -> bool {
+        !self.transfer.is_done() || self.held.as_ref().is_some_and(|held| held.has_rest())
+    }
 }
 
 /// Why one try failed.
@@ -133,7 +163,8 @@ pub(crate) async fn forward(
     let replayable = downstream.transfer.is_done();
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, policy.hash, policy.retry, policy.client);
     // What may become a tunnel, or is not whole yet, goes by TCP: see `bypass`.
-    attempt.joinable = (replayable && downstream.head.upgrade().is_none()).then_some(message.len());
+    let in_memory = !downstream.has_rest();
+    attempt.joinable = (in_memory && downstream.head.upgrade().is_none()).then_some(message.len());
     loop {
         let acquired = acquire::acquire(worker, &mut attempt, &mut downstream).await;
         progress.queue = attempt.queued();
@@ -149,11 +180,11 @@ pub(crate) async fn forward(
             outcome = direct::conclude(&armed, worker, outcome, connection, &mut downstream, progress).await;
             worker.pool().make_parkable(connection, downstream.deadline).await;
         }
-        if replayable {
+        if in_memory {
             acquire::observe(&acquired, &outcome, progress);
         }
         let failed = match outcome {
-            Ok(received) => return Ok(finish(worker, policy, acquired, received, &downstream)),
+            Ok(received) => return Ok(acquire::finish(worker, policy, acquired, received, &downstream)),
             Err(failed) => failed,
         };
         let connection = &mut acquired.connection;
@@ -162,8 +193,10 @@ pub(crate) async fn forward(
             let _ = downstream.deadline.run(connection.writer.settle(downstream.deadline)).await;
         }
         let settled = connection.writer.try_settle(downstream.deadline);
+        let begun = downstream.held.as_ref().is_some_and(|held| held.has_begun_rest());
         // A dead connection that took not a byte had nothing to act on, whatever the method.
-        let repeatable = downstream.head.method().is_idempotent() || connection.writer.took_nothing();
+        let repeatable =
+            downstream.head.method().is_idempotent() || (connection.writer.took_nothing() && !begun);
         if failed.silent
             && connection.reused
             && replayable
@@ -171,7 +204,10 @@ pub(crate) async fn forward(
             && settled
             && progress.retries < policy.retry.attempts_max
         {
-            message = connection.writer.take_sent();
+            message = match &mut downstream.held {
+                Some(held) if begun => held.take_first(),
+                _ => connection.writer.take_sent(),
+            };
             attempt.fresh = true;
             progress.retries += 1;
             continue;
@@ -198,7 +234,7 @@ fn start(
     progress.sent_at = Some(now);
     progress.first_byte_at = None;
     let patience_ms =
-        if downstream.transfer.is_done() { policy.response_timeout_ms } else { policy.body_idle_timeout_ms };
+        if downstream.has_rest() { policy.body_idle_timeout_ms } else { policy.response_timeout_ms };
     downstream.deadline.set(patience_ms);
 }
 
@@ -216,7 +252,8 @@ async fn run(
         policy,
         worker,
         limits: downstream.limits,
-        uploaded: Cell::new(downstream.transfer.is_done()),
+        received: downstream.transfer.is_done(),
+        uploaded: Cell::new(!downstream.has_rest()),
         head_received: Cell::new(false),
         pipelined: Cell::new(false),
     };
@@ -229,58 +266,9 @@ async fn run(
         };
         let from = download::From { reader, head, scanner, reusable, joined: joined.as_deref(), armed };
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
-        let upload =
-            pin!(upload::run(&shared, downstream.reader, writer, downstream.transfer, downstream.limits,));
+        let body = upload::Body { transfer: downstream.transfer, held: downstream.held.as_deref_mut() };
+        let upload = pin!(upload::run(&shared, downstream.reader, writer, body));
         race::race(download, upload, &shared, armed).await
     };
     outcome.map_err(|failed| failed.unwrap_or_else(|| race::elapsed(&shared, downstream, writer)))
-}
-
-fn finish(
-    worker: &Worker,
-    policy: &Policy<'_>,
-    acquired: Acquired,
-    received: download::Received,
-    downstream: &Downstream<'_>,
-) -> Finish {
-    acquired.connection.endpoint.record_success();
-    match received {
-        download::Received::Upgrade => {
-            Finish::Upgraded(Box::new(Acquired { in_flight: acquired.in_flight.into_tunnel(), ..acquired }))
-        }
-        download::Received::Whole { .. } | download::Received::Direct(_) => {
-            let keep_alive = match received {
-                download::Received::Whole { keep_alive } => keep_alive,
-                _ => downstream.keep_alive,
-            };
-            let Acquired { mut connection, in_flight, .. } = acquired;
-            // A request that is not whole leaves the connection in the middle of a body.
-            connection.reusable &=
-                downstream.transfer.is_done() && connection.writer.try_settle(downstream.deadline);
-            worker.pool().release(connection, policy.cluster.config.pool);
-            // Whoever is next at the endpoint finds the connection there.
-            drop(in_flight);
-            Finish::Answered { keep_alive }
-        }
-    }
-}
-
-/// The reason that stands for a failed request body.
-pub(crate) fn upload_reason(error: BodyError) -> Reason {
-    match error {
-        BodyError::Malformed => Reason::BadBody,
-        BodyError::TooLarge => Reason::BodyTooLarge,
-        BodyError::Incomplete => Reason::BodyIncomplete,
-        BodyError::Unwritable => Reason::UpstreamClosed,
-    }
-}
-
-/// A request body under the listener's limits, re-framed as it came.
-pub(crate) fn request_transfer(framing: Framing, limits: &Limits) -> Transfer {
-    Transfer::new(framing, framing, chunk_limits(limits), limits.body_bytes_max)
-}
-
-/// The listener's limits on chunk framing; they hold for responses too.
-pub(crate) fn chunk_limits(limits: &Limits) -> ChunkLimits {
-    ChunkLimits { line_bytes_max: limits.chunk_line_bytes_max, trailer_bytes_max: limits.trailer_bytes_max }
 }

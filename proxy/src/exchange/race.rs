@@ -43,6 +43,10 @@ pub(super) fn elapsed(shared: &Shared<'_>, downstream: &mut Downstream<'_>, upst
         (true, _) if !downstream.writer.try_settle(downstream.deadline) => Reason::ClientStalled,
         (true, _) => Reason::ResponseStalled,
         (false, true) => Reason::ResponseTimeout,
+        // It was all here: what did not come is what the file has of it.
+        (false, false) if shared.received && upstream.try_settle(shared.deadline) => {
+            Reason::RequestSpoolFailed
+        }
         // What the client sent is still here: it is the origin that does not read.
         (false, false) if !upstream.try_settle(shared.deadline) => Reason::ResponseTimeout,
         (false, false) => Reason::BodyTimeout,

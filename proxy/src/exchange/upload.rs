@@ -1,39 +1,43 @@
 //! The request's way: the rest of its body, then an eye on the client until the answer is whole.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::{Shared, upload_reason};
 use crate::body::{BodyError, Transfer, copy};
 use crate::buffers::IDLE_BYTES;
-use crate::config::Limits;
 use crate::deadline::Deadline;
 use crate::error::Reason;
+use crate::spool::{Message, SendError};
 use crate::stream::{Reader, Writer};
 
 /// How often a client whose next request waits behind this one is asked whether it is still there.
 const HANG_UP_CHECK: Duration = Duration::from_millis(250);
+
+/// What of a request is not sent with its head.
+pub(super) struct Body<'a> {
+    /// What comes from the client.
+    pub(super) transfer: &'a mut Transfer,
+    /// What was received before, if it was held.
+    pub(super) held: Option<&'a mut Message>,
+}
 
 /// Passes the body on and watches the client. Resolves only when the exchange has to end.
 pub(super) async fn run(
     shared: &Shared<'_>,
     reader: &mut Reader,
     upstream: &mut Writer,
-    transfer: &mut Transfer,
-    limits: &Limits,
+    body: Body<'_>,
 ) -> Reason {
+    let transfer = body.transfer;
     if !transfer.is_done() {
         let buffers = shared.worker.buffers();
         let copied = copy(reader, upstream, transfer, Vec::new(), shared.deadline, buffers).await;
         match copied {
-            Ok(()) => {
-                shared.uploaded.set(true);
-                if !shared.head_received.get() {
-                    shared.deadline.set(shared.policy.response_timeout_ms);
-                }
-            }
+            Ok(()) => uploaded(shared),
             // An origin may answer without reading on (413, for one); what it has said is read before
             // its connection is given up.
             Err(BodyError::Unwritable) => {}
@@ -43,18 +47,37 @@ pub(super) async fn run(
     let mut watching = pin!(watch(
         shared.deadline,
         reader,
-        Duration::from_millis(limits.half_close_timeout_ms),
+        Duration::from_millis(shared.limits.half_close_timeout_ms),
         Some(&shared.pipelined)
     ));
-    poll_fn(|cx| {
-        // The socket may have taken a part of the last piece only. If it breaks, the answer tells.
-        if !upstream.is_quiet() {
-            let _ = upstream.poll_settle(cx, shared.deadline);
-        }
-        watching.as_mut().poll(cx)
+    let mut sending = pin!(send(shared, upstream, body.held));
+    poll_fn(|cx| match sending.as_mut().poll(cx) {
+        Poll::Ready(reason) => Poll::Ready(reason),
+        Poll::Pending => watching.as_mut().poll(cx).map(|()| Reason::ClientGone),
     })
-    .await;
-    Reason::ClientGone
+    .await
+}
+
+/// Sends what was held, and what the socket has not taken of the last piece. Resolves only if the file fails: if the
+/// connection breaks, the answer tells.
+async fn send(shared: &Shared<'_>, upstream: &mut Writer, held: Option<&mut Message>) -> Reason {
+    if let Some(message) = held.filter(|message| message.has_rest()) {
+        match message.send_rest(upstream, shared.deadline, shared.worker.buffers(), true).await {
+            Ok(()) => uploaded(shared),
+            Err(SendError::Unwritable) => {}
+            Err(SendError::Disk) => return Reason::RequestSpoolFailed,
+        }
+    }
+    let _ = upstream.quieten(shared.deadline).await;
+    pending().await
+}
+
+/// Notes that the whole request is on its way.
+fn uploaded(shared: &Shared<'_>) {
+    shared.uploaded.set(true);
+    if !shared.head_received.get() {
+        shared.deadline.set(shared.policy.response_timeout_ms);
+    }
 }
 
 /// Resolves when the client is gone: reset at once, or its side closed and nothing written to it for

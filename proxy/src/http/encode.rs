@@ -30,6 +30,8 @@ pub struct RequestForward<'a> {
     pub request_id: &'a [u8],
     /// When the request arrived, `t=<seconds>.<3 digits>`.
     pub request_start: &'a [u8],
+    /// Whether the client has been told to go on, so that its expectation ends here (RFC 9110 section 10.1.1).
+    pub continued: bool,
     /// Whether to add a Via (RFC 9110 section 7.6.3).
     pub via: bool,
     /// The Upgrade to send, of [`RequestHead::upgrade`].
@@ -48,7 +50,8 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
     push_field(out, b"Host", forward.host);
     for field in head.fields() {
         let copied = is_copied_upstream(head, &field, forward.framing, forward.trusted);
-        if copied && !forward.takes_out(field.name) {
+        let met = forward.continued && field.kind == FieldKind::Expect;
+        if copied && !met && !forward.takes_out(field.name) {
             push_field(out, field.name, field.value);
         }
     }

@@ -16,6 +16,7 @@ use super::worker::PATHS;
 use super::{Event, State};
 use crate::direct::Missed;
 use crate::error::{Reason, Side};
+use crate::spool::Place;
 
 type Totals = BTreeMap<Arc<Labels>, Total>;
 
@@ -32,6 +33,7 @@ impl Collector for State {
         self.direct(&mut encoder)?;
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
+        self.held(&mut encoder)?;
         self.status().encode(&mut encoder)?;
         Process::read().encode(&mut encoder)?;
         let mut build = encoder.encode_descriptor("sluice_build", "The program.", None, MetricType::Info)?;
@@ -139,6 +141,20 @@ impl State {
             ("stalled", Event::BypassStalled),
         ] {
             count(&mut family.encode_family(&[("reason", reason)])?, self.sum_event(event))?;
+        }
+        Ok(())
+    }
+
+    fn held(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Files that bodies were put into.";
+        let mut rows = Rows { encoder, prefix: "sluice_spool_" };
+        rows.counter("files", help, self.budget.files_made())?;
+        for (name, help, place) in [
+            ("sluice_spool", "Bytes of bodies that are held in files.", Place::Spool),
+            ("sluice_buffer_memory", "Memory of bodies that are held.", Place::Memory),
+        ] {
+            let mut gauge = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
+            gauge.encode_gauge(&self.budget.bytes(place))?;
         }
         Ok(())
     }

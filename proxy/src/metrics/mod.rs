@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use prometheus_client::registry::Registry;
 
+use crate::spool::Budget;
 use series::{Labels, Total};
 pub use status::{EndpointStatus, QueueStatus, Status};
 pub use worker::{Event, WorkerRecorder};
@@ -40,6 +41,7 @@ struct State {
     table: Arc<LabelTable>,
     panics: AtomicU64,
     access_log_dropped: AtomicU64,
+    budget: Arc<Budget>,
     status: OnceLock<StatusSource>,
 }
 
@@ -61,6 +63,7 @@ impl Metrics {
             table: Arc::new(LabelTable::new(max)),
             panics: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
+            budget: Arc::default(),
             status: OnceLock::new(),
         });
         let mut registry = Registry::default();
@@ -72,7 +75,7 @@ impl Metrics {
     pub fn add_worker(&self) -> WorkerRecorder {
         let counters = Arc::new(WorkerMetrics::new());
         lock(&self.state.workers).push(Arc::clone(&counters));
-        WorkerRecorder::new(counters, Arc::clone(&self.state.table))
+        WorkerRecorder::new(counters, Arc::clone(&self.state.table), Arc::clone(&self.state.budget))
     }
 
     /// Says where the state of endpoints and queues comes from; it is asked at every scrape. Only the first

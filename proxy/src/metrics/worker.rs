@@ -14,6 +14,7 @@ use super::series::{Labels, Series, bump};
 use crate::direct::Missed;
 use crate::error::Reason;
 use crate::record::ExchangeRecord;
+use crate::spool::Budget;
 
 /// Something a worker counts that is not an exchange. What is open or idle is the difference of two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,13 +163,19 @@ type SeriesMap = HashMap<u64, Arc<Series>, BuildHasherDefault<KeyHasher>>;
 pub struct WorkerRecorder {
     counters: Arc<WorkerMetrics>,
     table: Arc<LabelTable>,
+    budget: Arc<Budget>,
     // Taken out and put back within `record`, which calls nothing that could come back here.
     by_key: Cell<SeriesMap>,
 }
 
 impl WorkerRecorder {
-    pub(super) fn new(counters: Arc<WorkerMetrics>, table: Arc<LabelTable>) -> Self {
-        Self { counters, table, by_key: Cell::default() }
+    pub(super) fn new(counters: Arc<WorkerMetrics>, table: Arc<LabelTable>, budget: Arc<Budget>) -> Self {
+        Self { counters, table, budget, by_key: Cell::default() }
+    }
+
+    /// What the process holds of bodies that are not whole; bounds are kept by it as well.
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     /// Counts one event.

@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "completions carry raw descriptors and lengths of kernel-filled buffers")]
 
 mod accept;
+mod file;
 mod probe;
 mod socket;
 
@@ -22,6 +23,7 @@ use io_uring::{cqueue, squeue, types};
 use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
 
 pub(crate) use accept::accept;
+pub(crate) use file::{close, open, read_at, unlink, write_at};
 pub(crate) use probe::{RingError, operations, probe};
 pub(crate) use socket::{Recv, Send, cancel, connect, poll, recv, send};
 

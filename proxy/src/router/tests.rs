@@ -26,6 +26,7 @@ fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Optio
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         direct_return: RouteDirect::Auto,
+        buffering: crate::config::Buffering::default(),
         response_timeout_ms: None,
         body_idle_timeout_ms: None,
         retry: None,

@@ -77,6 +77,7 @@ fn start_and_serve(
     let splice = start::splice(&snapshot.config, &mut assists)?;
     start::publish(sockets.control.as_mut())?;
     privileges::drop_to(&snapshot.config)?;
+    start::spool(&snapshot.config)?;
 
     let (stage, watched) = watch::channel(Stage::Serve);
     let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };

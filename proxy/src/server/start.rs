@@ -202,6 +202,11 @@ pub(super) fn snapshot(config: Config, clusters: Clusters) -> Result<Live, Strin
     Ok(Arc::new(ArcSwap::from_pointee(Snapshot::new(config, clusters, pages))))
 }
 
+/// Tries whether bodies can be held in files, as the account that sluice runs as.
+pub(super) fn spool(config: &Config) -> Result<(), String> {
+    config::can_spool(config).map_err(|why| format!("buffers.spool_directory: {why}"))
+}
+
 /// Makes splicing ready, and tries it, if it may be used; if that fails, the verdict on it has the reason.
 pub(super) fn splice(config: &Config, assists: &mut Assists) -> Result<Option<tunnel::Shared>, String> {
     if !assists.splices() {

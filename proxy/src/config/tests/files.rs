@@ -39,6 +39,7 @@ fn the_demo_is_what_its_first_lines_say() {
 pub(super) const EVERY_MAP: &str = "
 limits: {}
 kernel: {}
+buffers: {}
 access_log: {}
 admin: {}
 listeners: [{}]
@@ -79,11 +80,10 @@ fn uncommented(text: &str, map: &str) -> String {
 #[test]
 fn the_defaults_shown_are_the_defaults() {
     let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
-    let shown =
-        uncommented(&text, "limits") + &uncommented(&text, "access_log") + &uncommented(&text, "kernel");
+    let shown = ["limits", "access_log", "buffers", "kernel"].map(|map| uncommented(&text, map)).concat();
     let config = super::read(&format!("{}{shown}", super::GOOD));
     assert_eq!((config.limits, config.access_log), (Config::default().limits, Config::default().access_log));
-    assert_eq!(config.kernel, Config::default().kernel);
+    assert_eq!((config.kernel, config.buffers), (Config::default().kernel, Config::default().buffers));
 
     for (key, value) in super::super::emit::config(&Config {
         clusters: [("demo".to_owned(), Default::default())].into(),

@@ -72,6 +72,7 @@ prop_compose! {
         timeout in prop::option::of(1..86_400_000u64),
         retry in prop::option::of((0..=10u32, 0..=100u32)),
         strip in any::<bool>(),
+        (hold, most) in (any::<bool>(), 0..=1_048_576u32),
     ) -> Route {
         let forwards = matches!(action, Action::Cluster(_));
         let headers = headers.into_iter().map(|((name, value), any)| HeaderMatch {
@@ -86,12 +87,24 @@ prop_compose! {
             path_prefix: path,
             request_headers: if forwards { request_headers } else { HeaderEdits::default() },
             response_headers,
+            buffering: if forwards { buffering(hold, most) } else { Buffering::default() },
             host_rewrite: (strip && forwards).then(|| "a.example:8080".into()),
             response_timeout_ms: timeout.filter(|_| forwards),
             body_idle_timeout_ms: timeout.filter(|_| forwards),
             retry: retry.filter(|_| forwards).map(|(attempts_max, connect_attempts_max)| Retry { attempts_max, connect_attempts_max }),
             ..Route::new("", action)
         }
+    }
+}
+
+fn buffering(hold: bool, most: u32) -> Buffering {
+    let switch = |on| if on { Switch::On } else { Switch::Off };
+    Buffering {
+        buffer_requests: switch(hold),
+        buffer_responses: switch(most % 2 == 0),
+        buffer_memory_bytes: most as usize,
+        request_body_bytes_max: most.into(),
+        ..Buffering::default()
     }
 }
 
@@ -230,6 +243,11 @@ prop_compose! {
                 ..KernelAssists::default()
             },
             drain_timeout_ms,
+            buffers: Buffers {
+                spool_directory: via.then(|| "/var/spool".into()),
+                spool_bytes_max: drain_timeout_ms,
+                ..Buffers::default()
+            },
             demo_origin: None,
         }
     }

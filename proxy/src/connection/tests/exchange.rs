@@ -11,8 +11,15 @@ pub(super) struct Exchange {
     pub(super) expects: bool,
     /// The client asks for the connection to be closed.
     pub(super) closes: bool,
+    /// The proxy holds the request until it is whole, and the answer.
+    pub(super) held: (bool, bool),
     pub(super) body: Option<Message>,
     pub(super) answer: Answer,
+}
+
+/// Of bodies that the proxy holds, how many bytes may be in memory.
+pub(super) fn memory() -> impl Strategy<Value = usize> {
+    prop_oneof![1 => Just(0), 2 => 1usize..700, 2 => 1usize..100_000, 1 => Just(1 << 20)]
 }
 
 /// A body and how it is framed.
@@ -54,7 +61,15 @@ impl Exchange {
     pub(super) fn get(length: usize) -> Self {
         let message = Message { length, coding: Coding::Length };
         let answer = Answer { status: 200, interim: Vec::new(), early: None, closes: false, message };
-        Self { method: "GET", old: false, expects: false, closes: false, body: None, answer }
+        Self {
+            method: "GET",
+            old: false,
+            expects: false,
+            closes: false,
+            held: (false, false),
+            body: None,
+            answer,
+        }
     }
 
     /// A POST of so many bytes that is answered with as many.
@@ -154,6 +169,11 @@ impl Message {
         }
     }
 
+    /// Whether it can only go on in chunks.
+    pub(super) fn has_trailers(&self) -> bool {
+        matches!(self.coding, Coding::Chunked { trailers: true, .. })
+    }
+
     fn fields(&self) -> String {
         match self.coding {
             Coding::Length | Coding::Old => format!("Content-Length: {}\r\n", self.length),
@@ -211,7 +231,7 @@ pub(super) fn exchange(length: BoxedStrategy<usize>) -> impl Strategy<Value = Ex
             let early = body.as_ref().and_then(|body| early.map(|early| early.min(body.length)));
             let expects = expects && !old && takes_body;
             let answer = Answer { status, interim, early, closes: ends, message };
-            Exchange { method, old, expects, closes, body, answer }
+            Exchange { method, old, expects, closes, held: (false, false), body, answer }
         },
     )
 }

@@ -6,19 +6,39 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::client::{Manner, Outcome, Shared, converse, stays_open};
-use super::exchange::{Exchange, any_length, exchange, short};
+use super::exchange::{Exchange, any_length, exchange, memory, short};
 use super::origin::{Script, Seen, serve};
 use super::*;
 
 /// Runs the exchanges over as many connections as it takes.
-async fn play(exchanges: Vec<Exchange>, (behaviour, upstream): (Behaviour, Behaviour), pipelines: bool) {
+async fn play(exchanges: Vec<Exchange>, behaviours: (Behaviour, Behaviour), pipelines: bool) {
+    play_through("", exchanges, behaviours, pipelines).await;
+}
+
+/// The same with bodies held, so many bytes of them in memory.
+async fn hold(
+    memory: usize,
+    mut exchanges: Vec<Exchange>,
+    behaviours: (Behaviour, Behaviour),
+    pipelines: bool,
+) {
+    exchanges.iter_mut().for_each(|exchange| exchange.held = (true, true));
+    play_through(&holding(memory), exchanges, behaviours, pipelines).await;
+}
+
+async fn play_through(
+    route: &str,
+    exchanges: Vec<Exchange>,
+    (behaviour, upstream): (Behaviour, Behaviour),
+    pipelines: bool,
+) {
     let exchanges: Shared = Rc::new(exchanges);
     let script = Script::new(&exchanges);
     let shared = Rc::clone(&script);
     let (network, origins) = network(upstream, move |number, end| {
         serve(Rc::clone(&shared), end, upstream.seed ^ number as u64, [None, None])
     });
-    let proxy = Proxy::new("", "", network);
+    let proxy = Proxy::with_route(route, ("", ""), network);
     let mut next = 0;
     while next < exchanges.len() {
         let seed = behaviour.seed.wrapping_add(next as u64);
@@ -72,6 +92,30 @@ proptest! {
         pipelines: bool,
     ) {
         run(play(exchanges, behaviours, pipelines));
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128))]
+
+    #[test]
+    fn short_bodies_that_are_held_are_whole_and_in_order(
+        memory in memory(),
+        exchanges in vec(exchange(short()), 1..6),
+        behaviours in (rough(), rough()),
+        pipelines: bool,
+    ) {
+        run(hold(memory, exchanges, behaviours, pipelines));
+    }
+
+    #[test]
+    fn bodies_of_any_length_that_are_held_are_whole_and_in_order(
+        memory in memory(),
+        exchanges in vec(exchange(any_length()), 1..5),
+        behaviours in (usual(), usual()),
+        pipelines: bool,
+    ) {
+        run(hold(memory, exchanges, behaviours, pipelines));
     }
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::client::{Manner, Outcome, Shared, converse};
-use super::exchange::{Exchange, any_length, exchange, short};
+use super::exchange::{Exchange, any_length, exchange, memory, short};
 use super::origin::{Script, serve};
 use super::peer::{Fault, Kind, STALL};
 use super::*;
@@ -55,6 +55,16 @@ fn mishap() -> impl Strategy<Value = Mishap> {
 
 /// Runs the exchanges over one connection.
 async fn play(exchanges: Vec<Exchange>, behaviours: (Behaviour, Behaviour), pipelines: bool, mishap: Mishap) {
+    play_through("", exchanges, behaviours, pipelines, mishap).await;
+}
+
+async fn play_through(
+    route: &str,
+    exchanges: Vec<Exchange>,
+    behaviours: (Behaviour, Behaviour),
+    pipelines: bool,
+    mishap: Mishap,
+) {
     let exchanges: Shared = Rc::new(exchanges);
     let script = Script::new(&exchanges);
     let shared = Rc::clone(&script);
@@ -62,7 +72,7 @@ async fn play(exchanges: Vec<Exchange>, behaviours: (Behaviour, Behaviour), pipe
         let faults = mishap.at(Culprit::Origin(number));
         serve(Rc::clone(&shared), end, behaviours.1.seed ^ number as u64, faults)
     });
-    let proxy = Proxy::new("", TIMEOUTS, network);
+    let proxy = Proxy::with_route(route, ("", TIMEOUTS), network);
     let begun = Instant::now();
     let manner = Manner { seed: behaviours.0.seed, pipelines, faults: mishap.at(Culprit::Client) };
     let outcomes = converse(proxy.connect(behaviours.0), &exchanges, 0, manner).await;
@@ -128,5 +138,17 @@ proptest! {
         mishap in mishap(),
     ) {
         run(play(exchanges, behaviours, pipelines, mishap));
+    }
+
+    #[test]
+    fn exchanges_that_are_held_survive_or_fail_visibly(
+        memory in memory(),
+        mut exchanges in vec(exchange(any_length()), 1..5),
+        behaviours in (usual(), usual()),
+        pipelines: bool,
+        mishap in mishap(),
+    ) {
+        exchanges.iter_mut().for_each(|exchange| exchange.held = (true, true));
+        run(play_through(&holding(memory), exchanges, behaviours, pipelines, mishap));
     }
 }

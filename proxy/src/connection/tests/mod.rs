@@ -10,6 +10,7 @@ mod desync;
 mod exchange;
 mod exchanges;
 mod faults;
+mod held;
 mod origin;
 mod peer;
 mod pool;
@@ -36,6 +37,7 @@ use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::Snapshot;
+use crate::spool::Place;
 use crate::stream::Stream;
 use crate::stream::memory::{self, Behaviour, End};
 use crate::upstream::{Connector, Network};
@@ -51,6 +53,15 @@ const CALM: Behaviour = Behaviour { seed: 7, piece_max: usize::MAX, capacity: 1 
 const LIMITS: &str = "limits: {header_timeout_ms: 10000, keep_alive_timeout_ms: 20000, \
     half_close_timeout_ms: 1000, drain_bytes_max: 100000000, drain_body_timeout_ms: 2000}\naccess_log: off\n";
 
+/// Bytes that all bodies may have in files, and in memory.
+const SPOOL: u64 = 2_000_000;
+const MEMORY: u64 = 1_500_000;
+
+/// The keys of a route that holds bodies, of which so many bytes may be in memory.
+fn holding(memory: usize) -> String {
+    format!("buffer_requests: on, buffer_responses: on, buffer_memory_bytes: {memory},")
+}
+
 /// A worker in front of one cluster, and what it is serving.
 struct Proxy {
     worker: Rc<Worker>,
@@ -62,9 +73,15 @@ struct Proxy {
 impl Proxy {
     /// `listener` and `cluster` are further keys, each followed by a comma.
     fn new(listener: &str, cluster: &str, network: Network) -> Self {
+        Self::with_route("", (listener, cluster), network)
+    }
+
+    /// The same with further keys of the only route.
+    fn with_route(route: &str, (listener, cluster): (&str, &str), network: Network) -> Self {
         let text = format!(
             "{LIMITS}listeners: [{{{listener} address: '127.0.0.1:80'}}]\nclusters: {{api: {{{cluster} \
-             endpoints: ['10.0.0.1:80', '10.0.0.2:80']}}}}\n"
+             endpoints: ['10.0.0.1:80', '10.0.0.2:80']}}}}\nroutes: [{{{route} cluster: api}}]\n\
+             buffers: {{spool_bytes_max: {SPOOL}, memory_bytes_max: {MEMORY}}}\n"
         );
         let config = config::parse("test.yaml", &text, &[]).unwrap_or_else(|error| panic!("{error}"));
         let api = &config.clusters["api"];
@@ -100,6 +117,8 @@ impl Proxy {
         for endpoint in self.cluster.endpoints().iter() {
             assert_eq!(endpoint.in_flight(), 0, "requests that count as under way");
         }
+        let budget = self.worker.metrics().budget();
+        assert_eq!((budget.bytes(Place::Memory), budget.bytes(Place::Spool)), (0, 0), "bytes still held");
         self.worker.pool().clear();
     }
 }

@@ -12,6 +12,7 @@ const NEUTRAL: RequestForward<'_> = RequestForward {
     trusted: false,
     request_id: b"made-here",
     request_start: b"t=1.000",
+    continued: false,
     via: false,
     upgrade: None,
     edits: None,

@@ -1,0 +1,90 @@
+//! Bodies that the route holds until they are whole, at the client's end: the request is received before anybody else
+//! is asked, the response is sent when the origin has done its part.
+
+use super::account::Account;
+use super::{Connection, Next};
+use crate::body::Transfer;
+use crate::config::Switch;
+use crate::error::Reason;
+use crate::exchange::{self, HeldAnswer, Policy, Progress};
+use crate::http::{Expect, Framing};
+use crate::spool::{Held, Intake, SendError};
+use crate::worker::Worker;
+
+/// What a client that waits with its body is told.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+impl Connection {
+    /// Receives the whole body of the request, if the route wants that and there is one. What the route allows of a
+    /// body holds in any case.
+    pub(super) async fn hold_request(
+        &mut self,
+        worker: &Worker,
+        policy: &Policy<'_>,
+        transfer: &mut Transfer,
+    ) -> Result<Option<Held>, Reason> {
+        let buffering = policy.buffering;
+        if buffering.request_body_bytes_max > 0 {
+            transfer.limit(buffering.request_body_bytes_max).map_err(exchange::upload_reason)?;
+        }
+        let bodiless = matches!(transfer.framing(), Framing::None | Framing::Length(0));
+        if buffering.buffer_requests == Switch::Off || bodiless {
+            return Ok(None);
+        }
+        self.deadline.set(policy.body_idle_timeout_ms);
+        if self.head.expect() == Expect::Continue && self.reader.data().is_empty() {
+            self.say_continue().await?;
+        }
+        let intake = Intake::new(worker, policy.buffers, buffering.buffer_memory_bytes);
+        let receiving = intake.run(&mut self.reader, transfer, &self.deadline);
+        match self.deadline.run(receiving).await {
+            Some(held) => held.map(Some).map_err(|error| error.of_request()),
+            None => Err(Reason::BodyTimeout),
+        }
+    }
+
+    /// The origin would say it too late: it is asked when the body is here.
+    async fn say_continue(&mut self) -> Result<(), Reason> {
+        let settled = self.deadline.run(self.writer.settle(&self.deadline)).await;
+        if !matches!(settled, Some(Ok(()))) {
+            return Err(Reason::ClientGone);
+        }
+        let mut out = self.writer.spare();
+        out.extend_from_slice(CONTINUE);
+        self.writer.submit(out, 0);
+        Ok(())
+    }
+
+    /// Sends a response that is whole, for which nobody but its client waits.
+    pub(super) async fn send_held(
+        &mut self,
+        policy: &Policy<'_>,
+        account: &Account,
+        mut progress: Progress,
+        answer: HeldAnswer,
+        transfer: &Transfer,
+    ) -> Next {
+        let HeldAnswer { status, mut message, keep_alive } = answer;
+        progress.status = status;
+        progress.answered = true;
+        self.deadline.set(policy.body_idle_timeout_ms);
+        let before = self.writer.sent_in_all();
+        let buffers = self.worker.buffers();
+        let sent = self.deadline.run(message.send(&mut self.writer, &self.deadline, buffers)).await;
+        let failure = match sent {
+            Some(Ok(())) => None,
+            Some(Err(SendError::Unwritable)) => Some(Reason::ClientGone),
+            Some(Err(SendError::Disk)) => Some(Reason::ResponseSpoolFailed),
+            None => Some(Reason::ClientStalled),
+        };
+        progress.bytes_out += match failure {
+            None => message.bytes(),
+            Some(_) => self.writer.sent_in_all() - before,
+        };
+        if let Some(reason) = failure {
+            return self.fail(account, progress, reason, transfer).await;
+        }
+        self.record(account, &progress, None);
+        if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
+    }
+}

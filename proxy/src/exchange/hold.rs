@@ -1,0 +1,80 @@
+//! A response that is received whole before the client gets any of it: which, and how it becomes one message.
+
+use super::download::{Answer, From, forward_head};
+use super::{Failed, Shared, chunk_limits};
+use crate::body::{BodyError, Transfer};
+use crate::config::Switch;
+use crate::error::Reason;
+use crate::http::{Framing, ResponseForward, ResponseHead, Version, encode_response};
+use crate::spool::{HoldError, Intake, Message};
+
+/// A whole response; the connection that it came over is free.
+pub(crate) struct HeldAnswer {
+    /// Its status.
+    pub(crate) status: u16,
+    /// What is to be sent.
+    pub(crate) message: Message,
+    /// Whether the client may send another request.
+    pub(crate) keep_alive: bool,
+}
+
+/// Whether the response is to be held. One without a body is whole; events are of use only as they come.
+pub(super) fn is_held(shared: &Shared<'_>, head: &ResponseHead, framing: Framing) -> bool {
+    shared.policy.buffering.buffer_responses == Switch::On
+        && !matches!(framing, Framing::None | Framing::Length(0))
+        && !is_event_stream(head)
+}
+
+fn is_event_stream(head: &ResponseHead) -> bool {
+    let kind = head.get(b"content-type").unwrap_or_default();
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+}
+
+/// Bytes of a response body that the route allows.
+pub(super) fn bytes_max(shared: &Shared<'_>) -> u64 {
+    match shared.policy.buffering.response_body_bytes_max {
+        0 => u64::MAX,
+        bytes => bytes,
+    }
+}
+
+/// Receives the body.
+pub(super) async fn hold(
+    shared: &Shared<'_>,
+    answer: &Answer<'_>,
+    from: From<'_>,
+    framing: Framing,
+) -> Result<HeldAnswer, Failed> {
+    let policy = shared.policy;
+    shared.head_received.set(true);
+    shared.deadline.set(policy.body_idle_timeout_ms);
+    let mut transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), u64::MAX);
+    let failed = |error: HoldError| Failed::from(error.of_response());
+    transfer.limit(bytes_max(shared)).map_err(|error| failed(HoldError::Body(error)))?;
+    let intake = Intake::new(shared.worker, policy.buffers, policy.buffering.buffer_memory_bytes);
+    let mut held = intake.run(from.reader, &mut transfer, shared.deadline).await.map_err(failed)?;
+    if answer.request.version() == Version::Http10 {
+        held.drop_trailers();
+    }
+    let keep_alive = answer.keep_alive && shared.is_received() && !shared.worker.is_draining();
+    let mut head = Vec::new();
+    let (field, label) = answer.endpoint_field(policy);
+    let forward = ResponseForward {
+        via: policy.via,
+        edits: policy.response_edits,
+        extra: field.zip(label),
+        ..forward_head(answer, held.framing(), keep_alive)
+    };
+    encode_response(&mut head, from.head, &forward);
+    *from.reusable = from.head.keep_alive() && framing != Framing::CloseDelimited;
+    Ok(HeldAnswer { status: from.head.status(), message: held.behind(&head), keep_alive })
+}
+
+/// Refuses what is declared to be larger than the route allows, while nothing of it has gone out.
+pub(super) fn limited(shared: &Shared<'_>, mut transfer: Transfer) -> Result<Transfer, Failed> {
+    match transfer.limit(bytes_max(shared)) {
+        Err(BodyError::TooLarge) => Err(Reason::ResponseTooLarge.into()),
+        _ => Ok(transfer),
+    }
+}

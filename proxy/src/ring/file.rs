@@ -1,0 +1,121 @@
+//! Open, write, read, unlink and close: the files that bodies are put into.
+//!
+//! All of these may wait for a disk, so the kernel does them in threads of its own where they would block.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+
+use io_uring::{cqueue, opcode, squeue, types};
+
+use super::{Fd, Finished, raw, result, submit};
+
+struct OpenData {
+    /// Held so that the kernel can read it while the operation runs.
+    _path: CString,
+}
+
+impl Finished for OpenData {
+    type Output = io::Result<OwnedFd>;
+
+    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
+        result(&cqe)?;
+        // SAFETY: a non-negative result of openat is a new descriptor that nobody else knows of.
+        Ok(unsafe { OwnedFd::from_raw_fd(cqe.result()) })
+    }
+}
+
+/// Opens `path` (openat(2); 5.6). Must be run to its end: dropped before, the descriptor may be lost.
+pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
+    let at = types::Fd(libc::AT_FDCWD);
+    let entry = opcode::OpenAt::new(at, path.as_ptr()).flags(flags | libc::O_CLOEXEC).mode(mode).build();
+    submit(OpenData { _path: path }, entry).await
+}
+
+struct UnlinkData {
+    _path: CString,
+}
+
+impl Finished for UnlinkData {
+    type Output = io::Result<()>;
+
+    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
+        result(&cqe).map(drop)
+    }
+}
+
+/// Takes the name of a file away (unlinkat(2); 5.11).
+pub(crate) async fn unlink(path: CString) -> io::Result<()> {
+    let entry = opcode::UnlinkAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr()).build();
+    submit(UnlinkData { _path: path }, entry).await
+}
+
+struct FileData {
+    /// Held so that the descriptor outlives the operation.
+    _fd: Fd,
+    buf: Vec<u8>,
+    /// Whether the kernel fills the buffer.
+    fills: bool,
+}
+
+impl Finished for FileData {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn finish(mut self, cqe: cqueue::Entry) -> Self::Output {
+        let outcome = result(&cqe);
+        if let (Ok(count), true) = (&outcome, self.fills) {
+            let filled = self.buf.len() + count;
+            assert!(filled <= self.buf.capacity(), "the kernel was given the spare capacity only");
+            // SAFETY: the buffer is ours again (the completion has come); the kernel wrote `count` bytes
+            // right behind the old length, within the spare capacity that `read_at` named.
+            unsafe { self.buf.set_len(filled) };
+        }
+        (outcome, self.buf)
+    }
+}
+
+/// Writes `buf[start..]`, or a part of it, to the file at `offset`. The outcome is the number of bytes and the buffer.
+pub(crate) async fn write_at(
+    fd: &Fd,
+    buf: Vec<u8>,
+    start: usize,
+    offset: u64,
+) -> (io::Result<usize>, Vec<u8>) {
+    let pending = &buf[start..];
+    let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+    let entry = opcode::Write::new(raw(fd), pending.as_ptr(), length).offset(offset).build();
+    // The pointer stays valid: moving the Vec does not move its heap block, and nothing touches the Vec until the
+    // completion hands it back.
+    submit(FileData { _fd: Fd::clone(fd), buf, fills: false }, entry).await
+}
+
+/// Reads from the file at `offset`, at most `bytes_max`, which `buf` must have room for behind what is there. The
+/// outcome is the number of bytes (0 is the end of the file) and the buffer.
+pub(crate) async fn read_at(
+    fd: &Fd,
+    mut buf: Vec<u8>,
+    bytes_max: usize,
+    offset: u64,
+) -> (io::Result<usize>, Vec<u8>) {
+    let spare = buf.spare_capacity_mut();
+    let length = u32::try_from(spare.len().min(bytes_max)).unwrap_or(u32::MAX);
+    let entry = opcode::Read::new(raw(fd), spare.as_mut_ptr().cast(), length).offset(offset).build();
+    submit(FileData { _fd: Fd::clone(fd), buf, fills: true }, entry).await
+}
+
+struct CloseData;
+
+impl Finished for CloseData {
+    type Output = ();
+
+    fn finish(self, _: cqueue::Entry) {}
+}
+
+/// Closes a file in a thread of the kernel's: the last close of a file without a name frees its blocks, which takes
+/// milliseconds for a large one.
+pub(crate) fn close(fd: OwnedFd) {
+    // Not in the operation's data: whether it is dropped or finished, the number is the kernel's from here on.
+    let raw = fd.into_raw_fd();
+    let entry = opcode::Close::new(types::Fd(raw)).build().flags(squeue::Flags::ASYNC);
+    drop(submit(CloseData, entry));
+}

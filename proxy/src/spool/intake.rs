@@ -1,0 +1,157 @@
+//! Receives a body whole.
+
+use super::HoldError;
+use super::budget::{Place, Share};
+use super::file::File;
+use super::message::Message;
+use crate::body::Transfer;
+use crate::buffers::{Appetite, SMALL_BYTES};
+use crate::config;
+use crate::deadline::Deadline;
+use crate::http::{Framing, encode_last_chunk};
+use crate::stream::Reader;
+use crate::worker::Worker;
+
+/// A body on its way in.
+pub(crate) struct Intake<'a> {
+    worker: &'a Worker,
+    bounds: &'a config::Buffers,
+    memory: Vec<u8>,
+    /// Bytes that the body may have in memory; less once there is no more for anybody.
+    memory_max: usize,
+    share: Share,
+    /// On its way into the file.
+    tail: Vec<u8>,
+    file: Option<File>,
+}
+
+/// A whole body.
+pub(crate) struct Held {
+    memory: Vec<u8>,
+    share: Share,
+    file: Option<File>,
+    trailers: Vec<u8>,
+}
+
+impl<'a> Intake<'a> {
+    /// For a body of which `memory_max` bytes may be in memory.
+    pub(crate) fn new(worker: &'a Worker, bounds: &'a config::Buffers, memory_max: usize) -> Self {
+        let share = Share::new(worker.metrics().budget(), Place::Memory);
+        Self { worker, bounds, memory: Vec::new(), memory_max, share, tail: Vec::new(), file: None }
+    }
+
+    /// Receives what `transfer` describes, to its end. Each receive counts as activity on `deadline`.
+    pub(crate) async fn run(
+        mut self,
+        reader: &mut Reader,
+        transfer: &mut Transfer,
+        deadline: &Deadline,
+    ) -> Result<Held, HoldError> {
+        transfer.unframe();
+        let mut appetite = Appetite::new(self.worker.buffers(), transfer.remaining(), SMALL_BYTES);
+        loop {
+            self.take(reader, transfer).await?;
+            if transfer.is_done() {
+                break;
+            }
+            reader.shrink(appetite.bytes());
+            let received = reader.fill(appetite.bytes()).await;
+            let received = received.map_err(|_| HoldError::Body(crate::body::BodyError::Incomplete))?;
+            appetite.observe(received);
+            deadline.touch();
+            if received == 0 {
+                transfer.end(&mut Vec::new()).map_err(HoldError::Body)?;
+            }
+        }
+        reader.shrink(SMALL_BYTES);
+        let trailers = transfer.trailers().to_vec();
+        Ok(Held { memory: self.memory, share: self.share, file: self.file, trailers })
+    }
+
+    /// Takes what has been received.
+    async fn take(&mut self, reader: &mut Reader, transfer: &mut Transfer) -> Result<(), HoldError> {
+        while !reader.data().is_empty() && !transfer.is_done() {
+            let room = self.room(reader.data().len());
+            // Framing takes bytes too, so that this may come to less than the room, but not to more.
+            let taken = match room {
+                0 => transfer.push(reader.data(), &mut self.tail),
+                _ => transfer.push(&reader.data()[..room], &mut self.memory),
+            };
+            reader.consume(taken.map_err(HoldError::Body)?);
+            self.spill().await?;
+        }
+        Ok(())
+    }
+
+    /// How many of `wanted` bytes may go into memory.
+    fn room(&mut self, wanted: usize) -> usize {
+        let (length, capacity) = (self.memory.len(), self.memory.capacity());
+        let wanted = wanted.min(self.memory_max - length);
+        if wanted > capacity - length {
+            // Twice as much each time: to move what there is by every piece would take long.
+            let target = (length + wanted).max(capacity * 2).min(self.memory_max).max(SMALL_BYTES);
+            if self.share.grow((target - capacity) as u64, self.bounds.memory_bytes_max) {
+                self.memory.reserve_exact(target - length);
+            } else if capacity == length {
+                self.memory_max = length;
+            }
+        }
+        wanted.min(self.memory.capacity() - length)
+    }
+
+    /// Puts what does not go into memory into the file.
+    async fn spill(&mut self) -> Result<(), HoldError> {
+        if self.tail.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(File::create(self.worker, self.bounds).await?),
+        };
+        self.tail = file.append(std::mem::take(&mut self.tail), self.bounds).await?;
+        Ok(())
+    }
+}
+
+impl Held {
+    fn bytes(&self) -> u64 {
+        self.memory.len() as u64 + self.file.as_ref().map_or(0, File::bytes)
+    }
+
+    /// How it goes on: counted, unless it has trailers, for which only chunks have a place.
+    pub(crate) fn framing(&self) -> Framing {
+        if self.trailers.is_empty() { Framing::Length(self.bytes()) } else { Framing::Chunked }
+    }
+
+    /// Forgets the trailers, for a receiver that does not know chunks.
+    pub(crate) fn drop_trailers(&mut self) {
+        self.trailers.clear();
+    }
+
+    /// The body behind `head`, as one message to be sent.
+    pub(crate) fn behind(mut self, head: &[u8]) -> Message {
+        let mut before = head.to_vec();
+        let mut after = Vec::new();
+        if self.framing() == Framing::Chunked {
+            // The length is known, so one chunk will do; an empty one would be the last.
+            if self.bytes() > 0 {
+                before.extend_from_slice(format!("{:x}\r\n", self.bytes()).as_bytes());
+                after.extend_from_slice(b"\r\n");
+            }
+            encode_last_chunk(&mut after, &self.trailers);
+        }
+        put_in_front(&mut self.memory, &before);
+        if self.file.is_none() {
+            self.memory.append(&mut after);
+        }
+        Message::new(self.memory, self.share, self.file, after)
+    }
+}
+
+/// Moves what is there, rather than have it twice.
+fn put_in_front(memory: &mut Vec<u8>, before: &[u8]) {
+    let length = memory.len();
+    memory.resize(length + before.len(), 0);
+    memory.copy_within(..length, before.len());
+    memory[..before.len()].copy_from_slice(before);
+}
