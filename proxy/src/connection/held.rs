@@ -36,7 +36,8 @@ impl Connection {
             self.say_continue().await?;
         }
         let intake = Intake::new(worker, policy.buffers, buffering.buffer_memory_bytes);
-        let receiving = intake.run(&mut self.reader, transfer, &self.deadline);
+        // Boxed, so that other exchanges do not have its size.
+        let receiving = Box::pin(intake.run(&mut self.reader, transfer, &self.deadline));
         match self.deadline.run(receiving).await {
             Some(held) => held.map(Some).map_err(|error| error.of_request()),
             None => Err(Reason::BodyTimeout),
@@ -70,7 +71,8 @@ impl Connection {
         self.deadline.set(policy.body_idle_timeout_ms);
         let before = self.writer.sent_in_all();
         let buffers = self.worker.buffers();
-        let sent = self.deadline.run(message.send(&mut self.writer, &self.deadline, buffers)).await;
+        let sending = Box::pin(message.send(&mut self.writer, &self.deadline, buffers));
+        let sent = self.deadline.run(sending).await;
         let failure = match sent {
             Some(Ok(())) => None,
             Some(Err(SendError::Unwritable)) => Some(Reason::ClientGone),

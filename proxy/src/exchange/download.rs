@@ -231,7 +231,8 @@ async fn respond(
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
     if hold::is_held(shared, from.head, framing) {
-        return Ok(Received::Held(Box::new(hold::hold(shared, answer, from, framing).await?)));
+        let held = Box::pin(hold::hold(shared, answer, from, framing)).await?;
+        return Ok(Received::Held(Box::new(held)));
     }
     let towards = match (framing, answer.request.version()) {
         (Framing::Chunked | Framing::CloseDelimited, Version::Http10) => Framing::CloseDelimited,

@@ -62,7 +62,8 @@ pub(super) async fn run(
 /// connection breaks, the answer tells.
 async fn send(shared: &Shared<'_>, upstream: &mut Writer, held: Option<&mut Message>) -> Reason {
     if let Some(message) = held.filter(|message| message.has_rest()) {
-        match message.send_rest(upstream, shared.deadline, shared.worker.buffers(), true).await {
+        let buffers = shared.worker.buffers();
+        match Box::pin(message.send_rest(upstream, shared.deadline, buffers, true)).await {
             Ok(()) => uploaded(shared),
             Err(SendError::Unwritable) => {}
             Err(SendError::Disk) => return Reason::RequestSpoolFailed,

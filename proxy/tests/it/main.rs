@@ -10,6 +10,7 @@ mod cli;
 mod forwarding;
 mod framing;
 mod bodies;
+mod buffering;
 mod early_answers;
 mod keep_alive;
 mod clusters;

@@ -16,6 +16,7 @@ mod direct_head;
 mod direct;
 mod equivalence;
 mod first_process;
+mod full_disk;
 mod joined;
 mod killed;
 mod leftovers;

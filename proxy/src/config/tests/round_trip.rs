@@ -101,7 +101,7 @@ fn buffering(hold: bool, most: u32) -> Buffering {
     let switch = |on| if on { Switch::On } else { Switch::Off };
     Buffering {
         buffer_requests: switch(hold),
-        buffer_responses: switch(most % 2 == 0),
+        buffer_responses: switch(most.is_multiple_of(2)),
         buffer_memory_bytes: most as usize,
         request_body_bytes_max: most.into(),
         ..Buffering::default()

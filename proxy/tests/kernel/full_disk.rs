@@ -1,0 +1,65 @@
+//! Bodies that are held on a disk that is full: a small tmpfs in a mount namespace, which ends with sluice.
+
+use serde_json::json;
+
+use crate::proxy_support::{Origin, Setup, assert_same, ok, pattern, poll};
+
+/// Takes half of the disk and what a body may have in memory.
+const FITS: usize = 200_000;
+const TOO_MUCH: usize = 1_000_000;
+
+/// Mounts over the folder in a namespace of its own, and goes on there in the place of this shell.
+fn on_small_disk(folder: &std::path::Path) -> String {
+    let folder = folder.display();
+    format!(
+        "exec unshare --mount sh -c 'mount -t tmpfs -o size=400k,mode=700 none \"$0\" && exec \"$@\"' '{folder}' \"$@\""
+    )
+}
+
+fn answer(size: usize) -> Vec<u8> {
+    [format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n").as_bytes(), &pattern(size)].concat()
+}
+
+fn post(target: &str, size: usize) -> Vec<u8> {
+    let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n");
+    [head.as_bytes(), &pattern(size)].concat()
+}
+
+#[test]
+#[ignore = "needs root, to mount"]
+fn a_full_disk_is_a_reason_and_leaves_nothing_behind() {
+    let origin = Origin::answering(|request| match request.target() {
+        "/large" => answer(TOO_MUCH),
+        "/fits" => answer(FITS),
+        _ => ok("small"),
+    });
+    let setup = Setup::to_origin(&origin);
+    let spool = setup.folder.join("spool");
+    std::fs::create_dir(&spool).unwrap();
+    let route = json!({
+        "cluster": "default", "buffer_requests": "on", "buffer_responses": "on", "buffer_memory_bytes": 1000,
+    });
+    let setup = setup
+        .with("routes", json!([route]))
+        .with("buffers", json!({"spool_directory": spool}))
+        .after(&on_small_disk(&spool));
+    let Some(proxy) = setup.start() else { return };
+    // More than once: a disk that is not given back would be full the second time.
+    for _ in 0..3 {
+        let large = proxy.get("/large");
+        assert_eq!((large.status(), large.get("x-sluice-reason")), (500, Some("response_spool_failed")));
+        let mut client = proxy.connect();
+        // It may close before it has read all.
+        let _ = client.try_send(post("/up", TOO_MUCH));
+        let refused = client.response();
+        assert_eq!((refused.status(), refused.get("x-sluice-reason")), (503, Some("request_spool_failed")));
+        poll("the files' end", || (proxy.metric("sluice_spool_bytes") == 0.0).then_some(()));
+        // The kernel frees the blocks a moment after the books.
+        poll("room on the disk", || (proxy.get("/fits").status() == 200).then_some(()));
+        assert_same(&proxy.get("/fits").body, &pattern(FITS));
+        assert_eq!(proxy.ask(post("/fitting", FITS)).text(), "small");
+        assert_same(&origin.last().body, &pattern(FITS));
+    }
+    proxy.wait_for("a file for a body that is held cannot be written");
+    assert!(proxy.metric("sluice_spool_files_total") > 5.0);
+}
