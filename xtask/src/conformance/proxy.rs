@@ -24,6 +24,13 @@ const SETTINGS: &[&str] = &[
     "clusters.default.body_idle_timeout_ms=5000",
 ];
 
+/// Keys set where bodies are held; little memory, so that files are used.
+const HELD: &[&str] = &[
+    "routes.default.buffer_requests=on",
+    "routes.default.buffer_responses=on",
+    "routes.default.buffer_memory_bytes=1000",
+];
+
 /// The proxy under test and the addresses of one run.
 pub(super) struct Proxy {
     pub(super) process: Process,
@@ -51,7 +58,8 @@ impl Proxy {
         command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);
         // Each case has a connection of its own.
         command.args(["--set", "kernel.direct_return_from_request=1"]);
-        for setting in SETTINGS {
+        let held: &[&str] = if matches!(way, Way::Held) { HELD } else { &[] };
+        for setting in SETTINGS.iter().chain(held) {
             command.args(["--set", setting]);
         }
         let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));

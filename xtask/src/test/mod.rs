@@ -95,14 +95,17 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         tally.skip("it", 1, "proxy/tests/it is not there");
     }
 
-    if !apps::names().chain(Way::Copy.names()).any(|name| tally.wants(&name)) {
+    let hostile_names = Way::Copy.names().chain(Way::Held.names());
+    if !apps::names().chain(hostile_names).any(|name| tally.wants(&name)) {
         return Ok(Judged::new());
     }
     let binary = binary(options)?;
     let tools = Tools::prepare();
     tally.heading("real servers");
     apps::run(&binary, options.big, &tools, tally)?;
-    hostile(Way::Copy, &binary, &Judged::new(), &tools, tally)
+    let judged = hostile(Way::Copy, &binary, &Judged::new(), &tools, tally)?;
+    hostile(Way::Held, &binary, &judged, &tools, tally)?;
+    Ok(judged)
 }
 
 fn hostile(way: Way<'_>, binary: &Path, before: &Judged, tools: &Tools, tally: &mut Tally) -> Result<Judged> {
