@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -157,22 +158,28 @@ impl Drop for File {
 }
 
 /// Makes a file that has no name, or loses it at once.
-async fn open(directory: &Path, name: u128) -> io::Result<std::os::fd::OwnedFd> {
+async fn open(directory: &Path, name: u128) -> io::Result<OwnedFd> {
     let directory = directory.to_path_buf();
     // A task of its own, which goes on if the exchange ends meanwhile: the descriptor would be lost.
     let opening = tokio_uring::spawn(async move {
-        let flags = libc::O_RDWR | libc::O_EXCL;
-        match ring::open(c_path(&directory)?, flags | libc::O_TMPFILE, 0o600).await {
-            // Not on every filesystem.
-            Err(error) if config::lacks_unnamed_files(&error) => {
-                let path = c_path(&directory.join(format!(".sluice-{name:032x}")))?;
-                let fd = ring::open(path.clone(), flags | libc::O_CREAT | libc::O_NOFOLLOW, 0o600).await?;
-                ring::unlink(path).await.map(|()| fd)
-            }
+        match unnamed(&directory).await {
+            Err(error) if config::lacks_unnamed_files(&error) => named(&directory, name).await,
             opened => opened,
         }
     });
     opening.await.map_err(io::Error::other)?
+}
+
+/// Not on every filesystem.
+async fn unnamed(directory: &Path) -> io::Result<OwnedFd> {
+    ring::open(c_path(directory)?, libc::O_RDWR | libc::O_EXCL | libc::O_TMPFILE, 0o600).await
+}
+
+async fn named(directory: &Path, name: u128) -> io::Result<OwnedFd> {
+    let path = c_path(&directory.join(format!(".sluice-{name:032x}")))?;
+    let flags = libc::O_RDWR | libc::O_EXCL | libc::O_CREAT | libc::O_NOFOLLOW;
+    let fd = ring::open(path.clone(), flags, 0o600).await?;
+    ring::unlink(path).await.map(|()| fd)
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
@@ -188,4 +195,42 @@ fn failed(what: &str, error: &io::Error) -> HoldError {
         tracing::error!(%error, "a file for a body that is held cannot be {what}");
     }
     HoldError::Disk
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// What a file is that nobody can find: readable and writable by its owner, without a name.
+    fn check(opened: io::Result<OwnedFd>, directory: &Path) {
+        let metadata = std::fs::File::from(opened.unwrap()).metadata().unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.nlink()), (0o600, 0));
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_has_no_name_also_where_it_must_have_had_one() {
+        let directory = std::env::temp_dir().join(format!("sluice-spool-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let ran = ring::run(async {
+            check(named(&directory, 7).await, &directory);
+            check(open(&directory, 8).await, &directory);
+            match unnamed(&directory).await {
+                Err(error) => assert!(config::lacks_unnamed_files(&error), "{error}"),
+                opened => check(opened, &directory),
+            }
+            // A name that is taken is not opened, whatever it leads to.
+            let taken = directory.join(format!(".sluice-{:032x}", 9));
+            std::os::unix::fs::symlink("/dev/null", &taken).unwrap();
+            assert_eq!(named(&directory, 9).await.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        });
+        std::fs::remove_dir_all(&directory).unwrap();
+        if let Err(error) = ran {
+            eprintln!("skipped: no ring: {error}");
+        }
+    }
 }

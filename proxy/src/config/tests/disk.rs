@@ -23,9 +23,25 @@ fn files_that_cannot_be_used_are_mistakes_of_load() {
             format!("  b: {{endpoints: ['a:1'], state_file: {shown}/none/s}}\nroutes: []"),
             "does not exist; make it first",
         ),
+        (
+            format!(
+                "buffers: {{spool_directory: {shown}/none}}\nroutes: [{{cluster: api, buffer_requests: on}}]"
+            ),
+            "does not exist; make it first",
+        ),
+        (
+            "buffers: {spool_directory: /proc}\nroutes: [{cluster: api, buffer_responses: on}]".to_owned(),
+            "no file can be made in /proc",
+        ),
     ] {
         let error = load_error(&directory, &lines).to_string();
         assert!(error.contains("c.yaml:4: ") && error.contains(expected), "{lines}: {error}");
+    }
+    // Nothing is held, or not in files.
+    for rest in ["", "spool_bytes_max: 0}\nroutes: [{cluster: api, buffer_requests: on}]\nkernel: {"] {
+        let file = directory.join("c.yaml");
+        std::fs::write(&file, format!("{GOOD}buffers: {{spool_directory: {shown}/none, {rest}}}")).unwrap();
+        load(&file, &[]).unwrap();
     }
     std::fs::write(directory.join("c.yaml"), b"a: \xff").unwrap();
     let error = load(&directory.join("c.yaml"), &[]).unwrap_err();

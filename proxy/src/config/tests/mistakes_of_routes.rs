@@ -82,6 +82,18 @@ const ROUTES: &[(&str, &str)] = &[
         "5: routes[0].retry: this does nothing on a route without cluster; take it out",
     ),
     (
+        "{respond: {}, buffer_responses: on}",
+        "5: routes[0].buffer_responses: this does nothing on a route without cluster; take it out",
+    ),
+    (
+        "{cluster: api, buffer_memory_bytes: -1}",
+        "5: routes[0].buffer_memory_bytes: -1 is out of range; write bytes from 0 to 1073741824",
+    ),
+    (
+        "{cluster: api, buffer_requests: maybe}",
+        "5: routes[0].buffer_requests: \"maybe\" is not known; write off or on",
+    ),
+    (
         "{cluster: api, name: a}\n - {respond: {}, name: a}",
         "6: routes[1].name: \"a\" is the name of routes[0] too; write another name",
     ),

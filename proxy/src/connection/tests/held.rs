@@ -64,6 +64,18 @@ fn a_file_is_made_from_the_first_byte_beyond_memory_on() {
 }
 
 #[test]
+fn what_is_held_or_bounded_never_goes_past_sluice() {
+    let goes_direct = |route: &str| {
+        let proxy = proxy(route, Exchange::get(1)).0;
+        proxy.worker.snapshot().routes[0].direct_return
+    };
+    assert!(run(async { goes_direct("") && goes_direct("request_body_bytes_max: 9,") }));
+    for key in ["buffer_requests: on,", "buffer_responses: on,", "response_body_bytes_max: 9,"] {
+        assert!(!run(async { goes_direct(key) }), "{key}");
+    }
+}
+
+#[test]
 fn without_memory_all_goes_into_a_file() {
     assert_eq!(play(&holding(0), Exchange::post(5000)), (Some(Outcome::Whole), 2));
 }

@@ -48,6 +48,14 @@ fn a_request_is_rendered_in_full() {
 }
 
 #[test]
+fn an_expectation_that_is_met_ends_here_and_no_other() {
+    let expectant = post_with(b"Expect: 100-Continue\r\nContent-Length: 4\r\n");
+    assert_eq!(forward_with(&expectant, |_| {}).value("expect"), "100-Continue");
+    let told = forward_with(&expectant, |forward| forward.continued = true);
+    assert!(told.fields.iter().all(|field| field.0 != "expect"));
+}
+
+#[test]
 fn hop_by_hop_fields_end_here() {
     let forwarded = forward(
         b"Connection: keep-alive, X-Hop, x-other\r\nX-HOP: 1\r\nX-Other: 2\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\n\
