@@ -7,6 +7,7 @@ mod budget;
 mod file;
 mod intake;
 mod message;
+mod store;
 
 use crate::body::BodyError;
 use crate::error::Reason;

@@ -1,0 +1,150 @@
+//! Where a file's bytes are: on a disk, through the ring, or in memory in tests. No bound and no book is kept here.
+
+#[cfg(test)]
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::config;
+use crate::ring;
+use crate::upstream::Connector;
+use crate::worker::Worker;
+
+/// One file without a name.
+pub(super) enum Store {
+    /// Driven by the ring of this thread. `None` only while it is being closed.
+    Ring(Option<ring::Fd>),
+    /// For tests without a ring.
+    #[cfg(test)]
+    Memory(Rc<RefCell<Vec<u8>>>),
+}
+
+impl Store {
+    /// Makes one in `directory`.
+    pub(super) async fn create(worker: &Worker, directory: &Path) -> io::Result<Self> {
+        let name = worker.with_random(|random| random.u128(..));
+        match worker.connector() {
+            Connector::Ring => open(directory, name).await.map(|fd| Self::Ring(Some(Rc::new(fd)))),
+            #[cfg(test)]
+            Connector::Memory(_) => Ok(Self::Memory(Rc::default())),
+        }
+    }
+
+    /// Writes `buf[start..]`, or a part of it, at `offset`.
+    pub(super) async fn write(
+        &self,
+        buf: Vec<u8>,
+        start: usize,
+        offset: u64,
+    ) -> (io::Result<usize>, Vec<u8>) {
+        match self {
+            Self::Ring(Some(fd)) => ring::write_at(fd, buf, start, offset).await,
+            Self::Ring(None) => (Err(io::ErrorKind::NotFound.into()), buf),
+            #[cfg(test)]
+            Self::Memory(bytes) => {
+                bytes.borrow_mut().extend_from_slice(&buf[start..]);
+                (Ok(buf.len() - start), buf)
+            }
+        }
+    }
+
+    /// Reads at most `bytes_max` at `offset` into `buf`, which has the room.
+    pub(super) async fn read(
+        &self,
+        buf: Vec<u8>,
+        bytes_max: usize,
+        offset: u64,
+    ) -> (io::Result<usize>, Vec<u8>) {
+        match self {
+            Self::Ring(Some(fd)) => ring::read_at(fd, buf, bytes_max, offset).await,
+            Self::Ring(None) => (Err(io::ErrorKind::NotFound.into()), buf),
+            #[cfg(test)]
+            Self::Memory(bytes) => {
+                let read = bytes.borrow()[offset as usize..][..bytes_max].to_vec();
+                (Ok(bytes_max), [buf, read].concat())
+            }
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        match self {
+            // With an operation under way the last holder is that, and closes when it ends.
+            Self::Ring(fd) => drop(fd.take().and_then(Rc::into_inner).map(ring::close)),
+            #[cfg(test)]
+            Self::Memory(_) => {}
+        }
+    }
+}
+
+/// Makes a file that has no name, or loses it at once.
+async fn open(directory: &Path, name: u128) -> io::Result<OwnedFd> {
+    let directory = directory.to_path_buf();
+    // A task of its own, which goes on if the exchange ends meanwhile: the descriptor would be lost.
+    let opening = tokio_uring::spawn(async move {
+        match unnamed(&directory).await {
+            Err(error) if config::lacks_unnamed_files(&error) => named(&directory, name).await,
+            opened => opened,
+        }
+    });
+    opening.await.map_err(io::Error::other)?
+}
+
+/// Not on every filesystem.
+async fn unnamed(directory: &Path) -> io::Result<OwnedFd> {
+    ring::open(c_path(directory)?, libc::O_RDWR | libc::O_EXCL | libc::O_TMPFILE, 0o600).await
+}
+
+async fn named(directory: &Path, name: u128) -> io::Result<OwnedFd> {
+    let path = c_path(&directory.join(format!(".sluice-{name:032x}")))?;
+    let flags = libc::O_RDWR | libc::O_EXCL | libc::O_CREAT | libc::O_NOFOLLOW;
+    let fd = ring::open(path.clone(), flags, 0o600).await?;
+    ring::unlink(path).await.map(|()| fd)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// What a file is that nobody can find: readable and writable by its owner, without a name.
+    fn check(opened: io::Result<OwnedFd>, directory: &Path) {
+        let metadata = std::fs::File::from(opened.unwrap()).metadata().unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.nlink()), (0o600, 0));
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_has_no_name_also_where_it_must_have_had_one() {
+        let directory = std::env::temp_dir().join(format!("sluice-spool-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let ran = ring::run(async {
+            check(named(&directory, 7).await, &directory);
+            check(open(&directory, 8).await, &directory);
+            match unnamed(&directory).await {
+                Err(error) => assert!(config::lacks_unnamed_files(&error), "{error}"),
+                opened => check(opened, &directory),
+            }
+            // A name that is taken is not opened, whatever it leads to.
+            let taken = directory.join(format!(".sluice-{:032x}", 9));
+            std::os::unix::fs::symlink("/dev/null", &taken).unwrap();
+            assert_eq!(named(&directory, 9).await.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        });
+        std::fs::remove_dir_all(&directory).unwrap();
+        if let Err(error) = ran {
+            eprintln!("skipped: no ring: {error}");
+        }
+    }
+}
