@@ -72,7 +72,8 @@ fn is_clean(proxy: &Proxy, descriptors: f64) {
 #[test]
 fn bodies_of_any_size_arrive_whole_in_either_framing_and_direction() {
     let origin = echo();
-    let Some(proxy) = holding(&origin, json!({})).start() else { return };
+    let setup = holding(&origin, json!({})).with("clusters.default.pool", json!({"idle_timeout_ms": 60_000}));
+    let Some(proxy) = setup.start() else { return };
     let mut client = proxy.connect();
     client.ask(message("POST / HTTP/1.1\r\nHost: a\r\n", b"first", false));
     let descriptors = proxy.metric("process_open_fds");
@@ -97,8 +98,10 @@ fn bodies_of_any_size_arrive_whole_in_either_framing_and_direction() {
             assert_eq!(proxy.metric("sluice_spool_files_total") - before, files, "{size}");
         }
     }
-    assert_eq!(origin.connections(), 1, "one connection carried all");
-    is_clean(&proxy, descriptors);
+    let connections = origin.connections();
+    // What is not whole in memory is never joined, so that there may be one of each kind.
+    assert!(connections <= 2, "{connections} carried all");
+    is_clean(&proxy, descriptors + (connections - 1) as f64);
 }
 
 #[test]
