@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::client::{Manner, Outcome, Shared, converse};
 use super::exchange::{Coding, Exchange, Message};
 use super::origin::{Script, serve};
-use super::peer::{Ended, Framing, Sink, Source};
+use super::peer::{Ended, Fault, Framing, Kind, Sink, Source};
 use super::*;
 
 const TIMEOUTS: &str = "response_timeout_ms: 3000, body_idle_timeout_ms: 5000,";
@@ -148,6 +148,33 @@ fn nobody_is_asked_before_a_request_is_whole() {
         proxy.finish().await;
         ended(&origins).await;
     });
+}
+
+#[test]
+fn a_request_in_a_file_is_sent_again_if_it_may_be() {
+    for (method, second, sent) in [("PUT", Outcome::Whole, 3), ("POST", Outcome::Local(502), 2)] {
+        let held = (true, true);
+        let exchanges: Shared = Rc::new(vec![
+            Exchange { held, ..Exchange::get(10) },
+            Exchange { held, method, ..Exchange::post(50_000) },
+        ]);
+        let script = Script::new(&exchanges);
+        let shared = Rc::clone(&script);
+        run(async {
+            // The first connection ends amid the second request, without a word.
+            let (network, origins) = network(CALM, move |number, end| {
+                let fault = Some(Fault { after: 20_000, kind: Kind::Close }).filter(|_| number == 0);
+                serve(Rc::clone(&shared), end, number as u64, [fault, None])
+            });
+            let cluster = ("", "balance: {hash: client_address},");
+            let proxy = Proxy::with_route(&holding(1000), cluster, network);
+            let outcomes = converse(proxy.connect(CALM), &exchanges, 0, CALMLY).await;
+            proxy.finish().await;
+            ended(&origins).await;
+            assert_eq!(outcomes, [Outcome::Whole, second]);
+        });
+        assert_eq!(script.seen.borrow().len(), sent, "{method}");
+    }
 }
 
 #[test]
