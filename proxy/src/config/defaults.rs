@@ -11,9 +11,7 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket,
-    Ejection, EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue,
-    QueueOrder, Retry, Route, RouteDirect, Switch,
+    AccessLog, Action, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Ejection, EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry, Route, RouteDirect, Switch, Tracing,
 };
 
 const KIB: u64 = 1 << 10;
@@ -246,6 +244,22 @@ numbers! { KernelAssists {
     splice: AssistMode::Auto,
 }}
 
+numbers! { Tracing {
+    // As the SDKs of OpenTelemetry; a few MB at the most.
+    buffer_spans_max: usize = 2048, 16..=1_000_000;
+    // As above.
+    batch_spans_max: usize = 512, 1..=10_000;
+    // A trace is looked for soon after the request; one request a second is nothing to a collector.
+    export_interval_ms: u64 = 1000, 10..=10 * MINUTE_MS;
+    // As the SDKs; nothing but spans waits for it.
+    export_timeout_ms: u64 = 10_000, 10..=10 * MINUTE_MS;
+} rest {
+    otlp_endpoint: super::OtlpEndpoint::default(),
+    service_name: "sluice".to_owned(),
+    // One in a hundred shows where time goes, and costs the other ninety-nine next to nothing.
+    sample_ratio: 0.01,
+}}
+
 numbers! { Config {
     // Most exchanges end within it; supervisors kill after 30 to 90 s.
     drain_timeout_ms: u64 = 30_000, 0..=DAY_MS;
@@ -258,6 +272,8 @@ numbers! { Config {
     via: false,
     error_pages: BTreeMap::new(),
     access_log: AccessLog::default(),
+    tracing: None,
+    debug_token_file: None,
     admin: None,
     control: ControlSocket::Auto,
     workers: 0,
@@ -269,12 +285,13 @@ numbers! { Config {
 }}
 
 /// The range of every number, by the dotted path of the map that it stands in, `NAME` for a cluster's name.
-pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 12] {
+pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 13] {
     [
         ("", Config::RANGES),
         ("limits", Limits::RANGES),
         ("routes[]", Buffering::RANGES),
         ("buffers", Buffers::RANGES),
+        ("tracing", Tracing::RANGES),
         ("kernel", KernelAssists::RANGES),
         ("clusters.NAME", Cluster::RANGES),
         ("clusters.NAME.pool", Pool::RANGES),

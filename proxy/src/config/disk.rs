@@ -22,6 +22,9 @@ pub(super) fn check(config: &Config, problems: &Problems) {
     if let LogOutput::File(file) = &config.access_log.output {
         parent_exists(file, &root.key("access_log"), problems);
     }
+    if let Some(Err(message)) = config.debug_token_file.as_deref().map(super::read_token) {
+        problems.add(&root.key("debug_token_file"), message);
+    }
     for (name, cluster) in &config.clusters {
         if let Some(file) = &cluster.state_file {
             parent_exists(file, &root.key("clusters").key(name).key("state_file"), problems);

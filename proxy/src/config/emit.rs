@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_yaml::{Mapping, Value};
 
 use super::{
-    AccessLog, Action, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Endpoint, HashKey,
-    HeaderEdits, HealthCheck, KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route,
-    Word,
+    AccessLog, Action, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Endpoint, HashKey, HeaderEdits, HealthCheck, KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route, Word, Tracing,
 };
 
 /// A map under construction.
@@ -48,6 +46,8 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("via", config.via);
     out.put("error_pages", error_pages(&config.error_pages));
     out.put("access_log", access_log(&config.access_log));
+    out.put("tracing", config.tracing.as_ref().map_or(Value::from("off"), tracing));
+    out.put_some("debug_token_file", config.debug_token_file.as_deref().map(file));
     out.put("admin", config.admin.as_ref().map_or("off".to_owned(), ToString::to_string));
     out.put("control", control(&config.control));
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
@@ -79,6 +79,15 @@ fn buffering(out: &mut Out, buffering: &Buffering) {
     out.put("buffer_requests", buffering.buffer_requests.word());
     out.put("buffer_responses", buffering.buffer_responses.word());
     buffering.write_numbers(&mut out.0);
+}
+
+fn tracing(tracing: &Tracing) -> Value {
+    let mut out = Out::default();
+    out.put("otlp_endpoint", tracing.otlp_endpoint.to_string());
+    out.put("service_name", tracing.service_name.as_str());
+    out.put("sample_ratio", tracing.sample_ratio);
+    tracing.write_numbers(&mut out.0);
+    out.done()
 }
 
 fn kernel(kernel: KernelAssists) -> Value {

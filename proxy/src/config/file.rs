@@ -11,7 +11,7 @@ use super::path::Path as KeyPath;
 use super::problem::{ConfigError, Problems};
 use super::reader::Item;
 use super::{
-    Config, Override, assist, buffering, clusters, emit, general, lines, overrides, routes, tree, validate,
+    Config, Override, assist, buffering, clusters, emit, general, lines, overrides, routes, tree, validate, tracing,
 };
 
 /// Bytes of a configuration file: some ten thousand routes.
@@ -83,6 +83,8 @@ pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
     config.via = root.boolean("via", config.via);
     config.error_pages = general::error_pages(&mut root);
     config.access_log = general::access_log(&mut root);
+    config.tracing = tracing::tracing(&mut root);
+    config.debug_token_file = root.text("debug_token_file").map(Into::into);
     config.admin = general::admin(&mut root);
     config.control = general::control(&mut root);
     config.workers = general::workers(&mut root);
@@ -122,7 +124,7 @@ pub fn to_yaml(config: &Config) -> String {
 
 /// The configuration in force as JSON, in the shape of the YAML.
 pub fn to_json(config: &Config) -> serde_json::Value {
-    serde_json::to_value(emit::config(config)).expect("the keys are text or numbers, the numbers are whole")
+    serde_json::to_value(emit::config(config)).expect("the keys are text or numbers, the numbers are finite")
 }
 
 fn text(tree: &Value) -> String {

@@ -25,6 +25,8 @@ mod routes;
 #[cfg(test)]
 mod tests;
 mod text;
+mod token;
+mod tracing;
 mod tree;
 mod validate;
 
@@ -48,6 +50,8 @@ pub use file::{load, parse, short_form, to_json, to_yaml};
 pub use names::Word;
 pub use overrides::Override;
 pub use problem::{ConfigError, Origin, Problem};
+pub use token::read_token;
+pub use tracing::{OtlpEndpoint, Tracing};
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +72,10 @@ pub struct Config {
     pub error_pages: BTreeMap<u16, PathBuf>,
     /// Where and how exchanges are logged.
     pub access_log: AccessLog,
+    /// How exchanges are traced; `None` is off.
+    pub tracing: Option<Tracing>,
+    /// File with the token that asks for debug fields; `None` is off.
+    pub debug_token_file: Option<PathBuf>,
     /// Address of the admin listener; `None` is off.
     pub admin: Option<Address>,
     /// Where commands are taken.

@@ -13,12 +13,18 @@ fn load_error(directory: &std::path::Path, lines: &str) -> ConfigError {
 fn files_that_cannot_be_used_are_mistakes_of_load() {
     let directory = std::env::temp_dir().join(format!("sluice-config-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("short"), "123456789012345 \n").unwrap();
+    std::fs::write(directory.join("odd"), "1234567890 123456\n").unwrap();
     let shown = directory.display();
     for (lines, expected) in [
         (format!("error_pages: {{503: {shown}/none}}"), "cannot be read: No such file"),
         (format!("error_pages: {{503: {shown}}}"), "is not a file"),
         (format!("access_log: {shown}/none/log"), "does not exist; make it first"),
         (format!("access_log: {shown}"), "is a directory"),
+        (format!("debug_token_file: {shown}/none"), "cannot be read: No such file"),
+        (format!("debug_token_file: {shown}"), "is not a file"),
+        (format!("debug_token_file: {shown}/short"), "no token of 16 to 256 bytes"),
+        (format!("debug_token_file: {shown}/odd"), "no visible ASCII"),
         (
             format!("  b: {{endpoints: ['a:1'], state_file: {shown}/none/s}}\nroutes: []"),
             "does not exist; make it first",

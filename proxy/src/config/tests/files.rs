@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde_yaml::Value;
 
 use super::super::problem::Problems;
-use super::super::{AssistMode, Config, LogField, LogFormat, Protocol, ProxyProtocol, Word, file, load};
+use super::super::{
+    AssistMode, Config, LogField, LogFormat, Protocol, ProxyProtocol, Tracing, Word, file, load,
+};
 
 fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../config"))
@@ -41,6 +43,7 @@ limits: {}
 kernel: {}
 buffers: {}
 access_log: {}
+tracing: {}
 admin: {}
 listeners: [{}]
 routes:
@@ -81,9 +84,11 @@ fn uncommented(text: &str, map: &str) -> String {
 fn the_defaults_shown_are_the_defaults() {
     let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
     let shown = ["limits", "access_log", "buffers", "kernel"].map(|map| uncommented(&text, map)).concat();
+    let shown = shown + &uncommented(&text, "tracing").replace("tracing: off", "tracing:");
     let config = super::read(&format!("{}{shown}", super::GOOD));
     assert_eq!((config.limits, config.access_log), (Config::default().limits, Config::default().access_log));
     assert_eq!((config.kernel, config.buffers), (Config::default().kernel, Config::default().buffers));
+    assert_eq!(config.tracing, Some(Tracing::default()));
 
     for (key, value) in super::super::emit::config(&Config {
         clusters: [("demo".to_owned(), Default::default())].into(),

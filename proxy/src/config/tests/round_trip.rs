@@ -136,6 +136,22 @@ fn max_in_flight() -> impl Strategy<Value = MaxInFlight> {
     ]
 }
 
+fn tracing() -> impl Strategy<Value = Option<Tracing>> {
+    let url = (address(), "/[!-\"$-~]{0,10}").prop_filter_map("no host", |(address, path)| {
+        (!matches!(address, Address::Unix(_))).then_some(OtlpEndpoint { address, path })
+    });
+    let some = (url, "\\PC{1,20}", 0.0..=1.0, 16..=10_000usize);
+    prop::option::of(some.prop_map(|(otlp_endpoint, service_name, sample_ratio, spans)| Tracing {
+        otlp_endpoint,
+        service_name,
+        sample_ratio,
+        buffer_spans_max: spans,
+        batch_spans_max: spans,
+        export_interval_ms: spans as u64,
+        export_timeout_ms: spans as u64 + 1,
+    }))
+}
+
 fn assist() -> impl Strategy<Value = AssistMode> {
     prop::sample::select(AssistMode::ALL.to_vec())
 }
@@ -200,7 +216,8 @@ prop_compose! {
         log in prop_oneof![Just(LogOutput::Off), Just(LogOutput::Stdout), "\\PC{0,5}/\\PC{1,5}".prop_map(|path| LogOutput::File(path.into()))],
         proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
         (bypass, splice) in (assist(), assist()),
-        user in prop::option::of("[a-z][a-z-]{0,8}"),
+        (user, token) in (prop::option::of("[a-z][a-z-]{0,8}"), prop::option::of("/\\PC{1,10}")),
+        tracing in tracing(),
     ) -> Config {
         for (index, (route, name)) in routes.iter_mut().zip(names.iter().cycle()).enumerate() {
             route.name = format!("{name}{index}");
@@ -230,6 +247,8 @@ prop_compose! {
                 None if via => ControlSocket::Off,
                 None => ControlSocket::Auto,
             },
+            tracing,
+            debug_token_file: token.map(Into::into),
             admin,
             workers,
             user: user.clone(),

@@ -1,0 +1,56 @@
+//! Traces, as configured.
+
+use super::super::{Address, Config, Tracing};
+use super::{GOOD, mistakes, read};
+
+fn tracing(lines: &str) -> Option<Tracing> {
+    read(&format!("{GOOD}{lines}\n")).tracing
+}
+
+#[test]
+fn tracing_is_off_unless_asked_for() {
+    assert_eq!(Config::default().tracing, None);
+    assert_eq!(tracing("tracing: off"), None);
+    assert_eq!(tracing("tracing: {}"), Some(Tracing::default()));
+}
+
+#[test]
+fn a_collector_is_a_url() {
+    for (url, address, path) in [
+        ("http://127.0.0.1:4318", "127.0.0.1:4318", "/v1/traces"),
+        ("http://[::1]:1/", "[::1]:1", "/"),
+        ("http://collector.internal:80/a/b?c=d", "collector.internal:80", "/a/b?c=d"),
+    ] {
+        let read = tracing(&format!("tracing: {{otlp_endpoint: '{url}'}}")).unwrap().otlp_endpoint;
+        assert_eq!(read.address, address.parse::<Address>().unwrap());
+        assert_eq!((read.path.as_str(), read.to_string()), (path, format!("http://{address}{path}")));
+    }
+    for (url, expected) in [
+        ("https://a:4318/v1/traces", "needs TLS"),
+        ("127.0.0.1:4318", "is no URL"),
+        ("http://host/v1/traces", "has no port"),
+        ("http://unix:/a", "has no absolute path"),
+        ("http://a:1/b c", "write it as %XX"),
+    ] {
+        let said = mistakes(&format!("{GOOD}tracing: {{otlp_endpoint: '{url}'}}\n"));
+        assert!(said.len() == 1 && said[0].contains(expected), "{said:?}");
+    }
+}
+
+#[test]
+fn a_share_is_from_0_to_1() {
+    for (given, read) in [("0", 0.0), ("1", 1.0), ("0.5", 0.5), ("1e-3", 0.001)] {
+        assert_eq!(tracing(&format!("tracing: {{sample_ratio: {given}}}")).unwrap().sample_ratio, read);
+    }
+    for given in ["-0.1", "1.01", ".nan", ".inf", "half", "[]"] {
+        let said = mistakes(&format!("{GOOD}tracing: {{sample_ratio: {given}}}\n"));
+        assert!(said.len() == 1 && said[0].contains("from 0 to 1"), "{said:?}");
+    }
+}
+
+#[test]
+fn names_and_numbers_have_bounds() {
+    let said = mistakes(&format!("{GOOD}tracing: {{buffer_spans_max: 15, service_name: \"a\\nb\", x: 1}}\n"));
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(tracing("tracing: {buffer_spans_max: 16}").is_some(), "a batch is then smaller, too");
+}

@@ -1,0 +1,115 @@
+//! Traces: where spans go, how many are made, and how many may wait. `spans` makes and sends them.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use super::problem::quote;
+use super::reader::{Fields, Item};
+use super::{Address, text};
+
+/// Bytes of a service name.
+const SERVICE_NAME_BYTES_MAX: usize = 255;
+
+/// The path that OTLP/HTTP takes spans at.
+const DEFAULT_PATH: &str = "/v1/traces";
+
+/// How exchanges are traced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tracing {
+    /// Where spans are sent to.
+    pub otlp_endpoint: OtlpEndpoint,
+    /// What the spans' resource is called (`service.name`).
+    pub service_name: String,
+    /// Share of the exchanges that are traced, from 0 to 1, unless a trusted proxy has decided.
+    pub sample_ratio: f64,
+    /// Spans that wait or are being sent; further ones are dropped and counted.
+    pub buffer_spans_max: usize,
+    /// Spans in one request to the collector, and never more than may wait.
+    pub batch_spans_max: usize,
+    /// How long spans are gathered before they are sent, in milliseconds.
+    pub export_interval_ms: u64,
+    /// How long the collector is waited for, in milliseconds.
+    pub export_timeout_ms: u64,
+}
+
+/// The URL of a collector that speaks OTLP over HTTP, without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtlpEndpoint {
+    /// Where it listens; never a unix socket.
+    pub address: Address,
+    /// What is asked for, query included.
+    pub path: String,
+}
+
+impl Default for OtlpEndpoint {
+    /// The collector of this host, at its usual port.
+    fn default() -> Self {
+        Self { address: Address::Ip(SocketAddr::from(([127, 0, 0, 1], 4318))), path: DEFAULT_PATH.to_owned() }
+    }
+}
+
+impl fmt::Display for OtlpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.address, self.path)
+    }
+}
+
+/// `tracing`: off, or a map.
+pub(super) fn tracing(root: &mut Fields<'_>) -> Option<Tracing> {
+    let item = root.get("tracing").filter(|item| !item.is_off())?;
+    let mut tracing = Tracing::default();
+    let mut fields = item.fields();
+    if let Some(endpoint) = fields.get("otlp_endpoint").and_then(|item| endpoint(&item)) {
+        tracing.otlp_endpoint = endpoint;
+    }
+    if let Some(name) = fields.get("service_name").and_then(|item| service_name(&item)) {
+        tracing.service_name = name;
+    }
+    if let Some(ratio) = fields.get("sample_ratio").and_then(|item| ratio(&item)) {
+        tracing.sample_ratio = ratio;
+    }
+    tracing.read_numbers(&mut fields);
+    fields.finish();
+    Some(tracing)
+}
+
+fn endpoint(item: &Item<'_>) -> Option<OtlpEndpoint> {
+    let url = item.text()?;
+    let Some(rest) = url.strip_prefix("http://") else {
+        let why =
+            if url.starts_with("https://") { "needs TLS, which is not spoken here" } else { "is no URL" };
+        item.mistake(format!("{} {why}; write http://127.0.0.1:4318{DEFAULT_PATH}", quote(url)));
+        return None;
+    };
+    let (authority, path) = match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, DEFAULT_PATH),
+    };
+    let address = authority.parse::<Address>().map_err(|message| item.mistake(message)).ok()?;
+    if matches!(address, Address::Unix(_)) {
+        item.mistake("a unix socket cannot be the host of a URL; write host:port");
+        return None;
+    }
+    text::url_path(path, true).map_err(|message| item.mistake(message)).ok()?;
+    Some(OtlpEndpoint { address, path: path.to_owned() })
+}
+
+fn service_name(item: &Item<'_>) -> Option<String> {
+    let name = item.text()?;
+    if name.len() > SERVICE_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        item.mistake(format!(
+            "{} is not a service name; write at most {SERVICE_NAME_BYTES_MAX} bytes of visible characters",
+            quote(name)
+        ));
+        return None;
+    }
+    Some(name.to_owned())
+}
+
+fn ratio(item: &Item<'_>) -> Option<f64> {
+    let ratio = item.value.as_f64().filter(|ratio| (0.0..=1.0).contains(ratio));
+    if ratio.is_none() {
+        item.mistake("this is no share; write a number from 0 to 1, such as 0.01");
+    }
+    ratio
+}
