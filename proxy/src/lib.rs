@@ -29,6 +29,7 @@ pub(crate) mod tunnel;
 pub(crate) mod response;
 pub mod error;
 pub mod record;
+pub(crate) mod spans;
 pub mod access_log;
 pub mod metrics;
 

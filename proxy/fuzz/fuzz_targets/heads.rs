@@ -53,6 +53,8 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
         continued: false,
         via,
         upgrade: head.upgrade(),
+        dropped: &[],
+        traceparent: None,
         edits: None,
     };
     let mut out = Vec::new();

@@ -11,7 +11,9 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Ejection, EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry, Route, RouteDirect, Switch, Tracing,
+    AccessLog, Action, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket,
+    Ejection, EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue,
+    QueueOrder, Retry, Route, RouteDirect, Switch, Tracing,
 };
 
 const KIB: u64 = 1 << 10;

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use serde_yaml::{Mapping, Value};
 
 use super::{
-    AccessLog, Action, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Endpoint, HashKey, HeaderEdits, HealthCheck, KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route, Word, Tracing,
+    AccessLog, Action, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Endpoint, HashKey,
+    HeaderEdits, HealthCheck, KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route,
+    Tracing, Word,
 };
 
 /// A map under construction.

@@ -11,7 +11,8 @@ use super::path::Path as KeyPath;
 use super::problem::{ConfigError, Problems};
 use super::reader::Item;
 use super::{
-    Config, Override, assist, buffering, clusters, emit, general, lines, overrides, routes, tree, validate, tracing,
+    Config, Override, assist, buffering, clusters, emit, general, lines, overrides, routes, tracing, tree,
+    validate,
 };
 
 /// Bytes of a configuration file: some ten thousand routes.

@@ -10,6 +10,7 @@ use crate::forwarded;
 use crate::http::{RequestHead, Version, forwarded_request_id};
 use crate::record::ExchangeRecord;
 use crate::snapshot::{Current, Target};
+use crate::spans::Trace;
 use crate::worker::Worker;
 
 /// The facts of one exchange that do not change while it runs.
@@ -27,6 +28,8 @@ pub(super) struct Account {
     pub(super) route: Option<u32>,
     pub(super) bytes_in: u64,
     pub(super) path: &'static str,
+    /// Its place in a trace, if exchanges are traced.
+    pub(super) trace: Option<Trace>,
 }
 
 impl Account {
@@ -47,6 +50,7 @@ impl Account {
             route: None,
             bytes_in: 0,
             path: "-",
+            trace: None,
         }
     }
 }
@@ -90,5 +94,6 @@ impl Connection {
             referer: self.head.get(b"referer").unwrap_or_default(),
         };
         self.worker.record(&record);
+        self.hand_over(account, progress, &record);
     }
 }

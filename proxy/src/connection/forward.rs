@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use super::account::Account;
-use super::{Connection, Next};
+use super::{Connection, Next, trace};
 use crate::body::Transfer;
 use crate::error::{Reason, Side};
 use crate::exchange::{self, Downstream, Finish, Policy, Progress};
 use crate::forwarded;
-use crate::http::{Expect, Framing, RequestForward, encode_request};
+use crate::http::{Expect, Framing, RequestForward, RequestHead, encode_request};
 use crate::response::Local;
 use crate::router::strip_prefix;
 use crate::snapshot::RouteEntry;
@@ -106,18 +106,14 @@ impl Connection {
         account: &Account,
         (framing, whole): (Framing, bool),
     ) {
-        let target = self.head.path_and_query();
-        let target = if entry.config.strip_prefix && target != b"*" {
-            strip_prefix(&entry.config.path_prefix, target)
-        } else {
-            Cow::Borrowed(target)
-        };
+        let target = sent_target(entry, &self.head);
         let host = match &entry.config.host_rewrite {
             Some(host) => host.as_bytes(),
             None if self.head.host().is_empty() => self.listener.authority.as_bytes(),
             None => self.head.host(),
         };
         let mut clock = [0; forwarded::REQUEST_START_MAX];
+        let traceparent = account.trace.map(|trace| trace.traceparent());
         encode_request(
             out,
             &self.head,
@@ -133,6 +129,8 @@ impl Connection {
                 continued: whole && self.head.expect() == Expect::Continue,
                 via: policy.via,
                 upgrade: self.head.upgrade(),
+                dropped: trace::dropped(account),
+                traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
                 edits: entry.request_edits.as_ref(),
             },
         );
@@ -186,5 +184,15 @@ impl Connection {
         account.path = outcome.path;
         self.record(&account, &progress, outcome.reason);
         Next::Abort { reset: outcome.broken }
+    }
+}
+
+/// The target that the origin is asked for.
+pub(super) fn sent_target<'h>(entry: &RouteEntry, head: &'h RequestHead) -> Cow<'h, [u8]> {
+    let target = head.path_and_query();
+    if entry.config.strip_prefix && target != b"*" {
+        strip_prefix(&entry.config.path_prefix, target)
+    } else {
+        Cow::Borrowed(target)
     }
 }

@@ -8,6 +8,7 @@ mod head;
 mod held;
 mod request;
 mod tcp;
+mod trace;
 #[cfg(test)]
 mod tests;
 

@@ -19,6 +19,7 @@ impl Connection {
     pub(super) async fn exchange(&mut self) -> Next {
         let worker = Rc::clone(&self.worker);
         let mut account = Account::new(&worker, self.client, &self.head);
+        account.trace = self.begin_trace(account.trusted);
         let snapshot = &account.snapshot.clone();
         let framing = match self.check() {
             Ok(framing) => framing,

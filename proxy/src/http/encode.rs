@@ -36,6 +36,10 @@ pub struct RequestForward<'a> {
     pub via: bool,
     /// The Upgrade to send, of [`RequestHead::upgrade`].
     pub upgrade: Option<&'a [u8]>,
+    /// Names of fields that end here, in lower case.
+    pub dropped: &'a [&'a [u8]],
+    /// The traceparent of our own; the client's is to be among `dropped` then.
+    pub traceparent: Option<&'a [u8]>,
     /// What the route changes.
     pub edits: Option<&'a FieldEdits>,
 }
@@ -51,7 +55,7 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
     for field in head.fields() {
         let copied = is_copied_upstream(head, &field, forward.framing, forward.trusted);
         let met = forward.continued && field.kind == FieldKind::Expect;
-        if copied && !met && !forward.takes_out(field.name) {
+        if copied && !met && !forward.takes_out(field.name) && !forward.drops(field.name) {
             push_field(out, field.name, field.value);
         }
     }
@@ -68,6 +72,10 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
 }
 
 impl RequestForward<'_> {
+    fn drops(&self, name: &[u8]) -> bool {
+        self.dropped.iter().any(|other| name.eq_ignore_ascii_case(other))
+    }
+
     fn takes_out(&self, name: &[u8]) -> bool {
         self.edits.is_some_and(|edits| edits.takes_out(name))
     }
@@ -97,6 +105,7 @@ fn push_provenance(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForwa
     forward.push_own(out, b"X-Request-Id", id);
     let start = forward.told(head, FieldKind::XRequestStart).unwrap_or(forward.request_start);
     forward.push_own(out, b"X-Request-Start", start);
+    forward.push_own(out, b"traceparent", forward.traceparent.unwrap_or_default());
     if forward.via {
         let via: &[u8] = match head.version() {
             Version::Http10 => b"1.0 sluice",

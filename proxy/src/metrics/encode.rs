@@ -34,6 +34,7 @@ impl Collector for State {
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
         self.held(&mut encoder)?;
+        self.spans.encode(&mut encoder)?;
         self.status().encode(&mut encoder)?;
         Process::read().encode(&mut encoder)?;
         let mut build = encoder.encode_descriptor("sluice_build", "The program.", None, MetricType::Info)?;

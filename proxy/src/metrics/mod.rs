@@ -6,6 +6,7 @@
 mod encode;
 mod process;
 mod series;
+mod spans;
 mod status;
 mod worker;
 
@@ -17,6 +18,8 @@ use prometheus_client::registry::Registry;
 
 use crate::spool::Budget;
 use series::{Labels, Total};
+use spans::SpanCounts;
+pub use spans::SpanFate;
 pub use status::{EndpointStatus, QueueStatus, Status};
 pub use worker::{Event, WorkerRecorder};
 use worker::{LabelTable, WorkerMetrics};
@@ -42,6 +45,7 @@ struct State {
     panics: AtomicU64,
     access_log_dropped: AtomicU64,
     budget: Arc<Budget>,
+    spans: SpanCounts,
     status: OnceLock<StatusSource>,
 }
 
@@ -64,6 +68,7 @@ impl Metrics {
             panics: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
             budget: Arc::default(),
+            spans: SpanCounts::default(),
             status: OnceLock::new(),
         });
         let mut registry = Registry::default();
@@ -97,6 +102,16 @@ impl Metrics {
     /// Access log lines lost so far.
     pub fn access_log_dropped(&self) -> u64 {
         self.state.access_log_dropped.load(Relaxed)
+    }
+
+    /// Counts spans by what became of them.
+    pub fn count_spans(&self, fate: SpanFate, spans: usize) {
+        self.state.spans.add(fate, spans);
+    }
+
+    /// Spans so far of which this became.
+    pub fn spans(&self, fate: SpanFate) -> u64 {
+        self.state.spans.of(fate)
     }
 
     /// Panics so far.

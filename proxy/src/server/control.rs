@@ -23,6 +23,7 @@ use crate::cluster::{Health, QueueCounts, snapshot_json};
 use crate::control::{Api, Failure, Upgrade};
 use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
 use crate::snapshot::{Live, Snapshot};
+use crate::spans::Tracing;
 use crate::worker::Stage;
 use crate::{bypass, config, control};
 
@@ -35,6 +36,7 @@ pub(super) struct Control<'a> {
     operator: Rc<Operator>,
     sockets: Sockets,
     resolvers: Resolvers,
+    tracing: Option<Tracing>,
     draining: Arc<AtomicBool>,
 }
 
@@ -77,7 +79,22 @@ impl<'a> Control<'a> {
             ..status(&source.load())
         });
         let operator = Rc::new(operator);
-        Self { live, metrics, log, bypass, operator, sockets, resolvers, draining: Arc::default() }
+        Self {
+            live,
+            metrics,
+            log,
+            bypass,
+            operator,
+            sockets,
+            resolvers,
+            tracing: None,
+            draining: Arc::default(),
+        }
+    }
+
+    /// Has the spans of exchanges sent.
+    pub(super) fn with_tracing(self, tracing: Option<Tracing>) -> Self {
+        Self { tracing, ..self }
     }
 
     /// Runs until a signal ends the process or another takes over: drains the workers, which `join` waits for. A
@@ -103,6 +120,9 @@ impl<'a> Control<'a> {
                 () = self.operator.upgrader.handed_over() => End::HandedOver,
             };
             let code = self.drain(end, &stage, join, &mut signals).await;
+            if let Some(tracing) = &self.tracing {
+                tracing.flush().await;
+            }
             Ok((code, end == End::HandedOver))
         });
         // A name lookup may still block a thread; nothing waits for it.
@@ -119,6 +139,9 @@ impl<'a> Control<'a> {
         tokio::task::spawn_local(async move { operator.reloader.watch().await });
         if let Some(listener) = self.sockets.control.take() {
             tokio::task::spawn_local(control::serve(listener, Rc::clone(&self.operator)));
+        }
+        if let Some(tracing) = &self.tracing {
+            tokio::task::spawn_local(tracing.run());
         }
         if let Some(listener) = self.sockets.admin.take() {
             let state = self.admin_state();

@@ -23,6 +23,7 @@ use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
 use crate::listener;
 use crate::metrics::Metrics;
+use crate::spans::Tracing;
 use crate::worker::Stage;
 use crate::{logging, ring, state_file};
 use reload::Reloader;
@@ -80,8 +81,10 @@ fn start_and_serve(
     start::spool(&snapshot.config)?;
 
     let (stage, watched) = watch::channel(Stage::Serve);
+    let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
     let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
-    let (threads, senders) = start::workers(bound, &live, &metrics, &log, assisted, &watched)?;
+    let (threads, senders) =
+        start::workers(bound, &live, &metrics, &log, assisted, tracing.as_ref(), &watched)?;
     let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();
     start::announce(&listening, workers, &assists);
     start::invite(&snapshot.config, &listening, demo.is_some());
@@ -89,7 +92,8 @@ fn start_and_serve(
     let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone()));
     let upgrader = Upgrader::new(Rc::clone(&site), program, others);
     let operator = control::Operator { reloader: Reloader { site, source }, upgrader };
-    let control = control::Control::new(&metrics, &log, bypass, operator, sockets, resolvers);
+    let control =
+        control::Control::new(&metrics, &log, bypass, operator, sockets, resolvers).with_tracing(tracing);
     let serving = || match predecessor.take() {
         Some(predecessor) => {
             predecessor.ready().map_err(|error| format!("the process to take over from is gone: {error}"))

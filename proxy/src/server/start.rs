@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::{Live, Snapshot};
+use crate::spans::Tracing;
 use crate::upstream::Connector;
 use crate::worker::{self, Command, Stage, Told, Worker};
 use crate::{control, demo, state_file, tunnel};
@@ -240,6 +241,7 @@ pub(super) fn workers(
     metrics: &Arc<Metrics>,
     log: &AccessLog,
     assisted: Assisted<'_>,
+    tracing: Option<&Tracing>,
     stage: &watch::Receiver<Stage>,
 ) -> Result<Workers, String> {
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
@@ -252,12 +254,14 @@ pub(super) fn workers(
         let told = Told { stage: stage.clone(), commands };
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
         let direct = assisted.bypass.map(|bypass| bypass.direct_seat(index)).transpose()?.flatten();
+        let tracer = tracing.map(Tracing::tracer);
         let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || {
                 Worker::new(live, Connector::Ring, seat, recorder, log)
                     .with_splicer(splicer)
                     .with_direct(direct)
+                    .with_tracer(tracer)
             };
             let run = || worker::run(make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

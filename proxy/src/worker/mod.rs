@@ -20,6 +20,7 @@ use crate::listener::{Bound, ListenerState, Listening};
 use crate::metrics::{Event, WorkerRecorder};
 use crate::record::ExchangeRecord;
 use crate::snapshot::{Current, Live, View};
+use crate::spans::Tracer;
 use crate::stream::Stream;
 use crate::tunnel::Splicer;
 use crate::upstream::{Connector, Pool};
@@ -84,6 +85,7 @@ pub(crate) struct Worker {
     turned_away: Rc<()>,
     splicer: Option<Splicer>,
     direct: Option<Direct>,
+    tracer: Option<Tracer>,
 }
 
 impl Worker {
@@ -113,6 +115,7 @@ impl Worker {
             turned_away: Rc::new(()),
             splicer: None,
             direct: None,
+            tracer: None,
         }
     }
 
@@ -124,6 +127,16 @@ impl Worker {
     /// Has answers go to clients past sluice.
     pub(crate) fn with_direct(self, seat: Option<direct::Seat>) -> Self {
         Self { direct: seat.map(Direct::new), ..self }
+    }
+
+    /// Has sampled exchanges traced.
+    pub(crate) fn with_tracer(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer, ..self }
+    }
+
+    /// What sampled exchanges are handed over to, if any are traced.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
     }
 
     /// The configuration in force now. An exchange asks once, and keeps it to its end.

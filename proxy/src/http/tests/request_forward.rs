@@ -15,6 +15,8 @@ const NEUTRAL: RequestForward<'_> = RequestForward {
     continued: false,
     via: false,
     upgrade: None,
+    dropped: &[],
+    traceparent: None,
     edits: None,
 };
 

@@ -1,0 +1,105 @@
+//! One request to the collector (OTLP over HTTP, protobuf), and what its answer means.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::config::{Address, OtlpEndpoint};
+
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Why spans were not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// Nobody is there, or the connection broke.
+    #[error("the connection failed: {0}")]
+    Connection(io::Error),
+    /// What came is no HTTP, or ended too early.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// It was too slow.
+    #[error("no answer within {0} ms")]
+    Timeout(u64),
+    /// It said no.
+    #[error("status {status}")]
+    Status {
+        /// What it said.
+        status: StatusCode,
+        /// When it may be asked again, if it says so.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Refused {
+    /// Whether the same spans may be sent again ("Failures" in the specification of OTLP/HTTP).
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Refused::Status { status, .. } => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+            _ => true,
+        }
+    }
+
+    /// How long the collector wants to be left alone.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Refused::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// Sends spans; how many of them the collector did not want although it took the others.
+pub(super) async fn send(to: &OtlpEndpoint, body: Bytes, patience_ms: u64) -> Result<u64, Refused> {
+    let sent = timeout(Duration::from_millis(patience_ms), exchange(to, body)).await;
+    sent.unwrap_or(Err(Refused::Timeout(patience_ms)))
+}
+
+/// A connection of its own, for there is one request a second and nobody to close an idle one.
+async fn exchange(to: &OtlpEndpoint, body: Bytes) -> Result<u64, Refused> {
+    let stream = match &to.address {
+        Address::Ip(address) => TcpStream::connect(address).await,
+        Address::Name(host, port) => TcpStream::connect((host.as_str(), *port)).await,
+        Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+    };
+    let stream = stream.map_err(Refused::Connection)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let request = Request::post(&to.path)
+        .header(HOST, to.address.to_string())
+        .header(USER_AGENT, concat!("sluice/", env!("CARGO_PKG_VERSION")))
+        .header(CONTENT_TYPE, "application/x-protobuf")
+        .header(CONNECTION, "close")
+        .body(Full::new(body))
+        .map_err(|error| Refused::Connection(io::Error::other(error)))?;
+    let asked = async {
+        let answer = sender.send_request(request).await?;
+        judge(answer).await
+    };
+    // The connection's own result adds nothing: what matters of it comes out of the request as well.
+    let (answer, _) = tokio::join!(asked, connection);
+    answer
+}
+
+async fn judge(answer: Response<hyper::body::Incoming>) -> Result<u64, Refused> {
+    let status = answer.status();
+    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    if !status.is_success() {
+        return Err(Refused::Status { status, retry_after: retry_after.map(Duration::from_secs) });
+    }
+    // What cannot be read of a success is no failure: the spans are there.
+    let Ok(body) = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await else {
+        return Ok(0);
+    };
+    let partial =
+        ExportTraceServiceResponse::decode(body.to_bytes()).ok().and_then(|said| said.partial_success);
+    Ok(partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0)))
+}
