@@ -26,13 +26,13 @@ struct Shared {
 pub(crate) struct Tracer {
     shared: Arc<Shared>,
     // Unbounded, and so without a lock: `spans` is the bound.
-    queue: Sender<Box<Record>>,
+    queue: Sender<Record>,
 }
 
 /// The end that they are taken from.
 pub(super) struct Buffered {
     shared: Arc<Shared>,
-    queue: Receiver<Box<Record>>,
+    queue: Receiver<Record>,
 }
 
 /// Both ends of a buffer of so many spans; `batch` of them wake the exporter.
@@ -57,7 +57,7 @@ impl Tracer {
         if before + spans > *spans_max {
             buffered.fetch_sub(spans, Relaxed);
             metrics.count_spans(SpanFate::BufferFull, spans);
-        } else if self.queue.send(Box::new(make())).is_err() {
+        } else if self.queue.send(make()).is_err() {
             // Only while the process ends.
             buffered.fetch_sub(spans, Relaxed);
             metrics.count_spans(SpanFate::Failed, spans);
@@ -69,7 +69,7 @@ impl Tracer {
 
 impl Buffered {
     /// The oldest exchanges, of at most a batch of spans.
-    pub(super) fn take(&self) -> Vec<Box<Record>> {
+    pub(super) fn take(&self) -> Vec<Record> {
         let mut taken = Vec::new();
         let mut spans = 0;
         // Two spans is the most that one becomes.

@@ -55,7 +55,7 @@ impl Context {
 
     /// The flags of it, as sent and as in a span.
     pub(crate) fn flags(self) -> u8 {
-        u8::from(self.sampled) * SAMPLED | u8::from(self.random) * RANDOM
+        (u8::from(self.sampled) * SAMPLED) | (u8::from(self.random) * RANDOM)
     }
 
     /// The field's value, of version 00.
@@ -77,7 +77,7 @@ fn hex(digits: &[u8]) -> Option<u128> {
             b'a'..=b'f' => digit - b'a' + 10,
             _ => return None,
         };
-        Some(number << 4 | u128::from(digit))
+        Some((number << 4) | u128::from(digit))
     })
 }
 

@@ -23,7 +23,7 @@ const METHODS: [&str; 10] =
     ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];
 
 /// What exchanges become, as one request to a collector.
-pub(super) fn request(service_name: &str, records: &[Box<Record>]) -> ExportTraceServiceRequest {
+pub(super) fn request(service_name: &str, records: &[Record]) -> ExportTraceServiceRequest {
     let spans = records.iter().flat_map(|record| {
         let upstream = record.upstream.as_ref().map(|upstream| client_span(record, upstream));
         [Some(server_span(record)), upstream].into_iter().flatten()

@@ -1,2 +1,160 @@
 //! Traces as they begin, and spans as they are built.
 #![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value::Value};
+use opentelemetry_proto::tonic::trace::v1::Span;
+
+use super::buffer::buffer;
+use super::*;
+use crate::error::Reason;
+use crate::http::HeadLimits;
+use crate::metrics::{Metrics, SpanFate};
+use crate::record::ExchangeRecord;
+
+const EXAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+fn head(fields: &str) -> RequestHead {
+    let limits = HeadLimits { head_bytes_max: 9999, headers_max: 50, target_bytes_max: 100 };
+    let mut head = RequestHead::new();
+    head.parse(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes(), &limits).unwrap();
+    head
+}
+
+fn begin(fields: &str, trusted: bool, ratio: f64) -> Trace {
+    Trace::begin(&head(fields), trusted, ratio, &mut fastrand::Rng::with_seed(3))
+}
+
+fn upstream() -> Upstream {
+    Upstream {
+        host: "api.internal:3000".to_owned(),
+        address: "[2001:db8::1]:3000".to_owned(),
+        target: b"/a".to_vec(),
+        began: Duration::from_millis(2),
+        connect: None,
+        first_byte: None,
+        status: None,
+    }
+}
+
+/// The spans of an exchange.
+fn spans(exchange: &ExchangeRecord<'_>, upstream: Option<Upstream>) -> Vec<Span> {
+    let record = Record::of(begin("", false, 1.0), &head(""), exchange, "/", upstream);
+    let mut request = encode::request("it", &[record]);
+    request.resource_spans.remove(0).scope_spans.remove(0).spans
+}
+
+fn attribute(span: &Span, key: &str) -> Option<String> {
+    let pair = span.attributes.iter().find(|pair| pair.key == key)?;
+    match pair.value.clone() {
+        Some(AnyValue { value: Some(Value::StringValue(text)) }) => Some(text),
+        Some(AnyValue { value: Some(Value::IntValue(number)) }) => Some(number.to_string()),
+        other => panic!("{key} is {other:?}"),
+    }
+}
+
+#[test]
+fn about_as_many_are_sampled_as_asked_for() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let head = head("");
+    let sampled = (0..10_000).filter(|_| Trace::begin(&head, true, 0.1, &mut random).is_sampled()).count();
+    assert!((800..1200).contains(&sampled), "{sampled}");
+}
+
+#[test]
+fn a_strangers_flag_is_not_obeyed() {
+    let fields = format!("traceparent: {EXAMPLE}\r\n");
+    for (trusted, ratio, sampled) in
+        [(true, 0.0, true), (true, 1.0, true), (false, 0.0, false), (false, 1.0, true)]
+    {
+        let trace = begin(&fields, trusted, ratio);
+        assert_eq!((trace.is_sampled(), trace.is_new()), (sampled, false), "{trusted} {ratio}");
+        let told = Context::parse(&trace.traceparent()).unwrap();
+        assert_eq!((told.trace_id, told.span_id, told.sampled), (trace.trace_id, trace.client, sampled));
+    }
+    assert!(!begin(&fields.replace("-01", "-00"), true, 1.0).is_sampled());
+}
+
+#[test]
+fn what_the_client_sends_is_kept_in_bounds() {
+    let long = "x".repeat(9000);
+    let record = ExchangeRecord {
+        method: long.as_bytes(),
+        host: long.as_bytes(),
+        target: long.as_bytes(),
+        user_agent: b"\xff",
+        ..ExchangeRecord::sample()
+    };
+    let state = format!("traceparent: {EXAMPLE}\r\ntracestate: a={long}\r\n");
+    let record = Record::of(begin(&state, false, 1.0), &head(&state), &record, "/", Some(upstream()));
+    let text = [&record.method, &record.host, &record.target, &record.state, &record.user_agent];
+    assert!(text.iter().map(|text| text.len()).sum::<usize>() < 3000);
+    assert_eq!(record.state, "", "a part of it would be another");
+}
+
+#[test]
+fn odd_exchanges_have_odd_spans() {
+    let exchange = ExchangeRecord {
+        method: b"BREW",
+        target: b"http://example.com?x",
+        host: b"[::1]:80",
+        status: 499,
+        reason: Some(Reason::ClientGone),
+        ..ExchangeRecord::sample()
+    };
+    let spans = spans(&exchange, Some(upstream()));
+    assert_eq!((spans[0].name.as_str(), spans[1].name.as_str()), ("HTTP /", "HTTP"));
+    for (span, key, value) in [
+        (0, "http.request.method", Some("_OTHER")),
+        (0, "http.request.method_original", Some("BREW")),
+        (0, "url.path", None),
+        (0, "url.query", Some("x")),
+        (0, "server.address", Some("::1")),
+        (0, "server.port", Some("80")),
+        (0, "http.response.status_code", None),
+        (0, "sluice.reason", Some("client_gone")),
+        (0, "error.type", None),
+        (1, "server.address", Some("api.internal")),
+        (1, "network.peer.address", Some("2001:db8::1")),
+        (1, "network.peer.port", Some("3000")),
+        (1, "url.full", Some("http://api.internal:3000/a")),
+    ] {
+        assert_eq!(attribute(&spans[span], key).as_deref(), value, "{key}");
+    }
+    assert_eq!(spans[1].end_time_unix_nano, spans[0].end_time_unix_nano);
+    assert_eq!(spans[1].start_time_unix_nano - spans[0].start_time_unix_nano, 2_000_000);
+}
+
+#[test]
+fn a_unix_socket_is_an_address_without_a_port() {
+    let upstream = Upstream { host: "localhost".into(), address: "unix:/run/a:1".into(), ..upstream() };
+    let spans = spans(&ExchangeRecord::sample(), Some(upstream));
+    assert_eq!(attribute(&spans[1], "network.peer.address").as_deref(), Some("/run/a:1"));
+    assert_eq!(attribute(&spans[1], "network.peer.port"), None);
+    assert_eq!(attribute(&spans[1], "url.full").as_deref(), Some("http://localhost/a"));
+}
+
+#[test]
+fn the_buffer_holds_what_it_may_and_counts_the_rest() {
+    let metrics = Metrics::new();
+    let (tracer, buffered) = buffer(5, 4, &Arc::clone(&metrics));
+    let record = || {
+        let exchange = ExchangeRecord::sample();
+        Record::of(begin("", false, 1.0), &head(""), &exchange, "/", Some(upstream()))
+    };
+    for _ in 0..3 {
+        tracer.offer(true, record);
+    }
+    assert!(buffered.has_batch());
+    assert_eq!(metrics.spans(SpanFate::BufferFull), 2, "two of six spans found no room");
+    assert_eq!(buffered.take().len(), 2);
+    tracer.offer(true, || panic!("what is being sent still takes its room"));
+    buffered.settle(4, SpanFate::Exported);
+    tracer.offer(true, record);
+    assert_eq!(buffered.take().len(), 1);
+    drop(buffered);
+    tracer.offer(true, record);
+    assert_eq!([SpanFate::BufferFull, SpanFate::Failed].map(|fate| metrics.spans(fate)), [4, 2]);
+}

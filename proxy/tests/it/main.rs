@@ -22,3 +22,4 @@ mod reload;
 mod upgrade;
 mod doctor;
 mod packaging;
+mod tracing;
