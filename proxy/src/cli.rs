@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use sluice::config::{self, Address, Config, ConfigError, Override};
 use sluice::control;
+use sluice::logs::LogsArgs;
 use sluice::server::Source;
 
 /// A reverse proxy for HTTP/1.1 on io_uring.
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Upgrade(UpgradeArgs),
     /// Ask a running sluice whether it serves, by its admin listener
     Healthcheck(HealthcheckArgs),
+    /// Show an access log: coloured, filtered, as it grows
+    Logs(LogsArgs),
     /// Print the version
     Version,
     /// Print completions for a shell

@@ -50,6 +50,7 @@ pub mod handover;
 pub mod healthcheck;
 pub mod demo;
 pub mod logging;
+pub mod logs;
 pub mod doctor;
 
 // -- the kernel, beyond sockets and rings --

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
-use sluice::{doctor, healthcheck, logging, server};
+use sluice::{doctor, healthcheck, logging, logs, server};
 
 use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, HealthcheckArgs, RunArgs, UpgradeArgs};
 
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => reload_command(&args),
         Command::Upgrade(args) => upgrade_command(&args),
         Command::Healthcheck(args) => healthcheck_command(&args),
+        Command::Logs(args) => logs::run(&args),
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
         Command::Man { folder } => man_command(&folder),

@@ -4,6 +4,7 @@
 mod accept;
 mod counted;
 mod run;
+mod trace;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -127,16 +128,6 @@ impl Worker {
     /// Has answers go to clients past sluice.
     pub(crate) fn with_direct(self, seat: Option<direct::Seat>) -> Self {
         Self { direct: seat.map(Direct::new), ..self }
-    }
-
-    /// Has sampled exchanges traced.
-    pub(crate) fn with_tracer(self, tracer: Option<Tracer>) -> Self {
-        Self { tracer, ..self }
-    }
-
-    /// What sampled exchanges are handed over to, if any are traced.
-    pub(crate) fn tracer(&self) -> Option<&Tracer> {
-        self.tracer.as_ref()
     }
 
     /// The configuration in force now. An exchange asks once, and keeps it to its end.

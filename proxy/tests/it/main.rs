@@ -23,3 +23,4 @@ mod upgrade;
 mod doctor;
 mod packaging;
 mod tracing;
+mod logs;

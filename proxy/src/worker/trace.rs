@@ -1,0 +1,16 @@
+//! Where a worker's sampled exchanges go.
+
+use super::Worker;
+use crate::spans::Tracer;
+
+impl Worker {
+    /// Has sampled exchanges traced.
+    pub(crate) fn with_tracer(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer, ..self }
+    }
+
+    /// What sampled exchanges are handed over to, if any are traced.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+}
