@@ -27,6 +27,7 @@ pub(crate) mod buffers;
 pub(crate) mod spool;
 pub(crate) mod tunnel;
 pub(crate) mod response;
+pub(crate) mod debug;
 pub mod error;
 pub mod record;
 pub(crate) mod spans;

@@ -132,13 +132,14 @@ fn preferred(head: &RequestHead) -> Kind {
         .unwrap_or(Kind::Text)
 }
 
-/// Appends the whole answer to `out`, fit for the request in `head` (which may be empty).
+/// Appends the whole answer to `out`, fit for the request in `head` (which may be empty), with these further fields.
 pub(crate) fn encode(
     out: &mut Vec<u8>,
     local: &Local<'_>,
     head: &RequestHead,
     keep_alive: bool,
     pages: &ErrorPages,
+    extra: &[(&[u8], &[u8])],
 ) {
     let (content_type, body) = local.content(head, pages);
     // Writing into a Vec cannot fail.
@@ -154,6 +155,11 @@ pub(crate) fn encode(
     }
     if let Some(reason) = local.reason {
         let _ = write!(out, "X-Sluice-Reason: {}\r\nCache-Control: no-store\r\n", reason.word());
+    }
+    for (name, value) in extra {
+        for part in [*name, b": ", *value, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
     }
     let bodiless = matches!(local.status, 204 | 304);
     if !bodiless {

@@ -11,6 +11,7 @@ use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
 
 use crate::cluster::Cluster;
 use crate::config::{self, Action, Config};
+use crate::debug;
 use crate::http::FieldEdits;
 use crate::response::ErrorPages;
 use crate::router::Router;
@@ -27,6 +28,8 @@ pub(crate) struct Snapshot {
     pub(crate) clusters: BTreeMap<String, Arc<Cluster>>,
     /// Bodies of our own answers.
     pub(crate) error_pages: ErrorPages,
+    /// What asks for debug fields, if anything does.
+    pub(crate) debug: Option<debug::Token>,
 }
 
 /// The snapshot in force, which the control plane replaces.
@@ -108,7 +111,8 @@ impl Snapshot {
         error_pages: ErrorPages,
     ) -> Self {
         let routes = config.routes.iter().map(|route| entry(route, &clusters, config.via)).collect();
-        Self { router: Router::new(&config.routes), routes, clusters, error_pages, config }
+        let debug = config.debug_token_file.as_deref().map(debug::Token::load);
+        Self { router: Router::new(&config.routes), routes, clusters, error_pages, debug, config }
     }
 }
 

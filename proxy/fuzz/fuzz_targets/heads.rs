@@ -135,7 +135,7 @@ fn forward_response(head: &ResponseHead, request_method: Method, client_version:
         via: true,
         upgrade,
         edits: None,
-        extra: None,
+        extra: [None; 3],
     };
     let mut out = Vec::new();
     encode_response(&mut out, head, &forward);

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
 use super::Connection;
+use crate::debug::{self, Asked};
 use crate::error::Reason;
 use crate::exchange::Progress;
 use crate::forwarded;
 use crate::http::{RequestHead, Version, forwarded_request_id};
 use crate::record::ExchangeRecord;
-use crate::snapshot::{Current, Target};
+use crate::snapshot::{Current, Snapshot, Target};
 use crate::spans::Trace;
 use crate::worker::Worker;
 
@@ -28,6 +29,8 @@ pub(super) struct Account {
     pub(super) route: Option<u32>,
     pub(super) bytes_in: u64,
     pub(super) path: &'static str,
+    /// Whether the answer is to tell about it.
+    pub(super) debug: Asked,
     /// Its place in a trace, if exchanges are traced.
     pub(super) trace: Option<Trace>,
 }
@@ -50,8 +53,23 @@ impl Account {
             route: None,
             bytes_in: 0,
             path: "-",
+            debug: Asked::Off,
             trace: None,
         }
+    }
+
+    /// What the answer is to tell about, if it is asked to.
+    pub(super) fn facts<'s>(&self, snapshot: &'s Snapshot) -> Option<debug::Facts<'s>> {
+        if self.debug != Asked::Yes {
+            return None;
+        }
+        let route = self.route.map(|index| &snapshot.routes[index as usize]);
+        let cluster = route.and_then(|entry| match &entry.target {
+            Target::Cluster(cluster) => Some(cluster.name.as_str()),
+            Target::Local => None,
+        });
+        let (request_id, clock) = (self.request_id.clone(), self.clock);
+        Some(debug::Facts { route: route.map(|entry| entry.name.as_str()), cluster, request_id, clock })
     }
 }
 

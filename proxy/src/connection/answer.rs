@@ -33,7 +33,7 @@ impl Connection {
         reason: Option<Reason>,
     ) -> bool {
         let mut progress = Progress::default();
-        let keep_alive = self.answer(local, keep_alive, &mut progress).await;
+        let keep_alive = self.answer(account, local, keep_alive, &mut progress).await;
         self.record(account, &progress, reason);
         keep_alive
     }
@@ -41,6 +41,7 @@ impl Connection {
     /// Sends a local answer; true when the connection may go on.
     pub(super) async fn answer(
         &mut self,
+        account: &Account,
         local: &Local<'_>,
         keep_alive: bool,
         progress: &mut Progress,
@@ -52,8 +53,11 @@ impl Connection {
             return false;
         }
         let mut out = self.writer.spare();
-        let snapshot = self.worker.snapshot();
-        response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages);
+        let snapshot = &account.snapshot;
+        let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
+        let extra = debug.as_ref().map(|fields| fields.each());
+        let extra = extra.as_ref().map_or(&[][..], |fields| &fields[..]);
+        response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages, extra);
         progress.bytes_out += out.len() as u64;
         self.writer.submit(out, 0);
         let sent = self.deadline.run(self.writer.quieten(&self.deadline)).await;

@@ -156,7 +156,7 @@ impl Connection {
         }
         let whole = transfer.is_done();
         let keep_alive = whole && reason.side() != Side::Downstream && self.may_continue();
-        let keep_alive = self.answer(&Local::reason(reason), keep_alive, &mut progress).await;
+        let keep_alive = self.answer(account, &Local::reason(reason), keep_alive, &mut progress).await;
         self.record(account, &progress, Some(reason));
         if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
     }

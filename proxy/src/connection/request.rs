@@ -7,6 +7,7 @@ use super::{Connection, Next, head};
 use crate::body::Transfer;
 use crate::cluster::{Cluster, hash_key};
 use crate::config::{Action, Balance, HashKey};
+use crate::debug::{self, Asked};
 use crate::error::Reason;
 use crate::exchange::{Policy, request_transfer};
 use crate::http::{Expect, Framing, Method, RequestHead, request_framing};
@@ -21,6 +22,7 @@ impl Connection {
         let mut account = Account::new(&worker, self.client, &self.head);
         account.trace = self.begin_trace(account.trusted);
         let snapshot = &account.snapshot.clone();
+        account.debug = debug::asked(snapshot.debug.as_ref(), &self.head);
         let framing = match self.check() {
             Ok(framing) => framing,
             Err(reason) => return self.reject(&account, reason).await,
@@ -126,7 +128,9 @@ fn policy<'a>(
         body_idle_timeout_ms: route.body_idle_timeout_ms.unwrap_or(config.body_idle_timeout_ms),
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
-        direct_return: entry.direct_return,
+        // What goes past sluice cannot be told about.
+        direct_return: entry.direct_return && account.debug != Asked::Yes,
+        debug: account.facts(snapshot),
         buffering: route.buffering,
         buffers: &snapshot.config.buffers,
         hash: hash(&config.balance, account, head),

@@ -5,20 +5,20 @@ use std::time::Instant;
 use super::Connection;
 use super::account::Account;
 use super::forward::sent_target;
+use crate::debug::{self, Asked};
 use crate::exchange::Progress;
 use crate::record::ExchangeRecord;
 use crate::spans::{Record, Trace, Upstream};
 
-/// What the client may send and the origin is not to see, where we say it ourselves: see [`dropped`].
-const DROPPED: [&[u8]; 2] = [b"traceparent", b"tracestate"];
+/// What the client may send and the origin is not to see, in an order in which [`dropped`] is a part of it.
+const DROPPED: [&[u8]; 3] = [debug::FIELD, b"traceparent", b"tracestate"];
 
-/// Names of the fields that end here. A trace that begins here is not what a tracestate that came is about.
+/// Names of the fields that end here: the token; what we say ourselves; and, where a trace begins here, a tracestate
+/// that cannot be about it.
 pub(super) fn dropped(account: &Account) -> &'static [&'static [u8]] {
-    match account.trace {
-        None => &[],
-        Some(trace) if trace.is_new() => &DROPPED,
-        Some(_) => &DROPPED[..1],
-    }
+    let first = usize::from(account.debug == Asked::Off);
+    let of_trace = account.trace.map_or(0, |trace| 1 + usize::from(trace.is_new()));
+    &DROPPED[first..1 + of_trace]
 }
 
 impl Connection {

@@ -10,6 +10,7 @@ use crate::body::{Transfer, copy};
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::cluster::Endpoint;
+use crate::debug;
 use crate::direct::{Answered, Armed, Rest};
 use crate::error::Reason;
 use crate::http::{
@@ -143,7 +144,7 @@ pub(super) fn forward_head<'a>(
         via: false,
         upgrade: false,
         edits: None,
-        extra: None,
+        extra: [None; 3],
     }
 }
 
@@ -180,14 +181,22 @@ async fn upgrade(
     shared.head_received.set(true);
     progress.status = 101;
     progress.answered = true;
+    let debug = shared.policy.debug.as_ref().map(|facts| facts.fields(progress));
+    let [timing, facts] = debug_fields(debug.as_ref());
     let forward = ResponseForward {
         upgrade: true,
         via: shared.policy.via,
         edits: shared.policy.response_edits,
+        extra: [None, timing, facts],
         ..forward_head(answer, Framing::None, true)
     };
     send_head(shared, from.head, &forward, writer, progress).await?;
     Ok(Received::Upgrade)
+}
+
+/// What a field list has of the fields that were asked for.
+pub(super) fn debug_fields(fields: Option<&debug::Fields>) -> [Option<(&[u8], &[u8])>; 2] {
+    fields.map_or([None; 2], |fields| fields.each().map(Some))
 }
 
 /// Whether the 101 names a protocol, and only such as the request named: an origin must not switch to any
@@ -231,7 +240,7 @@ async fn respond(
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
     if hold::is_held(shared, from.head, framing) {
-        let held = Box::pin(hold::hold(shared, answer, from, framing)).await?;
+        let held = Box::pin(hold::hold(shared, answer, from, progress, framing)).await?;
         return Ok(Received::Held(Box::new(held)));
     }
     let towards = match (framing, answer.request.version()) {
@@ -252,10 +261,12 @@ async fn respond(
 
     writer.settle(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
     let (field, label) = answer.endpoint_field(policy);
+    let debug = policy.debug.as_ref().map(|facts| facts.fields(progress));
+    let [timing, facts] = debug_fields(debug.as_ref());
     let forward = ResponseForward {
         via: policy.via,
         edits: policy.response_edits,
-        extra: field.zip(label),
+        extra: [field.zip(label), timing, facts],
         ..forward_head(answer, towards, keep_alive)
     };
     let mut out = writer.spare();

@@ -1,7 +1,7 @@
 //! A response that is received whole before the client gets any of it: which, and how it becomes one message.
 
-use super::download::{Answer, From, forward_head};
-use super::{Failed, Shared, chunk_limits};
+use super::download::{Answer, From, debug_fields, forward_head};
+use super::{Failed, Progress, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer};
 use crate::config::Switch;
 use crate::error::Reason;
@@ -44,6 +44,7 @@ pub(super) async fn hold(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
     from: From<'_>,
+    progress: &Progress,
     framing: Framing,
 ) -> Result<HeldAnswer, Failed> {
     let policy = shared.policy;
@@ -60,10 +61,12 @@ pub(super) async fn hold(
     let keep_alive = answer.keep_alive && shared.is_received() && !shared.worker.is_draining();
     let mut head = Vec::new();
     let (field, label) = answer.endpoint_field(policy);
+    let debug = policy.debug.as_ref().map(|facts| facts.fields(progress));
+    let [timing, facts] = debug_fields(debug.as_ref());
     let forward = ResponseForward {
         via: policy.via,
         edits: policy.response_edits,
-        extra: field.zip(label),
+        extra: [field.zip(label), timing, facts],
         ..forward_head(answer, held.framing(), keep_alive)
     };
     encode_response(&mut head, from.head, &forward);

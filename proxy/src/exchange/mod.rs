@@ -21,6 +21,7 @@ use crate::body::Transfer;
 use crate::cluster::{Cluster, Endpoint, Kind};
 use crate::config::{Buffering, Buffers, Limits, Retry};
 use crate::deadline::Deadline;
+use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::error::Reason;
 use crate::http::{FieldEdits, RequestHead};
@@ -46,6 +47,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) buffering: Buffering,
     /// What all that is held may take.
     pub(crate) buffers: &'a Buffers,
+    /// What the answer is to tell about, if it is asked to.
+    pub(crate) debug: Option<debug::Facts<'a>>,
     /// Key of a hashing balancer.
     pub(crate) hash: Option<u64>,
     /// Whose the request is.

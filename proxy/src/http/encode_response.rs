@@ -27,8 +27,8 @@ pub struct ResponseForward<'a> {
     pub upgrade: bool,
     /// What the route changes; not applied to interim responses.
     pub edits: Option<&'a FieldEdits>,
-    /// One more field, such as the one that names the endpoint; not added to interim responses.
-    pub extra: Option<(&'a [u8], &'a [u8])>,
+    /// Further fields, such as the one that names the endpoint; not added to interim responses.
+    pub extra: [Option<(&'a [u8], &'a [u8])>; 3],
 }
 
 /// Appends the head of the forwarded response to `out`.
@@ -56,7 +56,7 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
         let via: &[u8] = if head.version() == Version::Http10 { b"1.0 sluice" } else { b"1.1 sluice" };
         push_field(out, b"Via", via);
     }
-    if let Some((name, value)) = forward.extra.filter(|_| !interim) {
+    for (name, value) in forward.extra.into_iter().flatten().filter(|_| !interim) {
         push_field(out, name, value);
     }
     if let Some(edits) = edits {

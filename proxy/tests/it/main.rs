@@ -24,3 +24,4 @@ mod doctor;
 mod packaging;
 mod tracing;
 mod logs;
+mod debug;

@@ -44,7 +44,7 @@ fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
             via: false,
             upgrade: false,
             edits: None,
-            extra: None,
+            extra: [None; 3],
         },
     );
     out

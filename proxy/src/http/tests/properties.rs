@@ -198,7 +198,7 @@ proptest! {
         let mut out = Vec::new();
         encode_response(&mut out, &head, &ResponseForward {
             framing, keep_alive, client_version: Version::Http11, request_method: method, via: true, upgrade: false,
-            edits: None, extra: None,
+            edits: None, extra: [None; 3],
         });
         read_strictly(&out);
         let (again, framing_again) = read_response(&out, method).expect("our own reader accepts it");

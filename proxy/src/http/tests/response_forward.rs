@@ -11,7 +11,7 @@ const NEUTRAL: ResponseForward<'_> = ResponseForward {
     via: false,
     upgrade: false,
     edits: None,
-    extra: None,
+    extra: [None; 3],
 };
 
 fn forward_with<'a>(
@@ -132,7 +132,7 @@ fn edits_and_extra_are_for_final_responses() {
         add: vec![(b"Connection".to_vec(), b"x".to_vec())],
     };
     let change = |forward: &mut ResponseForward<'_>| {
-        forward.extra = Some((b"X-Endpoint", b"127.0.0.1:1"));
+        forward.extra[0] = Some((b"X-Endpoint", b"127.0.0.1:1"));
         forward.via = true;
     };
     let bytes = ok_with(b"Server: s\r\ncache-control: public\r\nContent-Length: 1\r\n");
