@@ -112,6 +112,6 @@ impl Connection {
             referer: self.head.get(b"referer").unwrap_or_default(),
         };
         self.worker.record(&record);
-        self.hand_over(account, progress, &record);
+        self.hand_over(account, progress, &record, route);
     }
 }

@@ -1,6 +1,6 @@
 //! An exchange's place in a trace, seen from its connection: where it begins, and what is handed over at its end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Connection;
 use super::account::Account;
@@ -8,6 +8,7 @@ use super::forward::sent_target;
 use crate::debug::{self, Asked};
 use crate::exchange::Progress;
 use crate::record::ExchangeRecord;
+use crate::snapshot::RouteEntry;
 use crate::spans::{Record, Trace, Upstream};
 
 /// What the client may send and the origin is not to see, in an order in which [`dropped`] is a part of it.
@@ -31,34 +32,34 @@ impl Connection {
     }
 
     /// Hands an exchange that has ended over to become spans, if it is sampled.
-    pub(super) fn hand_over(&self, account: &Account, progress: &Progress, record: &ExchangeRecord<'_>) {
-        let Some(trace) = account.trace.filter(Trace::is_sampled) else {
+    pub(super) fn hand_over(
+        &self,
+        account: &Account,
+        progress: &Progress,
+        record: &ExchangeRecord<'_>,
+        route: Option<&RouteEntry>,
+    ) {
+        let Some((trace, tracer)) = account.trace.filter(Trace::is_sampled).zip(self.worker.tracer()) else {
             return;
         };
-        let Some(tracer) = self.worker.tracer() else {
-            return;
-        };
-        let sent = progress.sent_at.filter(|_| progress.endpoint.is_some());
+        let sent = progress.sent_at.zip(progress.endpoint.as_ref()).zip(route);
         tracer.offer(sent.is_some(), || {
-            let entry = account.route.map(|index| &account.snapshot.routes[index as usize]);
-            let prefix = entry.map_or("", |entry| entry.config.path_prefix.as_str());
-            let upstream = sent.map(|sent| self.upstream(account, progress, sent));
+            let upstream = sent.map(|((sent, endpoint), route)| Upstream {
+                host: endpoint.host.clone(),
+                address: endpoint.label.clone(),
+                target: sent_target(route, &self.head).into_owned(),
+                began: began(account, progress, sent),
+                connect: progress.connect,
+                first_byte: progress.first_byte_at.map(|first| first.saturating_duration_since(sent)),
+                status: progress.answered.then_some(progress.status),
+            });
+            let prefix = route.map_or("", |route| route.config.path_prefix.as_str());
             Record::of(trace, &self.head, record, prefix, upstream)
         });
     }
+}
 
-    fn upstream(&self, account: &Account, progress: &Progress, sent: Instant) -> Upstream {
-        let entry = account.route.map(|index| &account.snapshot.routes[index as usize]);
-        let endpoint = progress.endpoint.as_ref();
-        let began = sent.saturating_duration_since(account.clock);
-        Upstream {
-            host: endpoint.map_or_else(String::new, |endpoint| endpoint.host.clone()),
-            address: endpoint.map_or_else(String::new, |endpoint| endpoint.label.clone()),
-            target: entry.map_or_else(Vec::new, |entry| sent_target(entry, &self.head).into_owned()),
-            began: began.saturating_sub(progress.connect.unwrap_or_default()),
-            connect: progress.connect,
-            first_byte: progress.first_byte_at.map(|first| first.saturating_duration_since(sent)),
-            status: progress.answered.then_some(progress.status),
-        }
-    }
+/// When the last try began, seen from the begin of the exchange: with connecting, if it had to.
+fn began(account: &Account, progress: &Progress, sent: Instant) -> Duration {
+    sent.saturating_duration_since(account.clock).saturating_sub(progress.connect.unwrap_or_default())
 }

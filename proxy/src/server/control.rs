@@ -120,9 +120,6 @@ impl<'a> Control<'a> {
                 () = self.operator.upgrader.handed_over() => End::HandedOver,
             };
             let code = self.drain(end, &stage, join, &mut signals).await;
-            if let Some(tracing) = &self.tracing {
-                tracing.flush().await;
-            }
             Ok((code, end == End::HandedOver))
         });
         // A name lookup may still block a thread; nothing waits for it.
@@ -192,6 +189,9 @@ impl<'a> Control<'a> {
                     tracing::info!("drained");
                 } else {
                     tracing::warn!("the drain timed out; what is open is closed");
+                }
+                if let Some(tracing) = &self.tracing {
+                    tracing.flush().await;
                 }
                 ExitCode::SUCCESS
             }

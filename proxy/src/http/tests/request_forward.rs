@@ -206,3 +206,24 @@ fn edits_come_last_and_touch_no_framing() {
     assert_eq!(forwarded.value("content-length"), "3");
     assert!(FieldEdits::default().is_empty() && !edits.is_empty());
 }
+
+#[test]
+fn fields_end_here_and_are_replaced_as_asked() {
+    let fields = get_with(b"TraceParent: a\r\ntracestate: b\r\nX-Trace: c\r\nTRACEPARENT: d\r\n");
+    let untouched = forward_with(&fields, |_| {});
+    assert_eq!(untouched.values("traceparent"), [b"a", b"d"]);
+    let ours = |forward: &mut RequestForward<'_>| {
+        forward.dropped = &[b"traceparent", b"x-absent"];
+        forward.traceparent = Some(b"ours");
+    };
+    let replaced = forward_with(&fields, ours);
+    assert_eq!(replaced.values("traceparent"), [b"ours"]);
+    assert_eq!((replaced.values("tracestate").len(), replaced.values("x-trace").len()), (1, 1));
+    let edits = FieldEdits { remove: vec![b"traceparent".to_vec()], ..FieldEdits::default() };
+    let removed = forward_with(&fields, |forward| {
+        forward.dropped = &[b"traceparent"];
+        forward.traceparent = Some(b"ours");
+        forward.edits = Some(&edits);
+    });
+    assert_eq!(removed.values("traceparent").len(), 0, "a route has the last word");
+}
