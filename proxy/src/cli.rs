@@ -9,6 +9,7 @@ use sluice::config::{self, Address, Config, ConfigError, Override};
 use sluice::control;
 use sluice::logs::LogsArgs;
 use sluice::server::Source;
+use sluice::top;
 
 /// A reverse proxy for HTTP/1.1 on io_uring.
 #[derive(Debug, Parser)]
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Healthcheck(HealthcheckArgs),
     /// Show an access log: coloured, filtered, as it grows
     Logs(LogsArgs),
+    /// Show what a running sluice does, live in this terminal
+    Top(TopArgs),
     /// Print the version
     Version,
     /// Print completions for a shell
@@ -122,6 +125,49 @@ impl HealthcheckArgs {
                 address.parse().map(Some).map_err(|error| format!("--admin: {error}"))
             }
         }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The configuration of the running sluice, which says where its admin listener is and what token it asks for
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Its admin listener, as 9901, host:port or unix:/path [default: 127.0.0.1:9901]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    admin: Option<String>,
+    /// A file with the token of the admin listener
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print a table once, and end
+    #[arg(long)]
+    once: bool,
+    /// Print the document as it is, JSON
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+impl TopArgs {
+    /// What they ask for.
+    pub(crate) fn options(&self) -> Result<top::Options, String> {
+        let mut options = top::Options {
+            admin: Address::Ip(([127, 0, 0, 1], 9901).into()),
+            token_file: self.token_file.clone(),
+            once: self.once,
+            json: self.json,
+        };
+        if let Some(file) = &self.config {
+            let config = config::load(file, &[]).map_err(|error| error.to_string())?;
+            let none =
+                || format!("{}: admin is off, so there is nothing to ask; write an address", file.display());
+            options.admin = config.admin.ok_or_else(none)?;
+            options.token_file = options.token_file.or(config.admin_token_file);
+        }
+        if let Some(admin) = &self.admin {
+            options.admin =
+                with_host(admin, "127.0.0.1").parse().map_err(|error| format!("--admin: {error}"))?;
+        }
+        Ok(options)
     }
 }
 

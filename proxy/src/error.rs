@@ -11,6 +11,17 @@ pub enum Side {
     Internal,
 }
 
+impl Side {
+    /// The word that metrics and the status page show.
+    pub fn word(self) -> &'static str {
+        match self {
+            Side::Downstream => "downstream",
+            Side::Upstream => "upstream",
+            Side::Internal => "internal",
+        }
+    }
+}
+
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $side:ident, $status:literal;)*) => {
         /// Why an exchange did not end with the origin's own answer; the access log's `reason`.

@@ -49,6 +49,8 @@ pub mod admin;
 pub mod control;
 pub mod handover;
 pub mod healthcheck;
+pub mod status;
+pub mod top;
 pub mod demo;
 pub mod logging;
 pub mod logs;

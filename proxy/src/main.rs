@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
-use sluice::{doctor, healthcheck, logging, logs, server};
+use sluice::{doctor, healthcheck, logging, logs, server, top};
 
 use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, HealthcheckArgs, RunArgs, UpgradeArgs};
 
@@ -31,6 +31,12 @@ fn main() -> ExitCode {
         Command::Upgrade(args) => upgrade_command(&args),
         Command::Healthcheck(args) => healthcheck_command(&args),
         Command::Logs(args) => logs::run(&args),
+        Command::Top(args) => match args.options() {
+            Ok(options) => {
+                top::run(&options).map_or_else(|error| fail(&error, EXIT_RUNTIME), |()| ExitCode::SUCCESS)
+            }
+            Err(error) => fail(&error, EXIT_CONFIG),
+        },
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
         Command::Man { folder } => man_command(&folder),

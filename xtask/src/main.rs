@@ -7,6 +7,7 @@ mod conformance;
 mod lint;
 mod metrics;
 mod package;
+mod page;
 mod process;
 mod run;
 mod sockets;

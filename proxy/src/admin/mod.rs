@@ -1,31 +1,40 @@
-//! The admin listener: health, metrics, clusters and configuration, to read only.
+//! The admin listener: health, metrics, clusters, configuration and the status page, to read only.
 //!
-//! Runs on the control-plane thread, never on a worker. It has no secrets to tell and nothing to change,
-//! so it asks for no credentials; the default configuration binds it to loopback.
+//! Runs on the control-plane thread, never on a worker. Beyond loopback it asks for a token; on loopback it answers
+//! whoever is on this host, but for pages of other sites in somebody's browser (`gate`).
+
+mod answer;
+mod events;
+mod gate;
+mod token;
 
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
-use crate::config::Address;
-use crate::metrics::{self, Metrics};
+use crate::config::{Address, Config};
+use crate::metrics::Metrics;
+use crate::status::Live;
+use events::Lease;
+pub(crate) use events::Streams;
+pub use gate::Gate;
+use gate::is_loopback;
+pub use token::Token;
 
 /// Connections served at once; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
@@ -36,24 +45,19 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// From a connection's begin to the end of its request head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The whole of a connection, which carries one request: a reader who stops cannot hold a place for good.
+/// The whole of a connection, which carries one request: a reader who stops cannot hold a place for good. A stream
+/// of events lasts as long as they are taken.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the kernel may hold of an answer that is not read, and for how long it waits for a peer that has gone
+/// without a word. By its own bounds a stalled reader of events would show after hours.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Pause after accepting failed, which is for want of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const METRICS: HeaderValue = HeaderValue::from_static(metrics::CONTENT_TYPE);
-
-const INDEX: &str = "\
-sluice admin
-
-/healthz    ok, or 503 while draining
-/metrics    OpenMetrics text
-/clusters   clusters and their endpoints, JSON
-/config     the configuration in force, JSON
-";
+type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Makes a JSON document at the time of a request. Runs on the control-plane thread.
 pub type JsonSource = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
@@ -68,6 +72,41 @@ pub struct AdminState {
     pub clusters: JsonSource,
     /// Asked at `/config`.
     pub config: JsonSource,
+    /// Asked at `/status.json` and `/events`.
+    pub(crate) live: Arc<Live>,
+    /// Says who is answered.
+    pub gate: Gate,
+    /// Places for those who follow `/events`.
+    pub(crate) streams: Streams,
+}
+
+/// The listener and its gate, made before privileges are dropped, for the token's file may be root's.
+#[derive(Debug)]
+pub struct Admin {
+    /// The socket.
+    pub listener: AdminListener,
+    /// Says who is answered on it.
+    pub gate: Gate,
+}
+
+impl Admin {
+    /// Binds the admin listener, if the configuration has one, or takes the socket that another process has passed.
+    ///
+    /// # Errors
+    /// A sentence about the key that is at fault.
+    pub(crate) fn open(config: &Config, passed: Option<OwnedFd>) -> Result<Option<Self>, String> {
+        let Some(address) = &config.admin else {
+            return Ok(None);
+        };
+        let token = config.admin_token_file.as_deref().map(Token::read).transpose();
+        let token = token.map_err(|error| format!("admin_token_file: {error}"))?;
+        let listener = match passed {
+            Some(socket) => Ok(AdminListener::of(socket, address)),
+            None => AdminListener::bind(address, token.is_some()),
+        };
+        let listener = listener.map_err(|error| format!("admin: cannot listen on {address}: {error}"))?;
+        Ok(Some(Self { gate: Gate::new(&listener, address, token), listener }))
+    }
 }
 
 /// A bound socket, to be made before privileges are dropped.
@@ -84,13 +123,14 @@ impl AdminListener {
     /// owner and group only.
     ///
     /// # Errors
-    /// When the name does not resolve or the address cannot be bound.
-    pub fn bind(address: &Address) -> io::Result<Self> {
+    /// When the name does not resolve or the address cannot be bound, or is beyond loopback where no token is asked
+    /// for.
+    pub fn bind(address: &Address, has_token: bool) -> io::Result<Self> {
         match address {
-            Address::Ip(address) => Ok(Self::Tcp(TcpListener::bind(address)?)),
+            Address::Ip(address) => bind_tcp(&[*address], has_token),
             Address::Name(host, port) => {
                 let addresses: Vec<_> = (host.as_str(), *port).to_socket_addrs()?.collect();
-                Ok(Self::Tcp(TcpListener::bind(&addresses[..])?))
+                bind_tcp(&addresses, has_token)
             }
             Address::Unix(path) => bind_unix(path).map(Self::Unix),
         }
@@ -115,6 +155,20 @@ impl AdminListener {
             Self::Tcp(listener) => Ok(listener.try_clone()?.into()),
             Self::Unix(listener) => Ok(listener.try_clone()?.into()),
         }
+    }
+}
+
+fn bind_tcp(addresses: &[SocketAddr], has_token: bool) -> io::Result<AdminListener> {
+    match addresses.iter().find(|address| !is_loopback(address.ip())) {
+        Some(open) if !has_token => {
+            let means = format!(
+                "{} is beyond loopback, where anyone could read it; write admin_token_file, or 127.0.0.1:{}",
+                open.ip(),
+                open.port()
+            );
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, means))
+        }
+        _ => TcpListener::bind(addresses).map(AdminListener::Tcp),
     }
 }
 
@@ -160,7 +214,15 @@ pub async fn serve(listener: AdminListener, state: Arc<AdminState>) -> io::Resul
         AdminListener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            Ok(accept(state, async || listener.accept().await.map(|(stream, _)| stream)).await)
+            let accept_one = async || {
+                let (stream, _) = listener.accept().await?;
+                let socket = socket2::SockRef::from(&stream);
+                // Without them it only takes longer until a dead stream is noticed.
+                let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
+                let _ = socket.set_tcp_user_timeout(Some(PEER_TIMEOUT));
+                Ok(stream)
+            };
+            Ok(accept(state, accept_one).await)
         }
         AdminListener::Unix(listener) => {
             listener.set_nonblocking(true)?;
@@ -201,8 +263,9 @@ async fn connection<S>(stream: S, state: Arc<AdminState>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let lease = Lease::of(CONNECTION_TIMEOUT);
     let service = service_fn(|request| {
-        let response = answer(&request, &state);
+        let response = answer::answer(&request, &state, &lease);
         async { Ok::<_, Infallible>(response) }
     });
     let served = hyper::server::conn::http1::Builder::new()
@@ -212,43 +275,10 @@ where
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     // Whatever went wrong is the reader's; there is nothing to recover and nobody else to tell.
-    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
-}
-
-fn answer<B>(request: &Request<B>, state: &AdminState) -> Response<Full<Bytes>> {
-    let path = request.uri().path();
-    if !matches!(path, "/" | "/healthz" | "/metrics" | "/clusters" | "/config") {
-        return response(StatusCode::NOT_FOUND, TEXT, "not found; / lists what there is\n".into());
+    tokio::select! {
+        _ = served => {}
+        () = lease.expired() => {}
     }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".into());
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
-    }
-    match path {
-        "/healthz" if state.draining.load(Relaxed) => {
-            response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n".into())
-        }
-        "/healthz" => response(StatusCode::OK, TEXT, "ok\n".into()),
-        "/metrics" => response(StatusCode::OK, METRICS, state.metrics.render()),
-        "/clusters" => json(&(state.clusters)()),
-        "/config" => json(&(state.config)()),
-        _ => response(StatusCode::OK, TEXT, INDEX.into()),
-    }
-}
-
-fn json(value: &serde_json::Value) -> Response<Full<Bytes>> {
-    response(StatusCode::OK, JSON, format!("{value:#}\n"))
-}
-
-fn response(status: StatusCode, content_type: HeaderValue, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(body));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    response
 }
 
 #[cfg(test)]

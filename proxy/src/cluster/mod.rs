@@ -31,6 +31,7 @@ pub use endpoint::{Endpoint, Health, LastCheck};
 pub(crate) use idle::{Attached, IdleSockets, Parked as ParkedSocket, closed_with_endpoints};
 pub(crate) use joinable::Place;
 pub use seed::{EndpointAddress, Seed};
+pub(crate) use snapshot::balance_word;
 pub use snapshot::snapshot_json;
 
 /// Fixed for good: keys must meet the same endpoint in every worker and after every restart.

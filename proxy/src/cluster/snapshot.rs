@@ -45,7 +45,8 @@ fn endpoint_json(endpoint: &Endpoint, now_ms: u64) -> Value {
     })
 }
 
-fn balance_word(balance: &Balance) -> &'static str {
+/// The word of the configuration.
+pub(crate) fn balance_word(balance: &Balance) -> &'static str {
     match balance {
         Balance::LeastRequests => "least_requests",
         Balance::RoundRobin => "round_robin",

@@ -277,7 +277,7 @@ numbers! { Config {
     tracing: None,
     debug_token_file: None,
     admin: None,
-    control: ControlSocket::Auto,
+    control: ControlSocket::Auto, admin_token_file: None,
     workers: 0,
     user: None,
     group: None,

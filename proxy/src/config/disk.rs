@@ -1,6 +1,7 @@
 //! Whether the files that a configuration names can be used. The only part besides `load` that touches the disk.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -18,6 +19,13 @@ pub(super) fn check(config: &Config, problems: &Problems) {
         if let Err(message) = page_is_readable(page) {
             problems.add(&root.key("error_pages").key(&status.to_string()), message);
         }
+    }
+    if let Some(file) = &config.admin_token_file
+        && fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    {
+        // Whoever checks may not be allowed to read it; the start says the rest.
+        problems
+            .add(&root.key("admin_token_file"), format!("{} does not exist; make it first", file.display()));
     }
     if let LogOutput::File(file) = &config.access_log.output {
         parent_exists(file, &root.key("access_log"), problems);

@@ -52,6 +52,7 @@ pub(super) fn config(config: &Config) -> Value {
     out.put_some("debug_token_file", config.debug_token_file.as_deref().map(file));
     out.put("admin", config.admin.as_ref().map_or("off".to_owned(), ToString::to_string));
     out.put("control", control(&config.control));
+    out.put_some("admin_token_file", config.admin_token_file.as_deref().map(file));
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
     out.put_some("user", config.user.clone());
     out.put_some("group", config.group.clone());

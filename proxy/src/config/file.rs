@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_yaml::{Mapping, Value};
 
@@ -88,6 +88,7 @@ pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
     config.debug_token_file = root.text("debug_token_file").map(Into::into);
     config.admin = general::admin(&mut root);
     config.control = general::control(&mut root);
+    config.admin_token_file = root.text("admin_token_file").map(PathBuf::from);
     config.workers = general::workers(&mut root);
     config.user = general::account(&mut root, "user");
     config.group = general::account(&mut root, "group");

@@ -80,6 +80,8 @@ pub struct Config {
     pub admin: Option<Address>,
     /// Where commands are taken.
     pub control: ControlSocket,
+    /// File with the token that the admin listener asks for; beyond loopback it must.
+    pub admin_token_file: Option<PathBuf>,
     /// Number of worker threads, each with its own ring; 0 is one a core.
     pub workers: usize,
     /// User to become once every listener is bound.

@@ -15,6 +15,7 @@ use super::{Action, Address, Config, Listener, Protocol};
 pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     listeners(config, problems);
     addresses(config, problems);
+    admin(config, problems);
     if routes_given {
         routes(config, problems);
     }
@@ -121,6 +122,20 @@ fn addresses(config: &Config, problems: &Problems) {
             }
             None => bound.push((address, path)),
         }
+    }
+}
+
+/// A name is judged when it is bound, by what it leads to.
+fn admin(config: &Config, problems: &Problems) {
+    let Some(Address::Ip(address)) = config.admin else {
+        return;
+    };
+    if config.admin_token_file.is_none() && !address.ip().to_canonical().is_loopback() {
+        let message = format!(
+            "{address} is beyond loopback, where anyone could read it; write admin_token_file, or 127.0.0.1:{}",
+            address.port()
+        );
+        problems.add(&Path::root().key("admin"), message);
     }
 }
 

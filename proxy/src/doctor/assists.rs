@@ -139,6 +139,11 @@ impl Assists {
         }
     }
 
+    /// Whether the host was asked what it gives.
+    pub(super) fn asked_host(&self) -> bool {
+        self.all().iter().any(|one| one.host_can.is_some())
+    }
+
     /// Whether answers may go past sluice.
     pub(crate) fn returns_directly(&self) -> bool {
         self.direct_return.is_used()

@@ -39,7 +39,7 @@ struct Area {
 
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
+pub(crate) enum Status {
     /// As it should be.
     Ok,
     /// There, but it holds sluice back somewhere.
@@ -50,15 +50,15 @@ enum Status {
 
 /// One thing that was looked at. Names and values are stable; texts may change.
 #[derive(Debug)]
-struct Finding {
-    name: &'static str,
-    status: Status,
+pub(crate) struct Finding {
+    pub(crate) name: &'static str,
+    pub(crate) status: Status,
     /// What was read, for programs.
     value: Value,
     /// What it means for sluice.
-    means: String,
+    pub(crate) means: String,
     /// How to change it, where something is to be changed.
-    remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
     /// It is so because of another finding, which is the one to act on.
     follows: bool,
 }
@@ -98,6 +98,16 @@ pub fn examine(config: &Config, file: Option<String>) -> Report {
         trial::splice(&mut report.assists, config);
     }
     report
+}
+
+/// The findings of a sluice that has started, each with its area. Nothing is tried, and bpf(2) is asked only if the
+/// start has asked it: some seccomp filters kill whoever calls it.
+pub(crate) fn at_start(config: &Config, assists: &Assists) -> Vec<(&'static str, Finding)> {
+    let sources = Sources::host();
+    let asked = assists.asked_host();
+    let host = if asked { Host::probe(&sources) } else { Host::read(&sources) };
+    let areas = areas(config, &host, &Ok(())).into_iter().filter(|area| asked || area.name != "bpf");
+    areas.flat_map(|area| area.findings.into_iter().map(move |finding| (area.name, finding))).collect()
 }
 
 /// The report on a host.

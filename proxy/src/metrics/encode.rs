@@ -15,7 +15,7 @@ use super::series::{CLASSES, HistogramTotal, Labels, Total};
 use super::worker::PATHS;
 use super::{Event, State};
 use crate::direct::Missed;
-use crate::error::{Reason, Side};
+use crate::error::Reason;
 use crate::spool::Place;
 
 type Totals = BTreeMap<Arc<Labels>, Total>;
@@ -165,7 +165,7 @@ impl State {
         let kind = MetricType::Counter;
         let mut family = encoder.encode_descriptor("sluice_errors", help, None, kind)?;
         for (index, reason) in Reason::ALL.iter().enumerate() {
-            let labels = [("reason", reason.word()), ("side", side(reason.side()))];
+            let labels = [("reason", reason.word()), ("side", reason.side().word())];
             count(&mut family.encode_family(&labels)?, self.sum_errors(index))?;
         }
         let panics = self.panics.load(Relaxed);
@@ -246,14 +246,6 @@ fn bytes(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
 
 fn label_pairs(labels: &Labels) -> [(&'static str, &str); 3] {
     [("route", &labels.route), ("cluster", &labels.cluster), ("endpoint", &labels.endpoint)]
-}
-
-fn side(side: Side) -> &'static str {
-    match side {
-        Side::Downstream => "downstream",
-        Side::Upstream => "upstream",
-        Side::Internal => "internal",
-    }
 }
 
 pub(super) fn count(metric: &mut MetricEncoder, n: u64) -> fmt::Result {

@@ -5,9 +5,11 @@
 
 mod encode;
 mod process;
+mod recent;
 mod series;
 mod spans;
 mod status;
+mod tally;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -17,10 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prometheus_client::registry::Registry;
 
 use crate::spool::Budget;
+use recent::Recent;
+pub use recent::RecentError;
 use series::{Labels, Total};
 use spans::SpanCounts;
 pub use spans::SpanFate;
 pub use status::{EndpointStatus, QueueStatus, Status};
+pub(crate) use tally::{Counts, Tally};
 pub use worker::{Event, WorkerRecorder};
 use worker::{LabelTable, WorkerMetrics};
 
@@ -46,6 +51,7 @@ struct State {
     access_log_dropped: AtomicU64,
     budget: Arc<Budget>,
     spans: SpanCounts,
+    recent: Arc<Recent>,
     status: OnceLock<StatusSource>,
 }
 
@@ -69,6 +75,7 @@ impl Metrics {
             access_log_dropped: AtomicU64::new(0),
             budget: Arc::default(),
             spans: SpanCounts::default(),
+            recent: Arc::default(),
             status: OnceLock::new(),
         });
         let mut registry = Registry::default();
@@ -80,7 +87,8 @@ impl Metrics {
     pub fn add_worker(&self) -> WorkerRecorder {
         let counters = Arc::new(WorkerMetrics::new());
         lock(&self.state.workers).push(Arc::clone(&counters));
-        WorkerRecorder::new(counters, Arc::clone(&self.state.table), Arc::clone(&self.state.budget))
+        let State { table, budget, recent, .. } = &*self.state;
+        WorkerRecorder::new(counters, Arc::clone(table), Arc::clone(budget), Arc::clone(recent))
     }
 
     /// Says where the state of endpoints and queues comes from; it is asked at every scrape. Only the first
@@ -112,6 +120,11 @@ impl Metrics {
     /// Spans so far of which this became.
     pub fn spans(&self, fate: SpanFate) -> u64 {
         self.state.spans.of(fate)
+    }
+
+    /// The last failures, the newest first, and how many more there were that were not noted.
+    pub fn recent_errors(&self) -> (Vec<RecentError>, u64) {
+        (self.state.recent.list(), self.state.recent.dropped())
     }
 
     /// Panics so far.

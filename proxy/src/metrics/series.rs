@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::recent::is_failure;
+use super::worker::PATHS;
 use crate::record::ExchangeRecord;
 
 /// Upper bounds of the histogram buckets, in microseconds; one more bucket holds what is over the last.
@@ -80,6 +82,8 @@ impl Histogram {
 pub(super) struct Series {
     pub(super) labels: Arc<Labels>,
     requests: [AtomicU64; CLASSES.len()],
+    failed: AtomicU64,
+    paths: [AtomicU64; PATHS.len()],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     duration: Histogram,
@@ -94,6 +98,8 @@ impl Series {
         Self {
             labels,
             requests: Default::default(),
+            failed: AtomicU64::new(0),
+            paths: Default::default(),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             duration: Histogram::default(),
@@ -104,7 +110,14 @@ impl Series {
         }
     }
 
-    pub(super) fn record(&self, record: &ExchangeRecord<'_>) {
+    /// Counts an exchange; `path` is the index of its path in [`PATHS`].
+    pub(super) fn record(&self, record: &ExchangeRecord<'_>, path: Option<usize>) {
+        if let Some(path) = path {
+            bump(&self.paths[path], 1);
+        }
+        if is_failure(record) {
+            bump(&self.failed, 1);
+        }
         let class = match record.status {
             100..=599 => usize::from(record.status / 100) - 1,
             _ => CLASSES.len() - 1,
@@ -145,6 +158,11 @@ impl HistogramTotal {
         self.buckets.iter().sum()
     }
 
+    /// Own (not cumulative) count of every bucket.
+    pub(super) fn counts(&self) -> [u64; BOUNDS_US.len() + 1] {
+        self.buckets
+    }
+
     /// Upper bound in seconds and own (not cumulative) count of every bucket.
     pub(super) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
@@ -156,6 +174,8 @@ impl HistogramTotal {
 #[derive(Debug, Default)]
 pub(super) struct Total {
     pub(super) requests: [u64; CLASSES.len()],
+    pub(super) failed: u64,
+    pub(super) paths: [u64; PATHS.len()],
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) duration: HistogramTotal,
@@ -170,6 +190,10 @@ impl Total {
         for (total, counter) in self.requests.iter_mut().zip(&series.requests) {
             *total += counter.load(Relaxed);
         }
+        for (total, counter) in self.paths.iter_mut().zip(&series.paths) {
+            *total += counter.load(Relaxed);
+        }
+        self.failed = self.failed.wrapping_add(series.failed.load(Relaxed));
         self.bytes_in = self.bytes_in.wrapping_add(series.bytes_in.load(Relaxed));
         self.bytes_out = self.bytes_out.wrapping_add(series.bytes_out.load(Relaxed));
         self.duration.add(&series.duration);
@@ -207,7 +231,7 @@ mod tests {
     fn any_status_has_a_class() {
         let series = Series::new(Arc::new(Labels::other()));
         for status in [0, 99, 100, 204, 301, 499, 599, 600, u16::MAX] {
-            series.record(&ExchangeRecord { status, ..ExchangeRecord::sample() });
+            series.record(&ExchangeRecord { status, ..ExchangeRecord::sample() }, None);
         }
         let mut total = Total::default();
         total.add(&series);

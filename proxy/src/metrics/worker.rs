@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::lock;
+use super::recent::{Ration, Recent, is_failure};
 use super::series::{Labels, Series, bump};
 use crate::direct::Missed;
 use crate::error::Reason;
@@ -164,13 +165,20 @@ pub struct WorkerRecorder {
     counters: Arc<WorkerMetrics>,
     table: Arc<LabelTable>,
     budget: Arc<Budget>,
+    recent: Arc<Recent>,
+    ration: Ration,
     // Taken out and put back within `record`, which calls nothing that could come back here.
     by_key: Cell<SeriesMap>,
 }
 
 impl WorkerRecorder {
-    pub(super) fn new(counters: Arc<WorkerMetrics>, table: Arc<LabelTable>, budget: Arc<Budget>) -> Self {
-        Self { counters, table, budget, by_key: Cell::default() }
+    pub(super) fn new(
+        counters: Arc<WorkerMetrics>,
+        table: Arc<LabelTable>,
+        budget: Arc<Budget>,
+        recent: Arc<Recent>,
+    ) -> Self {
+        Self { counters, table, budget, recent, ration: Ration::default(), by_key: Cell::default() }
     }
 
     /// What the process holds of bodies that are not whole; bounds are kept by it as well.
@@ -195,12 +203,18 @@ impl WorkerRecorder {
 
     /// Counts an error that no exchange carries, such as a connection refused by a limit.
     pub fn error(&self, reason: Reason) {
+        self.count_error(reason);
+        self.ration.note(&self.recent, Some(reason), None);
+    }
+
+    fn count_error(&self, reason: Reason) {
         // `Reason` is declared in the order of `Reason::ALL`; a test holds it to that.
         bump(&self.counters.errors[reason as usize], 1);
     }
 
     /// Counts a finished exchange: its series, its retries and its reason.
     pub fn record(&self, record: &ExchangeRecord<'_>) {
+        let path = PATHS.iter().position(|path| *path == record.path);
         let mut by_key = self.by_key.take();
         let key = key(record);
         match by_key.get(&key) {
@@ -208,12 +222,12 @@ impl WorkerRecorder {
             Some(series)
                 if series.labels.are_of(record) || Arc::ptr_eq(&series.labels, &self.table.other) =>
             {
-                series.record(record);
+                series.record(record, path);
             }
-            _ => self.record_first(&mut by_key, key, record),
+            _ => self.record_first(&mut by_key, key, record, path),
         }
         self.by_key.set(by_key);
-        if let Some(index) = PATHS.iter().position(|path| *path == record.path) {
+        if let Some(index) = path {
             let (exchanges, bytes) = &self.counters.paths[index];
             bump(exchanges, 1);
             bump(bytes, record.bytes_in.wrapping_add(record.bytes_out));
@@ -222,12 +236,21 @@ impl WorkerRecorder {
             bump(&self.counters.retries, u64::from(record.retries));
         }
         if let Some(reason) = record.reason {
-            self.error(reason);
+            self.count_error(reason);
+        }
+        if record.reason.is_some() || is_failure(record) {
+            self.ration.note(&self.recent, record.reason, Some(record));
         }
     }
 
     #[cold]
-    fn record_first(&self, by_key: &mut SeriesMap, key: u64, record: &ExchangeRecord<'_>) {
+    fn record_first(
+        &self,
+        by_key: &mut SeriesMap,
+        key: u64,
+        record: &ExchangeRecord<'_>,
+        path: Option<usize>,
+    ) {
         let labels = self.table.intern(record);
         let series = {
             let mut all = lock(&self.counters.series);
@@ -240,7 +263,7 @@ impl WorkerRecorder {
                 }
             }
         };
-        series.record(record);
+        series.record(record, path);
         // Endpoint ids grow as names are resolved anew; old keys must not pile up.
         if by_key.len() > self.table.max {
             by_key.clear();

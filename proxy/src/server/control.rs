@@ -17,13 +17,15 @@ use super::reload::{Refused, Reloader};
 use super::start::Resolvers;
 use super::upgrade::{READY_TIMEOUT, Upgrader};
 use crate::access_log::AccessLog;
-use crate::admin::{self, AdminListener, AdminState};
+use crate::admin::{self, Admin, AdminState, Gate};
 use crate::clock;
 use crate::cluster::{Health, QueueCounts, snapshot_json};
 use crate::control::{Api, Failure, Upgrade};
 use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
 use crate::snapshot::{Live, Snapshot};
 use crate::spans::Tracing;
+use crate::status;
+use crate::status::document::Fixed;
 use crate::worker::Stage;
 use crate::{bypass, config, control};
 
@@ -38,6 +40,7 @@ pub(super) struct Control<'a> {
     resolvers: Resolvers,
     tracing: Option<Tracing>,
     draining: Arc<AtomicBool>,
+    fixed: Fixed,
 }
 
 /// What commands can have done.
@@ -58,7 +61,7 @@ enum End {
 /// What the control plane answers on.
 pub(super) struct Sockets {
     /// To look at.
-    pub(super) admin: Option<AdminListener>,
+    pub(super) admin: Option<Admin>,
     /// To change things.
     pub(super) control: Option<control::Listener>,
 }
@@ -71,6 +74,7 @@ impl<'a> Control<'a> {
         operator: Operator,
         sockets: Sockets,
         resolvers: Resolvers,
+        fixed: Fixed,
     ) -> Self {
         let live = Arc::clone(&operator.reloader.site.live);
         let (source, programs) = (Arc::clone(&live), bypass.clone());
@@ -89,6 +93,7 @@ impl<'a> Control<'a> {
             resolvers,
             tracing: None,
             draining: Arc::default(),
+            fixed,
         }
     }
 
@@ -140,8 +145,10 @@ impl<'a> Control<'a> {
         if let Some(tracing) = &self.tracing {
             tokio::task::spawn_local(tracing.run());
         }
-        if let Some(listener) = self.sockets.admin.take() {
-            let state = self.admin_state();
+        if let Some(Admin { listener, gate }) = self.sockets.admin.take() {
+            let shown = self.shown();
+            tokio::spawn(status::run(Arc::clone(&shown)));
+            let state = self.admin_state(gate, shown);
             tokio::task::spawn_local(async move {
                 let Err(error) = admin::serve(listener, state).await;
                 tracing::error!(%error, "the admin listener has failed");
@@ -149,7 +156,22 @@ impl<'a> Control<'a> {
         }
     }
 
-    fn admin_state(&self) -> Arc<AdminState> {
+    /// What the status page shows.
+    fn shown(&self) -> Arc<status::Live> {
+        let (for_clusters, for_config) = (Arc::clone(&self.live), Arc::clone(&self.live));
+        let fixed = self.fixed.clone();
+        status::Live::new(status::Sources {
+            metrics: Arc::clone(self.metrics),
+            draining: Arc::clone(&self.draining),
+            clusters: Box::new(move || for_clusters.load().clusters.values().cloned().collect()),
+            fixed: Box::new(move || Fixed {
+                config: config::to_json(&for_config.load().config),
+                ..fixed.clone()
+            }),
+        })
+    }
+
+    fn admin_state(&self, gate: Gate, shown: Arc<status::Live>) -> Arc<AdminState> {
         let (for_clusters, for_config) = (Arc::clone(&self.live), Arc::clone(&self.live));
         Arc::new(AdminState {
             metrics: Arc::clone(self.metrics),
@@ -159,6 +181,9 @@ impl<'a> Control<'a> {
                 for_clusters.load().clusters.values().map(|cluster| snapshot_json(cluster, now_ms)).collect()
             }),
             config: Box::new(move || config::to_json(&for_config.load().config)),
+            live: shown,
+            gate,
+            streams: admin::Streams::default(),
         })
     }
 

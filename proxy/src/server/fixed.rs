@@ -1,6 +1,6 @@
 //! Keys that stay as they are while the process runs.
 
-use crate::config::Config;
+use crate::config::{self, Config};
 
 /// Gives a new configuration the values that are in force of what cannot change now; a sentence for each that was
 /// to change.
@@ -14,6 +14,8 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("workers", old.worker_count() != new.worker_count());
     fix("kernel", old.kernel != new.kernel);
     fix("admin", old.admin != new.admin);
+    fix("admin_token_file", old.admin_token_file != new.admin_token_file);
+    fix("tracing", !same_tracing(old, new));
     fix("control", old.control != new.control);
     fix("access_log", old.access_log != new.access_log);
     fix("user", old.user != new.user);
@@ -25,7 +27,13 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     new.workers = old.workers;
     new.kernel = old.kernel;
     new.admin.clone_from(&old.admin);
+    new.admin_token_file.clone_from(&old.admin_token_file);
     new.control.clone_from(&old.control);
+    let sample_ratio = new.tracing.as_ref().map(|tracing| tracing.sample_ratio);
+    new.tracing.clone_from(&old.tracing);
+    if let (Some(tracing), Some(sample_ratio)) = (&mut new.tracing, sample_ratio) {
+        tracing.sample_ratio = sample_ratio;
+    }
     new.access_log.clone_from(&old.access_log);
     new.user.clone_from(&old.user);
     new.group.clone_from(&old.group);
@@ -33,11 +41,18 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     changes
 }
 
+/// Whether traces go the same way; how many are sampled may change.
+fn same_tracing(old: &Config, new: &Config) -> bool {
+    match (&old.tracing, &new.tracing) {
+        (Some(old), Some(new)) => *old == config::Tracing { sample_ratio: old.sample_ratio, ..new.clone() },
+        (old, new) => old == new,
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::config;
 
     #[test]
     fn what_cannot_change_stays_and_is_named() {

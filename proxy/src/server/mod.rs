@@ -25,7 +25,7 @@ use crate::listener;
 use crate::metrics::Metrics;
 use crate::spans::Tracing;
 use crate::worker::Stage;
-use crate::{logging, ring, state_file};
+use crate::{logging, ring, state_file, status};
 use reload::Reloader;
 use site::Site;
 use upgrade::Upgrader;
@@ -76,6 +76,11 @@ fn start_and_serve(
     let snapshot = live.load_full();
     // Before privileges are dropped: loading takes some.
     let splice = start::splice(&snapshot.config, &mut assists)?;
+    // Nobody else asks for it, and looking takes some milliseconds.
+    let fixed = sockets.admin.as_ref().map(|_| {
+        let listeners: Vec<_> = held.iter().map(|(listening, _)| listening.current()).collect();
+        status::findings(&snapshot.config, &listeners, &assists)
+    });
     start::publish(sockets.control.as_mut())?;
     privileges::drop_to(&snapshot.config)?;
     start::spool(&snapshot.config)?;
@@ -92,8 +97,16 @@ fn start_and_serve(
     let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone()));
     let upgrader = Upgrader::new(Rc::clone(&site), program, others);
     let operator = control::Operator { reloader: Reloader { site, source }, upgrader };
-    let control =
-        control::Control::new(&metrics, &log, bypass, operator, sockets, resolvers).with_tracing(tracing);
+    let control = control::Control::new(
+        &metrics,
+        &log,
+        bypass,
+        operator,
+        sockets,
+        resolvers,
+        fixed.unwrap_or_default(),
+    )
+    .with_tracing(tracing);
     let serving = || match predecessor.take() {
         Some(predecessor) => {
             predecessor.ready().map_err(|error| format!("the process to take over from is gone: {error}"))

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{listeners, upgrade};
 use crate::access_log::AccessLog;
-use crate::admin::AdminListener;
+use crate::admin::Admin;
 use crate::bypass;
 use crate::cluster::Cluster;
 use crate::config::{self, Config, ControlSocket};
@@ -79,18 +79,14 @@ fn inherit_health(clusters: &Clusters, from: &Predecessor) {
 pub(super) fn admin_listener(
     config: &Config,
     predecessor: Option<&mut Predecessor>,
-) -> Result<Option<AdminListener>, String> {
-    let Some(address) = &config.admin else {
-        return Ok(None);
-    };
-    let passed = predecessor.and_then(|from| from.take_only(Role::Admin, &address.to_string()));
-    let listener = match passed {
-        Some(socket) => Ok(AdminListener::of(socket, address)),
-        None => AdminListener::bind(address),
-    };
-    let listener = listener.map_err(|error| format!("admin: cannot listen on {address}: {error}"))?;
-    tracing::info!(address = %listener, "the admin listener is bound");
-    Ok(Some(listener))
+) -> Result<Option<Admin>, String> {
+    let address = config.admin.as_ref().map(ToString::to_string);
+    let passed = predecessor.zip(address).and_then(|(from, address)| from.take_only(Role::Admin, &address));
+    let admin = Admin::open(config, passed)?;
+    if let Some(admin) = &admin {
+        tracing::info!(address = %admin.listener, "the admin listener is bound");
+    }
+    Ok(admin)
 }
 
 /// Binds the control socket. One that was not asked for may be another process's; then there is none.
@@ -155,13 +151,13 @@ pub(super) fn listeners(
 /// Sockets beside the listeners' that another process would need.
 pub(super) fn others(
     config: &Config,
-    admin: Option<&AdminListener>,
+    admin: Option<&Admin>,
     demo: Option<&demo::Origin>,
 ) -> Vec<(Passed, OwnedFd)> {
     let of = |address: Option<String>| address.unwrap_or_default();
     let admin = admin.and_then(|admin| {
         let configured = of(config.admin.as_ref().map(ToString::to_string));
-        upgrade::other(Role::Admin, &configured, admin.hold())
+        upgrade::other(Role::Admin, &configured, admin.listener.hold())
     });
     let demo = demo.and_then(|demo| {
         let configured = of(config.demo_origin.map(|address| address.to_string()));
@@ -299,7 +295,7 @@ pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) 
     }
     println!("  a websocket echo is at ws://{at}/ws");
     if let Some(admin) = &config.admin {
-        println!("Metrics: curl http://{admin}/metrics   also /healthz /clusters /config");
+        println!("Status page: http://{admin}/   also /metrics /healthz /clusters /config; or: sluice top");
     }
     println!("Ctrl-C drains and ends.");
 }

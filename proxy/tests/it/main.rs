@@ -20,6 +20,8 @@ mod tunnels;
 mod process;
 mod reload;
 mod upgrade;
+mod status;
+mod top;
 mod doctor;
 mod packaging;
 mod tracing;

@@ -16,7 +16,7 @@ pub(crate) use tally::Tally;
 
 use crate::conformance::{Judged, Way};
 use crate::process::find_program;
-use crate::{apps, conformance, trace, workspace};
+use crate::{apps, conformance, page, trace, workspace};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -95,6 +95,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         tally.skip("it", 1, "proxy/tests/it is not there");
     }
 
+    page::run(|| binary(options), tally)?;
     let hostile_names = Way::Copy.names().chain(Way::Held.names());
     if !apps::names().chain(hostile_names).any(|name| tally.wants(&name)) {
         return Ok(Judged::new());

@@ -25,6 +25,7 @@ fn files_that_cannot_be_used_are_mistakes_of_load() {
         (format!("debug_token_file: {shown}"), "is not a file"),
         (format!("debug_token_file: {shown}/short"), "no token of 16 to 256 bytes"),
         (format!("debug_token_file: {shown}/odd"), "no visible ASCII"),
+        (format!("admin_token_file: {shown}/none"), "none does not exist; make it first"),
         (
             format!("  b: {{endpoints: ['a:1'], state_file: {shown}/none/s}}\nroutes: []"),
             "does not exist; make it first",

@@ -250,6 +250,7 @@ prop_compose! {
             tracing,
             debug_token_file: token.map(Into::into),
             admin,
+            admin_token_file: Some("/etc/token".into()),
             workers,
             user: user.clone(),
             group: user,

@@ -2,15 +2,32 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod gate;
+mod stream;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use super::answer::INDEX;
 use super::*;
+use crate::status;
+
+const LOOPBACK: Address =
+    Address::Ip(SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0));
 
 fn state() -> Arc<AdminState> {
+    let listener = AdminListener::bind(&LOOPBACK, false).unwrap();
+    gated(Gate::new(&listener, &LOOPBACK, None))
+}
+
+fn gated(gate: Gate) -> Arc<AdminState> {
+    let metrics = Metrics::new();
     Arc::new(AdminState {
         draining: Arc::default(),
-        metrics: Metrics::new(),
+        live: status::tests::live(Arc::clone(&metrics)),
+        gate,
+        streams: Streams::default(),
+        metrics,
         clusters: Box::new(|| serde_json::json!({"puma": []})),
         config: Box::new(|| serde_json::json!({"workers": 2})),
     })
@@ -39,7 +56,7 @@ fn ask(mut stream: impl Read + Write, request: &str) -> String {
 }
 
 fn tcp() -> (AdminListener, std::net::SocketAddr) {
-    let listener = AdminListener::bind(&Address::Ip(([127, 0, 0, 1], 0).into())).unwrap();
+    let listener = AdminListener::bind(&LOOPBACK, false).unwrap();
     let AdminListener::Tcp(tcp) = &listener else { panic!("a TCP address binds a TCP socket") };
     let address = tcp.local_addr().unwrap();
     (listener, address)
@@ -51,7 +68,7 @@ fn each_path_answers_with_its_type() {
     let answers = with_admin(listener, state(), move || {
         ["/", "/healthz", "/metrics", "/clusters?x", "/config", "/nope"].map(|path| {
             let stream = TcpStream::connect(address).unwrap();
-            ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: anything\r\n\r\n"))
+            ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
         })
     });
     let [index, health, metrics, clusters, config, nope] = answers;
@@ -73,11 +90,11 @@ fn each_path_answers_with_its_type() {
 fn a_drain_shows_and_other_methods_are_refused() {
     let (listener, address) = tcp();
     let state = state();
-    state.draining.store(true, Relaxed);
+    state.draining.store(true, std::sync::atomic::Ordering::Relaxed);
     let answers = with_admin(listener, state, move || {
         ["GET /healthz", "HEAD /healthz", "POST /config", "DELETE /nope", "\u{1}"].map(|line| {
             let stream = TcpStream::connect(address).unwrap();
-            ask(stream, &format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+            ask(stream, &format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
         })
     });
     let [get, head, post, delete, garbage] = answers;
@@ -94,7 +111,7 @@ fn connections_beyond_the_bound_wait_their_turn() {
     with_admin(listener, state(), move || {
         let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
         let mut late = TcpStream::connect(address).unwrap();
-        late.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        late.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         // A place is free once one of the silent ones has gone.
         silent.truncate(CONNECTIONS_MAX - 1);
         let mut answer = String::new();
@@ -108,17 +125,17 @@ fn a_unix_socket_works_and_replaces_only_a_stale_one() {
     let path = std::env::temp_dir().join(format!("sluice-admin-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let address = Address::Unix(path.clone());
-    drop(AdminListener::bind(&address).unwrap());
-    let listener = AdminListener::bind(&address).unwrap();
-    assert!(AdminListener::bind(&address).is_err(), "a live listener is not replaced");
+    drop(AdminListener::bind(&address, false).unwrap());
+    let listener = AdminListener::bind(&address, false).unwrap();
+    assert!(AdminListener::bind(&address, false).is_err(), "a live listener is not replaced");
     let at = path.clone();
     let answer = with_admin(listener, state(), move || {
-        ask(UnixStream::connect(at).unwrap(), "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        ask(UnixStream::connect(at).unwrap(), "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     });
     assert!(answer.starts_with("HTTP/1.1 200 "));
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "precious").unwrap();
-    assert!(AdminListener::bind(&address).is_err());
+    assert!(AdminListener::bind(&address, false).is_err());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
 }

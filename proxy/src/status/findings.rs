@@ -1,0 +1,38 @@
+//! What doctor has to say at the start, for the status page.
+
+use std::sync::Arc;
+
+use super::document::{Assist, Finding, Fixed, Listener};
+use crate::config::{Config, Word};
+use crate::doctor::{self, Assists};
+use crate::listener::ListenerState;
+
+/// What is known once everything has been started; the configuration is filled in when it is asked for.
+pub(crate) fn findings(config: &Config, listeners: &[Arc<ListenerState>], assists: &Assists) -> Fixed {
+    let listener = |state: &Arc<ListenerState>| Listener {
+        name: state.config.name.clone(),
+        address: state.config.address.to_string(),
+        protocol: state.config.protocol.word().to_owned(),
+    };
+    let names = ["bypass", "direct_return", "splice"];
+    let assist = |(name, verdict): (&str, String)| Assist { name: name.to_owned(), verdict };
+    Fixed {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        workers: config.worker_count(),
+        listeners: listeners.iter().map(listener).collect(),
+        assists: names.into_iter().zip(assists.words()).map(assist).collect(),
+        findings: doctor::at_start(config, assists).into_iter().map(finding).collect(),
+        config: serde_json::Value::Null,
+    }
+}
+
+fn finding((area, finding): (&'static str, doctor::Finding)) -> Finding {
+    Finding {
+        area: area.to_owned(),
+        name: finding.name.to_owned(),
+        status: finding.status.word().to_owned(),
+        means: finding.means,
+        remedy: finding.remedy,
+    }
+}

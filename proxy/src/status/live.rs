@@ -1,0 +1,98 @@
+//! The document of the moment, for many readers: sampled once a second, written out once for all who follow.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use super::document::Fixed;
+use super::sampler::{Sample, Sampler};
+use crate::clock;
+use crate::cluster::Cluster;
+use crate::metrics::Metrics;
+
+/// Between two samples.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where the document comes from. Asked on the control thread.
+pub(crate) struct Sources {
+    /// The counters.
+    pub(crate) metrics: Arc<Metrics>,
+    /// Set when a drain begins.
+    pub(crate) draining: Arc<AtomicBool>,
+    /// The clusters in force.
+    pub(crate) clusters: Box<dyn Fn() -> Vec<Arc<Cluster>> + Send + Sync>,
+    /// What changes seldom, the configuration in force with it.
+    pub(crate) fixed: Box<dyn Fn() -> Fixed + Send + Sync>,
+}
+
+/// The document of the moment.
+pub(crate) struct Live {
+    sources: Sources,
+    sampler: Mutex<Sampler>,
+    events: watch::Sender<Bytes>,
+}
+
+impl Live {
+    /// Nothing is sampled yet; that is for [`run`].
+    pub(crate) fn new(sources: Sources) -> Arc<Self> {
+        let sampler = Mutex::new(Sampler::new(Instant::now()));
+        Arc::new(Self { sources, sampler, events: watch::Sender::new(Bytes::new()) })
+    }
+
+    /// All of it, as JSON.
+    pub(crate) fn json(&self) -> String {
+        let document = self.lock().whole((self.sources.fixed)());
+        serde_json::to_string(&document).expect("text and numbers can be written")
+    }
+
+    /// The first event of a stream, which is whole.
+    pub(crate) fn first_event(&self) -> Bytes {
+        Bytes::from(format!("event: whole\ndata: {}\n\n", self.json()))
+    }
+
+    /// The events that follow, each one what has changed. A reader that is late misses some and gets the last.
+    pub(crate) fn follow(&self) -> watch::Receiver<Bytes> {
+        self.events.subscribe()
+    }
+
+    fn sample(&self) {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let sample = Sample {
+            now: Instant::now(),
+            now_ms: clock::now_ms(),
+            time_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
+            draining: self.sources.draining.load(Relaxed),
+            tally: self.sources.metrics.tally(),
+            errors: self.sources.metrics.recent_errors(),
+            clusters: (self.sources.clusters)(),
+        };
+        let mut sampler = self.lock();
+        sampler.take(sample);
+        // Written out only where somebody follows.
+        if self.events.receiver_count() > 0 {
+            let json = serde_json::to_string(sampler.changed()).expect("text and numbers can be written");
+            self.events.send_replace(Bytes::from(format!("event: change\ndata: {json}\n\n")));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sampler> {
+        // A panic in between leaves a document that the next sample replaces.
+        self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a sample each second, for ever. To be run on a tokio runtime.
+pub(crate) async fn run(live: Arc<Live>) -> Infallible {
+    let mut tick = tokio::time::interval(INTERVAL);
+    // After a pause, samples close behind each other would show rates that never were.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        live.sample();
+    }
+}

@@ -1,0 +1,99 @@
+//! The status document and its stream, from the running binary.
+
+use serde_json::{Value, json};
+
+use crate::support::{Dead, Origin, Proxy, Setup, Wire, poll};
+
+fn document(proxy: &Proxy) -> Value {
+    serde_json::from_slice(&proxy.admin("/status.json").body).unwrap()
+}
+
+#[test]
+fn the_document_follows_the_traffic() {
+    let origin = Origin::saying("hi");
+    let dead = Dead::new();
+    let Some(proxy) = Setup::to_origin(&origin)
+        .with("clusters.broken", json!({"endpoints": [dead.endpoint()]}))
+        .with(
+            "routes",
+            json!([
+                {"name": "broken", "path_prefix": "/broken", "cluster": "broken"},
+                {"name": "rest", "cluster": "default"},
+            ]),
+        )
+        .start()
+    else {
+        return;
+    };
+    let seen = poll("a second with requests in it", || {
+        assert_eq!(proxy.get("/").text(), "hi");
+        assert_eq!(proxy.get("/broken").status(), 502);
+        let document = document(&proxy);
+        let rate = document["clusters"][1]["endpoints"][0]["rates"]["requests"].as_f64()?;
+        (rate > 0.0 && document["errors"][0].is_object()).then_some(document)
+    });
+    let endpoint = &seen["clusters"][1]["endpoints"][0];
+    assert_eq!(
+        (&seen["clusters"][1]["name"], &endpoint["label"]),
+        (&json!("default"), &json!(origin.endpoint))
+    );
+    assert_eq!((&endpoint["health"], &endpoint["weight"]), (&json!("healthy"), &json!(1)));
+    assert!(endpoint["rates"]["latency_10s"]["p99_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(endpoint["rates"]["error_share_10s"], 0.0);
+    assert_eq!(seen["clusters"][0]["rates"]["error_share_10s"], 1.0);
+    let error = &seen["errors"][0];
+    assert_eq!(
+        (&error["reason"], &error["route"], &error["status"]),
+        (&json!("connect_refused"), &json!("broken"), &json!(502))
+    );
+    let fixed = &seen["fixed"];
+    assert_eq!(fixed["config"]["clusters"]["default"]["endpoints"][0]["address"], origin.endpoint);
+    assert_eq!((&fixed["workers"], &fixed["listeners"][0]["name"]), (&json!(1), &json!("main")));
+    assert!(fixed["findings"].as_array().unwrap().iter().any(|finding| finding["name"] == "release"));
+    assert_eq!(fixed["assists"][0]["name"], "bypass");
+}
+
+#[test]
+fn the_stream_brings_changes_and_the_drain() {
+    let origin = Origin::saying("hi");
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    let mut wire = Wire::connect_unix(&proxy.folder.join("admin.sock"));
+    wire.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut head = wire.head();
+    assert_eq!(head.get("content-type"), Some("text/event-stream"));
+    let mut text = String::new();
+    while text.matches("event: change\n").count() < 2 {
+        text.push_str(&String::from_utf8(wire.chunk(&mut head).expect("the stream goes on")).unwrap());
+    }
+    assert!(text.contains("event: whole\ndata: {"));
+    // Somebody who follows does not keep sluice from ending.
+    let mut proxy = proxy;
+    proxy.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn beyond_loopback_it_wants_a_token_in_a_file_of_its_own() {
+    let (code, said) = Setup::to(&["127.0.0.1:1"]).with("admin", "0.0.0.0:0").fails();
+    assert_eq!(code, Some(2));
+    assert!(said.contains("0.0.0.0:0 is beyond loopback") && said.contains("admin_token_file"), "{said}");
+
+    let open = |mode: &str| {
+        let setup = Setup::to(&["127.0.0.1:1"]);
+        let token = setup.file("token", "0123456789abcdef\n");
+        let chmod = format!("chmod {mode} {}", token.display());
+        setup.with("admin", "0.0.0.0:0").with("admin_token_file", token.to_str().unwrap()).after(&chmod)
+    };
+    let (code, said) = open("644").fails();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("admin_token_file: ") && said.contains("is open to others (mode 0644)"), "{said}");
+
+    let Some(proxy) = open("600").start() else { return };
+    let port = proxy.admin_address().rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    let ask = |fields: &str| {
+        let mut wire = Wire::connect(([127, 0, 0, 1], port).into());
+        wire.ask(format!("GET /healthz HTTP/1.1\r\nHost: any.name\r\n{fields}\r\n"))
+    };
+    assert_eq!(ask("").status(), 401);
+    assert_eq!(ask("Authorization: Bearer 0123456789abcdef\r\n").text(), "ok\n");
+}
