@@ -3,6 +3,7 @@
 //! Two fields of the answer: Server-Timing, which browsers show, and X-Sluice-Debug. The token is compared in constant
 //! time, and while the feature is on no origin ever sees it.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::hint::black_box;
 use std::path::Path;
@@ -34,7 +35,7 @@ pub(crate) struct Facts<'a> {
     /// Name of the route.
     pub(crate) route: Option<&'a str>,
     /// Name of the cluster.
-    pub(crate) cluster: Option<&'a str>,
+    pub(crate) cluster: Option<Cow<'a, str>>,
     pub(crate) request_id: Vec<u8>,
     /// When the request began.
     pub(crate) clock: Instant,
@@ -92,7 +93,7 @@ impl Facts<'_> {
             .sent_at
             .map(|sent| progress.first_byte_at.unwrap_or(now).saturating_duration_since(sent));
         let mut timing = String::new();
-        let queue = self.cluster.map(|_| progress.queue);
+        let queue = self.cluster.as_ref().map(|_| progress.queue);
         let total = Some(now.saturating_duration_since(self.clock));
         for (name, took) in
             [("queue", queue), ("connect", progress.connect), ("upstream", upstream), ("total", total)]
@@ -105,7 +106,7 @@ impl Facts<'_> {
         for (name, value) in [
             ("path", path),
             ("route", self.route),
-            ("cluster", self.cluster),
+            ("cluster", self.cluster.as_deref()),
             ("endpoint", endpoint.map(|endpoint| endpoint.label.as_str())),
             ("request_id", std::str::from_utf8(&self.request_id).ok()),
         ] {

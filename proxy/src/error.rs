@@ -117,6 +117,12 @@ reasons! {
     QueueTimeout = "queue_timeout", Internal, 503;
     /// The endpoint has all the tunnels it may have.
     TooManyTunnels = "too_many_tunnels", Internal, 503;
+    /// The service has been stopped.
+    ServiceStopped = "service_stopped", Internal, 503;
+    /// The service was paused for longer than the request was to be held.
+    PauseTimeout = "pause_timeout", Internal, 504;
+    /// The targets were drained, and the request took too long for that.
+    TargetDrained = "target_drained", Internal, 504;
     /// The response head did not come in time.
     ResponseTimeout = "response_timeout", Upstream, 504;
     /// A tunnel was silent too long.

@@ -45,6 +45,7 @@ pub(crate) mod clock;
 pub mod health;
 pub mod resolve;
 pub mod state_file;
+pub mod service;
 pub mod admin;
 pub mod control;
 pub mod handover;

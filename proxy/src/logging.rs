@@ -12,9 +12,14 @@ use crate::metrics::Metrics;
 /// Starts logging at the level that `SLUICE_LOG` or else `RUST_LOG` names (`info` without either, or
 /// when it cannot be read). A second call changes nothing.
 pub fn init() {
+    init_at("info");
+}
+
+/// The same with another level than `info` where neither variable is set.
+pub fn init_at(level: &str) {
     let wanted =
         ["SLUICE_LOG", "RUST_LOG"].into_iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
-    let (filter, mistake) = filter(wanted.as_ref().map_or("info", |(_, value)| value));
+    let (filter, mistake) = filter(wanted.as_ref().map_or(level, |(_, value)| value));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = if std::io::stderr().is_terminal() {
         builder.with_target(false).try_init()

@@ -6,14 +6,19 @@ mod manual;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
+use sluice::server::Source;
 use sluice::{doctor, healthcheck, logging, logs, server, top};
 
+use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
+use crate::cli::service::ServiceCommand;
+use crate::cli::service::words::{self, Refusal};
 use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, HealthcheckArgs, RunArgs, UpgradeArgs};
 
 /// Something went wrong while running.
@@ -22,7 +27,20 @@ const EXIT_RUNTIME: u8 = 1;
 const EXIT_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let arguments: Vec<String> = std::env::args_os().map(|one| one.to_string_lossy().into_owned()).collect();
+    if kamal::is_called(std::env::args_os().next().as_deref()) {
+        return kamal_main(&arguments);
+    }
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) if is_about_services(&arguments) => return refuse_words(&error, "sluice", &arguments),
+        Err(error) => error.exit(),
+    };
+    match command {
+        Command::Service(command) => {
+            let socket = command.control().path();
+            service_command(&command, "sluice", &socket)
+        }
         Command::Run(args) => run_command(&args),
         Command::Check(args) => check_command(&args),
         Command::Config(args) => config_command(&args),
@@ -41,6 +59,59 @@ fn main() -> ExitCode {
         Command::Completions { shell } => completions_command(shell),
         Command::Man { folder } => man_command(&folder),
     }
+}
+
+/// Whether a command line begins with one of the commands that are kamal-proxy's, so that it is refused as there.
+fn is_about_services(arguments: &[String]) -> bool {
+    let verbs = ["deploy", "list", "ls", "remove", "rm", "pause", "stop", "resume", "rollout"];
+    arguments.get(1).is_some_and(|verb| verbs.contains(&verb.as_str()))
+}
+
+/// Called as kamal-proxy.
+fn kamal_main(arguments: &[String]) -> ExitCode {
+    let variable = |name: &str| std::env::var(name).ok();
+    let environment = Environment(&variable);
+    match KamalProxy::try_parse() {
+        Ok(KamalProxy { command: KamalCommand::Run(args) }) => kamal_run(&args, &environment),
+        Ok(KamalProxy { command: KamalCommand::Service(command) }) => {
+            let socket = command.control().path_or(|| environment.socket());
+            service_command(&command, kamal::PROGRAM, &socket)
+        }
+        Err(error) => refuse_words(&error, kamal::PROGRAM, arguments),
+    }
+}
+
+fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
+    let predecessor = match Predecessor::from_environment() {
+        Ok(predecessor) => predecessor,
+        Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
+    };
+    logging::init_at(if args.debug(environment) { "debug" } else { "info" });
+    args.missing(environment).iter().for_each(|missing| tracing::warn!("{missing}"));
+    let config = args.config(environment);
+    let same = config.clone();
+    let source = Source { read: Arc::new(move || Ok(same.clone())), watched: None };
+    server::run(config, source, predecessor).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+}
+
+fn service_command(command: &ServiceCommand, program: &str, socket: &Path) -> ExitCode {
+    match command.run(program, socket) {
+        Ok(text) => print(&text),
+        Err(lines) => complain(&lines),
+    }
+}
+
+/// What clap refuses, as cobra would say it.
+fn refuse_words(error: &clap::Error, program: &str, arguments: &[String]) -> ExitCode {
+    match words::refusal(error, program, arguments.get(1..).unwrap_or_default()) {
+        Refusal::Help(text) => print(&text),
+        Refusal::Error(lines) => complain(&lines),
+    }
+}
+
+fn complain(lines: &[String]) -> ExitCode {
+    let _ = writeln!(io::stderr(), "Error: {}", lines.join("\n"));
+    ExitCode::from(EXIT_RUNTIME)
 }
 
 fn run_command(args: &RunArgs) -> ExitCode {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::error::Reason;
 use crate::http::{FieldKind, Method, RequestHead, Version, canonical_reason};
+use crate::service::entry::ServiceEntry;
 
 /// Seconds after which a client turned away by 503 may try again.
 const RETRY_AFTER_S: u32 = 1;
@@ -14,7 +15,7 @@ const RETRY_AFTER_S: u32 = 1;
 const PAGE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Bodies of error pages by status, with their type.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ErrorPages(BTreeMap<u16, (&'static str, Vec<u8>)>);
 
 impl ErrorPages {
@@ -51,17 +52,43 @@ pub(crate) struct Local<'a> {
     location: Option<String>,
     /// Methods that the resource allows, for 405.
     pub(crate) allow: Option<String>,
+    /// What else there is to say.
+    message: String,
 }
 
 impl<'a> Local<'a> {
     /// The answer to a failure.
     pub(crate) fn reason(reason: Reason) -> Self {
-        Self { status: reason.status(), reason: Some(reason), body: None, location: None, allow: None }
+        Self {
+            status: reason.status(),
+            reason: Some(reason),
+            body: None,
+            location: None,
+            allow: None,
+            message: String::new(),
+        }
+    }
+
+    /// The same with something to say to whoever reads it; nothing if it is empty.
+    pub(crate) fn saying(self, message: &str) -> Self {
+        Self { message: message.to_owned(), ..self }
+    }
+
+    /// A redirect to exactly there.
+    pub(crate) fn found_at(status: u16, location: String) -> Self {
+        Self { location: Some(location), ..Self::fixed(status, "", "text/plain; charset=utf-8") }
     }
 
     /// A configured answer.
     pub(crate) fn fixed(status: u16, body: &'a str, content_type: &'a str) -> Self {
-        Self { status, reason: None, body: Some((content_type, body)), location: None, allow: None }
+        Self {
+            status,
+            reason: None,
+            body: Some((content_type, body)),
+            location: None,
+            allow: None,
+            message: String::new(),
+        }
     }
 
     /// A configured redirect; see [`crate::config::Action::Redirect`] for the placeholders.
@@ -76,7 +103,27 @@ impl<'a> Local<'a> {
             .replace("{host}", &text(head.host_name()))
             .replace("{path}", path)
             .replace("{query}", query);
-        Self { status, reason: None, body: None, location: Some(location), allow: None }
+        Self {
+            status,
+            reason: None,
+            body: None,
+            location: Some(location),
+            allow: None,
+            message: String::new(),
+        }
+    }
+
+    fn json(&self, status: u16, phrase: &str, word: &str) -> String {
+        let message = match self.message.as_str() {
+            "" => String::new(),
+            message => format!(",\"message\":{}", serde_json::Value::from(message)),
+        };
+        format!("{{\"status\":{status},\"error\":\"{phrase}\",\"reason\":\"{word}\"{message}}}\n")
+    }
+
+    /// A page of a service's own, where it has one for what went wrong.
+    pub(crate) fn page(&self, service: &ServiceEntry) -> Option<String> {
+        self.reason.and_then(|_| service.pages.render(self.status, &self.message))
     }
 
     fn content<'p>(&'p self, head: &RequestHead, pages: &'p ErrorPages) -> (&'p str, Cow<'p, [u8]>) {
@@ -89,26 +136,43 @@ impl<'a> Local<'a> {
         let phrase = canonical_reason(self.status);
         let word = self.reason.map_or("", Reason::word);
         let status = self.status;
+        // What an operator has to say; else the word.
+        let said = if self.message.is_empty() { word } else { &self.message };
         match preferred(head) {
             Kind::Html => (
                 "text/html; charset=utf-8",
                 format!(
-                    "<!doctype html><title>{status} {phrase}</title><h1>{status} {phrase}</h1><p>{word}</p>\n"
+                    "<!doctype html><title>{status} {phrase}</title><h1>{status} {phrase}</h1><p>{}</p>\n",
+                    escape_html(said)
                 )
                 .into_bytes()
                 .into(),
             ),
-            Kind::Json => (
-                "application/json",
-                format!("{{\"status\":{status},\"error\":\"{phrase}\",\"reason\":\"{word}\"}}\n")
-                    .into_bytes()
-                    .into(),
-            ),
+            Kind::Json => ("application/json", self.json(status, phrase, word).into_bytes().into()),
             Kind::Text => {
-                ("text/plain; charset=utf-8", format!("{status} {phrase} {word}\n").into_bytes().into())
+                ("text/plain; charset=utf-8", format!("{status} {phrase} {said}\n").into_bytes().into())
             }
         }
     }
+}
+
+/// Text as it may stand between tags.
+pub(crate) fn escape_html(text: &str) -> Cow<'_, str> {
+    if !text.contains(['<', '>', '&', '"', '\'']) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&#34;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 enum Kind {
@@ -132,16 +196,29 @@ fn preferred(head: &RequestHead) -> Kind {
         .unwrap_or(Kind::Text)
 }
 
-/// Appends the whole answer to `out`, fit for the request in `head` (which may be empty), with these further fields.
+/// What an answer has beside what its reason says.
+#[derive(Default)]
+pub(crate) struct Further<'a> {
+    /// A body in place of ours.
+    pub(crate) body: Option<String>,
+    /// More fields.
+    pub(crate) fields: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// Appends the whole answer to `out`, fit for the request in `head` (which may be empty).
 pub(crate) fn encode(
     out: &mut Vec<u8>,
     local: &Local<'_>,
     head: &RequestHead,
     keep_alive: bool,
     pages: &ErrorPages,
-    extra: &[(&[u8], &[u8])],
+    further: Further<'_>,
 ) {
-    let (content_type, body) = local.content(head, pages);
+    let Further { body: own, fields: extra } = further;
+    let (content_type, body) = match own {
+        Some(page) => ("text/html; charset=utf-8", Cow::Owned(page.into_bytes())),
+        None => local.content(head, pages),
+    };
     // Writing into a Vec cannot fail.
     let _ = write!(out, "HTTP/1.1 {} {}\r\n", local.status, canonical_reason(local.status));
     if let Some(location) = &local.location {

@@ -15,6 +15,7 @@ use crate::debug;
 use crate::http::FieldEdits;
 use crate::response::ErrorPages;
 use crate::router::Router;
+use crate::service::entry::ServiceEntry;
 
 /// All that an exchange looks up; an exchange under way keeps the one it began with.
 pub(crate) struct Snapshot {
@@ -99,6 +100,8 @@ pub(crate) struct RouteEntry {
 pub(crate) enum Target {
     /// A cluster.
     Cluster(Arc<Cluster>),
+    /// A deployed service, which chooses for each request.
+    Service(Arc<ServiceEntry>),
     /// An answer of our own; see the route's action.
     Local,
 }
@@ -113,6 +116,18 @@ impl Snapshot {
         let routes = config.routes.iter().map(|route| entry(route, &clusters, config.via)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         Self { router: Router::new(&config.routes), routes, clusters, error_pages, debug, config }
+    }
+
+    /// The same with the routes of deployed services, by name, leading to them.
+    pub(crate) fn with_services(mut self, services: &BTreeMap<String, Arc<ServiceEntry>>) -> Self {
+        for route in &mut self.routes {
+            if let Some(service) = services.get(&route.name) {
+                route.target = Target::Service(Arc::clone(service));
+                // The end of an answer that goes past sluice wakes nobody, and a drain waits for it.
+                route.direct_return = false;
+            }
+        }
+        self
     }
 }
 
@@ -168,6 +183,7 @@ fn edits(edits: &config::HeaderEdits) -> Option<FieldEdits> {
         remove: edits.remove.iter().map(|name| name.clone().into_bytes()).collect(),
         set: pairs(&edits.set),
         add: pairs(&edits.add),
+        unless: None,
     };
     (!edits.is_empty()).then_some(edits)
 }

@@ -161,6 +161,8 @@ pub struct HealthCheck {
     pub path: String,
     /// Host field; `None` is the endpoint's own address.
     pub host: Option<String>,
+    /// Port that is asked; `None` is the endpoint's own. Not for unix sockets.
+    pub port: Option<u16>,
     /// Time from one check to the next, in milliseconds.
     pub interval_ms: u64,
     /// Time for the whole check, in milliseconds.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_yaml::Value;
 
-use super::defaults::{MAX_IN_FLIGHT, WEIGHT};
+use super::defaults::{MAX_IN_FLIGHT, PORT, WEIGHT};
 use super::reader::{Fields, Item};
 use super::{Address, AutoLimit, Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Queue, text};
 
@@ -232,6 +232,7 @@ fn health_check(item: &Item<'_>) -> Option<HealthCheck> {
         check.path = path;
     }
     check.host = fields.get("host").and_then(|item| checked(&item, text::host_value));
+    check.port = fields.number("port", PORT).and_then(|port| u16::try_from(port).ok());
     check.read_numbers(&mut fields);
     if fields.get("timeout_ms").is_none() {
         check.timeout_ms = check.timeout_ms.min(check.interval_ms);

@@ -11,9 +11,9 @@ use serde_yaml::{Mapping, Value};
 
 use super::reader::Fields;
 use super::{
-    AccessLog, Action, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket,
-    Ejection, EndpointBypass, HeaderEdits, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue,
-    QueueOrder, Retry, Route, RouteDirect, Switch, Tracing,
+    AccessLog, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Ejection,
+    EndpointBypass, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry,
+    ServicesState, Switch, Tracing,
 };
 
 const KIB: u64 = 1 << 10;
@@ -27,6 +27,8 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 pub(super) const WORKERS: RangeInclusive<u64> = 1..=256;
 /// Share of an endpoint.
 pub(super) const WEIGHT: RangeInclusive<u64> = 1..=1000;
+/// A port that is asked for health.
+pub(super) const PORT: RangeInclusive<u64> = 1..=65_535;
 /// Requests under way at an endpoint.
 pub(super) const MAX_IN_FLIGHT: RangeInclusive<u64> = 1..=1_000_000;
 /// Also a route's own.
@@ -49,7 +51,7 @@ macro_rules! numbers {
 
         impl $type {
             /// Each number's key, least and greatest value.
-            const RANGES: &'static [NumberRange] =
+            pub(super) const RANGES: &'static [NumberRange] =
                 &[$((stringify!($key), *($range).start(), *($range).end()),)*];
 
             /// Takes the numbers that are given.
@@ -132,6 +134,7 @@ numbers! { HealthCheck {
 } rest {
     path: "/".to_owned(),
     host: None,
+    port: None,
     expected_statuses: vec![(200, 399)],
 }}
 
@@ -277,7 +280,9 @@ numbers! { Config {
     tracing: None,
     debug_token_file: None,
     admin: None,
-    control: ControlSocket::Auto, admin_token_file: None,
+    admin_token_file: None,
+    control: ControlSocket::Auto,
+    services: ServicesState::default(),
     workers: 0,
     user: None,
     group: None,
@@ -285,45 +290,3 @@ numbers! { Config {
     kernel: KernelAssists::default(),
     demo_origin: None,
 }}
-
-/// The range of every number, by the dotted path of the map that it stands in, `NAME` for a cluster's name.
-pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 13] {
-    [
-        ("", Config::RANGES),
-        ("limits", Limits::RANGES),
-        ("routes[]", Buffering::RANGES),
-        ("buffers", Buffers::RANGES),
-        ("tracing", Tracing::RANGES),
-        ("kernel", KernelAssists::RANGES),
-        ("clusters.NAME", Cluster::RANGES),
-        ("clusters.NAME.pool", Pool::RANGES),
-        ("clusters.NAME.retry", Retry::RANGES),
-        ("clusters.NAME.ejection", Ejection::RANGES),
-        ("clusters.NAME.health_check", HealthCheck::RANGES),
-        ("clusters.NAME.auto_limit", AutoLimit::RANGES),
-        ("clusters.NAME.queue", Queue::RANGES),
-    ]
-}
-
-impl Route {
-    /// A route of any request, with nothing but an action.
-    pub fn new(name: &str, action: Action) -> Self {
-        Self {
-            name: name.to_owned(),
-            hosts: Vec::new(),
-            path_prefix: "/".to_owned(),
-            methods: Vec::new(),
-            headers: Vec::new(),
-            action,
-            strip_prefix: false,
-            host_rewrite: None,
-            request_headers: HeaderEdits::default(),
-            response_headers: HeaderEdits::default(),
-            direct_return: RouteDirect::Auto,
-            buffering: Buffering::default(),
-            response_timeout_ms: None,
-            body_idle_timeout_ms: None,
-            retry: None,
-        }
-    }
-}

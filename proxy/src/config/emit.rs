@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 
 use serde_yaml::{Mapping, Value};
 
+use super::emit_cluster::cluster;
 use super::{
-    AccessLog, Action, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Endpoint, HashKey,
-    HeaderEdits, HealthCheck, KernelAssists, Limits, Listener, LogFormat, LogOutput, MaxInFlight, Route,
-    Tracing, Word,
+    AccessLog, Action, Buffering, Buffers, Config, ControlSocket, HeaderEdits, KernelAssists, Limits,
+    Listener, LogFormat, LogOutput, Route, ServicesState, Tracing, Word,
 };
 
 /// A map under construction.
 #[derive(Default)]
-struct Out(Mapping);
+pub(super) struct Out(pub(super) Mapping);
 
 impl Out {
-    fn put(&mut self, key: &str, value: impl Into<Value>) {
+    pub(super) fn put(&mut self, key: &str, value: impl Into<Value>) {
         self.0.insert(Value::from(key), value.into());
     }
 
-    fn put_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
+    pub(super) fn put_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.put(key, value);
         }
     }
 
-    fn done(self) -> Value {
+    pub(super) fn done(self) -> Value {
         Value::Mapping(self.0)
     }
 }
@@ -53,6 +53,7 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("admin", config.admin.as_ref().map_or("off".to_owned(), ToString::to_string));
     out.put("control", control(&config.control));
     out.put_some("admin_token_file", config.admin_token_file.as_deref().map(file));
+    out.put("services", services(&config.services));
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
     out.put_some("user", config.user.clone());
     out.put_some("group", config.group.clone());
@@ -60,6 +61,13 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("kernel", kernel(config.kernel));
     config.write_numbers(&mut out.0);
     out.put("demo_origin", config.demo_origin.map_or("off".to_owned(), |address| address.to_string()));
+    out.done()
+}
+
+fn services(services: &ServicesState) -> Value {
+    let mut out = Out::default();
+    out.put_some("state_file", services.state_file.as_deref().map(file));
+    out.put_some("kamal_state_file", services.kamal_state_file.as_deref().map(file));
     out.done()
 }
 
@@ -111,16 +119,16 @@ fn error_pages(files: &BTreeMap<u16, PathBuf>) -> Value {
     Value::Mapping(pages)
 }
 
-fn list<T>(items: &[T], one: impl Fn(&T) -> Value) -> Value {
+pub(super) fn list<T>(items: &[T], one: impl Fn(&T) -> Value) -> Value {
     Value::Sequence(items.iter().map(one).collect())
 }
 
-fn texts(items: &[String]) -> Value {
+pub(super) fn texts(items: &[String]) -> Value {
     list(items, |text| Value::from(text.as_str()))
 }
 
 /// Paths come from YAML text, so they are UTF-8.
-fn file(path: &Path) -> Value {
+pub(super) fn file(path: &Path) -> Value {
     Value::from(path.display().to_string())
 }
 
@@ -201,85 +209,6 @@ fn edits(edits: &HeaderEdits) -> Value {
     out.put("remove", texts(&edits.remove));
     out.put("set", pairs(&edits.set));
     out.put("add", pairs(&edits.add));
-    out.done()
-}
-
-fn cluster(cluster: &Cluster) -> Value {
-    let mut out = Out::default();
-    out.put("endpoints", list(&cluster.endpoints, endpoint));
-    out.put("balance", balance(&cluster.balance));
-    out.put("health_check", cluster.health_check.as_ref().map_or(Value::from("off"), health_check));
-    let mut ejection = Out::default();
-    cluster.ejection.write_numbers(&mut ejection.0);
-    out.put("ejection", ejection.done());
-    out.put("fail_open", cluster.fail_open);
-    out.put_some("state_file", cluster.state_file.as_deref().map(file));
-    let mut pool = Out::default();
-    cluster.pool.write_numbers(&mut pool.0);
-    out.put("pool", pool.done());
-    cluster.write_numbers(&mut out.0);
-    out.put_some("endpoint_header", cluster.endpoint_header.clone());
-    let mut retry = Out::default();
-    cluster.retry.write_numbers(&mut retry.0);
-    out.put("retry", retry.done());
-    out.put("max_in_flight", max_in_flight(cluster.max_in_flight));
-    let mut auto_limit = Out::default();
-    cluster.auto_limit.write_numbers(&mut auto_limit.0);
-    out.put("auto_limit", auto_limit.done());
-    let mut queue = Out::default();
-    cluster.queue.write_numbers(&mut queue.0);
-    queue.put("order", cluster.queue.order.word());
-    queue.put("fair_by_client", cluster.queue.fair_by_client);
-    out.put("queue", queue.done());
-    out.put("bypass", cluster.bypass.word());
-    out.done()
-}
-
-fn max_in_flight(limit: MaxInFlight) -> Value {
-    match limit {
-        MaxInFlight::Off => Value::from("off"),
-        MaxInFlight::Fixed(requests) => Value::from(requests),
-        MaxInFlight::Auto => Value::from("auto"),
-    }
-}
-
-fn endpoint(endpoint: &Endpoint) -> Value {
-    let mut out = Out::default();
-    out.put("address", endpoint.address.to_string());
-    out.put("weight", endpoint.weight);
-    out.put_some("max_in_flight", endpoint.max_in_flight.map(max_in_flight));
-    out.put_some("bypass", endpoint.bypass.map(Word::word));
-    out.done()
-}
-
-fn balance(balance: &Balance) -> Value {
-    let mut named = Out::default();
-    let key = match balance {
-        Balance::LeastRequests => return Value::from("least_requests"),
-        Balance::RoundRobin => return Value::from("round_robin"),
-        Balance::RandomTwo => return Value::from("random_two"),
-        Balance::Hash(HashKey::ClientAddress) => Value::from("client_address"),
-        Balance::Hash(HashKey::Header(name)) => {
-            named.put("header", name.as_str());
-            named.done()
-        }
-        Balance::Hash(HashKey::Cookie(name)) => {
-            named.put("cookie", name.as_str());
-            named.done()
-        }
-    };
-    let mut out = Out::default();
-    out.put("hash", key);
-    out.done()
-}
-
-fn health_check(check: &HealthCheck) -> Value {
-    let mut out = Out::default();
-    out.put("path", check.path.as_str());
-    out.put_some("host", check.host.clone());
-    check.write_numbers(&mut out.0);
-    let statuses = list(&check.expected_statuses, |(low, high)| Value::from(format!("{low}-{high}")));
-    out.put("expected_statuses", statuses);
     out.done()
 }
 

@@ -89,6 +89,7 @@ pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
     config.admin = general::admin(&mut root);
     config.control = general::control(&mut root);
     config.admin_token_file = root.text("admin_token_file").map(PathBuf::from);
+    config.services = general::services(&mut root);
     config.workers = general::workers(&mut root);
     config.user = general::account(&mut root, "user");
     config.group = general::account(&mut root, "group");

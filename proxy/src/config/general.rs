@@ -11,7 +11,8 @@ use super::clusters::{address, checked};
 use super::defaults::WORKERS;
 use super::reader::{Fields, Item};
 use super::{
-    AccessLog, Address, ControlSocket, Limits, Listener, LogFormat, LogOutput, Protocol, ProxyProtocol, text,
+    AccessLog, Address, ControlSocket, Limits, Listener, LogFormat, LogOutput, Protocol, ProxyProtocol,
+    ServicesState, text,
 };
 
 /// Listeners in one configuration.
@@ -173,6 +174,17 @@ pub(super) fn control(root: &mut Fields<'_>) -> ControlSocket {
             ControlSocket::Auto
         }
     }
+}
+
+/// `services`: where deployed services are kept.
+pub(super) fn services(root: &mut Fields<'_>) -> ServicesState {
+    let mut state = ServicesState::default();
+    if let Some(mut fields) = root.get("services").map(|item| item.fields()) {
+        state.state_file = fields.text("state_file").map(PathBuf::from);
+        state.kamal_state_file = fields.text("kamal_state_file").map(PathBuf::from);
+        fields.finish();
+    }
+    state
 }
 
 /// `demo_origin`: off or a loopback address, for it answers anything to anyone.

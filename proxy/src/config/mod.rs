@@ -12,6 +12,7 @@ mod clusters;
 mod defaults;
 mod disk;
 mod emit;
+mod emit_cluster;
 mod file;
 mod general;
 mod lines;
@@ -20,6 +21,7 @@ mod nearest;
 mod overrides;
 mod path;
 mod problem;
+mod ranges;
 mod reader;
 mod routes;
 #[cfg(test)]
@@ -43,13 +45,14 @@ pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry,
 };
-pub use defaults::{NumberRange, number_ranges};
+pub use defaults::NumberRange;
 pub use disk::can_spool;
 pub(crate) use disk::lacks_unnamed_files;
 pub use file::{load, parse, short_form, to_json, to_yaml};
 pub use names::Word;
 pub use overrides::Override;
 pub use problem::{ConfigError, Origin, Problem};
+pub use ranges::number_ranges;
 pub use token::read_token;
 pub use tracing::{OtlpEndpoint, Tracing};
 
@@ -82,6 +85,8 @@ pub struct Config {
     pub control: ControlSocket,
     /// File with the token that the admin listener asks for; beyond loopback it must.
     pub admin_token_file: Option<PathBuf>,
+    /// Where deployed services are kept.
+    pub services: ServicesState,
     /// Number of worker threads, each with its own ring; 0 is one a core.
     pub workers: usize,
     /// User to become once every listener is bound.
@@ -118,6 +123,15 @@ pub enum ControlSocket {
     Off,
     /// At this path of a unix socket.
     At(PathBuf),
+}
+
+/// Where deployed services are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServicesState {
+    /// The file; `None` is the one in the folder that systemd made for the state, or none.
+    pub state_file: Option<PathBuf>,
+    /// kamal-proxy's file, which is read where there is none of ours.
+    pub kamal_state_file: Option<PathBuf>,
 }
 
 /// An address to bind or to connect to.

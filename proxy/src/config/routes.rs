@@ -17,6 +17,29 @@ const ITEMS_MAX: usize = 1000;
 /// Redirects that a client follows.
 const REDIRECTS: &[u64] = &[301, 302, 303, 307, 308];
 
+impl Route {
+    /// A route of any request, with nothing but an action.
+    pub fn new(name: &str, action: Action) -> Self {
+        Self {
+            name: name.to_owned(),
+            hosts: Vec::new(),
+            path_prefix: "/".to_owned(),
+            methods: Vec::new(),
+            headers: Vec::new(),
+            action,
+            strip_prefix: false,
+            host_rewrite: None,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            direct_return: RouteDirect::Auto,
+            buffering: Buffering::default(),
+            response_timeout_ms: None,
+            body_idle_timeout_ms: None,
+            retry: None,
+        }
+    }
+}
+
 /// Every route, those with mistakes too, so that their indexes are those of the file.
 ///
 /// `None` if the file does not speak of routes.

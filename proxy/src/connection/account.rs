@@ -1,16 +1,19 @@
 //! What is kept of an exchange for its record: who asked, when, under which name.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::Connection;
+use crate::cluster::Cluster;
 use crate::debug::{self, Asked};
 use crate::error::Reason;
 use crate::exchange::Progress;
 use crate::forwarded;
 use crate::http::{RequestHead, Version, forwarded_request_id};
 use crate::record::ExchangeRecord;
-use crate::snapshot::{Current, Snapshot, Target};
+use crate::snapshot::{Current, RouteEntry, Snapshot, Target};
 use crate::spans::Trace;
 use crate::worker::Worker;
 
@@ -27,6 +30,8 @@ pub(super) struct Account {
     pub(super) request_id: Vec<u8>,
     /// Index of the route, once found.
     pub(super) route: Option<u32>,
+    /// The cluster that a service has chosen.
+    pub(super) chosen: Option<Arc<Cluster>>,
     pub(super) bytes_in: u64,
     pub(super) path: &'static str,
     /// Whether the answer is to tell about it.
@@ -51,6 +56,7 @@ impl Account {
             trusted,
             request_id,
             route: None,
+            chosen: None,
             bytes_in: 0,
             path: "-",
             debug: Asked::Off,
@@ -65,7 +71,8 @@ impl Account {
         }
         let route = self.route.map(|index| &snapshot.routes[index as usize]);
         let cluster = route.and_then(|entry| match &entry.target {
-            Target::Cluster(cluster) => Some(cluster.name.as_str()),
+            Target::Cluster(cluster) => Some(Cow::from(cluster.name.as_str())),
+            Target::Service(_) => self.chosen.as_ref().map(|cluster| Cow::from(cluster.name.clone())),
             Target::Local => None,
         });
         let (request_id, clock) = (self.request_id.clone(), self.clock);
@@ -80,6 +87,7 @@ impl Connection {
         let route = account.route.map(|index| &account.snapshot.routes[index as usize]);
         let cluster = route.and_then(|entry| match &entry.target {
             Target::Cluster(cluster) => Some(cluster.name.as_str()),
+            Target::Service(_) => account.chosen.as_ref().map(|cluster| cluster.name.as_str()),
             Target::Local => None,
         });
         let record = ExchangeRecord {
@@ -111,7 +119,10 @@ impl Connection {
             user_agent: self.head.get(b"user-agent").unwrap_or_default(),
             referer: self.head.get(b"referer").unwrap_or_default(),
         };
-        self.worker.record(&record);
+        let path = self.head.path();
+        let excluded =
+            |entry: &RouteEntry| matches!(&entry.target, Target::Service(one) if one.excludes(path));
+        self.worker.record(&record, !route.is_some_and(excluded));
         self.hand_over(account, progress, &record, route);
     }
 }

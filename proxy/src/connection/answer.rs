@@ -6,7 +6,7 @@ use crate::body::Transfer;
 use crate::error::Reason;
 use crate::exchange::Progress;
 use crate::http::RequestHead;
-use crate::response::{self, Local};
+use crate::response::{self, Further, Local};
 
 impl Connection {
     /// Answers bytes that are no acceptable head, and closes: where a next request would begin is
@@ -57,7 +57,9 @@ impl Connection {
         let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
         let extra = debug.as_ref().map(|fields| fields.each());
         let extra = extra.as_ref().map_or(&[][..], |fields| &fields[..]);
-        response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages, extra);
+        let body = self.service.as_ref().and_then(|service| local.page(service));
+        let further = Further { body, fields: extra };
+        response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages, further);
         progress.bytes_out += out.len() as u64;
         self.writer.submit(out, 0);
         let sent = self.deadline.run(self.writer.quieten(&self.deadline)).await;

@@ -31,7 +31,8 @@ impl Connection {
         mut transfer: Transfer,
     ) -> Next {
         account.path = "copy";
-        let (mut held, message) = match self.compose(worker, entry, policy, &account, &mut transfer).await {
+        let composing = self.compose(worker, entry, policy, &account, &mut transfer);
+        let (mut held, message) = match until_cut(policy, composing).await {
             Ok(composed) => composed,
             Err(reason) => {
                 account.bytes_in = transfer.bytes();
@@ -52,7 +53,8 @@ impl Connection {
             client: &mut self.direct,
             exchanges: self.exchanges,
         };
-        let outcome = exchange::forward(worker, policy, downstream, message, &mut progress).await;
+        let forwarding = exchange::forward(worker, policy, downstream, message, &mut progress);
+        let outcome = until_cut(policy, forwarding).await;
         account.bytes_in = transfer.bytes();
         if progress.joined {
             account.path = if progress.direct { "direct" } else { "bypass" };
@@ -131,7 +133,7 @@ impl Connection {
                 upgrade: self.head.upgrade(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
-                edits: entry.request_edits.as_ref(),
+                edits: policy.request_edits,
             },
         );
     }
@@ -178,7 +180,21 @@ impl Connection {
             upstream: (&mut connection.reader, &mut connection.writer),
         };
         let idle_ms = policy.cluster.config.tunnel_idle_timeout_ms;
-        let outcome = tunnel::run(ends, &self.deadline, idle_ms, worker).await;
+        let tunnel = tunnel::run(ends, &self.deadline, idle_ms, worker);
+        let drained = async {
+            match policy.entered {
+                Some(entered) => entered.drained().await,
+                None => std::future::pending().await,
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = tunnel => outcome,
+            () = drained => {
+                self.record(&account, &progress, Some(Reason::TargetDrained));
+                return Next::Abort { reset: false };
+            }
+        };
         account.bytes_in += outcome.bytes_up;
         progress.bytes_out += outcome.bytes_down;
         account.path = outcome.path;
@@ -194,5 +210,20 @@ pub(super) fn sent_target<'h>(entry: &RouteEntry, head: &'h RequestHead) -> Cow<
         strip_prefix(&entry.config.path_prefix, target)
     } else {
         Cow::Borrowed(target)
+    }
+}
+
+/// Does a part of an exchange, unless its targets are drained and it takes too long for that.
+async fn until_cut<T>(
+    policy: &Policy<'_>,
+    part: impl Future<Output = Result<T, Reason>>,
+) -> Result<T, Reason> {
+    match policy.entered {
+        None => part.await,
+        Some(entered) => tokio::select! {
+            biased;
+            outcome = part => outcome,
+            () = entered.cut() => Err(Reason::TargetDrained),
+        },
     }
 }

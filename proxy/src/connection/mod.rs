@@ -7,6 +7,7 @@ mod forward;
 mod head;
 mod held;
 mod request;
+mod service;
 mod tcp;
 mod trace;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::direct;
 use crate::http::{HeadScanner, RequestHead};
 use crate::listener::ListenerState;
 use crate::metrics::Event;
+use crate::service::entry::ServiceEntry;
 use crate::stream::{self, Reader, Stream, Writer};
 use crate::worker::{Counted, Phase, Worker};
 
@@ -44,6 +46,8 @@ pub(crate) struct Connection {
     exchanges: u64,
     /// Whether answers can be sent to this connection past sluice.
     direct: direct::Client,
+    /// The service that the exchange under way is of.
+    service: Option<Arc<ServiceEntry>>,
     /// Where the worker finds this connection when it drains.
     slot: usize,
     _open: Counted,
@@ -84,6 +88,7 @@ impl Connection {
             scanner: HeadScanner::new(),
             exchanges: 0,
             direct: direct::Client::default(),
+            service: None,
             slot,
             _open: open,
         }
@@ -133,6 +138,7 @@ impl Connection {
     /// Prepares for the wait between two requests.
     fn rest(&mut self) {
         self.worker.set_phase(self.slot, Phase::Idle);
+        self.service = None;
         self.reader.shrink(IDLE_BYTES);
         self.writer.shrink(crate::buffers::SMALL_BYTES);
     }

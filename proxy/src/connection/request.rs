@@ -37,6 +37,8 @@ impl Connection {
                         let policy = policy(snapshot, entry, cluster, &account, &self.head);
                         self.forward(&worker, entry, &policy, account, transfer).await
                     }
+                    // Boxed, so that other exchanges do not carry its memory.
+                    Target::Service(_) => Box::pin(self.through_service(&worker, account, transfer)).await,
                     Target::Local => {
                         let local = local_answer(entry, &self.head);
                         self.answer_locally(&account, &local, None, &mut transfer).await
@@ -48,11 +50,12 @@ impl Connection {
                 local.allow = Some(allowed.join(", "));
                 self.answer_locally(&account, &local, Some(Reason::MethodNotAllowed), &mut transfer).await
             }
-            Found::NoRoute => {
-                let local = Local::reason(Reason::NoRoute);
-                self.answer_locally(&account, &local, Some(Reason::NoRoute), &mut transfer).await
-            }
+            Found::NoRoute => self.no_route(&account, &mut transfer).await,
         }
+    }
+
+    pub(super) async fn no_route(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
+        self.answer_locally(account, &Local::reason(Reason::NoRoute), Some(Reason::NoRoute), transfer).await
     }
 
     /// What a head alone can be refused for.
@@ -83,7 +86,7 @@ impl Connection {
     }
 
     /// Answers without an origin, and keeps the connection if the request's body is small enough to read.
-    async fn answer_locally(
+    pub(super) async fn answer_locally(
         &mut self,
         account: &Account,
         local: &Local<'_>,
@@ -103,7 +106,7 @@ impl Connection {
     }
 }
 
-fn route(snapshot: &Snapshot, head: &RequestHead) -> Found {
+pub(super) fn route(snapshot: &Snapshot, head: &RequestHead) -> Found {
     snapshot.router.find(&Query {
         host: head.host_name(),
         path: head.path(),
@@ -112,7 +115,7 @@ fn route(snapshot: &Snapshot, head: &RequestHead) -> Found {
     })
 }
 
-fn policy<'a>(
+pub(super) fn policy<'a>(
     snapshot: &'a Snapshot,
     entry: &'a RouteEntry,
     cluster: &'a std::sync::Arc<Cluster>,
@@ -126,6 +129,7 @@ fn policy<'a>(
         retry: route.retry.unwrap_or(config.retry),
         response_timeout_ms: route.response_timeout_ms.unwrap_or(config.response_timeout_ms),
         body_idle_timeout_ms: route.body_idle_timeout_ms.unwrap_or(config.body_idle_timeout_ms),
+        request_edits: entry.request_edits.as_ref(),
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
         // What goes past sluice cannot be told about.
@@ -135,6 +139,7 @@ fn policy<'a>(
         buffers: &snapshot.config.buffers,
         hash: hash(&config.balance, account, head),
         client: account.client,
+        entered: None,
     }
 }
 

@@ -27,6 +27,11 @@ impl Failure {
         Self { status, body: json!({ "error": message }) }
     }
 
+    /// With a body of its own.
+    pub(crate) fn with(status: StatusCode, body: Value) -> Self {
+        Self { status, body }
+    }
+
     /// With each mistake of a configuration.
     pub(crate) fn mistakes(message: &str, mistakes: &[String]) -> Self {
         let body = json!({ "error": message, "mistakes": mistakes });
@@ -41,6 +46,9 @@ pub(crate) trait Api {
 
     /// `POST /v1/upgrade`: has another process take over.
     async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure>;
+
+    /// `/v1/services` and all below it; see [`crate::service::api`].
+    async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
 }
 
 /// How to upgrade.
@@ -68,6 +76,7 @@ pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Respon
             Err(failure) => Err(failure),
         },
         ("/v1/reload" | "/v1/upgrade", _) => return not_allowed("POST"),
+        (path, method) if path.starts_with("/v1/services") => api.services(method, path, &body).await,
         _ => Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation")),
     };
     match outcome {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::Request;
 use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
@@ -42,6 +42,14 @@ fn refusal(body: &Value) -> String {
 /// # Errors
 /// If it could not be asked, or has refused.
 pub fn call(socket: &Path, path: &str, body: &Value) -> Result<Value, ClientError> {
+    request(socket, "POST", path, body.to_string())
+}
+
+/// The same by any method, with a body that is JSON or empty.
+///
+/// # Errors
+/// If it could not be asked, or has refused.
+pub fn request(socket: &Path, method: &str, path: &str, body: String) -> Result<Value, ClientError> {
     let broken = |error: &dyn std::fmt::Display| ClientError::Broken(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| broken(&error))?;
@@ -53,11 +61,11 @@ pub fn call(socket: &Path, path: &str, body: &Value) -> Result<Value, ClientErro
         let (mut sender, connection) = handshake.await.map_err(|error| broken(&error))?;
         tokio::spawn(connection);
         let request = Request::builder()
-            .method(Method::POST)
+            .method(method)
             .uri(path)
             .header(HOST, "sluice")
             .header(CONTENT_TYPE, "application/json")
-            .body(Full::<Bytes>::from(body.to_string()))
+            .body(Full::<Bytes>::from(body))
             .map_err(|error| broken(&error))?;
         let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = response.status();

@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 pub(crate) use api::{Api, Failure, Upgrade};
-pub use client::{ClientError, call};
+pub use client::{ClientError, call, request};
 pub(crate) use socket::Listener;
 pub use socket::default_path;
 

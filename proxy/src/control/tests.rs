@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::api::{Failure, Upgrade};
@@ -19,6 +19,10 @@ impl Api for Fake {
 
     async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure> {
         Ok(json!({ "pid": wanted.timeout_ms }))
+    }
+
+    async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
+        Ok(json!([method.as_str(), path, String::from_utf8_lossy(body)]))
     }
 }
 

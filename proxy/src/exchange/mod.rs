@@ -25,6 +25,7 @@ use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::error::Reason;
 use crate::http::{FieldEdits, RequestHead};
+use crate::service::slot::Entered;
 use crate::spool::Message;
 use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
@@ -39,6 +40,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) retry: Retry,
     pub(crate) response_timeout_ms: u64,
     pub(crate) body_idle_timeout_ms: u64,
+    /// Edits of the request head.
+    pub(crate) request_edits: Option<&'a FieldEdits>,
     pub(crate) response_edits: Option<&'a FieldEdits>,
     pub(crate) via: bool,
     /// Whether answers may go to the client past sluice.
@@ -53,6 +56,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) hash: Option<u64>,
     /// Whose the request is.
     pub(crate) client: IpAddr,
+    /// Its place at a service's targets, which a drain may end.
+    pub(crate) entered: Option<&'a Entered>,
 }
 
 /// The downstream side of one exchange.
@@ -274,4 +279,9 @@ async fn run(
         race::race(download, upload, &shared, armed).await
     };
     outcome.map_err(|failed| failed.unwrap_or_else(|| race::elapsed(&shared, downstream, writer)))
+}
+
+/// Resolves when the client is gone, while nothing of its request is under way; see [`upload::watch`].
+pub(crate) async fn client_gone(deadline: &Deadline, reader: &mut Reader, patience: Duration) {
+    upload::watch(deadline, reader, patience, None).await;
 }

@@ -1,6 +1,7 @@
 //! One check: a small GET, of whose answer only the head is read.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -47,12 +48,23 @@ pub(crate) async fn check(endpoint: &Endpoint, config: &HealthCheck) -> Result<u
     let host = config.host.as_deref().unwrap_or(&endpoint.host);
     let request = request(&config.path, host);
     let limit = Duration::from_millis(config.timeout_ms);
-    let asked = timeout(limit, connect_and_ask(&endpoint.address, &request)).await;
+    let address = asked_address(&endpoint.address, config.port);
+    let asked = timeout(limit, connect_and_ask(&address, &request)).await;
     let status = asked.map_err(|_| CheckError::Timeout(config.timeout_ms))??;
     let mut ranges = config.expected_statuses.iter();
     match ranges.any(|&(first, last)| (first..=last).contains(&status)) {
         true => Ok(status),
         false => Err(CheckError::Status(status)),
+    }
+}
+
+/// Where the check goes: a port of its own, where there is one.
+fn asked_address(address: &EndpointAddress, port: Option<u16>) -> EndpointAddress {
+    match (address, port) {
+        (EndpointAddress::Ip(address), Some(port)) => {
+            EndpointAddress::Ip(SocketAddr::new(address.ip(), port))
+        }
+        _ => address.clone(),
     }
 }
 
@@ -124,6 +136,15 @@ mod tests {
         }
         let switching = b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x00\x01";
         assert_eq!(final_status(switching).unwrap(), Some(101));
+    }
+
+    #[test]
+    fn a_port_of_its_own_is_asked() {
+        let address = EndpointAddress::Ip("127.0.0.1:3000".parse().unwrap());
+        assert_eq!(asked_address(&address, None), address);
+        assert_eq!(asked_address(&address, Some(8080)).to_string(), "127.0.0.1:8080");
+        let path = EndpointAddress::Unix("/run/app.sock".into());
+        assert_eq!(asked_address(&path, Some(8080)), path);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::cluster::{Cluster, Endpoint, LastCheck};
 use crate::config::HealthCheck;
 
-mod check;
+pub(crate) mod check;
 #[cfg(test)]
 pub(crate) mod tests;
 mod threshold;

@@ -14,6 +14,7 @@ pub(crate) fn config() -> HealthCheck {
     HealthCheck {
         path: "/up".to_owned(),
         host: None,
+        port: None,
         interval_ms: 1,
         timeout_ms: 10_000,
         healthy_after: 1,

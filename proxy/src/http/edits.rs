@@ -1,5 +1,6 @@
 //! Changes to a head's fields that the operator configured. They come last, and never touch framing or routing.
 
+use super::fields::Fields;
 use super::grammar::{is_field_value, is_token};
 use super::headers::push_field;
 use super::kind::FieldKind;
@@ -16,6 +17,8 @@ pub struct FieldEdits {
     pub set: Vec<(Vec<u8>, Vec<u8>)>,
     /// Fields to add to those of that name.
     pub add: Vec<(Vec<u8>, Vec<u8>)>,
+    /// A field, its name in lower case, and its value: where a response has it nothing is added.
+    pub unless: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl FieldEdits {
@@ -33,9 +36,20 @@ impl FieldEdits {
                 .any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
     }
 
+    /// Appends what is set and added to a head with these fields.
+    pub(crate) fn render_to(&self, out: &mut Vec<u8>, fields: &Fields) {
+        let withheld = self.unless.as_ref().is_some_and(|(name, value)| fields.get(name) == Some(value));
+        let add = if withheld { &[][..] } else { &self.add };
+        self.push_all(out, self.set.iter().chain(add));
+    }
+
     /// Appends what is set and added.
     pub(crate) fn render(&self, out: &mut Vec<u8>) {
-        for (name, value) in self.set.iter().chain(&self.add) {
+        self.push_all(out, self.set.iter().chain(&self.add));
+    }
+
+    fn push_all<'a>(&self, out: &mut Vec<u8>, fields: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>) {
+        for (name, value) in fields {
             if is_writable(name, value) {
                 push_field(out, name, value);
             }

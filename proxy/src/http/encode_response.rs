@@ -60,7 +60,7 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
         push_field(out, name, value);
     }
     if let Some(edits) = edits {
-        edits.render(out);
+        edits.render_to(out, &head.fields);
     }
     if !length_stays {
         push_framing(out, framing);

@@ -1,7 +1,5 @@
-//! What one worker thread counts, and the handle by which it does.
-//!
-//! The recorder is the only writer of its counters and cannot be shared between threads; a scrape reads
-//! them through the `Arc`. A lock is taken only when an exchange is the first of its kind on this worker.
+//! What one worker thread counts, and the handle by which it does, the only writer. A scrape reads its counters
+//! through the `Arc`. A lock is taken only when an exchange is the first of its kind on this worker.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};

@@ -7,20 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hyper::StatusCode;
 use sd_notify::NotifyState;
-use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use super::reload::{Refused, Reloader};
+use super::operator::Operator;
+use super::services::{Restored, Services};
 use super::start::Resolvers;
-use super::upgrade::{READY_TIMEOUT, Upgrader};
 use crate::access_log::AccessLog;
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::clock;
 use crate::cluster::{Health, QueueCounts, snapshot_json};
-use crate::control::{Api, Failure, Upgrade};
 use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
 use crate::snapshot::{Live, Snapshot};
 use crate::spans::Tracing;
@@ -39,14 +36,9 @@ pub(super) struct Control<'a> {
     sockets: Sockets,
     resolvers: Resolvers,
     tracing: Option<Tracing>,
+    restored: Option<Restored>,
     draining: Arc<AtomicBool>,
     fixed: Fixed,
-}
-
-/// What commands can have done.
-pub(super) struct Operator {
-    pub(super) reloader: Reloader,
-    pub(super) upgrader: Upgrader,
 }
 
 /// Why the process ends.
@@ -73,7 +65,7 @@ impl<'a> Control<'a> {
         bypass: Option<Arc<bypass::Control>>,
         operator: Operator,
         sockets: Sockets,
-        resolvers: Resolvers,
+        (resolvers, restored): (Resolvers, Restored),
         fixed: Fixed,
     ) -> Self {
         let live = Arc::clone(&operator.reloader.site.live);
@@ -91,6 +83,7 @@ impl<'a> Control<'a> {
             operator,
             sockets,
             resolvers,
+            restored: Some(restored),
             tracing: None,
             draining: Arc::default(),
             fixed,
@@ -134,6 +127,10 @@ impl<'a> Control<'a> {
 
     fn spawn_tasks(&mut self) {
         self.operator.reloader.site.look_after(std::mem::take(&mut self.resolvers));
+        if let Some(restored) = self.restored.take() {
+            let services = Services::new(Rc::clone(&self.operator.reloader.site), restored);
+            let _ = self.operator.services.set(Rc::new(services));
+        }
         if let Some(bypass) = self.bypass.clone() {
             tokio::task::spawn_local(async move { bypass.log().await });
         }
@@ -225,26 +222,6 @@ impl<'a> Control<'a> {
                 ExitCode::FAILURE
             }
         }
-    }
-}
-
-impl Api for Operator {
-    async fn reload(&self) -> Result<Value, Failure> {
-        match self.reloader.reload().await {
-            Ok(applied) => Ok(json!({ "notes": applied.notes })),
-            Err(Refused::Mistakes(error)) => {
-                let mistakes: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
-                Err(Failure::mistakes("the configuration is refused", &mistakes))
-            }
-            Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message)),
-        }
-    }
-
-    async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure> {
-        let patience = wanted.timeout_ms.map_or(READY_TIMEOUT, Duration::from_millis);
-        let pid = self.upgrader.upgrade(wanted.binary, patience).await;
-        let pid = pid.map_err(|reason| Failure::new(StatusCode::CONFLICT, &reason))?;
-        Ok(json!({ "pid": pid }))
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("access_log", old.access_log != new.access_log);
     fix("user", old.user != new.user);
     fix("group", old.group != new.group);
+    fix("services", old.services != new.services);
     fix("demo_origin", old.demo_origin != new.demo_origin);
     let buffers = old.limits.body_buffers_bytes_max;
     fix("limits.body_buffers_bytes_max", buffers != new.limits.body_buffers_bytes_max);
@@ -37,6 +38,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     new.access_log.clone_from(&old.access_log);
     new.user.clone_from(&old.user);
     new.group.clone_from(&old.group);
+    new.services.clone_from(&old.services);
     new.demo_origin = old.demo_origin;
     changes
 }

@@ -3,12 +3,15 @@
 mod control;
 mod fixed;
 mod listeners;
+mod operator;
 mod privileges;
 mod reload;
+mod services;
 mod site;
 mod start;
 mod upgrade;
 
+use std::cell::OnceCell;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -62,6 +65,7 @@ fn start_and_serve(
     privileges::raise_descriptor_limit();
     let demo = start::demo_origin(&config, predecessor.as_mut())?;
     let (clusters, resolvers) = start::clusters(&config, predecessor.as_ref());
+    let restored = services::restore(&config)?;
     let workers = config.worker_count();
     let bound = start::listeners(&config, predecessor.as_mut())?;
     let held = listener::hold(&bound).map_err(|error| error.to_string())?;
@@ -72,7 +76,7 @@ fn start_and_serve(
     };
     let others = start::others(&config, sockets.admin.as_ref(), demo.as_ref());
     let log = start::access_log(&config, &metrics)?;
-    let live = start::snapshot(config, clusters)?;
+    let live = restored.attached.live(&config, clusters)?;
     let snapshot = live.load_full();
     // Before privileges are dropped: loading takes some.
     let splice = start::splice(&snapshot.config, &mut assists)?;
@@ -94,19 +98,15 @@ fn start_and_serve(
     start::announce(&listening, workers, &assists);
     start::invite(&snapshot.config, &listening, demo.is_some());
     drop(snapshot);
-    let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone()));
+    let said = (config, restored.attached.clone());
+    let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone(), said));
     let upgrader = Upgrader::new(Rc::clone(&site), program, others);
-    let operator = control::Operator { reloader: Reloader { site, source }, upgrader };
-    let control = control::Control::new(
-        &metrics,
-        &log,
-        bypass,
-        operator,
-        sockets,
-        resolvers,
-        fixed.unwrap_or_default(),
-    )
-    .with_tracing(tracing);
+    let operator =
+        operator::Operator { reloader: Reloader { site, source }, upgrader, services: OnceCell::new() };
+    let fixed = fixed.unwrap_or_default();
+    let control =
+        control::Control::new(&metrics, &log, bypass, operator, sockets, (resolvers, restored), fixed)
+            .with_tracing(tracing);
     let serving = || match predecessor.take() {
         Some(predecessor) => {
             predecessor.ready().map_err(|error| format!("the process to take over from is gone: {error}"))

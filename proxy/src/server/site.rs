@@ -1,7 +1,7 @@
 //! What is in force, and how it is replaced without a request noticing: the snapshot, the clusters with what looks
 //! after them, the listeners.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::fixed;
 use super::listeners::Listeners;
+use super::services::Attached;
 use super::start::{Clusters, Resolvers};
 use crate::cluster::{Cluster, Seed};
 use crate::config::Config;
@@ -30,6 +31,9 @@ const RETIRE_CHECK: Duration = Duration::from_millis(200);
 pub(super) struct Site {
     pub(super) live: Live,
     clusters: RefCell<BTreeMap<String, Managed>>,
+    /// What the file says, and what was deployed beside it.
+    file: RefCell<Config>,
+    attached: RefCell<Attached>,
     pub(super) listeners: Listeners,
     state_files: RefCell<Option<AbortHandle>>,
     /// Held while a configuration is being put in force.
@@ -37,7 +41,7 @@ pub(super) struct Site {
 }
 
 /// A cluster and what looks after it.
-struct Managed {
+pub(super) struct Managed {
     cluster: Arc<Cluster>,
     tasks: Vec<AbortHandle>,
 }
@@ -67,7 +71,7 @@ impl Next {
 }
 
 impl Managed {
-    fn look_after(cluster: Arc<Cluster>, resolver: Resolver) -> Self {
+    pub(super) fn look_after(cluster: Arc<Cluster>, resolver: Resolver) -> Self {
         let mut tasks = vec![tokio::spawn(resolve::run(Arc::clone(&cluster), resolver)).abort_handle()];
         if cluster.config.health_check.is_some() {
             tasks.push(tokio::spawn(health::run(Arc::clone(&cluster), clock::now_ms)).abort_handle());
@@ -75,7 +79,7 @@ impl Managed {
         Self { cluster, tasks }
     }
 
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
@@ -86,11 +90,14 @@ impl Site {
         listeners: Vec<Held>,
         workers: Vec<mpsc::UnboundedSender<Command>>,
         bypass: Option<Arc<bypass::Control>>,
+        (file, attached): (Config, Attached),
     ) -> Self {
-        let listeners = Listeners::new(&live.load().config.listeners, listeners, workers, bypass);
+        let listeners = Listeners::new(&file.listeners, listeners, workers, bypass);
         Self {
             live,
             clusters: RefCell::default(),
+            file: RefCell::new(file),
+            attached: RefCell::new(attached),
             listeners,
             state_files: RefCell::default(),
             turn: Mutex::default(),
@@ -124,6 +131,8 @@ impl Site {
         let _turn = self.turn.lock().await;
         let old = self.live.load_full();
         let notes = fixed::keep(&old.config, &mut config);
+        let attached = self.attached.borrow().clone();
+        attached.check(&config)?;
         let pages = ErrorPages::load(&config.error_pages)?;
         let plan = self.listeners.plan(&config.listeners);
         let (opened, held) = self.listeners.open(&plan)?;
@@ -136,11 +145,34 @@ impl Site {
                 take_over(cluster, seeds.clone());
             }
         }
-        self.live.store(Arc::new(Snapshot::new(config, clusters, pages)));
+        self.live.store(Arc::new(attached.snapshot(&config, clusters, pages)));
+        self.file.replace(config);
         self.listeners.switch(plan, opened, held);
         self.switch_clusters(next);
         self.write_state_files();
         Ok(Applied { notes })
+    }
+
+    /// What the configuration file says.
+    pub(super) fn file(&self) -> Ref<'_, Config> {
+        self.file.borrow()
+    }
+
+    /// Puts deployed services in force beside what the file says, in one step.
+    ///
+    /// # Errors
+    /// Why they cannot be beside it; nothing has changed then.
+    pub(super) async fn attach(&self, attached: Attached) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        attached.check(&self.file())?;
+        let old = self.live.load_full();
+        let before = self.attached.replace(attached.clone());
+        let of_the_file = |(name, _): &(&String, _)| !before.has_cluster(name);
+        let clusters = old.clusters.iter().filter(of_the_file);
+        let clusters = clusters.map(|(name, cluster)| (name.clone(), Arc::clone(cluster))).collect();
+        let next = attached.snapshot(&self.file(), clusters, old.error_pages.clone());
+        self.live.store(Arc::new(next));
+        Ok(())
     }
 
     /// All that another process needs to go on from here.

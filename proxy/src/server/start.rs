@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
 use super::{listeners, upgrade};
@@ -20,8 +19,7 @@ use crate::handover::{Passed, Predecessor, Role};
 use crate::listener::{self, Bound, Inherited, Listening};
 use crate::metrics::Metrics;
 use crate::resolve::Resolver;
-use crate::response::ErrorPages;
-use crate::snapshot::{Live, Snapshot};
+use crate::snapshot::Live;
 use crate::spans::Tracing;
 use crate::upstream::Connector;
 use crate::worker::{self, Command, Stage, Told, Worker};
@@ -191,12 +189,6 @@ pub(super) fn bypass(
             Ok(None)
         }
     }
-}
-
-/// Makes the configuration ready for the workers.
-pub(super) fn snapshot(config: Config, clusters: Clusters) -> Result<Live, String> {
-    let pages = ErrorPages::load(&config.error_pages)?;
-    Ok(Arc::new(ArcSwap::from_pointee(Snapshot::new(config, clusters, pages))))
 }
 
 /// Tries whether bodies can be held in files, as the account that sluice runs as.

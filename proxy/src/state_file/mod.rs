@@ -4,8 +4,7 @@
 //! a restored endpoint healthy again. Ejections are short and are not kept.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
 
+pub(crate) mod file;
 #[cfg(test)]
 mod tests;
 
@@ -162,15 +162,9 @@ fn apply(state: &State, cluster: &Cluster) {
 }
 
 fn read(path: &Path) -> Result<Option<State>, ReadError> {
-    // Opening a pipe would wait for its other end.
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err(io::Error::other("it is not a regular file").into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let Some(bytes) = file::read(path, FILE_BYTES_MAX)? else {
+        return Ok(None);
+    };
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge);
     }
@@ -186,10 +180,9 @@ fn read(path: &Path) -> Result<Option<State>, ReadError> {
 }
 
 fn set_aside(path: &Path, error: &ReadError) {
-    let aside = beside(path, ".damaged");
-    let (shown, moved) = (path.display(), fs::rename(path, &aside));
-    match moved {
-        Ok(()) => {
+    let shown = path.display();
+    match file::set_aside(path) {
+        Ok(aside) => {
             tracing::warn!(path = %shown, %error, aside = %aside.display(), "the state file is damaged; set aside")
         }
         Err(failed) => {
@@ -198,32 +191,6 @@ fn set_aside(path: &Path, error: &ReadError) {
     }
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
-}
-
-/// Writes beside the file and renames over it, so that a reader or a crash meets the old or the new
-/// file whole.
 fn write(path: &Path, state: &State) -> io::Result<()> {
-    let bytes = serde_json::to_vec_pretty(state)?;
-    // With the process in its name: at a restart the old and the new process may write at once.
-    let temporary = beside(path, &format!(".{}.tmp", std::process::id()));
-    let written = write_new(&temporary, &bytes).and_then(|()| fs::rename(&temporary, path));
-    if let Err(error) = written {
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
-    }
-    // The rename is durable once the directory is.
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Left by a process of the same id that died; `create_new` then follows no link put in its place.
-    let _ = fs::remove_file(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+    file::write(path, &serde_json::to_vec_pretty(state)?)
 }

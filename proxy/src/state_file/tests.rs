@@ -1,6 +1,8 @@
 //! State files on disk, each test in a directory of its own.
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
+
 use super::*;
 use crate::cluster::tests::seed;
 use crate::config::Balance;

@@ -177,8 +177,10 @@ impl Worker {
     }
 
     /// Counts and logs one exchange.
-    pub(crate) fn record(&self, record: &ExchangeRecord<'_>) {
-        self.metrics.record(record);
+    pub(crate) fn record(&self, record: &ExchangeRecord<'_>, counts: bool) {
+        if counts {
+            self.metrics.record(record);
+        }
         self.log.borrow_mut().log(record);
     }
 

@@ -22,6 +22,7 @@ mod reload;
 mod upgrade;
 mod status;
 mod top;
+mod services;
 mod doctor;
 mod packaging;
 mod tracing;

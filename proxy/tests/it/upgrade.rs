@@ -12,7 +12,7 @@ use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll};
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A process that is nobody's child, ended when dropped.
-struct Stray(i32);
+pub(crate) struct Stray(i32);
 
 impl Drop for Stray {
     fn drop(&mut self) {
@@ -20,7 +20,7 @@ impl Drop for Stray {
     }
 }
 
-fn upgrade(proxy: &Proxy) -> Stray {
+pub(crate) fn upgrade(proxy: &Proxy) -> Stray {
     let (code, said) = proxy.command("upgrade", &[]);
     assert_eq!(code, Some(0), "{said}");
     let pid = said.strip_prefix("process ").and_then(|rest| rest.strip_suffix(" has taken over\n"));

@@ -145,6 +145,7 @@ fn a_check_is_never_slower_than_its_interval_by_default() {
     };
     assert_eq!(check("{}"), HealthCheck::default());
     assert_eq!(check("{interval_ms: 100}").timeout_ms, 100);
+    assert_eq!(check("{port: 8081}").port, Some(8081));
     assert_eq!(
         check("{expected_statuses: [200, '300-399', '404']}").expected_statuses,
         [(200, 200), (300, 399), (404, 404)]

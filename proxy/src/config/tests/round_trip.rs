@@ -184,6 +184,7 @@ prop_compose! {
                 interval_ms,
                 timeout_ms: interval_ms,
                 path,
+                port: u16::try_from(interval_ms).ok(),
                 expected_statuses: vec![(low.min(high), low.max(high))],
                 ..HealthCheck::default()
             }),
@@ -249,6 +250,10 @@ prop_compose! {
             },
             tracing,
             debug_token_file: token.map(Into::into),
+            services: ServicesState {
+                state_file: user.as_ref().map(|name| format!("/var/lib/{name}").into()),
+                kamal_state_file: via.then(|| "/srv/kamal-proxy.state".into()),
+            },
             admin,
             admin_token_file: Some("/etc/token".into()),
             workers,

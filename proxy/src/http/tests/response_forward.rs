@@ -125,11 +125,29 @@ fn a_101_that_was_asked_for_switches() {
 }
 
 #[test]
+fn what_is_added_may_be_withheld_by_the_origin() {
+    let edits = FieldEdits {
+        remove: vec![b"x-affinity".to_vec()],
+        add: vec![(b"Set-Cookie".to_vec(), b"a=1".to_vec())],
+        unless: Some((b"x-affinity".to_vec(), b"false".to_vec())),
+        ..FieldEdits::default()
+    };
+    for (field, added) in [("", true), ("X-Affinity: false\r\n", false), ("X-Affinity: true\r\n", true)] {
+        let head = ok_with(format!("{field}Content-Length: 1\r\n").as_bytes());
+        let forwarded = forward_with(&head, Method::Get, |forward| forward.edits = Some(&edits));
+        let names = names(&forwarded);
+        assert_eq!(names.contains(&"set-cookie"), added, "{field}");
+        assert!(!names.contains(&"x-affinity"), "{names:?}");
+    }
+}
+
+#[test]
 fn edits_and_extra_are_for_final_responses() {
     let edits = FieldEdits {
         remove: vec![b"server".to_vec()],
         set: vec![(b"Cache-Control".to_vec(), b"no-store".to_vec())],
         add: vec![(b"Connection".to_vec(), b"x".to_vec())],
+        unless: None,
     };
     let change = |forward: &mut ResponseForward<'_>| {
         forward.extra[0] = Some((b"X-Endpoint", b"127.0.0.1:1"));

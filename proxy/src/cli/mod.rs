@@ -1,8 +1,12 @@
 //! The command line, and how `run`'s short form becomes a configuration. It runs nothing.
 
+pub(crate) mod kamal;
+pub(crate) mod service;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::service::ServiceCommand;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use sluice::config::{self, Address, Config, ConfigError, Override};
@@ -39,6 +43,8 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// Show what a running sluice does, live in this terminal
     Top(TopArgs),
+    #[command(flatten)]
+    Service(ServiceCommand),
     /// Print the version
     Version,
     /// Print completions for a shell
@@ -65,11 +71,11 @@ pub(crate) struct FileArgs {
 }
 
 /// Which running sluice is meant.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
     /// Its control socket [default: where sluice makes it by itself]
     #[arg(long, value_name = "PATH", env = "SLUICE_CONTROL")]
-    control: Option<PathBuf>,
+    pub(in crate::cli) control: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -87,7 +93,12 @@ pub(crate) struct UpgradeArgs {
 impl ControlArgs {
     /// The path of its control socket.
     pub(crate) fn path(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(control::default_path)
+        self.path_or(control::default_path)
+    }
+
+    /// The path that was given, or another.
+    pub(crate) fn path_or(&self, other: impl FnOnce() -> PathBuf) -> PathBuf {
+        self.control.clone().unwrap_or_else(other)
     }
 }
 

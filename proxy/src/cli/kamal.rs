@@ -1,0 +1,197 @@
+//! Called as `kamal-proxy`: its command line, its environment and its files, served by sluice.
+
+use std::ffi::OsStr;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use sluice::config::{
+    Address, Config, ControlSocket, Limits, Listener, Protocol, ProxyProtocol, ServicesState,
+};
+
+use super::service::{ServiceCommand, boolean, integer};
+
+/// The name to be called by.
+pub(crate) const PROGRAM: &str = "kamal-proxy";
+
+/// HTTP proxy for zero downtime deployments: sluice in the place of kamal-proxy
+#[derive(Debug, Parser)]
+#[command(name = PROGRAM, about, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct KamalProxy {
+    #[command(subcommand)]
+    pub(crate) command: KamalCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KamalCommand {
+    /// Run the server
+    Run(KamalRunArgs),
+    #[command(flatten)]
+    Service(ServiceCommand),
+}
+
+/// What `kamal-proxy run` is given; where a flag is missing the environment counts.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct KamalRunArgs {
+    /// Log more [env: DEBUG]
+    #[arg(long, value_name = "BOOL", value_parser = boolean)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) debug: Option<bool>,
+    /// The port for HTTP [env: HTTP_PORT] [default: 80]
+    #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
+    http_port: Option<u16>,
+    /// The port for HTTPS, which this release does not serve [env: HTTPS_PORT]
+    #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
+    https_port: Option<u16>,
+    /// The port for metrics, on 127.0.0.1; 0 is off [env: METRICS_PORT] [default: 0]
+    #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
+    metrics_port: Option<u16>,
+    /// HTTP/3, which this release does not serve
+    #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    http3: bool,
+    #[arg(hide = true)]
+    surplus: Vec<String>,
+}
+
+impl KamalRunArgs {
+    /// Whether to log more.
+    pub(crate) fn debug(&self, environment: &Environment<'_>) -> bool {
+        let from_environment = || environment.find("DEBUG").and_then(|text| boolean(&text).ok());
+        self.debug.or_else(from_environment).unwrap_or(false)
+    }
+
+    /// The configuration that is asked for; services come to it by the control socket.
+    pub(crate) fn config(&self, environment: &Environment<'_>) -> Config {
+        let port = |flag: Option<u16>, name: &str, default| {
+            let from_environment = || environment.find(name).and_then(|text| integer::<u16>(&text).ok());
+            flag.or_else(from_environment).unwrap_or(default)
+        };
+        let http = port(self.http_port, "HTTP_PORT", 80);
+        let metrics = port(self.metrics_port, "METRICS_PORT", 0);
+        let (state, kamal) = environment.state();
+        let listener = Listener {
+            name: "http".to_owned(),
+            // As Go binds `:80`: IPv4 too.
+            address: Address::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, http))),
+            protocol: Protocol::Http,
+            proxy_protocol: ProxyProtocol::Off,
+            cluster: None,
+            limits: Limits::default(),
+        };
+        Config {
+            listeners: vec![listener],
+            control: ControlSocket::At(environment.socket()),
+            services: ServicesState { state_file: Some(state), kamal_state_file: Some(kamal) },
+            admin: (metrics != 0).then(|| Address::Ip(([127, 0, 0, 1], metrics).into())),
+            ..Config::default()
+        }
+    }
+
+    /// What of it this release does not do, a sentence each.
+    pub(crate) fn missing(&self, environment: &Environment<'_>) -> Vec<&'static str> {
+        let mut missing = Vec::new();
+        if self.https_port.is_some() || environment.find("HTTPS_PORT").is_some() {
+            missing.push("--https-port: TLS is not in this release; put it in front, or serve plain HTTP");
+        }
+        if self.http3 {
+            missing.push("--http3: HTTP/3 needs TLS, which is not in this release");
+        }
+        missing
+    }
+}
+
+/// The environment, as far as kamal-proxy looks at it.
+pub(crate) struct Environment<'a>(pub(crate) &'a dyn Fn(&str) -> Option<String>);
+
+impl Environment<'_> {
+    /// A variable, with or without kamal-proxy's prefix.
+    fn find(&self, name: &str) -> Option<String> {
+        (self.0)(&format!("KAMAL_PROXY_{name}")).or_else(|| (self.0)(name))
+    }
+
+    /// A variable that is set to something.
+    fn set(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.set("TMPDIR").unwrap_or_else(|| "/tmp".to_owned()).into()
+    }
+
+    /// The control socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        let folder = self.set("XDG_RUNTIME_DIR").map_or_else(|| self.temporary(), PathBuf::from);
+        folder.join("kamal-proxy.sock")
+    }
+
+    /// Where services are kept, and kamal-proxy's own file.
+    pub(crate) fn state(&self) -> (PathBuf, PathBuf) {
+        let home = self.set("HOME").map_or_else(|| self.temporary(), PathBuf::from);
+        let folder = home.join(".config").join("kamal-proxy");
+        (folder.join("sluice-services.json"), folder.join("kamal-proxy.state"))
+    }
+}
+
+/// Whether the process was called as kamal-proxy, by a link for example.
+pub(crate) fn is_called(name: Option<&OsStr>) -> bool {
+    name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == PROGRAM)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn run(line: &str) -> KamalRunArgs {
+        let words = std::iter::once(PROGRAM).chain(line.split_whitespace());
+        match KamalProxy::try_parse_from(words).unwrap().command {
+            KamalCommand::Run(args) => args,
+            other => panic!("{other:?} is not run"),
+        }
+    }
+
+    #[test]
+    fn ports_come_from_flags_then_the_environment() {
+        let env = |name: &str| match name {
+            "HTTP_PORT" => Some("8081".to_owned()),
+            "KAMAL_PROXY_HTTP_PORT" => Some("8080".to_owned()),
+            "METRICS_PORT" => Some("junk".to_owned()),
+            "DEBUG" => Some("true".to_owned()),
+            _ => None,
+        };
+        let (env, none) = (Environment(&env), Environment(&|_| None));
+        let address = |config: Config| config.listeners[0].address.to_string();
+        assert_eq!(address(run("run").config(&none)), "[::]:80");
+        assert_eq!(address(run("run").config(&env)), "[::]:8080");
+        assert_eq!(address(run("run --http-port 8000").config(&env)), "[::]:8000");
+        assert_eq!(run("run").config(&env).admin, None);
+        assert_eq!(run("run --metrics-port=9000").config(&env).admin.unwrap().to_string(), "127.0.0.1:9000");
+        assert!(run("run").debug(&env) && !run("run --debug=false").debug(&env) && !run("run").debug(&none));
+        assert!(run("run").missing(&none).is_empty());
+        assert_eq!(run("run --http3 --https-port 443").missing(&none).len(), 2);
+    }
+
+    #[test]
+    fn files_lie_where_kamal_proxy_has_them() {
+        let none = Environment(&|_| None);
+        assert_eq!(none.socket(), Path::new("/tmp/kamal-proxy.sock"));
+        let env = |name: &str| match name {
+            "XDG_RUNTIME_DIR" => Some("/run/user/1".to_owned()),
+            "HOME" => Some("/srv/kamal".to_owned()),
+            _ => None,
+        };
+        let env = Environment(&env);
+        assert_eq!(env.socket(), Path::new("/run/user/1/kamal-proxy.sock"));
+        assert_eq!(env.state().1, Path::new("/srv/kamal/.config/kamal-proxy/kamal-proxy.state"));
+    }
+
+    #[test]
+    fn the_name_decides() {
+        for (name, called) in [("kamal-proxy", true), ("/usr/bin/kamal-proxy", true), ("sluice", false)] {
+            assert_eq!(is_called(Some(OsStr::new(name))), called);
+        }
+        assert!(!is_called(None));
+    }
+}

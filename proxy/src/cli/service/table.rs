@@ -1,0 +1,60 @@
+//! The table of `list`, byte for byte as kamal-proxy prints it.
+
+use std::fmt::Write;
+
+use sluice::service::api::{ListResponse, Listed};
+
+const PLAIN: &str = "";
+const ITALIC: &str = "3;94";
+const BOLD: &str = "1;34";
+
+/// The services as a table, in the order of their names.
+pub(crate) fn table(response: &ListResponse) -> String {
+    let mut rows = vec![["Service", "Host", "Path", "Target", "State", "TLS"].map(str::to_owned)];
+    for (name, Listed { host, path, tls, target, state }) in &response.services {
+        let tls = if *tls { "yes" } else { "no" };
+        rows.push([name, host, path, target, state, tls].map(str::to_owned));
+    }
+    // Bytes, as Go counts.
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..6).map(width).collect();
+    let mut table = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        for (column, cell) in row.iter().enumerate() {
+            let style = match (number, column) {
+                (0, _) => ITALIC,
+                (_, 0) => BOLD,
+                _ => PLAIN,
+            };
+            let pad = widths[column] - cell.len();
+            // Writing into a String cannot fail.
+            let _ = write!(table, "\x1b[{style}m{cell}\x1b[0m{:pad$}  ", "");
+        }
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_kamal_proxy_prints_it() {
+        let listed = |host: &str, state: &str| Listed {
+            host: host.to_owned(),
+            path: "/".to_owned(),
+            tls: false,
+            target: "127.0.0.1:1".to_owned(),
+            state: state.to_owned(),
+        };
+        let services =
+            [("b".to_owned(), listed("*", "stopped")), ("d".to_owned(), listed("*.x.com", "running"))];
+        let response = ListResponse { services: services.into_iter().collect() };
+        // Printed by kamal-proxy 0.9.2.
+        let wanted = "\x1b[3;94mService\x1b[0m  \x1b[3;94mHost\x1b[0m     \x1b[3;94mPath\x1b[0m  \x1b[3;94mTarget\x1b[0m       \x1b[3;94mState\x1b[0m    \x1b[3;94mTLS\x1b[0m  \n\
+            \x1b[1;34mb\x1b[0m        \x1b[m*\x1b[0m        \x1b[m/\x1b[0m     \x1b[m127.0.0.1:1\x1b[0m  \x1b[mstopped\x1b[0m  \x1b[mno\x1b[0m   \n\
+            \x1b[1;34md\x1b[0m        \x1b[m*.x.com\x1b[0m  \x1b[m/\x1b[0m     \x1b[m127.0.0.1:1\x1b[0m  \x1b[mrunning\x1b[0m  \x1b[mno\x1b[0m   \n";
+        assert_eq!(table(&response), wanted);
+    }
+}

@@ -1,0 +1,196 @@
+//! An exchange of a deployed service: what the service chooses for it is carried out here.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::account::Account;
+use super::request::{policy, route};
+use super::{Connection, Next};
+use crate::body::Transfer;
+use crate::clock;
+use crate::error::Reason;
+use crate::exchange::{Policy, client_gone};
+use crate::http::{FieldEdits, FieldKind, RequestHead};
+use crate::response::Local;
+use crate::router::Found;
+use crate::service::entry::{Choice, Forward, RequestView, ServiceEntry, writer_cookie};
+use crate::service::slot::Entered;
+use crate::snapshot::Target;
+use crate::worker::Worker;
+
+/// Names the target to the application.
+const TARGET_FIELD: &[u8] = b"X-Kamal-Target";
+/// A response field by which the application says that what it did was no write.
+const AFFINITY_FIELD: &[u8] = b"x-writer-affinity";
+
+/// How waiting for the end of a pause has ended.
+enum Waited {
+    Over,
+    TooLong,
+    ClientGone,
+}
+
+impl Connection {
+    /// Serves a request whose route leads to a service. It is routed again whenever what it went by is out of date:
+    /// after a pause, and if a deploy has just replaced the targets.
+    pub(super) async fn through_service(
+        &mut self,
+        worker: &Worker,
+        mut account: Account,
+        mut transfer: Transfer,
+    ) -> Next {
+        loop {
+            let snapshot = account.snapshot.clone();
+            let Found::Route(index) = route(&snapshot, &self.head) else {
+                return self.no_route(&account, &mut transfer).await;
+            };
+            let entry = &snapshot.routes[index];
+            account.route = u32::try_from(index).ok();
+            let Target::Service(service) = &entry.target else {
+                // The service was removed meanwhile, and the file's route takes its requests from now on.
+                return self.no_route(&account, &mut transfer).await;
+            };
+            self.service = Some(Arc::clone(service));
+            let choice = choose(service, &self.head);
+            let forward = match choice {
+                Choice::Forward(forward) => forward,
+                Choice::Wait(patience) => match self.held(service, patience, &transfer).await {
+                    Waited::Over => {
+                        account.snapshot = worker.snapshot();
+                        continue;
+                    }
+                    Waited::TooLong => {
+                        let reason = Reason::PauseTimeout;
+                        let local = Local::reason(reason);
+                        return self.answer_locally(&account, &local, Some(reason), &mut transfer).await;
+                    }
+                    Waited::ClientGone => return self.leave(&account),
+                },
+                other => return self.answer_choice(&other, &account, &mut transfer).await,
+            };
+            let Some(entered) = forward.slot.enter(&service.gate) else {
+                account.snapshot = worker.snapshot();
+                continue;
+            };
+            account.chosen = Some(Arc::clone(forward.cluster));
+            account.trusted |= service.target_options.forward_headers;
+            let edits = Edits::new(service, &forward, &self.head, &account);
+            let policy = policy(&snapshot, entry, forward.cluster, &account, &self.head);
+            let policy = edits.apply(policy, &entered);
+            return self.forward(worker, entry, &policy, account, transfer).await;
+        }
+    }
+
+    /// Waits for the end of a pause, unless the client goes away meanwhile. While a body is still to come the client
+    /// is not read: its bytes would pile up here.
+    async fn held(&mut self, service: &ServiceEntry, patience: Duration, transfer: &Transfer) -> Waited {
+        let half_close = Duration::from_millis(self.limits().half_close_timeout_ms);
+        let opened =
+            async { if service.gate.opened(patience).await { Waited::Over } else { Waited::TooLong } };
+        if !transfer.is_done() {
+            return opened.await;
+        }
+        tokio::select! {
+            biased;
+            waited = opened => waited,
+            () = client_gone(&self.deadline, &mut self.reader, half_close) => Waited::ClientGone,
+        }
+    }
+
+    fn leave(&self, account: &Account) -> Next {
+        let progress = crate::exchange::Progress { status: 499, ..Default::default() };
+        self.record(account, &progress, Some(Reason::ClientGone));
+        Next::Abort { reset: true }
+    }
+
+    async fn answer_choice(
+        &mut self,
+        choice: &Choice<'_>,
+        account: &Account,
+        transfer: &mut Transfer,
+    ) -> Next {
+        match choice {
+            Choice::Redirect(location) => {
+                let local = Local::found_at(301, location.clone());
+                self.answer_locally(account, &local, None, transfer).await
+            }
+            Choice::Stopped(message) => {
+                let reason = Reason::ServiceStopped;
+                let local = Local::reason(reason).saying(message);
+                self.answer_locally(account, &local, Some(reason), transfer).await
+            }
+            Choice::Well | Choice::Wait(_) | Choice::Forward(_) => {
+                let local = Local::fixed(200, "", "text/plain; charset=utf-8");
+                self.answer_locally(account, &local, None, transfer).await
+            }
+        }
+    }
+}
+
+fn choose<'a>(service: &'a ServiceEntry, head: &RequestHead) -> Choice<'a> {
+    let cookies: Vec<&[u8]> =
+        head.fields().filter(|field| field.kind == FieldKind::Cookie).map(|field| field.value).collect();
+    service.choose(&RequestView {
+        method: head.method_bytes(),
+        host: head.host_name(),
+        path: head.path(),
+        target: head.path_and_query(),
+        cookies: &cookies,
+        websocket: head.upgrade().is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
+        unix_ms: unix_ms(),
+        now_ms: clock::now_ms(),
+    })
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a service changes in the heads of one exchange.
+struct Edits {
+    request: FieldEdits,
+    response: Option<FieldEdits>,
+}
+
+impl Edits {
+    fn new(service: &ServiceEntry, forward: &Forward<'_>, head: &RequestHead, account: &Account) -> Self {
+        let mut request = FieldEdits::default();
+        request.remove.push(TARGET_FIELD.to_ascii_lowercase());
+        if let [only] = forward.cluster.config.endpoints.as_slice() {
+            let mut targets = only.address.to_string().into_bytes();
+            if let Some(prior) =
+                head.get(b"x-kamal-target").filter(|_| service.target_options.forward_headers)
+            {
+                targets = [prior, b", ", &targets].concat();
+            }
+            request.set.push((TARGET_FIELD.to_vec(), targets));
+        }
+        let field = service.options.client_ip_header.as_bytes();
+        if !field.is_empty()
+            && account.trusted
+            && let Some(named) = head.get(&field.to_ascii_lowercase())
+        {
+            // As if X-Forwarded-For had come with it.
+            let value = [named, b", ", account.client.to_string().as_bytes()].concat();
+            request.set.push((b"X-Forwarded-For".to_vec(), value));
+        }
+        let response = forward.affinity.map(|timeout| FieldEdits {
+            remove: vec![AFFINITY_FIELD.to_vec()],
+            add: vec![(b"Set-Cookie".to_vec(), writer_cookie(unix_ms(), timeout).into_bytes())],
+            unless: Some((AFFINITY_FIELD.to_vec(), b"false".to_vec())),
+            ..FieldEdits::default()
+        });
+        Self { request, response }
+    }
+
+    fn apply<'a>(&'a self, policy: Policy<'a>, entered: &'a Entered) -> Policy<'a> {
+        Policy {
+            request_edits: Some(&self.request),
+            response_edits: self.response.as_ref().or(policy.response_edits),
+            direct_return: false,
+            entered: Some(entered),
+            ..policy
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What commands over the control socket have done.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::reload::{Refused, Reloader};
+use super::services::Services;
+use super::upgrade::{READY_TIMEOUT, Upgrader};
+use crate::control::{Api, Failure, Upgrade};
+
+/// What commands can have done.
+pub(super) struct Operator {
+    pub(super) reloader: Reloader,
+    pub(super) upgrader: Upgrader,
+    pub(super) services: OnceCell<Rc<Services>>,
+}
+
+impl Api for Operator {
+    async fn reload(&self) -> Result<Value, Failure> {
+        match self.reloader.reload().await {
+            Ok(applied) => Ok(json!({ "notes": applied.notes })),
+            Err(Refused::Mistakes(error)) => {
+                let mistakes: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
+                Err(Failure::mistakes("the configuration is refused", &mistakes))
+            }
+            Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message)),
+        }
+    }
+
+    async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
+        match self.services.get() {
+            Some(services) => services.answer(method, path, body).await,
+            None => Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "sluice is still starting")),
+        }
+    }
+
+    async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure> {
+        let patience = wanted.timeout_ms.map_or(READY_TIMEOUT, Duration::from_millis);
+        let pid = self.upgrader.upgrade(wanted.binary, patience).await;
+        let pid = pid.map_err(|reason| Failure::new(StatusCode::CONFLICT, &reason))?;
+        Ok(json!({ "pid": pid }))
+    }
+}

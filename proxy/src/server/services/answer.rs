@@ -1,0 +1,96 @@
+//! The control API's part on services: paths to commands, JSON to their arguments, errors to statuses.
+
+use std::rc::Rc;
+
+use hyper::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Services;
+use crate::control::Failure;
+use crate::service::api::{ApiError, parse_path};
+use crate::service::error::ServiceError;
+
+impl Services {
+    /// Answers one request. A change is carried out to its end even if nobody waits for the answer.
+    ///
+    /// # Errors
+    /// What the client is told went wrong.
+    pub(in crate::server) async fn answer(
+        self: &Rc<Self>,
+        method: &Method,
+        path: &str,
+        body: &[u8],
+    ) -> Result<Value, Failure> {
+        if path == "/v1/services" {
+            if method != Method::GET {
+                return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
+            }
+            return Ok(json!(self.list()));
+        }
+        let Some((service, command)) = parse_path(path) else {
+            return Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation"));
+        };
+        let command = match (method, command) {
+            (&Method::DELETE, "") => "remove".to_owned(),
+            (&Method::POST, command) if !command.is_empty() => command.to_owned(),
+            _ => {
+                return Err(Failure::new(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "only POST, or DELETE of a service",
+                ));
+            }
+        };
+        let (services, body) = (Rc::clone(self), body.to_vec());
+        let task = tokio::task::spawn_local(async move { services.audited(&service, &command, &body).await });
+        match task.await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the command broke off")),
+        }
+    }
+
+    async fn audited(&self, service: &str, command: &str, body: &[u8]) -> Result<Value, Failure> {
+        let asked = String::from_utf8_lossy(body).into_owned();
+        tracing::info!(service, command, asked, "a command on a service");
+        match self.carry_out(service, command, body).await? {
+            Ok(()) => {
+                tracing::info!(service, command, "carried out");
+                Ok(json!({}))
+            }
+            Err(error) => {
+                let details = error.details().join("; ");
+                tracing::error!(service, command, %error, details, "refused; nothing has changed");
+                let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+                Err(Failure::with(status, json!(ApiError::from(&error))))
+            }
+        }
+    }
+
+    /// The outer error is about the request, the inner one about the service.
+    async fn carry_out(
+        &self,
+        service: &str,
+        command: &str,
+        body: &[u8],
+    ) -> Result<Result<(), ServiceError>, Failure> {
+        Ok(match command {
+            "deploy" => self.deploy(service, read(body)?).await,
+            "remove" => self.remove(service).await,
+            "pause" => self.pause(service, read(body)?).await,
+            "stop" => self.stop(service, read(body)?).await,
+            "resume" => self.resume(service).await,
+            "rollout/deploy" => self.rollout_deploy(service, read(body)?).await,
+            "rollout/set" => self.rollout_set(service, read(body)?).await,
+            "rollout/stop" => self.rollout_stop(service).await,
+            _ => return Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation")),
+        })
+    }
+}
+
+/// The arguments of a command; without a body all have their defaults.
+fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Failure> {
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body).map_err(|error| Failure::new(StatusCode::BAD_REQUEST, &error.to_string()))
+}

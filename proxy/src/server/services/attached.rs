@@ -1,0 +1,79 @@
+//! Deployed services as a part of what is in force: put into each snapshot beside what the file says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::cluster::Cluster;
+use crate::config::{self, Config, Route};
+use crate::response::ErrorPages;
+use crate::server::start::Clusters;
+use crate::service::entry::ServiceEntry;
+use crate::service::options::ServiceOptions;
+use crate::service::set::check_against;
+use crate::snapshot::{Live, Snapshot};
+
+/// The services of a moment, ready for a snapshot.
+#[derive(Clone, Default)]
+pub(crate) struct Attached {
+    routes: Vec<Route>,
+    configs: BTreeMap<String, config::Cluster>,
+    clusters: BTreeMap<String, Arc<Cluster>>,
+    /// By the name of each route.
+    entries: BTreeMap<String, Arc<ServiceEntry>>,
+    /// What the file must leave room for.
+    claims: Vec<(String, ServiceOptions)>,
+}
+
+impl Attached {
+    /// Adds a service with its routes.
+    pub(super) fn add(&mut self, entry: ServiceEntry, routes: Vec<Route>) {
+        let entry = Arc::new(entry);
+        self.claims.push((entry.name.clone(), entry.options.clone()));
+        let slots = std::iter::once(&entry.active).chain(entry.rollout.iter().map(|(slot, _)| slot));
+        for cluster in slots.flat_map(|slot| slot.clusters()) {
+            self.configs.insert(cluster.name.clone(), cluster.config.clone());
+            self.clusters.insert(cluster.name.clone(), Arc::clone(cluster));
+        }
+        for route in routes {
+            self.entries.insert(route.name.clone(), Arc::clone(&entry));
+            self.routes.push(route);
+        }
+    }
+
+    /// Whether a configuration file leaves room for every service.
+    ///
+    /// # Errors
+    /// A sentence about the first that it does not.
+    pub(crate) fn check(&self, file: &Config) -> Result<(), String> {
+        for (name, options) in &self.claims {
+            check_against(file, name, options)
+                .map_err(|error| format!("the deployed service {name:?} is in the way: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// What is in force with a configuration file and these services.
+    pub(crate) fn snapshot(&self, file: &Config, mut clusters: Clusters, pages: ErrorPages) -> Snapshot {
+        let mut config = file.clone();
+        config.routes.extend(self.routes.iter().cloned());
+        config.clusters.extend(self.configs.clone());
+        clusters.extend(self.clusters.clone());
+        Snapshot::new(config, clusters, pages).with_services(&self.entries)
+    }
+
+    /// The same at the start.
+    ///
+    /// # Errors
+    /// When an error page cannot be used.
+    pub(crate) fn live(&self, file: &Config, clusters: Clusters) -> Result<Live, String> {
+        let pages = ErrorPages::load(&file.error_pages)?;
+        Ok(Arc::new(ArcSwap::from_pointee(self.snapshot(file, clusters, pages))))
+    }
+
+    /// Whether a cluster is a service's.
+    pub(crate) fn has_cluster(&self, name: &str) -> bool {
+        self.clusters.contains_key(name)
+    }
+}

@@ -1,0 +1,160 @@
+//! A deploy: new targets are asked until they are well, without traffic; then they take the place of the old ones in
+//! one step, and the old ones drain. What fails before that step has changed nothing.
+
+use std::sync::Arc;
+
+use super::slots::{Built, Kept};
+use super::{Running, Services};
+use crate::service::api::{DeployRequest, RolloutDeployRequest};
+use crate::service::compile::{self, Group};
+use crate::service::error::ServiceError;
+use crate::service::model::Service;
+use crate::service::options::{DeploymentOptions, ServiceOptions, TargetOptions};
+use crate::service::pages::ServicePages;
+use crate::service::set::check_against;
+use crate::service::slot::Gate;
+use crate::service::target;
+
+impl Services {
+    /// Deploys targets in the place of those that serve.
+    pub(super) async fn deploy(&self, name: &str, mut request: DeployRequest) -> Result<(), ServiceError> {
+        request.options.normalize();
+        target::endpoints(&request.targets)?;
+        target::endpoints(&request.read_targets)?;
+        check_options(&request.options)?;
+        say_what_is_missing(name, &request.target_options);
+        let candidate = |known: Option<Service>| Service {
+            name: name.to_owned(),
+            options: request.options.clone(),
+            target_options: request.target_options.clone(),
+            active_targets: request.targets.clone(),
+            active_readers: request.read_targets.clone(),
+            ..known.unwrap_or_default()
+        };
+        let service = candidate(self.get(name).ok());
+        self.check_room(&service)?;
+        let built =
+            self.ready(service, Group::Active, Group::ActiveReaders, &request.deployment_options).await?;
+        let replaced = {
+            let _turn = self.turn.lock().await;
+            // Much may have changed while the targets were asked.
+            let service = candidate(self.get(name).ok());
+            self.check_room(&service)?;
+            self.install(service, built, Group::Active).await?
+        };
+        self.retire(replaced, &request.deployment_options).await;
+        Ok(())
+    }
+
+    /// Deploys targets for a part of the people.
+    pub(super) async fn rollout_deploy(
+        &self,
+        name: &str,
+        request: RolloutDeployRequest,
+    ) -> Result<(), ServiceError> {
+        let candidate = |known: Service| Service {
+            rollout_targets: request.targets.clone(),
+            rollout_readers: request.read_targets.clone(),
+            ..known
+        };
+        let service = candidate(self.get(name)?);
+        let built =
+            self.ready(service, Group::Rollout, Group::RolloutReaders, &request.deployment_options).await?;
+        let replaced = {
+            let _turn = self.turn.lock().await;
+            self.install(candidate(self.get(name)?), built, Group::Rollout).await?
+        };
+        self.retire(replaced, &request.deployment_options).await;
+        Ok(())
+    }
+
+    /// Whether there is room for a service beside the others and the configuration file.
+    fn check_room(&self, service: &Service) -> Result<(), ServiceError> {
+        self.book.borrow().check(&service.name, &service.options)?;
+        check_against(&self.site.file(), &service.name, &service.options)
+    }
+
+    async fn ready(
+        &self,
+        service: Service,
+        writers: Group,
+        readers: Group,
+        options: &DeploymentOptions,
+    ) -> Result<Built, ServiceError> {
+        let check = compile::health_check(&service.target_options.health_check_config);
+        // The system's resolver blocks.
+        let built = tokio::task::spawn_blocking(move || Built::new(&service, writers, readers)).await;
+        let mut built = built.map_err(std::io::Error::other)??;
+        if !options.force {
+            built.until_well(check, options.deploy_timeout).await?;
+        }
+        Ok(built)
+    }
+
+    /// Keeps the service's new state and puts it in force; what it took the place of is returned.
+    async fn install(
+        &self,
+        service: Service,
+        built: Built,
+        group: Group,
+    ) -> Result<Option<Kept>, ServiceError> {
+        let name = service.name.clone();
+        let pause = service.pause_controller.clone();
+        let mut book = self.book.borrow().clone();
+        book.set(service);
+        self.save(book).await?;
+        if self.file.is_none() {
+            tracing::warn!(service = name, "services.state_file is not set: a restart forgets the service");
+        }
+        let kept = built.keep();
+        let replaced = {
+            let mut running = self.running.borrow_mut();
+            match running.get_mut(&name) {
+                Some(running) if group == Group::Active => Some(std::mem::replace(&mut running.active, kept)),
+                Some(running) => running.rollout.replace(kept),
+                None => {
+                    let gate = Arc::new(Gate::new(pause));
+                    running.insert(name, Running { gate, active: kept, rollout: None });
+                    None
+                }
+            }
+        };
+        self.attach().await?;
+        // From here on requests that still come by the old snapshot are routed again.
+        replaced.iter().for_each(Kept::replace);
+        Ok(replaced)
+    }
+
+    async fn retire(&self, replaced: Option<Kept>, options: &DeploymentOptions) {
+        if let Some(replaced) = replaced {
+            replaced.drain(options.drain_timeout).await;
+        }
+    }
+}
+
+/// What cannot be, or not yet.
+fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
+    options.validate()?;
+    ServicePages::load(&options.error_page_path)?;
+    if !options.tls_enabled {
+        return Ok(());
+    }
+    let own = !options.tls_certificate_path.is_empty() && !options.tls_private_key_path.is_empty();
+    if !own && options.hosts.iter().any(|host| host.contains('*')) {
+        return Err(ServiceError::WildcardTls);
+    }
+    let needs = if own { "--tls-certificate-path" } else { "--tls" };
+    Err(ServiceError::NotYet(format!(
+        "{needs} needs TLS, which this release of sluice does not have; leave it out and end TLS in front of sluice"
+    )))
+}
+
+/// Kamal asks for some of it in each deploy, so it is no reason to refuse one.
+fn say_what_is_missing(name: &str, options: &TargetOptions) {
+    if !options.log_request_headers.is_empty() || !options.log_response_headers.is_empty() {
+        tracing::warn!(service = name, "--log-request-header and --log-response-header have no effect yet");
+    }
+    if options.scope_cookie_paths {
+        tracing::warn!(service = name, "--scope-cookie-paths has no effect yet");
+    }
+}

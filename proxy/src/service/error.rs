@@ -1,0 +1,78 @@
+//! What can be wrong with a command, in the words of kamal-proxy where it has them.
+
+/// Why a command changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// service not found
+    #[error("service not found")]
+    NotFound,
+    /// another service serves one of its hosts and paths
+    #[error("host settings conflict with another service")]
+    HostInUse,
+    /// the split of a rollout without targets
+    #[error("rollout target not set")]
+    RolloutTargetNotSet,
+    /// a target that is no `host:port`
+    #[error("{0} :invalid host pattern")]
+    InvalidTarget(String),
+    /// not every target got healthy in time
+    #[error("target failed to become healthy within configured timeout ({timeout})")]
+    Unhealthy {
+        /// The deploy timeout, as Go writes it.
+        timeout: String,
+        /// What the last check of each target that failed said.
+        last: Vec<String>,
+    },
+    /// the folder of error pages cannot be used
+    #[error("unable to load error pages")]
+    ErrorPages(String),
+    /// a certificate for a wildcard
+    #[error("automatic TLS does not support wildcards")]
+    WildcardTls,
+    /// what sluice does not do yet
+    #[error("{0}")]
+    NotYet(String),
+    /// an option whose value cannot be used
+    #[error("{0}")]
+    Invalid(String),
+    /// the configuration file has something of the same name
+    #[error("{what} {name:?} is in the configuration file; deploy under another name")]
+    InConfiguration {
+        /// `cluster` or `route`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// the state cannot be kept
+    #[error("the state file cannot be written: {0}")]
+    State(#[from] std::io::Error),
+}
+
+impl ServiceError {
+    /// What can be said beyond kamal-proxy's words; a line each.
+    pub fn details(&self) -> Vec<String> {
+        match self {
+            ServiceError::Unhealthy { last, .. } => last.clone(),
+            ServiceError::ErrorPages(what) => vec![what.clone()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The HTTP status of the control API that stands for it.
+    pub fn status(&self) -> u16 {
+        match self {
+            ServiceError::NotFound => 404,
+            ServiceError::HostInUse
+            | ServiceError::RolloutTargetNotSet
+            | ServiceError::InConfiguration { .. } => 409,
+            ServiceError::InvalidTarget(_)
+            | ServiceError::WildcardTls
+            | ServiceError::Invalid(_)
+            | ServiceError::ErrorPages(_) => 400,
+            ServiceError::NotYet(_) => 501,
+            // Nothing of ours failed: what was to be deployed did.
+            ServiceError::Unhealthy { .. } => 422,
+            ServiceError::State(_) => 500,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The deployed services by name, and which of them may not be together.
+
+use std::collections::BTreeMap;
+
+use super::api::Listed;
+use super::error::ServiceError;
+use super::model::Service;
+use super::options::ServiceOptions;
+use crate::config::{Action, Config};
+
+/// Services by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Services(BTreeMap<String, Service>);
+
+impl Services {
+    /// The service of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn get(&self, name: &str) -> Result<&Service, ServiceError> {
+        self.0.get(name).ok_or(ServiceError::NotFound)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Service> {
+        self.0.values()
+    }
+
+    /// Adds a service, or puts it in place of the one of its name.
+    pub fn set(&mut self, service: Service) {
+        self.0.insert(service.name.clone(), service);
+        self.take_tls_from_roots();
+    }
+
+    /// Takes a service out.
+    ///
+    /// # Errors
+    /// When there is none of the name.
+    pub fn remove(&mut self, name: &str) -> Result<Service, ServiceError> {
+        let removed = self.0.remove(name).ok_or(ServiceError::NotFound)?;
+        self.take_tls_from_roots();
+        Ok(removed)
+    }
+
+    /// Whether a service of this name may have these options: no other serves one of its paths on one of its hosts.
+    ///
+    /// # Errors
+    /// When another does.
+    pub fn check(&self, name: &str, options: &ServiceOptions) -> Result<(), ServiceError> {
+        let taken = self.0.values().filter(|other| other.name != name).any(|other| {
+            let both = |ours: &[String], theirs: &[String]| ours.iter().any(|one| theirs.contains(one));
+            both(&options.hosts, &other.options.hosts)
+                && both(&options.path_prefixes, &other.options.path_prefixes)
+        });
+        if taken { Err(ServiceError::HostInUse) } else { Ok(()) }
+    }
+
+    /// What `list` shows.
+    pub fn list(&self) -> BTreeMap<String, Listed> {
+        self.0.values().map(|service| (service.name.clone(), Listed::of(service))).collect()
+    }
+
+    /// The service that serves `/` on a host, which decides on TLS there.
+    fn root_of(&self, host: &str) -> Option<&Service> {
+        let wildcard = host.find('.').filter(|dot| *dot > 0).map(|dot| format!("*{}", &host[dot..]));
+        let serving = |host: &str| {
+            let mut on_host =
+                self.0.values().filter(|service| service.options.hosts.iter().any(|h| h == host));
+            let any = on_host.clone().next().is_some();
+            any.then(|| on_host.find(|service| service.options.serves_root()))
+        };
+        serving(host).or_else(|| serving(&wildcard?)).or_else(|| serving("")).flatten()
+    }
+
+    fn take_tls_from_roots(&mut self) {
+        let below: Vec<_> = self.0.values().filter(|service| !service.options.serves_root()).collect();
+        let settings: Vec<_> = below
+            .into_iter()
+            .map(|service| {
+                let host = service.options.hosts.first().map_or("", String::as_str);
+                let root =
+                    self.root_of(host).map(|root| (root.options.tls_enabled, root.options.tls_redirect));
+                (service.name.clone(), root.unwrap_or((false, true)))
+            })
+            .collect();
+        for (name, (enabled, redirect)) in settings {
+            if let Some(service) = self.0.get_mut(&name) {
+                (service.options.tls_enabled, service.options.tls_redirect) = (enabled, redirect);
+            }
+        }
+    }
+}
+
+impl FromIterator<Service> for Services {
+    fn from_iter<I: IntoIterator<Item = Service>>(services: I) -> Self {
+        let mut set = Self(services.into_iter().map(|service| (service.name.clone(), service)).collect());
+        set.take_tls_from_roots();
+        set
+    }
+}
+
+/// Whether the configuration file leaves room for a service: its name is no cluster's or route's there, and no route
+/// without conditions serves one of its paths on one of its hosts.
+///
+/// # Errors
+/// When it does not.
+pub fn check_against(config: &Config, name: &str, options: &ServiceOptions) -> Result<(), ServiceError> {
+    let clash = |what, name: &str| Err(ServiceError::InConfiguration { what, name: name.to_owned() });
+    if config.clusters.contains_key(name) {
+        return clash("cluster", name);
+    }
+    for route in &config.routes {
+        let same_host = match route.hosts.as_slice() {
+            [] => options.hosts.iter().any(String::is_empty),
+            hosts => {
+                hosts.iter().any(|host| options.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host)))
+            }
+        };
+        let prefix = format!("/{}", route.path_prefix.trim_matches('/'));
+        let same_place = same_host
+            && options.path_prefixes.contains(&prefix)
+            && route.methods.is_empty()
+            && route.headers.is_empty();
+        let same_name =
+            route.name == name || matches!(&route.action, Action::Cluster(cluster) if cluster == name);
+        if same_place || same_name {
+            return clash("route", &route.name);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn options(hosts: &[&str], paths: &[&str]) -> ServiceOptions {
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        let mut options =
+            ServiceOptions { hosts: texts(hosts), path_prefixes: texts(paths), ..ServiceOptions::default() };
+        options.normalize();
+        options
+    }
+
+    fn service(name: &str, options: ServiceOptions) -> Service {
+        Service { name: name.to_owned(), options, ..Service::default() }
+    }
+
+    #[test]
+    fn two_may_not_have_the_same_host_and_path() {
+        // kamal-proxy's own cases.
+        let set: Services = [
+            service("1", options(&["example.com"], &[])),
+            service("2", options(&["app.example.com"], &[])),
+            service("3", options(&["app.example.com"], &["/api"])),
+        ]
+        .into_iter()
+        .collect();
+        let free = |name: &str, options: ServiceOptions| set.check(name, &options).is_ok();
+        assert!(free("2", options(&["app.example.com"], &[])));
+        assert!(free("4", options(&["api.example.com"], &[])));
+        assert!(free("4", options(&[], &[])));
+        assert!(free("4", options(&["app.example.com"], &["/app"])));
+        assert!(free("3", options(&["app.example.com"], &["/api"])));
+        assert!(!free("4", options(&["app.example.com"], &[])));
+        assert!(!free("4", options(&["app.example.com"], &["/api"])));
+        let only: Services = [service("1", options(&[], &[]))].into_iter().collect();
+        assert!(only.check("2", &options(&["app.example.com"], &[])).is_ok());
+        let error = only.check("2", &options(&[], &["/"])).unwrap_err();
+        assert_eq!(error.to_string(), "host settings conflict with another service");
+    }
+
+    #[test]
+    fn tls_of_a_host_is_that_of_its_root() {
+        // kamal-proxy's own cases.
+        let with_tls = |enabled, redirect, options| ServiceOptions {
+            tls_enabled: enabled,
+            tls_redirect: redirect,
+            ..options
+        };
+        let mut set = Services::default();
+        set.set(service("1", with_tls(true, false, options(&["1.example.com"], &[]))));
+        set.set(service("2", options(&["1.example.com"], &["/api"])));
+        set.set(service("3", with_tls(false, true, options(&["2.example.com"], &[]))));
+        set.set(service("4", options(&["2.example.com"], &["/api"])));
+        let tls = |set: &Services, name: &str| {
+            let options = &set.get(name).unwrap().options;
+            (options.tls_enabled, options.tls_redirect)
+        };
+        assert_eq!((tls(&set, "1"), tls(&set, "2")), ((true, false), (true, false)));
+        assert_eq!((tls(&set, "3"), tls(&set, "4")), ((false, true), (false, true)));
+        set.remove("1").unwrap();
+        assert_eq!(tls(&set, "2"), (false, true));
+        assert!(matches!(set.remove("1"), Err(ServiceError::NotFound)));
+    }
+
+    #[test]
+    fn the_file_comes_first() {
+        let text = "listeners: [{address: \"127.0.0.1:0\"}]\n\
+                    clusters: {web: {endpoints: [\"127.0.0.1:1\"]}}\n\
+                    routes: [{hosts: [a.test], path_prefix: /api, cluster: web, name: api}]\n";
+        let config = crate::config::parse("test", text, &[]).unwrap();
+        let check = |name, options| check_against(&config, name, &options).map_err(|error| error.to_string());
+        assert!(check("app", options(&["a.test"], &[])).is_ok());
+        assert!(check("app", options(&[], &["/api"])).is_ok());
+        let said = |what, name| {
+            Err(format!("{what} \"{name}\" is in the configuration file; deploy under another name"))
+        };
+        assert_eq!(check("web", options(&["b.test"], &[])), said("cluster", "web"));
+        assert_eq!(check("api", options(&["b.test"], &[])), said("route", "api"));
+        assert_eq!(check("app", options(&["A.test"], &["api"])), said("route", "api"));
+    }
+}
