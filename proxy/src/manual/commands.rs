@@ -10,11 +10,15 @@ use super::roff::{list, section, text, title};
 const DESCRIPTION: &str = "sluice accepts HTTP/1.1, routes each request to a cluster of application servers, and \
     streams both ways. It keeps to one YAML file, described in sluice.yaml(5).";
 
-const SIGNALS: [(&str, &str); 2] = [
+const SIGNALS: [(&str, &str); 3] = [
     (
         "SIGTERM, SIGINT",
         "Drain: no new connections, what is under way is finished, at most for drain_timeout_ms. A second one \
          ends the wait.",
+    ),
+    (
+        "SIGHUP",
+        "Read the configuration again, as sluice reload does. One with a mistake changes nothing; the log has why.",
     ),
     ("SIGUSR1", "Open the access log anew, after it was moved."),
 ];
