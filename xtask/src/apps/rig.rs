@@ -162,6 +162,7 @@ fn start_sluice(
     command.args(["--set", &format!("kernel.bypass={bypass}")]);
     // Most checks ask once a connection.
     command.args(["--set", "kernel.direct_return_from_request=1"]);
+    command.args(["--set", "kernel.direct_return_bytes_min=0"]);
     // Its lines say which path each exchange took.
     command.args(["--set", "access_log.format=json"]);
     let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));

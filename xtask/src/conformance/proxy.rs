@@ -58,6 +58,7 @@ impl Proxy {
         command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);
         // Each case has a connection of its own.
         command.args(["--set", "kernel.direct_return_from_request=1"]);
+        command.args(["--set", "kernel.direct_return_bytes_min=0"]);
         let held: &[&str] = if matches!(way, Way::Held) { HELD } else { &[] };
         for setting in SETTINGS.iter().chain(held) {
             command.args(["--set", setting]);
