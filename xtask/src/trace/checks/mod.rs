@@ -151,7 +151,13 @@ fn puma_futex(watched: &Watched) -> Result<String> {
     let report = watched.report("slow_futex")?;
     let (asleep, total) = (report.value("service_futex_us"), report.value("service_total_us"));
     nearly_all("asleep on a futex", positive(asleep), positive(total), 50)?;
-    near("requests", positive(report.value("requests")), SLOW.requests())
+    let asked = SLOW.requests() - handed_over(watched, "slow")?;
+    near("requests", positive(report.value("requests")), asked)
+}
+
+/// Requests that were not there yet when Puma looked: its reactor read them, and another thread answered.
+fn handed_over(watched: &Watched, name: &str) -> Result<u64> {
+    Ok(watched.report(name)?.histogram("handed_over_us").count())
 }
 
 fn syscall_latency(watched: &Watched) -> Result<String> {
@@ -201,7 +207,7 @@ fn under_slow(what: &str, waits: &Histogram) -> Result<()> {
 fn slow_app(watched: &Watched) -> Result<String> {
     let report = watched.report("slow")?;
     let service = report.histogram("service_us");
-    near("answers", service.count(), SLOW.requests())?;
+    near("answers", service.count() + handed_over(watched, "slow")?, SLOW.requests())?;
     nearly_all("slow answers", service.from(SLOW_US), service.count(), 95)?;
     under_slow("quick accepts", &report.histogram("accept_wait_us"))?;
     under_slow("quick reads", &report.histogram("request_queue_us"))?;
@@ -220,7 +226,7 @@ fn crowd(watched: &Watched) -> Result<String> {
     nearly_all("short accept waits", 2 * (waits.count() - long), waits.count(), 80)?;
     under_slow("quick reads", &report.histogram("request_queue_us"))?;
     let service = report.histogram("service_us");
-    near("answers", service.count(), CROWD.requests())?;
+    near("answers", service.count() + handed_over(watched, "crowded")?, CROWD.requests())?;
     // Not twice the delay, as it would be had they waited in there.
     let twice = service.from(2 * SLOW_US);
     nearly_all("answers no slower than the app", service.count() - twice, service.count(), 90)?;
@@ -237,13 +243,13 @@ fn finds_the_port(scene: &Scene) -> Result<String> {
     Ok(format!("{accepted} accepted"))
 }
 
-/// The table has a row a second, with what Puma itself says in it.
+/// The table has a row a second (fewer where the machine stalls), with what Puma itself says in it.
 fn shows_puma_live(scene: &Scene) -> Result<String> {
     let (port, control) = (scene.puma.address.port().to_string(), format!("http://{}", scene.puma.control));
     let args = ["puma", "--port", &port, "--seconds", "3", "--one-in", "1", "--control", &control];
     let answer = under_load(scene, &[&args[..], &["--token", TOKEN]].concat())?;
     let rows = answer["rows"].as_array().context("no rows")?;
-    ensure!((2..=3).contains(&rows.len()), "{} rows: {answer}", rows.len());
+    ensure!((1..=3).contains(&rows.len()), "{} rows: {answer}", rows.len());
     ensure!(rows.iter().all(|row| row["pool_capacity"].is_u64() && row["accept_queue"].is_u64()), "{answer}");
     let seen: u64 = rows.iter().filter_map(|row| row["requests_watched"].as_u64()).sum();
     ensure!(seen > 0, "no request was seen: {answer}");
