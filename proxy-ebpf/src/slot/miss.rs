@@ -24,6 +24,8 @@ pub enum Miss {
     Unreadable = 9,
     /// Something had come to sluice before the answer that sluice did not know of.
     Unasked = 10,
+    /// The head was kept, and its body did not follow in time.
+    Late = 11,
 }
 
 /// [`Slot::reason`](super::Slot::reason) of a refused head is this and the number of the refusal.
@@ -31,7 +33,7 @@ pub const REFUSALS: u32 = 0x100;
 
 impl Miss {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Small,
         Self::Large,
         Self::Room,
@@ -42,6 +44,7 @@ impl Miss {
         Self::Wanted,
         Self::Unreadable,
         Self::Unasked,
+        Self::Late,
     ];
 
     /// For metrics.
@@ -58,6 +61,7 @@ impl Miss {
             Self::Wanted => "wanted",
             Self::Unreadable => "unreadable",
             Self::Unasked => "unasked",
+            Self::Late => "late",
         }
     }
 }

@@ -11,12 +11,17 @@ mod miss;
 mod model;
 #[cfg(not(target_arch = "bpf"))]
 mod pool;
+mod program;
+#[cfg(not(target_arch = "bpf"))]
+mod sluice;
+mod text;
 
 use crate::word::Word;
 
 pub use miss::{Miss, REFUSALS};
 #[cfg(not(target_arch = "bpf"))]
 pub use pool::Pool;
+pub use text::{HELD_BYTES_MAX, Text};
 
 /// How far an exchange is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +41,13 @@ pub enum Phase {
     Done = 5,
     /// The answer, or the rest of it, comes to sluice.
     Left = 6,
+    /// The program keeps the head, to send it with the begin of the body.
+    Held = 7,
 }
 
 impl Phase {
     fn of_word(word: u64) -> Self {
-        const ALL: [Phase; 7] = [
+        const ALL: [Phase; 8] = [
             Phase::Idle,
             Phase::Prepared,
             Phase::Armed,
@@ -48,6 +55,7 @@ impl Phase {
             Phase::Running,
             Phase::Done,
             Phase::Left,
+            Phase::Held,
         ];
         match ALL.get((word & PHASE) as usize) {
             Some(phase) => *phase,
@@ -60,7 +68,7 @@ impl Phase {
 /// a run that began for another one changes nothing.
 const PHASE: u64 = 0xff;
 
-/// One exchange of one connection. In two cache lines: what sluice says, and what the program answers.
+/// One exchange of one connection. In cache lines: what sluice says, what the program answers, what it keeps.
 #[repr(C, align(64))]
 #[cfg_attr(not(target_arch = "bpf"), derive(Debug, Default))]
 pub struct Slot {
@@ -79,7 +87,8 @@ pub struct Slot {
     /// Bytes (32 bits) that sluice has received on the connection. If it was sent more, then something that nobody
     /// asked for.
     pub received: Word,
-    reserved: u64,
+    /// 1 if a head that comes alone may be kept until the body begins.
+    pub hold: Word,
     phase: Word,
     /// Bytes sent to the client, the head included.
     pub sent: Word,
@@ -95,9 +104,15 @@ pub struct Slot {
     pub reason: Word,
     /// Bytes of the head as the client gets it.
     pub head_bytes: Word,
+    /// Bytes of the head that are in `text`, and which the application counts as sent; 0 once they have gone.
+    pub held: Word,
+    /// How long after a head that came alone the body began; 0 if that is not known.
+    pub gap_ns: Word,
+    /// The head as it came.
+    pub text: Text,
 }
 
-const _: () = assert!(size_of::<Slot>() == 128);
+const _: () = assert!(size_of::<Slot>() == 192 + HELD_BYTES_MAX);
 
 /// What a client's socket was seen to be, and the message that would be sent to it.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +153,8 @@ pub struct Order {
     pub body_bytes_min: u32,
     /// As there.
     pub body_bytes_max: u64,
+    /// As there.
+    pub hold: bool,
 }
 
 impl Slot {
@@ -152,144 +169,5 @@ impl Slot {
     fn step(&self, from: Phase, to: Phase) -> bool {
         let word = self.phase.get_acquire();
         Phase::of_word(word) == from && self.phase.swap(word, (word & !PHASE) | to as u64)
-    }
-
-    /// For sluice, outside of [`Phase::Busy`] and [`Phase::Running`]: gives the slot to a connection.
-    #[cfg(not(target_arch = "bpf"))]
-    pub fn assign(&self, owner: u64) {
-        let word = self.phase.get_acquire();
-        self.owner.set(owner);
-        self.phase.set_release((word & !PHASE).wrapping_add(PHASE + 1) | Phase::Idle as u64);
-    }
-
-    /// For sluice, where nothing is expected of the program: says where the next answer goes.
-    #[cfg(not(target_arch = "bpf"))]
-    pub fn prepare(&self, order: &Order) {
-        self.client.set(order.client);
-        self.client_socket.set(order.client_socket);
-        self.sequence.set(u64::from(order.sequence));
-        self.received.set(u64::from(order.received));
-        self.body_bytes_min.set(u64::from(order.body_bytes_min));
-        self.body_bytes_max.set(order.body_bytes_max);
-        self.sent.set(0);
-        self.reason.set(0);
-        let word = self.phase.get_acquire();
-        self.phase.set_release((word & !PHASE) | Phase::Prepared as u64);
-    }
-
-    /// For sluice: takes over what has not been sent. The phase then: [`Phase::Left`], or [`Phase::Busy`] if the
-    /// program has it at this moment, or [`Phase::Done`].
-    #[cfg(not(target_arch = "bpf"))]
-    pub fn take_over(&self) -> Phase {
-        loop {
-            let phase = self.phase();
-            if !matches!(phase, Phase::Prepared | Phase::Armed | Phase::Running) {
-                return phase;
-            }
-            // If not, the program has gone on meanwhile, and perhaps to one of these phases.
-            if self.step(phase, Phase::Left) {
-                self.reason.set(Miss::Wanted as u64);
-                return Phase::Left;
-            }
-        }
-    }
-
-    /// For the program: what the application sends from now on is the answer.
-    #[inline(always)]
-    pub fn request_sent(&self, owner: u64) {
-        let word = self.phase.get_acquire();
-        if Phase::of_word(word) == Phase::Prepared && self.owner.get() == owner {
-            self.phase.swap(word, (word & !PHASE) | Phase::Armed as u64);
-        }
-    }
-
-    /// For the program: takes the slot for a message; the phase that it was in.
-    #[inline(always)]
-    pub fn enter(&self, owner: u64) -> Option<Phase> {
-        let word = self.phase.get_acquire();
-        let phase = Phase::of_word(word);
-        // The owner is looked at after the phase: with an older one the phase is older, too, and not there any more.
-        if !matches!(phase, Phase::Armed | Phase::Running)
-            || self.owner.get() != owner
-            || !self.phase.swap(word, (word & !PHASE) | Phase::Busy as u64)
-        {
-            return None;
-        }
-        // Where loads may pass each other it was perhaps an older one all the same. A message of the rightful one may
-        // have found the slot busy and gone to sluice, so what follows has to go there, too.
-        if self.owner.get() != owner {
-            self.leave_rest(Miss::Wanted as u32);
-            return None;
-        }
-        Some(phase)
-    }
-
-    /// For the program, of the first message: whether the answer and it may go to the client, with `to_sluice` bytes
-    /// sent to sluice before.
-    #[inline(always)]
-    pub fn judge_first(&self, answer: &Answer, size: u32, to_sluice: u32, seen: &Seen) -> Result<(), Miss> {
-        if to_sluice != self.received.get() as u32 {
-            return Err(Miss::Unasked);
-        }
-        if answer.body_bytes < self.body_bytes_min.get() {
-            return Err(Miss::Small);
-        }
-        if answer.body_bytes > self.body_bytes_max.get() {
-            return Err(Miss::Large);
-        }
-        if u64::from(size) > u64::from(answer.head_bytes) + answer.body_bytes {
-            return Err(Miss::Surplus);
-        }
-        self.judge(size, 0, seen)
-    }
-
-    /// For the program, of a later message.
-    #[inline(always)]
-    pub fn judge_next(&self, size: u32, seen: &Seen) -> Result<(), Miss> {
-        let sent = self.sent.get();
-        if u64::from(size) > self.total.get().wrapping_sub(sent) {
-            return Err(Miss::Surplus);
-        }
-        self.judge(size, sent, seen)
-    }
-
-    #[inline(always)]
-    fn judge(&self, size: u32, sent: u64, seen: &Seen) -> Result<(), Miss> {
-        if !seen.alive {
-            return Err(Miss::Client);
-        }
-        if seen.sequence != (self.sequence.get() as u32).wrapping_add(sent as u32) {
-            return Err(Miss::Order);
-        }
-        // Each segment has a structure of its own, and a message of many pieces takes more than one.
-        let overhead = 4096 + size / 8;
-        if size.saturating_add(overhead) > seen.room { Err(Miss::Room) } else { Ok(()) }
-    }
-
-    /// For the program: notes what the first message says, once it may go.
-    #[inline(always)]
-    pub fn begin(&self, answer: &Answer, now_ns: u64) {
-        let head_bytes = answer.head_bytes - answer.cut_bytes;
-        self.status.set(u64::from(answer.status));
-        self.head_bytes.set(u64::from(head_bytes));
-        self.total.set(u64::from(head_bytes) + answer.body_bytes);
-        self.first_ns.set(now_ns);
-    }
-
-    /// For the program: `size` bytes go to the client. Gives the slot back.
-    #[inline(always)]
-    pub fn leave_sent(&self, size: u32, now_ns: u64) {
-        let sent = self.sent.get() + u64::from(size);
-        self.sent.set(sent);
-        self.last_ns.set(now_ns);
-        let whole = sent == self.total.get();
-        self.step(Phase::Busy, if whole { Phase::Done } else { Phase::Running });
-    }
-
-    /// For the program: this message and all that follow go to sluice. Gives the slot back.
-    #[inline(always)]
-    pub fn leave_rest(&self, reason: u32) {
-        self.reason.set(u64::from(reason));
-        self.step(Phase::Busy, Phase::Left);
     }
 }

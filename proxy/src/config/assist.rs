@@ -27,6 +27,11 @@ pub struct KernelAssists {
     pub direct_return_bytes_max: u64,
     /// From which request of a client's connection on.
     pub direct_return_from_request: u64,
+    /// For how long the kernel may keep a head that an application sends apart from its body, in milliseconds, so
+    /// that both leave at once; 0: not at all.
+    pub direct_return_hold_ms: u64,
+    /// After so many bodies in a row, of a path, that followed their heads at once.
+    pub direct_return_hold_after: u32,
     /// Clients' connections at once that answers may go to past sluice.
     pub direct_return_clients_max: u32,
     /// Tunnels, whose two connections are joined in the kernel.

@@ -232,6 +232,11 @@ numbers! { KernelAssists {
     direct_return_bytes_max: u64 = u64::MAX >> 1, 0..=u64::MAX >> 1;
     // Many connections bring one request, and entering one costs more than one answer gains.
     direct_return_from_request: u64 = 2, 1..=1000;
+    // A body that follows its head at once does so within some ten microseconds; who waits for a late one will
+    // not notice that its head came so much later. Also how often a worker looks, where heads are kept.
+    direct_return_hold_ms: u64 = 10, 0..=1000;
+    // One late body makes its path begin anew.
+    direct_return_hold_after: u32 = 8, 0..=255;
     // Each entry is some hundred bytes; further clients are answered by copying.
     direct_return_clients_max: u32 = 16_384, 64..=1 << 20;
     // Joining costs some thirty system calls, which a tunnel of a few messages never earns back.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluice_ebpf::slot::{Order, Phase, Slot};
+use sluice_ebpf::slot::{Miss, Order, Phase, Slot};
 use tokio::time::{Sleep, sleep};
 
+use super::hold::Holding;
 use super::{Direct, Entry, Missed, Place};
 use crate::clock;
 use crate::cluster::Cluster;
@@ -29,6 +30,8 @@ pub(crate) struct Armed<'a> {
     /// Bytes sent when they were last looked at.
     seen: Cell<u64>,
     look_again: RefCell<Option<Pin<Box<Sleep>>>>,
+    /// While there is one somebody looks after heads that are kept.
+    _holding: Option<Holding<'a>>,
 }
 
 /// An answer that has gone to the client whole, or is on its way there.
@@ -52,14 +55,14 @@ pub(crate) struct Rest {
     pub(crate) remaining: u64,
 }
 
-/// Whose the bytes are that an upstream connection has brought.
-pub(crate) enum Claim {
+/// What the bytes are that an upstream connection brings.
+pub(crate) enum Claimed {
     /// The answer, from its begin on.
-    Answer,
-    /// The rest of it.
+    Bytes,
+    /// The answer behind this head, which was kept and had come at that time. Nothing of it has gone to the client.
+    Head(Vec<u8>, Instant),
+    /// What is left of it.
     Rest(Rest),
-    /// It will be known in a moment.
-    Unknown,
 }
 
 impl<'a> Armed<'a> {
@@ -77,6 +80,7 @@ impl<'a> Armed<'a> {
         let entry =
             Entry { lease: Arc::clone(lease), cluster: Arc::clone(cluster), waker: None, wanted: false };
         let key = direct.entries.borrow_mut().insert(entry);
+        let holding = direct.hold.begin(direct.likely.at_once(place));
         lease.slot().prepare(&Order {
             client: client.cookie,
             client_socket: client.address,
@@ -85,9 +89,18 @@ impl<'a> Armed<'a> {
             received,
             body_bytes_min: direct.body_bytes_min,
             body_bytes_max: direct.body_bytes_max,
+            hold: holding.is_some(),
         });
         let lease = Arc::clone(lease);
-        Self { direct, lease, key, place, seen: Cell::new(0), look_again: RefCell::default() }
+        Self {
+            direct,
+            lease,
+            key,
+            place,
+            seen: Cell::new(0),
+            look_again: RefCell::default(),
+            _holding: holding,
+        }
     }
 
     fn slot(&self) -> &Slot {
@@ -147,14 +160,23 @@ impl<'a> Armed<'a> {
         slot.take_over() == Phase::Busy || slot.sent.get() > 0
     }
 
-    /// Whose the bytes are that have come from the application. From then on all that follow are sluice's, too.
-    pub(crate) fn claim(&self) -> Claim {
+    /// Whose the bytes are that have come from the application; `None` as long as the program has the answer. From
+    /// then on all that follow are sluice's, too.
+    pub(crate) fn claim(&self) -> Option<Claimed> {
         let slot = self.slot();
-        match slot.take_over() {
-            Phase::Left if slot.sent.get() == 0 => Claim::Answer,
-            Phase::Left => Claim::Rest(self.rest()),
-            _ => Claim::Unknown,
+        if slot.take_over() != Phase::Left {
+            return None;
         }
+        Some(match (slot.held.get(), slot.sent.get()) {
+            (0, 0) => Claimed::Bytes,
+            (0, _) => Claimed::Rest(self.rest()),
+            (held, _) => Claimed::Head(slot.text.bytes(held), clock::instant_of(slot.first_ns.get())),
+        })
+    }
+
+    /// Whether a head that was kept is sluice's now.
+    pub(crate) fn has_left_head(&self) -> bool {
+        self.slot().held.get() != 0 && self.slot().phase() == Phase::Left
     }
 
     fn rest(&self) -> Rest {
@@ -183,9 +205,16 @@ impl<'a> Armed<'a> {
         }
     }
 
-    /// Notes whether answers for its path can go past sluice.
+    /// Notes whether answers for its path can go past sluice, and whether their bodies come at once.
     pub(crate) fn note(&self, could: bool) {
         self.direct.likely.note(self.place, could);
+        let slot = self.slot();
+        let gap_ns = slot.gap_ns.get();
+        let late = slot.reason.get() == Miss::Late as u64;
+        if gap_ns != 0 || late {
+            let at_once = !late && self.direct.hold.is_in_time(Duration::from_nanos(gap_ns));
+            self.direct.likely.note_body(self.place, at_once);
+        }
     }
 
     /// Why the answer, or its rest, did not go past sluice.

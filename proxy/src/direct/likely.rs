@@ -1,10 +1,11 @@
-//! Which answers are worth asking for to go past sluice: what a worker has found out of each path.
+//! Which answers are worth asking for to go past sluice, and whose heads may wait for their bodies: what a worker has
+//! found out of each path.
 
 use std::cell::Cell;
 
 use twox_hash::XxHash64;
 
-/// Paths that are told apart, by a hash; those that share a place share what is known. 4 KB a worker.
+/// Paths that are told apart, by a hash; those that share a place share what is known. 6 KB a worker.
 const PLACES: usize = 1024;
 /// After so many answers in a row that could not go past sluice for what they are like, some are not asked for;
 /// after each further one twice as many.
@@ -24,6 +25,8 @@ struct Known {
     misses: u8,
     /// Requests to go that are not asked for.
     skip: u16,
+    /// Bodies in a row that came at once behind a head that came alone.
+    at_once: u8,
 }
 
 /// Where what is known of a path is kept.
@@ -32,7 +35,7 @@ pub(crate) struct Place(usize);
 
 impl Default for Likely {
     fn default() -> Self {
-        Self(Box::new([const { Cell::new(Known { misses: 0, skip: 0 }) }; PLACES]))
+        Self(Box::new([const { Cell::new(Known { misses: 0, skip: 0, at_once: 0 }) }; PLACES]))
     }
 }
 
@@ -53,16 +56,29 @@ impl Likely {
     /// Notes whether one that was asked for could.
     pub(super) fn note(&self, place: Place, could: bool) {
         let cell = &self.0[place.0];
+        let known = cell.get();
         if could {
-            cell.set(Known::default());
+            cell.set(Known { misses: 0, skip: 0, ..known });
             return;
         }
-        let misses = cell.get().misses.saturating_add(1);
+        let misses = known.misses.saturating_add(1);
         let skip = match misses.checked_sub(MISSES_MAX) {
             Some(further) => PAUSE << further.min(DOUBLINGS_MAX),
             None => 0,
         };
-        cell.set(Known { misses, skip });
+        cell.set(Known { misses, skip, ..known });
+    }
+
+    /// How many bodies in a row came at once behind their heads, at most 255.
+    pub(super) fn at_once(&self, place: Place) -> u8 {
+        self.0[place.0].get().at_once
+    }
+
+    /// Notes whether a body began at once, of a head that came alone.
+    pub(super) fn note_body(&self, place: Place, at_once: bool) {
+        let cell = &self.0[place.0];
+        let known = cell.get();
+        cell.set(Known { at_once: if at_once { known.at_once.saturating_add(1) } else { 0 }, ..known });
     }
 }
 
@@ -103,6 +119,19 @@ mod tests {
         likely.note(place, true);
         likely.note(place, false);
         assert!(likely.may(place));
+    }
+
+    #[test]
+    fn bodies_that_follow_their_heads_at_once_are_counted() {
+        let likely = Likely::default();
+        let place = likely.place(1, b"/");
+        (0..300).for_each(|_| likely.note_body(place, true));
+        likely.note(place, true);
+        assert_eq!(likely.at_once(place), 255);
+        likely.note_body(place, false);
+        assert_eq!(likely.at_once(place), 0, "after a late one");
+        likely.note_body(place, true);
+        assert_eq!(likely.at_once(place), 1);
     }
 
     #[test]

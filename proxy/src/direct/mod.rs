@@ -4,10 +4,12 @@
 //! For each exchange over a joined connection sluice says in the connection's slot where the answer goes
 //! (`sluice_ebpf::slot`); the program on the application's socket sends it there, or leaves it, or its rest, to
 //! sluice, which then goes on as ever. Nothing wakes sluice at the end: it looks when the client's next request
-//! comes, when somebody else needs what the exchange holds, and on the worker's tick.
+//! comes, when somebody else needs what the exchange holds, and on the worker's tick. A head that comes apart from its
+//! body may be kept in the slot until that begins, so that both leave as one; see [`hold`].
 
 mod armed;
 mod client;
+mod hold;
 mod likely;
 mod missed;
 
@@ -24,8 +26,9 @@ use crate::cluster::Cluster;
 use crate::config::KernelAssists;
 use crate::kernel::program::{ClientSocket, Lease, Marker, ProgramError};
 
-pub(crate) use armed::{Answered, Armed, Claim, Rest};
+pub(crate) use armed::{Answered, Armed, Claimed, Rest};
 pub(crate) use client::Client;
+use hold::Hold;
 use likely::Likely;
 pub(crate) use likely::Place;
 pub(crate) use missed::{Missed, Unarmed};
@@ -37,6 +40,7 @@ pub(crate) struct Direct {
     likely: Likely,
     body_bytes_max: u64,
     from_request: u64,
+    hold: Hold,
     /// Exchanges whose answer may go past sluice.
     entries: RefCell<Slab<Entry>>,
     workers: Arc<Vec<Notify>>,
@@ -65,13 +69,17 @@ impl Entry {
     fn call_in(&mut self) -> bool {
         self.wanted = true;
         let phase = self.lease.slot().take_over();
-        // What was left comes by itself.
-        if matches!(phase, Phase::Done | Phase::Busy)
-            && let Some(waker) = &self.waker
-        {
-            waker.wake_by_ref();
+        // What was left comes by itself, but for a head that was kept.
+        if matches!(phase, Phase::Done | Phase::Busy) || self.lease.slot().held.get() != 0 {
+            self.wake();
         }
         phase == Phase::Done
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
     }
 }
 
@@ -84,6 +92,7 @@ impl Direct {
             likely: Likely::default(),
             body_bytes_max: kernel.direct_return_bytes_max,
             from_request: kernel.direct_return_from_request,
+            hold: Hold::new(kernel.direct_return_hold_ms, kernel.direct_return_hold_after),
             entries: RefCell::default(),
             workers,
             index,
@@ -114,10 +123,8 @@ impl Direct {
     pub(crate) fn reap(&self) -> bool {
         let mut any = false;
         for (_, entry) in &*self.entries.borrow() {
-            if entry.lease.slot().phase() == Phase::Done
-                && let Some(waker) = &entry.waker
-            {
-                waker.wake_by_ref();
+            if entry.lease.slot().phase() == Phase::Done {
+                entry.wake();
                 any = true;
             }
         }

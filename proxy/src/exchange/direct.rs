@@ -1,14 +1,17 @@
 //! The part of an exchange whose answer may go past sluice: whether it may, and what has become of it.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
 use crate::body::{Transfer, copy};
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
-use crate::direct::{Answered, Armed, Claim, Direct, Missed, Place, Rest, Unarmed};
+use crate::direct::{Answered, Armed, Claimed, Direct, Missed, Place, Rest, Unarmed};
 use crate::error::Reason;
 use crate::http::{Framing, Method, Version};
 use crate::metrics::Event;
-use crate::stream::Writer;
+use crate::stream::{Reader, Writer};
 use crate::upstream::UpstreamConnection;
 use crate::worker::Worker;
 
@@ -127,15 +130,25 @@ fn complete(
     progress.ended_at = Some(answered.ended_at);
 }
 
-/// Whose the bytes are that have come; waits for the moment in which nobody can tell.
-pub(super) async fn claim(armed: &Armed<'_>) -> Option<Rest> {
-    loop {
-        match armed.claim() {
-            Claim::Answer => return None,
-            Claim::Rest(rest) => return Some(rest),
-            // If the answer has gone whole, this is dropped instead.
-            Claim::Unknown => tokio::task::yield_now().await,
+/// Receives more, or waits for a head that was kept and is sluice's now. False at the end of the stream.
+pub(super) async fn receive(reader: &mut Reader, armed: Option<&Armed<'_>>) -> bool {
+    poll_fn(|cx| {
+        if armed.is_some_and(Armed::has_left_head) {
+            return Poll::Ready(true);
         }
+        reader.poll_fill(cx, SMALL_BYTES).map(|received| matches!(received, Ok(count) if count > 0))
+    })
+    .await
+}
+
+/// Whose the bytes are that have come; waits for the moment in which nobody can tell.
+pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
+    loop {
+        if let Some(claimed) = armed.claim() {
+            return claimed;
+        }
+        // If the answer has gone whole, this is dropped instead.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::cluster::Endpoint;
 use crate::debug;
-use crate::direct::{Answered, Armed, Rest};
+use crate::direct::{Answered, Armed, Claimed, Rest};
 use crate::error::Reason;
 use crate::http::{
     Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
@@ -114,19 +114,26 @@ async fn receive_head(
             from.scanner.reset();
             return Ok(None);
         }
-        let received = from.reader.fill(SMALL_BYTES).await;
-        if !matches!(received, Ok(count) if count > 0) {
+        let received = direct::receive(from.reader, from.armed).await;
+        let claimed = match from.armed.take() {
+            Some(armed) => direct::claim(armed).await,
+            None => Claimed::Bytes,
+        };
+        if !received && matches!(claimed, Claimed::Bytes) {
             let silent = progress.first_byte_at.is_none();
             return Err(Failed { reason: Reason::UpstreamClosed, silent });
         }
-        progress.first_byte_at.get_or_insert_with(Instant::now);
         if let Some(joined) = from.joined {
             joined.answered();
         }
-        if let Some(armed) = from.armed.take()
-            && let Some(rest) = direct::claim(armed).await
-        {
-            return Ok(Some(rest));
+        match claimed {
+            Claimed::Bytes => _ = progress.first_byte_at.get_or_insert_with(Instant::now),
+            Claimed::Head(head, at) => {
+                progress.first_byte_at = Some(at);
+                from.head.parse(&head, &limits).map_err(bad)?;
+                return Ok(None);
+            }
+            Claimed::Rest(rest) => return Ok(Some(rest)),
         }
     }
 }

@@ -55,6 +55,7 @@ impl Accepting {
 async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut told: Told) {
     let worker = Rc::new(worker());
     let mut accepting: Vec<_> = listeners.into_iter().map(|bound| Accepting::begin(&worker, bound)).collect();
+    tokio_uring::spawn(look_after_heads(Rc::clone(&worker)));
     let mut tick = tokio::time::interval(TICK);
     while *told.stage.borrow_and_update() == Stage::Serve {
         tokio::select! {
@@ -103,6 +104,12 @@ async fn keep_accepting(worker: Rc<Worker>, listening: Arc<Listening>, socket: r
         }
         let name = &listening.current().config.name;
         tracing::error!(listener = name, "the accept loop has panicked; it is started again");
+    }
+}
+
+async fn look_after_heads(worker: Rc<Worker>) {
+    if let Some(direct) = worker.direct() {
+        direct.look_after_heads().await;
     }
 }
 

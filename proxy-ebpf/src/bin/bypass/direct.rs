@@ -6,18 +6,21 @@
 
 use aya_ebpf::bindings::{bpf_sock, sk_action};
 use aya_ebpf::helpers::generated::{
-    bpf_ktime_get_ns, bpf_msg_pop_data, bpf_msg_pull_data, bpf_probe_read_kernel, bpf_sk_storage_get,
+    bpf_ktime_get_ns, bpf_msg_pop_data, bpf_msg_pull_data, bpf_msg_push_data, bpf_probe_read_kernel,
+    bpf_sk_storage_get,
 };
 use aya_ebpf::programs::SkMsgContext;
 use sluice_ebpf::End;
 use sluice_ebpf::head::{self, Head, Scratch, TEXT_BYTES};
-use sluice_ebpf::slot::{Answer, Miss, Phase, REFUSALS, Seen, Slot};
+use sluice_ebpf::slot::{Answer, HELD_BYTES_MAX, Miss, Phase, REFUSALS, Seen, Slot};
 
 use crate::send::read;
 use crate::{CLIENTS, HEADS, SLOTS, setting};
 
 /// `TCP_ESTABLISHED` of net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
+/// For the slot as whatever it does not know.
+const SPOILT: u32 = 0xff;
 
 /// Notes that sluice's request is on its way: what the application sends from now on is the answer to it.
 #[inline(always)]
@@ -30,33 +33,56 @@ pub(crate) fn request_sent(end: &End) {
     }
 }
 
-/// Sends the message to the client if it is, or goes on with, an answer that may go there.
+/// Sends the message to the client if it is, or goes on with, an answer that may go there; or keeps it. Else `None`.
 #[inline(always)]
-pub(crate) fn try_direct(ctx: &SkMsgContext, socket: *mut bpf_sock, end: &End, size: u32) -> bool {
-    let Some(slot) = SLOTS.get(end.slot) else {
-        return false;
+pub(crate) fn try_direct(
+    ctx: &SkMsgContext,
+    socket: *mut bpf_sock,
+    end: &End,
+    size: u32,
+) -> Option<sk_action::Type> {
+    let slot = SLOTS.get(end.slot)?;
+    let phase = slot.enter(end.peer_cookie)?;
+    // SAFETY: takes nothing.
+    let now_ns = unsafe { bpf_ktime_get_ns() };
+    let went = match phase {
+        Phase::Running => next(ctx, slot, size),
+        _ => first(ctx, socket, slot, end, &Message { size, held: phase == Phase::Held, now_ns }),
     };
-    let Some(phase) = slot.enter(end.peer_cookie) else {
-        return false;
-    };
-    let sent =
-        if phase == Phase::Armed { first(ctx, socket, slot, end, size) } else { next(ctx, slot, size) };
-    match sent {
-        Ok(sent) => {
-            // SAFETY: takes nothing.
-            slot.leave_sent(sent, unsafe { bpf_ktime_get_ns() });
-            true
-        }
+    match went {
+        Ok(0) => slot.leave_held(size, now_ns),
+        Ok(sent) => slot.leave_sent(sent, now_ns),
         Err(reason) => {
             slot.leave_rest(reason);
-            false
+            // Nobody may see a message that is spoilt: its sender is told that it was not sent.
+            return if reason == SPOILT { Some(sk_action::SK_DROP) } else { None };
         }
     }
+    Some(sk_action::SK_PASS)
 }
 
+/// The first one of an answer, or the first one of its body where the head is kept.
+struct Message {
+    size: u32,
+    held: bool,
+    now_ns: u64,
+}
+
+/// Bytes that have been sent; none if the message is a head that is kept.
 #[inline(always)]
-fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, end: &End, size: u32) -> Result<u32, u32> {
-    let head = read_head(ctx, socket, size)?;
+fn first(
+    ctx: &SkMsgContext,
+    socket: *mut bpf_sock,
+    slot: &Slot,
+    end: &End,
+    message: &Message,
+) -> Result<u32, u32> {
+    let scratch = scratch(socket).ok_or(Miss::Unreadable as u32)?;
+    if !message.held {
+        read_head(ctx, scratch, message.size)?;
+    }
+    // SAFETY: of the sender's socket, which nobody else uses now; it holds the head that is kept, or was just read.
+    let head = unsafe { (*scratch).head };
     let [first, second] = head.cuts;
     let cut_bytes = first.bytes + second.bytes;
     let answer = Answer {
@@ -65,13 +91,64 @@ fn first(ctx: &SkMsgContext, socket: *mut bpf_sock, slot: &Slot, end: &End, size
         cut_bytes,
         body_bytes: head.content_length,
     };
+    let held_bytes = if message.held { head.head_bytes } else { 0 };
+    let size = message.size + held_bytes;
     slot.judge_first(&answer, size, to_sluice(end), &see(slot)).map_err(|miss| miss as u32)?;
+    if slot.may_hold(&answer, message.size) && !message.held {
+        return keep(ctx, scratch, slot, message.size).map(|()| 0).map_err(|()| Miss::Unreadable as u32);
+    }
+    if message.held {
+        restore(ctx, scratch, held_bytes)?;
+    }
+    slot.begin(&answer, message.now_ns);
     cut(ctx, &head).map_err(|()| Miss::Unreadable as u32)?;
     gather(ctx, size - cut_bytes);
-    // SAFETY: takes nothing.
-    slot.begin(&answer, unsafe { bpf_ktime_get_ns() });
     redirect(ctx, slot)?;
     Ok(size - cut_bytes)
+}
+
+/// Takes a head off its message, which it is all of, and puts it into the slot.
+#[inline(always)]
+fn keep(ctx: &SkMsgContext, scratch: *mut Scratch, slot: &Slot, size: u32) -> Result<(), ()> {
+    let bytes = clamp::<{ HELD_BYTES_MAX as u64 - 1 }>(size);
+    let to = (&raw const slot.text).cast_mut().cast();
+    // SAFETY: at most the room for the text, which is the program's in this phase, and less than there is in the
+    // scratch.
+    let copied = unsafe { bpf_probe_read_kernel(to, bytes, (&raw const (*scratch).text).cast()) };
+    // SAFETY: the context that the kernel gave; the helper checks the range.
+    if copied == 0 && unsafe { bpf_msg_pop_data(ctx.msg, 0, size, 0) } == 0 { Ok(()) } else { Err(()) }
+}
+
+/// Puts a head that was kept in front of the message.
+#[inline(always)]
+fn restore(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u32> {
+    // SAFETY: the context that the kernel gave; the helper checks the range.
+    if unsafe { bpf_msg_push_data(ctx.msg, 0, size, 0) } != 0 {
+        return Err(Miss::Unreadable as u32);
+    }
+    let (start, end) = (ctx.data(), ctx.data_end());
+    // SAFETY: within the text, since it is at most as long as that.
+    let text = unsafe { (&raw const (*scratch).text).cast::<u8>() };
+    let mut at = 0;
+    while at + 8 <= size as usize && at < HELD_BYTES_MAX {
+        let to = start + at;
+        if to + 8 > end {
+            return Err(SPOILT);
+        }
+        // SAFETY: both as checked above.
+        unsafe { (to as *mut u64).write_volatile(text.add(at).cast::<u64>().read_volatile()) };
+        at += 8;
+    }
+    while at < size as usize && at < HELD_BYTES_MAX {
+        let to = start + at;
+        if to + 1 > end {
+            return Err(SPOILT);
+        }
+        // SAFETY: both as checked above.
+        unsafe { (to as *mut u8).write_volatile(text.add(at).read_volatile()) };
+        at += 1;
+    }
+    Ok(())
 }
 
 #[inline(always)]
@@ -113,18 +190,21 @@ fn see(slot: &Slot) -> Seen {
     Seen { alive, sequence, room }
 }
 
-/// Parses the head that the message begins with, in a copy that nobody changes meanwhile.
+/// Where heads are read into; made if there is none.
 #[inline(always)]
-fn read_head(ctx: &SkMsgContext, socket: *mut bpf_sock, size: u32) -> Result<Head, u32> {
-    let unreadable = Miss::Unreadable as u32;
+fn scratch(socket: *mut bpf_sock) -> Option<*mut Scratch> {
     let map = (&raw const HEADS).cast_mut().cast();
     // SAFETY: the sender's socket, held while the program runs; the map is ours; 1 makes the storage if there is
     // none.
     let scratch: *mut Scratch =
         unsafe { bpf_sk_storage_get(map, socket.cast(), core::ptr::null_mut(), 1) }.cast();
-    if scratch.is_null() {
-        return Err(unreadable);
-    }
+    (!scratch.is_null()).then_some(scratch)
+}
+
+/// Parses the head that the message begins with, in a copy that nobody changes meanwhile.
+#[inline(always)]
+fn read_head(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u32> {
+    let unreadable = Miss::Unreadable as u32;
     let wanted = size.min(TEXT_BYTES as u32);
     // Nearly always it is in one piece.
     if ((ctx.data_end() - ctx.data()) as u32) < wanted {
@@ -133,7 +213,7 @@ fn read_head(ctx: &SkMsgContext, socket: *mut bpf_sock, size: u32) -> Result<Hea
             return Err(unreadable);
         }
     }
-    let bytes = clamp(wanted);
+    let bytes = clamp::<{ TEXT_BYTES as u64 - 1 }>(wanted);
     // SAFETY: `bytes` is at most the room for text in the storage, which only programs on this socket use, one at a
     // time under its lock; the helper checks the other address.
     let copied =
@@ -142,23 +222,21 @@ fn read_head(ctx: &SkMsgContext, socket: *mut bpf_sock, size: u32) -> Result<Hea
         return Err(unreadable);
     }
     // SAFETY: as above.
-    unsafe {
-        head::parse(scratch, bytes).map_err(|refusal| REFUSALS + refusal as u32)?;
-        Ok((*scratch).head)
-    }
+    unsafe { head::parse(scratch, bytes).map_err(|refusal| REFUSALS + refusal as u32) }
 }
 
-/// From 1 to as much as there is room for, so that the verifier sees it, too.
+/// From 1 to one more than the mask, so that the verifier sees it, too.
 #[inline(always)]
-fn clamp(bytes: u32) -> u32 {
+fn clamp<const MASK: u64>(bytes: u32) -> u32 {
     let mut clamped = u64::from(bytes);
     // SAFETY: arithmetic on a register.
     unsafe {
         core::arch::asm!(
             "{bytes} += -1",
-            "{bytes} &= 2047",
+            "{bytes} &= {mask}",
             "{bytes} += 1",
             bytes = inout(reg) clamped,
+            mask = const MASK,
             options(pure, nomem, nostack),
         );
     }

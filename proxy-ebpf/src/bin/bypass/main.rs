@@ -18,7 +18,7 @@ mod storage;
 mod track;
 mod unread;
 
-use aya_ebpf::bindings::{bpf_sock, sk_action};
+use aya_ebpf::bindings::bpf_sock;
 use aya_ebpf::btf_maps::SkStorage;
 use aya_ebpf::helpers::generated::bpf_sk_storage_get;
 use aya_ebpf::macros::{btf_map, classifier, map, sk_msg, sock_ops};
@@ -95,9 +95,7 @@ fn bypass_track(ctx: SockOpsContext) -> u32 {
 /// Sees every message of the sockets in [`ENDS`], and no other.
 #[sk_msg]
 fn bypass_send(ctx: SkMsgContext) -> u32 {
-    send::try_send(&ctx);
-    // Also when the message was redirected: the helper has noted that with the message.
-    sk_action::SK_PASS
+    send::try_send(&ctx)
 }
 
 /// Runs on what sluice hands it, and only then.

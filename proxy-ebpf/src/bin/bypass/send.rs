@@ -15,20 +15,24 @@ use crate::{ENDS, KNOWN, count, setting, state, stopped};
 /// `SEND_SHUTDOWN` of `sk_shutdown`.
 const SEND_SHUTDOWN: u8 = 2;
 
-/// Redirects the message to the other end, or counts why not and leaves it to TCP.
+/// Redirects the message to the other end, or counts why not and leaves it to TCP; or to the client, see [`crate::direct`].
 #[inline(always)]
-pub(crate) fn try_send(ctx: &SkMsgContext) {
+pub(crate) fn try_send(ctx: &SkMsgContext) -> sk_action::Type {
     // SAFETY: the kernel gave the context, valid while the program runs; it gives no null socket here.
     let socket = unsafe { (*ctx.msg).__bindgen_anon_3.sk };
     let size = ctx.size();
     let Some(end) = (if socket.is_null() { None } else { state(socket, false) }) else {
-        return passed(Counter::NoPeer, size);
+        passed(Counter::NoPeer, size);
+        return sk_action::SK_PASS;
     };
     // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
     let (ours, slot) = unsafe { ((*end).ours != 0, (*end).slot) };
     // SAFETY: as above.
-    if !ours && slot != 0 && try_direct(ctx, socket, unsafe { &*end }, size) {
-        return;
+    if !ours
+        && slot != 0
+        && let Some(action) = try_direct(ctx, socket, unsafe { &*end }, size)
+    {
+        return action;
     }
     match join(ctx, end, size) {
         Ok(()) => {
@@ -45,6 +49,8 @@ pub(crate) fn try_send(ctx: &SkMsgContext) {
             passed(reason, size);
         }
     }
+    // Also when the message was redirected: the helper has noted that with the message.
+    sk_action::SK_PASS
 }
 
 #[inline(always)]

@@ -44,6 +44,8 @@ pub(super) struct Connection {
     pub(super) writing: Cell<Option<(Text, u32)>>,
     pub(super) run: RefCell<Option<Run>>,
     pub(super) pushes: RefCell<VecDeque<Push>>,
+    /// A head that the program keeps.
+    pub(super) kept: RefCell<Vec<Byte>>,
     /// Bytes that have gone to sluice.
     pub(super) to_sluice: Cell<u32>,
     pub(super) inbox: RefCell<VecDeque<Byte>>,
@@ -67,6 +69,7 @@ impl Connection {
             writing: Cell::new(None),
             run: RefCell::default(),
             pushes: RefCell::default(),
+            kept: RefCell::default(),
             to_sluice: Cell::new(0),
             inbox: RefCell::default(),
             ended: Cell::new(false),

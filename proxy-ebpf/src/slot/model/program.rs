@@ -17,6 +17,7 @@ enum Stage {
     Look { phase: Phase },
     LookAgain { phase: Phase, seen: Seen },
     Judge { phase: Phase, seen: Seen },
+    Keep,
     Redirect,
     Promise { cookie: u64 },
     Leave { reason: u32 },
@@ -73,6 +74,11 @@ impl World {
                 }
             }
             Stage::Judge { phase, seen } => return self.judge(connection, message, phase, &seen),
+            Stage::Keep => {
+                *connection.kept.borrow_mut() = std::mem::take(message);
+                slot.leave_held(size, 0);
+                return None;
+            }
             Stage::Redirect => {
                 let cookie = slot.client.get();
                 let found = self.clients.iter().any(|client| {
@@ -118,12 +124,23 @@ impl World {
                 Err(miss) => Stage::Leave { reason: miss as u32 },
             });
         }
-        let text = self.parse(message)?;
+        let kept = if phase == Phase::Held { connection.kept.borrow().clone() } else { Vec::new() };
+        let whole = [&kept[..], message].concat();
+        let text = self.parse(&whole)?;
         let answer =
             Answer { status: 200, head_bytes: text.head, cut_bytes: text.cut, body_bytes: text.body.into() };
+        let size = whole.len() as u32;
         if let Err(miss) = slot.judge_first(&answer, size, connection.to_sluice.get(), seen) {
             return Some(Stage::Leave { reason: miss as u32 });
         }
+        if phase == Phase::Armed && slot.may_hold(&answer, size) {
+            return Some(Stage::Keep);
+        }
+        // There may be no memory to put it back in front.
+        if phase == Phase::Held && self.chance(30) {
+            return Some(Stage::Leave { reason: Miss::Unreadable as u32 });
+        }
+        *message = whole;
         message.retain(|byte| !text.is_cut(*byte));
         slot.begin(&answer, 0);
         Some(Stage::Redirect)

@@ -56,9 +56,7 @@ impl World {
                 _ => return Handler::Idle,
             }
         };
-        let Some(connection) = self.connect() else {
-            return Handler::Idle;
-        };
+        let Some(connection) = self.connect() else { return Handler::Idle };
         self.clients[index].borrow_mut().begun += 1;
         let armed = connection.slot != 0 && (self.calm.get() || !self.chance(8));
         if armed {
@@ -71,6 +69,7 @@ impl World {
                 received: connection.received.get(),
                 body_bytes_min: 0,
                 body_bytes_max: 7,
+                hold: self.chance(2),
             };
             drop(client);
             self.slots[connection.slot as usize].prepare(&order);
@@ -109,8 +108,7 @@ impl World {
 
     /// Closes a connection, and gives its slot back.
     fn give_up(&self, connection: &Connection) {
-        connection.closed.set(true);
-        if connection.slot != 0 {
+        if !connection.closed.replace(true) && connection.slot != 0 {
             let slot = &self.slots[connection.slot as usize];
             self.owners.borrow_mut()[connection.slot as usize] = None;
             self.pool.borrow_mut().put(connection.slot, slot);
@@ -132,12 +130,17 @@ impl World {
         } else if self.chance(120) {
             return self.fail(index, number, armed, false);
         }
+        if armed && slot.phase() == Phase::Held && (self.calm.get() || self.chance(8)) {
+            _ = slot.let_head_go();
+        }
         let came = self.receive(&connection);
-        if !came.is_empty() && armed {
+        let ended = connection.ended.get() && self.is_still(&connection);
+        let claims = !came.is_empty() || ended || (slot.held.get() != 0 && slot.phase() == Phase::Left);
+        if claims && armed {
             Handler::Claiming { connection: number, text, came }
         } else if !came.is_empty() {
             Handler::Settling { connection: number, armed, text, came: came.into(), remaining: None }
-        } else if connection.ended.get() && self.is_still(&connection) {
+        } else if ended {
             self.fail(index, number, armed, false)
         } else {
             Handler::Waiting { connection: number, armed, text }
@@ -205,9 +208,16 @@ impl World {
             return Handler::Claiming { connection: number, text, came };
         }
         let sent = slot.sent.get();
+        let mut came = VecDeque::from(came);
+        if slot.held.get() != 0 {
+            assert_eq!(sent, 0, "a head is kept and has gone");
+            connection.kept.borrow().iter().rev().for_each(|byte| came.push_front(*byte));
+        } else if came.is_empty() && sent == 0 {
+            return self.fail(index, number, true, false);
+        }
         let remaining = (sent > 0).then(|| slot.total.get().saturating_sub(sent));
         self.clients[index].borrow_mut().passed += sent;
-        Handler::Settling { connection: number, armed: true, text, came: came.into(), remaining }
+        Handler::Settling { connection: number, armed: true, text, came, remaining }
     }
 
     fn is_settled(&self, index: usize) -> bool {

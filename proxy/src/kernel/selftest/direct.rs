@@ -11,6 +11,7 @@ use sluice_ebpf::Wish;
 use sluice_ebpf::slot::{Order, Phase, Slot};
 use socket2::SockRef;
 
+use super::answers::Answer;
 use super::flow::is_later;
 use super::pairs::Pair;
 use super::sockets::{Sockets, unknown};
@@ -18,59 +19,23 @@ use super::trial::{Checked, Found, refused};
 use super::wait::{Deadline, readable, ready, until};
 use crate::kernel::program::{Bypass, ClientSocket, Lease, Marker, Slots};
 
-type Check = fn(&mut Exchanges) -> Checked;
-
-/// As the other checks. Each goes on with the connections of the one before.
-pub(super) const CHECKS: [(&str, Check); 5] = [
-    ("direct_return.straight", straight),
-    ("direct_return.head_alone", head_alone),
-    ("direct_return.refused", refused_head),
-    ("direct_return.taken_over", taken_over),
-    ("direct_return.room", room),
-];
 /// Stands for what all of them need.
 pub(super) const CONNECT: &str = "direct_return.connect";
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: self-test\r\n\r\n";
-/// Is cut out.
-const LINE: &str = "Connection: keep-alive\r\n";
-const BODY: usize = 100_000;
 /// Of the client's send buffer, in bytes: enough for an answer, and soon full.
 const BUFFER: usize = 200_000;
-const SMALL_BUFFER: usize = 16_384;
 
 /// A client, an application, and sluice's ends between them.
 pub(super) struct Exchanges {
-    client: Pair,
-    upstream: Pair,
+    pub(super) client: Pair,
+    pub(super) upstream: Pair,
     lease: Lease,
     socket: ClientSocket,
     /// Bytes sent to the client so far, and bytes that came to sluice.
     sent: u64,
     received: u32,
     deadline: Deadline,
-}
-
-/// An answer as it is sent, and as the client is to get it.
-struct Answer {
-    head: String,
-    body: Vec<u8>,
-    seen: Vec<u8>,
-}
-
-impl Answer {
-    fn new(length: usize) -> Self {
-        let head = format!("HTTP/1.1 200 OK\r\n{LINE}Content-Length: {length}\r\n\r\n");
-        let body: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
-        let seen = [head.replace(LINE, "").as_bytes(), &body].concat();
-        Self { head, body, seen }
-    }
-
-    /// With so much of the body as is sent with the head.
-    fn begin(&self, length: usize) -> Vec<u8> {
-        let (begin, _) = self.body.split_at(length);
-        [self.head.as_bytes(), begin].concat()
-    }
 }
 
 impl Exchanges {
@@ -114,12 +79,17 @@ impl Exchanges {
         Ok(Some(Self { client, upstream, lease, socket, sent: 0, received: 0, deadline }))
     }
 
-    fn slot(&self) -> &Slot {
+    pub(super) fn slot(&self) -> &Slot {
         self.lease.slot()
     }
 
     /// Says where the next answer goes, and sends the request.
-    fn ask(&self) -> Checked {
+    pub(super) fn ask(&self) -> Checked {
+        self.ask_and_hold(false)
+    }
+
+    /// The same, where a head may be kept.
+    pub(super) fn ask_and_hold(&self, hold: bool) -> Checked {
         self.slot().prepare(&Order {
             client: self.socket.cookie,
             client_socket: self.socket.address,
@@ -127,6 +97,7 @@ impl Exchanges {
             received: self.received,
             body_bytes_min: 0,
             body_bytes_max: u64::MAX >> 1,
+            hold,
         });
         self.write_all(&self.upstream.active, REQUEST)?;
         self.is(Phase::Armed, "the request was sent")?;
@@ -147,7 +118,7 @@ impl Exchanges {
         Ok(())
     }
 
-    fn answer(&self, bytes: &[u8]) -> Checked {
+    pub(super) fn answer(&self, bytes: &[u8]) -> Checked {
         self.write_all(&self.upstream.passive, bytes)
     }
 
@@ -171,7 +142,7 @@ impl Exchanges {
     }
 
     /// That nothing has come.
-    fn silent(&self, socket: &TcpStream, whose: &str) -> Checked {
+    pub(super) fn silent(&self, socket: &TcpStream, whose: &str) -> Checked {
         match socket.peek(&mut [0; 1]) {
             Err(error) if is_later(&error) => Ok(()),
             Ok(_) => Err(Found::new(format!("bytes came to {whose} that were not for it"))),
@@ -179,7 +150,7 @@ impl Exchanges {
         }
     }
 
-    fn is(&self, phase: Phase, when: &str) -> Checked {
+    pub(super) fn is(&self, phase: Phase, when: &str) -> Checked {
         let (now, reason) = (self.slot().phase(), self.slot().reason.get());
         if now == phase {
             return Ok(());
@@ -188,7 +159,7 @@ impl Exchanges {
     }
 
     /// That the client has got the whole answer, and sluice nothing.
-    fn whole(&mut self, answer: &Answer) -> Checked {
+    pub(super) fn whole(&mut self, answer: &Answer) -> Checked {
         self.expect(&self.client.active, &answer.seen, "the answer, at the client")?;
         self.is(Phase::Done, "the whole answer")?;
         let slot = self.slot();
@@ -202,7 +173,7 @@ impl Exchanges {
     }
 
     /// That the client has got what the slot says, and sluice all that is behind it.
-    fn divided(&mut self, answer: &Answer) -> Checked {
+    pub(super) fn divided(&mut self, answer: &Answer) -> Checked {
         self.is(Phase::Left, "an answer that was left")?;
         let sent = self.slot().sent.get();
         let Some((gone, rest)) = usize::try_from(sent).ok().and_then(|at| answer.seen.split_at_checked(at))
@@ -216,74 +187,8 @@ impl Exchanges {
         self.nothing_more()
     }
 
-    fn nothing_more(&self) -> Checked {
+    pub(super) fn nothing_more(&self) -> Checked {
         self.silent(&self.client.active, "the client")?;
         self.silent(&self.upstream.active, "sluice")
     }
-}
-
-/// Head and half of a body, then the rest.
-fn straight(exchanges: &mut Exchanges) -> Checked {
-    let answer = Answer::new(BODY);
-    exchanges.ask()?;
-    exchanges.answer(&answer.begin(BODY / 2))?;
-    exchanges.answer(answer.body.split_at(BODY / 2).1)?;
-    exchanges.whole(&answer)
-}
-
-/// The head alone, then the body.
-fn head_alone(exchanges: &mut Exchanges) -> Checked {
-    let answer = Answer::new(1000);
-    exchanges.ask()?;
-    exchanges.answer(&answer.begin(0))?;
-    exchanges.silent(&exchanges.upstream.active, "sluice")?;
-    exchanges.answer(&answer.body)?;
-    exchanges.whole(&answer)
-}
-
-/// A head that the program must not pass on.
-fn refused_head(exchanges: &mut Exchanges) -> Checked {
-    let body = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
-    let answer = Answer { head: String::new(), body: body.to_vec(), seen: body.to_vec() };
-    exchanges.ask()?;
-    exchanges.answer(&answer.body)?;
-    if exchanges.slot().sent.get() != 0 {
-        return Err(Found::new("an answer was sent that had to be left"));
-    }
-    exchanges.divided(&answer)
-}
-
-/// sluice takes the rest.
-fn taken_over(exchanges: &mut Exchanges) -> Checked {
-    let answer = Answer::new(2000);
-    exchanges.ask()?;
-    exchanges.answer(&answer.begin(1000))?;
-    exchanges.is(Phase::Running, "a part of the answer")?;
-    exchanges.slot().take_over();
-    exchanges.answer(answer.body.split_at(1000).1)?;
-    exchanges.divided(&answer)
-}
-
-/// The client does not read: what it has no room for is sluice's.
-fn room(exchanges: &mut Exchanges) -> Checked {
-    let near = SockRef::from(&*exchanges.client.passive);
-    near.set_send_buffer_size(SMALL_BUFFER).map_err(refused("setsockopt"))?;
-    let far = SockRef::from(&*exchanges.client.active);
-    far.set_recv_buffer_size(SMALL_BUFFER).map_err(refused("setsockopt"))?;
-    let answer = Answer::new(BODY * 4);
-    exchanges.ask()?;
-    exchanges.answer(&answer.begin(1000))?;
-    exchanges.is(Phase::Running, "a part of the answer")?;
-    let mut sent = 1000;
-    for piece in answer.body.split_at(sent).1.chunks(4096) {
-        exchanges.answer(piece)?;
-        sent += piece.len();
-        if exchanges.slot().phase() != Phase::Running {
-            // Its length is what matters from here on: the rest of it is never sent.
-            let seen = answer.seen.len() - (answer.body.len() - sent);
-            let (seen, _) = answer.seen.split_at(seen);
-            return exchanges.divided(&Answer { seen: seen.to_vec(), ..answer });
-        }
-    }
-    Err(Found::new(format!("{sent} bytes were taken for a client that does not read")))
 }

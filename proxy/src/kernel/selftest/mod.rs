@@ -7,6 +7,7 @@
 //! counters of the programs are looked at too: plain TCP passes all of this, and would prove nothing.
 
 mod bounds;
+mod answers;
 mod direct;
 mod ends;
 mod flow;
@@ -96,7 +97,7 @@ pub fn run_direct(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
     for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
         let exchanges = Exchanges::on(address, bypass, slots, marker, deadline);
         if let Some(mut exchanges) = exchanges.map_err(|found| found.at(direct::CONNECT))? {
-            for (name, check) in direct::CHECKS {
+            for (name, check) in answers::CHECKS {
                 check(&mut exchanges).map_err(|found| found.at(name))?;
             }
         }

@@ -26,6 +26,11 @@ pub(crate) fn returning(setup: Setup, bytes_min: u64) -> Setup {
     setup.with("kernel.direct_return", "required").with("kernel.direct_return_bytes_min", bytes_min)
 }
 
+/// The same, but every head that comes apart from its body waits for it.
+pub(crate) fn holding(setup: Setup, bytes_min: u64) -> Setup {
+    returning(setup, bytes_min).with("kernel.direct_return_hold_after", 0)
+}
+
 /// The same setup without it, whatever its default.
 pub(crate) fn withheld(setup: Setup) -> Setup {
     if LANDED { setup.with("kernel.direct_return", "off") } else { setup }

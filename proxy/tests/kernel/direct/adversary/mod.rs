@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{LANDED, exchanges, missed, returning};
+use super::{LANDED, exchanges, holding, missed, returning};
 use crate::namespace::Namespace;
 use crate::proxy_support::{Proxy, Setup, poll};
 use client::{Client, Tally};
@@ -75,7 +75,9 @@ fn start(origins: &[TcpListener], workers: u32, limit: Option<u32>) -> Proxy {
     let addresses: Vec<String> =
         origins.iter().map(|origin| origin.local_addr().unwrap().to_string()).collect();
     let endpoints: Vec<&str> = addresses.iter().map(String::as_str).collect();
-    let mut setup = returning(Setup::to(&endpoints), 0)
+    // Heads wait from the first one on, or where it has proved right.
+    let direct = if workers == 1 { returning } else { holding };
+    let mut setup = direct(Setup::to(&endpoints), 0)
         .with("workers", workers)
         .with("access_log", "off")
         // Nothing is to be refused because the machine is busy.

@@ -14,7 +14,7 @@ use std::thread;
 
 use serde_json::json;
 
-use super::{LANDED, exchanges, returning, withheld};
+use super::{LANDED, exchanges, holding, withheld};
 use crate::memory::{QUIET, in_buffers, in_slab};
 use crate::proxy_support::{Proxy, Setup, pattern};
 use readers::{Reader, ask_meanwhile, read_on, read_slowly};
@@ -79,7 +79,7 @@ fn start(writers: &[Writer], direct: bool) -> Proxy {
         .with("workers", 2)
         .with("routes", writers.iter().map(route).collect::<Vec<_>>())
         .with("clusters", writers.iter().map(cluster).collect::<serde_json::Map<_, _>>());
-    let setup = if direct { returning(setup, 0) } else { withheld(setup.with("kernel.bypass", "required")) };
+    let setup = if direct { holding(setup, 0) } else { withheld(setup.with("kernel.bypass", "required")) };
     setup.start().unwrap()
 }
 

@@ -1,0 +1,139 @@
+//! Direct return: the answers that are tried, and what must become of each.
+
+use sluice_ebpf::slot::Phase;
+use socket2::SockRef;
+
+use super::direct::Exchanges;
+use super::trial::{Checked, Found, refused};
+
+type Check = fn(&mut Exchanges) -> Checked;
+
+/// As the other checks. Each goes on with the connections of the one before.
+pub(super) const CHECKS: [(&str, Check); 7] = [
+    ("direct_return.straight", straight),
+    ("direct_return.head_alone", head_alone),
+    ("direct_return.head_kept", head_kept),
+    ("direct_return.head_taken", head_taken),
+    ("direct_return.refused", refused_head),
+    ("direct_return.taken_over", taken_over),
+    ("direct_return.room", room),
+];
+/// Is cut out.
+const LINE: &str = "Connection: keep-alive\r\n";
+const BODY: usize = 100_000;
+/// Of a client that soon has no room for more, in bytes.
+const SMALL_BUFFER: usize = 16_384;
+
+/// An answer as it is sent, and as the client is to get it.
+pub(super) struct Answer {
+    pub(super) head: String,
+    pub(super) body: Vec<u8>,
+    pub(super) seen: Vec<u8>,
+}
+
+impl Answer {
+    fn new(length: usize) -> Self {
+        let head = format!("HTTP/1.1 200 OK\r\n{LINE}Content-Length: {length}\r\n\r\n");
+        let body: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let seen = [head.replace(LINE, "").as_bytes(), &body].concat();
+        Self { head, body, seen }
+    }
+
+    /// With so much of the body as is sent with the head.
+    fn begin(&self, length: usize) -> Vec<u8> {
+        let (begin, _) = self.body.split_at(length);
+        [self.head.as_bytes(), begin].concat()
+    }
+}
+
+/// Head and half of a body, then the rest.
+fn straight(exchanges: &mut Exchanges) -> Checked {
+    let answer = Answer::new(BODY);
+    exchanges.ask()?;
+    exchanges.answer(&answer.begin(BODY / 2))?;
+    exchanges.answer(answer.body.split_at(BODY / 2).1)?;
+    exchanges.whole(&answer)
+}
+
+/// The head alone, then the body.
+fn head_alone(exchanges: &mut Exchanges) -> Checked {
+    let answer = Answer::new(1000);
+    exchanges.ask()?;
+    exchanges.answer(&answer.begin(0))?;
+    exchanges.silent(&exchanges.upstream.active, "sluice")?;
+    exchanges.answer(&answer.body)?;
+    exchanges.whole(&answer)
+}
+
+/// The head alone, which waits for the body.
+fn head_kept(exchanges: &mut Exchanges) -> Checked {
+    let answer = Answer::new(BODY);
+    exchanges.ask_and_hold(true)?;
+    exchanges.answer(&answer.begin(0))?;
+    exchanges.is(Phase::Held, "a head")?;
+    exchanges.nothing_more()?;
+    exchanges.answer(&answer.body)?;
+    exchanges.whole(&answer)
+}
+
+/// The same, but sluice takes it before the body begins.
+fn head_taken(exchanges: &mut Exchanges) -> Checked {
+    let answer = Answer::new(1000);
+    exchanges.ask_and_hold(true)?;
+    exchanges.answer(&answer.begin(0))?;
+    exchanges.is(Phase::Held, "a head")?;
+    exchanges.slot().take_over();
+    exchanges.answer(&answer.body)?;
+    let slot = exchanges.slot();
+    if slot.text.bytes(slot.held.get()) != answer.head.as_bytes() {
+        return Err(Found::new("another head was kept than came"));
+    }
+    exchanges.divided(&Answer { seen: answer.body.clone(), ..answer })
+}
+
+/// A head that the program must not pass on.
+fn refused_head(exchanges: &mut Exchanges) -> Checked {
+    let body = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    let answer = Answer { head: String::new(), body: body.to_vec(), seen: body.to_vec() };
+    exchanges.ask()?;
+    exchanges.answer(&answer.body)?;
+    if exchanges.slot().sent.get() != 0 {
+        return Err(Found::new("an answer was sent that had to be left"));
+    }
+    exchanges.divided(&answer)
+}
+
+/// sluice takes the rest.
+fn taken_over(exchanges: &mut Exchanges) -> Checked {
+    let answer = Answer::new(2000);
+    exchanges.ask()?;
+    exchanges.answer(&answer.begin(1000))?;
+    exchanges.is(Phase::Running, "a part of the answer")?;
+    exchanges.slot().take_over();
+    exchanges.answer(answer.body.split_at(1000).1)?;
+    exchanges.divided(&answer)
+}
+
+/// The client does not read: what it has no room for is sluice's.
+fn room(exchanges: &mut Exchanges) -> Checked {
+    let near = SockRef::from(&*exchanges.client.passive);
+    near.set_send_buffer_size(SMALL_BUFFER).map_err(refused("setsockopt"))?;
+    let far = SockRef::from(&*exchanges.client.active);
+    far.set_recv_buffer_size(SMALL_BUFFER).map_err(refused("setsockopt"))?;
+    let answer = Answer::new(BODY * 4);
+    exchanges.ask()?;
+    exchanges.answer(&answer.begin(1000))?;
+    exchanges.is(Phase::Running, "a part of the answer")?;
+    let mut sent = 1000;
+    for piece in answer.body.split_at(sent).1.chunks(4096) {
+        exchanges.answer(piece)?;
+        sent += piece.len();
+        if exchanges.slot().phase() != Phase::Running {
+            // Its length is what matters from here on: the rest of it is never sent.
+            let seen = answer.seen.len() - (answer.body.len() - sent);
+            let (seen, _) = answer.seen.split_at(seen);
+            return exchanges.divided(&Answer { seen: seen.to_vec(), ..answer });
+        }
+    }
+    Err(Found::new(format!("{sent} bytes were taken for a client that does not read")))
+}
