@@ -80,9 +80,9 @@ pub(crate) struct NameArgs {
     control: ControlArgs,
 }
 
+/// What `pause` and `stop` have in common: both hold requests back and drain what is under way.
 #[derive(Clone, Debug, Args)]
-#[command(args_override_self = true)]
-pub(crate) struct PauseArgs {
+pub(crate) struct HoldArgs {
     /// The name of the service
     #[arg(value_name = "SERVICE")]
     service: Vec<String>,
@@ -91,6 +91,13 @@ pub(crate) struct PauseArgs {
     /// How long requests under way may take to end
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     drain_timeout: GoDuration,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    hold: HoldArgs,
     /// How long requests are held before they fail
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     max_pause: GoDuration,
@@ -99,14 +106,8 @@ pub(crate) struct PauseArgs {
 #[derive(Clone, Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct StopArgs {
-    /// The name of the service
-    #[arg(value_name = "SERVICE")]
-    service: Vec<String>,
     #[command(flatten)]
-    control: ControlArgs,
-    /// How long requests under way may take to end
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
-    drain_timeout: GoDuration,
+    hold: HoldArgs,
     /// What clients are told
     #[arg(long, allow_hyphen_values = true, default_value = "")]
     message: String,
@@ -183,13 +184,13 @@ impl ServiceCommand {
                 let path = path(one_service(service)?, "");
                 Ok(Asked { method: "DELETE", path, body: String::new() })
             }
-            Self::Pause(PauseArgs { service, drain_timeout, max_pause, .. }) => {
-                let request = PauseRequest { drain_timeout: *drain_timeout, pause_timeout: *max_pause };
-                Ok(post(one_service(service)?, "pause", &request))
+            Self::Pause(PauseArgs { hold, max_pause }) => {
+                let request = PauseRequest { drain_timeout: hold.drain_timeout, pause_timeout: *max_pause };
+                Ok(post(one_service(&hold.service)?, "pause", &request))
             }
-            Self::Stop(StopArgs { service, drain_timeout, message, .. }) => {
-                let request = StopRequest { drain_timeout: *drain_timeout, message: message.clone() };
-                Ok(post(one_service(service)?, "stop", &request))
+            Self::Stop(StopArgs { hold, message }) => {
+                let request = StopRequest { drain_timeout: hold.drain_timeout, message: message.clone() };
+                Ok(post(one_service(&hold.service)?, "stop", &request))
             }
             Self::Resume(NameArgs { service, .. }) => Ok(post_nothing(one_service(service)?, "resume")),
             Self::Rollout { command } => command.asked(),
@@ -202,8 +203,8 @@ impl ServiceCommand {
             Self::Deploy(args) => &args.control,
             Self::List(args) => &args.control,
             Self::Remove(args) | Self::Resume(args) => &args.control,
-            Self::Pause(args) => &args.control,
-            Self::Stop(args) => &args.control,
+            Self::Pause(args) => &args.hold.control,
+            Self::Stop(args) => &args.hold.control,
             Self::Rollout { command } => match command {
                 RolloutCommand::Deploy(args) => &args.control,
                 RolloutCommand::Set(args) => &args.control,
