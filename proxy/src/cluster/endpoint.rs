@@ -88,6 +88,7 @@ pub struct Endpoint {
     unhealthy: AtomicBool,
     health_since_unix_s: AtomicU64,
     draining: AtomicBool,
+    disabled: AtomicBool,
     last_check: Mutex<Option<LastCheck>>,
 }
 
@@ -122,6 +123,7 @@ impl Endpoint {
             unhealthy: AtomicBool::new(false),
             health_since_unix_s: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            disabled: AtomicBool::new(false),
             last_check: Mutex::new(None),
         }
     }
@@ -142,6 +144,15 @@ impl Endpoint {
     /// Sets it, to at least 1.
     pub(crate) fn set_weight(&self, weight: u32) {
         self.weight.store(weight.max(1), Relaxed);
+    }
+
+    /// Whether an operator has it take no new requests. Not a matter of its health.
+    pub fn is_disabled(&self) -> bool {
+        self.disabled.load(Relaxed)
+    }
+
+    pub(super) fn set_disabled(&self, disabled: bool) {
+        self.disabled.store(disabled, Relaxed);
     }
 
     pub(super) fn count_request(&self) {
@@ -186,6 +197,11 @@ impl Endpoint {
             _ if self.is_ejected(now_ms) => Health::Ejected,
             _ => Health::Healthy,
         }
+    }
+
+    /// Whether it may be given a request at `now_ms`.
+    pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
+        !self.is_disabled() && self.health(now_ms) == Health::Healthy
     }
 
     fn is_ejected(&self, now_ms: u64) -> bool {

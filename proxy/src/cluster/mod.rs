@@ -13,6 +13,7 @@ use twox_hash::XxHash64;
 use crate::balancer::{self, Eligible};
 use crate::config::{self, Balance};
 
+mod adjust;
 mod admission;
 mod endpoint;
 mod idle;
@@ -24,6 +25,8 @@ mod snapshot;
 pub(crate) mod tests;
 
 pub use crate::queue::QueueCounts;
+use adjust::Adjusted;
+pub use adjust::Adjustment;
 use admission::ClusterQueue;
 pub(crate) use admission::Wants;
 pub use admission::{InFlight, Kind};
@@ -57,6 +60,7 @@ struct Lasting {
     /// Virtual time of round robin.
     turn: AtomicU64,
     queue: Arc<ClusterQueue>,
+    adjusted: Adjusted,
 }
 
 /// What one pick goes by.
@@ -80,6 +84,9 @@ pub enum NoEndpoint {
     /// the cluster has no endpoint
     #[error("the cluster has no endpoint")]
     Empty,
+    /// every endpoint is disabled
+    #[error("every endpoint is disabled")]
+    Disabled,
     /// no endpoint is healthy
     #[error("no endpoint is healthy")]
     Unhealthy,
@@ -107,6 +114,7 @@ impl Cluster {
             queue: Arc::new(ClusterQueue::new(config.queue)),
             endpoints: ArcSwap::from_pointee(Vec::new()),
             turn: AtomicU64::new(0),
+            adjusted: Adjusted::default(),
         };
         let cluster = Cluster { name: name.into(), config, lasting: Arc::new(lasting) };
         cluster.replace_endpoints(seeds);
@@ -131,7 +139,7 @@ impl Cluster {
     }
 
     /// Picks an endpoint as `balance` says among the healthy ones that were not tried. If no endpoint
-    /// of the cluster is healthy and `fail_open` is set, any that was not tried.
+    /// of the cluster is healthy and `fail_open` is set, any that was not tried. Never one that is disabled.
     ///
     /// Allocates only in clusters of more than 64 endpoints.
     ///
@@ -143,6 +151,7 @@ impl Cluster {
             let tried = request.exclude.contains(&only.id);
             let usable = self.config.fail_open || only.health(request.now_ms) == Health::Healthy;
             return match (tried, usable) {
+                _ if only.is_disabled() => Err(NoEndpoint::Disabled),
                 (true, _) => Err(NoEndpoint::Tried),
                 (false, false) => Err(NoEndpoint::Unhealthy),
                 (false, true) if !only.has_room(request.kind, self.config.tunnels_max) => {
@@ -157,10 +166,14 @@ impl Cluster {
     }
 
     fn eligible(&self, endpoints: &[Arc<Endpoint>], request: &Pick<'_>) -> Result<Eligible, NoEndpoint> {
-        let mut any_healthy = false;
+        let (mut any_healthy, mut any_enabled) = (false, false);
         let mut healthy = Eligible::default();
         let mut untried = Eligible::default();
         for (index, endpoint) in endpoints.iter().enumerate() {
+            if endpoint.is_disabled() {
+                continue;
+            }
+            any_enabled = true;
             let is_healthy = endpoint.health(request.now_ms) == Health::Healthy;
             any_healthy |= is_healthy;
             if request.exclude.contains(&endpoint.id) {
@@ -174,6 +187,7 @@ impl Cluster {
         let usable = match () {
             _ if !healthy.is_empty() => healthy,
             _ if endpoints.is_empty() => return Err(NoEndpoint::Empty),
+            _ if !any_enabled => return Err(NoEndpoint::Disabled),
             _ if any_healthy || untried.is_empty() => return Err(NoEndpoint::Tried),
             _ if self.config.fail_open => untried,
             _ => return Err(NoEndpoint::Unhealthy),
@@ -222,15 +236,18 @@ impl Cluster {
                 continue;
             }
             let known = leaving.get(&seed.address).copied();
+            let adjustment = self.lasting.adjusted.of(&seed);
+            let weight = adjustment.weight.unwrap_or(seed.weight);
             new.push(match known.filter(|known| known.is_made_of(&seed, &self.config)) {
                 Some(known) => {
                     leaving.remove(&seed.address);
-                    known.set_weight(seed.weight);
+                    known.set_weight(weight);
                     Arc::clone(known)
                 }
                 None => {
                     replaced.added += 1;
-                    let endpoint = Endpoint::new(seed, &self.config);
+                    let endpoint = Endpoint::new(Seed { weight, ..seed }, &self.config);
+                    endpoint.set_disabled(adjustment.disabled);
                     if let Some(known) = known {
                         endpoint.set_active_health(known.active_health(), known.health_since_unix_s());
                     }

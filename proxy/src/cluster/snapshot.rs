@@ -34,6 +34,7 @@ fn endpoint_json(endpoint: &Endpoint, now_ms: u64) -> Value {
     json!({
         "label": endpoint.label,
         "weight": endpoint.weight(),
+        "disabled": endpoint.is_disabled(),
         "health": endpoint.health(now_ms).word(),
         "in_flight": endpoint.in_flight(),
         "tunnels": endpoint.tunnels(),

@@ -181,7 +181,7 @@ fn shows_itself_as_json() {
     endpoints[0].record_failure(&EJECTION, 40);
     drop(begin(&cluster, Kind::Request, &[]));
     let endpoint = json!({
-        "label": "192.0.2.1:1", "weight": 1, "health": "healthy", "in_flight": 0, "tunnels": 0, "limit": null,
+        "label": "192.0.2.1:1", "weight": 1, "disabled": false, "health": "healthy", "in_flight": 0, "tunnels": 0, "limit": null,
         "base_latency_us": null, "requests": 1, "failures": 1, "last_check": {"outcome": "200", "success": true, "age_ms": 60},
     });
     let queue = json!({"length": 0, "entered": 0, "full": 0, "timed_out": 0});

@@ -46,6 +46,7 @@ pub use cluster::{
     QueueOrder, Retry,
 };
 pub use defaults::NumberRange;
+pub(crate) use defaults::WEIGHT;
 pub use disk::can_spool;
 pub(crate) use disk::lacks_unnamed_files;
 pub use file::{load, parse, short_form, to_json, to_yaml};

@@ -17,8 +17,10 @@ pub struct EndpointStatus {
     pub cluster: String,
     /// Its label, the same as in [`crate::record::ExchangeRecord::endpoint`].
     pub endpoint: String,
-    /// Whether it takes new exchanges.
+    /// Whether it is well.
     pub healthy: bool,
+    /// Its share of the load, 0 while it is disabled.
+    pub weight: u64,
     /// Exchanges and tunnels under way on it.
     pub in_flight: u64,
     /// Exchanges it may have under way now, if there is a limit.
@@ -55,6 +57,7 @@ pub struct Status {
 #[derive(Default)]
 struct Merged {
     healthy: bool,
+    weight: u64,
     in_flight: u64,
     limit: Option<u64>,
 }
@@ -66,6 +69,7 @@ impl Status {
         for status in &self.endpoints {
             let entry = merged.entry((status.cluster.as_str(), status.endpoint.as_str())).or_default();
             entry.healthy |= status.healthy;
+            entry.weight = entry.weight.max(status.weight);
             entry.in_flight = entry.in_flight.saturating_add(status.in_flight);
             entry.limit = entry.limit.max(status.limit);
         }
@@ -84,8 +88,11 @@ impl Status {
             }
             Ok(())
         };
-        let help = "Whether an endpoint takes new exchanges.";
+        let help = "Whether an endpoint is healthy.";
         gauge("sluice_endpoint_healthy", help, |merged| Some(u64::from(merged.healthy)))?;
+        let help =
+            "Share of the load relative to the other endpoints of the cluster; 0 while it is disabled.";
+        gauge("sluice_endpoint_weight", help, |merged| Some(merged.weight))?;
         let help = "Exchanges and tunnels under way on an endpoint.";
         gauge("sluice_endpoint_in_flight", help, |merged| Some(merged.in_flight))?;
         let help = "Exchanges that an endpoint may have under way, where there is a limit.";

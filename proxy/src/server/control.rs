@@ -232,6 +232,7 @@ fn status(snapshot: &Snapshot) -> Status {
         status.endpoints.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {
             cluster: cluster.name.clone(),
             endpoint: endpoint.label.clone(),
+            weight: if endpoint.is_disabled() { 0 } else { endpoint.weight().into() },
             healthy: endpoint.health(now_ms) == Health::Healthy,
             in_flight: u64::from(endpoint.in_flight()),
             limit: (endpoint.limit_now() != u32::MAX).then(|| u64::from(endpoint.limit_now())),

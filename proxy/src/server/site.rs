@@ -130,7 +130,7 @@ impl Site {
     pub(super) async fn apply(&self, mut config: Config) -> Result<Applied, String> {
         let _turn = self.turn.lock().await;
         let old = self.live.load_full();
-        let notes = fixed::keep(&old.config, &mut config);
+        let mut notes = fixed::keep(&old.config, &mut config);
         let attached = self.attached.borrow().clone();
         attached.check(&config)?;
         let pages = ErrorPages::load(&config.error_pages)?;
@@ -141,6 +141,11 @@ impl Site {
         let clusters: Clusters =
             next.iter().map(|next| (next.cluster().name.clone(), Arc::clone(next.cluster()))).collect();
         for next in &next {
+            let cluster = next.cluster();
+            if cluster.forget_adjustments() {
+                let name = &cluster.name;
+                notes.push(format!("clusters.{name}: its endpoints are as in the file again, none disabled"));
+            }
             if let Next::Changed(cluster, _, seeds) = next {
                 take_over(cluster, seeds.clone());
             }
@@ -156,6 +161,12 @@ impl Site {
     /// What the configuration file says.
     pub(super) fn file(&self) -> Ref<'_, Config> {
         self.file.borrow()
+    }
+
+    /// A cluster of the file.
+    pub(super) fn cluster_of_the_file(&self, name: &str) -> Option<Arc<Cluster>> {
+        let of_a_service = self.attached.borrow().has_cluster(name);
+        self.live.load().clusters.get(name).filter(|_| !of_a_service).cloned()
     }
 
     /// Puts deployed services in force beside what the file says, in one step.

@@ -11,8 +11,13 @@
 //! | `POST /v1/services/NAME/rollout/deploy` | [`RolloutDeployRequest`] | deploys targets for a part of the people |
 //! | `POST /v1/services/NAME/rollout/set` | [`RolloutSetRequest`] | says for which part |
 //! | `POST /v1/services/NAME/rollout/stop` | | for nobody any more |
+//! | `POST /v1/services/NAME/set-weight` | [`SetWeightRequest`] | gives a target another share of the requests |
+//! | `POST /v1/services/NAME/disable` | [`TargetRequest`] | gives a target no new requests |
+//! | `POST /v1/services/NAME/enable` | [`TargetRequest`] | gives it requests again |
 //!
-//! An answer comes when all is done, drains included, and is `{}`; what went wrong is an [`ApiError`] under 4xx or
+//! The last three are about a cluster of the configuration file where no service has the name.
+//!
+//! An answer comes when all is done, drains included, and is [`Done`]; what went wrong is an [`ApiError`] under 4xx or
 //! 5xx. NAME is percent-encoded. Durations are nanoseconds or text as in Go, `"1m30s"`.
 
 use std::collections::BTreeMap;
@@ -99,6 +104,33 @@ impl Default for StopRequest {
     fn default() -> Self {
         Self { drain_timeout: DRAIN_TIMEOUT, message: String::new() }
     }
+}
+
+/// A target of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TargetRequest {
+    /// As it was deployed.
+    pub target: String,
+}
+
+/// A target's share of the requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SetWeightRequest {
+    /// As it was deployed.
+    pub target: String,
+    /// Relative to the other targets, 1 to 1000.
+    pub weight: u32,
+}
+
+/// What was asked for is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Done {
+    /// What is to be known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Every service.

@@ -10,7 +10,7 @@ use super::options::{ServiceOptions, TargetOptions};
 use super::pages::ServicePages;
 use super::rollout::{COOKIE, Rollout};
 use super::slot::{Gate, Slot};
-use crate::cluster::{Cluster, Health};
+use crate::cluster::Cluster;
 
 /// The cookie that keeps a client that has written away from readers until the time in it, in milliseconds of Unix
 /// time.
@@ -137,7 +137,7 @@ impl ServiceEntry {
         };
         let reads = matches!(request.method, b"GET" | b"HEAD")
             && (self.options.read_targets_accept_websockets || !request.websocket);
-        let usable = || readers.endpoints().iter().any(|one| one.health(request.now_ms) == Health::Healthy);
+        let usable = || readers.endpoints().iter().any(|one| one.is_usable(request.now_ms));
         let cluster = if reads && !has_written(request) && usable() { readers } else { &slot.writers };
         let timeout = self.options.writer_affinity_timeout.to_std();
         let affinity = (!reads && !timeout.is_zero()).then_some(timeout);

@@ -9,6 +9,29 @@ pub enum ServiceError {
     /// another service serves one of its hosts and paths
     #[error("host settings conflict with another service")]
     HostInUse,
+    /// neither a service nor a cluster of the configuration file has the name
+    #[error("there is no service and no cluster {0:?}")]
+    NobodyOfThatName(String),
+    /// none of its targets is called so
+    #[error("{name} has no target {target:?}; it has {known}")]
+    NoSuchTarget {
+        /// The service or the cluster.
+        name: String,
+        /// What was asked for.
+        target: String,
+        /// What there is.
+        known: String,
+    },
+    /// without it nothing would take requests
+    #[error("{target} is the last target of {name} that takes requests; {instead}")]
+    LastTarget {
+        /// The service or the cluster.
+        name: String,
+        /// What was to be disabled.
+        target: String,
+        /// What to do.
+        instead: String,
+    },
     /// the split of a rollout without targets
     #[error("rollout target not set")]
     RolloutTargetNotSet,
@@ -61,8 +84,11 @@ impl ServiceError {
     /// The HTTP status of the control API that stands for it.
     pub fn status(&self) -> u16 {
         match self {
-            ServiceError::NotFound => 404,
+            ServiceError::NotFound
+            | ServiceError::NobodyOfThatName(_)
+            | ServiceError::NoSuchTarget { .. } => 404,
             ServiceError::HostInUse
+            | ServiceError::LastTarget { .. }
             | ServiceError::RolloutTargetNotSet
             | ServiceError::InConfiguration { .. } => 409,
             ServiceError::InvalidTarget(_)

@@ -11,6 +11,7 @@
 //!
 //! Nothing here is on the path of a request but `entry` and `slot`.
 
+pub mod adjust;
 pub mod api;
 pub mod compile;
 mod cookies;

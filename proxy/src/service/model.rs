@@ -1,10 +1,13 @@
 //! One deployed service as it is kept: options, targets, pause and rollout. In JSON as in kamal-proxy's state file.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::duration::GoDuration;
 use super::options::{ServiceOptions, TargetOptions, null_is_empty};
 use super::rollout::Rollout;
+use crate::cluster::Adjustment;
 
 /// A deployed service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +35,12 @@ pub struct Service {
     pub pause_controller: Pause,
     /// Who goes to the rollout's targets; `None` is nobody.
     pub rollout_controller: Option<Rollout>,
+    /// What was set for targets since they were deployed, by name. Ours.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub active_adjusted: BTreeMap<String, Adjustment>,
+    /// The same for those of the rollout. Ours.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rollout_adjusted: BTreeMap<String, Adjustment>,
 }
 
 impl Service {

@@ -157,6 +157,9 @@ pub struct Queue {
 pub struct Endpoint {
     /// Its address.
     pub label: String,
+    /// Whether an operator has it take no new requests, healthy or not.
+    #[serde(default)]
+    pub disabled: bool,
     /// `healthy`, `unhealthy` (by checks), `ejected` (by live traffic) or `draining`.
     pub health: String,
     /// What the last check of its health met, if there was one.

@@ -145,6 +145,7 @@ fn endpoint_now(endpoint: &cluster::Endpoint, track: &Track, now_ms: u64) -> End
     let limit = endpoint.limit_now();
     Endpoint {
         label: endpoint.label.clone(),
+        disabled: endpoint.is_disabled(),
         health: endpoint.health(now_ms).word().to_owned(),
         last_check: endpoint.last_check().map(|check| check.outcome),
         weight: endpoint.weight(),

@@ -98,7 +98,7 @@ fn graph(frame: &mut Frame<'_>, area: Rect, name: &str, values: &[f32], say: fn(
 fn health(word: &str) -> Style {
     match word {
         "healthy" => Style::new().fg(Color::Green),
-        "draining" => Style::new().fg(Color::Yellow),
+        "draining" | "disabled" => Style::new().fg(Color::Yellow),
         _ => BOLD.fg(Color::Red),
     }
 }
@@ -117,7 +117,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, app: &App, rows: &[Row<'_>]) {
     let body = rows.iter().map(|row| {
         Cells::new(columns.iter().map(|column| {
             let column = *column;
-            let style = if column == Column::Health { health(&row.endpoint.health) } else { Style::new() };
+            let style = if column == Column::Health { health(row.state()) } else { Style::new() };
             aligned(row.cell(column), column, style)
         }))
     });
@@ -171,6 +171,7 @@ fn detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
         Line::from(vec![
             Span::styled(format!("{} of {}  ", endpoint.label, row.cluster), BOLD),
             Span::styled(endpoint.health.as_str(), health(&endpoint.health)),
+            Span::styled(if endpoint.disabled { ", disabled" } else { "" }, health("disabled")),
         ]),
         Line::raw(format!("last check: {}", endpoint.last_check.as_deref().unwrap_or("none"))),
         Line::raw(format!("weight {}, {} tries failed", endpoint.weight, endpoint.failures)),

@@ -125,7 +125,7 @@ impl Row<'_> {
         match column {
             Column::Cluster => (*cluster).to_owned(),
             Column::Endpoint => endpoint.label.clone(),
-            Column::Health => endpoint.health.clone(),
+            Column::Health => self.state().to_owned(),
             Column::InFlight => match endpoint.limit {
                 Some(limit) => format!("{}/{limit}", endpoint.in_flight),
                 None => endpoint.in_flight.to_string(),
@@ -137,6 +137,11 @@ impl Row<'_> {
             Column::Sent => bytes(rates.bytes_out),
             Column::Paths => paths(rates.paths),
         }
+    }
+
+    /// Its health, or that it is disabled, in which case its health matters to nobody.
+    pub(super) fn state(&self) -> &str {
+        if self.endpoint.disabled { "disabled" } else { &self.endpoint.health }
     }
 
     fn compare(&self, other: &Self, column: Column) -> Ordering {

@@ -164,6 +164,18 @@ fn trouble_is_told_and_goes_away() {
 }
 
 #[test]
+fn who_is_disabled_is_shown_as_that() {
+    let mut document = document();
+    document.clusters[0].endpoints[0].disabled = true;
+    assert!(text::table(&document).contains("10.0.0.1:80  disabled  "), "{}", text::table(&document));
+    let mut app = app();
+    app.take(Ok(document));
+    press(&mut app, KeyCode::Enter);
+    let shown = screen(&app, 100, 30);
+    assert!(shown.contains("10.0.0.1:80 of puma  healthy, disabled"), "{shown}");
+}
+
+#[test]
 fn the_plain_table_is_aligned() {
     let text = text::table(&document());
     let lines: Vec<&str> = text.lines().collect();

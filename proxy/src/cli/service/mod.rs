@@ -5,7 +5,9 @@
 
 mod deploy;
 mod go;
+mod rollout;
 mod table;
+mod targets;
 #[cfg(test)]
 mod tests;
 pub(crate) mod words;
@@ -16,14 +18,12 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice::control::{self, ClientError};
-use sluice::service::api::{
-    ApiError, ListResponse, PauseRequest, RolloutDeployRequest, RolloutSetRequest, StopRequest, path,
-};
+use sluice::service::api::{ApiError, Done, ListResponse, PauseRequest, StopRequest, path};
 use sluice::service::duration::GoDuration;
-use sluice::service::options::DeploymentOptions;
 
 pub(crate) use deploy::DeployArgs;
-use go::{List, flatten};
+pub(crate) use rollout::RolloutCommand;
+pub(crate) use targets::{SetWeightArgs, TargetArgs};
 
 use super::ControlArgs;
 pub(crate) use go::{boolean, integer};
@@ -45,22 +45,17 @@ pub(crate) enum ServiceCommand {
     Stop(StopArgs),
     /// Serve the requests of a service again
     Resume(NameArgs),
+    /// Give a target of a service another share of the requests
+    SetWeight(SetWeightArgs),
+    /// Send a target of a service no new requests; what is open finishes
+    Disable(TargetArgs),
+    /// Send a disabled target requests again
+    Enable(TargetArgs),
     /// Send a part of the people to other targets
     Rollout {
         #[command(subcommand)]
         command: RolloutCommand,
     },
-}
-
-/// A command on a rollout.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum RolloutCommand {
-    /// Deploy targets for a part of the people
-    Deploy(RolloutDeployArgs),
-    /// Say for which part
-    Set(RolloutSetArgs),
-    /// Send nobody there any more
-    Stop(NameArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -113,44 +108,6 @@ pub(crate) struct StopArgs {
     message: String,
 }
 
-#[derive(Clone, Debug, Args)]
-#[command(args_override_self = true)]
-pub(crate) struct RolloutDeployArgs {
-    /// The name of the service
-    #[arg(value_name = "SERVICE")]
-    service: Vec<String>,
-    #[command(flatten)]
-    control: ControlArgs,
-    /// Targets that take every request, host:port
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
-    target: Vec<List>,
-    /// Targets that take reads only, host:port
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
-    read_target: Vec<List>,
-    /// How long the targets may take to become healthy
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
-    deploy_timeout: GoDuration,
-    /// How long requests under way at the old targets may take to end
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
-    drain_timeout: GoDuration,
-}
-
-#[derive(Clone, Debug, Args)]
-#[command(args_override_self = true)]
-pub(crate) struct RolloutSetArgs {
-    /// The name of the service
-    #[arg(value_name = "SERVICE")]
-    service: Vec<String>,
-    #[command(flatten)]
-    control: ControlArgs,
-    /// The percentage of values of the cookie kamal-rollout
-    #[arg(long, value_name = "N", value_parser = integer::<i64>, allow_hyphen_values = true)]
-    percent: Option<i64>,
-    /// Values of it that go there in any case
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
-    list: Vec<List>,
-}
-
 /// A command as a request to the control socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -193,6 +150,9 @@ impl ServiceCommand {
                 Ok(post(one_service(&hold.service)?, "stop", &request))
             }
             Self::Resume(NameArgs { service, .. }) => Ok(post_nothing(one_service(service)?, "resume")),
+            Self::SetWeight(args) => Ok(args.asked()),
+            Self::Disable(args) => Ok(args.asked("disable")),
+            Self::Enable(args) => Ok(args.asked("enable")),
             Self::Rollout { command } => command.asked(),
         }
     }
@@ -205,11 +165,9 @@ impl ServiceCommand {
             Self::Remove(args) | Self::Resume(args) => &args.control,
             Self::Pause(args) => &args.hold.control,
             Self::Stop(args) => &args.hold.control,
-            Self::Rollout { command } => match command {
-                RolloutCommand::Deploy(args) => &args.control,
-                RolloutCommand::Set(args) => &args.control,
-                RolloutCommand::Stop(args) => &args.control,
-            },
+            Self::SetWeight(args) => &args.of.control,
+            Self::Disable(args) | Self::Enable(args) => &args.control,
+            Self::Rollout { command } => command.control(),
         }
     }
 
@@ -222,37 +180,10 @@ impl ServiceCommand {
                 Ok(response) => Ok(table::table(&response)),
                 Err(error) => Err(vec![format!("the list cannot be read: {error}")]),
             },
-            _ => Ok(String::new()),
-        }
-    }
-}
-
-impl RolloutCommand {
-    fn asked(&self) -> Result<Asked, String> {
-        match self {
-            Self::Deploy(args) => {
-                let service = one_service(&args.service)?;
-                if args.target.is_empty() {
-                    return Err("required flag(s) \"target\" not set".to_owned());
-                }
-                let (deploy_timeout, drain_timeout) = (args.deploy_timeout, args.drain_timeout);
-                let request = RolloutDeployRequest {
-                    targets: flatten(&args.target),
-                    read_targets: flatten(&args.read_target),
-                    deployment_options: DeploymentOptions { deploy_timeout, drain_timeout, force: false },
-                };
-                Ok(post(service, "rollout/deploy", &request))
+            _ => {
+                let Done { note } = serde_json::from_value(answer).unwrap_or_default();
+                Ok(note.map(|note| note + "\n").unwrap_or_default())
             }
-            Self::Set(args) => {
-                let service = one_service(&args.service)?;
-                if args.percent.is_none() && args.list.is_empty() {
-                    let message = "at least one of the flags in the group [percent list] is required";
-                    return Err(message.to_owned());
-                }
-                let (percentage, allowlist) = (args.percent.unwrap_or(0), flatten(&args.list));
-                Ok(post(service, "rollout/set", &RolloutSetRequest { percentage, allowlist }))
-            }
-            Self::Stop(NameArgs { service, .. }) => Ok(post_nothing(one_service(service)?, "rollout/stop")),
         }
     }
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::Services;
 use crate::control::Failure;
-use crate::service::api::{ApiError, parse_path};
+use crate::service::adjust::Change;
+use crate::service::api::{ApiError, Done, SetWeightRequest, TargetRequest, parse_path};
 use crate::service::error::ServiceError;
 
 impl Services {
@@ -53,9 +54,9 @@ impl Services {
         let asked = String::from_utf8_lossy(body).into_owned();
         tracing::info!(service, command, asked, "a command on a service");
         match self.carry_out(service, command, body).await? {
-            Ok(()) => {
-                tracing::info!(service, command, "carried out");
-                Ok(json!({}))
+            Ok(done) => {
+                tracing::info!(service, command, note = done.note, "carried out");
+                Ok(json!(done))
             }
             Err(error) => {
                 let details = error.details().join("; ");
@@ -72,8 +73,8 @@ impl Services {
         service: &str,
         command: &str,
         body: &[u8],
-    ) -> Result<Result<(), ServiceError>, Failure> {
-        Ok(match command {
+    ) -> Result<Result<Done, ServiceError>, Failure> {
+        let done = match command {
             "deploy" => self.deploy(service, read(body)?).await,
             "remove" => self.remove(service).await,
             "pause" => self.pause(service, read(body)?).await,
@@ -82,8 +83,18 @@ impl Services {
             "rollout/deploy" => self.rollout_deploy(service, read(body)?).await,
             "rollout/set" => self.rollout_set(service, read(body)?).await,
             "rollout/stop" => self.rollout_stop(service).await,
+            "set-weight" => {
+                let SetWeightRequest { target, weight } = read(body)?;
+                return Ok(self.adjust(service, &target, Change::weight(weight)).await);
+            }
+            "disable" | "enable" => {
+                let change = if command == "enable" { Change::Enable } else { Change::Disable };
+                let TargetRequest { target } = read(body)?;
+                return Ok(self.adjust(service, &target, Ok(change)).await);
+            }
             _ => return Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation")),
-        })
+        };
+        Ok(done.map(|()| Done::default()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A deploy: new targets are asked until they are well, without traffic; then they take the place of the old ones in
 //! one step, and the old ones drain. What fails before that step has changed nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::slots::{Built, Kept};
@@ -29,6 +30,7 @@ impl Services {
             target_options: request.target_options.clone(),
             active_targets: request.targets.clone(),
             active_readers: request.read_targets.clone(),
+            active_adjusted: BTreeMap::new(),
             ..known.unwrap_or_default()
         };
         let service = candidate(self.get(name).ok());
@@ -55,6 +57,7 @@ impl Services {
         let candidate = |known: Service| Service {
             rollout_targets: request.targets.clone(),
             rollout_readers: request.read_targets.clone(),
+            rollout_adjusted: BTreeMap::new(),
             ..known
         };
         let service = candidate(self.get(name)?);

@@ -5,6 +5,7 @@ mod answer;
 mod attached;
 mod deploy;
 mod slots;
+mod targets;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -144,6 +144,11 @@ impl Built {
 }
 
 impl Kept {
+    /// Its clusters.
+    pub(super) fn clusters(&self) -> impl Iterator<Item = &Arc<Cluster>> {
+        self.slot.clusters()
+    }
+
     /// Takes no more requests and is looked after no more.
     pub(super) fn replace(&self) {
         self.slot.replace();
@@ -168,5 +173,7 @@ fn made(service: &Service, group: Group) -> Result<(Arc<Cluster>, Resolver), Ser
         // Of the addresses of one name some may be dead for good, such as ::1 of localhost.
         config.health_check = Some(compile::health_check(&service.target_options.health_check_config));
     }
-    Ok((Arc::new(Cluster::new(name, config, seeds)), resolver))
+    let cluster = Arc::new(Cluster::new(name, config, seeds));
+    group.adjusted(service).iter().for_each(|(name, adjustment)| cluster.adjust(name, *adjustment));
+    Ok((cluster, resolver))
 }

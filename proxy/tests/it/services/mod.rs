@@ -4,6 +4,7 @@ mod deploys;
 mod replay;
 mod splits;
 mod states;
+mod targets;
 
 use std::process::{Command, Output};
 

@@ -1,0 +1,86 @@
+//! Targets of services with another weight, or disabled, while they serve; endpoints of the file's clusters too.
+
+use std::sync::Arc;
+
+use super::Services;
+use super::slots::Kept;
+use crate::cluster::Cluster;
+use crate::service::adjust::{self, Change, adjusted};
+use crate::service::api::Done;
+use crate::service::compile::Group;
+use crate::service::error::ServiceError;
+use crate::service::model::Service;
+
+/// What is said of a change that no file keeps.
+const PASSING: &str =
+    "is a cluster of the configuration file: this holds until the next reload, restart or upgrade";
+
+impl Services {
+    /// Changes a target of a service; an endpoint of the file's cluster where no service has the name.
+    pub(super) async fn adjust(
+        &self,
+        name: &str,
+        target: &str,
+        change: Result<Change, ServiceError>,
+    ) -> Result<Done, ServiceError> {
+        let change = change?;
+        let _turn = self.turn.lock().await;
+        match self.get(name) {
+            Ok(service) => self.adjust_service(&service, target, change).await,
+            Err(_) => self.adjust_cluster(name, target, change),
+        }
+    }
+
+    async fn adjust_service(
+        &self,
+        service: &Service,
+        target: &str,
+        change: Change,
+    ) -> Result<Done, ServiceError> {
+        let service = adjusted(service, target, change)?;
+        let mut book = self.book.borrow().clone();
+        book.set(service.clone());
+        self.save(book).await?;
+        let running = self.running.borrow();
+        let Some(running) = running.get(&service.name) else { return Ok(Done::default()) };
+        let name = adjust::name(target);
+        let sides = [(Group::Active, Some(&running.active)), (Group::Rollout, running.rollout.as_ref())];
+        for (group, kept) in sides {
+            let adjustment = group.adjusted(&service).get(&name).copied().unwrap_or_default();
+            let clusters = kept.into_iter().flat_map(Kept::clusters);
+            clusters.for_each(|cluster| cluster.adjust(&name, adjustment));
+        }
+        Ok(Done::default())
+    }
+
+    /// No reload of the file may come in between, so nothing is awaited.
+    fn adjust_cluster(&self, name: &str, target: &str, change: Change) -> Result<Done, ServiceError> {
+        let cluster = self.site.cluster_of_the_file(name);
+        let cluster = cluster.ok_or_else(|| ServiceError::NobodyOfThatName(name.to_owned()))?;
+        let known = known(&cluster);
+        if !known.iter().any(|one| one == target) {
+            let (name, target, known) = (name.to_owned(), target.to_owned(), known.join(", "));
+            return Err(ServiceError::NoSuchTarget { name, target, known });
+        }
+        let endpoints = cluster.endpoints();
+        let mut others = endpoints.iter().filter(|endpoint| !endpoint.is_called(target));
+        if change == Change::Disable && others.all(|endpoint| endpoint.is_disabled()) {
+            let (name, target) = (name.to_owned(), target.to_owned());
+            let instead = "a route of the file that responds by itself can turn them away".to_owned();
+            return Err(ServiceError::LastTarget { name, target, instead });
+        }
+        cluster.adjust(target, change.of(cluster.adjustment(target)));
+        Ok(Done { note: Some(format!("{name} {PASSING}")) })
+    }
+}
+
+/// What endpoints of a cluster can be called: what the file calls them, and their addresses.
+fn known(cluster: &Arc<Cluster>) -> Vec<String> {
+    let mut known: Vec<String> = cluster.config.endpoints.iter().map(|one| one.address.to_string()).collect();
+    for endpoint in cluster.endpoints().iter() {
+        if !known.contains(&endpoint.label) {
+            known.push(endpoint.label.clone());
+        }
+    }
+    known
+}
