@@ -58,6 +58,9 @@ pub struct ExchangeRecord<'a> {
     pub user_agent: &'a [u8],
     /// Referer; empty when absent.
     pub referer: &'a [u8],
+    /// What a service has in the log beside the fields of the configuration: keys of ASCII letters, digits, `_` and
+    /// `.`, and values.
+    pub fields: &'a [(&'a str, Vec<u8>)],
 }
 
 #[cfg(test)]
@@ -89,6 +92,7 @@ impl ExchangeRecord<'static> {
             request_id: b"id-1",
             user_agent: b"curl/8",
             referer: b"",
+            fields: &[],
         }
     }
 }

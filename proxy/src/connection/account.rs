@@ -90,6 +90,10 @@ impl Connection {
             Target::Service(_) => account.chosen.as_ref().map(|cluster| cluster.name.as_str()),
             Target::Local => None,
         });
+        let fields = match route.map(|entry| &entry.target) {
+            Some(Target::Service(one)) => one.logged.of(self.head.fields(), &progress.logged),
+            _ => Vec::new(),
+        };
         let record = ExchangeRecord {
             started: account.started,
             duration: now - account.clock,
@@ -118,6 +122,7 @@ impl Connection {
             request_id: &account.request_id,
             user_agent: self.head.get(b"user-agent").unwrap_or_default(),
             referer: self.head.get(b"referer").unwrap_or_default(),
+            fields: &fields,
         };
         let path = self.head.path();
         let excluded =

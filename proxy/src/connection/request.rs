@@ -137,6 +137,7 @@ pub(super) fn policy<'a>(
         debug: account.facts(snapshot),
         buffering: route.buffering,
         buffers: &snapshot.config.buffers,
+        logged: &[],
         hash: hash(&config.balance, account, head),
         client: account.client,
         entered: None,

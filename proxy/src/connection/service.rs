@@ -76,7 +76,7 @@ impl Connection {
             account.trusted |= service.target_options.forward_headers;
             let edits = Edits::new(service, &forward, &self.head, &account);
             let policy = policy(&snapshot, entry, forward.cluster, &account, &self.head);
-            let policy = edits.apply(policy, &entered);
+            let policy = Policy { logged: &service.logged.response, ..edits.apply(policy, &entered) };
             return self.forward(worker, entry, &policy, account, transfer).await;
         }
     }

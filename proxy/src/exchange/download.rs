@@ -187,6 +187,7 @@ async fn upgrade(
     }
     shared.head_received.set(true);
     progress.status = 101;
+    progress.note(shared.policy, from.head);
     progress.answered = true;
     let debug = shared.policy.debug.as_ref().map(|facts| facts.fields(progress));
     let [timing, facts] = debug_fields(debug.as_ref());
@@ -246,6 +247,7 @@ async fn respond(
     let policy = shared.policy;
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
+    progress.note(policy, from.head);
     if hold::is_held(shared, from.head, framing) {
         let held = Box::pin(hold::hold(shared, answer, from, progress, framing)).await?;
         return Ok(Received::Held(Box::new(held)));

@@ -24,7 +24,8 @@ use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::error::Reason;
-use crate::http::{FieldEdits, RequestHead};
+use crate::http::{FieldEdits, RequestHead, ResponseHead};
+use crate::service::logged::LoggedField;
 use crate::service::slot::Entered;
 use crate::spool::Message;
 use crate::stream::{Reader, Writer};
@@ -56,6 +57,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) hash: Option<u64>,
     /// Whose the request is.
     pub(crate) client: IpAddr,
+    /// Fields of the answer that are to be logged.
+    pub(crate) logged: &'a [LoggedField],
     /// Its place at a service's targets, which a drain may end.
     pub(crate) entered: Option<&'a Entered>,
 }
@@ -97,6 +100,8 @@ pub(crate) struct Progress {
     pub(crate) status: u16,
     pub(crate) bytes_out: u64,
     pub(crate) retries: u32,
+    /// The values of the answer's fields that are logged.
+    pub(crate) logged: Vec<Vec<u8>>,
     /// Whether bytes of the final response may have reached the client.
     pub(crate) answered: bool,
     /// Whether the answer ends with the connection, so that an early end must be a reset.
@@ -114,6 +119,14 @@ pub(crate) enum Finish {
     Upgraded(Box<Acquired>),
     /// The response is whole, and the client has nothing of it yet.
     Held(Box<HeldAnswer>),
+}
+
+impl Progress {
+    /// Notes what is to be logged of the answer.
+    fn note(&mut self, policy: &Policy<'_>, head: &ResponseHead) {
+        // Nearly always nothing, which costs nothing.
+        self.logged = policy.logged.iter().map(|field| field.value(head.fields())).collect();
+    }
 }
 
 /// State that the two directions share.

@@ -115,7 +115,7 @@ impl Fields {
         Ok(())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = FieldRef<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = FieldRef<'_>> + Clone {
         self.list.iter().map(|field| FieldRef {
             name: field.name.get(&self.bytes),
             value: field.value.get(&self.bytes),

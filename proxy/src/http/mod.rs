@@ -39,6 +39,7 @@ pub use error::ParseError;
 pub use expect::Expect;
 pub use fields::FieldRef;
 pub use framing::{Framing, request_framing, response_framing};
+pub(crate) use grammar::is_token;
 pub use headers::forwarded_request_id;
 pub use kind::FieldKind;
 pub use method::{Method, Version};

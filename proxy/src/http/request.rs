@@ -128,7 +128,7 @@ impl RequestHead {
     }
 
     /// All fields, in order.
-    pub fn fields(&self) -> impl Iterator<Item = FieldRef<'_>> {
+    pub fn fields(&self) -> impl Iterator<Item = FieldRef<'_>> + Clone {
         self.fields.iter()
     }
 

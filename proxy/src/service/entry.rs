@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cookies::cookie;
 use super::error::ServiceError;
+use super::logged::LoggedFields;
 use super::model::{PauseState, Service};
 use super::options::{ServiceOptions, TargetOptions};
 use super::pages::ServicePages;
@@ -24,6 +25,8 @@ pub(crate) struct ServiceEntry {
     pub(crate) options: ServiceOptions,
     /// How its targets are spoken to.
     pub(crate) target_options: TargetOptions,
+    /// What it has in the access log beside the rest.
+    pub(crate) logged: LoggedFields,
     /// The targets that serve.
     pub(crate) active: Arc<Slot>,
     /// The targets of a rollout, and who goes to them.
@@ -90,6 +93,7 @@ impl ServiceEntry {
             name: service.name.clone(),
             options: service.options.clone(),
             target_options: service.target_options.clone(),
+            logged: LoggedFields::new(&service.target_options),
             active,
             rollout: rollout.map(|slot| (slot, service.rollout_controller.clone())),
             gate,

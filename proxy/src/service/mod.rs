@@ -18,6 +18,7 @@ mod cookies;
 pub mod duration;
 pub(crate) mod entry;
 pub mod error;
+pub mod logged;
 pub mod model;
 pub mod options;
 pub(crate) mod pages;

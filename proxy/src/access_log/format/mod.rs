@@ -1,6 +1,7 @@
 //! One exchange as one line: JSON, LTSV or combined. Pure but for the memory of the last second's text.
 //!
-//! Targets are logged with their query, as they came. Credentials (Authorization, Cookie) are not in the record.
+//! Targets are logged with their query, as they came. Credentials (Authorization, Cookie) are not in the record, unless
+//! a service was deployed to log them. The combined format has no place for what services log beside the rest.
 
 use std::io::Write;
 use std::time::Duration;
@@ -59,7 +60,15 @@ impl Formatter {
                 }
             }
         }
-        out.extend_from_slice(if self.fields.is_empty() { b"{}" } else { b"}" });
+        for (index, (key, value)) in record.fields.iter().enumerate() {
+            out.extend_from_slice(if self.fields.is_empty() && index == 0 { b"{\"" } else { b",\"" });
+            out.extend_from_slice(key.as_bytes());
+            out.extend_from_slice(b"\":\"");
+            escape::json(out, value);
+            out.push(b'"');
+        }
+        let empty = self.fields.is_empty() && record.fields.is_empty();
+        out.extend_from_slice(if empty { b"{}" } else { b"}" });
     }
 
     fn ltsv(&mut self, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
@@ -75,6 +84,14 @@ impl Formatter {
                 Value::Millis(duration) => millis(out, duration),
                 text => self.clock.text(out, &text, record, escape::ltsv),
             }
+        }
+        for (index, (key, value)) in record.fields.iter().enumerate() {
+            if index > 0 || !self.fields.is_empty() {
+                out.push(b'\t');
+            }
+            out.extend_from_slice(key.as_bytes());
+            out.push(b':');
+            escape::ltsv(out, if value.is_empty() { b"-" } else { value });
         }
     }
 }

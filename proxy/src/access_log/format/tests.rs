@@ -91,6 +91,21 @@ fn combined_is_apaches() {
     assert_eq!(line(LogFormat::Combined, &[], &unread), expected);
 }
 
+#[test]
+fn a_services_own_fields_come_last() {
+    let fields = [("req_x_a", b"a\"\t".to_vec()), ("resp_b", Vec::new())];
+    let record = ExchangeRecord { fields: &fields, ..ExchangeRecord::sample() };
+    let own = r#""req_x_a":"a\"\u0009","resp_b":"""#;
+    assert_eq!(line(LogFormat::Json, &[LogField::Status], &record), format!("{{\"status\":200,{own}}}\n"));
+    assert_eq!(line(LogFormat::Json, &[], &record), format!("{{{own}}}\n"));
+    assert_eq!(
+        line(LogFormat::Ltsv, &[LogField::Status], &record),
+        "status:200\treq_x_a:a\"\\x09\tresp_b:-\n"
+    );
+    let combined = line(LogFormat::Combined, &[], &record);
+    assert_eq!(combined, line(LogFormat::Combined, &[], &ExchangeRecord::sample()));
+}
+
 /// Arbitrary bytes, with those that matter to a format more often than chance has them.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let sharp = prop::sample::select(b"\"\\\n\r\t\0\x1b: {}\x7f\x80\xc3\xff".to_vec());

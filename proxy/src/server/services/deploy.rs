@@ -9,6 +9,7 @@ use super::{Running, Services};
 use crate::service::api::{DeployRequest, RolloutDeployRequest};
 use crate::service::compile::{self, Group};
 use crate::service::error::ServiceError;
+use crate::service::logged;
 use crate::service::model::Service;
 use crate::service::options::{DeploymentOptions, ServiceOptions, TargetOptions};
 use crate::service::pages::ServicePages;
@@ -23,6 +24,7 @@ impl Services {
         target::endpoints(&request.targets)?;
         target::endpoints(&request.read_targets)?;
         check_options(&request.options)?;
+        logged::check(&request.target_options)?;
         say_what_is_missing(name, &request.target_options);
         let candidate = |known: Option<Service>| Service {
             name: name.to_owned(),
@@ -154,9 +156,6 @@ fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
 
 /// Kamal asks for some of it in each deploy, so it is no reason to refuse one.
 fn say_what_is_missing(name: &str, options: &TargetOptions) {
-    if !options.log_request_headers.is_empty() || !options.log_response_headers.is_empty() {
-        tracing::warn!(service = name, "--log-request-header and --log-response-header have no effect yet");
-    }
     if options.scope_cookie_paths {
         tracing::warn!(service = name, "--scope-cookie-paths has no effect yet");
     }

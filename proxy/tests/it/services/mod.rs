@@ -1,6 +1,7 @@
 //! Services by the command line: deployed, held, turned away, split and removed while requests are under way.
 
 mod deploys;
+mod fields;
 mod replay;
 mod splits;
 mod states;
