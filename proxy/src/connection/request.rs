@@ -138,6 +138,7 @@ pub(super) fn policy<'a>(
         buffering: route.buffering,
         buffers: &snapshot.config.buffers,
         logged: &[],
+        stamp: None,
         hash: hash(&config.balance, account, head),
         client: account.client,
         entered: None,

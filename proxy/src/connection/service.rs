@@ -9,7 +9,7 @@ use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::clock;
 use crate::error::Reason;
-use crate::exchange::{Policy, client_gone};
+use crate::exchange::{Policy, Stamp, client_gone};
 use crate::http::{FieldEdits, FieldKind, RequestHead};
 use crate::response::Local;
 use crate::router::Found;
@@ -19,7 +19,7 @@ use crate::snapshot::Target;
 use crate::worker::Worker;
 
 /// Names the target to the application.
-const TARGET_FIELD: &[u8] = b"X-Kamal-Target";
+const TARGET_FIELD: &str = "X-Kamal-Target";
 /// A response field by which the application says that what it did was no write.
 const AFFINITY_FIELD: &[u8] = b"x-writer-affinity";
 
@@ -147,25 +147,30 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What names the target to the application, behind those that the request has been to.
+fn stamp(service: &ServiceEntry, head: &RequestHead) -> Stamp {
+    let mut before = Vec::new();
+    if service.target_options.forward_headers {
+        let told = head.fields().filter(|field| field.name.eq_ignore_ascii_case(TARGET_FIELD.as_bytes()));
+        for field in told {
+            before.extend_from_slice(field.value);
+            before.extend_from_slice(b", ");
+        }
+    }
+    Stamp { field: TARGET_FIELD, before }
+}
+
 /// What a service changes in the heads of one exchange.
 struct Edits {
     request: FieldEdits,
-    response: Option<FieldEdits>,
+    response: FieldEdits,
+    stamp: Stamp,
 }
 
 impl Edits {
     fn new(service: &ServiceEntry, forward: &Forward<'_>, head: &RequestHead, account: &Account) -> Self {
         let mut request = FieldEdits::default();
-        request.remove.push(TARGET_FIELD.to_ascii_lowercase());
-        if let [only] = forward.cluster.config.endpoints.as_slice() {
-            let mut targets = only.address.to_string().into_bytes();
-            if let Some(prior) =
-                head.get(b"x-kamal-target").filter(|_| service.target_options.forward_headers)
-            {
-                targets = [prior, b", ", &targets].concat();
-            }
-            request.set.push((TARGET_FIELD.to_vec(), targets));
-        }
+        request.remove.push(TARGET_FIELD.to_ascii_lowercase().into_bytes());
         let field = service.options.client_ip_header.as_bytes();
         if !field.is_empty()
             && account.trusted
@@ -175,19 +180,20 @@ impl Edits {
             let value = [named, b", ", account.client.to_string().as_bytes()].concat();
             request.set.push((b"X-Forwarded-For".to_vec(), value));
         }
-        let response = forward.affinity.map(|timeout| FieldEdits {
-            remove: vec![AFFINITY_FIELD.to_vec()],
-            add: vec![(b"Set-Cookie".to_vec(), writer_cookie(unix_ms(), timeout).into_bytes())],
-            unless: Some((AFFINITY_FIELD.to_vec(), b"false".to_vec())),
-            ..FieldEdits::default()
-        });
-        Self { request, response }
+        let mut response = FieldEdits::default();
+        if let Some(timeout) = forward.affinity {
+            response.remove.push(AFFINITY_FIELD.to_vec());
+            response.add.push((b"Set-Cookie".to_vec(), writer_cookie(unix_ms(), timeout).into_bytes()));
+            response.unless = Some((AFFINITY_FIELD.to_vec(), b"false".to_vec()));
+        }
+        Self { request, response, stamp: stamp(service, head) }
     }
 
     fn apply<'a>(&'a self, policy: Policy<'a>, entered: &'a Entered) -> Policy<'a> {
         Policy {
             request_edits: Some(&self.request),
-            response_edits: self.response.as_ref().or(policy.response_edits),
+            response_edits: (!self.response.is_empty()).then_some(&self.response).or(policy.response_edits),
+            stamp: Some(&self.stamp),
             direct_return: false,
             entered: Some(entered),
             ..policy

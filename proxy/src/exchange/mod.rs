@@ -8,6 +8,7 @@ mod direct;
 mod download;
 mod hold;
 mod race;
+mod stamp;
 mod transfer;
 mod upload;
 
@@ -32,6 +33,8 @@ use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 use crate::worker::Worker;
 pub(crate) use hold::HeldAnswer;
+pub(crate) use stamp::Stamp;
+use stamp::Stamped;
 use transfer::chunk_limits;
 pub(crate) use transfer::{request_transfer, upload_reason};
 
@@ -57,6 +60,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) hash: Option<u64>,
     /// Whose the request is.
     pub(crate) client: IpAddr,
+    /// What names the endpoint in the request.
+    pub(crate) stamp: Option<&'a Stamp>,
     /// Fields of the answer that are to be logged.
     pub(crate) logged: &'a [LoggedField],
     /// Its place at a service's targets, which a drain may end.
@@ -185,7 +190,9 @@ pub(crate) async fn forward(
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, policy.hash, policy.retry, policy.client);
     // What may become a tunnel, or is not whole yet, goes by TCP: see `bypass`.
     let in_memory = !downstream.has_rest();
-    attempt.joinable = (in_memory && downstream.head.upgrade().is_none()).then_some(message.len());
+    attempt.joinable = (in_memory && downstream.head.upgrade().is_none())
+        .then(|| message.len() + policy.stamp.map_or(0, Stamp::room));
+    let mut stamped = Stamped::new(policy.stamp);
     loop {
         let acquired = acquire::acquire(worker, &mut attempt, &mut downstream).await;
         progress.queue = attempt.queued();
@@ -193,6 +200,7 @@ pub(crate) async fn forward(
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
         progress.joined = acquired.connection.joined.is_some();
+        stamped.put(&mut message, &acquired.connection.endpoint);
         let armed = direct::arm(worker, policy, &mut downstream, &acquired.connection);
         start(&mut acquired.connection, message, policy, &downstream, progress);
         let connection = &mut acquired.connection;

@@ -40,3 +40,60 @@ fn fields_that_are_asked_for_are_logged() {
     let (code, said) = sluice(&proxy, &many);
     assert_eq!((code, said.as_str()), (Some(1), "Error: log-request-header takes 32 fields at most\n"));
 }
+
+#[test]
+fn each_target_is_told_its_name() {
+    let echo = || Origin::answering(|request| ok(request.get("x-kamal-target").unwrap_or_default()));
+    let (one, two) = (echo(), echo());
+    let Some(proxy) = setup(&one).start() else { return };
+    let targets = format!("{},{}", one.endpoint, two.endpoint);
+    done(&proxy, &format!("deploy web --target {targets} --host svc.test --force"));
+    let mut told: Vec<String> = (0..4).map(|_| said(&ask(&proxy, "/"))).collect();
+    told.sort();
+    let mut wanted = [&one.endpoint, &one.endpoint, &two.endpoint, &two.endpoint].map(String::clone);
+    wanted.sort();
+    assert_eq!(told, wanted);
+    done(&proxy, &format!("disable web {}", two.endpoint));
+    let claimed = "POST / HTTP/1.1\r\nHost: svc.test\r\nX-Kamal-Target: a\r\nx-kamal-target: b\r\nContent-Length: 2\r\n\r\nhi";
+    assert_eq!(proxy.ask(claimed).text(), format!("a, b, {}", one.endpoint));
+    assert_eq!(one.last().body, b"hi");
+    done(
+        &proxy,
+        &format!("deploy web --target {} --host svc.test --force --forward-headers=false", two.endpoint),
+    );
+    assert_eq!(proxy.ask(claimed).text(), two.endpoint);
+}
+
+#[test]
+fn a_request_that_is_sent_again_names_the_next_target() {
+    // Each connection serves once, and dies under the next request.
+    let once = || {
+        Origin::playing(|mut peer| {
+            if peer.next().is_some() {
+                peer.send(ok("served"));
+                let _ = peer.next();
+            }
+        })
+    };
+    let (one, two) = (once(), once());
+    let Some(proxy) = setup(&one).start() else { return };
+    let targets = format!("{},{}", one.endpoint, two.endpoint);
+    done(
+        &proxy,
+        &format!("deploy web --target {targets} --host svc.test --force --health-check-interval 1h"),
+    );
+    for index in 0..6 {
+        let target = format!("/{index}");
+        assert_eq!(ask(&proxy, &target).text(), "served");
+    }
+    let retried = (0..6).filter(|index| proxy.record(&format!("/{index}"))["retries"] == 1).count();
+    assert!(retried > 0);
+    for origin in [&one, &two] {
+        let asked = origin.requests();
+        let told = asked
+            .iter()
+            .filter(|request| request.target() != "/up")
+            .map(|request| request.all("x-kamal-target"));
+        told.for_each(|told| assert_eq!(told, [&origin.endpoint]));
+    }
+}

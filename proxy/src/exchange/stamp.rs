@@ -1,0 +1,76 @@
+//! A field of the request that names the endpoint it goes to. That is known only when an endpoint was picked, after the
+//! head was encoded, and is another one when the request is sent again elsewhere.
+
+use std::ops::Range;
+
+use crate::cluster::Endpoint;
+
+/// Bytes that a host name with its port, and what is around it on a line, can have.
+const NAME_BYTES_MAX: usize = 300;
+
+/// What names the endpoint.
+#[derive(Debug)]
+pub(crate) struct Stamp {
+    /// The field.
+    pub(crate) field: &'static str,
+    /// What comes before the endpoint in its value.
+    pub(crate) before: Vec<u8>,
+}
+
+impl Stamp {
+    /// Bytes that it takes at most.
+    pub(super) fn room(&self) -> usize {
+        self.field.len() + self.before.len() + NAME_BYTES_MAX
+    }
+}
+
+/// Where the line is in one message.
+pub(super) struct Stamped<'a> {
+    stamp: Option<&'a Stamp>,
+    line: Range<usize>,
+}
+
+impl<'a> Stamped<'a> {
+    pub(super) fn new(stamp: Option<&'a Stamp>) -> Self {
+        Self { stamp, line: 0..0 }
+    }
+
+    /// Writes the line into a message that begins with a whole head, in place of the one from before.
+    pub(super) fn put(&mut self, message: &mut Vec<u8>, endpoint: &Endpoint) {
+        let Some(stamp) = self.stamp else { return };
+        if self.line.is_empty() {
+            let Some(end) = message.windows(2).position(|pair| pair == b"\r\n") else { return };
+            self.line = end + 2..end + 2;
+        }
+        let parts = [stamp.field.as_bytes(), b": ", &stamp.before, endpoint.host.as_bytes(), b"\r\n"];
+        let line = parts.concat();
+        let behind = self.line.start + line.len();
+        message.splice(self.line.clone(), line);
+        self.line.end = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::tests::{config, seed};
+    use crate::config::Balance;
+
+    #[test]
+    fn the_last_endpoint_is_named() {
+        let config = config(Balance::RoundRobin, true);
+        let [one, other] = [1, 20].map(|port| Endpoint::new(seed(port), &config));
+        let mut message = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody\r\n\r\n".to_vec();
+        let stamp = Stamp { field: "X-To", before: b"a, ".to_vec() };
+        let mut stamped = Stamped::new(Some(&stamp));
+        for endpoint in [&one, &other, &one] {
+            stamped.put(&mut message, endpoint);
+            let line = format!("X-To: a, {}\r\n", endpoint.label);
+            let wanted = format!("GET / HTTP/1.1\r\n{line}Host: a\r\n\r\nbody\r\n\r\n");
+            assert_eq!(String::from_utf8_lossy(&message), wanted);
+            assert!(line.len() <= stamp.room());
+        }
+        Stamped::new(None).put(&mut message, &other);
+        assert!(!String::from_utf8_lossy(&message).contains(&other.label));
+    }
+}
