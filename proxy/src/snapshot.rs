@@ -184,6 +184,7 @@ fn edits(edits: &config::HeaderEdits) -> Option<FieldEdits> {
         set: pairs(&edits.set),
         add: pairs(&edits.add),
         unless: None,
+        cookies: None,
     };
     (!edits.is_empty()).then_some(edits)
 }

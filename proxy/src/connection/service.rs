@@ -10,12 +10,12 @@ use crate::body::Transfer;
 use crate::clock;
 use crate::error::Reason;
 use crate::exchange::{Policy, Stamp, client_gone};
-use crate::http::{FieldEdits, FieldKind, RequestHead};
+use crate::http::{CookieScope, FieldEdits, FieldKind, RequestHead};
 use crate::response::Local;
 use crate::router::Found;
 use crate::service::entry::{Choice, Forward, RequestView, ServiceEntry, writer_cookie};
 use crate::service::slot::Entered;
-use crate::snapshot::Target;
+use crate::snapshot::{RouteEntry, Target};
 use crate::worker::Worker;
 
 /// Names the target to the application.
@@ -74,7 +74,8 @@ impl Connection {
             };
             account.chosen = Some(Arc::clone(forward.cluster));
             account.trusted |= service.target_options.forward_headers;
-            let edits = Edits::new(service, &forward, &self.head, &account);
+            let mut edits = Edits::new(service, &forward, &self.head, &account);
+            edits.scope_cookies(service, entry, &self.head);
             let policy = policy(&snapshot, entry, forward.cluster, &account, &self.head);
             let policy = Policy { logged: &service.logged.response, ..edits.apply(policy, &entered) };
             return self.forward(worker, entry, &policy, account, transfer).await;
@@ -187,6 +188,14 @@ impl Edits {
             response.unless = Some((AFFINITY_FIELD.to_vec(), b"false".to_vec()));
         }
         Self { request, response, stamp: stamp(service, head) }
+    }
+
+    /// Puts the paths of cookies below the prefix that the route takes off, where the service wants it.
+    fn scope_cookies(&mut self, service: &ServiceEntry, entry: &RouteEntry, head: &RequestHead) {
+        if service.target_options.scope_cookie_paths && entry.config.strip_prefix {
+            let prefix = entry.config.path_prefix.as_bytes();
+            self.response.cookies = Some(CookieScope::new(prefix, head.host_name()));
+        }
     }
 
     fn apply<'a>(&'a self, policy: Policy<'a>, entered: &'a Entered) -> Policy<'a> {

@@ -1,6 +1,7 @@
 //! Changes to a head's fields that the operator configured. They come last, and never touch framing or routing.
 
-use super::fields::Fields;
+use super::cookie_scope::CookieScope;
+use super::fields::{FieldRef, Fields};
 use super::grammar::{is_field_value, is_token};
 use super::headers::push_field;
 use super::kind::FieldKind;
@@ -19,12 +20,14 @@ pub struct FieldEdits {
     pub add: Vec<(Vec<u8>, Vec<u8>)>,
     /// A field, its name in lower case, and its value: where a response has it nothing is added.
     pub unless: Option<(Vec<u8>, Vec<u8>)>,
+    /// What is done to the Set-Cookie fields of a response; not to those that are set or added here.
+    pub cookies: Option<CookieScope>,
 }
 
 impl FieldEdits {
     /// Whether nothing is changed.
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty() && self.cookies.is_none()
     }
 
     /// Whether fields of this name are taken out, to be replaced or not.
@@ -34,6 +37,12 @@ impl FieldEdits {
                 .set
                 .iter()
                 .any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
+    }
+
+    /// The value that a field of a response gets, if it is another.
+    pub(crate) fn rewritten(&self, field: &FieldRef<'_>) -> Option<Vec<u8>> {
+        let cookies = self.cookies.as_ref().filter(|_| field.name.eq_ignore_ascii_case(b"set-cookie"));
+        cookies?.rewrite(field.value)
     }
 
     /// Appends what is set and added to a head with these fields.

@@ -49,7 +49,8 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
             }
         };
         if copied {
-            push_field(out, field.name, field.value);
+            let rewritten = edits.and_then(|edits| edits.rewritten(&field));
+            push_field(out, field.name, rewritten.as_deref().unwrap_or(field.value));
         }
     }
     if forward.via && !edits.is_some_and(|edits| edits.takes_out(b"via")) {

@@ -10,6 +10,7 @@ mod authority;
 mod chunk_extension;
 mod chunked;
 mod connection;
+mod cookie_scope;
 mod edits;
 mod encode;
 mod encode_chunk;
@@ -31,6 +32,7 @@ mod tests;
 mod trailers;
 
 pub use chunked::{ChunkDecoder, ChunkLimits, Piece};
+pub use cookie_scope::CookieScope;
 pub use edits::FieldEdits;
 pub use encode::{RequestForward, encode_request};
 pub use encode_chunk::{encode_chunk, encode_last_chunk};

@@ -194,6 +194,7 @@ fn edits_come_last_and_touch_no_framing() {
         ],
         add: vec![pair("X-Added", "2"), pair("Transfer-Encoding", "chunked"), pair("Content_Length", "9")],
         unless: None,
+        cookies: None,
     };
     let bytes =
         post_with(b"X-Gone: 1\r\nX-Gone: 2\r\nx-set: old\r\nX-Bad: 1\r\nX-Added: 1\r\nContent-Length: 3\r\n");

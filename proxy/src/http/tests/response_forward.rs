@@ -148,6 +148,7 @@ fn edits_and_extra_are_for_final_responses() {
         set: vec![(b"Cache-Control".to_vec(), b"no-store".to_vec())],
         add: vec![(b"Connection".to_vec(), b"x".to_vec())],
         unless: None,
+        cookies: None,
     };
     let change = |forward: &mut ResponseForward<'_>| {
         forward.extra[0] = Some((b"X-Endpoint", b"127.0.0.1:1"));

@@ -11,7 +11,7 @@ use crate::service::compile::{self, Group};
 use crate::service::error::ServiceError;
 use crate::service::logged;
 use crate::service::model::Service;
-use crate::service::options::{DeploymentOptions, ServiceOptions, TargetOptions};
+use crate::service::options::{DeploymentOptions, ServiceOptions};
 use crate::service::pages::ServicePages;
 use crate::service::set::check_against;
 use crate::service::slot::Gate;
@@ -25,7 +25,6 @@ impl Services {
         target::endpoints(&request.read_targets)?;
         check_options(&request.options)?;
         logged::check(&request.target_options)?;
-        say_what_is_missing(name, &request.target_options);
         let candidate = |known: Option<Service>| Service {
             name: name.to_owned(),
             options: request.options.clone(),
@@ -152,11 +151,4 @@ fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
     Err(ServiceError::NotYet(format!(
         "{needs} needs TLS, which this release of sluice does not have; leave it out and end TLS in front of sluice"
     )))
-}
-
-/// Kamal asks for some of it in each deploy, so it is no reason to refuse one.
-fn say_what_is_missing(name: &str, options: &TargetOptions) {
-    if options.scope_cookie_paths {
-        tracing::warn!(service = name, "--scope-cookie-paths has no effect yet");
-    }
 }

@@ -42,6 +42,51 @@ fn fields_that_are_asked_for_are_logged() {
 }
 
 #[test]
+fn paths_of_cookies_follow_the_prefix() {
+    // kamal-proxy's router tests.
+    let cookies = |one: &str| format!("HTTP/1.1 200 OK\r\n{one}Content-Length: 0\r\n\r\n").into_bytes();
+    let something =
+        Origin::answering(move |_| cookies("Set-Cookie: session=secret; Path=/something; HttpOnly\r\n"));
+    let root = Origin::answering(move |_| cookies("Set-Cookie: session=secret; Path=/; HttpOnly\r\n"));
+    let several = Origin::answering(move |_| {
+        cookies(
+            "Set-Cookie: first_party=value1; Path=/original; Domain=svc.test\r\n\
+             Set-Cookie: third_party=value2; Path=/original; Domain=other.com\r\n\
+             Set-Cookie: no_domain=value3; Path=/original\r\n",
+        )
+    });
+    let Some(proxy) = setup(&something).start() else { return };
+    let deploy = |name: &str, origin: &Origin, flags: &str| {
+        done(&proxy, &format!("deploy {name} --target {} --host svc.test {flags}", origin.endpoint));
+    };
+    let given = |target: &str| -> Vec<String> {
+        let answer = proxy.ask(format!("GET {target} HTTP/1.1\r\nHost: svc.test:8080\r\n\r\n"));
+        answer.all("set-cookie").into_iter().map(str::to_owned).collect()
+    };
+    let session = |path: &str| vec![format!("session=secret; Path={path}; HttpOnly")];
+    for (scoped, app, api, chat) in [
+        ("--scope-cookie-paths", "/app/something", "/api/something", "/chat"),
+        ("--scope-cookie-paths=false", "/something", "/something", "/"),
+    ] {
+        deploy("one", &something, &format!("--path-prefix /api,/app {scoped}"));
+        deploy("two", &root, &format!("--path-prefix /chat {scoped}"));
+        let all = [given("/app"), given("/api"), given("/chat")];
+        assert_eq!(all, [session(app), session(api), session(chat)], "{scoped}");
+    }
+    deploy("one", &several, "--path-prefix /api --scope-cookie-paths");
+    let wanted = [
+        "first_party=value1; Path=/api/original; Domain=svc.test",
+        "third_party=value2; Path=/original; Domain=other.com",
+        "no_domain=value3; Path=/api/original",
+    ];
+    assert_eq!(given("/api/test"), wanted);
+    deploy("one", &something, "--path-prefix /api --scope-cookie-paths --strip-path-prefix=false");
+    assert_eq!(given("/api"), session("/something"), "nothing was taken off");
+    deploy("one", &something, "--scope-cookie-paths --buffer-responses");
+    assert_eq!(given("/"), session("/something"));
+}
+
+#[test]
 fn each_target_is_told_its_name() {
     let echo = || Origin::answering(|request| ok(request.get("x-kamal-target").unwrap_or_default()));
     let (one, two) = (echo(), echo());
