@@ -164,6 +164,7 @@ fn reload_command(args: &ControlArgs) -> ExitCode {
             notes.iter().filter_map(|note| note.as_str()).for_each(say);
             print("the configuration is in force\n")
         }
+        Err(error @ ClientError::Refused(_)) if error.is_busy() => fail(&error.to_string(), EXIT_RUNTIME),
         // As `check` prints them: one line a mistake.
         Err(ClientError::Refused(body)) => {
             let _ = writeln!(io::stderr(), "{}", ClientError::Refused(body));

@@ -29,6 +29,13 @@ pub enum ClientError {
     Refused(Value),
 }
 
+impl ClientError {
+    /// Whether the same may be taken in a while: something else is under way.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Refused(body) if body["busy"] == true)
+    }
+}
+
 fn refusal(body: &Value) -> String {
     let mistakes = body["mistakes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if mistakes.is_empty() {

@@ -1,5 +1,6 @@
 //! Starts everything in order, and ends it in order. Read [`run`] as the table of contents.
 
+mod changes;
 mod control;
 mod fixed;
 mod listeners;
@@ -100,7 +101,7 @@ fn start_and_serve(
     drop(snapshot);
     let said = (config, restored.attached.clone());
     let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone(), said));
-    let upgrader = Upgrader::new(Rc::clone(&site), program, others);
+    let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others));
     let operator =
         operator::Operator { reloader: Reloader { site, source }, upgrader, services: OnceCell::new() };
     let fixed = fixed.unwrap_or_default();

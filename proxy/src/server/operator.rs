@@ -15,7 +15,7 @@ use crate::control::{Api, Failure, Upgrade};
 /// What commands can have done.
 pub(super) struct Operator {
     pub(super) reloader: Reloader,
-    pub(super) upgrader: Upgrader,
+    pub(super) upgrader: Rc<Upgrader>,
     pub(super) services: OnceCell<Rc<Services>>,
 }
 
@@ -26,6 +26,10 @@ impl Api for Operator {
             Err(Refused::Mistakes(error)) => {
                 let mistakes: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
                 Err(Failure::mistakes("the configuration is refused", &mistakes))
+            }
+            Err(Refused::UpgradeUnderWay(error)) => {
+                let body = json!({ "error": error.to_string(), "busy": true });
+                Err(Failure::with(StatusCode::CONFLICT, body))
             }
             Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message)),
         }
@@ -40,7 +44,10 @@ impl Api for Operator {
 
     async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure> {
         let patience = wanted.timeout_ms.map_or(READY_TIMEOUT, Duration::from_millis);
-        let pid = self.upgrader.upgrade(wanted.binary, patience).await;
+        // To its end even if nobody waits for the answer: two processes would go on side by side.
+        let upgrader = Rc::clone(&self.upgrader);
+        let task = tokio::task::spawn_local(async move { upgrader.upgrade(wanted.binary, patience).await });
+        let pid = task.await.unwrap_or_else(|error| Err(format!("the upgrade broke off: {error}")));
         let pid = pid.map_err(|reason| Failure::new(StatusCode::CONFLICT, &reason))?;
         Ok(json!({ "pid": pid }))
     }

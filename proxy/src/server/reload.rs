@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 
+use super::changes::UpgradeUnderWay;
 use super::control::notify;
 use super::site::{Applied, Site};
 use crate::config::{Config, ConfigError};
@@ -32,6 +33,9 @@ pub(crate) enum Refused {
     /// What went wrong.
     #[error("{0}")]
     Failed(String),
+    /// Another process has read the configuration already.
+    #[error(transparent)]
+    UpgradeUnderWay(#[from] UpgradeUnderWay),
 }
 
 /// Puts what the source says in force.
@@ -46,6 +50,8 @@ impl Reloader {
     /// # Errors
     /// Why it was refused.
     pub(super) async fn reload(&self) -> Result<Applied, Refused> {
+        let change = self.site.changes.begin("a reload".to_owned());
+        let _change = change.inspect_err(|error| tracing::error!(%error, "no reload"))?;
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             notify(&[NotifyState::Reloading, now]);
         }
@@ -82,7 +88,9 @@ impl Reloader {
             // Twice the same: whoever writes it has ended, most likely.
             let settled = now == last;
             last = now;
-            if settled && last.is_some() && last != in_force {
+            // The new process reads the file itself; if it fails, this one is to read it then.
+            let ours = !self.site.changes.is_handing_over();
+            if ours && settled && last.is_some() && last != in_force {
                 in_force.clone_from(&last);
                 // What is wrong is in the log; the next change is another try.
                 let _ = self.reload().await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
+use super::changes::Changes;
 use super::fixed;
 use super::listeners::Listeners;
 use super::services::Attached;
@@ -36,6 +37,8 @@ pub(super) struct Site {
     attached: RefCell<Attached>,
     pub(super) listeners: Listeners,
     state_files: RefCell<Option<AbortHandle>>,
+    /// What is under way, in the way of an upgrade.
+    pub(super) changes: Changes,
     /// Held while a configuration is being put in force.
     turn: Mutex<()>,
 }
@@ -100,6 +103,7 @@ impl Site {
             attached: RefCell::new(attached),
             listeners,
             state_files: RefCell::default(),
+            changes: Changes::default(),
             turn: Mutex::default(),
         }
     }

@@ -1,6 +1,5 @@
 //! Handing over to a new process, of another binary or the same: `sluice upgrade`.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -24,7 +23,6 @@ pub(super) struct Upgrader {
     program: Program,
     /// Sockets beside the listeners'.
     others: Vec<(Passed, OwnedFd)>,
-    under_way: Cell<bool>,
     done: Notify,
 }
 
@@ -37,28 +35,25 @@ pub(super) fn other(role: Role, configured: &str, socket: io::Result<OwnedFd>) -
 
 impl Upgrader {
     pub(super) fn new(site: Rc<Site>, program: Program, others: Vec<(Passed, OwnedFd)>) -> Self {
-        Self { site, program, others, under_way: Cell::new(false), done: Notify::new() }
+        Self { site, program, others, done: Notify::new() }
     }
 
     /// Starts a new process with the same arguments and hands everything over; it serves when this returns its pid.
+    /// Nothing is changed in this one from the begin.
     ///
     /// # Errors
-    /// Why it does not; then it is gone, and this process serves on.
+    /// Why it does not, such as a change that is under way; then it is gone, and this process serves on.
     pub(super) async fn upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, String> {
-        if self.under_way.replace(true) {
-            return Err("another upgrade is under way".to_owned());
-        }
+        let handing_over = self.site.changes.hand_over()?;
         let outcome = self.try_upgrade(binary, patience).await;
         match &outcome {
             Ok(pid) => {
                 tracing::info!(pid, "another process has taken over");
                 notify(&[NotifyState::MainPid(*pid)]);
+                handing_over.keep();
                 self.done.notify_one();
             }
-            Err(reason) => {
-                self.under_way.set(false);
-                tracing::error!(reason, "the upgrade has failed; this process serves on");
-            }
+            Err(reason) => tracing::error!(reason, "the upgrade has failed; this process serves on"),
         }
         outcome
     }

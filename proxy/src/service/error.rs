@@ -66,6 +66,9 @@ pub enum ServiceError {
         /// Its name.
         name: String,
     },
+    /// another process is taking over
+    #[error("{0}")]
+    Busy(String),
     /// the state cannot be kept
     #[error("the state file cannot be written: {0}")]
     State(#[from] std::io::Error),
@@ -89,6 +92,7 @@ impl ServiceError {
             | ServiceError::NoSuchTarget { .. } => 404,
             ServiceError::HostInUse
             | ServiceError::LastTarget { .. }
+            | ServiceError::Busy(_)
             | ServiceError::RolloutTargetNotSet
             | ServiceError::InConfiguration { .. } => 409,
             ServiceError::InvalidTarget(_)

@@ -21,7 +21,11 @@ impl Drop for Stray {
 }
 
 pub(crate) fn upgrade(proxy: &Proxy) -> Stray {
-    let (code, said) = proxy.command("upgrade", &[]);
+    upgrade_with(proxy, &[])
+}
+
+pub(crate) fn upgrade_with(proxy: &Proxy, arguments: &[&str]) -> Stray {
+    let (code, said) = proxy.command("upgrade", arguments);
     assert_eq!(code, Some(0), "{said}");
     let pid = said.strip_prefix("process ").and_then(|rest| rest.strip_suffix(" has taken over\n"));
     Stray(pid.unwrap_or_else(|| panic!("{said}")).parse().unwrap())

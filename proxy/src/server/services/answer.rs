@@ -53,7 +53,12 @@ impl Services {
     async fn audited(&self, service: &str, command: &str, body: &[u8]) -> Result<Value, Failure> {
         let asked = String::from_utf8_lossy(body).into_owned();
         tracing::info!(service, command, asked, "a command on a service");
-        match self.carry_out(service, command, body).await? {
+        let change = self.site.changes.begin(format!("{command} of {service}"));
+        let outcome = match &change {
+            Ok(_) => self.carry_out(service, command, body).await?,
+            Err(error) => Err(ServiceError::Busy(error.to_string())),
+        };
+        match outcome {
             Ok(done) => {
                 tracing::info!(service, command, note = done.note, "carried out");
                 Ok(json!(done))

@@ -6,6 +6,7 @@ mod replay;
 mod splits;
 mod states;
 mod targets;
+mod upgrades;
 
 use std::process::{Command, Output};
 

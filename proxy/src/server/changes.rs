@@ -1,0 +1,112 @@
+//! Changes of what is in force, and handing over to another process: never both at once.
+//!
+//! The new process reads configuration and state while it starts. What changed here meanwhile would be lost with this
+//! process, and its state file would have the word of two. So whoever comes second is refused, with the reason, and
+//! nothing waits for what may take minutes.
+
+use std::cell::{Cell, RefCell};
+
+/// What is under way in this process. Of the control thread.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    under_way: RefCell<Vec<String>>,
+    handing_over: Cell<bool>,
+}
+
+/// A change that is under way, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    changes: &'a Changes,
+    what: String,
+}
+
+/// Another process is about to take over, or has done so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an upgrade is under way; nothing has changed, try again when it has ended")]
+pub(super) struct UpgradeUnderWay;
+
+/// A handing over that is under way: until it is dropped, or for good.
+#[derive(Debug)]
+pub(super) struct HandingOver<'a>(Option<&'a Changes>);
+
+impl Changes {
+    /// Begins a change, named such as `deploy of web`.
+    ///
+    /// # Errors
+    /// When it would be lost.
+    pub(super) fn begin(&self, what: String) -> Result<Change<'_>, UpgradeUnderWay> {
+        if self.is_handing_over() {
+            return Err(UpgradeUnderWay);
+        }
+        self.under_way.borrow_mut().push(what.clone());
+        Ok(Change { changes: self, what })
+    }
+
+    /// Begins to hand over.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub(super) fn hand_over(&self) -> Result<HandingOver<'_>, String> {
+        if self.is_handing_over() {
+            return Err("another upgrade is under way".to_owned());
+        }
+        if let Some(change) = self.under_way.borrow().first() {
+            return Err(format!("{change} is under way; nothing has changed, try again when it has ended"));
+        }
+        self.handing_over.set(true);
+        Ok(HandingOver(Some(self)))
+    }
+
+    /// Whether another process is about to take over, or has done so.
+    pub(super) fn is_handing_over(&self) -> bool {
+        self.handing_over.get()
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let mut under_way = self.changes.under_way.borrow_mut();
+        if let Some(index) = under_way.iter().position(|what| *what == self.what) {
+            under_way.swap_remove(index);
+        }
+    }
+}
+
+impl HandingOver<'_> {
+    /// The other process has taken over: there is no change in this one any more.
+    pub(super) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for HandingOver<'_> {
+    fn drop(&mut self) {
+        if let Some(changes) = self.0 {
+            changes.handing_over.set(false);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_second_is_refused() {
+        let changes = Changes::default();
+        let [one, two] = ["deploy of web", "stop of web"].map(|what| changes.begin(what.to_owned()).unwrap());
+        let said = changes.hand_over().unwrap_err();
+        assert!(said.starts_with("deploy of web is under way"), "{said}");
+        drop(one);
+        assert!(changes.hand_over().unwrap_err().starts_with("stop of web is under way"));
+        drop(two);
+        let handing_over = changes.hand_over().unwrap();
+        assert_eq!(changes.begin("deploy of web".to_owned()).unwrap_err(), UpgradeUnderWay);
+        assert_eq!(changes.hand_over().unwrap_err(), "another upgrade is under way");
+        drop(handing_over);
+        drop(changes.begin("deploy of web".to_owned()).unwrap());
+        changes.hand_over().unwrap().keep();
+        assert!(changes.begin("deploy of web".to_owned()).is_err());
+    }
+}
