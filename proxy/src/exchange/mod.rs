@@ -7,6 +7,7 @@ mod acquire;
 mod direct;
 mod download;
 mod hold;
+mod progress;
 mod race;
 mod stamp;
 mod transfer;
@@ -19,13 +20,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::body::Transfer;
-use crate::cluster::{Cluster, Endpoint, Kind};
+use crate::cluster::{Cluster, Kind};
 use crate::config::{Buffering, Buffers, Limits, Retry};
 use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::error::Reason;
-use crate::http::{FieldEdits, RequestHead, ResponseHead};
+use crate::http::{FieldEdits, RequestHead};
 use crate::service::logged::LoggedField;
 use crate::service::slot::Entered;
 use crate::spool::Message;
@@ -33,6 +34,7 @@ use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 use crate::worker::Worker;
 pub(crate) use hold::HeldAnswer;
+pub(crate) use progress::Progress;
 pub(crate) use stamp::Stamp;
 use stamp::Stamped;
 use transfer::chunk_limits;
@@ -87,32 +89,6 @@ pub(crate) struct Downstream<'a> {
     pub(crate) exchanges: u64,
 }
 
-/// What is known of an exchange while it runs, for the log and for answering failures.
-#[derive(Default)]
-pub(crate) struct Progress {
-    pub(crate) endpoint: Option<Arc<Endpoint>>,
-    /// Time in the cluster's line.
-    pub(crate) queue: Duration,
-    pub(crate) connect: Option<Duration>,
-    /// Whether the connection was joined past loopback TCP.
-    pub(crate) joined: bool,
-    pub(crate) sent_at: Option<Instant>,
-    pub(crate) first_byte_at: Option<Instant>,
-    /// When the response ended, if sluice was not there.
-    pub(crate) ended_at: Option<Instant>,
-    /// Whether the response went to the client past sluice.
-    pub(crate) direct: bool,
-    pub(crate) status: u16,
-    pub(crate) bytes_out: u64,
-    pub(crate) retries: u32,
-    /// The values of the answer's fields that are logged.
-    pub(crate) logged: Vec<Vec<u8>>,
-    /// Whether bytes of the final response may have reached the client.
-    pub(crate) answered: bool,
-    /// Whether the answer ends with the connection, so that an early end must be a reset.
-    pub(crate) close_delimited: bool,
-}
-
 /// How an exchange ended well.
 pub(crate) enum Finish {
     /// The response has been sent, or is being sent.
@@ -124,14 +100,6 @@ pub(crate) enum Finish {
     Upgraded(Box<Acquired>),
     /// The response is whole, and the client has nothing of it yet.
     Held(Box<HeldAnswer>),
-}
-
-impl Progress {
-    /// Notes what is to be logged of the answer.
-    fn note(&mut self, policy: &Policy<'_>, head: &ResponseHead) {
-        // Nearly always nothing, which costs nothing.
-        self.logged = policy.logged.iter().map(|field| field.value(head.fields())).collect();
-    }
 }
 
 /// State that the two directions share.
