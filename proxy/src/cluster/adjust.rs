@@ -2,11 +2,12 @@
 //! so that it holds for whatever addresses a name comes to have.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cluster, Endpoint, Seed};
+use super::{Cluster, Endpoint, Health, Seed};
 
 /// What was set for an endpoint; what was not is as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,20 @@ impl Endpoint {
     /// Whether it is meant by this name: as configured, or its address.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.host == name || self.label == name
+    }
+
+    /// Whether an operator has it take no new requests. Not a matter of its health.
+    pub fn is_disabled(&self) -> bool {
+        self.disabled.load(Relaxed)
+    }
+
+    pub(super) fn set_disabled(&self, disabled: bool) {
+        self.disabled.store(disabled, Relaxed);
+    }
+
+    /// Whether it may be given a request at `now_ms`.
+    pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
+        !self.is_disabled() && self.health(now_ms) == Health::Healthy
     }
 }
 

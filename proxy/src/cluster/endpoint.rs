@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::alive::Alive;
 use super::idle::IdleSockets;
 use super::joinable::Joinable;
 use super::limit::Limit;
@@ -88,14 +89,16 @@ pub struct Endpoint {
     unhealthy: AtomicBool,
     health_since_unix_s: AtomicU64,
     draining: AtomicBool,
-    disabled: AtomicBool,
+    pub(super) disabled: AtomicBool,
     last_check: Mutex<Option<LastCheck>>,
+    _alive: Alive,
 }
 
 impl Endpoint {
     pub(crate) fn new(seed: Seed, config: &config::Cluster) -> Endpoint {
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         let label = seed.address.to_string();
+        let alive = Alive::endpoint(&label);
         let weight = seed.weight.max(1);
         let max_in_flight = seed.max_in_flight.unwrap_or(config.max_in_flight);
         let bypass = seed.bypass.unwrap_or(config.bypass);
@@ -125,6 +128,7 @@ impl Endpoint {
             draining: AtomicBool::new(false),
             disabled: AtomicBool::new(false),
             last_check: Mutex::new(None),
+            _alive: alive,
         }
     }
 
@@ -144,15 +148,6 @@ impl Endpoint {
     /// Sets it, to at least 1.
     pub(crate) fn set_weight(&self, weight: u32) {
         self.weight.store(weight.max(1), Relaxed);
-    }
-
-    /// Whether an operator has it take no new requests. Not a matter of its health.
-    pub fn is_disabled(&self) -> bool {
-        self.disabled.load(Relaxed)
-    }
-
-    pub(super) fn set_disabled(&self, disabled: bool) {
-        self.disabled.store(disabled, Relaxed);
     }
 
     pub(super) fn count_request(&self) {
@@ -197,11 +192,6 @@ impl Endpoint {
             _ if self.is_ejected(now_ms) => Health::Ejected,
             _ => Health::Healthy,
         }
-    }
-
-    /// Whether it may be given a request at `now_ms`.
-    pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
-        !self.is_disabled() && self.health(now_ms) == Health::Healthy
     }
 
     fn is_ejected(&self, now_ms: u64) -> bool {

@@ -15,6 +15,7 @@ use crate::config::{self, Balance};
 
 mod adjust;
 mod admission;
+pub(crate) mod alive;
 mod endpoint;
 mod idle;
 mod joinable;
@@ -30,6 +31,7 @@ pub use adjust::Adjustment;
 use admission::ClusterQueue;
 pub(crate) use admission::Wants;
 pub use admission::{InFlight, Kind};
+use alive::Alive;
 pub use endpoint::{Endpoint, Health, LastCheck};
 pub(crate) use idle::{Attached, IdleSockets, Parked as ParkedSocket, closed_with_endpoints};
 pub(crate) use joinable::Place;
@@ -52,6 +54,7 @@ pub struct Cluster {
     /// Its configuration.
     pub config: config::Cluster,
     lasting: Arc<Lasting>,
+    _alive: Alive,
 }
 
 /// What a cluster keeps when its configuration changes.
@@ -116,7 +119,8 @@ impl Cluster {
             turn: AtomicU64::new(0),
             adjusted: Adjusted::default(),
         };
-        let cluster = Cluster { name: name.into(), config, lasting: Arc::new(lasting) };
+        let name = name.into();
+        let cluster = Cluster { _alive: Alive::cluster(&name), name, config, lasting: Arc::new(lasting) };
         cluster.replace_endpoints(seeds);
         cluster
     }
@@ -125,7 +129,8 @@ impl Cluster {
     /// that go by the old one meet the same endpoints. Its endpoints and its line's rules are to be put in force
     /// with [`Cluster::replace_endpoints`] and [`Cluster::apply_queue_rules`].
     pub(crate) fn reconfigured(&self, config: config::Cluster) -> Cluster {
-        Cluster { name: self.name.clone(), config, lasting: Arc::clone(&self.lasting) }
+        let (name, lasting) = (self.name.clone(), Arc::clone(&self.lasting));
+        Cluster { _alive: Alive::cluster(&name), name, config, lasting }
     }
 
     /// Puts the rules of this configuration in force for the line.

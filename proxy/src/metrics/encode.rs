@@ -22,6 +22,7 @@ type Totals = BTreeMap<Arc<Labels>, Total>;
 
 impl Collector for State {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        self.retire();
         let totals = self.sum_series();
         requests(&mut encoder, &totals)?;
         durations(&mut encoder, &totals)?;

@@ -4,8 +4,10 @@
 //! dropped log lines) or read through a callback (endpoint health).
 
 mod encode;
+mod labels;
 mod process;
 mod recent;
+mod retire;
 mod series;
 mod spans;
 mod status;
@@ -19,15 +21,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prometheus_client::registry::Registry;
 
 use crate::spool::Budget;
+use labels::LabelTable;
 use recent::Recent;
 pub use recent::RecentError;
+pub(crate) use retire::Known;
 use series::{Labels, Total};
 use spans::SpanCounts;
 pub use spans::SpanFate;
 pub use status::{EndpointStatus, QueueStatus, Status};
 pub(crate) use tally::{Counts, Tally};
+use worker::WorkerMetrics;
 pub use worker::{Event, WorkerRecorder};
-use worker::{LabelTable, WorkerMetrics};
 
 /// Content type of what [`Metrics::render`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -53,6 +57,9 @@ struct State {
     spans: SpanCounts,
     recent: Arc<Recent>,
     status: OnceLock<StatusSource>,
+    known: OnceLock<Known>,
+    /// What series that went had counted, by cluster.
+    retired: Mutex<BTreeMap<String, Counts>>,
 }
 
 impl std::fmt::Debug for State {
@@ -77,6 +84,8 @@ impl Metrics {
             spans: SpanCounts::default(),
             recent: Arc::default(),
             status: OnceLock::new(),
+            known: OnceLock::new(),
+            retired: Mutex::default(),
         });
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(&state)));

@@ -4,7 +4,7 @@
 //! plain load and store: no locked instruction, no cache line that two cores fight for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::recent::is_failure;
@@ -81,6 +81,7 @@ impl Histogram {
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) labels: Arc<Labels>,
+    retired: AtomicBool,
     requests: [AtomicU64; CLASSES.len()],
     failed: AtomicU64,
     paths: [AtomicU64; PATHS.len()],
@@ -97,6 +98,7 @@ impl Series {
     pub(super) fn new(labels: Arc<Labels>) -> Self {
         Self {
             labels,
+            retired: AtomicBool::new(false),
             requests: Default::default(),
             failed: AtomicU64::new(0),
             paths: Default::default(),
@@ -108,6 +110,16 @@ impl Series {
             upstream: Histogram::default(),
             transfer: Histogram::default(),
         }
+    }
+
+    /// Has nothing more be counted by it.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Relaxed);
+    }
+
+    /// Whether nothing more is to be counted by it.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Relaxed)
     }
 
     /// Counts an exchange; `path` is the index of its path in [`PATHS`].

@@ -104,7 +104,7 @@ impl Counts {
         Some(low)
     }
 
-    fn of(total: &Total) -> Self {
+    pub(super) fn of(total: &Total) -> Self {
         Self {
             classes: total.requests,
             failed: total.failed,
@@ -127,12 +127,14 @@ impl Metrics {
             panics: self.panics(),
             ..Tally::default()
         };
+        self.state.retire();
         for (labels, total) in self.state.sum_series() {
             let counts = Counts::of(&total);
             tally.requests += counts.requests();
             let cluster = tally.clusters.entry(labels.cluster.clone()).or_default();
             cluster.entry(labels.endpoint.clone()).or_default().add(&counts);
         }
+        self.state.add_retired(&mut tally);
         tally
     }
 }

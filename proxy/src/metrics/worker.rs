@@ -7,6 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use super::labels::LabelTable;
 use super::lock;
 use super::recent::{Ration, Recent, is_failure};
 use super::series::{Labels, Series, bump};
@@ -125,34 +126,12 @@ impl WorkerMetrics {
     pub(super) fn series(&self) -> Vec<Arc<Series>> {
         lock(&self.series).clone()
     }
-}
 
-/// The label sets of all workers, bounded in number.
-#[derive(Debug)]
-pub(super) struct LabelTable {
-    labels: Mutex<HashSet<Arc<Labels>>>,
-    other: Arc<Labels>,
-    max: usize,
-}
-
-impl LabelTable {
-    pub(super) fn new(max: usize) -> Self {
-        Self { labels: Mutex::default(), other: Arc::new(Labels::other()), max }
-    }
-
-    /// The shared labels of an exchange, or those of `other` when there is room for no more.
-    fn intern(&self, record: &ExchangeRecord<'_>) -> Arc<Labels> {
-        let labels = Labels::of(record);
-        let mut table = lock(&self.labels);
-        if let Some(known) = table.get(&labels) {
-            return Arc::clone(known);
-        }
-        if table.len() >= self.max {
-            return Arc::clone(&self.other);
-        }
-        let labels = Arc::new(labels);
-        table.insert(Arc::clone(&labels));
-        labels
+    /// Takes the series of these labels out. The worker finds out with its next exchange of that kind.
+    pub(super) fn take_out(&self, labels: &HashSet<Arc<Labels>>) -> Vec<Arc<Series>> {
+        let mut all = lock(&self.series);
+        let out = all.extract_if(.., |series| labels.contains(&series.labels));
+        out.inspect(|series| series.retire()).collect()
     }
 }
 
@@ -218,7 +197,8 @@ impl WorkerRecorder {
         match by_key.get(&key) {
             // A reload gives route indexes new meanings, so a hit must have the right names as well.
             Some(series)
-                if series.labels.are_of(record) || Arc::ptr_eq(&series.labels, &self.table.other) =>
+                if !series.is_retired()
+                    && (series.labels.are_of(record) || Arc::ptr_eq(&series.labels, &self.table.other)) =>
             {
                 series.record(record, path);
             }
@@ -262,7 +242,8 @@ impl WorkerRecorder {
             }
         };
         series.record(record, path);
-        // Endpoint ids grow as names are resolved anew; old keys must not pile up.
+        // Endpoint ids grow with deploys and as names are resolved anew; old keys must not pile up.
+        by_key.retain(|_, series| !series.is_retired());
         if by_key.len() > self.table.max {
             by_key.clear();
         }

@@ -17,8 +17,8 @@ use super::start::Resolvers;
 use crate::access_log::AccessLog;
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::clock;
-use crate::cluster::{Health, QueueCounts, snapshot_json};
-use crate::metrics::{EndpointStatus, Metrics, QueueStatus, Status};
+use crate::cluster::{Health, QueueCounts, alive, snapshot_json};
+use crate::metrics::{EndpointStatus, Known, Metrics, QueueStatus, Status};
 use crate::snapshot::{Live, Snapshot};
 use crate::spans::Tracing;
 use crate::status;
@@ -74,6 +74,7 @@ impl<'a> Control<'a> {
             bypass: programs.as_ref().and_then(|programs| programs.counters()),
             ..status(&source.load())
         });
+        metrics.set_known(Known { cluster: alive::has_cluster, endpoint: alive::has_endpoint });
         let operator = Rc::new(operator);
         Self {
             live,

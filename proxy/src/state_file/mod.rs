@@ -82,6 +82,8 @@ pub fn save(clusters: &[Arc<Cluster>]) {
 /// returns at once if no cluster has one. Wants a tokio runtime with time.
 pub async fn run(clusters: Vec<Arc<Cluster>>) {
     let mut files: Vec<Written> = by_path(&clusters).into_iter().map(Written::new).collect();
+    // Those without a file need not stay for it.
+    drop(clusters);
     while !files.is_empty() {
         tokio::time::sleep(WRITE_PERIOD).await;
         for file in &mut files {

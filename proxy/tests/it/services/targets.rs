@@ -183,3 +183,33 @@ fn endpoints_of_the_file_until_the_next_reload() {
     assert!(code == Some(0) && said.contains("its endpoints are as in the file again"), "{said}");
     assert_eq!(answers(&proxy, 4), "one one two two");
 }
+
+#[test]
+fn each_target_has_its_numbers_until_it_is_gone() {
+    let (file, one, two, new) = (app("file"), app("one"), app("two"), app("new"));
+    let Some(proxy) = setup(&file).start() else { return };
+    deployed(&proxy, &one, &two);
+    assert_eq!(answers(&proxy, 4), "one one two two");
+    let labels =
+        |target: &Origin| format!("{{route=\"web\",cluster=\"web\",endpoint=\"{}\"", target.endpoint);
+    let has = |what: &str| proxy.admin("/metrics").text().contains(what);
+    for target in [&one, &two] {
+        poll("what was counted", || {
+            has(&format!("sluice_requests_total{},class=\"2xx\"}} 2\n", labels(target))).then_some(())
+        });
+        assert!(has(&format!("sluice_requests_total{},class=\"5xx\"}} 0\n", labels(target))));
+        assert!(has(&format!("sluice_upstream_duration_seconds_count{}}} 2\n", labels(target))));
+        let of_endpoint = format!("{{cluster=\"web\",endpoint=\"{}\"}}", target.endpoint);
+        assert_eq!(proxy.metric(&format!("sluice_endpoint_in_flight{of_endpoint}")), 0.0);
+    }
+    let targets = format!("{},{}", two.endpoint, new.endpoint);
+    done(&proxy, &format!("deploy web --target {targets} --host svc.test"));
+    // A connection that is kept must not keep what it has been to.
+    let mut kept = proxy.connect();
+    assert_eq!(kept.ask(get("/")).status(), 200);
+    poll("the series of the first target to go", || (!has(&one.endpoint)).then_some(()));
+    assert!(has(&format!("sluice_requests_total{}", labels(&two))), "it is here still");
+    done(&proxy, "remove web");
+    poll("all of them to go", || (!has("cluster=\"web\"")).then_some(()));
+    assert_eq!(kept.ask(get("/")).status(), 404);
+}
