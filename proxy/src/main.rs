@@ -175,7 +175,12 @@ fn reload_command(args: &ControlArgs) -> ExitCode {
 }
 
 fn upgrade_command(args: &UpgradeArgs) -> ExitCode {
-    let wanted = serde_json::json!({ "binary": args.binary, "timeout_ms": args.timeout_ms });
+    // The one that runs has another current folder.
+    let binary = match args.binary.as_deref().map(std::path::absolute).transpose() {
+        Ok(binary) => binary,
+        Err(error) => return fail(&format!("--binary: {error}"), EXIT_CONFIG),
+    };
+    let wanted = serde_json::json!({ "binary": binary, "timeout_ms": args.timeout_ms });
     match control::call(&args.control.path(), "/v1/upgrade", &wanted) {
         Ok(done) => print(&format!("process {} has taken over\n", done["pid"])),
         Err(error) => fail(&error.to_string(), EXIT_RUNTIME),

@@ -6,6 +6,7 @@ mod build_ebpf;
 mod conformance;
 mod lint;
 mod metrics;
+mod operate;
 mod package;
 mod page;
 mod process;

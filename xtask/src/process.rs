@@ -132,6 +132,21 @@ impl Process {
         }
     }
 
+    /// Waits until it has ended by itself, and well.
+    ///
+    /// # Errors
+    /// When it does not in time, or not well; with its log.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        for _ in 0..READY_TRIES {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("{} has ended with {status}\n{}", self.name, self.tail()),
+                None => thread::sleep(POLL),
+            }
+        }
+        bail!("{} does not end\n{}", self.name, self.tail());
+    }
+
     /// Where both its streams go.
     pub(crate) fn log(&self) -> &Path {
         &self.log

@@ -20,7 +20,9 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
         routes(config, problems);
     }
     let http = config.listeners.iter().any(|listener| listener.protocol == Protocol::Http);
-    if http && config.routes.is_empty() {
+    // Where services are deployed and kept, they may be all there is.
+    let only_services = config.clusters.is_empty() && config.services.state_file.is_some();
+    if http && config.routes.is_empty() && !only_services {
         let message = if config.clusters.is_empty() {
             "no clusters are here; write clusters, or routes that redirect or respond"
         } else {

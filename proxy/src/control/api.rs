@@ -3,16 +3,21 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use super::operations;
 
 /// Bytes of a request body.
 const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// How long a new process may be waited for.
+const UPGRADE_TIMEOUT_MS_MAX: u64 = 3_600_000;
 
 /// Something that did not work: the status, and what is said about it.
 #[derive(Debug)]
@@ -52,7 +57,7 @@ pub(crate) trait Api {
 }
 
 /// How to upgrade.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upgrade {
     /// The binary to start in place of the one that runs.
@@ -61,23 +66,44 @@ pub(crate) struct Upgrade {
     pub(crate) timeout_ms: Option<u64>,
 }
 
+impl Upgrade {
+    /// Refuses what cannot be meant.
+    fn checked(self) -> Result<Self, Failure> {
+        let refused = |message: &str| Err(Failure::new(StatusCode::BAD_REQUEST, message));
+        // Another folder is this process's current one than that of whoever asks, and PATH is another.
+        if self.binary.as_ref().is_some_and(|binary| !binary.is_absolute()) {
+            return refused("binary: write a path that begins with /");
+        }
+        // The kernel takes 0 for no bound at all.
+        if self.timeout_ms.is_some_and(|timeout| !(1..=UPGRADE_TIMEOUT_MS_MAX).contains(&timeout)) {
+            return refused("timeout_ms: write a number from 1 to 3600000");
+        }
+        Ok(self)
+    }
+}
+
 /// Answers one request.
 pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return fail(&Failure::new(StatusCode::BAD_REQUEST, &error.to_string())),
+    let (path, method) = (head.uri.path(), &head.method);
+    let allowed = operations::methods(path);
+    if allowed.is_empty() {
+        return fail(&Failure::new(StatusCode::NOT_FOUND, "there is no such operation"));
+    }
+    if !allowed.contains(&method.as_str()) {
+        return not_allowed(&allowed.join(", "));
+    }
+    let body = match whole(body).await {
+        Ok(body) => body,
+        Err(failure) => return fail(&failure),
     };
-    let path = head.uri.path();
-    let outcome = match (path, &head.method) {
-        ("/v1/reload", &Method::POST) => api.reload().await,
-        ("/v1/upgrade", &Method::POST) => match read(&body) {
+    let outcome = match path {
+        "/v1/reload" => api.reload().await,
+        "/v1/upgrade" => match read::<Upgrade>(&body).and_then(Upgrade::checked) {
             Ok(wanted) => api.upgrade(wanted).await,
             Err(failure) => Err(failure),
         },
-        ("/v1/reload" | "/v1/upgrade", _) => return not_allowed("POST"),
-        (path, method) if path.starts_with("/v1/services") => api.services(method, path, &body).await,
-        _ => Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation")),
+        path => api.services(method, path, &body).await,
     };
     match outcome {
         Ok(value) => response(StatusCode::OK, &value),
@@ -85,19 +111,53 @@ pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Respon
     }
 }
 
+async fn whole(body: Incoming) -> Result<Bytes, Failure> {
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("the body has more than {BODY_BYTES_MAX} bytes");
+            Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, &message))
+        }
+        Err(error) => Err(Failure::new(StatusCode::BAD_REQUEST, &error.to_string())),
+    }
+}
+
 /// What a body asks for; an empty one asks for nothing special.
-fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Failure> {
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn read<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Result<T, Failure> {
     if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, &format!("the body: {error}")))
+    let refused =
+        |error: &dyn std::fmt::Display| Failure::new(StatusCode::BAD_REQUEST, &format!("the body: {error}"));
+    let value: T = serde_json::from_slice(body).map_err(|error| refused(&error))?;
+    let given: Value = serde_json::from_slice(body).map_err(|error| refused(&error))?;
+    let whole = serde_json::to_value(&value).map_err(|error| refused(&error))?;
+    match array_for_object(&given, &whole) {
+        Some(path) => Err(refused(&format!("{path}: write an object"))),
+        None => Ok(value),
+    }
 }
 
-fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
+/// Where an array stands in the place of an object. To serde it is one whose keys are left out.
+fn array_for_object(given: &Value, whole: &Value) -> Option<String> {
+    let whole = whole.as_object()?;
+    let Some(given) = given.as_object() else {
+        return Some("$".to_owned());
+    };
+    let inner =
+        |(key, value)| Some(array_for_object(value, whole.get(key)?)?.replacen('$', &format!("$.{key}"), 1));
+    given.iter().find_map(inner)
+}
+
+fn not_allowed(allowed: &str) -> Response<Full<Bytes>> {
     let message = format!("only {allowed}");
     let mut response = fail(&Failure::new(StatusCode::METHOD_NOT_ALLOWED, &message));
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    if let Ok(allowed) = HeaderValue::from_str(allowed) {
+        response.headers_mut().insert(ALLOW, allowed);
+    }
     response
 }
 

@@ -1,11 +1,12 @@
 //! The control socket: a small HTTP API with JSON over a unix socket, by which commands such as `sluice reload` change
-//! what is in force.
+//! what is in force. `config/openapi.yaml` is its contract, tested against it.
 //!
 //! It runs on the control-plane thread. The socket has mode 0600, and whoever connects must be the user that sluice
 //! runs as, or root. It has no address on any network, so no web page can reach it.
 
 mod api;
 mod client;
+mod operations;
 mod socket;
 
 use std::convert::Infallible;
@@ -17,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-pub(crate) use api::{Api, Failure, Upgrade};
+pub(crate) use api::{Api, Failure, Upgrade, read};
 pub use client::{ClientError, call, request};
 pub(crate) use socket::Listener;
 pub use socket::default_path;

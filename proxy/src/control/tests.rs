@@ -64,6 +64,22 @@ fn what_is_unknown_is_refused() {
 }
 
 #[test]
+fn what_has_another_shape_is_refused() {
+    let refused = |body: &str| match read::<crate::service::api::DeployRequest>(body.as_bytes()) {
+        Err(failure) => format!("{failure:?}"),
+        Ok(read) => panic!("{body} is read as {read:?}"),
+    };
+    assert!(refused("[]").contains("the body: $: write an object"));
+    assert!(
+        refused(r#"{"target_options": {"health_check_config": ["/up"]}}"#)
+            .contains("$.target_options.health_check_config: write an object")
+    );
+    assert!(
+        read::<crate::service::api::DeployRequest>(br#"{"targets": null, "options": {"x": []}}"#).is_ok()
+    );
+}
+
+#[test]
 fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
     let path = path("taken");
     let mut first = Listener::bind(&path, false).unwrap();

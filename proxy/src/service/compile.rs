@@ -108,10 +108,7 @@ pub fn cluster(service: &Service, group: Group) -> Result<Cluster, ServiceError>
         body_idle_timeout_ms: DAY_MS,
         tunnel_idle_timeout_ms: DAY_MS,
         max_in_flight: limit(options),
-        queue: Queue {
-            max_length: options.queue_size.unwrap_or(Queue::default().max_length),
-            ..Queue::default()
-        },
+        queue: Queue { max_length: queue_size(options), ..Queue::default() },
         ..Cluster::default()
     })
 }
@@ -150,6 +147,10 @@ fn timeout_ms(timeout: GoDuration) -> u64 {
         0 => DAY_MS,
         some => some.min(DAY_MS),
     }
+}
+
+fn queue_size(options: &TargetOptions) -> usize {
+    options.queue_size.and_then(|size| size.try_into().ok()).unwrap_or(Queue::default().max_length)
 }
 
 fn limit(options: &TargetOptions) -> MaxInFlight {

@@ -95,13 +95,15 @@ impl ServiceError {
             | ServiceError::Busy(_)
             | ServiceError::RolloutTargetNotSet
             | ServiceError::InConfiguration { .. } => 409,
-            ServiceError::InvalidTarget(_)
+            // Against the API's schema.
+            ServiceError::InvalidTarget(_) => 400,
+            // Well said, and cannot be done. Nothing of ours has failed: what was to be deployed did, or is no way to
+            // serve.
+            ServiceError::Unhealthy { .. }
             | ServiceError::WildcardTls
             | ServiceError::Invalid(_)
-            | ServiceError::ErrorPages(_) => 400,
-            ServiceError::NotYet(_) => 501,
-            // Nothing of ours failed: what was to be deployed did.
-            ServiceError::Unhealthy { .. } => 422,
+            | ServiceError::ErrorPages(_)
+            | ServiceError::NotYet(_) => 422,
             ServiceError::State(_) => 500,
         }
     }

@@ -190,7 +190,7 @@ pub struct TargetOptions {
     pub max_in_flight: Option<InFlightLimit>,
     /// Requests that may wait for a target (503 beyond). Ours.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue_size: Option<usize>,
+    pub queue_size: Option<u32>,
 }
 
 impl Default for TargetOptions {
@@ -213,6 +213,9 @@ impl Default for TargetOptions {
     }
 }
 
+/// The largest bound on requests under way.
+const IN_FLIGHT_MAX: u32 = 1_000_000;
+
 /// A bound on requests under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -221,7 +224,7 @@ pub enum InFlightLimit {
     Auto,
     /// This many.
     #[serde(untagged)]
-    Fixed(u32),
+    Fixed(#[serde(deserialize_with = "some")] u32),
 }
 
 impl std::str::FromStr for InFlightLimit {
@@ -229,7 +232,7 @@ impl std::str::FromStr for InFlightLimit {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<u32>() {
-            Ok(count @ 1..=1_000_000) => Ok(Self::Fixed(count)),
+            Ok(count @ 1..=IN_FLIGHT_MAX) => Ok(Self::Fixed(count)),
             _ if text == "auto" => Ok(Self::Auto),
             _ => Err("write a number from 1 to 1000000, or auto".to_owned()),
         }
@@ -251,6 +254,15 @@ pub struct DeploymentOptions {
 impl Default for DeploymentOptions {
     fn default() -> Self {
         Self { deploy_timeout: DEPLOY_TIMEOUT, drain_timeout: DRAIN_TIMEOUT, force: false }
+    }
+}
+
+/// A bound that lets something through.
+fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let count = u32::deserialize(deserializer)?;
+    match count {
+        1..=IN_FLIGHT_MAX => Ok(count),
+        _ => Err(serde::de::Error::custom("not from 1 to 1000000")),
     }
 }
 
@@ -313,5 +325,6 @@ mod tests {
             let json = serde_json::to_string(&limit).unwrap();
             assert_eq!(serde_json::from_str::<InFlightLimit>(&json).unwrap(), limit, "{json}");
         }
+        assert!(serde_json::from_str::<InFlightLimit>("0").is_err());
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use tally::Tally;
 
 use crate::conformance::{Judged, Way};
 use crate::process::find_program;
-use crate::{apps, conformance, page, trace, workspace};
+use crate::{apps, conformance, operate, page, trace, workspace};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -96,6 +96,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     }
 
     page::run(|| binary(options), tally)?;
+    operate::run(|| binary(options), tally)?;
     let hostile_names = Way::Copy.names().chain(Way::Held.names());
     if !apps::names().chain(hostile_names).any(|name| tally.wants(&name)) {
         return Ok(Judged::new());

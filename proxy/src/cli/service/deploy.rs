@@ -242,7 +242,7 @@ impl DeployArgs {
             forward_headers: self.fields.forward_headers.unwrap_or(!self.tls.tls),
             scope_cookie_paths: self.fields.scope_cookie_paths,
             max_in_flight: self.max_in_flight,
-            queue_size: self.queue_size.and_then(|size| usize::try_from(size).ok()),
+            queue_size: self.queue_size,
         }
     }
 }

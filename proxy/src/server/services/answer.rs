@@ -3,11 +3,10 @@
 use std::rc::Rc;
 
 use hyper::{Method, StatusCode};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Services;
-use crate::control::Failure;
+use crate::control::{Failure, read};
 use crate::service::adjust::Change;
 use crate::service::api::{ApiError, Done, SetWeightRequest, TargetRequest, parse_path};
 use crate::service::error::ServiceError;
@@ -101,12 +100,4 @@ impl Services {
         };
         Ok(done.map(|()| Done::default()))
     }
-}
-
-/// The arguments of a command; without a body all have their defaults.
-fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Failure> {
-    if body.is_empty() {
-        return Ok(T::default());
-    }
-    serde_json::from_slice(body).map_err(|error| Failure::new(StatusCode::BAD_REQUEST, &error.to_string()))
 }

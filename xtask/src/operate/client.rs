@@ -1,0 +1,72 @@
+//! One connection and the requests on it, each waited for.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::site::HOST;
+
+/// Longer than any pause of the checks; an answer that takes longer is a failed one.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a body; those of the checks are short texts.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// A connection.
+pub(super) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) text: String,
+    /// Whether the connection ends with it.
+    pub(super) last: bool,
+}
+
+impl Client {
+    /// # Errors
+    /// When nobody accepts.
+    pub(super) fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).context("connect")?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Asks for a path; `last` says so to the other side.
+    ///
+    /// # Errors
+    /// When there is no whole answer.
+    pub(super) fn get(&mut self, path: &str, last: bool) -> Result<Answer> {
+        let close = if last { "Connection: close\r\n" } else { "" };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n{close}\r\n");
+        self.stream.get_mut().write_all(request.as_bytes()).context("send")?;
+        let first = self.line().context("no answer")?;
+        let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.with_context(|| format!("answered by {first:?}"))?;
+        let (mut length, mut last) = (0, false);
+        loop {
+            let line = self.line().context("the head ends early")?.to_ascii_lowercase();
+            match line.split_once(": ") {
+                Some(("content-length", value)) => length = value.parse().context(line)?,
+                Some(("connection", value)) => last = value == "close",
+                Some(_) => {}
+                None => break,
+            }
+        }
+        ensure!(length <= BODY_BYTES_MAX, "a body of {length} bytes");
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).context("the body ends early")?;
+        Ok(Answer { status, text: String::from_utf8_lossy(&body).into_owned(), last })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.stream.read_line(&mut line)? > 0, "the connection has ended");
+        Ok(line.trim_end().to_owned())
+    }
+}

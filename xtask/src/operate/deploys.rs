@@ -1,0 +1,175 @@
+//! Deploys of real Puma versions, one after the other, under load.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::load::{Judge, Load};
+use super::puma::{DEPLOYS, FLAGS, Puma};
+use super::site::Site;
+
+const ROUNDS: usize = 50;
+/// Versions that run at once: the one that serves, and the next.
+const RUNNING: usize = 2;
+/// Answers to our own clients between two deploys.
+const BETWEEN: u64 = 40;
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Which deploy each port stands for.
+#[derive(Default)]
+struct Book {
+    deploys: Mutex<BTreeMap<u16, u64>>,
+    /// The last deploy that has returned; what was before it is drained.
+    done: AtomicU64,
+}
+
+impl Book {
+    fn begin(&self, deploy: u64, port: u16) {
+        self.deploys.lock().unwrap_or_else(PoisonError::into_inner).insert(port, deploy);
+    }
+}
+
+impl Judge for Book {
+    fn least(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    fn number(&self, text: &str) -> Result<u64> {
+        let port = text.trim().split_once(' ').and_then(|(_, port)| port.parse().ok());
+        let port: u16 = port.with_context(|| format!("answered {text:?}"))?;
+        let deploys = self.deploys.lock().unwrap_or_else(PoisonError::into_inner);
+        deploys
+            .get(&port)
+            .copied()
+            .with_context(|| format!("answered by port {port}, which was not deployed"))
+    }
+}
+
+/// Sluice, what is deployed, and who asks.
+struct Scene {
+    site: Site,
+    book: Arc<Book>,
+    versions: Vec<Puma>,
+    booted: usize,
+    /// Requests that a port had got when it was drained.
+    drained: BTreeMap<u16, u64>,
+}
+
+impl Scene {
+    fn start(name: &str, binary: &Path) -> Result<Self> {
+        let site = Site::start(name, binary, json!({}))?;
+        let mut scene =
+            Self { site, book: Arc::default(), versions: Vec::new(), booted: 0, drained: BTreeMap::new() };
+        for _ in 0..RUNNING {
+            let puma = scene.boot()?;
+            scene.versions.push(puma);
+        }
+        Ok(scene)
+    }
+
+    fn boot(&mut self) -> Result<Puma> {
+        self.booted += 1;
+        Puma::boot(&self.site, "deploys", self.booted)
+    }
+
+    /// Deploys one of the versions, at its next port.
+    fn deploy(&self, number: usize, version: usize, port: u16) -> Result<()> {
+        let deploy = u64::try_from(number)?;
+        self.book.begin(deploy, port);
+        let line = format!("deploy app --target 127.0.0.1:{port} {FLAGS}");
+        self.site.must(&line).with_context(|| format!("deploy {deploy}, version {version}"))?;
+        self.book.done.store(deploy, Ordering::Release);
+        Ok(())
+    }
+
+    /// Nothing that was drained has been asked since, by whomever.
+    fn check_drained(&self, version: usize) -> Result<()> {
+        let counts = self.versions[version].counts()?;
+        for port in self.versions[version].ports {
+            let Some(then) = self.drained.get(&port) else { continue };
+            let now = counts.get(&port).copied().unwrap_or(0);
+            ensure!(now == *then, "port {port} had {then} requests when it was drained, and {now} later");
+        }
+        Ok(())
+    }
+}
+
+/// Fifty in a row. The two versions that run take turns, and each makes room for a new one after its tenth deploy.
+pub(super) fn fifty_in_a_row(binary: &Path) -> Result<String> {
+    let mut scene = Scene::start("deploys", binary)?;
+    scene.deploy(0, 0, scene.versions[0].ports[0])?;
+    let mut load = Load::start("deploys", &scene.site, Arc::clone(&scene.book))?;
+    load.wait_for(BETWEEN)?;
+    let (mut serving, mut slowest) = (scene.versions[0].ports[0], Duration::ZERO);
+    for number in 1..=ROUNDS {
+        let (version, turn) = (number % RUNNING, number / RUNNING % DEPLOYS);
+        if number >= RUNNING && turn == 0 {
+            // Drained by the deploy before, so it can go.
+            scene.check_drained(version)?;
+            scene.versions[version].stop()?;
+            scene.versions[version] = scene.boot()?;
+        }
+        let (port, begun) = (scene.versions[version].ports[turn], Instant::now());
+        scene.deploy(number, version, port)?;
+        slowest = slowest.max(begun.elapsed());
+        let other = (version + 1) % RUNNING;
+        let count = scene.versions[other].counts()?.get(&serving).copied().unwrap_or(0);
+        ensure!(count > 0, "port {serving} was never asked");
+        scene.drained.insert(serving, count);
+        serving = port;
+        load.wait_for(BETWEEN).with_context(|| format!("after deploy {number}"))?;
+    }
+    (0..RUNNING).try_for_each(|version| scene.check_drained(version))?;
+    let (booted, slowest) = (scene.booted, slowest.as_millis());
+    Ok(format!("{ROUNDS} deploys of {booted} versions, the slowest {slowest} ms: {}", load.finish()?))
+}
+
+/// What does not get well is not put in force, and the command says what the last check has met.
+pub(super) fn never_healthy(binary: &Path) -> Result<String> {
+    let mut scene = Scene::start("deploys-sick", binary)?;
+    scene.deploy(0, 0, scene.versions[0].ports[0])?;
+    scene.versions[1].wait_ready()?;
+    let mut load = Load::start("deploys-sick", &scene.site, Arc::clone(&scene.book))?;
+    load.wait_for(BETWEEN)?;
+    let target = scene.versions[1].ports[0];
+    let flags = format!("{FLAGS} --deploy-timeout 500ms");
+    let refused = |line: &str, why: &str| {
+        let outcome = scene.site.run(line)?;
+        ensure!(outcome.code == Some(1) && outcome.said.contains(why), "{line}: {outcome:?}");
+        Ok(outcome.said)
+    };
+    let said = refused(
+        &format!("deploy app --target 127.0.0.1:{target} {flags} --health-check-path /sick"),
+        &format!("127.0.0.1:{target}: status 503"),
+    )?;
+    load.wait_for(BETWEEN)?;
+    scene.versions[1].stop()?;
+    refused(&format!("deploy app --target 127.0.0.1:{target} {flags}"), "Connection refused")?;
+    load.wait_for(BETWEEN)?;
+    let list = scene.site.must("list")?;
+    ensure!(list.contains(&format!("127.0.0.1:{}", scene.versions[0].ports[0])), "{list}");
+    Ok(format!("{:?}; meanwhile {}", said.trim_end(), load.finish()?))
+}
+
+/// Requests wait for the end of a pause, and are served then.
+pub(super) fn pause(binary: &Path) -> Result<String> {
+    let scene = Scene::start("pause", binary)?;
+    scene.deploy(0, 0, scene.versions[0].ports[0])?;
+    let mut load = Load::start("pause", &scene.site, Arc::clone(&scene.book))?;
+    load.wait_for(BETWEEN)?;
+    scene.site.must("pause app")?;
+    let before = (scene.versions[0].counts()?, load.answers());
+    std::thread::sleep(PAUSE);
+    let after = (scene.versions[0].counts()?, load.answers());
+    // A client counts its answer after it has come.
+    let late = after.1 - before.1;
+    ensure!(before.0 == after.0 && late <= load.clients(), "asked while paused: {before:?}, then {after:?}");
+    scene.site.must("resume app")?;
+    load.wait_for(BETWEEN)?;
+    Ok(format!("{} s with nothing asked: {}", PAUSE.as_secs(), load.finish()?))
+}
