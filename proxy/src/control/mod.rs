@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 
 pub(crate) use api::{Api, Failure, Upgrade, read};
 pub use client::{ClientError, call, request};
-pub(crate) use socket::Listener;
 pub use socket::default_path;
+pub(crate) use socket::{Listener, SecondName};
 
 /// Connections served at once; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 32;

@@ -82,6 +82,41 @@ impl Listener {
     }
 }
 
+/// A second name of the control socket while another process is being started that puts its own in the place of it: a
+/// socket that has lost its last name cannot be given one.
+#[derive(Debug)]
+pub(crate) struct SecondName {
+    path: PathBuf,
+    second: PathBuf,
+}
+
+impl SecondName {
+    /// Names the socket at `path` a second time, beside it.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let second = beside(path);
+        let _ = std::fs::remove_file(&second);
+        std::fs::hard_link(path, &second)?;
+        Ok(Self { path: path.to_owned(), second })
+    }
+
+    /// Puts the socket back into its place, whatever is there.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn restore(&self) -> io::Result<()> {
+        std::fs::rename(&self.second, &self.path)
+    }
+}
+
+impl Drop for SecondName {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.second);
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(bound_at) = &self.bound_at {

@@ -98,6 +98,27 @@ fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
 }
 
 #[test]
+fn a_socket_that_was_replaced_is_put_back() {
+    let path = path("back");
+    let mut old = Listener::bind(&path, false).unwrap();
+    old.publish().unwrap();
+    let second = SecondName::of(&path).unwrap();
+    let mut new = Listener::bind(&path.with_extension("new"), false).unwrap();
+    new.publish().unwrap();
+    std::fs::rename(path.with_extension("new"), &path).unwrap();
+    drop(new);
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_err());
+    second.restore().unwrap();
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+    // With nothing to be put back there is nothing left over either.
+    let second = SecondName::of(&path).unwrap();
+    second.restore().unwrap();
+    drop(second);
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    std::fs::remove_dir_all(path.parent().unwrap().parent().unwrap()).unwrap();
+}
+
+#[test]
 fn a_failure_is_a_sentence() {
     let failure = Failure::new(StatusCode::CONFLICT, "no");
     assert!(format!("{failure:?}").contains("\"no\""));

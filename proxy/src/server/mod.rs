@@ -101,7 +101,8 @@ fn start_and_serve(
     drop(snapshot);
     let said = (config, restored.attached.clone());
     let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone(), said));
-    let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others));
+    let path = sockets.control.as_ref().map(|control| control.path().to_owned());
+    let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others, path));
     let operator =
         operator::Operator { reloader: Reloader { site, source }, upgrader, services: OnceCell::new() };
     let fixed = fixed.unwrap_or_default();

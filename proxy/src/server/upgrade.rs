@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::control::notify;
 use super::site::Site;
+use crate::control::SecondName;
 use crate::handover::{Passed, Program, Role, Successor};
 
 /// How long the new process may take to serve, unless the command says otherwise: its self-tests take a quarter of a
@@ -23,6 +24,8 @@ pub(super) struct Upgrader {
     program: Program,
     /// Sockets beside the listeners'.
     others: Vec<(Passed, OwnedFd)>,
+    /// Where the control socket is.
+    control: Option<PathBuf>,
     done: Notify,
 }
 
@@ -34,8 +37,13 @@ pub(super) fn other(role: Role, configured: &str, socket: io::Result<OwnedFd>) -
 }
 
 impl Upgrader {
-    pub(super) fn new(site: Rc<Site>, program: Program, others: Vec<(Passed, OwnedFd)>) -> Self {
-        Self { site, program, others, done: Notify::new() }
+    pub(super) fn new(
+        site: Rc<Site>,
+        program: Program,
+        others: Vec<(Passed, OwnedFd)>,
+        control: Option<PathBuf>,
+    ) -> Self {
+        Self { site, program, others, control, done: Notify::new() }
     }
 
     /// Starts a new process with the same arguments and hands everything over; it serves when this returns its pid.
@@ -45,6 +53,8 @@ impl Upgrader {
     /// Why it does not, such as a change that is under way; then it is gone, and this process serves on.
     pub(super) async fn upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, String> {
         let handing_over = self.site.changes.hand_over()?;
+        // Without it the upgrade is as good, and only a failure late in the start of the new process would be felt.
+        let control = self.control.as_deref().and_then(|path| SecondName::of(path).ok());
         let outcome = self.try_upgrade(binary, patience).await;
         match &outcome {
             Ok(pid) => {
@@ -53,7 +63,12 @@ impl Upgrader {
                 handing_over.keep();
                 self.done.notify_one();
             }
-            Err(reason) => tracing::error!(reason, "the upgrade has failed; this process serves on"),
+            Err(reason) => {
+                if let Some(Err(error)) = control.as_ref().map(SecondName::restore) {
+                    tracing::error!(%error, "the control socket cannot be put back; commands do not find this process");
+                }
+                tracing::error!(reason, "the upgrade has failed; this process serves on");
+            }
         }
         outcome
     }
