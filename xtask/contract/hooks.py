@@ -55,5 +55,9 @@ def before_call(context, case, kwargs):
         body["deployment_options"] = {**options, "deploy_timeout": MOMENT}
     target = body.get("target_options")
     check = target.get("health_check_config") if isinstance(target, dict) else None
-    if isinstance(check, dict) and isinstance(check.get("port"), int) and 0 < check["port"] < 65536:
-        body["target_options"] = {**target, "health_check_config": {**check, "port": 0}}
+    if isinstance(check, dict):
+        if isinstance(check.get("port"), int) and 0 < check["port"] < 65536:
+            check["port"] = 0
+        # Half of them get well.
+        if isinstance(check.get("path"), str) and len(check["path"]) % 2 == 0:
+            check["path"] = "/up"

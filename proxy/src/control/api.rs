@@ -132,7 +132,15 @@ pub(crate) fn read<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Re
     }
     let refused =
         |error: &dyn std::fmt::Display| Failure::new(StatusCode::BAD_REQUEST, &format!("the body: {error}"));
-    let value: T = serde_json::from_slice(body).map_err(|error| refused(&error))?;
+    let mut unknown = Vec::new();
+    let mut parser = serde_json::Deserializer::from_slice(body);
+    // The types leave what they do not know alone, for state files of later releases have it.
+    let value: T = serde_ignored::deserialize(&mut parser, |path| unknown.push(path.to_string()))
+        .and_then(|value| parser.end().map(|()| value))
+        .map_err(|error| refused(&error))?;
+    if let Some(unknown) = unknown.first() {
+        return Err(refused(&format!("{unknown}: there is no such key")));
+    }
     let given: Value = serde_json::from_slice(body).map_err(|error| refused(&error))?;
     let whole = serde_json::to_value(&value).map_err(|error| refused(&error))?;
     match array_for_object(&given, &whole) {

@@ -18,6 +18,9 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("POST", "/v1/services/{service}/rollout/deploy"),
     ("POST", "/v1/services/{service}/rollout/set"),
     ("POST", "/v1/services/{service}/rollout/stop"),
+    ("POST", "/v1/services/{service}/set-weight"),
+    ("POST", "/v1/services/{service}/disable"),
+    ("POST", "/v1/services/{service}/enable"),
     ("POST", "/v1/services/{service}/stop"),
 ];
 
@@ -41,8 +44,8 @@ mod tests {
     use serde_json::Value;
 
     use crate::service::api::{
-        ApiError, DeployRequest, ListResponse, Listed, PauseRequest, RolloutDeployRequest, RolloutSetRequest,
-        StopRequest,
+        ApiError, DeployRequest, Done, ListResponse, Listed, PauseRequest, RolloutDeployRequest,
+        RolloutSetRequest, SetWeightRequest, StopRequest, TargetRequest,
     };
     use crate::service::options::{
         DeploymentOptions, HealthCheckConfig, InFlightLimit, ServiceOptions, TargetOptions,
@@ -111,6 +114,9 @@ mod tests {
         same(&document, "RolloutSetRequest", RolloutSetRequest::default(), RolloutSetRequest::default());
         same(&document, "PauseRequest", PauseRequest::default(), PauseRequest::default());
         same(&document, "StopRequest", StopRequest::default(), StopRequest::default());
+        same(&document, "TargetRequest", TargetRequest::default(), TargetRequest::default());
+        same(&document, "SetWeightRequest", SetWeightRequest::default(), SetWeightRequest::default());
+        same(&document, "Done", Done { note: Some(text()) }, Done::default());
         let error = ApiError { error: text(), details: vec![text()] };
         same(&document, "Error", error, ApiError::default());
         same(&document, "Services", ListResponse::default(), ListResponse::default());

@@ -74,9 +74,9 @@ fn what_has_another_shape_is_refused() {
         refused(r#"{"target_options": {"health_check_config": ["/up"]}}"#)
             .contains("$.target_options.health_check_config: write an object")
     );
-    assert!(
-        read::<crate::service::api::DeployRequest>(br#"{"targets": null, "options": {"x": []}}"#).is_ok()
-    );
+    assert!(refused(r#"{"options": {"hostz": []}}"#).contains("options.hostz: there is no such key"));
+    assert!(refused("{} {}").contains("trailing characters"));
+    assert!(read::<crate::service::api::DeployRequest>(br#"{"targets": null, "options": {}}"#).is_ok());
 }
 
 #[test]

@@ -38,6 +38,9 @@ pub enum ServiceError {
     /// a target that is no `host:port`
     #[error("{0} :invalid host pattern")]
     InvalidTarget(String),
+    /// a deploy of nothing
+    #[error("no target is given")]
+    NoTarget,
     /// not every target got healthy in time
     #[error("target failed to become healthy within configured timeout ({timeout})")]
     Unhealthy {
@@ -96,7 +99,7 @@ impl ServiceError {
             | ServiceError::RolloutTargetNotSet
             | ServiceError::InConfiguration { .. } => 409,
             // Against the API's schema.
-            ServiceError::InvalidTarget(_) => 400,
+            ServiceError::InvalidTarget(_) | ServiceError::NoTarget => 400,
             // Well said, and cannot be done. Nothing of ours has failed: what was to be deployed did, or is no way to
             // serve.
             ServiceError::Unhealthy { .. }

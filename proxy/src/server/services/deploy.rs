@@ -21,8 +21,7 @@ impl Services {
     /// Deploys targets in the place of those that serve.
     pub(super) async fn deploy(&self, name: &str, mut request: DeployRequest) -> Result<(), ServiceError> {
         request.options.normalize();
-        target::endpoints(&request.targets)?;
-        target::endpoints(&request.read_targets)?;
+        check_targets(&request.targets, &request.read_targets)?;
         check_options(&request.options)?;
         logged::check(&request.target_options)?;
         let candidate = |known: Option<Service>| Service {
@@ -55,6 +54,7 @@ impl Services {
         name: &str,
         request: RolloutDeployRequest,
     ) -> Result<(), ServiceError> {
+        check_targets(&request.targets, &request.read_targets)?;
         let candidate = |known: Service| Service {
             rollout_targets: request.targets.clone(),
             rollout_readers: request.read_targets.clone(),
@@ -134,6 +134,13 @@ impl Services {
             replaced.drain(options.drain_timeout).await;
         }
     }
+}
+
+fn check_targets(writers: &[String], readers: &[String]) -> Result<(), ServiceError> {
+    if writers.is_empty() {
+        return Err(ServiceError::NoTarget);
+    }
+    target::endpoints(writers).and(target::endpoints(readers)).map(drop)
 }
 
 /// What cannot be, or not yet.
