@@ -104,10 +104,12 @@ fn a_process_that_does_not_get_ready_changes_nothing() {
     std::fs::set_permissions(&sleeper, std::fs::Permissions::from_mode(0o755)).unwrap();
     let sleeper = sleeper.display().to_string();
     refused(&proxy, &["--binary", &sleeper, "--timeout-ms", "200"], "does not serve after 200 ms");
-    // It may get as far as its control socket before it is told that it was too slow; commands find the old one still.
-    for _ in 0..3 {
-        refused(&proxy, &["--timeout-ms", "1"], "does not serve after 1 ms");
-    }
+    // Whatever it gets done with the control socket before it fails, commands find the old process.
+    let late = proxy.folder.join("late");
+    let control = proxy.folder.join("control.sock");
+    std::fs::write(&late, format!("#!/bin/sh\nrm '{}'\nexit 1\n", control.display())).unwrap();
+    std::fs::set_permissions(&late, std::fs::Permissions::from_mode(0o755)).unwrap();
+    refused(&proxy, &["--binary", &late.display().to_string()], "the new process has ended before it served");
     proxy.rewrite("clusters: {}\n");
     refused(&proxy, &[], "refused: ");
     proxy.rewrite(&proxy.config);

@@ -16,7 +16,7 @@ pub(crate) use tally::Tally;
 
 use crate::conformance::{Judged, Way};
 use crate::process::find_program;
-use crate::{apps, conformance, operate, page, trace, workspace};
+use crate::{apps, bench, conformance, operate, page, trace, workspace};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -97,6 +97,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
 
     page::run(|| binary(options), tally)?;
     operate::run(|| binary(options), tally)?;
+    replay(tally)?;
     let hostile_names = Way::Copy.names().chain(Way::Held.names());
     if !apps::names().chain(hostile_names).any(|name| tally.wants(&name)) {
         return Ok(Judged::new());
@@ -114,6 +115,26 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         hostile(Way::Held, &binary, &judged, &tools, tally)?;
     }
     Ok(judged)
+}
+
+/// kamal-proxy's command lines, by sluice and by kamal-proxy itself.
+const REPLAY: &str = "kamal";
+
+/// Named only, for kamal-proxy has to be fetched and built first.
+fn replay(tally: &mut Tally) -> Result<()> {
+    if tally.filter() != Some(REPLAY) {
+        return Ok(());
+    }
+    tally.heading("kamal-proxy");
+    let program = match bench::tool("kamal-proxy") {
+        Ok(program) => program.display().to_string(),
+        Err(error) => {
+            tally.skip(REPLAY, 1, &format!("kamal-proxy cannot be had: {error:#}"));
+            return Ok(());
+        }
+    };
+    let arguments = ["--package", "sluice", "--test", "it", "--", "services::re"];
+    cargo::test(REPLAY, &arguments, &[("SLUICE_TEST_KAMAL_PROXY", &program)], tally)
 }
 
 fn hostile(way: Way<'_>, binary: &Path, before: &Judged, tools: &Tools, tally: &mut Tally) -> Result<Judged> {

@@ -2,6 +2,7 @@
 
 mod deploys;
 mod fields;
+mod readme;
 mod replay;
 mod splits;
 mod states;

@@ -3,6 +3,7 @@
 //!
 //! With SLUICE_TEST_KAMAL_PROXY naming its binary, that one is asked too, so that the transcript is not ours alone.
 
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +14,7 @@ use crate::support::poll;
 const TRANSCRIPT: &str = include_str!("transcript.txt");
 
 /// A running kamal-proxy, theirs or ours.
-struct Server {
+pub(super) struct Server {
     child: Child,
     program: PathBuf,
     folder: PathBuf,
@@ -21,12 +22,22 @@ struct Server {
 
 impl Server {
     fn start(program: PathBuf, folder: &Path) -> Self {
+        Self::start_with(program, folder, &["--http-port=0"], &[])
+    }
+
+    /// With arguments of `run`, and environment.
+    pub(super) fn start_with(
+        program: PathBuf,
+        folder: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         for part in ["run", "home"] {
             std::fs::create_dir_all(folder.join(part)).unwrap();
         }
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let mut command = in_folder(&program, folder);
-        command.args(["run", "--http-port=0"]).env("HTTPS_PORT", "0");
+        command.arg("run").args(arguments).env("HTTPS_PORT", "0").envs(environment.iter().copied());
         let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut server = Self { child, program, folder: folder.to_owned() };
         poll("the control socket", || {
@@ -38,7 +49,7 @@ impl Server {
     }
 
     /// What a command line gets: its lines, and the exit code.
-    fn ask(&self, line: &str) -> (Vec<String>, String) {
+    pub(super) fn ask(&self, line: &str) -> (Vec<String>, String) {
         let words = words(line);
         let output = in_folder(&self.program, &self.folder).args(words).output().unwrap();
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -84,8 +95,18 @@ fn expected() -> Vec<(&'static str, Vec<&'static str>, &'static str)> {
         .collect()
 }
 
-fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("sluice-it-{name}-{}", std::process::id()))
+}
+
+/// The kamal-proxy that is to be asked, too.
+pub(super) fn kamal_proxy() -> Option<PathBuf> {
+    std::env::var_os("SLUICE_TEST_KAMAL_PROXY").map(PathBuf::from)
+}
+
+/// Says that there is none.
+pub(super) fn skip() {
+    let _ = writeln!(std::io::stderr(), "skipped: SLUICE_TEST_KAMAL_PROXY names no kamal-proxy 0.9.2");
 }
 
 #[test]
@@ -118,12 +139,8 @@ fn sluice_says_what_kamal_proxy_says() {
 
 #[test]
 fn kamal_proxy_says_so_itself() {
-    let Some(program) = std::env::var_os("SLUICE_TEST_KAMAL_PROXY") else {
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "skipped: SLUICE_TEST_KAMAL_PROXY names no kamal-proxy 0.9.2");
-        return;
-    };
-    let server = Server::start(program.into(), &folder("kamal"));
+    let Some(program) = kamal_proxy() else { return skip() };
+    let server = Server::start(program, &folder("kamal"));
     for (line, said, code) in expected() {
         let (got, got_code) = server.ask(line);
         assert_eq!(
