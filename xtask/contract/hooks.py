@@ -12,7 +12,7 @@ import schemathesis
 TARGETS = os.environ["CONTRACT_TARGETS"].split()
 TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]+(:[0-9]+)?", re.ASCII)
 DURATION = re.compile(r"[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|ms|s|m|h))+)", re.ASCII)
-MOMENT = "50ms"
+MOMENT = "20ms"
 
 
 def is_duration(value):

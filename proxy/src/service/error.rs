@@ -41,6 +41,9 @@ pub enum ServiceError {
     /// a deploy of nothing
     #[error("no target is given")]
     NoTarget,
+    /// a text that has no place in the head of a message
+    #[error("{0}: write ASCII without blanks; percent-encode what is not")]
+    Unsendable(&'static str),
     /// not every target got healthy in time
     #[error("target failed to become healthy within configured timeout ({timeout})")]
     Unhealthy {
@@ -99,7 +102,7 @@ impl ServiceError {
             | ServiceError::RolloutTargetNotSet
             | ServiceError::InConfiguration { .. } => 409,
             // Against the API's schema.
-            ServiceError::InvalidTarget(_) | ServiceError::NoTarget => 400,
+            ServiceError::InvalidTarget(_) | ServiceError::NoTarget | ServiceError::Unsendable(_) => 400,
             // Well said, and cannot be done. Nothing of ours has failed: what was to be deployed did, or is no way to
             // serve.
             ServiceError::Unhealthy { .. }

@@ -22,7 +22,7 @@ const TOOL: &str = "schemathesis";
 /// Every run makes the same requests.
 const SEED: &str = "20";
 /// Requests to an operation in each phase that makes up its own.
-const EXAMPLES: &str = "10";
+const EXAMPLES: &str = "5";
 /// What the tests of this folder are told by.
 const FOLDER: &str = "xtask/contract";
 

@@ -34,6 +34,13 @@ fn the_defaults_are_the_documented_ones() {
 }
 
 #[test]
+fn services_may_be_all_there_is() {
+    let config =
+        read("listeners: [{address: 'a:1'}]\nservices: {state_file: /var/lib/sluice/services.json}\n");
+    assert!(config.clusters.is_empty() && config.routes.is_empty());
+}
+
+#[test]
 fn an_endpoint_may_have_a_limit_of_its_own() {
     let config = read(
         "listeners: [{address: 'a:1'}]\nclusters:\n  a:\n    max_in_flight: 4\n    endpoints:\n      \

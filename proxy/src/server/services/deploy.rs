@@ -11,7 +11,7 @@ use crate::service::compile::{self, Group};
 use crate::service::error::ServiceError;
 use crate::service::logged;
 use crate::service::model::Service;
-use crate::service::options::{DeploymentOptions, ServiceOptions};
+use crate::service::options::{DeploymentOptions, ServiceOptions, TargetOptions};
 use crate::service::pages::ServicePages;
 use crate::service::set::check_against;
 use crate::service::slot::Gate;
@@ -22,6 +22,7 @@ impl Services {
     pub(super) async fn deploy(&self, name: &str, mut request: DeployRequest) -> Result<(), ServiceError> {
         request.options.normalize();
         check_targets(&request.targets, &request.read_targets)?;
+        check_texts(&request.options, &request.target_options)?;
         check_options(&request.options)?;
         logged::check(&request.target_options)?;
         let candidate = |known: Option<Service>| Service {
@@ -133,6 +134,21 @@ impl Services {
         if let Some(replaced) = replaced {
             replaced.drain(options.drain_timeout).await;
         }
+    }
+}
+
+/// What goes into the head of a request or a response must be no more than one word there.
+fn check_texts(options: &ServiceOptions, target: &TargetOptions) -> Result<(), ServiceError> {
+    let check = &target.health_check_config;
+    let texts = [
+        ("health-check-path", &check.path),
+        ("health-check-host", &check.host),
+        ("canonical-host", &options.canonical_host),
+        ("client-ip-header", &options.client_ip_header),
+    ];
+    match texts.iter().find(|(_, text)| !text.bytes().all(|byte| byte.is_ascii_graphic())) {
+        Some((name, _)) => Err(ServiceError::Unsendable(name)),
+        None => Ok(()),
     }
 }
 

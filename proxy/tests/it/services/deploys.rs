@@ -27,6 +27,20 @@ fn traffic_goes_to_the_new_target_once_it_is_well() {
 }
 
 #[test]
+fn nothing_gets_between_the_lines_of_a_head() {
+    let app = app("app");
+    let Some(proxy) = setup(&app).start() else { return };
+    for flag in ["--health-check-path", "--health-check-host", "--canonical-host", "--client-ip-header"] {
+        let mut command = command(&proxy, &format!("deploy web --target {}", app.endpoint));
+        let output = command.args([flag, "a\r\nX-Other: b"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let name = flag.trim_start_matches('-');
+        assert_eq!(said, format!("Error: {name}: write ASCII without blanks; percent-encode what is not\n"));
+    }
+    assert!(app.requests().is_empty());
+}
+
+#[test]
 fn what_the_application_is_told() {
     let app = app("app");
     let Some(proxy) = setup(&app).start() else { return };
