@@ -20,7 +20,7 @@ impl Connection {
     pub(super) async fn exchange(&mut self) -> Next {
         let worker = Rc::clone(&self.worker);
         let mut account = Account::new(&worker, self.client, &self.head);
-        account.trace = self.begin_trace(account.trusted);
+        account.trace = self.begin_trace(&account);
         let snapshot = &account.snapshot.clone();
         account.debug = debug::asked(snapshot.debug.as_ref(), &self.head);
         let framing = match self.check() {

@@ -24,11 +24,10 @@ pub(super) fn dropped(account: &Account) -> &'static [&'static [u8]] {
 
 impl Connection {
     /// The place in a trace of the exchange whose head has just been received, if exchanges are traced.
-    pub(super) fn begin_trace(&self, trusted: bool) -> Option<Trace> {
-        let worker = &self.worker;
-        worker.tracer()?;
-        let ratio = worker.snapshot().config.tracing.as_ref()?.sample_ratio;
-        Some(worker.with_random(|random| Trace::begin(&self.head, trusted, ratio, random)))
+    pub(super) fn begin_trace(&self, account: &Account) -> Option<Trace> {
+        self.worker.tracer()?;
+        let ratio = account.snapshot.config.tracing.as_ref()?.sample_ratio;
+        Some(self.worker.with_random(|random| Trace::begin(&self.head, account.trusted, ratio, random)))
     }
 
     /// Hands an exchange that has ended over to become spans, if it is sampled.

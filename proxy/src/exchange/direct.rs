@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use super::answer::Answer;
 use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
 use crate::body::{Transfer, copy};
@@ -155,7 +156,7 @@ pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
 /// Passes the rest of an answer on.
 pub(super) async fn go_on(
     shared: &Shared<'_>,
-    answer: &download::Answer<'_>,
+    answer: &Answer<'_>,
     from: download::From<'_>,
     writer: &mut Writer,
     progress: &mut Progress,

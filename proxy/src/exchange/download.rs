@@ -1,16 +1,14 @@
 //! The response's way: interim heads, the head, the body.
 
-use std::sync::Arc;
 use std::time::Instant;
 
+use super::answer::{Answer, debug_fields, forward_head};
 use super::hold::{self, HeldAnswer};
 use super::transfer::download_reason;
-use super::{Failed, Policy, Progress, Shared, chunk_limits, direct};
+use super::{Failed, Progress, Shared, chunk_limits, direct};
 use crate::body::{Transfer, copy};
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
-use crate::cluster::Endpoint;
-use crate::debug;
 use crate::direct::{Answered, Armed, Claimed, Rest};
 use crate::error::Reason;
 use crate::http::{
@@ -30,24 +28,6 @@ pub(super) struct From<'a> {
     pub(super) joined: Option<&'a Joined>,
     /// If what comes may go to the client past sluice.
     pub(super) armed: Option<&'a Armed<'a>>,
-}
-
-/// What the answer has to fit.
-pub(super) struct Answer<'a> {
-    pub(super) request: &'a RequestHead,
-    pub(super) keep_alive: bool,
-    pub(super) endpoint: Option<Arc<Endpoint>>,
-}
-
-impl Answer<'_> {
-    /// Name and value of the field that says which endpoint answers, each if there is one.
-    pub(super) fn endpoint_field<'a>(
-        &'a self,
-        policy: &'a Policy<'_>,
-    ) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
-        let label = self.endpoint.as_ref().map(|endpoint| endpoint.label.as_bytes());
-        (policy.cluster.config.endpoint_header.as_ref().map(String::as_bytes), label)
-    }
 }
 
 /// What came.
@@ -138,23 +118,6 @@ async fn receive_head(
     }
 }
 
-pub(super) fn forward_head<'a>(
-    answer: &Answer<'a>,
-    framing: Framing,
-    keep_alive: bool,
-) -> ResponseForward<'a> {
-    ResponseForward {
-        framing,
-        keep_alive,
-        client_version: answer.request.version(),
-        request_method: answer.request.method(),
-        via: false,
-        upgrade: false,
-        edits: None,
-        extra: [None; 3],
-    }
-}
-
 /// Passes a 1xx on; an HTTP/1.0 client does not know them (RFC 9110 15.2).
 async fn pass_interim(
     shared: &Shared<'_>,
@@ -200,11 +163,6 @@ async fn upgrade(
     };
     send_head(shared, from.head, &forward, writer, progress).await?;
     Ok(Received::Upgrade)
-}
-
-/// What a field list has of the fields that were asked for.
-pub(super) fn debug_fields(fields: Option<&debug::Fields>) -> [Option<(&[u8], &[u8])>; 2] {
-    fields.map_or([None; 2], |fields| fields.each().map(Some))
 }
 
 /// Whether the 101 names a protocol, and only such as the request named: an origin must not switch to any
@@ -269,17 +227,8 @@ async fn respond(
     progress.close_delimited = towards == Framing::CloseDelimited;
 
     writer.settle(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
-    let (field, label) = answer.endpoint_field(policy);
-    let debug = policy.debug.as_ref().map(|facts| facts.fields(progress));
-    let [timing, facts] = debug_fields(debug.as_ref());
-    let forward = ResponseForward {
-        via: policy.via,
-        edits: policy.response_edits,
-        extra: [field.zip(label), timing, facts],
-        ..forward_head(answer, towards, keep_alive)
-    };
     let mut out = writer.spare();
-    encode_response(&mut out, from.head, &forward);
+    answer.encode_final(&mut out, from.head, policy, progress, (towards, keep_alive));
     let head_bytes = out.len() as u64;
     let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX);
     let mut transfer = hold::limited(shared, transfer)?;

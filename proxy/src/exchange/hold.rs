@@ -1,11 +1,12 @@
 //! A response that is received whole before the client gets any of it: which, and how it becomes one message.
 
-use super::download::{Answer, From, debug_fields, forward_head};
+use super::answer::Answer;
+use super::download::From;
 use super::{Failed, Progress, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer};
 use crate::config::Switch;
 use crate::error::Reason;
-use crate::http::{Framing, ResponseForward, ResponseHead, Version, encode_response};
+use crate::http::{Framing, ResponseHead, Version};
 use crate::spool::{HoldError, Intake, Message};
 
 /// A whole response; the connection that it came over is free.
@@ -60,16 +61,7 @@ pub(super) async fn hold(
     }
     let keep_alive = answer.keep_alive && shared.is_received() && !shared.worker.is_draining();
     let mut head = Vec::new();
-    let (field, label) = answer.endpoint_field(policy);
-    let debug = policy.debug.as_ref().map(|facts| facts.fields(progress));
-    let [timing, facts] = debug_fields(debug.as_ref());
-    let forward = ResponseForward {
-        via: policy.via,
-        edits: policy.response_edits,
-        extra: [field.zip(label), timing, facts],
-        ..forward_head(answer, held.framing(), keep_alive)
-    };
-    encode_response(&mut head, from.head, &forward);
+    answer.encode_final(&mut head, from.head, policy, progress, (held.framing(), keep_alive));
     *from.reusable = from.head.keep_alive() && framing != Framing::CloseDelimited;
     Ok(HeldAnswer { status: from.head.status(), message: held.behind(&head), keep_alive })
 }

@@ -4,6 +4,7 @@
 //! deadline. Whatever ends first ends both.
 
 mod acquire;
+mod answer;
 mod direct;
 mod download;
 mod hold;
@@ -256,7 +257,7 @@ async fn run(
     };
     let UpstreamConnection { reader, writer, head, scanner, reusable, joined, .. } = connection;
     let outcome = {
-        let answer = download::Answer {
+        let answer = answer::Answer {
             request: downstream.head,
             keep_alive: downstream.keep_alive,
             endpoint: progress.endpoint.clone(),
