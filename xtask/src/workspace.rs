@@ -72,6 +72,15 @@ pub(crate) fn release_binary() -> Result<PathBuf> {
     Ok(target()?.join("release").join("sluice"))
 }
 
+/// Builds the binary as the host tests have it, without optimization, and returns its path.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn test_binary() -> Result<PathBuf> {
+    must(&mut cargo(["test", "--no-run", "--package", "sluice", "--test", "it"]))?;
+    Ok(target()?.join("debug").join("sluice"))
+}
+
 /// Runs a command with our own standard streams; anything but success is an error.
 ///
 /// # Errors

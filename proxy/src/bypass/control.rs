@@ -13,9 +13,13 @@ use super::place::is_loopback;
 use crate::config::{Address, Config, KernelAssists, Protocol, Switch};
 use crate::direct;
 use crate::doctor::Trouble;
-use crate::kernel::program::{Bypass, Limits, ProgramError, cgroup2};
+use crate::kernel::probe;
+use crate::kernel::program::{Bypass, Limits, Marker, ProgramError, cgroup2};
 use crate::kernel::selftest::{self, Failure};
 use crate::listener::Bound;
+
+/// Connections that have a slot, which takes 1.2 KB of the kernel's: those beyond are answered through sluice.
+const SLOTS_MAX: u32 = 4096;
 
 /// The loaded programs.
 pub(crate) struct Control {
@@ -49,6 +53,15 @@ pub(crate) fn start(
     if direct_failure.is_some() {
         bypass.give_up_slots();
     }
+    let mut kernel = config.kernel;
+    if direct_failure.is_none()
+        && bypass.slots().is_some()
+        && kernel.direct_return_hold_ms > 0
+        && let Err(reason) = can_hold(&bypass, &mut marker)
+    {
+        tracing::info!(reason, "heads of answers do not wait for their bodies (direct_return_hold_ms)");
+        kernel.direct_return_hold_ms = 0;
+    }
     tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
     listeners.iter().flatten().try_for_each(|bound| mark(&mut bypass, config.kernel, bound))?;
     bypass.discard_log();
@@ -60,10 +73,20 @@ pub(crate) fn start(
         tried,
         stopped: Arc::default(),
         bounds: Bounds::of(config.kernel),
-        kernel: config.kernel,
+        kernel,
         workers: Arc::new((0..config.worker_count()).map(|_| Notify::new()).collect()),
         direct_failure,
     })
+}
+
+/// Whether the kernel can keep the head of an answer until its body begins; if not, why.
+fn can_hold(bypass: &Bypass, marker: &mut Marker) -> Result<(), String> {
+    // Older ones look at the page of a message that has none, if they are built to look at all they do.
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if probe::version(&release).is_none_or(|version| version < (6, 5)) {
+        return Err(format!("Linux {} is older than 6.5", release.trim()));
+    }
+    selftest::run_holding(bypass, marker).map_err(|failure| failure.to_string())
 }
 
 /// Has the clients of a listener joined, or answered past sluice.
@@ -97,7 +120,7 @@ fn limits(config: &Config, direct_return: bool) -> Limits {
         ends_max: bypass_connections_max.saturating_mul(2),
         any_namespace: !endpoints.into_iter().all(|endpoint| is_loopback(&endpoint.address)),
         clients: config.kernel.bypass_downstream == Switch::On,
-        slots_max: if direct_return { bypass_connections_max } else { 0 },
+        slots_max: if direct_return { bypass_connections_max.min(SLOTS_MAX) } else { 0 },
         direct_clients_max: if direct_return { direct_return_clients_max } else { 1 },
     }
 }

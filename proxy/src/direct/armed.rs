@@ -77,10 +77,14 @@ impl<'a> Armed<'a> {
         sent: u64,
         received: u32,
     ) -> Self {
-        let entry =
-            Entry { lease: Arc::clone(lease), cluster: Arc::clone(cluster), waker: None, wanted: false };
-        let key = direct.entries.borrow_mut().insert(entry);
         let holding = direct.hold.begin(direct.likely.at_once(place));
+        let key = direct.entries.borrow_mut().insert(Entry {
+            lease: Arc::clone(lease),
+            cluster: Arc::clone(cluster),
+            waker: None,
+            wanted: false,
+            holds: holding.is_some(),
+        });
         lease.slot().prepare(&Order {
             client: client.cookie,
             client_socket: client.address,

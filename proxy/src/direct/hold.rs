@@ -92,7 +92,7 @@ impl Direct {
 
     fn let_heads_go(&self) {
         let now = Instant::now();
-        for (_, entry) in &*self.entries.borrow() {
+        for (_, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.holds) {
             let slot = entry.lease.slot();
             if slot.phase() == Phase::Held
                 && now.saturating_duration_since(clock::instant_of(slot.first_ns.get())) >= self.hold.turn()

@@ -62,6 +62,8 @@ struct Entry {
     waker: Option<Waker>,
     /// Whether somebody waits for its end.
     wanted: bool,
+    /// Whether its head may be kept.
+    holds: bool,
 }
 
 impl Entry {

@@ -90,6 +90,8 @@ pub(super) async fn conclude(
                 return Err(Reason::ClientGone.into());
             }
         }
+        // A connection that was closed before the request came is no answer.
+        Err(Failed { silent: true, .. }) => {}
         _ => missed.into_iter().for_each(|missed| worker.metrics().count_missed(missed)),
     }
     armed.note(missed.is_none_or(Missed::is_passing));

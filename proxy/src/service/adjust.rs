@@ -30,10 +30,7 @@ impl Change {
         if WEIGHT.contains(&weight.into()) {
             return Ok(Self::Weight(weight));
         }
-        let (least, most) = (WEIGHT.start(), WEIGHT.end());
-        Err(ServiceError::Invalid(format!(
-            "a weight is from {least} to {most}, and {weight} is not; a target that is to take no requests is disabled"
-        )))
+        Err(ServiceError::Weight { weight })
     }
 
     /// What is set for a target with this change.

@@ -1,5 +1,7 @@
 //! What can be wrong with a command, in the words of kamal-proxy where it has them.
 
+use crate::config::WEIGHT;
+
 /// Why a command changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
@@ -61,6 +63,16 @@ pub enum ServiceError {
     /// what sluice does not do yet
     #[error("{0}")]
     NotYet(String),
+    /// a weight that no target can have
+    #[error(
+        "a weight is from {least} to {most}, and {weight} is not; a target that is to take no requests is disabled",
+        least = WEIGHT.start(),
+        most = WEIGHT.end()
+    )]
+    Weight {
+        /// What was asked for.
+        weight: u32,
+    },
     /// an option whose value cannot be used
     #[error("{0}")]
     Invalid(String),
@@ -102,7 +114,10 @@ impl ServiceError {
             | ServiceError::RolloutTargetNotSet
             | ServiceError::InConfiguration { .. } => 409,
             // Against the API's schema.
-            ServiceError::InvalidTarget(_) | ServiceError::NoTarget | ServiceError::Unsendable(_) => 400,
+            ServiceError::InvalidTarget(_)
+            | ServiceError::NoTarget
+            | ServiceError::Weight { .. }
+            | ServiceError::Unsendable(_) => 400,
             // Well said, and cannot be done. Nothing of ours has failed: what was to be deployed did, or is no way to
             // serve.
             ServiceError::Unhealthy { .. }

@@ -34,6 +34,8 @@ pub(crate) fn try_send(ctx: &SkMsgContext) -> sk_action::Type {
     {
         return action;
     }
+    // As it is now: a head may have been put in front of it, or lines cut out.
+    let size = ctx.size();
     match join(ctx, end, size) {
         Ok(()) => {
             if ours {

@@ -92,9 +92,14 @@ impl Host {
 
     /// Major and minor version of the kernel.
     pub(crate) fn version(&self) -> Option<(u32, u32)> {
-        let mut numbers = self.release.as_deref()?.split(|c: char| !c.is_ascii_digit());
-        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+        version(self.release.as_deref()?)
     }
+}
+
+/// The same of a release's name.
+pub(crate) fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn btf(sources: &Sources) -> Result<(), KernelError> {

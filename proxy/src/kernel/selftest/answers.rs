@@ -6,18 +6,19 @@ use socket2::SockRef;
 use super::direct::Exchanges;
 use super::trial::{Checked, Found, refused};
 
-type Check = fn(&mut Exchanges) -> Checked;
+pub(super) type Check = fn(&mut Exchanges) -> Checked;
 
 /// As the other checks. Each goes on with the connections of the one before.
-pub(super) const CHECKS: [(&str, Check); 7] = [
+pub(super) const CHECKS: [(&str, Check); 5] = [
     ("direct_return.straight", straight),
     ("direct_return.head_alone", head_alone),
-    ("direct_return.head_kept", head_kept),
-    ("direct_return.head_taken", head_taken),
     ("direct_return.refused", refused_head),
     ("direct_return.taken_over", taken_over),
     ("direct_return.room", room),
 ];
+/// That a head can be kept until its body begins.
+pub(super) const HOLDING: [(&str, Check); 2] =
+    [("direct_return.head_kept", head_kept), ("direct_return.head_taken", head_taken)];
 /// Is cut out.
 const LINE: &str = "Connection: keep-alive\r\n";
 const BODY: usize = 100_000;
