@@ -2,13 +2,15 @@
 //! or over an in-memory pipe in tests.
 //!
 //! [`Stream`] is the handle, [`Reader`] and [`Writer`] are its two directions. It is an enum, not a
-//! trait: two engines, one match, and no type parameter in everything above.
+//! trait: a few engines, one match, and no type parameter in everything above.
 
 #[cfg(test)]
 pub(crate) mod memory;
 mod outgoing;
 mod passed;
 mod reader;
+#[allow(dead_code, unused_imports, reason = "listeners and clusters come next")]
+pub(crate) mod tls;
 mod writer;
 
 use std::future::Future;
@@ -21,6 +23,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::net::SendFlags;
 use socket2::SockRef;
 
 use crate::ring;
@@ -39,6 +42,9 @@ pub(crate) fn halves(stream: Stream) -> (Reader, Writer) {
 pub(crate) enum Stream {
     /// A TCP or unix socket driven by the ring of this thread.
     Ring(ring::Fd),
+    /// A TLS session over another stream.
+    #[allow(dead_code, reason = "listeners and clusters come next")]
+    Tls(Rc<tls::Session>),
     /// An end of an in-memory pipe.
     #[cfg(test)]
     Memory(memory::End),
@@ -51,19 +57,21 @@ impl Stream {
         Self::Ring(Rc::new(socket))
     }
 
-    /// Whether there is a socket below.
+    /// Whether this is a bare socket: what is read and written is what the kernel sees.
     pub(crate) fn is_socket(&self) -> bool {
         match self {
             Self::Ring(_) => true,
+            Self::Tls(_) => false,
             #[cfg(test)]
             Self::Memory(_) => false,
         }
     }
 
-    /// The descriptor, to ask the kernel about the socket.
+    /// The descriptor, to ask the kernel about the socket. None where the kernel's bytes are not the stream's.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Ring(fd) => Some(fd.as_fd()),
+            Self::Tls(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -73,6 +81,7 @@ impl Stream {
     pub(crate) fn socket(&self) -> Option<&ring::Fd> {
         match self {
             Self::Ring(fd) => Some(fd),
+            Self::Tls(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -82,6 +91,7 @@ impl Stream {
     pub(crate) fn into_socket(self) -> Option<OwnedFd> {
         match self {
             Self::Ring(fd) => Rc::into_inner(fd),
+            Self::Tls(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -90,6 +100,7 @@ impl Stream {
     fn recv(&self, buf: Vec<u8>, patient: bool) -> Recv {
         match self {
             Self::Ring(fd) => Recv::Ring(ring::recv(fd, buf, patient)),
+            Self::Tls(session) => Recv::Tls(session.recv(buf, patient)),
             #[cfg(test)]
             Self::Memory(end) => Recv::Memory(end.recv(buf)),
         }
@@ -98,13 +109,39 @@ impl Stream {
     fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> Send {
         match self {
             Self::Ring(fd) => Send::Ring(ring::send(fd, buf, start, whole)),
+            Self::Tls(session) => Send::Tls(session.send(buf, start, whole)),
             #[cfg(test)]
             Self::Memory(end) => Send::Memory(end.send(buf, start, whole)),
         }
     }
 
+    /// Sends a last message, as much of it as the socket takes at once. Nothing may be under way.
+    fn send_now(&self, buf: Vec<u8>) {
+        match self {
+            Self::Ring(fd) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let _ = rustix::net::send(fd, &buf, flags);
+            }
+            Self::Tls(session) => drop(session.send(buf, 0, true)),
+            #[cfg(test)]
+            Self::Memory(end) => drop(end.send(buf, 0, true)),
+        }
+    }
+
+    /// Tells the peer that all was said that was to be said, if the protocol below has a way to; with what was sent
+    /// gone, and before the close.
+    pub(crate) fn say_goodbye(&self) {
+        match self {
+            Self::Ring(_) => {}
+            Self::Tls(session) => session.say_goodbye(),
+            #[cfg(test)]
+            Self::Memory(_) => {}
+        }
+    }
+
     /// Half-closes: the peer reads the end of the stream after what was sent.
     pub(crate) fn shutdown_write(&self) {
+        self.say_goodbye();
         self.shutdown(Shutdown::Write);
     }
 
@@ -117,6 +154,7 @@ impl Stream {
         match self {
             // An error means that the peer was faster; the next operation tells.
             Self::Ring(fd) => drop(SockRef::from(&**fd).shutdown(how)),
+            Self::Tls(session) => session.below().shutdown(how),
             #[cfg(test)]
             Self::Memory(end) => end.shutdown(how),
         }
@@ -126,6 +164,7 @@ impl Stream {
     pub(crate) fn reset_on_close(&self) {
         match self {
             Self::Ring(fd) => drop(SockRef::from(&**fd).set_linger(Some(Duration::ZERO))),
+            Self::Tls(session) => session.below().reset_on_close(),
             #[cfg(test)]
             Self::Memory(end) => end.reset(),
         }
@@ -135,6 +174,7 @@ impl Stream {
     pub(crate) fn cancel(&self) {
         match self {
             Self::Ring(fd) => ring::cancel(fd),
+            Self::Tls(session) => session.below().cancel(),
             #[cfg(test)]
             Self::Memory(end) => end.cancel(),
         }
@@ -147,6 +187,7 @@ impl Stream {
                 let mut fds = [PollFd::new(fd.as_fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))];
                 poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
             }
+            Self::Tls(session) => session.below().is_hung_up(),
             #[cfg(test)]
             Self::Memory(end) => end.is_hung_up(),
         }
@@ -156,6 +197,7 @@ impl Stream {
 /// A receive under way: resolves to the count (0 at the end of the stream) and the buffer.
 pub(crate) enum Recv {
     Ring(ring::Recv),
+    Tls(tls::Recv),
     #[cfg(test)]
     Memory(memory::Recv),
 }
@@ -166,6 +208,7 @@ impl Future for Recv {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Ring(recv) => Pin::new(recv).poll(cx),
+            Self::Tls(recv) => Pin::new(recv).poll(cx),
             #[cfg(test)]
             Self::Memory(recv) => Pin::new(recv).poll(cx),
         }
@@ -175,6 +218,7 @@ impl Future for Recv {
 /// A send under way: resolves to the count and the buffer.
 pub(crate) enum Send {
     Ring(ring::Send),
+    Tls(tls::Send),
     #[cfg(test)]
     Memory(memory::Send),
 }
@@ -185,6 +229,7 @@ impl Future for Send {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Ring(send) => Pin::new(send).poll(cx),
+            Self::Tls(send) => Pin::new(send).poll(cx),
             #[cfg(test)]
             Self::Memory(send) => Pin::new(send).poll(cx),
         }
