@@ -9,6 +9,7 @@ pub(crate) mod worker;
 pub(crate) mod listener;
 pub(crate) mod ring;
 pub(crate) mod stream;
+pub mod tls;
 pub(crate) mod deadline;
 pub(crate) mod proxy_protocol;
 pub(crate) mod connection;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_yaml::{Mapping, Value};
 
 use super::emit_cluster::cluster;
+use super::emit_tls;
 use super::{
     AccessLog, Action, Buffering, Buffers, Config, ControlSocket, HeaderEdits, KernelAssists, Limits,
     Listener, LogFormat, LogOutput, Route, ServicesState, Tracing, Word,
@@ -145,6 +146,7 @@ fn listener(listener: &Listener) -> Value {
     out.put("protocol", listener.protocol.word());
     out.put("proxy_protocol", listener.proxy_protocol.word());
     out.put_some("cluster", listener.cluster.clone());
+    emit_tls::listener(&mut out, listener);
     out.put("limits", limits(&listener.limits));
     out.done()
 }

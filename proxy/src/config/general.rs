@@ -12,7 +12,7 @@ use super::defaults::WORKERS;
 use super::reader::{Fields, Item};
 use super::{
     AccessLog, Address, ControlSocket, Limits, Listener, LogFormat, LogOutput, Protocol, ProxyProtocol,
-    ServicesState, text,
+    ServicesState, text, tls,
 };
 
 /// Listeners in one configuration.
@@ -45,10 +45,13 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
         item.one_of().unwrap_or(guess)
     });
     let proxy_protocol = fields.one_of("proxy_protocol", ProxyProtocol::Off);
+    let tls = tls::tls(&mut fields);
+    let redirect_to_https = tls::redirect_to_https(&mut fields);
+    let hsts = tls::hsts(&mut fields);
     let limits = self::limits(&mut fields, limits);
     fields.finish();
     let name = name.unwrap_or_else(|| address.to_string());
-    Listener { name, address, protocol, proxy_protocol, cluster, limits }
+    Listener { name, address, protocol, proxy_protocol, cluster, tls, redirect_to_https, hsts, limits }
 }
 
 /// The limits below `fields`, each from `base` if it is not given.

@@ -9,10 +9,12 @@ mod assist;
 mod buffering;
 mod cluster;
 mod clusters;
+mod control;
 mod defaults;
 mod disk;
 mod emit;
 mod emit_cluster;
+mod emit_tls;
 mod file;
 mod general;
 mod lines;
@@ -27,10 +29,12 @@ mod routes;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tls;
 mod token;
 mod tracing;
 mod tree;
 mod validate;
+mod validate_tls;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,6 +49,7 @@ pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry,
 };
+pub use control::{ControlSocket, ServicesState};
 pub use defaults::NumberRange;
 pub(crate) use defaults::WEIGHT;
 pub use disk::can_spool;
@@ -54,6 +59,7 @@ pub use names::Word;
 pub use overrides::Override;
 pub use problem::{ConfigError, Origin, Problem};
 pub use ranges::number_ranges;
+pub use tls::{CertificateFiles, ClientAuth, ClientAuthMode, Hsts, RedirectToHttps, Tls, TlsVersion};
 pub use token::read_token;
 pub use tracing::{OtlpEndpoint, Tracing};
 
@@ -114,27 +120,6 @@ impl Config {
     }
 }
 
-/// Where `sluice reload` and other commands reach the process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ControlSocket {
-    /// At the usual path, if it can be bound.
-    #[default]
-    Auto,
-    /// Nowhere.
-    Off,
-    /// At this path of a unix socket.
-    At(PathBuf),
-}
-
-/// Where deployed services are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServicesState {
-    /// The file; `None` is the one in the folder that systemd made for the state, or none.
-    pub state_file: Option<PathBuf>,
-    /// kamal-proxy's file, which is read where there is none of ours.
-    pub kamal_state_file: Option<PathBuf>,
-}
-
 /// An address to bind or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
@@ -159,6 +144,12 @@ pub struct Listener {
     pub proxy_protocol: ProxyProtocol,
     /// The cluster that a `tcp` listener tunnels to.
     pub cluster: Option<String>,
+    /// How TLS is terminated here; `None` is not at all.
+    pub tls: Option<Tls>,
+    /// Where requests are sent to for https; `None` is nowhere.
+    pub redirect_to_https: Option<RedirectToHttps>,
+    /// What answers say in Strict-Transport-Security; `None` is nothing.
+    pub hsts: Option<Hsts>,
     /// The limits in force on this listener.
     pub limits: Limits,
 }

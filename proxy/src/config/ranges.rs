@@ -2,15 +2,18 @@
 
 use super::defaults::NumberRange;
 use super::{
-    AutoLimit, Buffering, Buffers, Cluster, Config, Ejection, HealthCheck, KernelAssists, Limits, Pool,
-    Queue, Retry, Tracing,
+    AutoLimit, Buffering, Buffers, Cluster, Config, Ejection, HealthCheck, Hsts, KernelAssists, Limits, Pool,
+    Queue, RedirectToHttps, Retry, Tls, Tracing,
 };
 
 /// The range of every number, by the dotted path of the map that it stands in, `NAME` for a cluster's name.
-pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 13] {
+pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 16] {
     [
         ("", Config::RANGES),
         ("limits", Limits::RANGES),
+        ("listeners[].tls", Tls::RANGES),
+        ("listeners[].redirect_to_https", RedirectToHttps::RANGES),
+        ("listeners[].hsts", Hsts::RANGES),
         ("routes[]", Buffering::RANGES),
         ("buffers", Buffers::RANGES),
         ("tracing", Tracing::RANGES),

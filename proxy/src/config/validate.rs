@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::nearest::nearest;
 use super::path::Path;
 use super::problem::{Problems, quote};
-use super::{Action, Address, Config, Listener, Protocol};
+use super::{Action, Address, Config, Listener, Protocol, validate_tls};
 
 /// Reports every mistake between keys.
 ///
@@ -19,7 +19,10 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     if routes_given {
         routes(config, problems);
     }
-    let http = config.listeners.iter().any(|listener| listener.protocol == Protocol::Http);
+    // One that sends everybody to https routes nothing.
+    let routes_on =
+        |listener: &Listener| listener.protocol == Protocol::Http && listener.redirect_to_https.is_none();
+    let http = config.listeners.iter().any(routes_on);
     // Where services are deployed and kept, they may be all there is.
     let only_services = config.clusters.is_empty() && config.services.state_file.is_some();
     if http && config.routes.is_empty() && !only_services {
@@ -44,6 +47,7 @@ fn listeners(config: &Config, problems: &Problems) {
             unique(&mut names, &listener.name, index, &path.key("name"), "listeners", problems);
         }
         listener_cluster(config, listener, &path, problems);
+        validate_tls::check(listener, &path, problems);
     }
 }
 

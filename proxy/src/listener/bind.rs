@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::{Bound, Listening};
 use crate::config::{self, Address};
+use crate::tls;
 
 /// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.
 pub(crate) const BACKLOG: i32 = 4096;
@@ -33,7 +34,7 @@ pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> Vec<OwnedFd>;
 /// Binds every listener for `workers` workers; the outer list is by worker.
 ///
 /// Sockets that `take` gives are used in place of new ones. `ours` are ports that this process has sockets on
-/// already, which new ones may stand beside.
+/// already, which new ones may stand beside. `terminators` are what terminates TLS on those that speak it.
 ///
 /// # Errors
 /// The first that cannot be bound.
@@ -42,6 +43,7 @@ pub(crate) fn bind_all(
     workers: usize,
     take: Take<'_>,
     ours: &HashSet<u16>,
+    terminators: &tls::Planned,
 ) -> Result<Vec<Vec<Bound>>, BindError> {
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
@@ -54,7 +56,9 @@ pub(crate) fn bind_all(
             address: listener.address.clone(),
             source,
         })?;
-        let listening = Arc::new(Listening::new(config::Listener { address, ..listener.clone() }));
+        let terminator = terminators.of(&listener.name);
+        let config = config::Listener { address, ..listener.clone() };
+        let listening = Arc::new(Listening::new(config, terminator));
         for (index, socket) in sockets.into_iter().enumerate() {
             by_worker[index % workers].push(Bound { listening: Arc::clone(&listening), socket });
         }

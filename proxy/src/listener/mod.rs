@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::config;
+use crate::tls::Terminator;
 
 pub(crate) use bind::{BACKLOG, Inherited, bind_all};
 
@@ -28,6 +29,9 @@ pub(crate) struct ListenerState {
     pub(crate) config: config::Listener,
     /// Host of a forwarded request that came without one (HTTP/1.0).
     pub(crate) authority: String,
+    /// What answers say in Strict-Transport-Security.
+    pub(crate) hsts: Option<Box<[u8]>>,
+    terminator: Option<Arc<Terminator>>,
     /// What stays when the configuration changes.
     lasting: Arc<Lasting>,
 }
@@ -50,8 +54,8 @@ pub(crate) struct Bound {
 pub(crate) struct Admission(Arc<Lasting>);
 
 impl Listening {
-    pub(crate) fn new(config: config::Listener) -> Self {
-        Self { current: ArcSwap::from_pointee(ListenerState::new(config)) }
+    pub(crate) fn new(config: config::Listener, terminator: Option<Arc<Terminator>>) -> Self {
+        Self { current: ArcSwap::from_pointee(ListenerState::new(config).with_tls(terminator)) }
     }
 
     /// The configuration that connections accepted now go by.
@@ -60,12 +64,13 @@ impl Listening {
     }
 
     /// Has those that are accepted from now on go by another one. The address stays as bound.
-    pub(crate) fn reconfigure(&self, config: config::Listener) {
+    pub(crate) fn reconfigure(&self, config: config::Listener, terminator: Option<Arc<Terminator>>) {
         let now = self.current();
         let config = config::Listener { address: now.config.address.clone(), ..config };
-        if config != now.config {
-            let (authority, lasting) = (now.authority.clone(), Arc::clone(&now.lasting));
-            self.current.store(Arc::new(ListenerState { config, authority, lasting }));
+        if config != now.config || terminator.is_some() {
+            let lasting = Arc::clone(&now.lasting);
+            let state = ListenerState { lasting, ..ListenerState::new(config) }.with_tls(terminator);
+            self.current.store(Arc::new(state));
         }
     }
 
@@ -97,7 +102,19 @@ impl ListenerState {
             config::Address::Unix(_) => "localhost".to_owned(),
             address => address.to_string(),
         };
-        Self { config, authority, lasting: Arc::default() }
+        let hsts = config.hsts.map(|hsts| hsts.field_value().into_bytes().into());
+        Self { config, authority, hsts, terminator: None, lasting: Arc::default() }
+    }
+
+    /// The same with this to terminate TLS; where the configuration asks for TLS it must be there.
+    pub(crate) fn with_tls(self, terminator: Option<Arc<Terminator>>) -> Self {
+        debug_assert_eq!(self.config.tls.is_some(), terminator.is_some(), "{}", self.config.name);
+        Self { terminator, ..self }
+    }
+
+    /// What terminates TLS here, if it is TLS that is spoken.
+    pub(crate) fn tls(&self) -> Option<&Arc<Terminator>> {
+        self.terminator.as_ref()
     }
 
     /// Takes a place for one connection; `None` when all are taken.

@@ -137,6 +137,7 @@ impl<'a> Control<'a> {
         }
         let operator = Rc::clone(&self.operator);
         tokio::task::spawn_local(async move { operator.reloader.watch().await });
+        tokio::task::spawn_local(Arc::clone(&self.operator.reloader.site.listeners.terminators).watch());
         if let Some(listener) = self.sockets.control.take() {
             tokio::task::spawn_local(control::serve(listener, Rc::clone(&self.operator)));
         }

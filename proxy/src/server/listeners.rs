@@ -11,6 +11,7 @@ use crate::bypass;
 use crate::config::{self, Address};
 use crate::handover::{Passed, Role};
 use crate::listener::{self, Bound, Held, Listening};
+use crate::tls::{Planned, Terminators};
 use crate::worker::Command;
 
 /// All listeners, and the workers that accept from them.
@@ -18,6 +19,8 @@ pub(super) struct Listeners {
     served: RefCell<Vec<Served>>,
     workers: Vec<mpsc::UnboundedSender<Command>>,
     bypass: Option<Arc<bypass::Control>>,
+    /// What terminates TLS on them.
+    pub(super) terminators: Arc<Terminators>,
 }
 
 /// A listener, and the address as the configuration has it.
@@ -43,10 +46,11 @@ impl Listeners {
         held: Vec<Held>,
         workers: Vec<mpsc::UnboundedSender<Command>>,
         bypass: Option<Arc<bypass::Control>>,
+        terminators: Arc<Terminators>,
     ) -> Self {
         let served = configured.iter().zip(held);
         let served = served.map(|(config, held)| Served::new(config.address.clone(), held)).collect();
-        Self { served: RefCell::new(served), workers, bypass }
+        Self { served: RefCell::new(served), workers, bypass, terminators }
     }
 
     /// Which of the listeners that are there each one wanted is: those of its address, that of its name first.
@@ -62,8 +66,19 @@ impl Listeners {
         wanted.iter().map(|wanted| (wanted.clone(), take(wanted))).collect()
     }
 
+    /// Reads the certificates of the listeners wanted; none of it is in force yet.
+    ///
+    /// # Errors
+    /// What cannot be served.
+    pub(super) async fn plan_tls(&self, wanted: &[config::Listener]) -> Result<Planned, String> {
+        let (terminators, wanted) = (Arc::clone(&self.terminators), wanted.to_vec());
+        // A file may be on a disk that stalls.
+        let planned = tokio::task::spawn_blocking(move || terminators.plan(&wanted)).await;
+        planned.map_err(|error| format!("reading certificates broke off: {error}"))?
+    }
+
     /// Binds the addresses that are new; accepts on none of them yet.
-    pub(super) fn open(&self, plan: &Plan) -> Result<(Vec<Vec<Bound>>, Vec<Held>), String> {
+    pub(super) fn open(&self, plan: &Plan, tls: &Planned) -> Result<(Vec<Vec<Bound>>, Vec<Held>), String> {
         let new: Vec<_> =
             plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
         let served = self.served.borrow();
@@ -71,14 +86,15 @@ impl Listeners {
             Address::Ip(address) => Some(address.port()),
             _ => None,
         });
-        let bound = listener::bind_all(&new, self.workers.len(), &mut |_| Vec::new(), &ours.collect());
+        let bound = listener::bind_all(&new, self.workers.len(), &mut |_| Vec::new(), &ours.collect(), tls);
         let bound = bound.map_err(|error| error.to_string())?;
         let held = listener::hold(&bound).map_err(|error| error.to_string())?;
         Ok((bound, held))
     }
 
     /// Has the workers accept from new ones, and no more from those that are not wanted.
-    pub(super) fn switch(&self, plan: Plan, opened: Vec<Vec<Bound>>, held: Vec<Held>) {
+    pub(super) fn switch(&self, plan: Plan, tls: &Planned, opened: Vec<Vec<Bound>>, held: Vec<Held>) {
+        self.terminators.switch(tls);
         if let Some(bypass) = &self.bypass {
             opened.iter().flatten().for_each(|bound| bypass.serve(bound));
         }
@@ -86,7 +102,7 @@ impl Listeners {
         let mut served = Vec::new();
         for (config, known) in plan {
             if let Some(known) = &known {
-                known.listening.reconfigure(config.clone());
+                known.listening.reconfigure(config.clone(), tls.of(&config.name));
             }
             let new = |held: Held| {
                 announce(&held.0);

@@ -28,6 +28,7 @@ use crate::handover::{Predecessor, Program};
 use crate::listener;
 use crate::metrics::Metrics;
 use crate::spans::Tracing;
+use crate::tls::Terminators;
 use crate::worker::Stage;
 use crate::{logging, ring, state_file, status};
 use reload::Reloader;
@@ -68,7 +69,10 @@ fn start_and_serve(
     let (clusters, resolvers) = start::clusters(&config, predecessor.as_ref());
     let restored = services::restore(&config)?;
     let workers = config.worker_count();
-    let bound = start::listeners(&config, predecessor.as_mut())?;
+    let terminators = Arc::<Terminators>::default();
+    let planned = terminators.plan(&config.listeners)?;
+    terminators.switch(&planned);
+    let bound = start::listeners(&config, &planned, predecessor.as_mut())?;
     let held = listener::hold(&bound).map_err(|error| error.to_string())?;
     let bypass = start::bypass(&config, &mut assists, &bound)?;
     let mut sockets = control::Sockets {
@@ -100,7 +104,7 @@ fn start_and_serve(
     start::invite(&snapshot.config, &listening, demo.is_some());
     drop(snapshot);
     let said = (config, restored.attached.clone());
-    let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone(), said));
+    let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone(), terminators, said));
     let path = sockets.control.as_ref().map(|control| control.path().to_owned());
     let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others, path));
     let operator =

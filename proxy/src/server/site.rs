@@ -22,6 +22,7 @@ use crate::listener::Held;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::{Live, Snapshot};
+use crate::tls::Terminators;
 use crate::worker::Command;
 use crate::{bypass, clock, health, resolve, state_file};
 
@@ -93,9 +94,10 @@ impl Site {
         listeners: Vec<Held>,
         workers: Vec<mpsc::UnboundedSender<Command>>,
         bypass: Option<Arc<bypass::Control>>,
+        terminators: Arc<Terminators>,
         (file, attached): (Config, Attached),
     ) -> Self {
-        let listeners = Listeners::new(&file.listeners, listeners, workers, bypass);
+        let listeners = Listeners::new(&file.listeners, listeners, workers, bypass, terminators);
         Self {
             live,
             clusters: RefCell::default(),
@@ -139,7 +141,8 @@ impl Site {
         attached.check(&config)?;
         let pages = ErrorPages::load(&config.error_pages)?;
         let plan = self.listeners.plan(&config.listeners);
-        let (opened, held) = self.listeners.open(&plan)?;
+        let tls = self.listeners.plan_tls(&config.listeners).await?;
+        let (opened, held) = self.listeners.open(&plan, &tls)?;
         let next = next_clusters(&old, &config).await?;
         // Nothing fails from here on.
         let clusters: Clusters =
@@ -156,7 +159,7 @@ impl Site {
         }
         self.live.store(Arc::new(attached.snapshot(&config, clusters, pages)));
         self.file.replace(config);
-        self.listeners.switch(plan, opened, held);
+        self.listeners.switch(plan, &tls, opened, held);
         self.switch_clusters(next);
         self.write_state_files();
         Ok(Applied { notes })

@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::snapshot::Live;
 use crate::spans::Tracing;
+use crate::tls;
 use crate::upstream::Connector;
 use crate::worker::{self, Command, Stage, Told, Worker};
 use crate::{control, demo, state_file, tunnel};
@@ -133,6 +134,7 @@ pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<Acce
 /// Binds the listeners, or takes what another process or a service manager passes.
 pub(super) fn listeners(
     config: &Config,
+    terminators: &tls::Planned,
     mut predecessor: Option<&mut Predecessor>,
 ) -> Result<Vec<Vec<Bound>>, String> {
     let mut inherited = Inherited::from_environment();
@@ -141,7 +143,8 @@ pub(super) fn listeners(
         let passed = passed.unwrap_or_default();
         if passed.is_empty() { inherited.take(&listener.address).into_iter().collect() } else { passed }
     };
-    let bound = listener::bind_all(&config.listeners, config.worker_count(), &mut take, &HashSet::new());
+    let (listeners, workers) = (&config.listeners, config.worker_count());
+    let bound = listener::bind_all(listeners, workers, &mut take, &HashSet::new(), terminators);
     inherited.warn_of_rest();
     bound.map_err(|error| error.to_string())
 }

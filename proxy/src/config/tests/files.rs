@@ -6,7 +6,8 @@ use serde_yaml::Value;
 
 use super::super::problem::Problems;
 use super::super::{
-    AssistMode, Config, LogField, LogFormat, Protocol, ProxyProtocol, Tracing, Word, file, load,
+    AssistMode, ClientAuthMode, Config, Hsts, LogField, LogFormat, Protocol, ProxyProtocol, Tls, Tracing,
+    Word, file, load,
 };
 
 fn directory() -> PathBuf {
@@ -45,7 +46,7 @@ buffers: {}
 access_log: {}
 tracing: {}
 admin: {}
-listeners: [{}]
+listeners: [{tls: {certificates: [{}], client_auth: {}}, redirect_to_https: {}, hsts: {}}]
 routes:
   - {headers: [{}], redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
 clusters:
@@ -63,6 +64,7 @@ fn the_documented_file_has_every_key_and_word() {
     wanted.extend(LogFormat::ALL.iter().map(|format| format.word()));
     wanted.extend(Protocol::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(ProxyProtocol::ALL.iter().map(|protocol| protocol.word()));
+    wanted.extend(ClientAuthMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 
@@ -89,6 +91,13 @@ fn the_defaults_shown_are_the_defaults() {
     assert_eq!((config.limits, config.access_log), (Config::default().limits, Config::default().access_log));
     assert_eq!((config.kernel, config.buffers), (Config::default().kernel, Config::default().buffers));
     assert_eq!(config.tracing, Some(Tracing::default()));
+
+    let shown = |key: &str, value: u64| text.contains(&format!("#   {key}: {value} "));
+    let tls = Tls::default();
+    assert!(shown("handshake_timeout_ms", tls.handshake_timeout_ms));
+    assert!(shown("handshakes_max", tls.handshakes_max as u64));
+    assert!(shown("watch_interval_ms", tls.watch_interval_ms));
+    assert!(shown("max_age_s", Hsts::default().max_age_s));
 
     for (key, value) in super::super::emit::config(&Config {
         clusters: [("demo".to_owned(), Default::default())].into(),

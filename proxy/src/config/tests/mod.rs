@@ -10,6 +10,7 @@ mod read;
 mod round_trip;
 mod setting;
 mod syntax;
+mod tls;
 mod tracing;
 
 use super::{Config, Override, parse};

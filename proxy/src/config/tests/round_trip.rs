@@ -202,6 +202,33 @@ prop_compose! {
     }
 }
 
+fn tls() -> impl Strategy<Value = Tls> {
+    let path = || "/\\PC{1,10}".prop_map(std::path::PathBuf::from);
+    let files = prop_oneof![
+        path().prop_map(CertificateFiles::Folder),
+        (path(), path(), prop::option::of(path())).prop_map(|(cert, key, ocsp)| CertificateFiles::Pair {
+            cert,
+            key,
+            ocsp
+        }),
+    ];
+    let files = prop::collection::vec(files, 1..3);
+    let suites =
+        prop::sample::subsequence(vec!["TLS13_AES_128_GCM_SHA256", "TLS13_AES_256_GCM_SHA384"], 0..=2);
+    let modes = prop::sample::select(ClientAuthMode::ALL.to_vec());
+    let versions = prop::sample::select(TlsVersion::ALL.to_vec());
+    (files, suites, modes, versions, path(), 1..=1_000_000usize).prop_map(
+        |(certificates, suites, mode, min_version, ca_file, handshakes_max)| Tls {
+            certificates,
+            min_version,
+            cipher_suites: suites.into_iter().map(str::to_owned).collect(),
+            client_auth: ClientAuth { mode, ca_file: (mode != ClientAuthMode::Off).then_some(ca_file) },
+            handshakes_max,
+            ..Tls::default()
+        },
+    )
+}
+
 prop_compose! {
     fn config()(
         names in prop::collection::btree_set(name(), 1..4),
@@ -219,6 +246,7 @@ prop_compose! {
         (bypass, splice) in (assist(), assist()),
         (user, token) in (prop::option::of("[a-z][a-z-]{0,8}"), prop::option::of("/\\PC{1,10}")),
         tracing in tracing(),
+        (tls, max_age_s, port) in (prop::option::of(tls()), 0..=1_000_000u64, 1..=u16::MAX),
     ) -> Config {
         for (index, (route, name)) in routes.iter_mut().zip(names.iter().cycle()).enumerate() {
             route.name = format!("{name}{index}");
@@ -232,6 +260,9 @@ prop_compose! {
             protocol: if index == 0 { Protocol::Http } else { Protocol::Tcp },
             proxy_protocol,
             cluster: (index > 0).then(|| "c".into()),
+            hsts: (index == 0 && tls.is_some()).then_some(Hsts { max_age_s, include_subdomains: via, preload: false }),
+            redirect_to_https: (index == 0 && tls.is_none()).then_some(RedirectToHttps { port }),
+            tls: tls.clone(),
             limits: Limits { headers_max: index + 1, ..limits.clone() },
         });
         Config {

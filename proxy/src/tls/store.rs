@@ -1,0 +1,186 @@
+//! Which certificate a client gets: by the name it asks for. What is in it may be replaced at any time; handshakes that
+//! begin then see it, without a new configuration of rustls.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use rustls::SignatureScheme;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use super::certificate::Certificate;
+use super::set::Set;
+
+/// The ALPN protocol by which a certificate authority checks who has a name (RFC 8737).
+pub(crate) const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
+
+/// The certificates of one listener, for all its workers.
+#[derive(Debug, Default)]
+pub(crate) struct CertificateStore {
+    /// Those of files.
+    files: ArcSwap<Names>,
+    /// Those put in while the process runs.
+    issued: ArcSwap<Names>,
+    challenges: ArcSwap<HashMap<String, Arc<CertifiedKey>>>,
+    /// What `files` was made of. Not looked at by handshakes.
+    set: Mutex<Arc<Set>>,
+}
+
+/// Certificates by name, the better one first where there are several of a name.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    exact: HashMap<String, Vec<Arc<Certificate>>>,
+    /// By what follows `*.`.
+    wildcard: HashMap<String, Vec<Arc<Certificate>>>,
+    all: Vec<Arc<Certificate>>,
+}
+
+impl Names {
+    fn add(&mut self, names: &[String], certificate: &Arc<Certificate>) {
+        for name in names {
+            let name = name.to_ascii_lowercase();
+            let place = match name.strip_prefix("*.") {
+                Some(suffix) => self.wildcard.entry(suffix.to_owned()),
+                None => self.exact.entry(name),
+            };
+            place.or_default().push(Arc::clone(certificate));
+        }
+        self.all.push(Arc::clone(certificate));
+    }
+
+    fn of(certificates: impl Iterator<Item = Arc<Certificate>>, now_unix_s: i64) -> Self {
+        let mut names = Self::default();
+        certificates.for_each(|certificate| names.add(&certificate.names, &certificate));
+        let Self { exact, wildcard, all } = &mut names;
+        // An expired one is better than none, and worse than any other. The order stays otherwise.
+        for list in exact.values_mut().chain(wildcard.values_mut()).chain([all]) {
+            list.sort_by_key(|certificate| !certificate.is_valid_at(now_unix_s));
+        }
+        names
+    }
+
+    /// Takes what these names had out.
+    fn remove(&mut self, names: &[String]) {
+        self.all.retain(|certificate| certificate.names != names);
+        for list in self.exact.values_mut().chain(self.wildcard.values_mut()) {
+            list.retain(|certificate| certificate.names != names);
+        }
+        self.exact.retain(|_, list| !list.is_empty());
+        self.wildcard.retain(|_, list| !list.is_empty());
+    }
+}
+
+impl CertificateStore {
+    /// The certificate for `name`, of a kind that a client of these schemes can verify: of the exact name, else of the
+    /// wildcard for its last labels but one, else the first of all. `None` only if there is none at all.
+    pub(crate) fn find(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let (files, issued) = (self.files.load(), self.issued.load());
+        let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
+        let exact = |names: &Names| pick(names.exact.get(name.as_deref()?)?, schemes);
+        let wildcard =
+            |names: &Names| pick(names.wildcard.get(name.as_deref()?.split_once('.')?.1)?, schemes);
+        let first = |names: &Names| pick(&names.all, schemes);
+        exact(&files)
+            .or_else(|| exact(&issued))
+            .or_else(|| wildcard(&files))
+            .or_else(|| wildcard(&issued))
+            .or_else(|| first(&files))
+            .or_else(|| first(&issued))
+    }
+
+    /// Whether there is a certificate for this very name, by itself or by a wildcard.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        let suffix = name.split_once('.').map(|(_, suffix)| suffix);
+        [self.files.load(), self.issued.load()].iter().any(|names| {
+            names.exact.contains_key(&name)
+                || suffix.is_some_and(|suffix| names.wildcard.contains_key(suffix))
+        })
+    }
+
+    /// Serves a certificate for these names from now on, in place of one that was put in for the same names.
+    ///
+    /// # Errors
+    /// Why it can be served to nobody.
+    pub(crate) fn put(
+        &self,
+        names: &[String],
+        certified: Arc<CertifiedKey>,
+        source: &str,
+    ) -> Result<(), String> {
+        let names: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let certificate = Certificate::new(certified, source.to_owned())?;
+        let certificate = Arc::new(Certificate { names: names.clone(), ..certificate });
+        self.issued.rcu(|issued| {
+            let mut issued = Names::clone(issued);
+            issued.remove(&names);
+            issued.add(&names, &certificate);
+            issued
+        });
+        Ok(())
+    }
+
+    /// Answers challenges for `name` with this one, until [`Self::end_challenge`].
+    pub(crate) fn begin_challenge(&self, name: &str, certified: &Arc<CertifiedKey>) {
+        self.challenges.rcu(|challenges| {
+            let mut challenges = HashMap::clone(challenges);
+            challenges.insert(name.to_ascii_lowercase(), Arc::clone(certified));
+            challenges
+        });
+    }
+
+    /// Answers challenges for `name` no more.
+    pub(crate) fn end_challenge(&self, name: &str) {
+        self.challenges.rcu(|challenges| {
+            let mut challenges = HashMap::clone(challenges);
+            challenges.remove(&name.to_ascii_lowercase());
+            challenges
+        });
+    }
+
+    /// What answers a challenge for `name`.
+    pub(crate) fn challenge(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        self.challenges.load().get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// What the files had when they were read last.
+    pub(crate) fn set(&self) -> Arc<Set> {
+        Arc::clone(&self.lock())
+    }
+
+    /// Serves what the files have now; what was put in stays.
+    pub(crate) fn replace(&self, set: Arc<Set>, now_unix_s: i64) {
+        self.files.store(Arc::new(Names::of(set.certificates().cloned(), now_unix_s)));
+        *self.lock() = set;
+    }
+
+    /// All of them, those of files first.
+    pub(crate) fn certificates(&self) -> Vec<Arc<Certificate>> {
+        let (files, issued) = (self.files.load(), self.issued.load());
+        files.all.iter().chain(&issued.all).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Set>> {
+        // Only ever replaced as a whole.
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first that the client can verify; if it can none, the first, so that the failure names what is missing.
+fn pick(list: &[Arc<Certificate>], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+    let fits = |one: &&Arc<Certificate>| one.certified.key.choose_scheme(schemes).is_some();
+    let found = list.iter().find(fits).or_else(|| list.first());
+    found.map(|certificate| Arc::clone(&certificate.certified))
+}
+
+impl ResolvesServerCert for CertificateStore {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let mut protocols = hello.alpn().into_iter().flatten();
+        if protocols.any(|protocol| protocol == CHALLENGE_PROTOCOL) {
+            // Nothing but the answer to a challenge may be served by this protocol (RFC 8737 section 4).
+            return self.challenge(hello.server_name()?);
+        }
+        self.find(hello.server_name(), hello.signature_schemes())
+    }
+}

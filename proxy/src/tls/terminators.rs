@@ -1,0 +1,224 @@
+//! What terminates TLS on each listener of the process: made at the start, changed by a reload, and looked at for files that
+//! have changed. Of the control thread; workers reach theirs through the listener.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+
+use super::certificate::Certificate;
+use super::set::{Look, Remark, Set};
+use super::terminator::Terminator;
+use crate::config::{self, Listener, Protocol};
+
+/// How often it is looked whether a file is to be looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// By the listener's name.
+type ByName = BTreeMap<String, Arc<Terminator>>;
+
+/// What terminates TLS, for all listeners.
+#[derive(Default)]
+pub(crate) struct Terminators {
+    in_force: ArcSwap<ByName>,
+    watched: Mutex<BTreeMap<String, Watched>>,
+}
+
+/// What a configuration makes of it, not in force yet.
+pub(crate) struct Planned {
+    terminators: ByName,
+    sets: BTreeMap<String, Arc<Set>>,
+}
+
+/// The files of one listener as they were seen.
+struct Watched {
+    looked: Instant,
+    last: Look,
+    in_force: Look,
+}
+
+/// Something about the certificates of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The key, as `listeners[0].tls.certificates[1]`.
+    pub path: String,
+    /// What, with the name of the file.
+    pub message: String,
+    /// Whether sluice does not start with it.
+    pub is_mistake: bool,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// What is wrong with the certificates and authorities that a configuration names; mistakes and warnings.
+pub fn check(config: &config::Config) -> Vec<Finding> {
+    plan(&config.listeners, &ByName::new()).1
+}
+
+impl Terminators {
+    /// Reads all that these listeners need. Nothing of it is in force before [`Self::switch`]. The log has what is no
+    /// more than a warning.
+    ///
+    /// # Errors
+    /// Every mistake, a line each.
+    pub(crate) fn plan(&self, listeners: &[Listener]) -> Result<Planned, String> {
+        let (planned, findings) = plan(listeners, &self.in_force.load());
+        let (mistakes, warnings): (Vec<_>, Vec<_>) =
+            findings.into_iter().partition(|finding| finding.is_mistake);
+        warnings.iter().for_each(|finding| tracing::warn!("{finding}"));
+        if mistakes.is_empty() {
+            return Ok(planned);
+        }
+        let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        Err(lines.join("\n"))
+    }
+
+    /// Puts a plan in force. Connections that begin are accepted by it once their listener has it as well.
+    pub(crate) fn switch(&self, planned: &Planned) {
+        let now = now_unix_s();
+        for (name, set) in &planned.sets {
+            if let Some(terminator) = planned.terminators.get(name) {
+                terminator.store().replace(Arc::clone(set), now);
+            }
+        }
+        self.in_force.store(Arc::new(planned.terminators.clone()));
+        self.watched().clear();
+    }
+
+    /// Every certificate, with the listener's name.
+    pub(crate) fn certificates(&self) -> Vec<(String, Arc<Certificate>)> {
+        let in_force = self.in_force.load();
+        let of_one = |(name, terminator): (&String, &Arc<Terminator>)| {
+            let certificates = terminator.store().certificates();
+            certificates.into_iter().map(|one| (name.clone(), one)).collect::<Vec<_>>()
+        };
+        in_force.iter().flat_map(of_one).collect()
+    }
+
+    /// Serves what has changed in the files of any listener, for ever. A certificate that is broken now stays as it was.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        loop {
+            let least = self.in_force.load().values().filter_map(|one| interval(one)).min();
+            tokio::time::sleep(least.map_or(TICK, |least| least.min(TICK))).await;
+            if least.is_some() {
+                let terminators = Arc::clone(&self);
+                // A file may be on a disk that stalls. A panic would be in the log.
+                let _ = tokio::task::spawn_blocking(move || terminators.look(Instant::now())).await;
+            }
+        }
+    }
+
+    /// Looks at those files that are due.
+    pub(super) fn look(&self, now: Instant) {
+        for (name, terminator) in self.in_force.load().iter() {
+            let Some(interval) = interval(terminator) else { continue };
+            let is_due = |watched: &Watched| now.saturating_duration_since(watched.looked) >= interval;
+            if self.watched().get(name).is_none_or(is_due) {
+                self.look_at(name, terminator, now);
+            }
+        }
+    }
+
+    fn look_at(&self, name: &str, terminator: &Terminator, now: Instant) {
+        let files = &terminator.config().certificates;
+        let look = Look::at(files);
+        let mut watched = self.watched();
+        let Some(known) = watched.get_mut(name) else {
+            let in_force = terminator.store().set().look();
+            watched.insert(name.to_owned(), Watched { looked: now, last: look, in_force });
+            return;
+        };
+        known.looked = now;
+        // Twice the same: whoever writes them, one behind the other, has ended, most likely.
+        let settled = known.last == look;
+        known.last.clone_from(&look);
+        if !settled || known.in_force == look {
+            return;
+        }
+        known.in_force = look;
+        drop(watched);
+        let (now, before) = (now_unix_s(), terminator.store().set());
+        let (set, remarks) = Set::read(files, &before, now);
+        for Remark { message, is_mistake, .. } in remarks {
+            let kept = if is_mistake { "; the certificate from before stays" } else { "" };
+            tracing::warn!(listener = name, "{message}{kept}");
+        }
+        if set.certificates().next().is_none() {
+            tracing::warn!(listener = name, "no certificate is left; those from before stay");
+            return;
+        }
+        terminator.store().replace(Arc::new(set), now);
+        tracing::info!(listener = name, "certificates have been read again");
+    }
+
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<String, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Planned {
+    /// What terminates TLS on the listener of this name.
+    pub(crate) fn of(&self, listener: &str) -> Option<Arc<Terminator>> {
+        self.terminators.get(listener).cloned()
+    }
+}
+
+fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
+    let mut planned = Planned { terminators: ByName::new(), sets: BTreeMap::new() };
+    let mut findings = Vec::new();
+    let now = now_unix_s();
+    for (index, listener) in listeners.iter().enumerate() {
+        let Some(tls) = &listener.tls else { continue };
+        let path = format!("listeners[{index}].tls");
+        let before = before.get(&listener.name);
+        let known = before.map(|before| before.store().set()).unwrap_or_default();
+        let (set, remarks) = Set::read(&tls.certificates, &known, now);
+        findings.extend(remarks.into_iter().map(|Remark { index, message, is_mistake }| Finding {
+            path: format!("{path}.certificates[{index}]"),
+            message,
+            is_mistake,
+        }));
+        let is_empty = set.certificates().next().is_none();
+        if is_empty && !findings.iter().any(|finding| finding.is_mistake) {
+            let message = "there is no certificate to be served".to_owned();
+            findings.push(Finding { path: format!("{path}.certificates"), message, is_mistake: true });
+        }
+        match Terminator::new(tls, protocols(listener), before.map(Arc::as_ref)) {
+            Ok(terminator) => {
+                planned.terminators.insert(listener.name.clone(), Arc::new(terminator));
+                planned.sets.insert(listener.name.clone(), Arc::new(set));
+            }
+            Err(message) => {
+                findings.push(Finding { path: format!("{path}.client_auth"), message, is_mistake: true });
+            }
+        }
+    }
+    (planned, findings)
+}
+
+/// What is offered by ALPN.
+fn protocols(listener: &Listener) -> Vec<Vec<u8>> {
+    match listener.protocol {
+        Protocol::Http => vec![b"http/1.1".to_vec()],
+        // What is spoken through a tunnel is not ours to say.
+        Protocol::Tcp => Vec::new(),
+    }
+}
+
+fn interval(terminator: &Arc<Terminator>) -> Option<Duration> {
+    match terminator.config().watch_interval_ms {
+        0 => None,
+        ms => Some(Duration::from_millis(ms)),
+    }
+}
+
+/// Seconds of Unix time.
+pub(crate) fn now_unix_s() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
