@@ -14,7 +14,7 @@ use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
 use sluice::server::Source;
-use sluice::{doctor, healthcheck, logging, logs, server, top};
+use sluice::{doctor, healthcheck, logging, logs, server, tls, top};
 
 use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
 use crate::cli::service::ServiceCommand;
@@ -132,10 +132,19 @@ fn run_command(args: &RunArgs) -> ExitCode {
 }
 
 fn check_command(args: &FileArgs) -> ExitCode {
-    match config::load(&args.config, &args.sets) {
-        Ok(_) => print(&format!("{}: ok\n", args.config.display())),
-        Err(error) => refuse(&error),
+    let config = match config::load(&args.config, &args.sets) {
+        Ok(config) => config,
+        Err(error) => return refuse(&error),
+    };
+    let (findings, file) = (tls::check(&config), args.config.display());
+    for finding in &findings {
+        let warning = if finding.is_mistake { "" } else { "warning: " };
+        say(&format!("{file}: {warning}{finding}"));
     }
+    if findings.iter().any(|finding| finding.is_mistake) {
+        return ExitCode::from(EXIT_CONFIG);
+    }
+    print(&format!("{file}: ok\n"))
 }
 
 fn config_command(args: &FileArgs) -> ExitCode {

@@ -79,6 +79,18 @@ impl<'a> Local<'a> {
         Self { location: Some(location), ..Self::fixed(status, "", "text/plain; charset=utf-8") }
     }
 
+    /// A redirect to the same over https, at this port; `None` for a request that says no host. Methods but GET and HEAD
+    /// stay what they are.
+    pub(crate) fn to_https(port: u16, head: &RequestHead) -> Option<Self> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (host, target) = (text(head.host_name()), text(head.path_and_query()));
+        let status = if matches!(head.method(), Method::Get | Method::Head) { 301 } else { 308 };
+        let port = if port == 443 { String::new() } else { format!(":{port}") };
+        // `*` is of no host in particular.
+        let target = if target.starts_with('/') { &target } else { "/" };
+        (!host.is_empty()).then(|| Self::found_at(status, format!("https://{host}{port}{target}")))
+    }
+
     /// A configured answer.
     pub(crate) fn fixed(status: u16, body: &'a str, content_type: &'a str) -> Self {
         Self {
@@ -203,6 +215,8 @@ pub(crate) struct Further<'a> {
     pub(crate) body: Option<String>,
     /// More fields.
     pub(crate) fields: &'a [(&'a [u8], &'a [u8])],
+    /// The value of Strict-Transport-Security.
+    pub(crate) hsts: Option<&'a [u8]>,
 }
 
 /// Appends the whole answer to `out`, fit for the request in `head` (which may be empty).
@@ -214,7 +228,7 @@ pub(crate) fn encode(
     pages: &ErrorPages,
     further: Further<'_>,
 ) {
-    let Further { body: own, fields: extra } = further;
+    let Further { body: own, fields: extra, hsts } = further;
     let (content_type, body) = match own {
         Some(page) => ("text/html; charset=utf-8", Cow::Owned(page.into_bytes())),
         None => local.content(head, pages),
@@ -223,6 +237,11 @@ pub(crate) fn encode(
     let _ = write!(out, "HTTP/1.1 {} {}\r\n", local.status, canonical_reason(local.status));
     if let Some(location) = &local.location {
         let _ = write!(out, "Location: {location}\r\n");
+    }
+    if let Some(hsts) = hsts {
+        out.extend_from_slice(b"Strict-Transport-Security: ");
+        out.extend_from_slice(hsts);
+        out.extend_from_slice(b"\r\n");
     }
     if let Some(allow) = &local.allow {
         let _ = write!(out, "Allow: {allow}\r\n");

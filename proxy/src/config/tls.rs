@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use serde_yaml::{Mapping, Value};
 
-use super::Word;
 use super::defaults::{NumberRange, PORT, numbers};
 use super::names::words;
 use super::nearest::nearest;
 use super::problem::quote;
 use super::reader::{Fields, Item};
+use super::{Listener, Word};
 
 /// Pairs and folders of one listener.
 const CERTIFICATES_MAX: usize = 1000;
@@ -139,6 +139,13 @@ numbers! { Hsts {
     include_subdomains: false,
     preload: false,
 }}
+
+impl Listener {
+    /// Whether clients are asked for a certificate.
+    pub fn asks_for_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_auth.mode != ClientAuthMode::Off)
+    }
+}
 
 impl Hsts {
     /// The value of Strict-Transport-Security (RFC 6797 section 6.1).

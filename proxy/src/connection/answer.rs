@@ -58,7 +58,7 @@ impl Connection {
         let extra = debug.as_ref().map(|fields| fields.each());
         let extra = extra.as_ref().map_or(&[][..], |fields| &fields[..]);
         let body = self.service.as_ref().and_then(|service| local.page(service));
-        let further = Further { body, fields: extra };
+        let further = Further { body, fields: extra, hsts: self.listener.hsts.as_deref() };
         response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages, further);
         progress.bytes_out += out.len() as u64;
         self.writer.submit(out, 0);

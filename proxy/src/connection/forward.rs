@@ -50,6 +50,7 @@ impl Connection {
             transfer: &mut transfer,
             held: held.as_mut(),
             keep_alive,
+            hsts: self.listener.hsts.as_deref(),
             client: &mut self.direct,
             exchanges: self.exchanges,
         };
@@ -133,9 +134,19 @@ impl Connection {
                 upgrade: self.head.upgrade(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
+                identity: self.identity(account),
                 edits: policy.request_edits,
             },
         );
+    }
+
+    /// What the origin is told of the client's certificate; `None` where what is said of one is as good as any field.
+    fn identity(&self, account: &Account) -> Option<&[(&'static [u8], Vec<u8>)]> {
+        match &self.identity {
+            Some(identity) => Some(identity.fields()),
+            // The same application may be behind a listener that asks for certificates, and believe what it reads.
+            None => (account.snapshot.asks_for_certificates && !account.trusted).then_some(&[]),
+        }
     }
 
     /// Answers a failed exchange if nothing of an answer has gone out yet; else ends the connection so

@@ -26,6 +26,7 @@ use crate::listener::ListenerState;
 use crate::metrics::Event;
 use crate::service::entry::ServiceEntry;
 use crate::stream::{self, Reader, Stream, Writer};
+use crate::tls::ClientIdentity;
 use crate::worker::{Counted, Phase, Worker};
 
 use head::Arrival;
@@ -48,6 +49,8 @@ pub(crate) struct Connection {
     direct: direct::Client,
     /// The service that the exchange under way is of.
     service: Option<Arc<ServiceEntry>>,
+    /// Who the client is by its certificate, where it is asked for one.
+    identity: Option<Rc<ClientIdentity>>,
     /// Where the worker finds this connection when it drains.
     slot: usize,
     _open: Counted,
@@ -74,6 +77,9 @@ impl Connection {
         let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
         let slot = worker.enrol(stream.clone(), Arc::clone(&listener));
         let (reader, writer) = stream::halves(stream);
+        // Nobody, until a certificate is seen.
+        let asks = listener.tls().is_some_and(|tls| tls.asks_for_certificates());
+        let identity = asks.then(|| Rc::new(ClientIdentity::new(None)));
         Self {
             deadline: Deadline::new(std::time::Duration::from_millis(
                 listener.config.limits.keep_alive_timeout_ms,
@@ -89,9 +95,16 @@ impl Connection {
             exchanges: 0,
             direct: direct::Client::default(),
             service: None,
+            identity,
             slot,
             _open: open,
         }
+    }
+
+    /// Notes who the client is by the certificate that it has shown.
+    #[allow(dead_code, reason = "called once TLS is terminated")]
+    pub(crate) fn identify(&mut self, identity: Rc<ClientIdentity>) {
+        self.identity = Some(identity);
     }
 
     /// Whether what is under way is the last of this connection.

@@ -28,6 +28,9 @@ impl Connection {
             Err(reason) => return self.reject(&account, reason).await,
         };
         let mut transfer = request_transfer(framing, self.limits());
+        if let Some(redirect) = self.listener.config.redirect_to_https {
+            return self.send_to_https(&account, redirect.port, &mut transfer).await;
+        }
         match route(snapshot, &self.head) {
             Found::Route(index) => {
                 let entry = &snapshot.routes[index];
@@ -56,6 +59,13 @@ impl Connection {
 
     pub(super) async fn no_route(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
         self.answer_locally(account, &Local::reason(Reason::NoRoute), Some(Reason::NoRoute), transfer).await
+    }
+
+    async fn send_to_https(&mut self, account: &Account, port: u16, transfer: &mut Transfer) -> Next {
+        match Local::to_https(port, &self.head) {
+            Some(local) => self.answer_locally(account, &local, None, transfer).await,
+            None => self.reject(account, Reason::BadHost).await,
+        }
     }
 
     /// What a head alone can be refused for.

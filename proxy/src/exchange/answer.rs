@@ -12,6 +12,8 @@ pub(super) struct Answer<'a> {
     pub(super) request: &'a RequestHead,
     pub(super) keep_alive: bool,
     pub(super) endpoint: Option<Arc<Endpoint>>,
+    /// Of the listener.
+    pub(super) hsts: Option<&'a [u8]>,
 }
 
 impl Answer<'_> {
@@ -57,6 +59,7 @@ pub(super) fn forward_head<'a>(
         upgrade: false,
         edits: None,
         extra: [None; 3],
+        hsts: answer.hsts,
     }
 }
 

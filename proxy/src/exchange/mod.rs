@@ -84,6 +84,8 @@ pub(crate) struct Downstream<'a> {
     pub(crate) held: Option<&'a mut Message>,
     /// Whether the client may send another request after this one.
     pub(crate) keep_alive: bool,
+    /// What its answers say in Strict-Transport-Security.
+    pub(crate) hsts: Option<&'a [u8]>,
     /// What is known of the client's socket.
     pub(crate) client: &'a mut Client,
     /// Which of the connection's exchanges it is, from 1.
@@ -261,6 +263,7 @@ async fn run(
             request: downstream.head,
             keep_alive: downstream.keep_alive,
             endpoint: progress.endpoint.clone(),
+            hsts: downstream.hsts,
         };
         let from = download::From { reader, head, scanner, reusable, joined: joined.as_deref(), armed };
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));

@@ -3,6 +3,7 @@
 use super::edits::FieldEdits;
 use super::framing::Framing;
 use super::headers::{forwarded_request_id, is_copied_upstream, push_field, push_framing};
+use super::identity::is_identity_field;
 use super::kind::FieldKind;
 use super::method::Version;
 use super::request::RequestHead;
@@ -40,6 +41,8 @@ pub struct RequestForward<'a> {
     pub dropped: &'a [&'a [u8]],
     /// The traceparent of our own; the client's is to be among `dropped` then.
     pub traceparent: Option<&'a [u8]>,
+    /// Fields that say who the client is by its certificate, in place of all such fields of its own; `None` leaves these.
+    pub identity: Option<&'a [(&'static [u8], Vec<u8>)]>,
     /// What the route changes.
     pub edits: Option<&'a FieldEdits>,
 }
@@ -74,6 +77,7 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
 impl RequestForward<'_> {
     fn drops(&self, name: &[u8]) -> bool {
         self.dropped.iter().any(|other| name.eq_ignore_ascii_case(other))
+            || (self.identity.is_some() && is_identity_field(name))
     }
 
     fn takes_out(&self, name: &[u8]) -> bool {
@@ -106,6 +110,9 @@ fn push_provenance(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForwa
     let start = forward.told(head, FieldKind::XRequestStart).unwrap_or(forward.request_start);
     forward.push_own(out, b"X-Request-Start", start);
     forward.push_own(out, b"traceparent", forward.traceparent.unwrap_or_default());
+    for (name, value) in forward.identity.unwrap_or_default() {
+        forward.push_own(out, name, value);
+    }
     if forward.via {
         let via: &[u8] = match head.version() {
             Version::Http10 => b"1.0 sluice",

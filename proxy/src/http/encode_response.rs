@@ -10,6 +10,9 @@ use super::response::ResponseHead;
 /// Room for what is added to a head, in bytes.
 const ADDED_BYTES: usize = 256;
 
+/// RFC 6797 section 6.1.
+const HSTS: &[u8] = b"Strict-Transport-Security";
+
 /// What the forwarded response says besides its head's own fields.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseForward<'a> {
@@ -29,6 +32,8 @@ pub struct ResponseForward<'a> {
     pub edits: Option<&'a FieldEdits>,
     /// Further fields, such as the one that names the endpoint; not added to interim responses.
     pub extra: [Option<(&'a [u8], &'a [u8])>; 3],
+    /// A Strict-Transport-Security in place of the origin's; a route's edits come before it.
+    pub hsts: Option<&'a [u8]>,
 }
 
 /// Appends the head of the forwarded response to `out`.
@@ -39,13 +44,16 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
     let edits = forward.edits.filter(|_| !interim);
     let framing = rendered_framing(head, forward);
     let length_stays = is_canonical_length(head, framing);
+    let is_edited = |name: &[u8]| edits.is_some_and(|edits| edits.takes_out(name));
+    let hsts = forward.hsts.filter(|_| !interim && !is_edited(HSTS));
     for field in head.fields() {
         let copied = match field.kind {
             // No edit may write it, see `FieldKind::is_protected`; so none takes it out.
             FieldKind::ContentLength => length_stays,
             _ => {
                 is_copied_downstream(&head.fields, &field, forward.framing)
-                    && !edits.is_some_and(|edits| edits.takes_out(field.name))
+                    && !is_edited(field.name)
+                    && !(hsts.is_some() && field.name.eq_ignore_ascii_case(HSTS))
             }
         };
         if copied {
@@ -53,7 +61,10 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
             push_field(out, field.name, rewritten.as_deref().unwrap_or(field.value));
         }
     }
-    if forward.via && !edits.is_some_and(|edits| edits.takes_out(b"via")) {
+    if let Some(value) = hsts {
+        push_field(out, HSTS, value);
+    }
+    if forward.via && !is_edited(b"via") {
         let via: &[u8] = if head.version() == Version::Http10 { b"1.0 sluice" } else { b"1.1 sluice" };
         push_field(out, b"Via", via);
     }

@@ -3,6 +3,7 @@
 use super::error::ParseError;
 use super::grammar::{is_field_value, is_token, trim_ows};
 use super::headers::push_field;
+use super::identity;
 
 /// Fields that frame, route, authenticate or control, and so may not come after the fact (RFC 9110 section 6.5.1).
 const REFUSED: &[&[u8]] = &[
@@ -42,7 +43,8 @@ const REFUSED: &[&[u8]] = &[
 ];
 
 /// Beginnings of further refused names.
-const REFUSED_PREFIXES: &[&[u8]] = &[b"if-", b"proxy-", b"x-forwarded-"];
+const REFUSED_PREFIXES: &[&[u8]] =
+    &[b"if-", b"proxy-", b"x-forwarded-", identity::PREFIX, identity::STANDARD_PREFIX];
 
 /// Checks one line, without its CRLF, like a field of a head, and appends it to `kept` if it may be forwarded.
 ///

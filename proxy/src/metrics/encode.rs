@@ -35,6 +35,7 @@ impl Collector for State {
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
         self.held(&mut encoder)?;
+        self.handshakes(&mut encoder)?;
         self.spans.encode(&mut encoder)?;
         self.status().encode(&mut encoder)?;
         Process::read().encode(&mut encoder)?;

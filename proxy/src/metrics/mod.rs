@@ -4,6 +4,7 @@
 //! dropped log lines) or read through a callback (endpoint health).
 
 mod encode;
+mod handshakes;
 mod labels;
 mod process;
 mod recent;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prometheus_client::registry::Registry;
 
 use crate::spool::Budget;
+pub use handshakes::CertificateStatus;
 use labels::LabelTable;
 use recent::Recent;
 pub use recent::RecentError;

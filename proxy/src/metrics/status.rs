@@ -9,6 +9,7 @@ use prometheus_client::registry::Unit;
 use sluice_ebpf::Counter;
 
 use super::encode::count;
+use super::handshakes::{self, CertificateStatus};
 
 /// An endpoint's state at the time of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Status {
     pub queues: Vec<QueueStatus>,
     /// What the programs that join connections have counted, if they are loaded.
     pub bypass: Option<[u64; Counter::COUNT]>,
+    /// Certificates of every listener.
+    pub certificates: Vec<CertificateStatus>,
 }
 
 /// What endpoints of one label have together.
@@ -98,6 +101,7 @@ impl Status {
         let help = "Exchanges that an endpoint may have under way, where there is a limit.";
         gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
         self.encode_queues(encoder)?;
+        handshakes::encode(&self.certificates, encoder)?;
         self.bypass.map_or(Ok(()), |counts| encode_bypass(&counts, encoder))
     }
 

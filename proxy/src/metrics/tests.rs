@@ -184,7 +184,7 @@ fn endpoints_are_asked_for_at_each_scrape() {
             EndpointStatus { cluster, endpoint, healthy, weight: 2, in_flight, limit }
         };
         let queue = QueueStatus { cluster: "puma".to_owned(), length: 5, entered: 9, full: 2, timed_out: 1 };
-        Status { endpoints: states.map(status).into(), queues: vec![queue], bypass: None }
+        Status { endpoints: states.map(status).into(), queues: vec![queue], ..Status::default() }
     });
     let text = metrics.render();
     assert_well_formed(&text);

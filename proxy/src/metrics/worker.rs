@@ -7,6 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use super::handshakes::Handshakes;
 use super::labels::LabelTable;
 use super::lock;
 use super::recent::{Ration, Recent, is_failure};
@@ -84,6 +85,7 @@ pub(super) struct WorkerMetrics {
     paths: [(AtomicU64, AtomicU64); PATHS.len()],
     /// Answers over joined connections that did not go past sluice, by reason.
     missed: [AtomicU64; Missed::COUNT],
+    pub(super) handshakes: Handshakes,
     series: Mutex<Vec<Arc<Series>>>,
 }
 
@@ -95,6 +97,7 @@ impl WorkerMetrics {
             retries: AtomicU64::new(0),
             paths: Default::default(),
             missed: std::array::from_fn(|_| AtomicU64::new(0)),
+            handshakes: Handshakes::default(),
             series: Mutex::default(),
         }
     }
@@ -161,6 +164,10 @@ impl WorkerRecorder {
     /// What the process holds of bodies that are not whole; bounds are kept by it as well.
     pub(crate) fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    pub(super) fn handshakes(&self) -> &Handshakes {
+        &self.counters.handshakes
     }
 
     /// Counts one event.

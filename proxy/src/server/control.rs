@@ -13,18 +13,18 @@ use tokio::sync::watch;
 
 use super::operator::Operator;
 use super::services::{Restored, Services};
+use super::shown;
 use super::start::Resolvers;
 use crate::access_log::AccessLog;
 use crate::admin::{self, Admin, AdminState, Gate};
-use crate::clock;
-use crate::cluster::{Health, QueueCounts, alive, snapshot_json};
-use crate::metrics::{EndpointStatus, Known, Metrics, QueueStatus, Status};
-use crate::snapshot::{Live, Snapshot};
+use crate::cluster::{alive, snapshot_json};
+use crate::metrics::{Known, Metrics, Status};
+use crate::snapshot::Live;
 use crate::spans::Tracing;
 use crate::status;
 use crate::status::document::Fixed;
 use crate::worker::Stage;
-use crate::{bypass, config, control};
+use crate::{bypass, clock, config, control};
 
 /// What the control plane looks after.
 pub(super) struct Control<'a> {
@@ -70,9 +70,11 @@ impl<'a> Control<'a> {
     ) -> Self {
         let live = Arc::clone(&operator.reloader.site.live);
         let (source, programs) = (Arc::clone(&live), bypass.clone());
+        let terminators = Arc::clone(&operator.reloader.site.listeners.terminators);
         metrics.set_status(move || Status {
             bypass: programs.as_ref().and_then(|programs| programs.counters()),
-            ..status(&source.load())
+            certificates: shown::certificate_statuses(&terminators),
+            ..shown::status(&source.load())
         });
         metrics.set_known(Known { cluster: alive::has_cluster, endpoint: alive::has_endpoint });
         let operator = Rc::new(operator);
@@ -159,12 +161,14 @@ impl<'a> Control<'a> {
     fn shown(&self) -> Arc<status::Live> {
         let (for_clusters, for_config) = (Arc::clone(&self.live), Arc::clone(&self.live));
         let fixed = self.fixed.clone();
+        let terminators = Arc::clone(&self.operator.reloader.site.listeners.terminators);
         status::Live::new(status::Sources {
             metrics: Arc::clone(self.metrics),
             draining: Arc::clone(&self.draining),
             clusters: Box::new(move || for_clusters.load().clusters.values().cloned().collect()),
             fixed: Box::new(move || Fixed {
                 config: config::to_json(&for_config.load().config),
+                certificates: shown::certificates(&terminators),
                 ..fixed.clone()
             }),
         })
@@ -225,30 +229,6 @@ impl<'a> Control<'a> {
             }
         }
     }
-}
-
-fn status(snapshot: &Snapshot) -> Status {
-    let now_ms = clock::now_ms();
-    let mut status = Status::default();
-    for cluster in snapshot.clusters.values() {
-        status.endpoints.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {
-            cluster: cluster.name.clone(),
-            endpoint: endpoint.label.clone(),
-            weight: if endpoint.is_disabled() { 0 } else { endpoint.weight().into() },
-            healthy: endpoint.health(now_ms) == Health::Healthy,
-            in_flight: u64::from(endpoint.in_flight()),
-            limit: (endpoint.limit_now() != u32::MAX).then(|| u64::from(endpoint.limit_now())),
-        }));
-        let QueueCounts { length, entered, full, timed_out } = cluster.queue_counts();
-        status.queues.push(QueueStatus {
-            cluster: cluster.name.clone(),
-            length: length as u64,
-            entered,
-            full,
-            timed_out,
-        });
-    }
-    status
 }
 
 pub(super) fn notify(states: &[NotifyState<'_>]) {

@@ -8,6 +8,7 @@ mod operator;
 mod privileges;
 mod reload;
 mod services;
+mod shown;
 mod site;
 mod start;
 mod upgrade;

@@ -48,6 +48,9 @@ pub struct Fixed {
     pub workers: usize,
     /// Where connections are accepted.
     pub listeners: Vec<Listener>,
+    /// Certificates that are served, those first that expire first; at most 100.
+    #[serde(default)]
+    pub certificates: Vec<Certificate>,
     /// Each kernel assist, and whether it is used.
     pub assists: Vec<Assist>,
     /// What `sluice doctor` found at the start.
@@ -65,6 +68,23 @@ pub struct Listener {
     pub address: String,
     /// `http` or `tcp`.
     pub protocol: String,
+}
+
+/// A certificate that is served.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Name of its listener.
+    pub listener: String,
+    /// The hosts it is for.
+    pub names: Vec<String>,
+    /// The file it is from, or a word.
+    pub source: String,
+    /// Until when it is valid, in seconds of Unix time.
+    pub not_after_s: i64,
+    /// Days until then, rounded down; below 0 it has expired.
+    pub days_left: i64,
+    /// Whether it is valid now.
+    pub is_valid: bool,
 }
 
 /// A kernel assist.

@@ -7,7 +7,7 @@ use crate::config::{Config, Word};
 use crate::doctor::{self, Assists};
 use crate::listener::ListenerState;
 
-/// What is known once everything has been started; the configuration is filled in when it is asked for.
+/// What is known once everything has been started; configuration and certificates are filled in when they are asked for.
 pub(crate) fn findings(config: &Config, listeners: &[Arc<ListenerState>], assists: &Assists) -> Fixed {
     let listener = |state: &Arc<ListenerState>| Listener {
         name: state.config.name.clone(),
@@ -21,6 +21,7 @@ pub(crate) fn findings(config: &Config, listeners: &[Arc<ListenerState>], assist
         pid: std::process::id(),
         workers: config.worker_count(),
         listeners: listeners.iter().map(listener).collect(),
+        certificates: Vec::new(),
         assists: names.into_iter().zip(assists.words()).map(assist).collect(),
         findings: doctor::at_start(config, assists).into_iter().map(finding).collect(),
         config: serde_json::Value::Null,

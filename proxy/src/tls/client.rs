@@ -7,11 +7,6 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate, X509Name};
 
-/// What all the fields' names begin with, in lower case.
-const PREFIX: &[u8] = b"x-client-cert-";
-/// Of RFC 9440, which sluice does not write; section 2.4 has them taken out.
-const OTHERS: [&[u8]; 2] = [b"client-cert", b"client-cert-chain"];
-
 /// Who a client is by its certificate, as fields of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientIdentity {
@@ -43,17 +38,6 @@ impl ClientIdentity {
     pub(crate) fn fields(&self) -> &[(&'static [u8], Vec<u8>)] {
         &self.fields
     }
-}
-
-/// Whether a field says who the client is by its certificate, or may be read so: CGI makes `_` of each `-`, so there
-/// X_Client_Cert_Verified is the same field.
-pub(crate) fn is_identity_field(name: &[u8]) -> bool {
-    let is = |wanted: &[u8], name: &[u8]| {
-        let folded = name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() });
-        folded.eq(wanted.iter().copied())
-    };
-    name.get(..PREFIX.len()).is_some_and(|begin| is(PREFIX, begin))
-        || OTHERS.iter().any(|other| is(other, name))
 }
 
 /// RFC 4514, in ASCII: the most specific part first, as nginx has it.

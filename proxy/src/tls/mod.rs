@@ -16,7 +16,7 @@ mod terminators;
 mod tests;
 
 pub(crate) use certificate::Certificate;
-pub(crate) use client::{ClientIdentity, is_identity_field};
+pub(crate) use client::ClientIdentity;
 pub use outcome::{Handshake, HandshakeFailure};
 pub(crate) use store::CertificateStore;
 pub(crate) use terminator::{Handshaking, Terminator};

@@ -184,7 +184,8 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
             is_mistake,
         }));
         let is_empty = set.certificates().next().is_none();
-        if is_empty && !findings.iter().any(|finding| finding.is_mistake) {
+        let is_said = |finding: &Finding| finding.is_mistake && finding.path.starts_with(&path);
+        if is_empty && !findings.iter().any(is_said) {
             let message = "there is no certificate to be served".to_owned();
             findings.push(Finding { path: format!("{path}.certificates"), message, is_mistake: true });
         }

@@ -45,6 +45,7 @@ fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
             upgrade: false,
             edits: None,
             extra: [None; 3],
+            hsts: None,
         },
     );
     out

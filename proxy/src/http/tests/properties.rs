@@ -170,7 +170,7 @@ proptest! {
         encode_request(&mut out, &head, &RequestForward {
             path_and_query: head.path_and_query(), host, framing, client_ip: b"192.0.2.1", proto: b"http", trusted,
             request_id: b"id", request_start: b"t=1.000", continued: false, via, upgrade: head.upgrade(), edits: None,
-            dropped: &[], traceparent: None,
+            dropped: &[], traceparent: None, identity: None,
         });
         assert_clean_request(&read_strictly(&out));
         let (again, framing_again) = read_request(&out).expect("our own reader accepts it");
@@ -198,7 +198,7 @@ proptest! {
         let mut out = Vec::new();
         encode_response(&mut out, &head, &ResponseForward {
             framing, keep_alive, client_version: Version::Http11, request_method: method, via: true, upgrade: false,
-            edits: None, extra: [None; 3],
+            edits: None, extra: [None; 3], hsts: None,
         });
         read_strictly(&out);
         let (again, framing_again) = read_response(&out, method).expect("our own reader accepts it");

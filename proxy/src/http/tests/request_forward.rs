@@ -17,6 +17,7 @@ const NEUTRAL: RequestForward<'_> = RequestForward {
     upgrade: None,
     dropped: &[],
     traceparent: None,
+    identity: None,
     edits: None,
 };
 

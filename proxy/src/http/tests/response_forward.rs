@@ -12,6 +12,7 @@ const NEUTRAL: ResponseForward<'_> = ResponseForward {
     upgrade: false,
     edits: None,
     extra: [None; 3],
+    hsts: None,
 };
 
 fn forward_with<'a>(

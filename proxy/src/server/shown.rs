@@ -1,0 +1,65 @@
+//! What metrics and the status page show of clusters and certificates.
+
+use std::sync::Arc;
+
+use crate::clock;
+use crate::cluster::{Health, QueueCounts};
+use crate::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
+use crate::snapshot::Snapshot;
+use crate::status::document;
+use crate::tls::{Certificate, Terminators, now_unix_s};
+
+/// Certificates that the status page shows, those first that expire first.
+const CERTIFICATES_MAX: usize = 100;
+const DAY_S: i64 = 86_400;
+
+/// Endpoints and lines of a snapshot.
+pub(super) fn status(snapshot: &Snapshot) -> Status {
+    let now_ms = clock::now_ms();
+    let mut status = Status::default();
+    for cluster in snapshot.clusters.values() {
+        status.endpoints.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {
+            cluster: cluster.name.clone(),
+            endpoint: endpoint.label.clone(),
+            weight: if endpoint.is_disabled() { 0 } else { endpoint.weight().into() },
+            healthy: endpoint.health(now_ms) == Health::Healthy,
+            in_flight: u64::from(endpoint.in_flight()),
+            limit: (endpoint.limit_now() != u32::MAX).then(|| u64::from(endpoint.limit_now())),
+        }));
+        let QueueCounts { length, entered, full, timed_out } = cluster.queue_counts();
+        status.queues.push(QueueStatus {
+            cluster: cluster.name.clone(),
+            length: length as u64,
+            entered,
+            full,
+            timed_out,
+        });
+    }
+    status
+}
+
+/// Every certificate that is served.
+pub(super) fn certificate_statuses(terminators: &Terminators) -> Vec<CertificateStatus> {
+    let status = |(listener, certificate): (String, Arc<Certificate>)| CertificateStatus {
+        listener,
+        name: certificate.first_name().to_owned(),
+        not_after: certificate.not_after,
+    };
+    terminators.certificates().into_iter().map(status).collect()
+}
+
+/// Those that expire first.
+pub(super) fn certificates(terminators: &Terminators) -> Vec<document::Certificate> {
+    let mut all = terminators.certificates();
+    all.sort_by_key(|(_, certificate)| certificate.not_after);
+    let now = now_unix_s();
+    let shown = |(listener, certificate): (String, Arc<Certificate>)| document::Certificate {
+        listener,
+        names: certificate.names.clone(),
+        source: certificate.source.clone(),
+        not_after_s: certificate.not_after,
+        days_left: (certificate.not_after - now).div_euclid(DAY_S),
+        is_valid: certificate.is_valid_at(now),
+    };
+    all.into_iter().take(CERTIFICATES_MAX).map(shown).collect()
+}

@@ -1,0 +1,163 @@
+//! Files that change, in a configuration that does or does not.
+
+use std::time::{Duration, Instant};
+
+use rustls::SignatureScheme;
+
+use super::super::Terminators;
+use super::*;
+use crate::config::{ClientAuth, ClientAuthMode};
+
+const SCHEMES: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
+
+/// One that serves these files.
+fn serving(files: Vec<CertificateFiles>) -> Terminators {
+    let terminators = Terminators::default();
+    let planned = terminators.plan(&[listener(tls(files))]).unwrap();
+    terminators.switch(&planned);
+    terminators
+}
+
+fn served(terminators: &Terminators) -> Vec<String> {
+    let certificates = terminators.certificates();
+    certificates.iter().map(|(_, certificate)| certificate.first_name().to_owned()).collect()
+}
+
+fn der(terminators: &Terminators, listeners: &[Listener]) -> Vec<u8> {
+    let planned = terminators.plan(listeners).unwrap();
+    planned.of("web").unwrap().store().find(None, SCHEMES).unwrap().cert[0].to_vec()
+}
+
+/// Looks as often as it takes for a change to be taken for settled.
+fn look(terminators: &Terminators, begun: Instant, times: u64) {
+    for second in 1..=times {
+        terminators.look(begun + Duration::from_secs(second * 20));
+    }
+}
+
+#[test]
+fn a_renewed_certificate_is_served_once_its_files_rest() {
+    let folder = Folder::new();
+    let pair = folder.write_pair("a", &made(&["old.example"]));
+    let terminators = serving(vec![pair_of(&pair.cert, &pair.key)]);
+    let begun = Instant::now();
+    look(&terminators, begun, 2);
+    assert_eq!(served(&terminators), ["old.example"]);
+    folder.write_pair("a", &made(&["new.example"]));
+    terminators.look(begun + Duration::from_secs(60));
+    assert_eq!(served(&terminators), ["old.example"], "somebody may be writing still");
+    terminators.look(begun + Duration::from_secs(61));
+    assert_eq!(served(&terminators), ["old.example"], "it is not time to look");
+    terminators.look(begun + Duration::from_secs(80));
+    assert_eq!(served(&terminators), ["new.example"]);
+}
+
+#[test]
+fn a_change_before_the_first_look_is_seen() {
+    let folder = Folder::new();
+    let pair = folder.write_pair("a", &made(&["old.example"]));
+    let terminators = serving(vec![pair_of(&pair.cert, &pair.key)]);
+    folder.write_pair("a", &made(&["new.example"]));
+    look(&terminators, Instant::now(), 2);
+    assert_eq!(served(&terminators), ["new.example"]);
+}
+
+#[test]
+fn a_broken_file_leaves_the_certificate_as_it_was() {
+    let folder = Folder::new();
+    let pair = folder.write_pair("a", &made(&["a.example"]));
+    let files = vec![pair_of(&pair.cert, &pair.key)];
+    let terminators = serving(files.clone());
+    let begun = Instant::now();
+    // As between the two renames of a renewal.
+    let next = made(&["a.example", "b.example"]);
+    folder.write("a.pem", &next.chain_pem);
+    look(&terminators, begun, 4);
+    let before = terminators.certificates();
+    assert_eq!(before[0].1.names, ["a.example"]);
+    let refused = terminators.plan(&[listener(tls(files))]).map(drop).unwrap_err();
+    assert!(
+        refused.starts_with("listeners[0].tls.certificates[0]: ") && refused.contains("is not the key"),
+        "{refused}"
+    );
+    folder.write("a.key", next.key.serialize_pem());
+    look(&terminators, begun + Duration::from_secs(200), 3);
+    assert_eq!(terminators.certificates()[0].1.names, ["a.example", "b.example"]);
+}
+
+#[test]
+fn a_folder_is_followed() {
+    let folder = Folder::new();
+    folder.write_pair("certs/a", &made(&["a.example"]));
+    let terminators = serving(vec![CertificateFiles::Folder(folder.path("certs"))]);
+    let begun = Instant::now();
+    folder.write_pair("certs/b", &made(&["b.example"]));
+    folder.write("certs/c.pem", "junk");
+    folder.write("certs/c.key", "junk");
+    look(&terminators, begun, 3);
+    assert_eq!(served(&terminators), ["a.example", "b.example"]);
+    fs::remove_file(folder.path("certs/a.pem")).unwrap();
+    look(&terminators, begun + Duration::from_secs(100), 3);
+    assert_eq!(served(&terminators), ["b.example"]);
+    // Whatever becomes of it, something is served.
+    fs::remove_dir_all(folder.path("certs")).unwrap();
+    look(&terminators, begun + Duration::from_secs(200), 3);
+    assert_eq!(served(&terminators), ["b.example"]);
+}
+
+#[test]
+fn what_is_not_to_be_watched_waits_for_a_reload() {
+    let folder = Folder::new();
+    let pair = folder.write_pair("a", &made(&["old.example"]));
+    let unwatched = Tls { watch_interval_ms: 0, ..tls(vec![pair_of(&pair.cert, &pair.key)]) };
+    let listeners = [listener(unwatched)];
+    let terminators = Terminators::default();
+    terminators.switch(&terminators.plan(&listeners).unwrap());
+    folder.write_pair("a", &made(&["new.example"]));
+    look(&terminators, Instant::now(), 3);
+    assert_eq!(served(&terminators), ["old.example"]);
+    let planned = terminators.plan(&listeners).unwrap();
+    assert_eq!(served(&terminators), ["old.example"], "it is not in force yet");
+    terminators.switch(&planned);
+    assert_eq!(served(&terminators), ["new.example"]);
+}
+
+#[test]
+fn unchanged_files_are_not_read_again() {
+    let folder = Folder::new();
+    let pair = folder.write_pair("a", &made(&["a.example"]));
+    let terminators = serving(vec![pair_of(&pair.cert, &pair.key)]);
+    let listeners = [listener(tls(vec![pair_of(&pair.cert, &pair.key)]))];
+    let before = terminators.certificates();
+    der(&terminators, &listeners);
+    terminators.switch(&terminators.plan(&listeners).unwrap());
+    assert!(Arc::ptr_eq(&before[0].1, &terminators.certificates()[0].1));
+}
+
+#[test]
+fn every_mistake_is_named_at_once() {
+    let folder = Folder::new();
+    let pair = folder.write_pair("a", &made(&["a.example"]));
+    let mut broken = tls(vec![
+        pair_of(&pair.cert, &pair.key),
+        pair_of(&folder.path("none.pem"), &pair.key),
+        CertificateFiles::Folder(folder.path("nowhere")),
+    ]);
+    broken.client_auth =
+        ClientAuth { mode: ClientAuthMode::Required, ca_file: Some(folder.write("ca.pem", "no")) };
+    fs::create_dir(folder.path("empty")).unwrap();
+    let empty = tls(vec![CertificateFiles::Folder(folder.path("empty"))]);
+    let (broken, empty) = (listener(broken), Listener { name: "other".into(), ..listener(empty) });
+    let said = Terminators::default().plan(&[broken, empty]).map(drop).unwrap_err();
+    let lines: Vec<&str> = said.lines().collect();
+    let expected = [
+        ("listeners[0].tls.certificates[1]: ", "none.pem: cannot be read"),
+        ("listeners[0].tls.certificates[2]: ", "nowhere: cannot be read"),
+        ("listeners[0].tls.client_auth: ", "ca.pem: no certificate is in it"),
+        ("listeners[1].tls.certificates: ", "there is no certificate to be served"),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{said}");
+    for (line, (path, what)) in lines.iter().zip(expected) {
+        assert!(line.starts_with(path) && line.contains(what), "{line}");
+    }
+}
