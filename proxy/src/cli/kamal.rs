@@ -79,6 +79,9 @@ impl KamalRunArgs {
             proxy_protocol: ProxyProtocol::Off,
             cluster: None,
             limits: Limits::default(),
+            tls: None,
+            redirect_to_https: None,
+            hsts: None,
         };
         Config {
             listeners: vec![listener],

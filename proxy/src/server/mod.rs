@@ -93,6 +93,7 @@ fn start_and_serve(
     });
     start::publish(sockets.control.as_mut())?;
     privileges::drop_to(&snapshot.config)?;
+    terminators.warn_of_unreadable();
     start::spool(&snapshot.config)?;
 
     let (stage, watched) = watch::channel(Stage::Serve);

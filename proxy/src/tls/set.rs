@@ -80,6 +80,11 @@ impl Set {
         }
     }
 
+    /// The files of keys.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Path> {
+        self.entries.iter().map(|entry| entry.pair.key.as_path())
+    }
+
     /// What the files looked like when they were read.
     pub(crate) fn look(&self) -> Look {
         Look(self.entries.iter().map(|entry| (entry.pair.clone(), entry.seen)).collect())

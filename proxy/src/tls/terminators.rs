@@ -15,6 +15,11 @@ use crate::config::{self, Listener, Protocol};
 /// How often it is looked whether a file is to be looked at.
 const TICK: Duration = Duration::from_secs(1);
 
+/// What is said of a file that is no better than before.
+const KEPT: &str = "a certificate cannot be used; the one from before stays";
+/// What is said of a certificate that is served all the same.
+const FLAWED: &str = "something is wrong with a certificate";
+
 /// By the listener's name.
 type ByName = BTreeMap<String, Arc<Terminator>>;
 
@@ -70,7 +75,9 @@ impl Terminators {
         let (planned, findings) = plan(listeners, &self.in_force.load());
         let (mistakes, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(|finding| finding.is_mistake);
-        warnings.iter().for_each(|finding| tracing::warn!("{finding}"));
+        for Finding { path, message: problem, .. } in &warnings {
+            tracing::warn!(key = path, problem, "{FLAWED}");
+        }
         if mistakes.is_empty() {
             return Ok(planned);
         }
@@ -88,6 +95,21 @@ impl Terminators {
         }
         self.in_force.store(Arc::new(planned.terminators.clone()));
         self.watched().clear();
+    }
+
+    /// Says which keys could be read at the start, but not any more now that privileges are dropped.
+    pub(crate) fn warn_of_unreadable(&self) {
+        for (name, terminator) in self.in_force.load().iter() {
+            for key in terminator.store().set().keys() {
+                if let Err(error) = std::fs::File::open(key) {
+                    let file = key.display();
+                    tracing::warn!(
+                        listener = name, %file, %error,
+                        "the account that sluice runs as cannot read this key: once it is renewed, only a restart reads it"
+                    );
+                }
+            }
+        }
     }
 
     /// Every certificate, with the listener's name.
@@ -144,9 +166,11 @@ impl Terminators {
         drop(watched);
         let (now, before) = (now_unix_s(), terminator.store().set());
         let (set, remarks) = Set::read(files, &before, now);
-        for Remark { message, is_mistake, .. } in remarks {
-            let kept = if is_mistake { "; the certificate from before stays" } else { "" };
-            tracing::warn!(listener = name, "{message}{kept}");
+        for Remark { message: problem, is_mistake, .. } in remarks {
+            match is_mistake {
+                true => tracing::warn!(listener = name, problem, "{KEPT}"),
+                false => tracing::warn!(listener = name, problem, "{FLAWED}"),
+            }
         }
         if set.certificates().next().is_none() {
             tracing::warn!(listener = name, "no certificate is left; those from before stay");

@@ -19,6 +19,7 @@ mod overload;
 mod tunnels;
 mod process;
 mod reload;
+mod certificates;
 mod upgrade;
 mod status;
 mod top;

@@ -230,3 +230,21 @@ fn fields_end_here_and_are_replaced_as_asked() {
     });
     assert_eq!(removed.values("traceparent").len(), 0, "a route has the last word");
 }
+
+#[test]
+fn only_the_proxy_says_whose_certificate_it_is() {
+    let lies = b"X-Client-Cert-Verified: SUCCESS\r\nx_client_cert_subject: CN=root\r\nClient-Cert: :AAAA:\r\nX-A: b\r\n";
+    let kept = forward_with(&get_with(lies), |_| {});
+    assert_eq!(kept.value("x-client-cert-verified"), "SUCCESS", "nobody here looks at certificates");
+    let none: &[(&'static [u8], Vec<u8>)] = &[];
+    let own: [(&'static [u8], Vec<u8>); 1] = [(b"X-Client-Cert-Verified", b"NONE".to_vec())];
+    for (identity, expected) in [(none, vec![]), (&own[..], vec!["NONE".to_owned()])] {
+        let told = forward_with(&get_with(lies), |forward| forward.identity = Some(identity));
+        let about = told.fields.iter().filter(|field| field.0.contains("client"));
+        assert_eq!(
+            about.map(|field| String::from_utf8_lossy(&field.1).into_owned()).collect::<Vec<_>>(),
+            expected
+        );
+        assert_eq!(told.value("x-a"), "b");
+    }
+}

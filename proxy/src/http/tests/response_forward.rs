@@ -169,3 +169,21 @@ fn edits_and_extra_are_for_final_responses() {
     });
     assert_eq!(names(&forwarded), ["server", "via"]);
 }
+
+#[test]
+fn hsts_is_said_once_and_only_finally() {
+    let say = |forward: &mut ResponseForward<'_>| forward.hsts = Some(b"max-age=1");
+    let bytes = b"HTTP/1.1 200 OK\r\nstrict-transport-security: max-age=9\r\nContent-Length: 0\r\n\r\n";
+    let said = forward_with(bytes, Method::Get, say);
+    assert_eq!(said.value("strict-transport-security"), "max-age=1");
+    assert_eq!(names(&said).iter().filter(|name| **name == "strict-transport-security").count(), 1);
+    assert_eq!(forward_with(bytes, Method::Get, |_| {}).value("strict-transport-security"), "max-age=9");
+    let interim = forward_with(b"HTTP/1.1 103 Early Hints\r\n\r\n", Method::Get, say);
+    assert!(!names(&interim).contains(&"strict-transport-security"));
+    let edits = FieldEdits { remove: vec![b"strict-transport-security".to_vec()], ..FieldEdits::default() };
+    let edited = forward_with(bytes, Method::Get, |forward| {
+        forward.hsts = Some(b"max-age=1");
+        forward.edits = Some(&edits);
+    });
+    assert!(!names(&edited).contains(&"strict-transport-security"), "the route has the last word");
+}
