@@ -17,6 +17,7 @@ impl Connection {
         }
         let linger = linger || !self.reader.data().is_empty();
         if !linger {
+            self.writer.stream().say_goodbye();
             return;
         }
         self.writer.stream().shutdown_write();

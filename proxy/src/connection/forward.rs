@@ -125,7 +125,7 @@ impl Connection {
                 host,
                 framing,
                 client_ip: self.client_text.as_bytes(),
-                proto: b"http",
+                proto: if self.listener.tls().is_some() { b"https" } else { b"http" },
                 trusted: account.trusted,
                 request_id: &account.request_id,
                 request_start: forwarded::request_start(account.started, &mut clock),

@@ -7,6 +7,7 @@ mod forward;
 mod head;
 mod held;
 mod request;
+mod secure;
 mod service;
 mod tcp;
 mod trace;
@@ -101,12 +102,6 @@ impl Connection {
         }
     }
 
-    /// Notes who the client is by the certificate that it has shown.
-    #[allow(dead_code, reason = "called once TLS is terminated")]
-    pub(crate) fn identify(&mut self, identity: Rc<ClientIdentity>) {
-        self.identity = Some(identity);
-    }
-
     /// Whether what is under way is the last of this connection.
     fn is_ending(&self) -> bool {
         self.worker.is_draining() || self.listener.is_closed()
@@ -118,7 +113,8 @@ impl Connection {
 
     /// Serves requests until the connection ends.
     pub(crate) async fn serve(mut self) {
-        if !self.greet().await {
+        // Boxed, for most of its life a connection is neither greeted nor secured.
+        if !self.greet().await || (self.listener.tls().is_some() && !Box::pin(self.secure()).await) {
             return;
         }
         if self.listener.config.protocol == Protocol::Tcp {

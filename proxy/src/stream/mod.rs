@@ -9,7 +9,6 @@ pub(crate) mod memory;
 mod outgoing;
 mod passed;
 mod reader;
-#[allow(dead_code, unused_imports, reason = "listeners and clusters come next")]
 pub(crate) mod tls;
 mod writer;
 
@@ -43,7 +42,6 @@ pub(crate) enum Stream {
     /// A TCP or unix socket driven by the ring of this thread.
     Ring(ring::Fd),
     /// A TLS session over another stream.
-    #[allow(dead_code, reason = "listeners and clusters come next")]
     Tls(Rc<tls::Session>),
     /// An end of an in-memory pipe.
     #[cfg(test)]

@@ -125,7 +125,7 @@ impl Terminators {
     /// Serves what has changed in the files of any listener, for ever. A certificate that is broken now stays as it was.
     pub(crate) async fn watch(self: Arc<Self>) {
         loop {
-            let least = self.in_force.load().values().filter_map(|one| interval(one)).min();
+            let least = self.in_force.load().values().filter_map(interval).min();
             tokio::time::sleep(least.map_or(TICK, |least| least.min(TICK))).await;
             if least.is_some() {
                 let terminators = Arc::clone(&self);

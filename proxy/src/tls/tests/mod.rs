@@ -16,7 +16,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
 
-use super::certificate::{Certificate, Pair, load};
+use super::certificate::{Pair, load};
 use crate::config::{CertificateFiles, Listener, Tls};
 
 /// A folder that goes with the test.

@@ -3,8 +3,9 @@
 use rcgen::{PKCS_ED25519, date_time_ymd};
 use rustls::SignatureScheme;
 
+use super::super::now_unix_s;
 use super::super::set::Set;
-use super::super::{CertificateStore, now_unix_s};
+use super::super::store::CertificateStore;
 use super::*;
 
 const ECDSA: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];

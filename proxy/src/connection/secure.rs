@@ -1,0 +1,71 @@
+//! Where the listener speaks TLS: the handshake, before anything else is read.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustls::ServerConnection;
+
+use super::Connection;
+use crate::stream::tls::{HandshakeError, Session};
+use crate::stream::{self, Stream};
+use crate::tls::{ClientIdentity, Handshake, HandshakeFailure, Terminator};
+
+impl Connection {
+    /// Puts a TLS session between the connection and its socket, if the listener asks for one; false when the
+    /// connection must end.
+    pub(super) async fn secure(&mut self) -> bool {
+        let Some(terminator) = self.listener.tls().cloned() else {
+            return true;
+        };
+        match self.shake_hands(&terminator).await {
+            Ok(session) => {
+                let done = session.inspect(|connection| match connection {
+                    rustls::Connection::Server(connection) => Some(Handshake::done(connection)),
+                    rustls::Connection::Client(_) => None,
+                });
+                done.into_iter().for_each(|done| self.worker.metrics().handshake(done));
+                self.take_over(&terminator, session);
+                true
+            }
+            Err(failure) => {
+                self.worker.metrics().handshake(Handshake::Failed(failure));
+                tracing::debug!(
+                    listener = self.listener.config.name,
+                    client = &*self.client_text,
+                    reason = failure.word(),
+                    "no TLS session"
+                );
+                if !matches!(failure, HandshakeFailure::TooMany | HandshakeFailure::TimedOut) {
+                    // An alert is under way, which a reset would overtake.
+                    self.close(true).await;
+                }
+                false
+            }
+        }
+    }
+
+    async fn shake_hands(&mut self, terminator: &Terminator) -> Result<Rc<Session>, HandshakeFailure> {
+        let _under_way = terminator.begin_handshake().ok_or(HandshakeFailure::TooMany)?;
+        let connection = ServerConnection::new(Arc::clone(terminator.server_config()))
+            .map_err(|error| HandshakeFailure::from(&error))?;
+        // What came with a PROXY protocol header belongs to the session.
+        let (received, start) = self.reader.take(Vec::new());
+        let session = Session::new(self.reader.stream().clone(), connection, &received[start..]);
+        self.deadline.set(u64::try_from(terminator.handshake_timeout().as_millis()).unwrap_or(u64::MAX));
+        match self.deadline.run(session.handshake()).await {
+            Some(Ok(())) => Ok(session),
+            Some(Err(HandshakeError::Tls(error))) => Err(HandshakeFailure::from(&error)),
+            Some(Err(HandshakeError::Io(_))) => Err(HandshakeFailure::Closed),
+            None => Err(HandshakeFailure::TimedOut),
+        }
+    }
+
+    /// From here on the connection is what the session carries.
+    fn take_over(&mut self, terminator: &Terminator, session: Rc<Session>) {
+        if terminator.asks_for_certificates() {
+            let identity = session.inspect(|connection| ClientIdentity::new(connection.peer_certificates()));
+            self.identity = Some(Rc::new(identity));
+        }
+        (self.reader, self.writer) = stream::halves(Stream::Tls(session));
+    }
+}
