@@ -23,6 +23,8 @@ pub struct KernelAssists {
     pub direct_return: AssistMode,
     /// Smaller bodies come to sluice.
     pub direct_return_bytes_min: u32,
+    /// Exchanges that a worker may have under way with their answers going past it, for smaller ones to do so, too.
+    pub direct_return_calm_max: u32,
     /// Larger ones come to sluice.
     pub direct_return_bytes_max: u64,
     /// From which request of a client's connection on.

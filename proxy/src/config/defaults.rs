@@ -230,6 +230,7 @@ numbers! { KernelAssists {
     // 1 KB: 0.6 of bypass at 50 connections, where that answers several at once, 0.9 at 4; from 64 KB on as many, at
     // half of the proxy's CPU, and at 1 MB half as many again.
     direct_return_bytes_min: u32 = 64 * KIB as u32, 0..=GIB;
+    direct_return_calm_max: u32 = 4, 0..=4096;
     // There is no size that it does not pay for: from 256 KB on it gains most.
     direct_return_bytes_max: u64 = u64::MAX >> 1, 0..=u64::MAX >> 1;
     // Many connections bring one request, and entering one costs more than one answer gains.

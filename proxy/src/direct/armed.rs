@@ -84,6 +84,7 @@ impl<'a> Armed<'a> {
             waker: None,
             wanted: false,
             holds: holding.is_some(),
+            seen: None,
         });
         lease.slot().prepare(&Order {
             client: client.cookie,
@@ -91,7 +92,7 @@ impl<'a> Armed<'a> {
             // Sequence numbers are the count of bytes, modulo 2^32.
             sequence: client.sent_next.wrapping_add(sent as u32),
             received,
-            body_bytes_min: direct.body_bytes_min,
+            body_bytes_min: direct.body_bytes_min(),
             body_bytes_max: direct.body_bytes_max,
             hold: holding.is_some(),
         });
@@ -176,6 +177,11 @@ impl<'a> Armed<'a> {
             (0, _) => Claimed::Rest(self.rest()),
             (held, _) => Claimed::Head(slot.text.bytes(held), clock::instant_of(slot.first_ns.get())),
         })
+    }
+
+    /// Takes a head that is kept, for its time is over; whether there was one.
+    pub(crate) fn take_head(&self) -> bool {
+        self.slot().let_head_go()
     }
 
     /// Whether a head that was kept is sluice's now.

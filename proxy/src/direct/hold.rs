@@ -5,14 +5,13 @@
 //! may be any a worker looks at all its slots every few milliseconds.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_ebpf::slot::Phase;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::Direct;
-use crate::clock;
 
 /// It is looked on for so many turns without an exchange: there will be others.
 const IDLE_TURNS: u32 = 100;
@@ -90,14 +89,19 @@ impl Direct {
         }
     }
 
+    /// A head that was there a turn ago has waited long enough. One that the program has let go by itself is nobody's
+    /// until its exchange looks, so that is woken once.
     fn let_heads_go(&self) {
-        let now = Instant::now();
-        for (_, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.holds) {
+        for (_, entry) in self.entries.borrow_mut().iter_mut().filter(|(_, entry)| entry.holds) {
             let slot = entry.lease.slot();
-            if slot.phase() == Phase::Held
-                && now.saturating_duration_since(clock::instant_of(slot.first_ns.get())) >= self.hold.turn()
-                && slot.let_head_go()
-            {
+            let state = (slot.phase(), slot.first_ns.get());
+            let is_new = std::mem::replace(&mut entry.seen, Some(state)) != Some(state);
+            let is_theirs = match state.0 {
+                Phase::Held => !is_new && slot.let_head_go(),
+                Phase::Left => is_new && slot.held.get() != 0,
+                _ => false,
+            };
+            if is_theirs {
                 entry.wake();
             }
         }

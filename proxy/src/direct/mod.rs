@@ -37,6 +37,8 @@ pub(crate) use missed::{Missed, Unarmed};
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
     body_bytes_min: u32,
+    /// Exchanges under way up to which smaller ones go past it, too.
+    calm_max: usize,
     likely: Likely,
     body_bytes_max: u64,
     from_request: u64,
@@ -64,6 +66,8 @@ struct Entry {
     wanted: bool,
     /// Whether its head may be kept.
     holds: bool,
+    /// What its slot was like a turn ago, if its head may be kept: see `hold`.
+    seen: Option<(Phase, u64)>,
 }
 
 impl Entry {
@@ -91,6 +95,7 @@ impl Direct {
         Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
+            calm_max: kernel.direct_return_calm_max as usize,
             likely: Likely::default(),
             body_bytes_max: kernel.direct_return_bytes_max,
             from_request: kernel.direct_return_from_request,
@@ -152,6 +157,12 @@ impl Direct {
                 entry.call_in();
             }
         }
+    }
+
+    /// The smallest body that is to go past sluice now. Of many small ones sluice answers several at once; of few it
+    /// would only be one more to be woken.
+    fn body_bytes_min(&self) -> u32 {
+        if self.entries.borrow().len() <= self.calm_max { 0 } else { self.body_bytes_min }
     }
 
     /// Asks the other workers to do that.

@@ -32,7 +32,14 @@ pub(super) async fn race(
         if let Poll::Ready(reason) = upload.as_mut().poll(cx) {
             return Poll::Ready(Err(Some(reason.into())));
         }
-        shared.deadline.poll_elapsed(cx).map(|()| Err(None))
+        std::task::ready!(shared.deadline.poll_elapsed(cx));
+        if armed.is_some_and(Armed::take_head) {
+            // The answer has come in time; its head only waited for its body.
+            shared.deadline.touch();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(None))
     })
     .await
 }

@@ -23,7 +23,9 @@ pub(crate) fn returning(setup: Setup, bytes_min: u64) -> Setup {
     if !LANDED {
         return setup;
     }
-    setup.with("kernel.direct_return", "required").with("kernel.direct_return_bytes_min", bytes_min)
+    let setup =
+        setup.with("kernel.direct_return", "required").with("kernel.direct_return_bytes_min", bytes_min);
+    setup.with("kernel.direct_return_calm_max", 0)
 }
 
 /// The same, but every head that comes apart from its body waits for it.
