@@ -2,17 +2,24 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const END: &[u8] = b"\r\n\r\n";
 
 /// A connection.
 pub(super) struct Client {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
 }
+
+/// What bytes go over.
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
 
 /// A request; `connection` is its field of that name.
 pub(super) fn get(address: SocketAddr, path: &str, connection: &str) -> String {
@@ -25,9 +32,16 @@ impl Client {
     /// # Errors
     /// When nobody accepts in time.
     pub(super) fn connect(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        Ok(Self { stream })
+        Ok(Self { stream: Box::new(connect(address)?) })
+    }
+
+    /// Connects and begins a TLS session by `config`.
+    ///
+    /// # Errors
+    /// When nobody accepts in time.
+    pub(super) fn secure(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Self> {
+        let session = ClientConnection::new(Arc::clone(config), "localhost".try_into()?)?;
+        Ok(Self { stream: Box::new(StreamOwned::new(session, connect(address)?)) })
     }
 
     /// Sends a request and receives the whole answer.
@@ -45,6 +59,12 @@ impl Client {
         }
         Ok(())
     }
+}
+
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    Ok(stream)
 }
 
 fn whole(answer: &[u8]) -> Result<bool> {

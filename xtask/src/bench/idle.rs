@@ -1,8 +1,10 @@
 //! Connections that ask once and then wait: what they cost the server in memory.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::Result;
+use rustls::ClientConfig;
 
 use super::client::{Client, get};
 use super::server::Server;
@@ -26,13 +28,22 @@ pub(super) struct Idle {
 ///
 /// # Errors
 /// When the server's memory cannot be read.
-pub(super) fn measure(server: &Server, address: SocketAddr, path: &str, count: usize) -> Result<Idle> {
+pub(super) fn measure(
+    server: &Server,
+    (address, tls): (SocketAddr, Option<&Arc<ClientConfig>>),
+    path: &str,
+    count: usize,
+) -> Result<Idle> {
     let request = get(address, path, "keep-alive");
     let before = server.resident_kib()?;
     let mut open = Vec::with_capacity(count);
     let mut errors = 0;
     for _ in 0..count {
-        let client = Client::connect(address).and_then(|mut client| {
+        let client = match tls {
+            Some(config) => Client::secure(address, config),
+            None => Client::connect(address),
+        };
+        let client = client.and_then(|mut client| {
             client.ask(&request)?;
             Ok(client)
         });

@@ -56,6 +56,7 @@ impl Generator {
         match self {
             Self::Wrk { threads } => threads.min(cpus()),
             Self::Oha => cpus(),
+            Self::H2load { .. } => 1,
         }
     }
 
@@ -64,6 +65,7 @@ impl Generator {
         match self {
             Self::Wrk { .. } => "wrk",
             Self::Oha => "oha",
+            Self::H2load { .. } => "h2load",
         }
     }
 }
@@ -77,6 +79,7 @@ impl Run<'_> {
         let mut command = match self.generator {
             Generator::Wrk { threads } => self.wrk(threads, tools)?,
             Generator::Oha => self.oha(tools)?,
+            Generator::H2load { streams } => self.h2load(streams, tools)?,
         };
         let words = describe(&command);
         let output = command.output().with_context(|| words.clone())?;
@@ -85,6 +88,7 @@ impl Run<'_> {
         match self.generator {
             Generator::Wrk { .. } => parse_wrk(&text),
             Generator::Oha => parse_oha(&text),
+            Generator::H2load { .. } => parse_h2load(&text),
         }
         .with_context(|| format!("{words} said: {text}"))
     }
@@ -102,6 +106,15 @@ impl Run<'_> {
         Ok(command)
     }
 
+    fn h2load(&self, streams: usize, tools: &Tools) -> Result<Command> {
+        let mut command = session(tools.path("h2load")?);
+        command
+            .args(["-t1", "-c", &self.connections.to_string(), "-m", &streams.to_string()])
+            .args(["-D", &self.seconds.to_string()])
+            .arg(self.url);
+        Ok(command)
+    }
+
     fn oha(&self, tools: &Tools) -> Result<Command> {
         let mut command = session(tools.path("oha")?);
         command
@@ -110,12 +123,32 @@ impl Run<'_> {
             // longest of all. Puma's threads wait 0.2 s each for more on a connection that a proxy keeps.
             .args(["-z", &format!("{}s", self.seconds), "-t", "30s"])
             .args(["-c", &self.connections.to_string()]);
+        // The certificate is of our own making.
+        command.arg("--insecure");
         if !self.keep_alive {
             command.arg("--disable-keepalive");
         }
         command.arg(self.url);
         Ok(command)
     }
+}
+
+/// The lines that sum h2load's run up. It tells no percentiles.
+fn parse_h2load(text: &str) -> Result<Outcome> {
+    let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start)).context(start.to_owned());
+    let finished = line("finished in ")?.split_once("s,").context("no seconds")?.0;
+    let counts = line("requests: ")?;
+    let count = |word: &str| -> Result<f64> {
+        let part = counts.split(", ").find_map(|part| part.strip_suffix(word)).context(word.to_owned())?;
+        Ok(part.trim().parse()?)
+    };
+    Ok(Outcome {
+        requests: count("succeeded")?,
+        seconds: finished.trim().parse()?,
+        errors: count("failed")?,
+        cut_off: None,
+        latency_us: Vec::new(),
+    })
 }
 
 /// The line that `bench/wrk/done.lua` prints.
@@ -175,6 +208,15 @@ mod tests {
         assert_eq!(outcome.at(99.9), Some(900.0));
         assert_eq!(outcome.at(90.0), None);
         assert!(parse_wrk("Running 1s test").is_err());
+    }
+
+    #[test]
+    fn h2load_is_read_from_its_sums() {
+        let text = "starting benchmark...\n\nfinished in 3.02s, 5000.00 req/s, 1.20MB/s\n\
+                    requests: 15100 total, 15103 started, 15100 done, 15098 succeeded, 2 failed, 1 errored, 0 timeout\n";
+        let outcome = parse_h2load(text).unwrap();
+        assert_eq!((outcome.requests, outcome.seconds, outcome.errors), (15_098.0, 3.02, 2.0));
+        assert!(parse_h2load("h2load: no").is_err());
     }
 
     #[test]

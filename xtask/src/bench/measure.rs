@@ -66,7 +66,7 @@ fn perform(
 ) -> Result<Outcome> {
     match case.work {
         Work::Http { generator, connections, keep_alive } => {
-            let url = format!("http://{}{}", proxy.address, case.path);
+            let url = case.url(proxy.address);
             Run { generator, connections, keep_alive, seconds, url: &url }.measure(tools)
         }
         Work::Postgres { clients } => {
@@ -78,7 +78,8 @@ fn perform(
         }
         Work::Idle { connections } => {
             let server = proxy.server.as_ref().unwrap_or(&rig.origin);
-            let idle = idle::measure(server, proxy.address, &case.path, connections)?;
+            let idle =
+                idle::measure(server, (proxy.address, rig.client()?.as_ref()), &case.path, connections)?;
             figures.insert(Figure::AddedKib, idle.added_kib);
             figures.insert(Figure::BytesPerConnection, idle.added_kib * 1024.0 / idle.open.max(1) as f64);
             Ok(Outcome { errors: idle.errors as f64, ..Outcome::default() })

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: sluice beside other proxies, measured in interleaved rounds. See `bench/README.md`.
 
 mod scenario;
+mod tls;
 mod tools;
 mod server;
 mod machine;
@@ -38,6 +39,7 @@ use record::{CaseRecord, Figure, Sample};
 use results::Results;
 use rig::{DIRECT, Equipment, Rig};
 use scenario::{Case, Work};
+use tls::Tls;
 use tools::Tools;
 pub(crate) use tools::tool;
 
@@ -80,13 +82,7 @@ fn names_of_peers() -> Vec<&'static str> {
 /// # Errors
 /// When the machine is busy, or a scenario cannot be measured at all.
 pub(crate) fn bench(options: &Options) -> Result<()> {
-    let (cases, waiting) = scenario::cases(&options.scenarios, options.soak_minutes);
-    for name in &waiting {
-        println!("skipped: {name} waits for TLS");
-    }
-    if cases.is_empty() {
-        return Ok(());
-    }
+    let cases = scenario::cases(&options.scenarios, options.soak_minutes);
     process::raise_descriptor_limit()?;
     let equipment = equip(options, &cases)?;
     let machine = Machine::look()?;
@@ -96,7 +92,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
         "{:.0} % of the machine is in use; wait, or measure all the same with --although-busy",
         machine.busy_before * 100.0
     );
-    let mut results = Results::new(options, machine, &equipment, &waiting)?;
+    let mut results = Results::new(options, machine, &equipment)?;
     let total = cases.iter().map(|case| steps(case, options) * equipment.columns(case)).sum();
     println!("about {}", in_words(Duration::from_secs(total)));
     let mut progress = Progress::new(total);
@@ -118,6 +114,9 @@ fn equip(options: &Options, cases: &[Case]) -> Result<Equipment> {
     needed.extend(peers.iter().flat_map(|(_, tools)| *tools));
     for case in cases {
         needed.extend(case.origin.tools());
+        if case.tls != Tls::None {
+            needed.push("openssl");
+        }
         match case.work {
             Work::Http { generator, .. } => needed.push(generator.tool()),
             Work::Postgres { .. } if wanted("nginx") => needed.push("nginx-stream"),

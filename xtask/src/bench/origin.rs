@@ -11,6 +11,7 @@ use nix::unistd::geteuid;
 use super::postgres;
 use super::scenario::Origin;
 use super::server::{Server, session};
+use super::tls::Identity;
 use super::tools::Tools;
 use crate::apps::temp_paths;
 use crate::workspace::{must, root, scratch};
@@ -32,20 +33,20 @@ impl Origin {
     }
 }
 
-/// Starts an origin that listens on `address`; `folder` is its own.
+/// Starts an origin that listens on `address`, and with TLS on another if there is one; `folder` is its own.
 ///
 /// # Errors
 /// When it is not there or does not come up.
 pub(super) fn start(
     origin: Origin,
-    address: SocketAddr,
+    (address, secure): (SocketAddr, Option<&(SocketAddr, Identity)>),
     folder: &Path,
     log: PathBuf,
     tools: &Tools,
 ) -> Result<Server> {
     let sources = root().join("bench/origins");
     let mut command = match origin {
-        Origin::Nginx => nginx(address, folder, tools.path("nginx")?)?,
+        Origin::Nginx => nginx((address, secure), folder, tools.path("nginx")?)?,
         Origin::Puma => puma(address, &sources.join("puma/config.ru"), tools)?,
         Origin::Go => go(address, &sources.join("go"), "go-origin")?,
         Origin::GoPages => go(address, &sources.join("pages"), "go-pages")?,
@@ -68,7 +69,11 @@ pub(super) fn nginx_words(program: &Path) -> Result<Vec<(&'static str, String)>>
     Ok(vec![("@USER@", user.to_owned()), ("@TEMP_PATHS@", temp_paths(&built))])
 }
 
-fn nginx(address: SocketAddr, folder: &Path, program: &Path) -> Result<Command> {
+fn nginx(
+    (address, secure): (SocketAddr, Option<&(SocketAddr, Identity)>),
+    folder: &Path,
+    program: &Path,
+) -> Result<Command> {
     let html = folder.join("html");
     fs::create_dir_all(&html)?;
     for (name, size) in FILES {
@@ -78,6 +83,14 @@ fn nginx(address: SocketAddr, folder: &Path, program: &Path) -> Result<Command> 
     let mut text = fs::read_to_string(root().join("bench/origins/nginx/nginx.conf"))?;
     for (word, value) in nginx_words(program)? {
         text = text.replace(word, &value);
+    }
+    if let Some((address, Identity { certificate, key, .. })) = secure {
+        let (certificate, key) = (certificate.display(), key.display());
+        let more = format!(
+            "listen {address} ssl http2 backlog=4096; ssl_certificate {certificate}; ssl_certificate_key {key};\n        \
+             root @FOLDER@/html;"
+        );
+        text = text.replacen("root @FOLDER@/html;", &more, 1);
     }
     let text =
         text.replace("@FOLDER@", &folder.display().to_string()).replace("@ADDRESS@", &address.to_string());

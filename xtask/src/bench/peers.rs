@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::machine::cpus;
 use super::server::{Server, session};
+use super::tls::{Identity, Tls};
 use super::tools::Tools;
 use crate::process::free_ports;
 use crate::workspace::root;
@@ -23,6 +24,7 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     (AUTO, &[]),
     (NO_LIMIT, &[]),
     ("nginx", &["nginx"]),
+    (NO_KEEP_ALIVE, &["nginx"]),
     ("haproxy", &["haproxy"]),
     (FIELDS, &["haproxy"]),
     ("envoy", &["envoy"]),
@@ -42,6 +44,8 @@ const SPLICE: &str = "sluice-splice";
 /// Sluice that finds the limit by itself, and sluice without one: beside the one with the limit that is asked for.
 const AUTO: &str = "sluice-auto";
 const NO_LIMIT: &str = "sluice-no-limit";
+/// nginx as it is without further configuration: a connection to the origin for each request.
+const NO_KEEP_ALIVE: &str = "nginx-no-keepalive";
 /// HAProxy that adds the fields which sluice adds: each costs Puma several microseconds.
 const FIELDS: &str = "haproxy-fields";
 
@@ -51,7 +55,13 @@ pub(super) fn is_sluice(name: &str) -> bool {
 }
 
 /// Whether a proxy has something to show in this mode.
-pub(super) fn takes_part(name: &str, mode: Mode) -> bool {
+pub(super) fn takes_part(name: &str, mode: Mode, tls: Tls) -> bool {
+    if tls != Tls::None && ![SLUICE, "nginx", "haproxy", NO_KEEP_ALIVE].contains(&name) {
+        return false;
+    }
+    if name == NO_KEEP_ALIVE {
+        return tls == Tls::Origin;
+    }
     let only_there: &[&str] = match mode {
         Mode::Http => &[BYPASS, COPY, BOTH],
         Mode::Limited(_) => &[AUTO, NO_LIMIT, FIELDS],
@@ -85,6 +95,8 @@ pub(super) struct Place<'a> {
     pub(super) log: PathBuf,
     /// What it is asked to do.
     pub(super) mode: Mode,
+    /// Who speaks TLS to it, and the certificate for that.
+    pub(super) tls: (Tls, Option<&'a Identity>),
     /// The programs.
     pub(super) tools: &'a Tools,
     /// The built sluice.
@@ -104,7 +116,8 @@ pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
         SPLICE => sluice(place, &[("@SPLICE@", "required")])?,
         AUTO => sluice(place, &[("@LIMIT@", "auto")])?,
         NO_LIMIT => sluice(place, &[("@LIMIT@", "off")])?,
-        "nginx" => nginx(place)?,
+        "nginx" => nginx(place, "keepalive 500; keepalive_requests 10000000;")?,
+        NO_KEEP_ALIVE => nginx(place, "")?,
         "haproxy" => haproxy(place, "")?,
         FIELDS => haproxy(place, &fs::read_to_string(root().join("bench/peers/haproxy-fields.cfg"))?)?,
         "envoy" => envoy(place)?,
@@ -135,7 +148,8 @@ impl Place<'_> {
             ("@CPUS@", cpus().to_string()),
             ("@LIMIT@", limit.to_string()),
         ];
-        for (word, value) in more.iter().chain(&known) {
+        let secure = Identity::words(self.tls.1, self.tls.0);
+        for (word, value) in more.iter().chain(&known).chain(&secure) {
             text = text.replace(word, value);
         }
         let file = self.folder.join(template);
@@ -176,7 +190,8 @@ fn without_direct_return(mut sluice: Command) -> Command {
     sluice
 }
 
-fn nginx(place: &Place) -> Result<Command> {
+/// With idle connections to the origin kept as this says.
+fn nginx(place: &Place, keep_alive: &str) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "nginx.conf",
         Mode::Tcp => "nginx-stream.conf",
@@ -184,6 +199,7 @@ fn nginx(place: &Place) -> Result<Command> {
     };
     let program = place.tools.path("nginx")?;
     let mut more = super::origin::nginx_words(program)?;
+    more.push(("@KEEPALIVE@", keep_alive.to_owned()));
     if place.mode == Mode::Tcp {
         more.push(("@MODULE@", place.tools.path("nginx-stream")?.display().to_string()));
     }

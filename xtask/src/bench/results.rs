@@ -37,12 +37,7 @@ impl Results {
     ///
     /// # Errors
     /// When the folder cannot be made, or its name is a path.
-    pub(super) fn new(
-        options: &Options,
-        machine: Machine,
-        equipment: &Equipment,
-        waiting: &[&str],
-    ) -> Result<Self> {
+    pub(super) fn new(options: &Options, machine: Machine, equipment: &Equipment) -> Result<Self> {
         let name = &options.out;
         ensure!(!name.is_empty() && !name.contains(['/', '.']), "--out takes a name, not a path: {name}");
         let folder = root().join("bench/results").join(name);
@@ -50,8 +45,7 @@ impl Results {
         let mut versions = equipment.tools.versions();
         let sluice = first_line(Command::new(&equipment.sluice).arg("version"));
         versions.insert("sluice".to_owned(), sluice?);
-        let mut skipped = equipment.tools.missing().clone();
-        skipped.extend(waiting.iter().map(|name| ((*name).to_owned(), "waits for TLS".to_owned())));
+        let skipped = equipment.tools.missing().clone();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let git = || {
             let mut git = Command::new("git");

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustls::ClientConfig;
 
 use super::client::{Client, get};
 use super::peers::{self, Mode};
 use super::scenario::{Case, Origin, Work};
 use super::server::Server;
+use super::tls::{Identity, Tls};
 use super::tools::Tools;
 use super::{check, origin, postgres};
 use crate::process::free_ports;
@@ -40,7 +43,7 @@ impl Equipment {
     /// Those that have something to show in a case.
     pub(super) fn peers_in(&self, case: &Case) -> impl Iterator<Item = &'static str> {
         let mode = mode(case);
-        self.peers.iter().copied().filter(move |name| peers::takes_part(name, mode))
+        self.peers.iter().copied().filter(move |name| peers::takes_part(name, mode, case.tls))
     }
 
     /// Direct, and every proxy.
@@ -69,6 +72,8 @@ pub(super) struct Rig {
     pub(super) origin: Server,
     /// Where it listens.
     pub(super) origin_address: SocketAddr,
+    /// Where it speaks TLS, and what it shows there, if that is part of the case.
+    secure: Option<(SocketAddr, Identity)>,
     /// How long it takes for an answer when it has nothing else to do; none for a database.
     at_rest: Option<Duration>,
     /// For files of a measurement.
@@ -90,17 +95,28 @@ impl Rig {
         let origin_address = free_address()?;
         let log = logs.join(format!("bench-{}-origin.log", case.name));
         let own = empty(folder.join("origin"))?;
-        let origin = origin::start(case.origin, origin_address, &own, log, &equipment.tools)?;
+        let secure = match case.tls {
+            Tls::None => None,
+            _ => Some((free_address()?, Identity::make(&folder, equipment.tools.path("openssl")?)?)),
+        };
+        let addresses = (origin_address, secure.as_ref());
+        let origin = origin::start(case.origin, addresses, &own, log, &equipment.tools)?;
         let mut rig = Self {
             proxies: Vec::new(),
             origin,
             origin_address,
+            secure,
             at_rest: None,
             folder,
             body_sha256: None,
             refused: BTreeMap::new(),
         };
-        let direct = Proxy { name: DIRECT.to_owned(), address: origin_address, server: None, admin: None };
+        // What its clients would have without a proxy.
+        let address = match (&rig.secure, case.tls) {
+            (Some((address, _)), Tls::Clients) => *address,
+            _ => origin_address,
+        };
+        let direct = Proxy { name: DIRECT.to_owned(), address, server: None, admin: None };
         rig.admit(case, direct, &equipment.tools).context("the origin itself")?;
         if case.origin != Origin::Postgres {
             rig.at_rest = Some(rig.probe(case)?);
@@ -136,6 +152,14 @@ impl Rig {
         bail!("the origin does not come to rest")
     }
 
+    /// What a client of ours goes by where TLS is spoken to clients.
+    ///
+    /// # Errors
+    /// When the certificate cannot be read.
+    pub(super) fn client(&self) -> Result<Option<Arc<ClientConfig>>> {
+        self.secure.as_ref().map(|(_, identity)| identity.client()).transpose()
+    }
+
     /// The time for an answer of the origin on a new connection.
     fn probe(&self, case: &Case) -> Result<Duration> {
         let from = Instant::now();
@@ -147,7 +171,11 @@ impl Rig {
     fn add(&mut self, name: &str, case: &Case, log: PathBuf, equipment: &Equipment) -> Result<()> {
         let place = peers::Place {
             listen: free_address()?,
-            origin: self.origin_address,
+            origin: match (&self.secure, case.tls) {
+                (Some((address, _)), Tls::Origin) => *address,
+                _ => self.origin_address,
+            },
+            tls: (case.tls, self.secure.as_ref().map(|(_, identity)| identity)),
             admin: peers::is_sluice(name).then(free_address).transpose()?,
             folder: empty(self.folder.join(name))?,
             log,
@@ -182,7 +210,7 @@ impl Rig {
             }
             _ => {
                 let keep_alive = !matches!(case.work, Work::Http { keep_alive: false, .. });
-                let url = format!("http://{address}{}", case.path);
+                let url = case.url(address);
                 check::body_hash(&url, keep_alive, &self.folder, tools)
             }
         }

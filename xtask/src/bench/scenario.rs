@@ -1,6 +1,10 @@
 //! The table of scenarios: who is asked for what, by which load. Starts nothing.
 
+use std::net::SocketAddr;
+
 use clap::builder::PossibleValue;
+
+use super::tls::Tls;
 
 /// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,11 @@ pub(super) enum Generator {
     },
     /// oha, which takes as many threads as there are cores.
     Oha,
+    /// h2load with one thread, for HTTP/2.
+    H2load {
+        /// Streams at once on each connection.
+        streams: usize,
+    },
 }
 
 /// What is done to the proxy.
@@ -72,6 +81,8 @@ pub(super) struct Case {
     pub(super) work: Work,
     /// Requests in flight that the proxy shall let through at once.
     pub(super) limit: Option<usize>,
+    /// Where TLS is spoken.
+    pub(super) tls: Tls,
     /// In place of `--seconds`, and then one round only.
     pub(super) soak_seconds: Option<u64>,
 }
@@ -126,6 +137,23 @@ const SCENARIOS: &[Scenario] = &[
         let work = Work::Http { generator, connections: 50, keep_alive: false };
         vec![case("new-connections", Origin::Nginx, "/1kb.bin", work)]
     }),
+    ("https-1kb", "1 KiB from nginx to clients that speak TLS, wrk -t1 -c50", |_| {
+        vec![secure("https-1kb", Tls::Clients, http(Generator::Wrk { threads: 1 }, 50))]
+    }),
+    ("https-handshakes", "1 KiB over TLS, a connection and a whole handshake for each, oha with 50", |_| {
+        let work =
+            Work::Http { generator: Generator::Wrk { threads: 1 }, connections: 50, keep_alive: false };
+        vec![secure("https-handshakes", Tls::Clients, work)]
+    }),
+    ("https-upstream", "1 KiB from nginx that speaks TLS, wrk -t1 -c50", |_| {
+        vec![secure("https-upstream", Tls::Origin, http(Generator::Wrk { threads: 1 }, 50))]
+    }),
+    ("h2-1kb", "1 KiB by HTTP/2 over TLS, h2load with 100 streams on each of 10 connections", |_| {
+        vec![secure("h2-1kb", Tls::Clients, http(Generator::H2load { streams: 100 }, 10))]
+    }),
+    ("https-idle", "memory added by 2 000 idle TLS connections", |_| {
+        vec![secure("https-idle", Tls::Clients, Work::Idle { connections: 2_000 })]
+    }),
     ("idle-10k", "memory added by 10 000 idle keep-alive connections", |_| {
         vec![case("idle-10k", Origin::Nginx, "/1kb.bin", Work::Idle { connections: 10_000 })]
     }),
@@ -134,27 +162,25 @@ const SCENARIOS: &[Scenario] = &[
     }),
 ];
 
-/// Named so that nobody looks for it in vain.
-const WAITING: (&str, &str) = ("https-upstream", "waits for TLS: skipped");
-
 /// Every scenario as a value of the command line.
 pub(super) fn values() -> Vec<PossibleValue> {
-    let all = SCENARIOS.iter().map(|(name, about, _)| (*name, *about));
-    all.chain([WAITING]).map(|(name, about)| PossibleValue::new(name).help(about)).collect()
+    SCENARIOS.iter().map(|(name, about, _)| PossibleValue::new(*name).help(*about)).collect()
 }
 
-/// The cases of the scenarios that are named, or of all; and the names of those that wait.
-pub(super) fn cases(names: &[String], soak_minutes: u64) -> (Vec<Case>, Vec<&'static str>) {
+/// The cases of the scenarios that are named, or of all.
+pub(super) fn cases(names: &[String], soak_minutes: u64) -> Vec<Case> {
     let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
-    let found = SCENARIOS
-        .iter()
-        .filter(|(name, ..)| wanted(name))
-        .flat_map(|(_, _, cases)| cases(soak_minutes))
-        .collect();
-    (found, [WAITING.0].into_iter().filter(|name| wanted(name)).collect())
+    let found = SCENARIOS.iter().filter(|(name, ..)| wanted(name));
+    found.flat_map(|(_, _, cases)| cases(soak_minutes)).collect()
 }
 
 impl Case {
+    /// What is asked of whoever listens there.
+    pub(super) fn url(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls == Tls::Clients { "https" } else { "http" };
+        format!("{scheme}://{address}{}", self.path)
+    }
+
     /// In words, for the report.
     pub(super) fn about(&self) -> String {
         let work = match self.work {
@@ -162,6 +188,7 @@ impl Case {
                 let program = match generator {
                     Generator::Wrk { threads } => format!("wrk -t{threads}"),
                     Generator::Oha => "oha".to_owned(),
+                    Generator::H2load { streams } => format!("h2load, {streams} streams at once"),
                 };
                 let kept = if keep_alive { "" } else { ", each for one request" };
                 format!("{program}, {connections} connections{kept}")
@@ -169,9 +196,14 @@ impl Case {
             Work::Idle { connections } => format!("{connections} connections that wait"),
             Work::Postgres { clients } => format!("pgbench -S, {clients} clients"),
         };
+        let tls = match self.tls {
+            Tls::None => "",
+            Tls::Clients => ", clients speak TLS",
+            Tls::Origin => ", the origin speaks TLS",
+        };
         let limit = self.limit.map_or(String::new(), |limit| format!(", at most {limit} in flight"));
         format!(
-            "{:?} origin, {}{}{work}{limit}",
+            "{:?} origin, {}{}{work}{limit}{tls}",
             self.origin,
             self.path,
             if self.path.is_empty() { "" } else { ", " }
@@ -180,11 +212,24 @@ impl Case {
 }
 
 fn case(name: &str, origin: Origin, path: &str, work: Work) -> Case {
-    Case { name: name.to_owned(), origin, path: path.to_owned(), work, limit: None, soak_seconds: None }
+    Case {
+        name: name.to_owned(),
+        origin,
+        path: path.to_owned(),
+        work,
+        limit: None,
+        tls: Tls::None,
+        soak_seconds: None,
+    }
 }
 
 fn http(generator: Generator, connections: usize) -> Work {
     Work::Http { generator, connections, keep_alive: true }
+}
+
+/// A file of 1 KiB where TLS is spoken.
+fn secure(name: &str, tls: Tls, work: Work) -> Case {
+    Case { tls, ..case(name, Origin::Nginx, "/1kb.bin", work) }
 }
 
 fn file(size: &str) -> Case {
@@ -233,17 +278,15 @@ mod tests {
 
     #[test]
     fn cases_have_names_of_their_own() {
-        let (cases, waiting) = cases(&[], 5);
+        let cases = cases(&[], 5);
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
-        assert_eq!(waiting, ["https-upstream"]);
     }
 
     #[test]
     fn only_what_is_named_is_measured() {
-        let (found, waiting) = cases(&["overload".to_owned()], 0);
+        let found = cases(&["overload".to_owned()], 0);
         let names: Vec<&str> = found.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names, ["overload-4", "overload-32", "overload-200-20ms"]);
-        assert!(waiting.is_empty());
     }
 }

@@ -31,6 +31,8 @@ const TOOLS: &[(&str, Source)] = &[
     ("curl", Source::Apt(&["curl"])),
     ("sha256sum", Source::Apt(&["coreutils"])),
     ("wrk", Source::Apt(&["wrk"])),
+    ("h2load", Source::Apt(&["nghttp2-client"])),
+    ("openssl", Source::Apt(&["openssl"])),
     ("nginx", Source::Apt(&["nginx-light"])),
     ("nginx-stream", Source::Apt(&["libnginx-mod-stream"])),
     ("haproxy", Source::Apt(&["haproxy"])),
@@ -213,7 +215,7 @@ fn version(name: &str, path: &Path) -> String {
     let (program, option) = match name {
         "pgbench" => (path.join("pgbench"), "--version"),
         "nginx" | "wrk" | "haproxy" => (path.to_path_buf(), "-v"),
-        "go" | "caddy" => (path.to_path_buf(), "version"),
+        "go" | "caddy" | "openssl" => (path.to_path_buf(), "version"),
         "nginx-stream" | "kamal-proxy" => return "no version to ask for".to_owned(),
         _ => (path.to_path_buf(), "--version"),
     };
