@@ -12,6 +12,7 @@ pub(crate) mod stream;
 pub mod tls;
 pub(crate) mod deadline;
 pub(crate) mod proxy_protocol;
+pub(crate) mod http2;
 pub(crate) mod connection;
 pub mod http;
 pub(crate) mod forwarded;

@@ -54,6 +54,7 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
         via,
         upgrade: head.upgrade(),
         dropped: &[],
+        trailers: false,
         traceparent: None,
         edits: None,
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use sluice::config::{
-    Address, Config, ControlSocket, Limits, Listener, Protocol, ProxyProtocol, ServicesState,
+    Address, Config, ControlSocket, Http2, Limits, Listener, Protocol, ProxyProtocol, ServicesState,
 };
 
 use super::service::{ServiceCommand, boolean, integer};
@@ -77,6 +77,7 @@ impl KamalRunArgs {
             address: Address::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, http))),
             protocol: Protocol::Http,
             proxy_protocol: ProxyProtocol::Off,
+            http2: Http2::Auto,
             cluster: None,
             limits: Limits::default(),
             tls: None,

@@ -12,8 +12,8 @@ use serde_yaml::{Mapping, Value};
 use super::reader::Fields;
 use super::{
     AccessLog, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Ejection,
-    EndpointBypass, HealthCheck, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder, Retry,
-    ServicesState, Switch, Tracing,
+    EndpointBypass, HealthCheck, Http2Limits, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder,
+    Retry, ServicesState, Switch, Tracing,
 };
 
 const KIB: u64 = 1 << 10;
@@ -101,6 +101,8 @@ numbers! { Limits {
     drain_body_timeout_ms: u64 = 2000, 0..=10 * MINUTE_MS;
     // Enough for some dozens of bodies at full speed; the rest still move, in small pieces.
     body_buffers_bytes_max: usize = 4 * MIB as usize, 0..=16 * GIB;
+} rest {
+    http2: Http2Limits::default(),
 }}
 
 numbers! { Pool {

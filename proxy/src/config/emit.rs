@@ -136,6 +136,9 @@ pub(super) fn file(path: &Path) -> Value {
 fn limits(limits: &Limits) -> Value {
     let mut out = Out::default();
     limits.write_numbers(&mut out.0);
+    let mut http2 = Out::default();
+    limits.http2.write_numbers(&mut http2.0);
+    out.put("http2", http2.done());
     out.done()
 }
 
@@ -145,6 +148,7 @@ fn listener(listener: &Listener) -> Value {
     out.put("address", listener.address.to_string());
     out.put("protocol", listener.protocol.word());
     out.put("proxy_protocol", listener.proxy_protocol.word());
+    out.put("http2", listener.http2.word());
     out.put_some("cluster", listener.cluster.clone());
     emit_tls::listener(&mut out, listener);
     out.put("limits", limits(&listener.limits));

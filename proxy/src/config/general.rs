@@ -11,8 +11,8 @@ use super::clusters::{address, checked};
 use super::defaults::WORKERS;
 use super::reader::{Fields, Item};
 use super::{
-    AccessLog, Address, ControlSocket, Limits, Listener, LogFormat, LogOutput, Protocol, ProxyProtocol,
-    ServicesState, text, tls,
+    AccessLog, Address, ControlSocket, Http2, Limits, Listener, LogFormat, LogOutput, Protocol,
+    ProxyProtocol, ServicesState, text, tls,
 };
 
 /// Listeners in one configuration.
@@ -48,10 +48,11 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     let tls = tls::tls(&mut fields);
     let redirect_to_https = tls::redirect_to_https(&mut fields);
     let hsts = tls::hsts(&mut fields);
+    let http2 = fields.one_of("http2", Http2::Auto);
     let limits = self::limits(&mut fields, limits);
     fields.finish();
     let name = name.unwrap_or_else(|| address.to_string());
-    Listener { name, address, protocol, proxy_protocol, cluster, tls, redirect_to_https, hsts, limits }
+    Listener { name, address, protocol, proxy_protocol, http2, cluster, tls, redirect_to_https, hsts, limits }
 }
 
 /// The limits below `fields`, each from `base` if it is not given.
@@ -59,6 +60,10 @@ pub(super) fn limits(fields: &mut Fields<'_>, base: &Limits) -> Limits {
     let mut limits = base.clone();
     if let Some(mut own) = fields.get("limits").map(|item| item.fields()) {
         limits.read_numbers(&mut own);
+        if let Some(mut http2) = own.get("http2").map(|item| item.fields()) {
+            limits.http2.read_numbers(&mut http2);
+            http2.finish();
+        }
         own.finish();
     }
     limits

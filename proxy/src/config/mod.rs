@@ -17,6 +17,8 @@ mod emit_cluster;
 mod emit_tls;
 mod file;
 mod general;
+mod http2;
+mod limits;
 mod lines;
 mod names;
 mod nearest;
@@ -55,6 +57,8 @@ pub(crate) use defaults::WEIGHT;
 pub use disk::can_spool;
 pub(crate) use disk::lacks_unnamed_files;
 pub use file::{load, parse, short_form, to_json, to_yaml};
+pub use http2::{Http2, Http2Limits};
+pub use limits::Limits;
 pub use names::Word;
 pub use overrides::Override;
 pub use problem::{ConfigError, Origin, Problem};
@@ -142,6 +146,8 @@ pub struct Listener {
     pub protocol: Protocol,
     /// Whether a PROXY protocol header comes first.
     pub proxy_protocol: ProxyProtocol,
+    /// When HTTP/2 is spoken.
+    pub http2: Http2,
     /// The cluster that a `tcp` listener tunnels to.
     pub cluster: Option<String>,
     /// How TLS is terminated here; `None` is not at all.
@@ -174,39 +180,6 @@ pub enum ProxyProtocol {
     V2,
     /// Either form, but one of them.
     Any,
-}
-
-/// Bounds on what one downstream connection may use. Every key may be set for all listeners or for one.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Bytes of a request head, request line included (431 beyond).
-    pub head_bytes_max: usize,
-    /// Fields of a request head (431 beyond).
-    pub headers_max: usize,
-    /// Bytes of the request target (414 beyond).
-    pub target_bytes_max: usize,
-    /// Bytes of a request body (413 beyond).
-    pub body_bytes_max: u64,
-    /// Bytes of one chunk-size line with its extensions.
-    pub chunk_line_bytes_max: usize,
-    /// Bytes of a trailer section.
-    pub trailer_bytes_max: usize,
-    /// Open downstream connections of the listener over all workers.
-    pub connections_max: usize,
-    /// From the first byte of a head to its last, in milliseconds (408 beyond).
-    pub header_timeout_ms: u64,
-    /// How long an idle connection is kept, in milliseconds.
-    pub keep_alive_timeout_ms: u64,
-    /// Exchanges on one connection before it is closed.
-    pub requests_per_connection_max: u64,
-    /// How long a client that shut its writing side down is waited for, in milliseconds.
-    pub half_close_timeout_ms: u64,
-    /// Bytes of an unwanted request body that are read and dropped to keep the connection.
-    pub drain_bytes_max: u64,
-    /// How long such a body is waited for, in milliseconds.
-    pub drain_body_timeout_ms: u64,
-    /// Bytes of large body buffers a worker may hold at once; beyond it bodies go in small pieces.
-    pub body_buffers_bytes_max: usize,
 }
 
 /// A match rule and what follows from it.

@@ -2,18 +2,19 @@
 
 use super::defaults::NumberRange;
 use super::{
-    AutoLimit, Buffering, Buffers, Cluster, Config, Ejection, HealthCheck, Hsts, KernelAssists, Limits, Pool,
-    Queue, RedirectToHttps, Retry, Tls, Tracing,
+    AutoLimit, Buffering, Buffers, Cluster, Config, Ejection, HealthCheck, Hsts, Http2Limits, KernelAssists,
+    Limits, Pool, Queue, RedirectToHttps, Retry, Tls, Tracing,
 };
 
 /// The range of every number, by the dotted path of the map that it stands in, `NAME` for a cluster's name.
-pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 16] {
+pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 17] {
     [
         ("", Config::RANGES),
         ("limits", Limits::RANGES),
         ("listeners[].tls", Tls::RANGES),
         ("listeners[].redirect_to_https", RedirectToHttps::RANGES),
         ("listeners[].hsts", Hsts::RANGES),
+        ("limits.http2", Http2Limits::RANGES),
         ("routes[]", Buffering::RANGES),
         ("buffers", Buffers::RANGES),
         ("tracing", Tracing::RANGES),

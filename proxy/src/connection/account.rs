@@ -110,6 +110,7 @@ impl Connection {
             host: self.head.host(),
             target: self.head.target(),
             version: match self.head.version() {
+                _ if self.reader.stream().is_http2() => "HTTP/2.0",
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
             },

@@ -51,7 +51,7 @@ impl Connection {
             // A lone CR may be half of an empty line before the head, to be passed over once its LF is there.
             if !begun && !matches!(self.reader.data(), [] | b"\r") {
                 begun = true;
-                self.worker.set_phase(self.slot, Phase::Busy);
+                self.set_phase(Phase::Busy);
                 // From here on there is one deadline for the whole head, whatever trickles in.
                 self.deadline.set(self.limits().header_timeout_ms);
             }

@@ -6,6 +6,7 @@ mod close;
 mod forward;
 mod head;
 mod held;
+mod http2;
 mod request;
 mod secure;
 mod service;
@@ -39,7 +40,7 @@ pub(crate) struct Connection {
     /// The client's address: the peer's, or what a PROXY protocol header says.
     client: IpAddr,
     /// The same as text, for X-Forwarded-For.
-    client_text: Box<str>,
+    client_text: Rc<str>,
     reader: Reader,
     writer: Writer,
     deadline: Deadline,
@@ -52,9 +53,9 @@ pub(crate) struct Connection {
     service: Option<Arc<ServiceEntry>>,
     /// Who the client is by its certificate, where it is asked for one.
     identity: Option<Rc<ClientIdentity>>,
-    /// Where the worker finds this connection when it drains.
-    slot: usize,
-    _open: Counted,
+    /// Where the worker finds this connection when it drains; a stream of another one is found by that.
+    slot: Option<usize>,
+    _open: Option<Counted>,
 }
 
 /// What follows an exchange.
@@ -77,6 +78,17 @@ impl Connection {
     ) -> Self {
         let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
         let slot = worker.enrol(stream.clone(), Arc::clone(&listener));
+        let mut connection = Self::bare(worker, listener, stream, (client, client_text(client)));
+        (connection.slot, connection._open) = (Some(slot), Some(open));
+        connection
+    }
+
+    fn bare(
+        worker: Rc<Worker>,
+        listener: Arc<ListenerState>,
+        stream: Stream,
+        (client, client_text): (IpAddr, Rc<str>),
+    ) -> Self {
         let (reader, writer) = stream::halves(stream);
         // Nobody, until a certificate is seen.
         let asks = listener.tls().is_some_and(|tls| tls.asks_for_certificates());
@@ -88,7 +100,7 @@ impl Connection {
             worker,
             listener,
             client,
-            client_text: client_text(client),
+            client_text,
             reader,
             writer,
             head: RequestHead::new(),
@@ -97,8 +109,15 @@ impl Connection {
             direct: direct::Client::default(),
             service: None,
             identity,
-            slot,
-            _open: open,
+            slot: None,
+            _open: None,
+        }
+    }
+
+    /// Notes what it is doing, for the drain.
+    fn set_phase(&self, phase: Phase) {
+        if let Some(slot) = self.slot {
+            self.worker.set_phase(slot, phase);
         }
     }
 
@@ -120,10 +139,19 @@ impl Connection {
         if self.listener.config.protocol == Protocol::Tcp {
             return Box::pin(self.tunnel_connection()).await;
         }
+        match self.begins_http2().await {
+            Some(true) => Box::pin(self.serve_http2()).await,
+            Some(false) => self.serve_requests().await,
+            None => {}
+        }
+    }
+
+    /// Serves requests of HTTP/1.1 until the connection ends.
+    async fn serve_requests(mut self) {
         loop {
             let next = match self.next_head().await {
                 Arrival::Head => {
-                    self.worker.set_phase(self.slot, Phase::Busy);
+                    self.set_phase(Phase::Busy);
                     if self.exchanges > 0 {
                         self.worker.metrics().count(Event::DownstreamReused);
                     }
@@ -131,13 +159,15 @@ impl Connection {
                     // Boxed, so that an idle connection does not hold the memory of an exchange.
                     Box::pin(self.exchange()).await
                 }
+                Arrival::Refused(reason) if self.is_broken_preface(reason) => self.drop_unanswered(reason),
                 Arrival::Refused(reason) => Box::pin(self.refuse(reason)).await,
                 // The last answer may still be leaving: a client that has half-closed may read slowly.
                 Arrival::Closed => Next::Close { linger: false },
             };
             match next {
                 // Also when it is to end: the client was not told, so its next request may be on its way.
-                Next::KeepAlive => self.rest(),
+                Next::KeepAlive if !self.reader.stream().is_http2() => self.rest(),
+                Next::KeepAlive => return Box::pin(self.close(false)).await,
                 Next::Close { linger } => return Box::pin(self.close(linger)).await,
                 Next::Abort { reset } => return Box::pin(self.abort(reset)).await,
             }
@@ -146,19 +176,21 @@ impl Connection {
 
     /// Prepares for the wait between two requests.
     fn rest(&mut self) {
-        self.worker.set_phase(self.slot, Phase::Idle);
+        self.set_phase(Phase::Idle);
         self.service = None;
         self.reader.shrink(IDLE_BYTES);
         self.writer.shrink(crate::buffers::SMALL_BYTES);
     }
 }
 
-fn client_text(client: IpAddr) -> Box<str> {
+fn client_text(client: IpAddr) -> Rc<str> {
     client.to_canonical().to_string().into()
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.worker.strike_off(self.slot);
+        if let Some(slot) = self.slot {
+            self.worker.strike_off(slot);
+        }
     }
 }

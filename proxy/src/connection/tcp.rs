@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    fn record_connection(&self, reason: Reason) {
+    pub(super) fn record_connection(&self, reason: Reason) {
         let account = Account::new(&self.worker, self.client, &self.head);
         self.record(&account, &Progress::default(), Some(reason));
     }
@@ -60,7 +60,7 @@ impl Connection {
         let Some(cluster) = cluster else {
             return;
         };
-        self.worker.set_phase(self.slot, Phase::Busy);
+        self.set_phase(Phase::Busy);
         let mut account = Account::new(&worker, self.client, &self.head);
         account.path = "copy";
         let mut progress = Progress::default();

@@ -130,6 +130,11 @@ impl ChunkDecoder {
         self.state == State::Done
     }
 
+    /// Whether the next byte is data.
+    pub fn is_within_data(&self) -> bool {
+        self.state == State::Data
+    }
+
     /// Bytes of data returned so far.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes

@@ -43,6 +43,8 @@ pub struct RequestForward<'a> {
     pub traceparent: Option<&'a [u8]>,
     /// Fields that say who the client is by its certificate, in place of all such fields of its own; `None` leaves these.
     pub identity: Option<&'a [(&'static [u8], Vec<u8>)]>,
+    /// Whether to pass on that the client takes trailers, if it says so in TE (RFC 9110 section 10.1.4).
+    pub trailers: bool,
     /// What the route changes.
     pub edits: Option<&'a FieldEdits>,
 }
@@ -67,6 +69,12 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
         edits.render(out);
     }
     push_framing(out, forward.framing);
+    if forward.trailers
+        && head.fields.only(FieldKind::Te).is_some_and(|te| te.eq_ignore_ascii_case(b"trailers"))
+    {
+        push_field(out, b"Connection", b"te");
+        push_field(out, b"TE", b"trailers");
+    }
     if let Some(protocols) = forward.upgrade {
         push_field(out, b"Connection", b"upgrade");
         push_field(out, b"Upgrade", protocols);

@@ -32,6 +32,7 @@ impl Collector for State {
         self.tunnels(&mut encoder)?;
         self.splices(&mut encoder)?;
         self.direct(&mut encoder)?;
+        self.http2(&mut encoder)?;
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
         self.held(&mut encoder)?;
@@ -255,14 +256,14 @@ pub(super) fn count(metric: &mut MetricEncoder, n: u64) -> fmt::Result {
 }
 
 /// Metrics without labels, whose names begin alike.
-struct Rows<'a, 'b> {
-    encoder: &'a mut DescriptorEncoder<'b>,
-    prefix: &'static str,
+pub(super) struct Rows<'a, 'b> {
+    pub(super) encoder: &'a mut DescriptorEncoder<'b>,
+    pub(super) prefix: &'static str,
 }
 
 impl Rows<'_, '_> {
     /// The encoder appends `_total` to the name.
-    fn counter(&mut self, name: &str, help: &str, n: u64) -> fmt::Result {
+    pub(super) fn counter(&mut self, name: &str, help: &str, n: u64) -> fmt::Result {
         let name = format!("{}{name}", self.prefix);
         count(&mut self.encoder.encode_descriptor(&name, help, None, MetricType::Counter)?, n)
     }

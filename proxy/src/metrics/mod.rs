@@ -5,6 +5,8 @@
 
 mod encode;
 mod handshakes;
+mod event;
+mod http2;
 mod labels;
 mod process;
 mod recent;
@@ -22,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prometheus_client::registry::Registry;
 
 use crate::spool::Budget;
+pub use event::Event;
 pub use handshakes::CertificateStatus;
 use labels::LabelTable;
 use recent::Recent;
@@ -33,7 +36,7 @@ pub use spans::SpanFate;
 pub use status::{EndpointStatus, QueueStatus, Status};
 pub(crate) use tally::{Counts, Tally};
 use worker::WorkerMetrics;
-pub use worker::{Event, WorkerRecorder};
+pub use worker::WorkerRecorder;
 
 /// Content type of what [`Metrics::render`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -182,6 +185,11 @@ impl State {
     /// Of one index of [`Missed::names`].
     fn sum_missed(&self, index: usize) -> u64 {
         lock(&self.workers).iter().map(|worker| worker.missed(index)).sum()
+    }
+
+    /// Of one index of [`Abuse::ALL`].
+    fn sum_abuses(&self, index: usize) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.abuses(index)).sum()
     }
 
     fn sum_series(&self) -> BTreeMap<Arc<Labels>, Total> {

@@ -7,6 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use super::event::{EVENTS, Event};
 use super::handshakes::Handshakes;
 use super::labels::LabelTable;
 use super::lock;
@@ -14,63 +15,9 @@ use super::recent::{Ration, Recent, is_failure};
 use super::series::{Labels, Series, bump};
 use crate::direct::Missed;
 use crate::error::Reason;
+use crate::http2::Abuse;
 use crate::record::ExchangeRecord;
 use crate::spool::Budget;
-
-/// Something a worker counts that is not an exchange. What is open or idle is the difference of two of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A downstream connection was accepted.
-    DownstreamAccepted,
-    /// A downstream connection that had been accepted was closed.
-    DownstreamClosed,
-    /// A downstream connection was refused by a limit. It counts as neither accepted nor closed.
-    DownstreamRejected,
-    /// An exchange began on a connection that had carried another before.
-    DownstreamReused,
-    /// An upstream connection was opened.
-    UpstreamOpened,
-    /// An upstream connection was closed.
-    UpstreamClosed,
-    /// An exchange went over an upstream connection from the idle pool.
-    UpstreamReused,
-    /// An upstream connection was put into the idle pool.
-    UpstreamParked,
-    /// An upstream connection left the idle pool, for reuse or to be closed.
-    UpstreamUnparked,
-    /// A tunnel began.
-    TunnelOpened,
-    /// A tunnel ended.
-    TunnelClosed,
-    /// Bytes tunnelled to the origin.
-    TunnelBytesToUpstream,
-    /// Bytes tunnelled to the client.
-    TunnelBytesToDownstream,
-    /// A tunnel was spliced.
-    TunnelSpliced,
-    /// Bytes that the kernel passed on; they are among those tunnelled.
-    TunnelBytesSpliced,
-    /// A tunnel could not be spliced and was copied.
-    SpliceFailed,
-    /// A direction came back to sluice: its receiver was too slow.
-    SpliceReturnedBudget,
-    /// A direction came back: its receiver was not or no longer known to the kernel's program.
-    SpliceReturnedPeer,
-    /// A direction came back: for a drain, or as its socket was joined in the middle of something.
-    SpliceReturnedDrain,
-    /// A spliced tunnel's books did not agree.
-    SpliceMismatch,
-    /// A connection that should have been joined was not, and was replaced by one by TCP.
-    BypassIncomplete,
-    /// A connection could not be marked to be joined.
-    BypassUnmarked,
-    /// Joined bytes stayed unread for too long.
-    BypassStalled,
-    /// An answer went past sluice.
-    DirectReturned,
-}
-
-const EVENTS: usize = Event::DirectReturned as usize + 1;
 
 /// How bodies can go, as exchanges are recorded.
 pub(super) const PATHS: [&str; 4] = ["copy", "bypass", "direct", "splice"];
@@ -86,6 +33,8 @@ pub(super) struct WorkerMetrics {
     /// Answers over joined connections that did not go past sluice, by reason.
     missed: [AtomicU64; Missed::COUNT],
     pub(super) handshakes: Handshakes,
+    /// HTTP/2 connections ended for what they asked for, by what it was.
+    abuses: [AtomicU64; Abuse::ALL.len()],
     series: Mutex<Vec<Arc<Series>>>,
 }
 
@@ -98,6 +47,7 @@ impl WorkerMetrics {
             paths: Default::default(),
             missed: std::array::from_fn(|_| AtomicU64::new(0)),
             handshakes: Handshakes::default(),
+            abuses: std::array::from_fn(|_| AtomicU64::new(0)),
             series: Mutex::default(),
         }
     }
@@ -120,6 +70,11 @@ impl WorkerMetrics {
     /// Of one index of [`Missed::names`].
     pub(super) fn missed(&self, index: usize) -> u64 {
         self.missed[index].load(Relaxed)
+    }
+
+    /// Of one index of [`Abuse::ALL`].
+    pub(super) fn abuses(&self, index: usize) -> u64 {
+        self.abuses[index].load(Relaxed)
     }
 
     pub(super) fn retries(&self) -> u64 {
@@ -183,6 +138,11 @@ impl WorkerRecorder {
     /// Counts an answer over a joined connection that did not go past sluice, or not to its end.
     pub(crate) fn count_missed(&self, missed: Missed) {
         bump(&self.counters.missed[missed.index()], 1);
+    }
+
+    /// Counts an HTTP/2 connection that is ended for what it asks for.
+    pub(crate) fn count_abuse(&self, abuse: Abuse) {
+        bump(&self.counters.abuses[abuse as usize], 1);
     }
 
     /// Counts an error that no exchange carries, such as a connection refused by a limit.

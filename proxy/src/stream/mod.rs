@@ -25,6 +25,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::SendFlags;
 use socket2::SockRef;
 
+use crate::http2;
 use crate::ring;
 
 pub(crate) use reader::Reader;
@@ -43,6 +44,8 @@ pub(crate) enum Stream {
     Ring(ring::Fd),
     /// A TLS session over another stream.
     Tls(Rc<tls::Session>),
+    /// One stream of an HTTP/2 connection, which speaks HTTP/1.1 here.
+    Http2(Rc<http2::Channel>),
     /// An end of an in-memory pipe.
     #[cfg(test)]
     Memory(memory::End),
@@ -60,6 +63,7 @@ impl Stream {
         match self {
             Self::Ring(_) => true,
             Self::Tls(_) => false,
+            Self::Http2(_) => false,
             #[cfg(test)]
             Self::Memory(_) => false,
         }
@@ -70,6 +74,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => Some(fd.as_fd()),
             Self::Tls(_) => None,
+            Self::Http2(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -80,6 +85,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => Some(fd),
             Self::Tls(_) => None,
+            Self::Http2(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -90,15 +96,27 @@ impl Stream {
         match self {
             Self::Ring(fd) => Rc::into_inner(fd),
             Self::Tls(_) => None,
+            Self::Http2(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
+    }
+
+    /// Whether it is one stream of an HTTP/2 connection: one exchange, and then its end.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+
+    /// Whether a send goes on by itself, so that its outcome may be looked at when that is of interest.
+    fn sends_by_itself(&self) -> bool {
+        !self.is_http2()
     }
 
     fn recv(&self, buf: Vec<u8>, patient: bool) -> Recv {
         match self {
             Self::Ring(fd) => Recv::Ring(ring::recv(fd, buf, patient)),
             Self::Tls(session) => Recv::Tls(session.recv(buf, patient)),
+            Self::Http2(channel) => Recv::Http2(channel.recv(buf)),
             #[cfg(test)]
             Self::Memory(end) => Recv::Memory(end.recv(buf)),
         }
@@ -108,6 +126,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => Send::Ring(ring::send(fd, buf, start, whole)),
             Self::Tls(session) => Send::Tls(session.send(buf, start, whole)),
+            Self::Http2(channel) => Send::Http2(channel.send(buf, start)),
             #[cfg(test)]
             Self::Memory(end) => Send::Memory(end.send(buf, start, whole)),
         }
@@ -121,6 +140,7 @@ impl Stream {
                 let _ = rustix::net::send(fd, &buf, flags);
             }
             Self::Tls(session) => drop(session.send(buf, 0, true)),
+            Self::Http2(channel) => drop(channel.send(buf, 0)),
             #[cfg(test)]
             Self::Memory(end) => drop(end.send(buf, 0, true)),
         }
@@ -130,7 +150,7 @@ impl Stream {
     /// gone, and before the close.
     pub(crate) fn say_goodbye(&self) {
         match self {
-            Self::Ring(_) => {}
+            Self::Ring(_) | Self::Http2(_) => {}
             Self::Tls(session) => session.say_goodbye(),
             #[cfg(test)]
             Self::Memory(_) => {}
@@ -153,6 +173,7 @@ impl Stream {
             // An error means that the peer was faster; the next operation tells.
             Self::Ring(fd) => drop(SockRef::from(&**fd).shutdown(how)),
             Self::Tls(session) => session.below().shutdown(how),
+            Self::Http2(channel) => channel.shutdown(how),
             #[cfg(test)]
             Self::Memory(end) => end.shutdown(how),
         }
@@ -163,6 +184,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => drop(SockRef::from(&**fd).set_linger(Some(Duration::ZERO))),
             Self::Tls(session) => session.below().reset_on_close(),
+            Self::Http2(channel) => channel.reset_on_close(),
             #[cfg(test)]
             Self::Memory(end) => end.reset(),
         }
@@ -173,6 +195,8 @@ impl Stream {
         match self {
             Self::Ring(fd) => ring::cancel(fd),
             Self::Tls(session) => session.below().cancel(),
+            // Nothing goes on there that nobody polls.
+            Self::Http2(_) => {}
             #[cfg(test)]
             Self::Memory(end) => end.cancel(),
         }
@@ -186,6 +210,8 @@ impl Stream {
                 poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
             }
             Self::Tls(session) => session.below().is_hung_up(),
+            // Its receive tells, for there is never a request behind the first.
+            Self::Http2(_) => false,
             #[cfg(test)]
             Self::Memory(end) => end.is_hung_up(),
         }
@@ -196,6 +222,7 @@ impl Stream {
 pub(crate) enum Recv {
     Ring(ring::Recv),
     Tls(tls::Recv),
+    Http2(http2::Recv),
     #[cfg(test)]
     Memory(memory::Recv),
 }
@@ -207,6 +234,7 @@ impl Future for Recv {
         match self.get_mut() {
             Self::Ring(recv) => Pin::new(recv).poll(cx),
             Self::Tls(recv) => Pin::new(recv).poll(cx),
+            Self::Http2(recv) => Pin::new(recv).poll(cx),
             #[cfg(test)]
             Self::Memory(recv) => Pin::new(recv).poll(cx),
         }
@@ -217,6 +245,7 @@ impl Future for Recv {
 pub(crate) enum Send {
     Ring(ring::Send),
     Tls(tls::Send),
+    Http2(http2::Send),
     #[cfg(test)]
     Memory(memory::Send),
 }
@@ -228,6 +257,7 @@ impl Future for Send {
         match self.get_mut() {
             Self::Ring(send) => Pin::new(send).poll(cx),
             Self::Tls(send) => Pin::new(send).poll(cx),
+            Self::Http2(send) => Pin::new(send).poll(cx),
             #[cfg(test)]
             Self::Memory(send) => Pin::new(send).poll(cx),
         }

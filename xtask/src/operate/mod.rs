@@ -1,10 +1,11 @@
-//! What operators do to a sluice that serves, with real servers behind it and real load in front: `cargo xtask test
-//! deploys`, `upgrade` and `contract`.
+//! What operators do to a sluice that serves, with real servers behind it and real load in front, and what others wrote
+//! to judge it by: `cargo xtask test deploys`, `upgrade`, `contract` and `h2spec`.
 
 mod client;
 mod contract;
 mod deploys;
 mod forwarder;
+mod h2spec;
 mod load;
 mod puma;
 mod site;
@@ -27,6 +28,7 @@ const CHECKS: &[Check] = &[
     ("deploys::pause", SERVED, deploys::pause),
     ("upgrade::ten_in_a_row", SERVED, upgrade::ten_in_a_row),
     ("contract::conforms", &["python3"], contract::conforms),
+    ("h2spec::strict", &["go"], h2spec::strict),
 ];
 
 /// Runs the checks that the tally wants. The binary is asked for only if it is needed.

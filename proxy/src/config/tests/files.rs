@@ -6,8 +6,8 @@ use serde_yaml::Value;
 
 use super::super::problem::Problems;
 use super::super::{
-    AssistMode, ClientAuthMode, Config, Hsts, LogField, LogFormat, Protocol, ProxyProtocol, Tls, Tracing,
-    Word, file, load,
+    AssistMode, ClientAuthMode, Config, Hsts, Http2, LogField, LogFormat, Protocol, ProxyProtocol, Tls,
+    Tracing, Word, file, load,
 };
 
 fn directory() -> PathBuf {
@@ -40,7 +40,7 @@ fn the_demo_is_what_its_first_lines_say() {
 
 /// A document in which every reader is called.
 pub(super) const EVERY_MAP: &str = "
-limits: {}
+limits: {http2: {}}
 kernel: {}
 buffers: {}
 access_log: {}
@@ -65,6 +65,7 @@ fn the_documented_file_has_every_key_and_word() {
     wanted.extend(Protocol::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(ProxyProtocol::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(ClientAuthMode::ALL.iter().map(|mode| mode.word()));
+    wanted.extend(Http2::ALL.iter().map(|mode| mode.word()));
     wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 

@@ -242,6 +242,7 @@ prop_compose! {
         format in prop::sample::select(LogFormat::ALL.to_vec()),
         fields in prop::sample::subsequence(LogField::ALL.to_vec(), 1..LogField::ALL.len()),
         log in prop_oneof![Just(LogOutput::Off), Just(LogOutput::Stdout), "\\PC{0,5}/\\PC{1,5}".prop_map(|path| LogOutput::File(path.into()))],
+        http2 in prop::sample::select(Http2::ALL.to_vec()),
         proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
         (bypass, splice) in (assist(), assist()),
         (user, token) in (prop::option::of("[a-z][a-z-]{0,8}"), prop::option::of("/\\PC{1,10}")),
@@ -259,11 +260,16 @@ prop_compose! {
             address,
             protocol: if index == 0 { Protocol::Http } else { Protocol::Tcp },
             proxy_protocol,
+            http2: if index == 0 { http2 } else { Http2::Auto },
             cluster: (index > 0).then(|| "c".into()),
             hsts: (index == 0 && tls.is_some()).then_some(Hsts { max_age_s, include_subdomains: via, preload: false }),
             redirect_to_https: (index == 0 && tls.is_none()).then_some(RedirectToHttps { port }),
             tls: tls.clone(),
-            limits: Limits { headers_max: index + 1, ..limits.clone() },
+            limits: Limits {
+                headers_max: index + 1,
+                http2: Http2Limits { streams_max: index as u32 + 1, ..Http2Limits::default() },
+                ..limits.clone()
+            },
         });
         Config {
             listeners: listeners.collect(),

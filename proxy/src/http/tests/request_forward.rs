@@ -15,6 +15,7 @@ const NEUTRAL: RequestForward<'_> = RequestForward {
     continued: false,
     via: false,
     upgrade: None,
+    trailers: false,
     dropped: &[],
     traceparent: None,
     identity: None,

@@ -1,0 +1,38 @@
+//! What one downstream connection may use. Defaults and bounds are in `defaults`, but for those of HTTP/2.
+
+use super::http2::Http2Limits;
+
+/// Bounds on what one downstream connection may use. Every key may be set for all listeners or for one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of a request head, request line included (431 beyond).
+    pub head_bytes_max: usize,
+    /// Fields of a request head (431 beyond).
+    pub headers_max: usize,
+    /// Bytes of the request target (414 beyond).
+    pub target_bytes_max: usize,
+    /// Bytes of a request body (413 beyond).
+    pub body_bytes_max: u64,
+    /// Bytes of one chunk-size line with its extensions.
+    pub chunk_line_bytes_max: usize,
+    /// Bytes of a trailer section.
+    pub trailer_bytes_max: usize,
+    /// Open downstream connections of the listener over all workers.
+    pub connections_max: usize,
+    /// From the first byte of a head to its last, in milliseconds (408 beyond).
+    pub header_timeout_ms: u64,
+    /// How long an idle connection is kept, in milliseconds.
+    pub keep_alive_timeout_ms: u64,
+    /// Exchanges on one connection before it is closed.
+    pub requests_per_connection_max: u64,
+    /// How long a client that shut its writing side down is waited for, in milliseconds.
+    pub half_close_timeout_ms: u64,
+    /// Bytes of an unwanted request body that are read and dropped to keep the connection.
+    pub drain_bytes_max: u64,
+    /// How long such a body is waited for, in milliseconds.
+    pub drain_body_timeout_ms: u64,
+    /// Bytes of large body buffers a worker may hold at once; beyond it bodies go in small pieces.
+    pub body_buffers_bytes_max: usize,
+    /// Bounds of an HTTP/2 connection beside these.
+    pub http2: Http2Limits,
+}

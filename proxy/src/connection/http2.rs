@@ -1,0 +1,118 @@
+//! HTTP/2: a connection whose streams are connections of one exchange each.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{Connection, Next};
+use crate::buffers::IDLE_BYTES;
+use crate::config::Http2;
+use crate::error::Reason;
+use crate::http2::{self, Channel, Control, Terms, is_preface};
+use crate::listener::ListenerState;
+use crate::metrics::Event;
+use crate::stream::Stream;
+use crate::tls::ClientIdentity;
+use crate::worker::{Phase, Worker};
+
+/// What every stream of a connection has from it.
+struct Parent {
+    worker: Rc<Worker>,
+    listener: Arc<ListenerState>,
+    client: (IpAddr, Rc<str>),
+    identity: Option<Rc<ClientIdentity>>,
+}
+
+impl Connection {
+    /// Whether the client begins with HTTP/2's preface, on a listener that takes it without TLS. What begins otherwise
+    /// is left as it is. `None` if nothing came.
+    pub(super) async fn begins_http2(&mut self) -> Option<bool> {
+        if let Some(is_agreed) = self.has_agreed_on_http2() {
+            return Some(is_agreed);
+        }
+        if self.listener.config.http2 != Http2::PriorKnowledge {
+            return Some(false);
+        }
+        self.deadline.set(self.limits().keep_alive_timeout_ms);
+        loop {
+            if let Some(is_preface) = is_preface(self.reader.data()) {
+                return Some(is_preface);
+            }
+            if !self.reader.data().is_empty() {
+                self.set_phase(Phase::Busy);
+                self.deadline.set(self.limits().header_timeout_ms);
+            }
+            let filled = self.deadline.run(self.reader.fill(IDLE_BYTES)).await;
+            if !matches!(filled, Some(Ok(count)) if count > 0) {
+                // What is half a preface is no request either, and is told so.
+                return (!self.reader.data().is_empty()).then_some(false);
+            }
+        }
+    }
+
+    /// What the TLS handshake agreed on, if there was one that did (RFC 7301).
+    fn has_agreed_on_http2(&self) -> Option<bool> {
+        let Stream::Tls(session) = self.reader.stream() else {
+            return None;
+        };
+        session.inspect(|connection| Some(connection.alpn_protocol()? == b"h2"))
+    }
+
+    /// Whether a first head that was refused is none at all, where it may have been meant for a preface: that gets no
+    /// answer in a protocol that nobody spoke (RFC 9113 section 3.4).
+    pub(super) fn is_broken_preface(&self, reason: Reason) -> bool {
+        let mut lines = self.reader.data().split(|byte| *byte == b'\r');
+        let begins_http1 = lines.next().is_some_and(|line| {
+            line.rsplit(|byte| *byte == b' ').next().is_some_and(|last| last.starts_with(b"HTTP/1."))
+        });
+        self.listener.config.http2 == Http2::PriorKnowledge
+            && self.exchanges == 0
+            && reason == Reason::BadRequest
+            && !begins_http1
+    }
+
+    pub(super) fn drop_unanswered(&self, reason: Reason) -> Next {
+        self.record_connection(reason);
+        Next::Close { linger: true }
+    }
+
+    /// Serves the streams of a connection that speaks HTTP/2, of which nothing has been taken off the reader.
+    pub(super) async fn serve_http2(mut self) {
+        let control = Rc::<Control>::default();
+        if let Some(slot) = self.slot {
+            // A drain tells the client, and lets its streams end.
+            self.worker.end_through(slot, Stream::Http2(Channel::of_connection(&control)));
+            self.worker.set_phase(slot, Phase::Idle);
+        }
+        let client = (self.client, Rc::clone(&self.client_text));
+        let parent = Parent {
+            worker: Rc::clone(&self.worker),
+            listener: Arc::clone(&self.listener),
+            client,
+            identity: self.identity.clone(),
+        };
+        let mut streams = 0_u64;
+        let open = |channel| {
+            streams += 1;
+            if streams > 1 {
+                parent.worker.metrics().count(Event::DownstreamReused);
+            }
+            tokio_uring::spawn(parent.serve_stream(channel));
+        };
+        let random = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
+        let terms =
+            Terms { limits: &parent.listener.config.limits, metrics: parent.worker.metrics(), control };
+        http2::serve((&mut self.reader, &mut self.writer), &terms, random, open).await;
+        // What is unread would have the close take back what was said last.
+        self.close(true).await;
+    }
+}
+
+impl Parent {
+    fn serve_stream(&self, channel: Rc<Channel>) -> impl Future<Output = ()> + 'static {
+        let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
+        let mut connection = Connection::bare(worker, listener, Stream::Http2(channel), self.client.clone());
+        connection.identity.clone_from(&self.identity);
+        connection.serve_requests()
+    }
+}

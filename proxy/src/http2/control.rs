@@ -1,0 +1,58 @@
+//! What a connection and its streams know of each other.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Waker};
+
+/// Shared by the task that drives a connection, its streams, and the drain.
+#[derive(Default)]
+pub(crate) struct Control {
+    /// Streams that have not been dropped.
+    live: Cell<usize>,
+    /// Whether the connection is to take no more.
+    ending: Cell<bool>,
+    driver: RefCell<Option<Waker>>,
+}
+
+impl Control {
+    /// Has the connection take no more streams, and end with its last one.
+    pub(crate) fn end(&self) {
+        if !self.ending.replace(true) {
+            self.wake();
+        }
+    }
+
+    /// Whether it is to take no more.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.get()
+    }
+
+    /// Streams that are served.
+    pub(super) fn live(&self) -> usize {
+        self.live.get()
+    }
+
+    pub(super) fn enter(&self) {
+        self.live.set(self.live.get() + 1);
+    }
+
+    pub(super) fn leave(&self) {
+        self.live.set(self.live.get() - 1);
+        if self.live.get() == 0 {
+            self.wake();
+        }
+    }
+
+    /// Has the driver woken by what happens here.
+    pub(super) fn register(&self, cx: &Context<'_>) {
+        let mut driver = self.driver.borrow_mut();
+        if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *driver = Some(cx.waker().clone());
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.driver.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}

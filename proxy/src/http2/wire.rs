@@ -1,0 +1,163 @@
+//! The two directions of a stream as the `h2` crate wants them: polled, with borrowed buffers.
+//!
+//! What it writes is gathered, and sent in one piece once it has said all that it had to say, or when there is much. So
+//! a batch of frames is one operation of the ring, and while it is under way the next batch gathers.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Abuse;
+use super::control::Control;
+use super::meter::Meter;
+use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
+use crate::deadline::Deadline;
+use crate::stream::{Reader, Writer};
+
+/// What gathers before it is sent in any case; while a send is under way, no more is taken.
+const GATHERED_BYTES_MAX: usize = 64 * 1024;
+/// Enough for the debug data of a GOAWAY.
+const LAST_WORDS_BYTES: usize = 64;
+/// Size of a receive while streams are open: a DATA frame of the usual size.
+const RECEIVED_BYTES: usize = 16 * 1024 + 9;
+
+/// Both directions, and what is known of them.
+pub(super) struct Wire<'a> {
+    reader: &'a mut Reader,
+    writer: &'a mut Writer,
+    /// Gathered, and not sent yet.
+    gathered: Vec<u8>,
+    /// The end of what was said when the crate had said all.
+    last_words: Vec<u8>,
+    meter: Meter,
+    /// Until when the client must have taken some of what is being sent.
+    stall: &'a Deadline,
+    control: Rc<Control>,
+}
+
+impl<'a> Wire<'a> {
+    pub(super) fn new(
+        (reader, writer): (&'a mut Reader, &'a mut Writer),
+        meter: Meter,
+        stall: &'a Deadline,
+        control: Rc<Control>,
+    ) -> Self {
+        Self { reader, writer, gathered: Vec::new(), last_words: Vec::new(), meter, stall, control }
+    }
+
+    /// What the client has gone too far with.
+    pub(super) fn abuse(&self) -> Option<Abuse> {
+        self.meter.abuse()
+    }
+
+    /// The last bytes that were written, once the connection is being closed.
+    pub(super) fn last_words(&self) -> &[u8] {
+        &self.last_words
+    }
+
+    /// Sends what has gathered, unless a send is under way. Ready when nothing is left.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.writer.poll_settle(cx, self.stall))?;
+            if self.gathered.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let spare = self.writer.spare();
+            let batch = std::mem::replace(&mut self.gathered, spare);
+            self.meter.sent(batch.len());
+            self.stall.touch();
+            self.writer.submit(batch, 0);
+        }
+    }
+
+    /// Gives back what only a connection with streams needs.
+    pub(super) fn rest(&mut self) {
+        if self.gathered.is_empty() && self.gathered.capacity() > SMALL_BYTES {
+            self.gathered = Vec::new();
+        }
+        self.writer.shrink(SMALL_BYTES);
+        self.reader.shrink(IDLE_BYTES);
+    }
+
+    /// The close that follows is a break.
+    pub(super) fn reset_on_close(&self) {
+        self.writer.stream().reset_on_close();
+    }
+
+    fn poll_take(&mut self, cx: &mut Context<'_>, offered: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if self.gathered.len() >= GATHERED_BYTES_MAX {
+            // Only if it was sent is there a new buffer.
+            let sent = self.poll_send(cx);
+            match sent {
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                _ if self.gathered.len() >= GATHERED_BYTES_MAX => return Poll::Pending,
+                _ => {}
+            }
+        }
+        let mut taken = 0;
+        for slice in offered {
+            let room = GATHERED_BYTES_MAX.saturating_sub(self.gathered.len());
+            let count = slice.len().min(room);
+            self.gathered.extend_from_slice(&slice[..count]);
+            taken += count;
+        }
+        Poll::Ready(Ok(taken))
+    }
+}
+
+/// The handle that the crate has.
+pub(super) struct Io<'a, 'b>(pub(super) &'a RefCell<Wire<'b>>);
+
+impl AsyncRead for Io<'_, '_> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let wire = &mut *self.0.borrow_mut();
+        if wire.reader.data().is_empty() {
+            let capacity = if wire.control.live() == 0 { IDLE_BYTES } else { RECEIVED_BYTES };
+            if ready!(wire.reader.poll_fill(cx, capacity))? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let data = wire.reader.data();
+        let count = data.len().min(buf.remaining());
+        buf.put_slice(&data[..count]);
+        wire.meter.feed(&data[..count]);
+        wire.reader.consume(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Io<'_, '_> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_take(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_take(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// The crate flushes after each large frame; whoever drives it sends when it has had its turn.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let wire = &mut *self.0.borrow_mut();
+        if wire.last_words.is_empty() {
+            let start = wire.gathered.len().saturating_sub(LAST_WORDS_BYTES);
+            wire.last_words = wire.gathered[start..].to_vec();
+        }
+        wire.poll_send(cx)
+    }
+}

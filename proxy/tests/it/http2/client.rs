@@ -1,0 +1,119 @@
+//! A client that speaks HTTP/2 as it should.
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::request;
+use http::{HeaderMap, Request, Response};
+use tokio::net::TcpStream;
+
+use crate::support::{PATIENCE, Proxy};
+
+/// What came back.
+pub(super) struct Answer {
+    pub(super) head: Response<()>,
+    pub(super) body: Vec<u8>,
+    pub(super) trailers: Option<HeaderMap>,
+}
+
+impl Answer {
+    pub(super) fn status(&self) -> u16 {
+        self.head.status().as_u16()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.head.headers().get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// Connects, has the connection driven, and plays.
+pub(super) fn talk<T>(proxy: &Proxy, play: impl AsyncFnOnce(SendRequest<Bytes>) -> T) -> T {
+    talk_by(proxy, &Builder::new(), play)
+}
+
+/// The same with settings.
+pub(super) fn talk_by<T>(
+    proxy: &Proxy,
+    builder: &Builder,
+    play: impl AsyncFnOnce(SendRequest<Bytes>) -> T,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let address = proxy.address();
+    runtime.block_on(async {
+        let playing = async {
+            let socket = TcpStream::connect(address).await.unwrap();
+            let (sender, connection) = builder.handshake(socket).await.unwrap();
+            tokio::spawn(connection);
+            play(sender).await
+        };
+        tokio::time::timeout(PATIENCE, playing).await.expect("waited in vain")
+    })
+}
+
+/// A request to this path.
+pub(super) fn to(path: &str) -> request::Builder {
+    Request::builder().uri(format!("http://a.test{path}"))
+}
+
+/// Sends a request without a body.
+pub(super) async fn get(sender: &SendRequest<Bytes>, path: &str) -> Answer {
+    ask(sender, to(path).body(()).unwrap()).await
+}
+
+/// The same for any head.
+pub(super) async fn ask(sender: &SendRequest<Bytes>, request: Request<()>) -> Answer {
+    let mut sender = sender.clone().ready().await.unwrap();
+    let (response, _) = sender.send_request(request, true).unwrap();
+    answer(response.await.unwrap()).await.unwrap()
+}
+
+/// Sends a request with a body, and trailers if there are some, while its answer comes.
+pub(super) async fn post(
+    sender: &SendRequest<Bytes>,
+    request: Request<()>,
+    body: &[u8],
+    trailers: Option<HeaderMap>,
+) -> Answer {
+    let mut sender = sender.clone().ready().await.unwrap();
+    let (response, mut stream) = sender.send_request(request, false).unwrap();
+    let sending = async {
+        send(&mut stream, body).await;
+        match trailers {
+            Some(trailers) => stream.send_trailers(trailers).unwrap(),
+            None => stream.send_data(Bytes::new(), true).unwrap(),
+        }
+    };
+    let receiving = async { answer(response.await.unwrap()).await.unwrap() };
+    tokio::join!(sending, receiving).1
+}
+
+/// Sends as the windows let it.
+pub(super) async fn send(stream: &mut SendStream<Bytes>, mut body: &[u8]) {
+    while !body.is_empty() {
+        stream.reserve_capacity(body.len());
+        let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await.unwrap().unwrap();
+        let (now, later) = body.split_at(room.min(body.len()));
+        stream.send_data(Bytes::copy_from_slice(now), false).unwrap();
+        body = later;
+    }
+}
+
+/// The next piece of a body, which is taken for read.
+pub(super) async fn piece(body: &mut RecvStream) -> Option<Result<Bytes, h2::Error>> {
+    let data = body.data().await?;
+    if let Ok(data) = &data {
+        body.flow_control().release_capacity(data.len()).unwrap();
+    }
+    Some(data)
+}
+
+/// Receives an answer to its end.
+pub(super) async fn answer(response: Response<RecvStream>) -> Result<Answer, h2::Error> {
+    let (head, mut stream) = response.into_parts();
+    let mut body = Vec::new();
+    while let Some(data) = piece(&mut stream).await {
+        body.extend_from_slice(&data?);
+    }
+    let trailers = stream.trailers().await?;
+    Ok(Answer { head: Response::from_parts(head, ()), body, trailers })
+}

@@ -1,0 +1,134 @@
+//! How connections end: a drain, a reload, silence, a client that speaks something else.
+
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::client::{answer, get, talk, to};
+use super::frames::{GOAWAY, PING, PROTOCOL_ERROR, Raw, SETTINGS};
+use super::setup;
+use crate::support::{Origin, PATIENCE, ok};
+
+#[test]
+fn a_drain_lets_streams_end() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::playing(move |mut peer| {
+        while peer.next().is_some() {
+            wait.lock().unwrap().recv().unwrap();
+            peer.send(ok("well"));
+        }
+    });
+    let Some(mut proxy) = setup(&origin).start() else { return };
+    talk(&proxy, async |sender| {
+        let mut sender = sender.ready().await.unwrap();
+        let (response, _) = sender.send_request(to("/").body(()).unwrap(), true).unwrap();
+        while origin.requests().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        proxy.signal(Signal::SIGTERM);
+        // It is told to open no more; what is open goes on.
+        while sender.clone().ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        go.send(()).unwrap();
+        let answer = answer(response.await.unwrap()).await.unwrap();
+        assert_eq!((answer.status(), &answer.body[..]), (200, &b"well"[..]));
+    });
+    assert!(proxy.wait().success());
+}
+
+#[test]
+fn a_drain_ends_what_is_idle() {
+    let origin = Origin::saying("");
+    let Some(mut proxy) = setup(&origin).start() else { return };
+    let mut raw = Raw::connect(&proxy);
+    raw.until(SETTINGS);
+    proxy.signal(Signal::SIGTERM);
+    // A round trip in which requests that are on their way arrive; then the last word.
+    assert_eq!(raw.until(GOAWAY).error(), 0);
+    let ping = raw.until(PING);
+    raw.send(PING, 1, 0, &ping.payload);
+    assert_eq!(raw.end(), 0);
+    assert!(proxy.wait().success());
+}
+
+#[test]
+fn silence_ends_a_connection_in_order() {
+    let origin = Origin::saying("");
+    let limits = json!({"keep_alive_timeout_ms": 100, "half_close_timeout_ms": 100});
+    let Some(proxy) = setup(&origin).with("limits", limits).start() else { return };
+    let mut raw = Raw::connect(&proxy);
+    // Also if it does not answer.
+    assert_eq!(raw.until(GOAWAY).error(), 0);
+    assert_eq!(raw.end(), 0);
+}
+
+#[test]
+fn a_connection_serves_so_many() {
+    let origin = Origin::saying("");
+    let limits = json!({"requests_per_connection_max": 2});
+    let Some(proxy) = setup(&origin).with("limits", limits).start() else { return };
+    talk(&proxy, async |sender| {
+        assert_eq!(get(&sender, "/1").await.status(), 200);
+        assert_eq!(get(&sender, "/2").await.status(), 200);
+        while sender.clone().ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn what_is_no_frame_ends_the_connection() {
+    let origin = Origin::saying("");
+    let Some(proxy) = setup(&origin).start() else { return };
+    let mut raw = Raw::connect(&proxy);
+    // A PING has no stream.
+    raw.send(PING, 0, 3, &[0; 8]);
+    assert_eq!(raw.end(), PROTOCOL_ERROR);
+    assert_eq!(proxy.metric("sluice_http2_protocol_errors_total"), 1.0);
+}
+
+#[test]
+fn what_speaks_neither_version_gets_no_answer() {
+    let origin = Origin::saying("");
+    let Some(proxy) = setup(&origin).start() else { return };
+    let mut wire = proxy.connect();
+    wire.send("INVALID CONNECTION PREFACE\r\n\r\n");
+    wire.expect_end();
+    // What begins as HTTP/1.1 is answered in it.
+    assert_eq!(proxy.ask("GET  / HTTP/1.1\r\n\r\n").status(), 400);
+    assert_eq!(proxy.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").status(), 200);
+}
+
+#[test]
+fn elsewhere_the_preface_is_no_request() {
+    let origin = Origin::saying("");
+    for mode in ["auto", "off"] {
+        let Some(proxy) = setup(&origin).with("listeners.0.http2", mode).start() else { return };
+        let answer = proxy.ask("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        assert!(matches!(answer.status(), 400 | 505), "{answer:?}");
+    }
+}
+
+/// A client that vanishes takes its exchanges with it.
+#[test]
+fn a_connection_that_breaks_ends_its_exchanges() {
+    let (gone, ended) = channel();
+    let gone = Mutex::new(gone);
+    let origin = Origin::playing(move |mut peer| {
+        peer.next();
+        gone.lock().unwrap().send(peer.rest().0).unwrap();
+    });
+    let Some(proxy) = setup(&origin).start() else { return };
+    let mut raw = Raw::connect(&proxy);
+    raw.get(1, "/wait");
+    while origin.requests().is_empty() {
+        std::thread::yield_now();
+    }
+    drop(raw);
+    assert_eq!(ended.recv_timeout(PATIENCE).unwrap(), b"");
+    assert_eq!(proxy.outcome("/wait"), (499, "client_gone".to_owned()));
+}
