@@ -61,6 +61,7 @@ impl Names {
     }
 
     /// Takes what these names had out.
+    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     fn remove(&mut self, names: &[String]) {
         self.all.retain(|certificate| certificate.names != names);
         for list in self.exact.values_mut().chain(self.wildcard.values_mut()) {
@@ -90,6 +91,7 @@ impl CertificateStore {
     }
 
     /// Whether there is a certificate for this very name, by itself or by a wildcard.
+    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub(crate) fn has(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let suffix = name.split_once('.').map(|(_, suffix)| suffix);
@@ -103,6 +105,7 @@ impl CertificateStore {
     ///
     /// # Errors
     /// Why it can be served to nobody.
+    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub(crate) fn put(
         &self,
         names: &[String],
@@ -122,6 +125,7 @@ impl CertificateStore {
     }
 
     /// Answers challenges for `name` with this one, until [`Self::end_challenge`].
+    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub(crate) fn begin_challenge(&self, name: &str, certified: &Arc<CertifiedKey>) {
         self.challenges.rcu(|challenges| {
             let mut challenges = HashMap::clone(challenges);
@@ -131,6 +135,7 @@ impl CertificateStore {
     }
 
     /// Answers challenges for `name` no more.
+    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub(crate) fn end_challenge(&self, name: &str) {
         self.challenges.rcu(|challenges| {
             let mut challenges = HashMap::clone(challenges);
