@@ -131,7 +131,8 @@ fn of_certificate(error: &CertificateError) -> HandshakeFailure {
         Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. } => {
             HandshakeFailure::ClientCertificateExpired
         }
-        UnknownIssuer => HandshakeFailure::ClientCertificateUnknown,
+        // One of the same name signed it, but not with this key.
+        UnknownIssuer | BadSignature => HandshakeFailure::ClientCertificateUnknown,
         _ => HandshakeFailure::ClientCertificateBad,
     }
 }

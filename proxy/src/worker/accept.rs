@@ -85,8 +85,9 @@ fn admit(worker: &Rc<Worker>, state: &Arc<ListenerState>, accepted: OwnedFd, pee
     worker.metrics().count(Event::DownstreamRejected);
     worker.metrics().error(Reason::TooManyConnections);
     let place = Rc::clone(worker.turned_away());
-    // Whoever speaks another protocol would take an answer for data.
-    if state.config.protocol == Protocol::Http && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
+    // Whoever speaks another protocol, or TLS, would take an answer for data.
+    let speaks = state.config.protocol == Protocol::Http && state.tls().is_none();
+    if speaks && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
         tokio_uring::spawn(turn_away(connection(), place));
     }
 }

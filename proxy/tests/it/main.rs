@@ -21,6 +21,7 @@ mod http2;
 mod process;
 mod reload;
 mod certificates;
+mod tls;
 mod upgrade;
 mod status;
 mod top;

@@ -6,8 +6,11 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::SockRef;
 
 use super::PATIENCE;
@@ -82,7 +85,10 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
 enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<Tls>),
 }
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// A connection and what has been received of it but not yet looked at.
 pub(crate) struct Wire {
@@ -108,6 +114,35 @@ impl From<UnixStream> for Wire {
 }
 
 impl Wire {
+    /// Asks for `name` over TLS; an error is a handshake that failed.
+    pub(crate) fn connect_tls(
+        address: SocketAddr,
+        name: &str,
+        config: &Arc<ClientConfig>,
+    ) -> io::Result<Self> {
+        Self::connect(address).secured(name, config)
+    }
+
+    /// Goes on over TLS.
+    pub(crate) fn secured(self, name: &str, config: &Arc<ClientConfig>) -> io::Result<Self> {
+        let Socket::Tcp(mut socket) = self.socket else { panic!("TLS is spoken over TCP here") };
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
+        while session.is_handshaking() {
+            session.complete_io(&mut socket)?;
+        }
+        let socket = Socket::Tls(Box::new(StreamOwned::new(session, socket)));
+        Ok(Self { socket, received: Vec::new() })
+    }
+
+    /// What was agreed on with the other side.
+    pub(crate) fn session(&self) -> &ClientConnection {
+        match &self.socket {
+            Socket::Tls(stream) => &stream.conn,
+            Socket::Tcp(_) | Socket::Unix(_) => panic!("no TLS is spoken"),
+        }
+    }
+
     pub(crate) fn connect(address: SocketAddr) -> Self {
         TcpStream::connect(address).unwrap().into()
     }
@@ -121,6 +156,7 @@ impl Wire {
         match &self.socket {
             Socket::Tcp(stream) => stream.try_clone().unwrap().into(),
             Socket::Unix(stream) => stream.try_clone().unwrap().into(),
+            Socket::Tls(_) => panic!("a session has one handle"),
         }
     }
 
@@ -128,6 +164,7 @@ impl Wire {
         match &self.socket {
             Socket::Tcp(stream) => SockRef::from(stream),
             Socket::Unix(stream) => SockRef::from(stream),
+            Socket::Tls(stream) => SockRef::from(&stream.sock),
         }
     }
 
@@ -139,6 +176,7 @@ impl Wire {
         match &mut self.socket {
             Socket::Tcp(stream) => stream.write_all(bytes.as_ref()),
             Socket::Unix(stream) => stream.write_all(bytes.as_ref()),
+            Socket::Tls(stream) => stream.write_all(bytes.as_ref()),
         }
     }
 
@@ -158,6 +196,7 @@ impl Wire {
         let count = match &mut self.socket {
             Socket::Tcp(stream) => stream.read(&mut room)?,
             Socket::Unix(stream) => stream.read(&mut room)?,
+            Socket::Tls(stream) => stream.read(&mut room)?,
         };
         self.received.extend_from_slice(&room[..count]);
         Ok(count)
