@@ -56,6 +56,7 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
         dropped: &[],
         trailers: false,
         traceparent: None,
+        identity: None,
         edits: None,
     };
     let mut out = Vec::new();
@@ -137,6 +138,7 @@ fn forward_response(head: &ResponseHead, request_method: Method, client_version:
         upgrade,
         edits: None,
         extra: [None; 3],
+        hsts: None,
     };
     let mut out = Vec::new();
     encode_response(&mut out, head, &forward);

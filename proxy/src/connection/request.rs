@@ -10,7 +10,7 @@ use crate::config::{Action, Balance, HashKey};
 use crate::debug::{self, Asked};
 use crate::error::Reason;
 use crate::exchange::{Policy, request_transfer};
-use crate::http::{Expect, Framing, Method, RequestHead, request_framing};
+use crate::http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
 use crate::response::Local;
 use crate::router::{Found, Query};
 use crate::snapshot::{RouteEntry, Snapshot, Target};
@@ -28,7 +28,9 @@ impl Connection {
             Err(reason) => return self.reject(&account, reason).await,
         };
         let mut transfer = request_transfer(framing, self.limits());
-        if let Some(redirect) = self.listener.config.redirect_to_https {
+        if let Some(redirect) = self.listener.config.redirect_to_https
+            && !self.came_by_https(&account)
+        {
             return self.send_to_https(&account, redirect.port, &mut transfer).await;
         }
         match route(snapshot, &self.head) {
@@ -59,6 +61,15 @@ impl Connection {
 
     pub(super) async fn no_route(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
         self.answer_locally(account, &Local::reason(Reason::NoRoute), Some(Reason::NoRoute), transfer).await
+    }
+
+    /// Whether a proxy in front says that the client speaks https with it: to be sent there again would never end.
+    fn came_by_https(&self, account: &Account) -> bool {
+        account.trusted
+            && self
+                .head
+                .field(FieldKind::XForwardedProto)
+                .is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"))
     }
 
     async fn send_to_https(&mut self, account: &Account, port: u16, transfer: &mut Transfer) -> Next {

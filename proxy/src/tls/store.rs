@@ -27,7 +27,7 @@ pub(crate) struct CertificateStore {
     set: Mutex<Arc<Set>>,
 }
 
-/// Certificates by name, the better one first where there are several of a name.
+/// Certificates by name, valid ones first where there are several of a name.
 #[derive(Clone, Debug, Default)]
 struct Names {
     exact: HashMap<String, Vec<Arc<Certificate>>>,
@@ -52,9 +52,10 @@ impl Names {
     fn of(certificates: impl Iterator<Item = Arc<Certificate>>, now_unix_s: i64) -> Self {
         let mut names = Self::default();
         certificates.for_each(|certificate| names.add(&certificate.names, &certificate));
-        let Self { exact, wildcard, all } = &mut names;
-        // An expired one is better than none, and worse than any other. The order stays otherwise.
-        for list in exact.values_mut().chain(wildcard.values_mut()).chain([all]) {
+        let Self { exact, wildcard, .. } = &mut names;
+        // An expired one is better than none, and worse than any other of that name. The order stays otherwise, so that
+        // which one is for unknown names does not depend on the day.
+        for list in exact.values_mut().chain(wildcard.values_mut()) {
             list.sort_by_key(|certificate| !certificate.is_valid_at(now_unix_s));
         }
         names

@@ -164,9 +164,14 @@ fn a_plain_listener_sends_everybody_to_https() {
         assert_eq!(answer.get("strict-transport-security"), None, "not by http (RFC 6797 7.2)");
     }
     assert_eq!(ask("GET / HTTP/1.0\r\n\r\n").status(), 400, "where to, it does not say");
+    let by_https = "GET / HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-Proto: https\r\n\r\n";
+    assert_eq!(ask(by_https).status(), 301, "anybody can say so");
     let mut config = proxy.config.clone();
     config["listeners"][0]["redirect_to_https"] = json!({"port": 8443});
     assert_eq!(proxy.reload(&config).0, Some(0));
     let answer = ask("GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n");
     assert_eq!(answer.get("location"), Some("https://a.example:8443/a"));
+    config["trusted_proxies"] = json!(["127.0.0.1"]);
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    assert_eq!(ask(by_https).text(), "hi", "whoever ends TLS in front is believed");
 }

@@ -80,6 +80,7 @@ fn an_expired_one_yields() {
     let (old, new) = (make(&old), made(&["a.example"]));
     let store = store(&folder, &[("1", &old), ("2", &new)]);
     assert!(is(store.find(Some("a.example"), ECDSA), &new));
+    assert!(is(store.find(None, ECDSA), &old), "the first is the first");
 }
 
 #[test]
