@@ -29,7 +29,6 @@ use crate::handover::{Predecessor, Program};
 use crate::listener;
 use crate::metrics::Metrics;
 use crate::spans::Tracing;
-use crate::tls::Terminators;
 use crate::worker::Stage;
 use crate::{logging, ring, state_file, status};
 use reload::Reloader;
@@ -70,10 +69,7 @@ fn start_and_serve(
     let (clusters, resolvers) = start::clusters(&config, predecessor.as_ref());
     let restored = services::restore(&config)?;
     let workers = config.worker_count();
-    let terminators = Arc::<Terminators>::default();
-    let planned = terminators.plan(&config.listeners)?;
-    terminators.switch(&planned);
-    let bound = start::listeners(&config, &planned, predecessor.as_mut())?;
+    let (bound, terminators) = start::listeners(&config, predecessor.as_mut())?;
     let held = listener::hold(&bound).map_err(|error| error.to_string())?;
     let bypass = start::bypass(&config, &mut assists, &bound)?;
     let mut sockets = control::Sockets {
@@ -93,8 +89,7 @@ fn start_and_serve(
     });
     start::publish(sockets.control.as_mut())?;
     privileges::drop_to(&snapshot.config)?;
-    terminators.warn_of_unreadable();
-    start::spool(&snapshot.config)?;
+    start::try_account(&snapshot.config, &terminators)?;
 
     let (stage, watched) = watch::channel(Stage::Serve);
     let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));

@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::snapshot::Live;
 use crate::spans::Tracing;
-use crate::tls;
+use crate::tls::Terminators;
 use crate::upstream::Connector;
 use crate::worker::{self, Command, Stage, Told, Worker};
 use crate::{control, demo, state_file, tunnel};
@@ -131,12 +131,14 @@ pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<Acce
         .map_err(|error| format!("access_log: cannot be opened: {error}"))
 }
 
-/// Binds the listeners, or takes what another process or a service manager passes.
+/// Reads the certificates of the listeners and binds these, or takes what another process or a service manager passes.
 pub(super) fn listeners(
     config: &Config,
-    terminators: &tls::Planned,
     mut predecessor: Option<&mut Predecessor>,
-) -> Result<Vec<Vec<Bound>>, String> {
+) -> Result<(Vec<Vec<Bound>>, Arc<Terminators>), String> {
+    let terminators = Arc::<Terminators>::default();
+    let planned = terminators.plan(&config.listeners)?;
+    terminators.switch(&planned);
     let mut inherited = Inherited::from_environment();
     let mut take = |listener: &config::Listener| {
         let passed = predecessor.as_mut().map(|from| from.take_listener(&listener.name, &listener.address));
@@ -144,9 +146,9 @@ pub(super) fn listeners(
         if passed.is_empty() { inherited.take(&listener.address).into_iter().collect() } else { passed }
     };
     let (listeners, workers) = (&config.listeners, config.worker_count());
-    let bound = listener::bind_all(listeners, workers, &mut take, &HashSet::new(), terminators);
+    let bound = listener::bind_all(listeners, workers, &mut take, &HashSet::new(), &planned);
     inherited.warn_of_rest();
-    bound.map_err(|error| error.to_string())
+    Ok((bound.map_err(|error| error.to_string())?, terminators))
 }
 
 /// Sockets beside the listeners' that another process would need.
@@ -194,8 +196,9 @@ pub(super) fn bypass(
     }
 }
 
-/// Tries whether bodies can be held in files, as the account that sluice runs as.
-pub(super) fn spool(config: &Config) -> Result<(), String> {
+/// Tries, as the account that sluice runs as, whether bodies can be held in files and keys be read again.
+pub(super) fn try_account(config: &Config, terminators: &Terminators) -> Result<(), String> {
+    terminators.warn_of_unreadable();
     config::can_spool(config).map_err(|why| format!("buffers.spool_directory: {why}"))
 }
 
