@@ -95,7 +95,7 @@ impl Direct {
         for (_, entry) in self.entries.borrow_mut().iter_mut().filter(|(_, entry)| entry.holds) {
             let slot = entry.lease.slot();
             let state = (slot.phase(), slot.first_ns.get());
-            let is_new = std::mem::replace(&mut entry.seen, Some(state)) != Some(state);
+            let is_new = entry.seen.replace(state) != Some(state);
             let is_theirs = match state.0 {
                 Phase::Held => !is_new && slot.let_head_go(),
                 Phase::Left => is_new && slot.held.get() != 0,
