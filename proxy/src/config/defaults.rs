@@ -71,7 +71,6 @@ macro_rules! numbers {
 }
 
 pub(super) use numbers;
-
 numbers! { Limits {
     // Cookies and tokens of real sites fit; Apache and nginx take 8 KiB a field.
     head_bytes_max: usize = 32 * KIB as usize, 256..=MIB;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::nearest::nearest;
 use super::path::Path;
 use super::problem::{Problems, quote};
-use super::{Action, Address, Config, Listener, Protocol, validate_tls};
+use super::{Action, Address, Config, Http2, Listener, Protocol, validate_tls};
 
 /// Reports every mistake between keys.
 ///
@@ -52,6 +52,10 @@ fn listeners(config: &Config, problems: &Problems) {
 }
 
 fn listener_cluster(config: &Config, listener: &Listener, path: &Path, problems: &Problems) {
+    if listener.protocol == Protocol::Tcp && listener.http2 != Http2::Auto {
+        problems
+            .add(&path.key("http2"), "a tcp listener speaks no HTTP; take it out, or write protocol: http");
+    }
     match (listener.protocol, &listener.cluster) {
         (Protocol::Http, Some(_)) => {
             problems

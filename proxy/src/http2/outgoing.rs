@@ -225,6 +225,39 @@ impl Outgoing {
     }
 }
 
+/// Pieces of a body on their way into as few frames as may be: a client may take many small ones for an attack, as the
+/// `h2` crate does. The last one is kept back, for the end may come with it.
+#[derive(Default)]
+struct Frames {
+    large: Option<Bytes>,
+    /// Small pieces behind the large one.
+    small: Vec<u8>,
+}
+
+impl Frames {
+    fn add(&mut self, data: &[u8], source: &Source<'_>, stream: &mut SendStream<Bytes>) -> io::Result<()> {
+        if data.len() < MOVED_BYTES_MIN {
+            self.small.extend_from_slice(data);
+            return Ok(());
+        }
+        let before = std::mem::replace(self, Self { large: Some(source.part(data)), small: Vec::new() });
+        let pieces = before.large.into_iter().chain((!before.small.is_empty()).then(|| before.small.into()));
+        pieces.into_iter().try_for_each(|piece| stream.send_data(piece, false)).map_err(gone)
+    }
+
+    /// Sends what is left, with the end of the stream if it `ends`.
+    fn finish(self, stream: &mut SendStream<Bytes>, ends: bool) -> io::Result<()> {
+        let Self { large, small } = self;
+        let alone = small.is_empty();
+        if let Some(large) = large {
+            stream.send_data(large, ends && alone).map_err(gone)?;
+        } else if alone && ends {
+            stream.send_data(Bytes::new(), true).map_err(gone)?;
+        }
+        if alone { Ok(()) } else { stream.send_data(small.into(), ends).map_err(gone) }
+    }
+}
+
 /// Passes chunks on: how many bytes it took, and whether the body is whole. What frames them takes no room, so an end
 /// goes out also to a client that opens its window no more.
 fn chunks(
@@ -234,7 +267,7 @@ fn chunks(
     mut room: usize,
 ) -> io::Result<(usize, bool)> {
     let mut taken = 0;
-    let mut last: Option<Bytes> = None;
+    let mut frames = Frames::default();
     let mut done = false;
     while !done && taken < source.bytes.len() && (room > 0 || !decoder.is_within_data()) {
         // Without room one byte at a time, so that none of it can be data.
@@ -245,35 +278,19 @@ fn chunks(
         match piece {
             Piece::Data(data) => {
                 room -= data.len();
-                if let Some(before) = last.replace(source.part(data)) {
-                    stream.send_data(before, false).map_err(gone)?;
-                }
+                frames.add(data, source, stream)?;
             }
             Piece::NeedMore => {}
             Piece::Done => done = true,
         }
     }
-    finish(decoder, stream, last, done)?;
-    Ok((taken, done))
-}
-
-/// Sends the last piece that there is, and the end with it if it is the last of all.
-fn finish(
-    decoder: &ChunkDecoder,
-    stream: &mut SendStream<Bytes>,
-    last: Option<Bytes>,
-    done: bool,
-) -> io::Result<()> {
     let trailers = if done { decoder.trailers() } else { b"" };
-    let ends = done && trailers.is_empty();
-    if last.is_some() || ends {
-        stream.send_data(last.unwrap_or_default(), ends).map_err(gone)?;
-    }
+    frames.finish(stream, done && trailers.is_empty())?;
     if !trailers.is_empty() {
         let trailers = response::trailers(trailers).ok_or_else(invalid)?;
         stream.send_trailers(trailers).map_err(gone)?;
     }
-    Ok(())
+    Ok((taken, done))
 }
 
 /// What came is no answer that our encoder makes.

@@ -130,6 +130,14 @@ const LISTENERS: &[(&str, &str)] = &[
         "c.yaml:2: listeners[0]: cluster is missing; write the cluster that this tcp listener tunnels to",
     ),
     (
+        "address: a:1\n    protocol: tcp\n    cluster: api\n    http2: prior_knowledge",
+        "c.yaml:5: listeners[0].http2: a tcp listener speaks no HTTP; take it out, or write protocol: http",
+    ),
+    (
+        "address: a:1\n    http2: h2c",
+        "c.yaml:3: listeners[0].http2: \"h2c\" is not known; write auto, prior_knowledge or off",
+    ),
+    (
         "address: a:1\n    cluster: api",
         "c.yaml:3: listeners[0].cluster: an http listener has no cluster; write routes, or protocol: tcp",
     ),

@@ -11,6 +11,7 @@ mod exchange;
 mod exchanges;
 mod faults;
 mod held;
+mod http2;
 mod origin;
 mod peer;
 mod pool;
