@@ -54,7 +54,7 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
         via,
         upgrade: head.upgrade(),
         dropped: &[],
-        trailers: false,
+        http2: false,
         traceparent: None,
         identity: None,
         edits: None,

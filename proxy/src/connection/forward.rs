@@ -132,7 +132,7 @@ impl Connection {
                 continued: whole && self.head.expect() == Expect::Continue,
                 via: policy.via,
                 upgrade: self.head.upgrade(),
-                trailers: self.reader.stream().is_http2(),
+                http2: self.reader.stream().is_http2(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
                 identity: self.identity(account),

@@ -43,8 +43,9 @@ pub struct RequestForward<'a> {
     pub traceparent: Option<&'a [u8]>,
     /// Fields that say who the client is by its certificate, in place of all such fields of its own; `None` leaves these.
     pub identity: Option<&'a [(&'static [u8], Vec<u8>)]>,
-    /// Whether to pass on that the client takes trailers, if it says so in TE (RFC 9110 section 10.1.4).
-    pub trailers: bool,
+    /// Whether the client spoke HTTP/2: Via says so, and that it takes trailers is passed on, if it says so in TE (RFC
+    /// 9110 section 10.1.4), which has no meaning for one connection there.
+    pub http2: bool,
     /// What the route changes.
     pub edits: Option<&'a FieldEdits>,
 }
@@ -69,8 +70,7 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
         edits.render(out);
     }
     push_framing(out, forward.framing);
-    if forward.trailers
-        && head.fields.only(FieldKind::Te).is_some_and(|te| te.eq_ignore_ascii_case(b"trailers"))
+    if forward.http2 && head.fields.only(FieldKind::Te).is_some_and(|te| te.eq_ignore_ascii_case(b"trailers"))
     {
         push_field(out, b"Connection", b"te");
         push_field(out, b"TE", b"trailers");
@@ -123,6 +123,7 @@ fn push_provenance(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForwa
     }
     if forward.via {
         let via: &[u8] = match head.version() {
+            _ if forward.http2 => b"2.0 sluice",
             Version::Http10 => b"1.0 sluice",
             Version::Http11 => b"1.1 sluice",
         };

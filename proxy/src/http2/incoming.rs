@@ -16,7 +16,7 @@ const CHUNK_OVERHEAD: usize = 16;
 
 /// How far the request has been given out.
 enum State {
-    Head(Box<Request<()>>),
+    Head,
     Body,
     /// All of it; what may still come is a reset.
     Whole,
@@ -25,6 +25,8 @@ enum State {
 /// A request on its way in.
 pub(super) struct Incoming {
     state: State,
+    /// Until it has been given out.
+    head: Option<Request<()>>,
     framing: Framing,
     body: RecvStream,
     /// Received, and not given out yet; the client's window still counts it.
@@ -34,7 +36,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     pub(super) fn new(request: Request<()>, framing: Framing, body: RecvStream, key: [u8; 16]) -> Self {
-        Self { state: State::Head(Box::new(request)), framing, body, rest: Bytes::new(), key }
+        Self { state: State::Head, head: Some(request), framing, body, rest: Bytes::new(), key }
     }
 
     /// Appends what there is to `buf`; 0 is the end.
@@ -49,8 +51,8 @@ impl Incoming {
             return Poll::Ready(Ok(0));
         }
         let before = buf.len();
-        if let State::Head(request) = &self.state {
-            request::render(buf, request, self.framing, self.key);
+        if let Some(request) = self.head.take() {
+            request::render(buf, &request, self.framing, self.key);
             self.state = if self.framing == Framing::None { State::Whole } else { State::Body };
         }
         let tunnelled = self.framing == Framing::Tunnel;

@@ -13,6 +13,7 @@ mod driver;
 mod incoming;
 mod meter;
 mod outgoing;
+mod pieces;
 mod request;
 mod response;
 #[cfg(test)]

@@ -7,14 +7,12 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 
+use super::pieces::{MOVED_BYTES_MIN, Source, chunks};
 use super::response::{self, Declared, Head};
-use crate::http::{ChunkDecoder, ChunkLimits, Piece};
+use crate::http::{ChunkDecoder, ChunkLimits};
 
 /// What our own encoder writes needs no bound; the origin's were kept when it was read.
 const LIMITS: ChunkLimits = ChunkLimits { line_bytes_max: 64, trailer_bytes_max: usize::MAX };
-
-/// Bodies from this size on are handed over as they are; smaller ones are copied out of their buffer.
-const MOVED_BYTES_MIN: usize = 4096;
 
 /// Where in the answer we are.
 enum Phase {
@@ -44,21 +42,6 @@ pub(super) struct Outgoing {
     bodiless: bool,
     /// Whether a 101 opens a tunnel.
     upgrade: bool,
-}
-
-/// A buffer whose parts are sent: shared if all of it goes at once, copied if some of it has to stay.
-struct Source<'a> {
-    bytes: &'a [u8],
-    whole: Option<Bytes>,
-}
-
-impl Source<'_> {
-    fn part(&self, part: &[u8]) -> Bytes {
-        match &self.whole {
-            Some(whole) => whole.slice_ref(part),
-            None => Bytes::copy_from_slice(part),
-        }
-    }
 }
 
 impl Outgoing {
@@ -225,80 +208,12 @@ impl Outgoing {
     }
 }
 
-/// Pieces of a body on their way into as few frames as may be: a client may take many small ones for an attack, as the
-/// `h2` crate does. The last one is kept back, for the end may come with it.
-#[derive(Default)]
-struct Frames {
-    large: Option<Bytes>,
-    /// Small pieces behind the large one.
-    small: Vec<u8>,
-}
-
-impl Frames {
-    fn add(&mut self, data: &[u8], source: &Source<'_>, stream: &mut SendStream<Bytes>) -> io::Result<()> {
-        if data.len() < MOVED_BYTES_MIN {
-            self.small.extend_from_slice(data);
-            return Ok(());
-        }
-        let before = std::mem::replace(self, Self { large: Some(source.part(data)), small: Vec::new() });
-        let pieces = before.large.into_iter().chain((!before.small.is_empty()).then(|| before.small.into()));
-        pieces.into_iter().try_for_each(|piece| stream.send_data(piece, false)).map_err(gone)
-    }
-
-    /// Sends what is left, with the end of the stream if it `ends`.
-    fn finish(self, stream: &mut SendStream<Bytes>, ends: bool) -> io::Result<()> {
-        let Self { large, small } = self;
-        let alone = small.is_empty();
-        if let Some(large) = large {
-            stream.send_data(large, ends && alone).map_err(gone)?;
-        } else if alone && ends {
-            stream.send_data(Bytes::new(), true).map_err(gone)?;
-        }
-        if alone { Ok(()) } else { stream.send_data(small.into(), ends).map_err(gone) }
-    }
-}
-
-/// Passes chunks on: how many bytes it took, and whether the body is whole. What frames them takes no room, so an end
-/// goes out also to a client that opens its window no more.
-fn chunks(
-    decoder: &mut ChunkDecoder,
-    stream: &mut SendStream<Bytes>,
-    source: &Source<'_>,
-    mut room: usize,
-) -> io::Result<(usize, bool)> {
-    let mut taken = 0;
-    let mut frames = Frames::default();
-    let mut done = false;
-    while !done && taken < source.bytes.len() && (room > 0 || !decoder.is_within_data()) {
-        // Without room one byte at a time, so that none of it can be data.
-        let window = &source.bytes[taken..];
-        let window = &window[..window.len().min(room.max(1))];
-        let (used, piece) = decoder.next(window).map_err(|_| invalid())?;
-        taken += used;
-        match piece {
-            Piece::Data(data) => {
-                room -= data.len();
-                frames.add(data, source, stream)?;
-            }
-            Piece::NeedMore => {}
-            Piece::Done => done = true,
-        }
-    }
-    let trailers = if done { decoder.trailers() } else { b"" };
-    frames.finish(stream, done && trailers.is_empty())?;
-    if !trailers.is_empty() {
-        let trailers = response::trailers(trailers).ok_or_else(invalid)?;
-        stream.send_trailers(trailers).map_err(gone)?;
-    }
-    Ok((taken, done))
-}
-
 /// What came is no answer that our encoder makes.
-fn invalid() -> io::Error {
+pub(super) fn invalid() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
 /// The client is gone, or its stream.
-fn gone(_: h2::Error) -> io::Error {
+pub(super) fn gone(_: h2::Error) -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }

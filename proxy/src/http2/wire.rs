@@ -6,13 +6,11 @@
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Abuse;
-use super::control::Control;
 use super::meter::Meter;
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::deadline::Deadline;
@@ -22,7 +20,7 @@ use crate::stream::{Reader, Writer};
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 /// Enough for the debug data of a GOAWAY.
 const LAST_WORDS_BYTES: usize = 64;
-/// Size of a receive while streams are open: a DATA frame of the usual size.
+/// Size of a receive behind one that was full: a DATA frame of the usual size.
 const RECEIVED_BYTES: usize = 16 * 1024 + 9;
 
 /// Both directions, and what is known of them.
@@ -36,7 +34,8 @@ pub(super) struct Wire<'a> {
     meter: Meter,
     /// Until when the client must have taken some of what is being sent.
     stall: &'a Deadline,
-    control: Rc<Control>,
+    /// Size of the next receive.
+    appetite: usize,
 }
 
 impl<'a> Wire<'a> {
@@ -44,9 +43,16 @@ impl<'a> Wire<'a> {
         (reader, writer): (&'a mut Reader, &'a mut Writer),
         meter: Meter,
         stall: &'a Deadline,
-        control: Rc<Control>,
     ) -> Self {
-        Self { reader, writer, gathered: Vec::new(), last_words: Vec::new(), meter, stall, control }
+        Self {
+            reader,
+            writer,
+            gathered: Vec::new(),
+            last_words: Vec::new(),
+            meter,
+            stall,
+            appetite: IDLE_BYTES,
+        }
     }
 
     /// What the client has gone too far with.
@@ -80,7 +86,6 @@ impl<'a> Wire<'a> {
             self.gathered = Vec::new();
         }
         self.writer.shrink(SMALL_BYTES);
-        self.reader.shrink(IDLE_BYTES);
     }
 
     /// The close that follows is a break.
@@ -116,8 +121,10 @@ impl AsyncRead for Io<'_, '_> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let wire = &mut *self.0.borrow_mut();
         if wire.reader.data().is_empty() {
-            let capacity = if wire.control.live() == 0 { IDLE_BYTES } else { RECEIVED_BYTES };
-            if ready!(wire.reader.poll_fill(cx, capacity))? == 0 {
+            wire.reader.shrink(wire.appetite);
+            let count = ready!(wire.reader.poll_fill(cx, wire.appetite))?;
+            wire.appetite = if count >= wire.appetite { RECEIVED_BYTES } else { IDLE_BYTES };
+            if count == 0 {
                 return Poll::Ready(Ok(()));
             }
         }
