@@ -246,9 +246,13 @@ proptest! {
 /// The memory of a stream beside what its messages take.
 #[test]
 fn a_stream_takes_little() {
-    fn of<F: Future>(_: impl FnOnce(Connection) -> F) -> usize {
+    fn of<C, F: Future>(_: impl FnOnce(C) -> F) -> usize {
         size_of::<F>()
     }
-    let bytes = of(Connection::serve_requests);
-    assert!(bytes < 2048, "{bytes} bytes");
+    fn within<'a, F: Future>(_: impl FnOnce(&'a mut Connection) -> F) -> usize {
+        size_of::<F>()
+    }
+    let (idle, asking) = (of(Connection::serve_requests), within(Connection::exchange));
+    println!("{idle} bytes, and {asking} while it asks");
+    assert!(idle < 2048 && asking < 8192, "{idle} bytes, and {asking} while it asks");
 }

@@ -149,6 +149,31 @@ fn more_streams_than_announced() {
     assert_eq!((refused.stream, refused.kind, refused.error()), (7, RST_STREAM, 7));
 }
 
+#[test]
+fn windows_and_frames_as_configured() {
+    let origin = Origin::saying("");
+    let own = json!({"http2": {
+        "stream_window_bytes": 100_000, "connection_window_bytes": 200_000, "frame_bytes_max": 20_000,
+    }});
+    let Some(proxy) = setup(&origin).with("limits", own).start() else { return };
+    let mut raw = Raw::connect(&proxy);
+    let settings = raw.until(SETTINGS).payload;
+    let setting = |key: u8| {
+        let found = settings.chunks(6).find(|setting| setting[..2] == [0, key]).unwrap();
+        u32::from_be_bytes(found[2..].try_into().unwrap())
+    };
+    assert_eq!((setting(4), setting(5), setting(8)), (100_000, 20_000, 1), "windows, frames, websockets");
+    let update = raw.until(WINDOW_UPDATE);
+    assert_eq!((update.stream, update.payload), (0, (200_000 - 65_535_u32).to_be_bytes().to_vec()));
+    // The largest frame, and one beyond it.
+    raw.head(1, 0, &request("POST", "/"));
+    raw.send(DATA, END_STREAM, 1, &[0; 20_000]);
+    assert_eq!(raw.outcome().status(), 200);
+    raw.head(3, 0, &request("POST", "/"));
+    raw.send(DATA, END_STREAM, 3, &[0; 20_001]);
+    assert_eq!(raw.end(), FRAME_SIZE_ERROR);
+}
+
 /// A client that takes nothing of an answer: its windows are closed and stay so.
 #[test]
 fn a_window_that_stays_closed() {

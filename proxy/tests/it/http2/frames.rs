@@ -19,6 +19,7 @@ pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
 pub(super) const PROTOCOL_ERROR: u32 = 1;
+pub(super) const FRAME_SIZE_ERROR: u32 = 6;
 pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// A frame as it came.
