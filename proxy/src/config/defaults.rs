@@ -223,13 +223,11 @@ numbers! { KernelAssists {
     bypass_budget_bytes: u32 = 128 * KIB as u32, 4 * KIB..=16 * MIB;
     // Each costs the kernel about 1 KB beside its bytes, so one-byte messages stay within 64 KB.
     bypass_budget_messages: u32 = 64, 1..=4096;
-    // Two entries of some hundred bytes each. More connections to applications of one host are rare; the self-test
-    // needs some dozens.
+    // Two entries of some hundred bytes each, for applications of one host; the self-test needs some dozens.
     bypass_connections_max: u32 = 8192, 64..=1 << 20;
     // Longer than an application that serves is busy with something else at a stretch.
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
-    // 1 KB: 0.6 of bypass at 50 connections, where that answers several at once, 0.9 at 4; from 64 KB on as many, at
-    // half of the proxy's CPU, and at 1 MB half as many again.
+    // 1 KB: 0.7 of bypass at 50 connections, where that answers several at once; from 64 KB on it gains.
     direct_return_bytes_min: u32 = 64 * KIB as u32, 0..=GIB;
     direct_return_calm_max: u32 = 4, 0..=4096;
     // There is no size that it does not pay for: from 256 KB on it gains most.
