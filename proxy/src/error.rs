@@ -63,6 +63,16 @@ reasons! {
     BodyIncomplete = "body_incomplete", Downstream, 400;
     /// No or a malformed PROXY protocol header; the connection is closed without an answer.
     BadProxyProtocol = "bad_proxy_protocol", Downstream, 400;
+    /// What came on a listener for TLS is none; closed without an answer.
+    NotTls = "not_tls", Downstream, 400;
+    /// A malformed ClientHello, or one that could be read in two ways.
+    BadClientHello = "bad_client_hello", Downstream, 400;
+    /// The ClientHello is over the limit.
+    ClientHelloTooLarge = "client_hello_too_large", Downstream, 400;
+    /// The ClientHello did not arrive in time.
+    ClientHelloTimeout = "client_hello_timeout", Downstream, 408;
+    /// The client names no server, or one that the listener does not know.
+    UnknownServerName = "unknown_server_name", Downstream, 421;
     /// No route matches.
     NoRoute = "no_route", Downstream, 404;
     /// A route matches but for the method.
@@ -93,6 +103,20 @@ reasons! {
     ConnectFailed = "connect_failed", Upstream, 502;
     /// Connecting took too long.
     ConnectTimeout = "connect_timeout", Upstream, 504;
+    /// The endpoint's certificate has expired.
+    TlsCertificateExpired = "tls_certificate_expired", Upstream, 502;
+    /// The endpoint's certificate leads to no authority that is believed.
+    TlsUnknownIssuer = "tls_unknown_issuer", Upstream, 502;
+    /// The endpoint's certificate is for another name.
+    TlsNameMismatch = "tls_name_mismatch", Upstream, 502;
+    /// The endpoint's certificate is none of those that are pinned.
+    TlsPinMismatch = "tls_pin_mismatch", Upstream, 502;
+    /// The endpoint's certificate is not acceptable in another way; the log says in which.
+    TlsVerifyFailed = "tls_verify_failed", Upstream, 502;
+    /// The TLS handshake with the endpoint failed otherwise.
+    TlsHandshakeFailed = "tls_handshake_failed", Upstream, 502;
+    /// The endpoint declined to begin TLS (`starttls`).
+    StartTlsRefused = "starttls_refused", Upstream, 502;
     /// The upstream connection ended before a response head.
     UpstreamClosed = "upstream_closed", Upstream, 502;
     /// The response head is malformed or over a limit.

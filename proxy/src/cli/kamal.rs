@@ -79,6 +79,7 @@ impl KamalRunArgs {
             proxy_protocol: ProxyProtocol::Off,
             http2: Http2::Auto,
             cluster: None,
+            passthrough: None,
             limits: Limits::default(),
             tls: None,
             redirect_to_https: None,

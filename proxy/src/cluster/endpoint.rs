@@ -13,7 +13,7 @@ use super::limit::Limit;
 use super::seed::{EndpointAddress, Seed};
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
-use crate::config::{self, AutoLimit, Ejection, EndpointBypass, MaxInFlight};
+use crate::config::{self, AutoLimit, Ejection, EndpointBypass, MaxInFlight, UpstreamTls};
 
 /// Whether an endpoint takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub struct Endpoint {
     limit: Limit,
     auto_limit: AutoLimit,
     bypass: EndpointBypass,
+    /// What connections to it are secured by; they are not interchangeable with others.
+    tls: Option<UpstreamTls>,
     /// Idle connections, if there is a limit; else workers keep their own.
     idle: Option<IdleSockets>,
     /// Whether connections to it may be joined past loopback TCP.
@@ -113,6 +115,7 @@ impl Endpoint {
             limit: Limit::new(max_in_flight, config.auto_limit),
             auto_limit: config.auto_limit,
             bypass,
+            tls: config.tls.clone(),
             joinable: Joinable::new(bypass),
             idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
             traffic: Traffic {
@@ -137,6 +140,7 @@ impl Endpoint {
         self.host == seed.host
             && self.max_in_flight == seed.max_in_flight.unwrap_or(config.max_in_flight)
             && self.bypass == seed.bypass.unwrap_or(config.bypass)
+            && self.tls == config.tls
             && (self.max_in_flight != MaxInFlight::Auto || self.auto_limit == config.auto_limit)
     }
 

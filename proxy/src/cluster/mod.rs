@@ -12,6 +12,7 @@ use twox_hash::XxHash64;
 
 use crate::balancer::{self, Eligible};
 use crate::config::{self, Balance};
+use crate::tls::upstream::UpstreamSessions;
 
 mod adjust;
 mod admission;
@@ -53,6 +54,8 @@ pub struct Cluster {
     pub name: String,
     /// Its configuration.
     pub config: config::Cluster,
+    /// TLS to its endpoints, where the configuration says so.
+    tls: Option<Arc<UpstreamSessions>>,
     lasting: Arc<Lasting>,
     _alive: Alive,
 }
@@ -120,7 +123,8 @@ impl Cluster {
             adjusted: Adjusted::default(),
         };
         let name = name.into();
-        let cluster = Cluster { _alive: Alive::cluster(&name), name, config, lasting: Arc::new(lasting) };
+        let cluster =
+            Cluster { _alive: Alive::cluster(&name), name, config, tls: None, lasting: Arc::new(lasting) };
         cluster.replace_endpoints(seeds);
         cluster
     }
@@ -130,7 +134,21 @@ impl Cluster {
     /// with [`Cluster::replace_endpoints`] and [`Cluster::apply_queue_rules`].
     pub(crate) fn reconfigured(&self, config: config::Cluster) -> Cluster {
         let (name, lasting) = (self.name.clone(), Arc::clone(&self.lasting));
-        Cluster { _alive: Alive::cluster(&name), name, config, lasting }
+        Cluster { _alive: Alive::cluster(&name), name, config, tls: None, lasting }
+    }
+
+    /// Reads what its configuration says of TLS. Without, nothing connects to endpoints that are spoken to over it.
+    ///
+    /// # Errors
+    /// What is wrong with which file.
+    pub(crate) fn with_tls(self) -> Result<Cluster, String> {
+        let tls = self.config.tls.as_ref().map(|tls| UpstreamSessions::load(&self.name, tls)).transpose()?;
+        Ok(Cluster { tls: tls.map(Arc::new), ..self })
+    }
+
+    /// TLS to its endpoints, if it is read.
+    pub(crate) fn tls(&self) -> Option<&Arc<UpstreamSessions>> {
+        self.tls.as_ref()
     }
 
     /// Puts the rules of this configuration in force for the line.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::names::words;
-use super::{Address, EndpointBypass};
+use super::{Address, EndpointBypass, UpstreamTls};
 
 /// When a request is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Retry {
 pub struct Cluster {
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// TLS to its endpoints; `None` is none.
+    pub tls: Option<UpstreamTls>,
     /// How one is picked.
     pub balance: Balance,
     /// Active checks; `None` is off.

@@ -7,7 +7,10 @@ use serde_yaml::Value;
 
 use super::defaults::{MAX_IN_FLIGHT, PORT, WEIGHT};
 use super::reader::{Fields, Item};
-use super::{Address, AutoLimit, Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Queue, text};
+use super::{
+    Address, AutoLimit, Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Queue, text,
+    upstream_tls,
+};
 
 /// Clusters in one configuration.
 const CLUSTERS_MAX: usize = 1000;
@@ -35,7 +38,14 @@ fn cluster(item: &Item<'_>) -> Cluster {
     let mut fields = item.fields();
     let mut cluster = Cluster::default();
     if let Some(item) = fields.require("endpoints", "a list of addresses") {
-        cluster.endpoints = endpoints(&item);
+        let https;
+        (cluster.endpoints, https) = endpoints(&item);
+        cluster.tls = upstream_tls::read(&mut fields, https);
+        if let Some(address) = upstream_tls::nameless(cluster.tls.as_ref(), &cluster.endpoints) {
+            item.mistake(format!(
+                "{address} has no name that a certificate could be for; write tls.server_name"
+            ));
+        }
     }
     if let Some(balance) = fields.get("balance").and_then(|item| balance(&item)) {
         cluster.balance = balance;
@@ -109,25 +119,30 @@ fn queue(item: &Item<'_>) -> Queue {
     queue
 }
 
-fn endpoints(item: &Item<'_>) -> Vec<Endpoint> {
+/// Every endpoint, and whether they are written as https.
+fn endpoints(item: &Item<'_>) -> (Vec<Endpoint>, bool) {
     let items = item.list(ENDPOINTS_MAX);
     if items.is_empty() && item.value.is_sequence() {
         item.mistake("no endpoint is here; write at least one address");
     }
     let mut seen = HashSet::new();
     let mut endpoints = Vec::new();
+    let mut schemes = HashSet::new();
     for item in items {
-        if let Some(endpoint) = endpoint(&item) {
+        if let Some((endpoint, https)) = endpoint(&item) {
+            if schemes.insert(https) && schemes.len() > 1 {
+                item.mistake("some endpoints are written as https and others are not; write all alike");
+            }
             if !seen.insert(endpoint.address.clone()) {
                 item.mistake(format!("{} is here twice; keep one and give it a weight", endpoint.address));
             }
             endpoints.push(endpoint);
         }
     }
-    endpoints
+    (endpoints, schemes.contains(&true))
 }
 
-fn endpoint(item: &Item<'_>) -> Option<Endpoint> {
+fn endpoint(item: &Item<'_>) -> Option<(Endpoint, bool)> {
     let (address, weight, limit, bypass) = match item.value {
         Value::Mapping(_) => {
             let mut fields = item.fields();
@@ -140,19 +155,22 @@ fn endpoint(item: &Item<'_>) -> Option<Endpoint> {
         }
         _ => (item.clone(), None, None, None),
     };
-    let value = upstream_address(&address)?;
+    let (value, https) = upstream_address(&address)?;
     let weight = weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1);
-    Some(Endpoint { address: value, weight, max_in_flight: limit, bypass })
+    Some((Endpoint { address: value, weight, max_in_flight: limit, bypass }, https))
 }
 
-/// An address to connect to, which has a port.
-fn upstream_address(item: &Item<'_>) -> Option<Address> {
-    let address = address(item)?;
+/// An address to connect to, which has a port, and whether it is written as https.
+fn upstream_address(item: &Item<'_>) -> Option<(Address, bool)> {
+    let text = upstream_tls::without_scheme(item.value.as_str().unwrap_or_default());
+    let (text, https) = text.map_err(|message| item.mistake(message)).ok()?;
+    let value = if https { Value::from(text) } else { item.value.clone() };
+    let address = address(&Item { value: &value, ..item.clone() })?;
     if address.port() == Some(0) {
         item.mistake(format!("{address} has port 0, which nothing listens on; write its port"));
         return None;
     }
-    Some(address)
+    Some((address, https))
 }
 
 /// An address to bind or connect to.

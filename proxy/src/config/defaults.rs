@@ -13,14 +13,14 @@ use super::reader::Fields;
 use super::{
     AccessLog, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Ejection,
     EndpointBypass, HealthCheck, Http2Limits, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder,
-    Retry, ServicesState, Switch, Tracing,
+    Retry, ServicesState, Switch,
 };
 
-const KIB: u64 = 1 << 10;
+pub(super) const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const MINUTE_MS: u64 = 60_000;
-const HOUR_MS: u64 = 60 * MINUTE_MS;
+pub(super) const MINUTE_MS: u64 = 60_000;
+pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// Worker threads that may be asked for.
@@ -183,6 +183,7 @@ numbers! { Cluster {
     tunnels_max: u32 = 20_000, 0..=10_000_000;
 } rest {
     endpoints: Vec::new(),
+    tls: None,
     balance: Balance::LeastRequests,
     health_check: None,
     ejection: Ejection::default(),
@@ -254,22 +255,6 @@ numbers! { KernelAssists {
     bypass_downstream: Switch::Off,
     direct_return: AssistMode::Auto,
     splice: AssistMode::Auto,
-}}
-
-numbers! { Tracing {
-    // As the SDKs of OpenTelemetry; a few MB at the most.
-    buffer_spans_max: usize = 2048, 16..=1_000_000;
-    // As above.
-    batch_spans_max: usize = 512, 1..=10_000;
-    // A trace is looked for soon after the request; one request a second is nothing to a collector.
-    export_interval_ms: u64 = 1000, 10..=10 * MINUTE_MS;
-    // As the SDKs; nothing but spans waits for it.
-    export_timeout_ms: u64 = 10_000, 10..=10 * MINUTE_MS;
-} rest {
-    otlp_endpoint: super::OtlpEndpoint::default(),
-    service_name: "sluice".to_owned(),
-    // One in a hundred shows where time goes, and costs the other ninety-nine next to nothing.
-    sample_ratio: 0.01,
 }}
 
 numbers! { Config {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::path::Path as KeyPath;
 use super::problem::Problems;
-use super::{Config, LogOutput};
+use super::{Config, LogOutput, UpstreamTls};
 
 /// Bytes of an error page; they are held in memory.
 const PAGE_BYTES_MAX: u64 = 1 << 20;
@@ -38,8 +38,30 @@ pub(super) fn check(config: &Config, problems: &Problems) {
             parent_exists(file, &root.key("clusters").key(name).key("state_file"), problems);
         }
     }
+    for (name, cluster) in &config.clusters {
+        let path = root.key("clusters").key(name).key("tls");
+        cluster.tls.iter().for_each(|tls| tls_files_exist(tls, &path, problems));
+    }
     if let Err(message) = can_spool(config) {
         problems.add(&root.key("buffers").key("spool_directory"), message);
+    }
+}
+
+/// Whoever checks may not be allowed to read them; the start says the rest.
+fn tls_files_exist(tls: &UpstreamTls, path: &KeyPath, problems: &Problems) {
+    let shown = tls.client_certificate.as_ref();
+    let below = path.key("client_certificate");
+    let files = [
+        (path.key("ca_file"), tls.ca_file.as_ref()),
+        (below.key("cert"), shown.map(|files| &files.cert)),
+        (below.key("key"), shown.map(|files| &files.key)),
+    ];
+    for (path, file) in files {
+        if let Some(file) = file
+            && fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
+            problems.add(&path, format!("{} does not exist; make it first", file.display()));
+        }
     }
 }
 

@@ -151,6 +151,9 @@ fn listener(listener: &Listener) -> Value {
     out.put("http2", listener.http2.word());
     out.put_some("cluster", listener.cluster.clone());
     emit_tls::listener(&mut out, listener);
+    if let Some(passthrough) = &listener.passthrough {
+        super::passthrough::emit(&mut out, passthrough);
+    }
     out.put("limits", limits(&listener.limits));
     out.done()
 }

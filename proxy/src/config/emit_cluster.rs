@@ -3,12 +3,13 @@
 use serde_yaml::Value;
 
 use super::emit::{Out, file, list};
-use super::{Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Word};
+use super::{Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Word, upstream_tls};
 
 /// A cluster.
 pub(super) fn cluster(cluster: &Cluster) -> Value {
     let mut out = Out::default();
     out.put("endpoints", list(&cluster.endpoints, endpoint));
+    out.put("tls", upstream_tls::emit(cluster.tls.as_ref()));
     out.put("balance", balance(&cluster.balance));
     out.put("health_check", cluster.health_check.as_ref().map_or(Value::from("off"), health_check));
     let mut ejection = Out::default();

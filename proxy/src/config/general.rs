@@ -12,7 +12,7 @@ use super::defaults::WORKERS;
 use super::reader::{Fields, Item};
 use super::{
     AccessLog, Address, ControlSocket, Http2, Limits, Listener, LogFormat, LogOutput, Protocol,
-    ProxyProtocol, ServicesState, text, tls,
+    ProxyProtocol, ServicesState, passthrough, text, tls,
 };
 
 /// Listeners in one configuration.
@@ -49,10 +49,23 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     let redirect_to_https = tls::redirect_to_https(&mut fields);
     let hsts = tls::hsts(&mut fields);
     let http2 = fields.one_of("http2", Http2::Auto);
+    let passthrough = passthrough::read(&mut fields, protocol);
     let limits = self::limits(&mut fields, limits);
     fields.finish();
     let name = name.unwrap_or_else(|| address.to_string());
-    Listener { name, address, protocol, proxy_protocol, http2, cluster, tls, redirect_to_https, hsts, limits }
+    Listener {
+        name,
+        address,
+        protocol,
+        proxy_protocol,
+        http2,
+        cluster,
+        passthrough,
+        tls,
+        redirect_to_https,
+        hsts,
+        limits,
+    }
 }
 
 /// The limits below `fields`, each from `base` if it is not given.

@@ -23,10 +23,12 @@ mod lines;
 mod names;
 mod nearest;
 mod overrides;
+mod passthrough;
 mod path;
 mod problem;
 mod ranges;
 mod reader;
+mod route;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,7 @@ mod tls;
 mod token;
 mod tracing;
 mod tree;
+mod upstream_tls;
 mod validate;
 mod validate_tls;
 
@@ -61,11 +64,14 @@ pub use http2::{Http2, Http2Limits};
 pub use limits::Limits;
 pub use names::Word;
 pub use overrides::Override;
+pub use passthrough::{Passthrough, StartTls};
 pub use problem::{ConfigError, Origin, Problem};
 pub use ranges::number_ranges;
+pub use route::{Action, HeaderEdits, HeaderMatch, Route};
 pub use tls::{CertificateFiles, ClientAuth, ClientAuthMode, Hsts, RedirectToHttps, Tls, TlsVersion};
 pub use token::read_token;
 pub use tracing::{OtlpEndpoint, Tracing};
+pub use upstream_tls::{ClientCertificate, Pin, UpstreamTls};
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,8 +154,10 @@ pub struct Listener {
     pub proxy_protocol: ProxyProtocol,
     /// When HTTP/2 is spoken.
     pub http2: Http2,
-    /// The cluster that a `tcp` listener tunnels to.
+    /// The cluster that a `tcp` listener tunnels to, or a `tls-passthrough` listener what `sni` does not have.
     pub cluster: Option<String>,
+    /// Where TLS goes that is passed through; on a `tls-passthrough` listener alone.
+    pub passthrough: Option<Passthrough>,
     /// How TLS is terminated here; `None` is not at all.
     pub tls: Option<Tls>,
     /// Where requests are sent to for https; `None` is nowhere.
@@ -167,6 +175,8 @@ pub enum Protocol {
     Http,
     /// Opaque bytes, tunnelled to one cluster.
     Tcp,
+    /// TLS that stays as it is, tunnelled to a cluster by the server that the client names.
+    TlsPassthrough,
 }
 
 /// Which PROXY protocol header a listener expects.
@@ -180,82 +190,4 @@ pub enum ProxyProtocol {
     V2,
     /// Either form, but one of them.
     Any,
-}
-
-/// A match rule and what follows from it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Route {
-    /// Name shown in logs and metrics.
-    pub name: String,
-    /// Hosts, exact or `*.suffix`, lower case; empty is any.
-    pub hosts: Vec<String>,
-    /// Path prefix, on segment borders; `/` is any.
-    pub path_prefix: String,
-    /// Methods; empty is any.
-    pub methods: Vec<String>,
-    /// Field conditions, all of which must hold.
-    pub headers: Vec<HeaderMatch>,
-    /// What to do with a request that matches.
-    pub action: Action,
-    /// Take `path_prefix` off the target before forwarding.
-    pub strip_prefix: bool,
-    /// Host sent upstream in place of the client's.
-    pub host_rewrite: Option<String>,
-    /// Edits of the request head.
-    pub request_headers: HeaderEdits,
-    /// Edits of the response head.
-    pub response_headers: HeaderEdits,
-    /// Whether answers may go straight out of the client's socket.
-    pub direct_return: RouteDirect,
-    /// Whether bodies are held back until they are whole, and how large they may be.
-    pub buffering: Buffering,
-    /// In place of the cluster's response timeout, in milliseconds.
-    pub response_timeout_ms: Option<u64>,
-    /// In place of the cluster's body idle timeout, in milliseconds.
-    pub body_idle_timeout_ms: Option<u64>,
-    /// In place of the cluster's retry policy.
-    pub retry: Option<Retry>,
-}
-
-/// One field condition.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HeaderMatch {
-    /// Field name, lower case.
-    pub name: String,
-    /// Exact value; `None` asks only that the field is there.
-    pub value: Option<String>,
-}
-
-/// What a route does.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Forward to a cluster.
-    Cluster(String),
-    /// Answer with a redirect.
-    Redirect {
-        /// 301, 302, 303, 307 or 308.
-        status: u16,
-        /// The Location; `{host}`, `{path}` and `{query}` stand for the request's (`{query}` with its `?`).
-        location: String,
-    },
-    /// Answer with a fixed response.
-    Respond {
-        /// Status code.
-        status: u16,
-        /// Body bytes.
-        body: String,
-        /// Content-Type of the body.
-        content_type: String,
-    },
-}
-
-/// Changes to a head, done in this order: remove, set, add.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct HeaderEdits {
-    /// Names to take out, lower case.
-    pub remove: Vec<String>,
-    /// Fields that replace all of the same name.
-    pub set: Vec<(String, String)>,
-    /// Fields to append.
-    pub add: Vec<(String, String)>,
 }

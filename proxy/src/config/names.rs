@@ -34,6 +34,7 @@ pub(super) use words;
 words!(Protocol {
     Http = "http",
     Tcp = "tcp",
+    TlsPassthrough = "tls-passthrough",
 });
 
 words!(ProxyProtocol {

@@ -3,14 +3,15 @@
 use super::defaults::NumberRange;
 use super::{
     AutoLimit, Buffering, Buffers, Cluster, Config, Ejection, HealthCheck, Hsts, Http2Limits, KernelAssists,
-    Limits, Pool, Queue, RedirectToHttps, Retry, Tls, Tracing,
+    Limits, Passthrough, Pool, Queue, RedirectToHttps, Retry, Tls, Tracing,
 };
 
 /// The range of every number, by the dotted path of the map that it stands in, `NAME` for a cluster's name.
-pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 17] {
+pub fn number_ranges() -> [(&'static str, &'static [NumberRange]); 18] {
     [
         ("", Config::RANGES),
         ("limits", Limits::RANGES),
+        ("listeners[]", Passthrough::RANGES),
         ("listeners[].tls", Tls::RANGES),
         ("listeners[].redirect_to_https", RedirectToHttps::RANGES),
         ("listeners[].hsts", Hsts::RANGES),

@@ -224,7 +224,7 @@ fn files(item: &Item<'_>) -> Option<CertificateFiles> {
 }
 
 /// Without quotes YAML takes it for a number.
-fn version(item: &Item<'_>) -> Option<TlsVersion> {
+pub(super) fn version(item: &Item<'_>) -> Option<TlsVersion> {
     let text = match item.value {
         Value::Number(number) => number.to_string(),
         other => other.as_str().unwrap_or_default().to_owned(),

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use serde_yaml::{Mapping, Value};
+
+use super::defaults::{MINUTE_MS, NumberRange, numbers};
 use super::problem::quote;
 use super::reader::{Fields, Item};
 use super::{Address, text};
@@ -31,6 +34,22 @@ pub struct Tracing {
     /// How long the collector is waited for, in milliseconds.
     pub export_timeout_ms: u64,
 }
+
+numbers! { Tracing {
+    // As the SDKs of OpenTelemetry; a few MB at the most.
+    buffer_spans_max: usize = 2048, 16..=1_000_000;
+    // As above.
+    batch_spans_max: usize = 512, 1..=10_000;
+    // A trace is looked for soon after the request; one request a second is nothing to a collector.
+    export_interval_ms: u64 = 1000, 10..=10 * MINUTE_MS;
+    // As the SDKs; nothing but spans waits for it.
+    export_timeout_ms: u64 = 10_000, 10..=10 * MINUTE_MS;
+} rest {
+    otlp_endpoint: OtlpEndpoint::default(),
+    service_name: "sluice".to_owned(),
+    // One in a hundred shows where time goes, and costs the other ninety-nine next to nothing.
+    sample_ratio: 0.01,
+}}
 
 /// The URL of a collector that speaks OTLP over HTTP, without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]

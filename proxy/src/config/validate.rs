@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::nearest::nearest;
 use super::path::Path;
 use super::problem::{Problems, quote};
-use super::{Action, Address, Config, Http2, Listener, Protocol, validate_tls};
+use super::{Action, Address, Config, Http2, Listener, Protocol, passthrough, validate_tls};
 
 /// Reports every mistake between keys.
 ///
@@ -64,9 +64,14 @@ fn listener_cluster(config: &Config, listener: &Listener, path: &Path, problems:
         (Protocol::Tcp, None) => {
             problems.add(path, "cluster is missing; write the cluster that this tcp listener tunnels to")
         }
-        (Protocol::Tcp, Some(name)) => known_cluster(config, name, &path.key("cluster"), problems),
-        (Protocol::Http, None) => {}
+        (Protocol::Tcp | Protocol::TlsPassthrough, Some(name)) => {
+            known_cluster(config, name, &path.key("cluster"), problems)
+        }
+        (Protocol::Http | Protocol::TlsPassthrough, None) => {}
     }
+    passthrough::check(listener, path, &config.clusters, problems, |name, path| {
+        known_cluster(config, name, path, problems)
+    });
 }
 
 fn routes(config: &Config, problems: &Problems) {

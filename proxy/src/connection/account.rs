@@ -30,8 +30,10 @@ pub(super) struct Account {
     pub(super) request_id: Vec<u8>,
     /// Index of the route, once found.
     pub(super) route: Option<u32>,
-    /// The cluster that a service has chosen.
+    /// The cluster that a service has chosen, or that a tunnel goes to.
     pub(super) chosen: Option<Arc<Cluster>>,
+    /// The server that a client of TLS names.
+    pub(super) server_name: Option<String>,
     pub(super) bytes_in: u64,
     pub(super) path: &'static str,
     /// Whether the answer is to tell about it.
@@ -57,6 +59,7 @@ impl Account {
             request_id,
             route: None,
             chosen: None,
+            server_name: None,
             bytes_in: 0,
             path: "-",
             debug: Asked::Off,
@@ -85,11 +88,11 @@ impl Connection {
     pub(super) fn record(&self, account: &Account, progress: &Progress, reason: Option<Reason>) {
         let now = progress.ended_at.unwrap_or_else(Instant::now);
         let route = account.route.map(|index| &account.snapshot.routes[index as usize]);
-        let cluster = route.and_then(|entry| match &entry.target {
-            Target::Cluster(cluster) => Some(cluster.name.as_str()),
-            Target::Service(_) => account.chosen.as_ref().map(|cluster| cluster.name.as_str()),
-            Target::Local => None,
-        });
+        let cluster = match route.map(|entry| &entry.target) {
+            Some(Target::Cluster(cluster)) => Some(cluster.name.as_str()),
+            Some(Target::Service(_)) | None => account.chosen.as_ref().map(|cluster| cluster.name.as_str()),
+            Some(Target::Local) => None,
+        };
         let fields = match route.map(|entry| &entry.target) {
             Some(Target::Service(one)) => one.logged.of(self.head.fields(), &progress.logged),
             _ => Vec::new(),
@@ -97,7 +100,7 @@ impl Connection {
         let record = ExchangeRecord {
             started: account.started,
             duration: now - account.clock,
-            queue: cluster.map(|_| progress.queue),
+            queue: route.and(cluster).map(|_| progress.queue),
             connect: progress.connect,
             upstream: progress.sent_at.map(|sent| progress.first_byte_at.unwrap_or(now) - sent),
             transfer: progress.first_byte_at.map(|first| now - first),
@@ -107,7 +110,7 @@ impl Connection {
             cluster,
             endpoint: progress.endpoint.as_ref().map(|endpoint| (endpoint.id, endpoint.label.as_str())),
             method: self.head.method_bytes(),
-            host: self.head.host(),
+            host: account.server_name.as_deref().map_or(self.head.host(), str::as_bytes),
             target: self.head.target(),
             version: match self.head.version() {
                 _ if self.reader.stream().is_http2() => "HTTP/2.0",

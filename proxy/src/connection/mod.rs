@@ -7,6 +7,7 @@ mod forward;
 mod head;
 mod held;
 mod http2;
+mod passthrough;
 mod request;
 mod secure;
 mod service;
@@ -136,8 +137,10 @@ impl Connection {
         if !self.greet().await || (self.listener.tls().is_some() && !Box::pin(self.secure()).await) {
             return;
         }
-        if self.listener.config.protocol == Protocol::Tcp {
-            return Box::pin(self.tunnel_connection()).await;
+        match self.listener.config.protocol {
+            Protocol::Http => {}
+            Protocol::Tcp => return Box::pin(self.tunnel_connection()).await,
+            Protocol::TlsPassthrough => return Box::pin(self.pass_through()).await,
         }
         match self.begins_http2().await {
             Some(true) => Box::pin(self.serve_http2()).await,

@@ -1,17 +1,23 @@
-//! Connections of `tcp` listeners: one tunnel each, to an endpoint of the listener's cluster.
+//! Connections of `tcp` listeners: one tunnel each, to an endpoint of the listener's cluster; and the tunnels of other
+//! listeners.
 
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::Connection;
 use super::account::Account;
-use crate::cluster::hash_key;
+use crate::buffers;
+use crate::cluster::{Cluster, hash_key};
 use crate::config::Balance;
+use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::exchange::Progress;
 use crate::proxy_protocol::{self, Header};
+use crate::tls::postgres;
 use crate::tunnel;
-use crate::upstream;
+use crate::upstream::{self, Acquired, UpstreamConnection};
 use crate::worker::Phase;
 
 impl Connection {
@@ -40,7 +46,7 @@ impl Connection {
                 }
                 Header::Partial => {}
             }
-            let filled = self.deadline.run(self.reader.fill(crate::buffers::IDLE_BYTES)).await;
+            let filled = self.deadline.run(self.reader.fill(buffers::IDLE_BYTES)).await;
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 return false;
             }
@@ -52,28 +58,31 @@ impl Connection {
         self.record(&account, &Progress::default(), Some(reason));
     }
 
-    /// Tunnels this connection to its cluster until it ends.
-    pub(super) async fn tunnel_connection(mut self) {
-        let worker = Rc::clone(&self.worker);
-        let snapshot = worker.snapshot();
+    /// Tunnels this connection to its listener's cluster until it ends.
+    pub(super) async fn tunnel_connection(self) {
+        let account = Account::new(&self.worker, self.client, &self.head);
+        let snapshot = account.snapshot.clone();
         let cluster = self.listener.config.cluster.as_ref().and_then(|name| snapshot.clusters.get(name));
-        let Some(cluster) = cluster else {
-            return;
-        };
+        if let Some(cluster) = cluster {
+            self.tunnel_to(account, cluster, false).await;
+        }
+    }
+
+    /// Tunnels this connection to a cluster until it ends, after asking the endpoint for TLS in PostgreSQL's way if
+    /// `by_request`.
+    pub(super) async fn tunnel_to(mut self, mut account: Account, cluster: &Arc<Cluster>, by_request: bool) {
+        let worker = Rc::clone(&self.worker);
         self.set_phase(Phase::Busy);
-        let mut account = Account::new(&worker, self.client, &self.head);
         account.path = "copy";
+        account.chosen = Some(Arc::clone(cluster));
         let mut progress = Progress::default();
-        let hash = matches!(cluster.config.balance, Balance::Hash(_)).then(|| address_key(self.client));
-        let mut acquired = match upstream::acquire_fresh(&worker, cluster, hash, self.client).await {
+        let mut acquired = match self.endpoint_of(cluster, &mut progress, by_request).await {
             Ok(acquired) => acquired,
             Err(reason) => {
                 self.writer.stream().reset_on_close();
                 return self.record(&account, &progress, Some(reason));
             }
         };
-        progress.endpoint = Some(acquired.connection.endpoint.clone());
-        progress.connect = acquired.connect;
         let connection = &mut acquired.connection;
         let ends = tunnel::Ends {
             downstream: (&mut self.reader, &mut self.writer),
@@ -88,6 +97,40 @@ impl Connection {
         account.path = outcome.path;
         self.record(&account, &progress, outcome.reason);
     }
+
+    /// A connection to an endpoint that is ready for the bytes of the tunnel.
+    async fn endpoint_of(
+        &self,
+        cluster: &Arc<Cluster>,
+        progress: &mut Progress,
+        by_request: bool,
+    ) -> Result<Acquired, Reason> {
+        let hash = matches!(cluster.config.balance, Balance::Hash(_)).then(|| address_key(self.client));
+        let mut acquired = upstream::acquire_fresh(&self.worker, cluster, hash, self.client).await?;
+        progress.endpoint = Some(acquired.connection.endpoint.clone());
+        progress.connect = acquired.connect;
+        if by_request {
+            let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
+            let asked = tokio::time::timeout(patience, ask_for_tls(&mut acquired.connection, &self.deadline));
+            asked.await.unwrap_or(Err(Reason::ConnectTimeout))?;
+        }
+        Ok(acquired)
+    }
+}
+
+/// Asks PostgreSQL for TLS. More than its one byte in answer is nobody's that we know.
+async fn ask_for_tls(connection: &mut UpstreamConnection, deadline: &Deadline) -> Result<(), Reason> {
+    connection.writer.submit(postgres::SSL_REQUEST.to_vec(), 0);
+    connection.writer.settle(deadline).await.map_err(|_| Reason::UpstreamClosed)?;
+    match connection.reader.fill(buffers::IDLE_BYTES).await {
+        Ok(count) if count > 0 => {}
+        _ => return Err(Reason::UpstreamClosed),
+    }
+    if connection.reader.data() != [postgres::YES] {
+        return Err(Reason::StartTlsRefused);
+    }
+    connection.reader.consume(1);
+    Ok(())
 }
 
 fn address_key(client: IpAddr) -> u64 {

@@ -24,7 +24,8 @@ pub(super) fn arm<'a>(
     connection: &UpstreamConnection,
 ) -> Option<Armed<'a>> {
     let direct = worker.direct()?;
-    let lease = connection.joined.as_ref()?.lease()?;
+    // What the endpoint sends over TLS is records, for nobody but us.
+    let lease = connection.joined.as_ref().filter(|_| connection.reader.stream().is_socket())?.lease()?;
     let checked = check(direct, policy, downstream).and_then(|place| {
         let client = downstream.client.socket(direct, downstream.writer, downstream.exchanges)?;
         Ok((place, client))

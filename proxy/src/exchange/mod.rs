@@ -212,11 +212,12 @@ pub(crate) async fn forward(
             progress.retries += 1;
             continue;
         }
-        if failed.reason.side() == crate::error::Side::Upstream {
+        let reason = connection.refusal(policy.cluster, failed.silent).unwrap_or(failed.reason);
+        if reason.side() == crate::error::Side::Upstream {
             let ejection = &policy.cluster.config.ejection;
             connection.endpoint.record_failure(ejection, crate::clock::now_ms());
         }
-        return Err(failed.reason);
+        return Err(reason);
     }
 }
 

@@ -4,12 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use crate::cluster::{Endpoint, EndpointAddress};
 use crate::config::HealthCheck;
+use crate::tls::upstream::{Purpose, UpstreamSessions};
+use crate::tls::verify;
 
 /// Bytes of an answer's head, interim answers (1xx) included.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -23,6 +27,9 @@ pub(crate) enum CheckError {
     /// connecting failed
     #[error("connecting failed: {0}")]
     Connect(io::Error),
+    /// the TLS handshake failed
+    #[error("the TLS handshake failed: {0}")]
+    Tls(String),
     /// the connection broke
     #[error("the connection broke: {0}")]
     Broken(io::Error),
@@ -44,12 +51,17 @@ pub(crate) enum CheckError {
 }
 
 /// Connects, asks and compares, all within `timeout_ms`. The status, if it is an expected one.
-pub(crate) async fn check(endpoint: &Endpoint, config: &HealthCheck) -> Result<u16, CheckError> {
+pub(crate) async fn check(
+    endpoint: &Endpoint,
+    tls: Option<&UpstreamSessions>,
+    config: &HealthCheck,
+) -> Result<u16, CheckError> {
     let host = config.host.as_deref().unwrap_or(&endpoint.host);
     let request = request(&config.path, host);
     let limit = Duration::from_millis(config.timeout_ms);
     let address = asked_address(&endpoint.address, config.port);
-    let asked = timeout(limit, connect_and_ask(&address, &request)).await;
+    let secured = tls.map(|tls| secured(tls, endpoint)).transpose()?;
+    let asked = timeout(limit, connect_and_ask(&address, secured.as_ref(), &request)).await;
     let status = asked.map_err(|_| CheckError::Timeout(config.timeout_ms))??;
     let mut ranges = config.expected_statuses.iter();
     match ranges.any(|&(first, last)| (first..=last).contains(&status)) {
@@ -76,15 +88,45 @@ fn request(path: &str, host: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn connect_and_ask(address: &EndpointAddress, request: &[u8]) -> Result<u16, CheckError> {
+/// What TLS to an endpoint begins with.
+struct Secured {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+/// TLS as requests have it.
+fn secured(tls: &UpstreamSessions, endpoint: &Endpoint) -> Result<Secured, CheckError> {
+    let name = tls.server_name(&endpoint.host).map_err(|error| CheckError::Tls(error.to_string()))?;
+    Ok(Secured { connector: TlsConnector::from(tls.client(Purpose::Http1)), name })
+}
+
+async fn connect_and_ask(
+    address: &EndpointAddress,
+    secured: Option<&Secured>,
+    request: &[u8],
+) -> Result<u16, CheckError> {
     match address {
         EndpointAddress::Ip(address) => {
-            ask(TcpStream::connect(address).await.map_err(CheckError::Connect)?, request).await
+            let stream = TcpStream::connect(address).await.map_err(CheckError::Connect)?;
+            ask_over(stream, secured, request).await
         }
         EndpointAddress::Unix(path) => {
-            ask(UnixStream::connect(path).await.map_err(CheckError::Connect)?, request).await
+            let stream = UnixStream::connect(path).await.map_err(CheckError::Connect)?;
+            ask_over(stream, secured, request).await
         }
     }
+}
+
+async fn ask_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    secured: Option<&Secured>,
+    request: &[u8],
+) -> Result<u16, CheckError> {
+    let Some(Secured { connector, name }) = secured else {
+        return ask(stream, request).await;
+    };
+    let stream = connector.connect(name.clone(), stream).await;
+    ask(stream.map_err(|error| CheckError::Tls(verify::describe_io(&error)))?, request).await
 }
 
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> Result<u16, CheckError> {

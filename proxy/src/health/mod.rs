@@ -74,6 +74,7 @@ impl Rounds {
         let mut checks = JoinSet::new();
         for endpoint in endpoints {
             checks.spawn(check_later(
+                Arc::clone(&self.cluster),
                 endpoint,
                 Arc::clone(&self.config),
                 Arc::clone(&self.permits),
@@ -112,6 +113,7 @@ impl Rounds {
 }
 
 async fn check_later(
+    cluster: Arc<Cluster>,
     endpoint: Arc<Endpoint>,
     config: Arc<HealthCheck>,
     permits: Arc<Semaphore>,
@@ -119,7 +121,7 @@ async fn check_later(
 ) -> (Arc<Endpoint>, Result<u16, CheckError>) {
     sleep(at.saturating_duration_since(Instant::now())).await;
     let permit = permits.acquire().await;
-    let result = check::check(&endpoint, &config).await;
+    let result = check::check(&endpoint, cluster.tls().map(AsRef::as_ref), &config).await;
     drop(permit);
     (endpoint, result)
 }

@@ -69,7 +69,12 @@ impl State {
         rows.counter("reused", "Exchanges on a pooled connection.", event(Event::UpstreamReused))?;
         rows.counter("closed", "Upstream connections closed.", event(Event::UpstreamClosed))?;
         rows.gauge("idle", "Upstream connections in the idle pools.", idle)?;
-        rows.gauge("open", "Upstream connections open, idle ones included.", open)
+        rows.gauge("open", "Upstream connections open, idle ones included.", open)?;
+        let help = "TLS sessions begun with endpoints: in full, or resumed.";
+        let name = "sluice_upstream_tls_handshakes";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        count(&mut family.encode_family(&[("kind", "full")])?, event(Event::UpstreamTlsFull))?;
+        count(&mut family.encode_family(&[("kind", "resumed")])?, event(Event::UpstreamTlsResumed))
     }
 
     fn tunnels(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

@@ -15,6 +15,10 @@ pub enum Event {
     UpstreamOpened,
     /// An upstream connection was closed.
     UpstreamClosed,
+    /// A TLS session with an endpoint began anew.
+    UpstreamTlsFull,
+    /// A TLS session with an endpoint was resumed.
+    UpstreamTlsResumed,
     /// An exchange went over an upstream connection from the idle pool.
     UpstreamReused,
     /// An upstream connection was put into the idle pool.

@@ -11,10 +11,10 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use super::clusters::Resolvers;
 use super::operator::Operator;
 use super::services::{Restored, Services};
 use super::shown;
-use super::start::Resolvers;
 use crate::access_log::AccessLog;
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::cluster::{alive, snapshot_json};

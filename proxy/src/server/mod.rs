@@ -1,6 +1,7 @@
 //! Starts everything in order, and ends it in order. Read [`run`] as the table of contents.
 
 mod changes;
+mod clusters;
 mod control;
 mod fixed;
 mod listeners;
@@ -66,7 +67,7 @@ fn start_and_serve(
     logging::install_panic_hook(Arc::clone(&metrics));
     privileges::raise_descriptor_limit();
     let demo = start::demo_origin(&config, predecessor.as_mut())?;
-    let (clusters, resolvers) = start::clusters(&config, predecessor.as_ref());
+    let (clusters, resolvers) = clusters::at_start(&config, predecessor.as_ref())?;
     let restored = services::restore(&config)?;
     let workers = config.worker_count();
     let (bound, terminators) = start::listeners(&config, predecessor.as_mut())?;

@@ -11,10 +11,10 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
 use super::changes::Changes;
+use super::clusters::{Clusters, Resolvers};
 use super::fixed;
 use super::listeners::Listeners;
 use super::services::Attached;
-use super::start::{Clusters, Resolvers};
 use crate::cluster::{Cluster, Seed};
 use crate::config::Config;
 use crate::handover::{Estate, Unhealthy};
@@ -23,6 +23,7 @@ use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::{Live, Snapshot};
 use crate::tls::Terminators;
+use crate::tls::upstream::Refreshed;
 use crate::worker::Command;
 use crate::{bypass, clock, health, resolve, state_file};
 
@@ -59,8 +60,8 @@ pub(crate) struct Applied {
 
 /// A cluster of a new configuration.
 enum Next {
-    /// It is as it was.
-    Same(Arc<Cluster>),
+    /// It is as it was, but perhaps for what is in the files that it names.
+    Same(Arc<Cluster>, Option<Refreshed>),
     /// Made of another, which goes on under it.
     Changed(Arc<Cluster>, Resolver, Vec<Seed>),
     New(Arc<Cluster>, Resolver),
@@ -69,7 +70,7 @@ enum Next {
 impl Next {
     fn cluster(&self) -> &Arc<Cluster> {
         match self {
-            Self::Same(cluster) | Self::Changed(cluster, ..) | Self::New(cluster, _) => cluster,
+            Self::Same(cluster, _) | Self::Changed(cluster, ..) | Self::New(cluster, _) => cluster,
         }
     }
 }
@@ -218,8 +219,13 @@ impl Site {
             let name = next.cluster().name.clone();
             let before = gone.remove(&name);
             let now = match (next, before) {
-                (Next::Same(_), Some(before)) => before,
-                (Next::Same(_), None) => continue,
+                (Next::Same(cluster, refreshed), before) => {
+                    cluster.tls().zip(refreshed).into_iter().for_each(|(tls, refreshed)| tls.put(refreshed));
+                    match before {
+                        Some(before) => before,
+                        None => continue,
+                    }
+                }
                 (Next::Changed(cluster, resolver, _) | Next::New(cluster, resolver), before) => {
                     before.iter().for_each(Managed::stop);
                     Managed::look_after(cluster, resolver)
@@ -240,7 +246,8 @@ async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, Str
     for (name, config) in &config.clusters {
         let before = old.clusters.get(name);
         if let Some(same) = before.filter(|before| before.config == *config) {
-            next.push(Next::Same(Arc::clone(same)));
+            let refreshed = same.tls().map_or(Ok(None), |tls| tls.refreshed())?;
+            next.push(Next::Same(Arc::clone(same), refreshed));
             continue;
         }
         let mut resolver = Resolver::new(name, config);
@@ -250,9 +257,11 @@ async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, Str
         let (seeds, resolver) =
             resolved.map_err(|error| format!("clusters.{name}: the lookup broke off: {error}"))?;
         next.push(match before {
-            Some(before) => Next::Changed(Arc::new(before.reconfigured(config.clone())), resolver, seeds),
+            Some(before) => {
+                Next::Changed(Arc::new(before.reconfigured(config.clone()).with_tls()?), resolver, seeds)
+            }
             None => {
-                let cluster = Arc::new(Cluster::new(name.clone(), config.clone(), seeds));
+                let cluster = Arc::new(Cluster::new(name.clone(), config.clone(), seeds).with_tls()?);
                 state_file::restore(&[Arc::clone(&cluster)]);
                 Next::New(cluster, resolver)
             }

@@ -1,6 +1,6 @@
 //! The steps of starting, each naming what it could not do.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,19 +12,17 @@ use super::{listeners, upgrade};
 use crate::access_log::AccessLog;
 use crate::admin::Admin;
 use crate::bypass;
-use crate::cluster::Cluster;
 use crate::config::{self, Config, ControlSocket};
 use crate::doctor::{self, Assists};
 use crate::handover::{Passed, Predecessor, Role};
 use crate::listener::{self, Bound, Inherited, Listening};
 use crate::metrics::Metrics;
-use crate::resolve::Resolver;
 use crate::snapshot::Live;
 use crate::spans::Tracing;
 use crate::tls::Terminators;
 use crate::upstream::Connector;
 use crate::worker::{self, Command, Stage, Told, Worker};
-use crate::{control, demo, state_file, tunnel};
+use crate::{control, demo, tunnel};
 
 /// Starts the embedded demo origin.
 pub(super) fn demo_origin(
@@ -40,38 +38,6 @@ pub(super) fn demo_origin(
         .and_then(demo::start)
         .map(Some)
         .map_err(|error| format!("demo_origin: cannot listen on {address}: {error}"))
-}
-
-/// Clusters by name.
-pub(super) type Clusters = BTreeMap<String, Arc<Cluster>>;
-/// What resolves the names of each cluster again.
-pub(super) type Resolvers = Vec<(Arc<Cluster>, Resolver)>;
-
-/// Resolves the endpoints of every cluster for the first time.
-pub(super) fn clusters(config: &Config, predecessor: Option<&Predecessor>) -> (Clusters, Resolvers) {
-    let mut clusters = BTreeMap::new();
-    let mut resolvers = Vec::new();
-    for (name, cluster) in &config.clusters {
-        let mut resolver = Resolver::new(name, cluster);
-        let cluster = Arc::new(Cluster::new(name.clone(), cluster.clone(), resolver.resolve()));
-        clusters.insert(name.clone(), Arc::clone(&cluster));
-        resolvers.push((cluster, resolver));
-    }
-    state_file::restore(&clusters.values().cloned().collect::<Vec<_>>());
-    predecessor.into_iter().for_each(|from| inherit_health(&clusters, from));
-    (clusters, resolvers)
-}
-
-/// What another process had found out, where checks go on to find whether it is still so.
-fn inherit_health(clusters: &Clusters, from: &Predecessor) {
-    for unhealthy in from.unhealthy() {
-        let cluster =
-            clusters.get(&unhealthy.cluster).filter(|cluster| cluster.config.health_check.is_some());
-        let endpoints = cluster.map(|cluster| cluster.endpoints().to_vec()).unwrap_or_default();
-        for endpoint in endpoints.iter().filter(|endpoint| endpoint.label == unhealthy.endpoint) {
-            endpoint.set_active_health(false, unhealthy.since_unix_s);
-        }
-    }
 }
 
 /// Binds the admin listener.

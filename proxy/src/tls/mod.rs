@@ -1,4 +1,5 @@
-//! TLS as a listener has it: certificates, which of them a client gets, and what is agreed on with it.
+//! TLS on both sides: certificates, which of them a client gets, and what is agreed on with it; whom a ClientHello asks
+//! for; what sessions with endpoints are made from.
 //!
 //! Records are not made here; see `stream`. A `Terminator` is what a listener has of it, `Terminators` those of the
 //! process, `CertificateStore` the certificates, which may change while all else stays.
@@ -6,13 +7,17 @@
 mod certificate;
 mod chain;
 mod client;
+pub mod client_hello;
 mod folder;
 mod outcome;
+pub(crate) mod postgres;
 mod set;
 #[allow(dead_code, reason = "certificates that are got at run time come next")]
 mod store;
 mod terminator;
 mod terminators;
+pub(crate) mod upstream;
+pub(crate) mod verify;
 #[cfg(test)]
 mod tests;
 

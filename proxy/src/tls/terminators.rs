@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use super::certificate::Certificate;
 use super::set::{Look, Remark, Set};
 use super::terminator::Terminator;
+use super::upstream;
 use crate::config::{self, Http2, Listener, Protocol};
 
 /// How often it is looked whether a file is to be looked at.
@@ -60,9 +61,11 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// What is wrong with the certificates and authorities that a configuration names; mistakes and warnings.
+/// What is wrong with the certificates and authorities that a configuration names, on both sides; mistakes and warnings.
 pub fn check(config: &config::Config) -> Vec<Finding> {
-    plan(&config.listeners, &ByName::new()).1
+    let mut findings = plan(&config.listeners, &ByName::new()).1;
+    findings.extend(upstream::check(config));
+    findings
 }
 
 impl Terminators {
@@ -232,7 +235,7 @@ fn protocols(listener: &Listener) -> Vec<Vec<u8>> {
         Protocol::Http if listener.http2 == Http2::Off => vec![b"http/1.1".to_vec()],
         Protocol::Http => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         // What is spoken through a tunnel is not ours to say.
-        Protocol::Tcp => Vec::new(),
+        Protocol::Tcp | Protocol::TlsPassthrough => Vec::new(),
     }
 }
 

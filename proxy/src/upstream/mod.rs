@@ -3,6 +3,7 @@
 mod connect;
 mod place;
 mod pool;
+mod secure;
 
 use std::io;
 use std::net::IpAddr;
@@ -23,6 +24,7 @@ use crate::http::{HeadScanner, ResponseHead};
 use crate::kernel::program::Lease;
 use crate::metrics::Event;
 use crate::stream::{self, Reader, Stream, Writer};
+use crate::tls::upstream::Purpose;
 use crate::worker::{Counted, Worker};
 
 pub(crate) use connect::Connector;
@@ -108,6 +110,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) tried: Vec<u32>,
     /// What it is to be.
     pub(crate) kind: Kind,
+    /// What a new connection is for.
+    purpose: Purpose,
     /// Whose it is.
     pub(crate) client: IpAddr,
     /// Time spent in line that is over.
@@ -125,9 +129,10 @@ impl<'a> Attempt<'a> {
         client: IpAddr,
     ) -> Self {
         let fresh = kind == Kind::Tunnel;
+        let purpose = if fresh { Purpose::Opaque } else { Purpose::Http1 };
         let (tried, waited) = (Vec::new(), Duration::ZERO);
         let (joinable, waiting_since) = (None, None);
-        Self { cluster, hash, retry, fresh, joinable, tried, kind, client, waited, waiting_since }
+        Self { cluster, hash, retry, fresh, joinable, tried, kind, purpose, client, waited, waiting_since }
     }
 
     /// Time spent in line so far.
@@ -163,7 +168,7 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
             return Ok(Acquired { connection, in_flight, connect: None });
         }
         let started = Instant::now();
-        match open(worker, attempt.cluster, &endpoint, wish).await {
+        match open(worker, attempt, &endpoint, wish).await {
             Ok(connection) => {
                 return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
             }
@@ -202,20 +207,27 @@ async fn take_idle(
 /// What a connection for this attempt is to ask for, if it is to be joined.
 fn wish(worker: &Worker, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Wish> {
     let joiner = worker.joiner()?;
-    attempt.joinable.filter(|bytes| joiner.fits(*bytes)).and_then(|_| joiner.wish(endpoint))
+    let secured = attempt.cluster.config.tls.is_some();
+    let sent = |bytes| if secured { secure::records_bytes(bytes) } else { bytes };
+    attempt.joinable.filter(|bytes| joiner.fits(sent(*bytes))).and_then(|_| joiner.wish(endpoint))
 }
 
 async fn open(
     worker: &Worker,
-    cluster: &Cluster,
+    attempt: &Attempt<'_>,
     endpoint: &Arc<Endpoint>,
     wish: Option<Wish>,
 ) -> Result<UpstreamConnection, Reason> {
+    let cluster = attempt.cluster;
+    let opening = async {
+        let connected = connect(worker, endpoint, wish).await;
+        let (stream, joined) = connected.map_err(|error| connect::reason(&error))?;
+        Ok((secure::secure(cluster, endpoint, stream, attempt.purpose).await?, joined))
+    };
     let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
-    let (stream, joined) = tokio::time::timeout(patience, connect(worker, endpoint, wish))
-        .await
-        .map_err(|_| Reason::ConnectTimeout)?
-        .map_err(|error| connect::reason(&error))?;
+    let opened = tokio::time::timeout(patience, opening).await;
+    let (stream, joined) = opened.unwrap_or(Err(Reason::ConnectTimeout))?;
+    secure::event(&stream).into_iter().for_each(|event| worker.metrics().count(event));
     let open = worker.count_while(Event::UpstreamOpened, Event::UpstreamClosed);
     Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, joined, open))
 }

@@ -13,7 +13,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("queue", &["config"]),
 ];
 
-const ROUTING: &[&str] = &["config", "error", "http", "router", "cluster", "balancer", "queue", "clock"];
+const ROUTING: &[&str] =
+    &["config", "error", "http", "router", "cluster", "balancer", "queue", "clock", "tls"];
 
 /// A part and the only others that may name it.
 const NAMED_ONLY_BY: &[(&str, &[&str])] = &[("connection", &["worker", "server"])];

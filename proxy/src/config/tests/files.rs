@@ -6,8 +6,8 @@ use serde_yaml::Value;
 
 use super::super::problem::Problems;
 use super::super::{
-    AssistMode, ClientAuthMode, Config, Hsts, Http2, LogField, LogFormat, Protocol, ProxyProtocol, Tls,
-    Tracing, Word, file, load,
+    AssistMode, ClientAuthMode, Config, Hsts, Http2, LogField, LogFormat, Protocol, ProxyProtocol, StartTls,
+    Tls, Tracing, Word, file, load,
 };
 
 fn directory() -> PathBuf {
@@ -26,7 +26,7 @@ pub(super) fn all() -> Vec<Config> {
 
 #[test]
 fn every_file_is_without_mistake() {
-    assert_eq!(all().len(), 10);
+    assert_eq!(all().len(), 12);
 }
 
 #[test]
@@ -46,11 +46,11 @@ buffers: {}
 access_log: {}
 tracing: {}
 admin: {}
-listeners: [{tls: {certificates: [{}], client_auth: {}}, redirect_to_https: {}, hsts: {}}]
+listeners: [{tls: {certificates: [{}], client_auth: {}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
 routes:
   - {headers: [{}], redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
 clusters:
-  a: {endpoints: [{}], balance: {hash: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}}
+  a: {endpoints: [{}], balance: {hash: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}, tls: {client_certificate: {}}}
 ";
 
 #[test]
@@ -62,7 +62,8 @@ fn the_documented_file_has_every_key_and_word() {
     assert!(wanted.len() > 80, "{wanted:?}");
     wanted.extend(LogField::ALL.iter().map(|field| field.word()));
     wanted.extend(LogFormat::ALL.iter().map(|format| format.word()));
-    wanted.extend(Protocol::ALL.iter().map(|protocol| protocol.word()));
+    wanted.extend(Protocol::ALL.iter().flat_map(|protocol| protocol.word().split('-')));
+    wanted.extend(StartTls::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(ProxyProtocol::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(ClientAuthMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(Http2::ALL.iter().map(|mode| mode.word()));

@@ -6,12 +6,14 @@ mod docs;
 mod files;
 mod mistakes;
 mod mistakes_of_routes;
+mod passthrough;
 mod read;
 mod round_trip;
 mod setting;
 mod syntax;
 mod tls;
 mod tracing;
+mod upstream_tls;
 
 use super::{Config, Override, parse};
 

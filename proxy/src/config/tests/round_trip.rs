@@ -152,6 +152,26 @@ fn tracing() -> impl Strategy<Value = Option<Tracing>> {
     }))
 }
 
+fn upstream_tls(number: usize) -> UpstreamTls {
+    let skip = number.is_multiple_of(3);
+    UpstreamTls {
+        ca_file: (!skip).then(|| "/etc/ca.pem".into()),
+        // Among the endpoints are sockets, which have no names.
+        server_name: Some("a.example".into()),
+        client_certificate: skip.then(|| ClientCertificate { cert: "/c".into(), key: "/k".into() }),
+        pinned_sha256: vec![Pin([number as u8; 32]); number % 4],
+        min_version: if skip { TlsVersion::V13 } else { TlsVersion::V12 },
+        danger_skip_verification: skip,
+    }
+}
+
+fn passthrough(bytes: usize) -> Passthrough {
+    let sni = [("a.example", "p"), ("*.b.example", "p")].map(|(name, cluster)| (name.into(), cluster.into()));
+    let starttls = if bytes.is_multiple_of(2) { StartTls::Postgres } else { StartTls::Off };
+    let client_hello_bytes_max = bytes.min(262_144);
+    Passthrough { sni: sni.into(), starttls, client_hello_bytes_max, ..Passthrough::default() }
+}
+
 fn assist() -> impl Strategy<Value = AssistMode> {
     prop::sample::select(AssistMode::ALL.to_vec())
 }
@@ -179,6 +199,7 @@ prop_compose! {
                 weight,
                 bypass: (weight % 3 == 0).then_some(EndpointBypass::Off),
             }).collect(),
+            tls: (idle % 2 == 0).then(|| upstream_tls(idle)),
             balance,
             health_check: check.map(|(interval_ms, path, (low, high))| HealthCheck {
                 interval_ms,
@@ -252,19 +273,21 @@ prop_compose! {
         for (index, (route, name)) in routes.iter_mut().zip(names.iter().cycle()).enumerate() {
             route.name = format!("{name}{index}");
         }
+        clusters.insert("p".into(), Cluster { tls: None, ..main.clone() });
         clusters.insert("c".into(), main);
         let limits = Limits { head_bytes_max: heads, ..Limits::default() };
         let admin = addresses.pop_last();
         let listeners = names.iter().zip(addresses).enumerate().map(|(index, (name, address))| Listener {
             name: name.clone(),
             address,
-            protocol: if index == 0 { Protocol::Http } else { Protocol::Tcp },
+            protocol: [Protocol::Http, Protocol::Tcp, Protocol::TlsPassthrough][index.min(2)],
             proxy_protocol,
             http2: if index == 0 { http2 } else { Http2::Auto },
-            cluster: (index > 0).then(|| "c".into()),
+            cluster: [None, Some("c".into()), via.then(|| "p".into())][index.min(2)].clone(),
+            passthrough: (index > 1).then(|| passthrough(heads)),
             hsts: (index == 0 && tls.is_some()).then_some(Hsts { max_age_s, include_subdomains: via, preload: false }),
             redirect_to_https: (index == 0 && tls.is_none()).then_some(RedirectToHttps { port }),
-            tls: tls.clone(),
+            tls: tls.clone().filter(|_| index < 2),
             limits: Limits {
                 headers_max: index + 1,
                 http2: Http2Limits { streams_max: index as u32 + 1, ..Http2Limits::default() },

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use crate::cluster::Cluster;
 use crate::config::{self, Config, Route};
 use crate::response::ErrorPages;
-use crate::server::start::Clusters;
+use crate::server::clusters::Clusters;
 use crate::service::entry::ServiceEntry;
 use crate::service::options::ServiceOptions;
 use crate::service::set::check_against;

@@ -97,7 +97,7 @@ impl Built {
         for endpoint in self.endpoints() {
             let config = Arc::clone(config);
             asked.spawn(async move {
-                let answer = check(&endpoint, &config).await;
+                let answer = check(&endpoint, None, &config).await;
                 (endpoint, answer)
             });
         }

@@ -44,6 +44,11 @@ impl Session {
         look(&self.state.borrow().tls)
     }
 
+    /// What was wrong with what came, or what the peer said was wrong.
+    pub(crate) fn failure(&self) -> Option<rustls::Error> {
+        self.state.borrow().failed.clone()
+    }
+
     /// The stream that carries the records.
     pub(crate) fn below(&self) -> &Stream {
         &self.below

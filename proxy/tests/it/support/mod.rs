@@ -2,12 +2,14 @@
 
 mod origin;
 mod proxy;
+mod secure;
 mod wire;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use origin::{Dead, Origin, Peer, ok};
 pub(crate) use proxy::{ASSISTS, Proxy, Setup};
+pub(crate) use secure::{Authority, Identity, Secure};
 pub(crate) use wire::{Message, Wire};
 
 /// How long anything that must happen is waited for; only a failing test ever waits so long.

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use rustls::ServerConfig;
 use socket2::{Domain, Socket, Type};
 
 use super::{Message, Wire, poll};
@@ -37,6 +38,16 @@ impl Origin {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
         Self::accept(endpoint, play, move || listener.accept().map(|(stream, _)| stream.into()))
+    }
+
+    /// The same over TLS. A connection whose handshake fails counts as a connection, and is not played.
+    pub(crate) fn playing_tls(config: ServerConfig, play: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        let config = Arc::new(config);
+        Self::playing(move |Peer { wire, index, seen }| {
+            if let Some(wire) = wire.accept_tls(&config) {
+                play(Peer { wire, index, seen });
+            }
+        })
     }
 
     /// The same on a unix socket.
@@ -79,6 +90,20 @@ impl Origin {
         })
     }
 
+    /// The same over TLS.
+    pub(crate) fn answering_tls(
+        config: ServerConfig,
+        answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        Self::playing_tls(config, move |mut peer| {
+            while let Some(request) = peer.next() {
+                if peer.try_send(answer(&request)).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
     /// Answers every request with 200 and `body`.
     pub(crate) fn saying(body: &'static str) -> Self {
         Self::answering(move |_| ok(body))
@@ -106,6 +131,11 @@ impl Peer {
         let request = self.wire.try_request().ok()?;
         self.seen.lock().unwrap().requests.push(request.clone());
         Some(request)
+    }
+
+    /// Its connection alone.
+    pub(crate) fn into_wire(self) -> Wire {
+        self.wire
     }
 
     /// Breaks the connection off.

@@ -9,11 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, ServerConfig};
 use socket2::SockRef;
 
-use super::PATIENCE;
+use super::{PATIENCE, Secure};
 
 /// A message as it came.
 #[derive(Clone, Debug, Default)]
@@ -85,10 +84,8 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
 enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Tls(Box<Tls>),
+    Tls(Box<Secure>),
 }
-
-type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// A connection and what has been received of it but not yet looked at.
 pub(crate) struct Wire {
@@ -113,6 +110,12 @@ impl From<UnixStream> for Wire {
     }
 }
 
+impl From<Secure> for Wire {
+    fn from(stream: Secure) -> Self {
+        Self { socket: Socket::Tls(Box::new(stream)), received: Vec::new() }
+    }
+}
+
 impl Wire {
     /// Asks for `name` over TLS; an error is a handshake that failed.
     pub(crate) fn connect_tls(
@@ -123,23 +126,31 @@ impl Wire {
         Self::connect(address).secured(name, config)
     }
 
-    /// Goes on over TLS.
+    /// Goes on over TLS, as a client.
     pub(crate) fn secured(self, name: &str, config: &Arc<ClientConfig>) -> io::Result<Self> {
-        let Socket::Tcp(mut socket) = self.socket else { panic!("TLS is spoken over TCP here") };
-        let name = ServerName::try_from(name.to_owned()).unwrap();
-        let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
-        while session.is_handshaking() {
-            session.complete_io(&mut socket)?;
-        }
-        let socket = Socket::Tls(Box::new(StreamOwned::new(session, socket)));
-        Ok(Self { socket, received: Vec::new() })
+        let Socket::Tcp(socket) = self.socket else { panic!("TLS is spoken over TCP here") };
+        Ok(Secure::connect(config, name, socket)?.into())
     }
 
-    /// What was agreed on with the other side.
-    pub(crate) fn session(&self) -> &ClientConnection {
+    /// The same as a server; `None` if the handshake fails.
+    pub(crate) fn accept_tls(self, config: &Arc<ServerConfig>) -> Option<Self> {
+        let Socket::Tcp(socket) = self.socket else { panic!("TLS is spoken over TCP here") };
+        Secure::accept(config, socket).ok().map(Self::from)
+    }
+
+    /// The TLS session, if this is one.
+    pub(crate) fn secure(&self) -> Option<&Secure> {
         match &self.socket {
-            Socket::Tls(stream) => &stream.conn,
-            Socket::Tcp(_) | Socket::Unix(_) => panic!("no TLS is spoken"),
+            Socket::Tls(stream) => Some(stream),
+            Socket::Tcp(_) | Socket::Unix(_) => None,
+        }
+    }
+
+    /// What was agreed on with the other side, as a client.
+    pub(crate) fn session(&self) -> &ClientConnection {
+        match self.secure() {
+            Some(Secure::Client(stream)) => &stream.conn,
+            _ => panic!("no TLS is spoken"),
         }
     }
 
@@ -156,7 +167,7 @@ impl Wire {
         match &self.socket {
             Socket::Tcp(stream) => stream.try_clone().unwrap().into(),
             Socket::Unix(stream) => stream.try_clone().unwrap().into(),
-            Socket::Tls(_) => panic!("a session has one handle"),
+            Socket::Tls(_) => panic!("a TLS session has but one end here"),
         }
     }
 
@@ -164,7 +175,7 @@ impl Wire {
         match &self.socket {
             Socket::Tcp(stream) => SockRef::from(stream),
             Socket::Unix(stream) => SockRef::from(stream),
-            Socket::Tls(stream) => SockRef::from(&stream.sock),
+            Socket::Tls(stream) => SockRef::from(stream.tcp()),
         }
     }
 
@@ -176,12 +187,15 @@ impl Wire {
         match &mut self.socket {
             Socket::Tcp(stream) => stream.write_all(bytes.as_ref()),
             Socket::Unix(stream) => stream.write_all(bytes.as_ref()),
-            Socket::Tls(stream) => stream.write_all(bytes.as_ref()),
+            Socket::Tls(stream) => stream.write_all(bytes.as_ref()).and_then(|()| stream.flush()),
         }
     }
 
     /// Ends this side; the other may go on.
     pub(crate) fn finish(&mut self) {
+        if let Socket::Tls(stream) = &mut self.socket {
+            stream.notify().unwrap();
+        }
         self.sockref().shutdown(Shutdown::Write).unwrap();
     }
 

@@ -1,0 +1,190 @@
+//! TLS to the endpoints of a cluster: whom it trusts, and what it shows.
+//!
+//! Opens no file: `crate::tls` reads them and says what is wrong with them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
+use rustls::pki_types::ServerName;
+use serde_yaml::Value;
+
+use super::emit::{Out, file, list};
+use super::problem::quote;
+use super::reader::{Fields, Item};
+use super::{Address, Endpoint, TlsVersion, Word, tls as listener_tls};
+
+/// Pins of one cluster; the new key beside the old one is what they are for.
+const PINS_MAX: usize = 100;
+/// How an endpoint is written that is spoken to over TLS.
+const SCHEME: &str = "https://";
+/// The port of https, which URLs leave out (RFC 9110 4.2.2).
+const HTTPS_PORT: u16 = 443;
+
+/// How connections to the endpoints of a cluster are secured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// PEM: the authorities that are believed; `None` is those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// The host that certificates must be for, and that is named to the endpoint (SNI); `None` is the endpoint's own.
+    pub server_name: Option<String>,
+    /// What is shown to an endpoint that asks for a certificate.
+    pub client_certificate: Option<ClientCertificate>,
+    /// If not empty, one of these must be the endpoint's.
+    pub pinned_sha256: Vec<Pin>,
+    /// The least version that is spoken.
+    pub min_version: TlsVersion,
+    /// Take any certificate: of pinned keys only, if there are pins, else of anybody.
+    pub danger_skip_verification: bool,
+}
+
+/// The files of a certificate that is shown to endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// PEM: the certificate, then those that lead to the root.
+    pub cert: PathBuf,
+    /// PEM: its key, not encrypted.
+    pub key: PathBuf,
+}
+
+/// SHA-256 of a certificate's public key (its SubjectPublicKeyInfo, as in RFC 7469 2.4) or of the whole certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pin(pub [u8; 32]);
+
+impl Default for UpstreamTls {
+    fn default() -> Self {
+        Self {
+            ca_file: None,
+            server_name: None,
+            client_certificate: None,
+            pinned_sha256: Vec::new(),
+            min_version: TlsVersion::V12,
+            danger_skip_verification: false,
+        }
+    }
+}
+
+impl fmt::Display for Pin {
+    /// As curl's `--pinnedpubkey` has it, without `sha256//`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&BASE64.encode(&self.0))
+    }
+}
+
+impl Pin {
+    /// Reads base64, with or without `sha256//`, or hexadecimal, with or without colons.
+    fn parse(text: &str) -> Option<Self> {
+        let bare = text.strip_prefix("sha256//").unwrap_or(text);
+        let hex = bare.replace(':', "");
+        let bytes = match hex.len() {
+            64 => HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok()?,
+            _ => BASE64.decode(bare.as_bytes()).ok()?,
+        };
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+/// What `tls` says, or that endpoints are written as https.
+pub(super) fn read(fields: &mut Fields<'_>, https: bool) -> Option<UpstreamTls> {
+    let Some(item) = fields.get("tls") else {
+        return https.then(UpstreamTls::default);
+    };
+    if item.is_off() {
+        if https {
+            item.mistake("endpoints are written as https; take this out, or their https://");
+        }
+        return None;
+    }
+    let mut fields = item.fields();
+    let mut tls =
+        UpstreamTls { ca_file: fields.text("ca_file").map(PathBuf::from), ..UpstreamTls::default() };
+    tls.server_name = fields.get("server_name").and_then(|item| server_name(&item));
+    tls.client_certificate = fields.get("client_certificate").and_then(|item| client_certificate(&item));
+    if let Some(item) = fields.get("pinned_sha256") {
+        tls.pinned_sha256 = item.list(PINS_MAX).iter().filter_map(pin).collect();
+    }
+    if let Some(version) = fields.get("min_version").and_then(|item| listener_tls::version(&item)) {
+        tls.min_version = version;
+    }
+    tls.danger_skip_verification = fields.boolean("danger_skip_verification", false);
+    if tls.danger_skip_verification && tls.ca_file.is_some() {
+        fields.mistake("ca_file does nothing with danger_skip_verification; take one of them out");
+    }
+    fields.finish();
+    Some(tls)
+}
+
+fn server_name(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    if ServerName::try_from(text).is_err() {
+        item.mistake(format!("{} is not a host; write a name or an address, without a port", quote(text)));
+        return None;
+    }
+    Some(text.to_ascii_lowercase())
+}
+
+fn client_certificate(item: &Item<'_>) -> Option<ClientCertificate> {
+    let mut fields = item.fields();
+    let mut file =
+        |key| fields.require(key, "the path of a PEM file").and_then(|item| item.text().map(PathBuf::from));
+    let (cert, key) = (file("cert"), file("key"));
+    fields.finish();
+    Some(ClientCertificate { cert: cert?, key: key? })
+}
+
+fn pin(item: &Item<'_>) -> Option<Pin> {
+    let text = item.text()?;
+    let pin = Pin::parse(text);
+    if pin.is_none() {
+        item.mistake(format!(
+            "{} is no SHA-256; write 44 characters of base64 or 64 of hexadecimal",
+            quote(text)
+        ));
+    }
+    pin
+}
+
+/// An endpoint's address as text, and whether it was written as https.
+pub(super) fn without_scheme(text: &str) -> Result<(String, bool), String> {
+    let Some(rest) = text.strip_prefix(SCHEME) else {
+        return Ok((text.to_owned(), false));
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.contains(['/', '?', '#', '@']) {
+        return Err(format!("{} has more than a host; write https://host:port", quote(text)));
+    }
+    let has_port =
+        rest.rsplit_once(':').is_some_and(|(host, _)| !host.starts_with('[') || host.ends_with(']'));
+    Ok((if has_port { rest.to_owned() } else { format!("{rest}:{HTTPS_PORT}") }, true))
+}
+
+/// What is wrong with the endpoints of a cluster that is spoken to over TLS: those without a name for certificates.
+pub(super) fn nameless<'e>(tls: Option<&UpstreamTls>, endpoints: &'e [Endpoint]) -> Option<&'e Address> {
+    let wanted = tls.is_some_and(|tls| tls.server_name.is_none());
+    let nameless = |address: &&Address| match address {
+        Address::Ip(_) => false,
+        Address::Name(name, _) => ServerName::try_from(name.as_str()).is_err(),
+        Address::Unix(_) => true,
+    };
+    endpoints.iter().map(|endpoint| &endpoint.address).filter(|_| wanted).find(nameless)
+}
+
+/// `tls` as values again.
+pub(super) fn emit(tls: Option<&UpstreamTls>) -> Value {
+    let Some(tls) = tls else {
+        return Value::from("off");
+    };
+    let mut out = Out::default();
+    out.put_some("ca_file", tls.ca_file.as_deref().map(file));
+    out.put_some("server_name", tls.server_name.clone());
+    if let Some(certificate) = &tls.client_certificate {
+        let mut files = Out::default();
+        files.put("cert", file(&certificate.cert));
+        files.put("key", file(&certificate.key));
+        out.put("client_certificate", files.done());
+    }
+    out.put("pinned_sha256", list(&tls.pinned_sha256, |pin| Value::from(pin.to_string())));
+    out.put("min_version", tls.min_version.word());
+    out.put("danger_skip_verification", tls.danger_skip_verification);
+    out.done()
+}

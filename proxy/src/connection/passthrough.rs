@@ -1,0 +1,150 @@
+//! Connections of `tls-passthrough` listeners: one tunnel each, to the cluster of the server that the ClientHello names.
+//!
+//! The bytes of TLS stay unread in the reader, from where the tunnel takes them as they came.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Connection;
+use super::account::Account;
+use crate::cluster::Cluster;
+use crate::config::{Passthrough, StartTls};
+use crate::error::Reason;
+use crate::exchange::Progress;
+use crate::snapshot::Snapshot;
+use crate::tls::client_hello::{self, ClientHello};
+use crate::tls::postgres::{self, Opening};
+use crate::worker::Phase;
+
+/// Descriptions of alerts (RFC 8446 6).
+const DECODE_ERROR: u8 = 50;
+const UNRECOGNIZED_NAME: u8 = 112;
+
+/// What is known of a client before its connection goes on.
+struct Asked {
+    server_name: Option<String>,
+    /// Whether it asked for TLS in PostgreSQL's way, which its endpoint is then to be asked in, too.
+    by_request: bool,
+}
+
+/// Why there is nothing to pass on.
+enum Ended {
+    /// The client is gone before it said anything.
+    Silently,
+    With(Reason),
+}
+
+impl From<Reason> for Ended {
+    fn from(reason: Reason) -> Self {
+        Self::With(reason)
+    }
+}
+
+impl Connection {
+    /// Passes TLS on to the cluster that it asks for until it ends.
+    pub(super) async fn pass_through(mut self) {
+        let listener = Arc::clone(&self.listener);
+        let Some(config) = &listener.config.passthrough else {
+            return;
+        };
+        let worker = Rc::clone(&self.worker);
+        let mut account = Account::new(&worker, self.client, &self.head);
+        let asked = match self.asked(config).await {
+            Ok(asked) => asked,
+            Err(Ended::Silently) => return,
+            Err(Ended::With(reason)) => return self.decline(&account, reason).await,
+        };
+        let snapshot = account.snapshot.clone();
+        let cluster = self.cluster_of(config, asked.server_name.as_deref(), &snapshot);
+        account.server_name = asked.server_name;
+        match cluster {
+            Some(cluster) => self.tunnel_to(account, cluster, asked.by_request).await,
+            None => self.decline(&account, Reason::UnknownServerName).await,
+        }
+    }
+
+    fn cluster_of<'s>(
+        &self,
+        config: &Passthrough,
+        server_name: Option<&str>,
+        snapshot: &'s Snapshot,
+    ) -> Option<&'s Arc<Cluster>> {
+        let named = server_name.and_then(|name| config.cluster_of(name));
+        let name = named.or(self.listener.config.cluster.as_deref())?;
+        snapshot.clusters.get(name)
+    }
+
+    /// Waits for a whole ClientHello, and for what comes before it where something does.
+    async fn asked(&mut self, config: &Passthrough) -> Result<Asked, Ended> {
+        self.deadline.set(config.client_hello_timeout_ms);
+        let by_request = match config.starttls {
+            StartTls::Off => false,
+            StartTls::Postgres => self.answer_requests().await?,
+        };
+        loop {
+            match client_hello::parse(self.reader.data(), config.client_hello_bytes_max) {
+                ClientHello::Complete(server_name) => return Ok(Asked { server_name, by_request }),
+                ClientHello::Partial => self.more().await?,
+                ClientHello::TooLarge => return Err(Reason::ClientHelloTooLarge.into()),
+                ClientHello::NotTls => return Err(Reason::NotTls.into()),
+                ClientHello::Malformed => return Err(Reason::BadClientHello.into()),
+            }
+        }
+    }
+
+    /// Takes PostgreSQL's requests off; whether TLS was asked for by one.
+    async fn answer_requests(&mut self) -> Result<bool, Ended> {
+        let mut declined = false;
+        loop {
+            match postgres::opening(self.reader.data()) {
+                Opening::Direct => return Ok(false),
+                Opening::Ssl => {
+                    self.answer_request(postgres::YES).await?;
+                    return Ok(true);
+                }
+                // Its client asks for TLS next. One that asks again would go on for ever.
+                Opening::Gssapi if !declined => {
+                    declined = true;
+                    self.answer_request(postgres::NO).await?;
+                }
+                Opening::Gssapi | Opening::Other => return Err(Reason::NotTls.into()),
+                Opening::Partial => self.more().await?,
+            }
+        }
+    }
+
+    async fn answer_request(&mut self, answer: u8) -> Result<(), Ended> {
+        self.reader.consume(postgres::REQUEST_BYTES);
+        let settled = self.deadline.run(self.writer.settle(&self.deadline)).await;
+        let mut out = self.writer.spare();
+        out.push(answer);
+        self.writer.submit(out, 0);
+        if matches!(settled, Some(Ok(()))) { Ok(()) } else { Err(Reason::ClientGone.into()) }
+    }
+
+    /// Waits for more bytes of the client.
+    async fn more(&mut self) -> Result<(), Ended> {
+        let begun = !self.reader.data().is_empty();
+        match self.deadline.run(self.reader.fill(crate::buffers::IDLE_BYTES)).await {
+            Some(Ok(count)) if count > 0 => Ok(()),
+            None => Err(Reason::ClientHelloTimeout.into()),
+            _ if begun => Err(Reason::ClientGone.into()),
+            _ => Err(Ended::Silently),
+        }
+    }
+
+    /// Ends a connection that goes nowhere. Who speaks TLS is told why in its own words.
+    async fn decline(mut self, account: &Account, reason: Reason) {
+        self.record(account, &Progress::default(), Some(reason));
+        let alert = match reason {
+            Reason::UnknownServerName => UNRECOGNIZED_NAME,
+            Reason::BadClientHello | Reason::ClientHelloTooLarge => DECODE_ERROR,
+            _ => return,
+        };
+        self.set_phase(Phase::Busy);
+        if matches!(self.deadline.run(self.writer.settle(&self.deadline)).await, Some(Ok(()))) {
+            self.writer.submit(vec![21, 3, 3, 0, 2, 2, alert], 0);
+            self.close(true).await;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The clusters that are there at the start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::handover::Predecessor;
+use crate::resolve::Resolver;
+use crate::state_file;
+
+/// Clusters by name.
+pub(super) type Clusters = BTreeMap<String, Arc<Cluster>>;
+/// What resolves the names of each cluster again.
+pub(super) type Resolvers = Vec<(Arc<Cluster>, Resolver)>;
+
+/// Resolves the endpoints of every cluster for the first time.
+///
+/// # Errors
+/// What is wrong with a file that TLS to them is to go by.
+pub(super) fn at_start(
+    config: &Config,
+    predecessor: Option<&Predecessor>,
+) -> Result<(Clusters, Resolvers), String> {
+    let mut clusters = BTreeMap::new();
+    let mut resolvers = Vec::new();
+    for (name, cluster) in &config.clusters {
+        let mut resolver = Resolver::new(name, cluster);
+        let cluster =
+            Cluster::new(name.clone(), cluster.clone(), resolver.resolve()).with_tls().map(Arc::new)?;
+        clusters.insert(name.clone(), Arc::clone(&cluster));
+        resolvers.push((cluster, resolver));
+    }
+    state_file::restore(&clusters.values().cloned().collect::<Vec<_>>());
+    predecessor.into_iter().for_each(|from| inherit_health(&clusters, from));
+    Ok((clusters, resolvers))
+}
+
+/// What another process had found out, where checks go on to find whether it is still so.
+fn inherit_health(clusters: &Clusters, from: &Predecessor) {
+    for unhealthy in from.unhealthy() {
+        let cluster =
+            clusters.get(&unhealthy.cluster).filter(|cluster| cluster.config.health_check.is_some());
+        let endpoints = cluster.map(|cluster| cluster.endpoints().to_vec()).unwrap_or_default();
+        for endpoint in endpoints.iter().filter(|endpoint| endpoint.label == unhealthy.endpoint) {
+            endpoint.set_active_health(false, unhealthy.since_unix_s);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! TLS over a connection to an endpoint.
+
+use rustls::HandshakeKind;
+
+use super::UpstreamConnection;
+use crate::cluster::{Cluster, Endpoint};
+use crate::error::Reason;
+use crate::metrics::Event;
+use crate::stream::Stream;
+use crate::stream::tls::{HandshakeError, Session};
+use crate::tls::upstream::Purpose;
+use crate::tls::verify;
+
+/// What records add to a message of so many bytes at most (RFC 8446 5.2), beside what a handshake ends with.
+pub(super) fn records_bytes(plain: usize) -> usize {
+    plain + plain / 256 + 1024
+}
+
+impl UpstreamConnection {
+    /// Why the endpoint has ended a session that it had just begun, if it said so: what it thinks of our certificate it
+    /// says in TLS 1.3 only when it gets the first request (RFC 8446 4.4.2.4). `silent` is that it answered nothing. The
+    /// log has it at length.
+    pub(crate) fn refusal(&self, cluster: &Cluster, silent: bool) -> Option<Reason> {
+        let Stream::Tls(session) = self.reader.stream() else {
+            return None;
+        };
+        let error = session.failure().filter(|_| silent && !self.reused)?;
+        cluster.tls().iter().for_each(|tls| tls.warn(&self.endpoint.label, &error));
+        Some(verify::reason(&error))
+    }
+}
+
+/// How a session began, for the metrics.
+pub(super) fn event(stream: &Stream) -> Option<Event> {
+    let Stream::Tls(session) = stream else {
+        return None;
+    };
+    let resumed = session.inspect(|tls| tls.handshake_kind()) == Some(HandshakeKind::Resumed);
+    Some(if resumed { Event::UpstreamTlsResumed } else { Event::UpstreamTlsFull })
+}
+
+/// The connection with TLS, if the cluster is spoken to over it. The caller bounds the time.
+///
+/// # Errors
+/// The reason that stands for the failure, which is in the log at length.
+pub(super) async fn secure(
+    cluster: &Cluster,
+    endpoint: &Endpoint,
+    stream: Stream,
+    purpose: Purpose,
+) -> Result<Stream, Reason> {
+    let tls = match (cluster.tls(), &cluster.config.tls) {
+        (Some(tls), _) => tls,
+        (None, None) => return Ok(stream),
+        // Never in the clear what is to be secured.
+        (None, Some(_)) => return Err(Reason::TlsHandshakeFailed),
+    };
+    let fail = |error: &rustls::Error| {
+        tls.warn(&endpoint.label, error);
+        verify::reason(error)
+    };
+    let session = tls.begin(&endpoint.host, purpose).map_err(|error| fail(&error))?;
+    let session = Session::new(stream, session, &[]);
+    match session.handshake().await {
+        Ok(()) => Ok(Stream::Tls(session)),
+        Err(HandshakeError::Tls(error)) => Err(fail(&error)),
+        Err(HandshakeError::Io(error)) => Err(fail(&rustls::Error::General(error.to_string()))),
+    }
+}
