@@ -46,6 +46,7 @@ pub(crate) mod snapshot;
 pub(crate) mod clock;
 pub mod health;
 pub mod resolve;
+pub mod acme;
 pub mod state_file;
 pub mod service;
 pub mod admin;

@@ -275,6 +275,7 @@ numbers! { Config {
     admin_token_file: None,
     control: ControlSocket::Auto,
     services: ServicesState::default(),
+    acme: None,
     workers: 0,
     user: None,
     group: None,

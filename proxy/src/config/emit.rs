@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_yaml::{Mapping, Value};
 
+use super::emit_acme;
 use super::emit_cluster::cluster;
 use super::emit_tls;
 use super::{
@@ -55,6 +56,7 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("control", control(&config.control));
     out.put_some("admin_token_file", config.admin_token_file.as_deref().map(file));
     out.put("services", services(&config.services));
+    out.put("acme", config.acme.as_ref().map_or(Value::from("off"), emit_acme::acme));
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
     out.put_some("user", config.user.clone());
     out.put_some("group", config.group.clone());

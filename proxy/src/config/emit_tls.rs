@@ -3,6 +3,7 @@
 use serde_yaml::Value;
 
 use super::emit::{Out, file, list, texts};
+use super::emit_acme;
 use super::{CertificateFiles, Listener, Tls, Word};
 
 /// What `listener` says of TLS.
@@ -33,6 +34,7 @@ fn tls(tls: &Tls) -> Value {
     auth.put("mode", tls.client_auth.mode.word());
     auth.put_some("ca_file", tls.client_auth.ca_file.as_deref().map(file));
     out.put("client_auth", auth.done());
+    out.put("acme", tls.acme.as_ref().map_or(Value::from("off"), emit_acme::listener));
     tls.write_numbers(&mut out.0);
     out.done()
 }

@@ -11,8 +11,8 @@ use super::path::Path as KeyPath;
 use super::problem::{ConfigError, Problems};
 use super::reader::Item;
 use super::{
-    Config, Override, assist, buffering, clusters, emit, general, lines, overrides, routes, tracing, tree,
-    validate,
+    Config, Override, acme, assist, buffering, clusters, emit, general, lines, overrides, routes, tracing,
+    tree, validate,
 };
 
 /// Bytes of a configuration file: some ten thousand routes.
@@ -90,6 +90,7 @@ pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
     config.control = general::control(&mut root);
     config.admin_token_file = root.text("admin_token_file").map(PathBuf::from);
     config.services = general::services(&mut root);
+    config.acme = acme::acme(&mut root);
     config.workers = general::workers(&mut root);
     config.user = general::account(&mut root, "user");
     config.group = general::account(&mut root, "group");

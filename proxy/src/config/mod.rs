@@ -4,6 +4,8 @@
 //! alone cannot show. Only `load` opens files; nothing here resolves a name or binds a port.
 
 mod access_log;
+mod acme;
+mod acme_names;
 mod address;
 mod assist;
 mod buffering;
@@ -13,6 +15,7 @@ mod control;
 mod defaults;
 mod disk;
 mod emit;
+mod emit_acme;
 mod emit_cluster;
 mod emit_tls;
 mod file;
@@ -39,6 +42,7 @@ mod tracing;
 mod tree;
 mod upstream_tls;
 mod validate;
+mod validate_acme;
 mod validate_tls;
 
 use std::collections::BTreeMap;
@@ -48,6 +52,9 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
+pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
+pub(crate) use acme_names::is_issuable;
+pub use acme_names::{AskUrl, ListenerAcme, OnDemand};
 pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Switch};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
@@ -104,6 +111,8 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// Where deployed services are kept.
     pub services: ServicesState,
+    /// Who issues certificates; `None` is nobody.
+    pub acme: Option<Acme>,
     /// Number of worker threads, each with its own ring; 0 is one a core.
     pub workers: usize,
     /// User to become once every listener is bound.

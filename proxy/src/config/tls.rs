@@ -12,7 +12,7 @@ use super::names::words;
 use super::nearest::nearest;
 use super::problem::quote;
 use super::reader::{Fields, Item};
-use super::{Listener, Word};
+use super::{Listener, ListenerAcme, Word, acme_names};
 
 /// Pairs and folders of one listener.
 const CERTIFICATES_MAX: usize = 1000;
@@ -24,6 +24,8 @@ pub(super) const PRELOAD_AGE_S: u64 = 365 * 86_400;
 pub struct Tls {
     /// Where certificates are; the first is for clients that name no host, or one that none is for.
     pub certificates: Vec<CertificateFiles>,
+    /// Which names certificates are issued for; `None` is none.
+    pub acme: Option<ListenerAcme>,
     /// The least version that is spoken.
     pub min_version: TlsVersion,
     /// Names of the suites to be used, as rustls has them; empty is all that it has.
@@ -47,6 +49,7 @@ numbers! { Tls {
     watch_interval_ms: u64 = 10_000, 0..=86_400_000;
 } rest {
     certificates: Vec::new(),
+    acme: None,
     min_version: TlsVersion::V12,
     cipher_suites: Vec::new(),
     client_auth: ClientAuth::default(),
@@ -166,7 +169,8 @@ pub(super) fn tls(listener: &mut Fields<'_>) -> Option<Tls> {
     let item = listener.get("tls").filter(|item| !item.is_off())?;
     let mut tls = Tls::default();
     let mut fields = item.fields();
-    tls.certificates = certificates(&mut fields);
+    tls.acme = acme_names::listener(&mut fields);
+    tls.certificates = certificates(&mut fields, tls.acme.is_some());
     if let Some(version) = fields.get("min_version").and_then(|item| version(&item)) {
         tls.min_version = version;
     }
@@ -183,12 +187,14 @@ pub(super) fn tls(listener: &mut Fields<'_>) -> Option<Tls> {
     Some(tls)
 }
 
-fn certificates(fields: &mut Fields<'_>) -> Vec<CertificateFiles> {
+/// They may be left out where others are issued.
+fn certificates(fields: &mut Fields<'_>, issued: bool) -> Vec<CertificateFiles> {
     let write = "[{cert: /path, key: /path}] or [{folder: /path}]";
-    let Some(item) = fields.require("certificates", write) else {
+    let given = if issued { fields.get("certificates") } else { fields.require("certificates", write) };
+    let Some(item) = given else {
         return Vec::new();
     };
-    if item.value.as_sequence().is_some_and(Vec::is_empty) {
+    if item.value.as_sequence().is_some_and(Vec::is_empty) && !issued {
         item.mistake(format!("no certificate is here; write {write}"));
     }
     item.list(CERTIFICATES_MAX).iter().filter_map(files).collect()

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::nearest::nearest;
 use super::path::Path;
 use super::problem::{Problems, quote};
-use super::{Action, Address, Config, Http2, Listener, Protocol, passthrough, validate_tls};
+use super::{Action, Address, Config, Http2, Listener, Protocol, passthrough, validate_acme, validate_tls};
 
 /// Reports every mistake between keys.
 ///
@@ -16,6 +16,7 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     listeners(config, problems);
     addresses(config, problems);
     admin(config, problems);
+    validate_acme::check(config, problems);
     if routes_given {
         routes(config, problems);
     }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::account::Account;
 use super::{Connection, Next, head};
+use crate::acme::CHALLENGE_TYPE;
 use crate::body::Transfer;
 use crate::cluster::{Cluster, hash_key};
 use crate::config::{Action, Balance, HashKey};
@@ -28,6 +29,10 @@ impl Connection {
             Err(reason) => return self.reject(&account, reason).await,
         };
         let mut transfer = request_transfer(framing, self.limits());
+        if let Some(authorization) = worker.challenges.answer(&self.head) {
+            let local = Local::fixed(200, &authorization, CHALLENGE_TYPE);
+            return self.answer_locally(&account, &local, None, &mut transfer).await;
+        }
         if let Some(redirect) = self.listener.config.redirect_to_https
             && !self.came_by_https(&account)
         {

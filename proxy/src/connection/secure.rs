@@ -8,7 +8,7 @@ use rustls::ServerConnection;
 use super::Connection;
 use crate::stream::tls::{HandshakeError, Session};
 use crate::stream::{self, Stream};
-use crate::tls::{ClientIdentity, Handshake, HandshakeFailure, Terminator};
+use crate::tls::{CHALLENGE_PROTOCOL, ClientIdentity, Handshake, HandshakeFailure, Terminator};
 
 impl Connection {
     /// Puts a TLS session between the connection and its socket, if the listener asks for one; false when the
@@ -24,8 +24,14 @@ impl Connection {
                     rustls::Connection::Client(_) => None,
                 });
                 done.into_iter().for_each(|done| self.worker.metrics().handshake(done));
+                let is_challenge =
+                    session.inspect(|connection| connection.alpn_protocol() == Some(CHALLENGE_PROTOCOL));
                 self.take_over(&terminator, session);
-                true
+                if is_challenge {
+                    // The handshake was all (RFC 8737 section 3).
+                    self.close(false).await;
+                }
+                !is_challenge
             }
             Err(failure) => {
                 self.worker.metrics().handshake(Handshake::Failed(failure));

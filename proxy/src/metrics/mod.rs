@@ -3,6 +3,7 @@
 //! The hot path writes only memory of its own thread. What is global here is either rare (panics,
 //! dropped log lines) or read through a callback (endpoint health).
 
+mod acme;
 mod encode;
 mod handshakes;
 mod event;

@@ -8,8 +8,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use sluice_ebpf::Counter;
 
+use super::acme;
 use super::encode::count;
 use super::handshakes::{self, CertificateStatus};
+use crate::acme::AcmeStatus;
 
 /// An endpoint's state at the time of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub struct Status {
     pub queues: Vec<QueueStatus>,
     /// What the programs that join connections have counted, if they are loaded.
     pub bypass: Option<[u64; Counter::COUNT]>,
+    /// How certificates are issued, where they are.
+    pub acme: Option<AcmeStatus>,
     /// Certificates of every listener.
     pub certificates: Vec<CertificateStatus>,
 }
@@ -102,6 +106,7 @@ impl Status {
         gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
         self.encode_queues(encoder)?;
         handshakes::encode(&self.certificates, encoder)?;
+        self.acme.as_ref().map_or(Ok(()), |status| acme::encode(status, encoder))?;
         self.bypass.map_or(Ok(()), |counts| encode_bypass(&counts, encoder))
     }
 

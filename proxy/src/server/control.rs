@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use super::clusters::Resolvers;
 use super::operator::Operator;
 use super::services::{Restored, Services};
 use super::shown;
 use crate::access_log::AccessLog;
+use crate::acme::Keeper;
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::cluster::{alive, snapshot_json};
 use crate::metrics::{Known, Metrics, Status};
@@ -39,6 +41,7 @@ pub(super) struct Control<'a> {
     restored: Option<Restored>,
     draining: Arc<AtomicBool>,
     fixed: Fixed,
+    issuing: Option<AbortHandle>,
 }
 
 /// Why the process ends.
@@ -71,9 +74,11 @@ impl<'a> Control<'a> {
         let live = Arc::clone(&operator.reloader.site.live);
         let (source, programs) = (Arc::clone(&live), bypass.clone());
         let terminators = Arc::clone(&operator.reloader.site.listeners.terminators);
+        let acme = Arc::clone(&operator.reloader.site.acme);
         metrics.set_status(move || Status {
             bypass: programs.as_ref().and_then(|programs| programs.counters()),
             certificates: shown::certificate_statuses(&terminators),
+            acme: acme.board.status(),
             ..shown::status(&source.load())
         });
         metrics.set_known(Known { cluster: alive::has_cluster, endpoint: alive::has_endpoint });
@@ -90,6 +95,7 @@ impl<'a> Control<'a> {
             tracing: None,
             draining: Arc::default(),
             fixed,
+            issuing: None,
         }
     }
 
@@ -140,6 +146,7 @@ impl<'a> Control<'a> {
         let operator = Rc::clone(&self.operator);
         tokio::task::spawn_local(async move { operator.reloader.watch().await });
         tokio::task::spawn_local(Arc::clone(&self.operator.reloader.site.listeners.terminators).watch());
+        self.issuing = self.keep_names();
         if let Some(listener) = self.sockets.control.take() {
             tokio::task::spawn_local(control::serve(listener, Rc::clone(&self.operator)));
         }
@@ -157,18 +164,27 @@ impl<'a> Control<'a> {
         }
     }
 
+    /// Has certificates issued, until the drain.
+    fn keep_names(&self) -> Option<AbortHandle> {
+        let site = &self.operator.reloader.site;
+        let terminators = Arc::clone(&site.listeners.terminators);
+        let keeper = Keeper::new(Arc::clone(&self.live), terminators, Arc::clone(&site.acme))?;
+        Some(tokio::task::spawn_local(keeper.run()).abort_handle())
+    }
+
     /// What the status page shows.
     fn shown(&self) -> Arc<status::Live> {
         let (for_clusters, for_config) = (Arc::clone(&self.live), Arc::clone(&self.live));
         let fixed = self.fixed.clone();
         let terminators = Arc::clone(&self.operator.reloader.site.listeners.terminators);
+        let acme = Arc::clone(&self.operator.reloader.site.acme);
         status::Live::new(status::Sources {
             metrics: Arc::clone(self.metrics),
             draining: Arc::clone(&self.draining),
             clusters: Box::new(move || for_clusters.load().clusters.values().cloned().collect()),
             fixed: Box::new(move || Fixed {
                 config: config::to_json(&for_config.load().config),
-                certificates: shown::certificates(&terminators),
+                certificates: shown::certificates(&terminators, &acme),
                 ..fixed.clone()
             }),
         })
@@ -207,6 +223,8 @@ impl<'a> Control<'a> {
         if let Some(bypass) = &self.bypass {
             bypass.stop();
         }
+        // An authority that looks finds whoever has taken over.
+        self.issuing.iter().for_each(AbortHandle::abort);
         self.operator.reloader.site.listeners.release();
         stage.send_replace(if end == End::Told { Stage::Drain } else { Stage::HandOver });
         let deadline = Instant::now() + patience;

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::acme::Acme;
 use crate::config::Config;
 use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
@@ -69,7 +70,6 @@ fn start_and_serve(
     let demo = start::demo_origin(&config, predecessor.as_mut())?;
     let (clusters, resolvers) = clusters::at_start(&config, predecessor.as_ref())?;
     let restored = services::restore(&config)?;
-    let workers = config.worker_count();
     let (bound, terminators) = start::listeners(&config, predecessor.as_mut())?;
     let held = listener::hold(&bound).map_err(|error| error.to_string())?;
     let bypass = start::bypass(&config, &mut assists, &bound)?;
@@ -91,17 +91,18 @@ fn start_and_serve(
     start::publish(sockets.control.as_mut())?;
     privileges::drop_to(&snapshot.config)?;
     start::try_account(&snapshot.config, &terminators)?;
+    let acme = Acme::for_start(&snapshot.config, &terminators.in_force())?;
 
     let (stage, watched) = watch::channel(Stage::Serve);
     let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
     let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
     let (threads, senders) =
-        start::workers(bound, &live, &metrics, &log, assisted, tracing.as_ref(), &watched)?;
+        start::workers(bound, &live, &metrics, &log, assisted, (tracing.as_ref(), &acme), &watched)?;
     let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();
-    start::announce(&listening, workers, &assists);
+    start::announce(&listening, snapshot.config.worker_count(), &assists);
     start::invite(&snapshot.config, &listening, demo.is_some());
     drop(snapshot);
-    let said = (config, restored.attached.clone());
+    let said = (config, restored.attached.clone(), acme);
     let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone(), terminators, said));
     let path = sockets.control.as_ref().map(|control| control.path().to_owned());
     let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others, path));

@@ -1,7 +1,9 @@
 //! What metrics and the status page show of clusters and certificates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::acme::{self, Acme, Row};
 use crate::clock;
 use crate::cluster::{Health, QueueCounts};
 use crate::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
@@ -49,12 +51,15 @@ pub(super) fn certificate_statuses(terminators: &Terminators) -> Vec<Certificate
 }
 
 /// Those that expire first.
-pub(super) fn certificates(terminators: &Terminators) -> Vec<document::Certificate> {
+pub(super) fn certificates(terminators: &Terminators, acme: &Acme) -> Vec<document::Certificate> {
+    let rows = acme.board.rows();
     let mut all = terminators.certificates();
     all.sort_by_key(|(_, certificate)| certificate.not_after);
     let now = now_unix_s();
     let shown = |(listener, certificate): (String, Arc<Certificate>)| document::Certificate {
         listener,
+        next_attempt_s: row(&rows, &certificate).map(|row| row.next_ms / 1000),
+        failure: row(&rows, &certificate).and_then(|row| row.failure.clone()),
         names: certificate.names.clone(),
         source: certificate.source.clone(),
         not_after_s: certificate.not_after,
@@ -62,4 +67,9 @@ pub(super) fn certificates(terminators: &Terminators) -> Vec<document::Certifica
         is_valid: certificate.is_valid_at(now),
     };
     all.into_iter().take(CERTIFICATES_MAX).map(shown).collect()
+}
+
+/// What is known of the next one for the same name; one of a file has none.
+fn row<'r>(rows: &'r BTreeMap<String, Row>, certificate: &Certificate) -> Option<&'r Row> {
+    rows.get(certificate.first_name()).filter(|_| acme::is_source(&certificate.source))
 }

@@ -15,6 +15,7 @@ use super::clusters::{Clusters, Resolvers};
 use super::fixed;
 use super::listeners::Listeners;
 use super::services::Attached;
+use crate::acme::Acme;
 use crate::cluster::{Cluster, Seed};
 use crate::config::Config;
 use crate::handover::{Estate, Unhealthy};
@@ -38,6 +39,8 @@ pub(super) struct Site {
     file: RefCell<Config>,
     attached: RefCell<Attached>,
     pub(super) listeners: Listeners,
+    /// What has certificates issued.
+    pub(super) acme: Arc<Acme>,
     state_files: RefCell<Option<AbortHandle>>,
     /// What is under way, in the way of an upgrade.
     pub(super) changes: Changes,
@@ -96,7 +99,7 @@ impl Site {
         workers: Vec<mpsc::UnboundedSender<Command>>,
         bypass: Option<Arc<bypass::Control>>,
         terminators: Arc<Terminators>,
-        (file, attached): (Config, Attached),
+        (file, attached, acme): (Config, Attached, Arc<Acme>),
     ) -> Self {
         let listeners = Listeners::new(&file.listeners, listeners, workers, bypass, terminators);
         Self {
@@ -105,6 +108,7 @@ impl Site {
             file: RefCell::new(file),
             attached: RefCell::new(attached),
             listeners,
+            acme,
             state_files: RefCell::default(),
             changes: Changes::default(),
             turn: Mutex::default(),
@@ -143,6 +147,7 @@ impl Site {
         let pages = ErrorPages::load(&config.error_pages)?;
         let plan = self.listeners.plan(&config.listeners);
         let tls = self.listeners.plan_tls(&config.listeners).await?;
+        self.acme.prepare_reload(&config, tls.by_name()).await?;
         let (opened, held) = self.listeners.open(&plan, &tls)?;
         let next = next_clusters(&old, &config).await?;
         // Nothing fails from here on.

@@ -22,7 +22,7 @@ use crate::spans::Tracing;
 use crate::tls::Terminators;
 use crate::upstream::Connector;
 use crate::worker::{self, Command, Stage, Told, Worker};
-use crate::{control, demo, tunnel};
+use crate::{acme, control, demo, tunnel};
 
 /// Starts the embedded demo origin.
 pub(super) fn demo_origin(
@@ -201,7 +201,7 @@ pub(super) fn workers(
     metrics: &Arc<Metrics>,
     log: &AccessLog,
     assisted: Assisted<'_>,
-    tracing: Option<&Tracing>,
+    (tracing, acme): (Option<&Tracing>, &acme::Acme),
     stage: &watch::Receiver<Stage>,
 ) -> Result<Workers, String> {
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
@@ -214,7 +214,7 @@ pub(super) fn workers(
         let told = Told { stage: stage.clone(), commands };
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
         let direct = assisted.bypass.map(|bypass| bypass.direct_seat(index)).transpose()?.flatten();
-        let tracer = tracing.map(Tracing::tracer);
+        let (tracer, challenges) = (tracing.map(Tracing::tracer), Arc::clone(&acme.challenges));
         let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || {
@@ -222,6 +222,7 @@ pub(super) fn workers(
                     .with_splicer(splicer)
                     .with_direct(direct)
                     .with_tracer(tracer)
+                    .with_challenges(challenges)
             };
             let run = || worker::run(make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

@@ -2,7 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// For everybody, but for what the process masks.
+const MODE: u32 = 0o666;
 
 /// Reads a file of at most `bytes_max` bytes, and one more byte of a larger one; `None` if there is none.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
@@ -21,9 +25,14 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
 /// Writes beside the file and renames over it, so that a reader or a crash meets the old or the new file whole.
 /// Blocks until the bytes are on disk.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_as(path, bytes, MODE)
+}
+
+/// The same, for those to read that `mode` says, whatever the file was before.
+pub(crate) fn write_as(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     // With the process in its name: at a restart the old and the new process may write at once.
     let temporary = beside(path, &format!(".{}.tmp", std::process::id()));
-    let written = write_new(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    let written = write_new(&temporary, bytes, mode).and_then(|()| fs::rename(&temporary, path));
     if let Err(error) = written {
         let _ = fs::remove_file(&temporary);
         return Err(error);
@@ -46,10 +55,10 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     // Left by a process of the same id that died; `create_new` then follows no link put in its place.
     let _ = fs::remove_file(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

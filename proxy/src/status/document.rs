@@ -85,6 +85,12 @@ pub struct Certificate {
     pub days_left: i64,
     /// Whether it is valid now.
     pub is_valid: bool,
+    /// When it is tried to have the next one issued, where it is, in seconds of Unix time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_s: Option<u64>,
+    /// Why the last try has failed, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// A kernel assist.

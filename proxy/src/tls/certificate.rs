@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
@@ -74,6 +75,11 @@ impl Certificate {
     /// The name it is known by.
     pub(crate) fn first_name(&self) -> &str {
         self.names.first().map_or("-", String::as_str)
+    }
+
+    /// Until when it is valid.
+    pub(crate) fn until(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.not_after).unwrap_or(0))
     }
 
     /// Whether it is valid at this second of Unix time.

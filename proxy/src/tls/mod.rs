@@ -8,6 +8,7 @@ mod certificate;
 mod chain;
 mod client;
 pub mod client_hello;
+mod demand;
 mod folder;
 mod outcome;
 pub(crate) mod postgres;
@@ -21,9 +22,11 @@ pub(crate) mod verify;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use certificate::Certificate;
+pub(crate) use certificate::{Certificate, Pair, load};
 pub(crate) use client::ClientIdentity;
+pub(crate) use demand::{Demand, Wanted};
 pub use outcome::{Handshake, HandshakeFailure};
+pub(crate) use store::CHALLENGE_PROTOCOL;
 pub(crate) use terminator::Terminator;
+pub(crate) use terminators::{ByName, Planned, Terminators, now_unix_s};
 pub use terminators::{Finding, check};
-pub(crate) use terminators::{Planned, Terminators, now_unix_s};

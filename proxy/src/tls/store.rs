@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::certificate::Certificate;
+use super::demand::Demand;
 use super::set::Set;
 
 /// The ALPN protocol by which a certificate authority checks who has a name (RFC 8737).
@@ -23,6 +24,8 @@ pub(crate) struct CertificateStore {
     /// Those put in while the process runs.
     issued: ArcSwap<Names>,
     challenges: ArcSwap<HashMap<String, Arc<CertifiedKey>>>,
+    /// Who is told of names that there is no certificate for.
+    demand: ArcSwapOption<Demand>,
     /// What `files` was made of. Not looked at by handshakes.
     set: Mutex<Arc<Set>>,
 }
@@ -125,6 +128,34 @@ impl CertificateStore {
         Ok(())
     }
 
+    /// What was put in for this very name.
+    pub(crate) fn issued(&self, name: &str) -> Option<Arc<Certificate>> {
+        let issued = self.issued.load();
+        let found = match name.strip_prefix("*.") {
+            Some(suffix) => issued.wildcard.get(suffix),
+            None => issued.exact.get(name),
+        };
+        found.and_then(|list| list.first()).cloned()
+    }
+
+    /// Takes those out again that were put in and are not to be kept.
+    pub(crate) fn keep_issued(&self, keep: impl Fn(&Certificate) -> bool) {
+        if self.issued.load().all.iter().all(|certificate| keep(certificate)) {
+            return;
+        }
+        self.issued.rcu(|issued| {
+            let mut kept = Names::default();
+            let certificates = issued.all.iter().filter(|certificate| keep(certificate));
+            certificates.for_each(|certificate| kept.add(&certificate.names, certificate));
+            kept
+        });
+    }
+
+    /// Has names told that there is no certificate for, or no more.
+    pub(crate) fn set_demand(&self, demand: Option<Demand>) {
+        self.demand.store(demand.map(Arc::new));
+    }
+
     /// Answers challenges for `name` with this one, until [`Self::end_challenge`].
     #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub(crate) fn begin_challenge(&self, name: &str, certified: &Arc<CertifiedKey>) {
@@ -186,6 +217,11 @@ impl ResolvesServerCert for CertificateStore {
         if protocols.any(|protocol| protocol == CHALLENGE_PROTOCOL) {
             // Nothing but the answer to a challenge may be served by this protocol (RFC 8737 section 4).
             return self.challenge(hello.server_name()?);
+        }
+        if let (Some(demand), Some(name)) = (&*self.demand.load(), hello.server_name())
+            && !self.has(name)
+        {
+            demand.want(name);
         }
         self.find(hello.server_name(), hello.signature_schemes())
     }

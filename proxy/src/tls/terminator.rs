@@ -87,6 +87,11 @@ impl Terminator {
         &self.store
     }
 
+    /// How names are got that nobody has written down, if they are.
+    pub(crate) fn on_demand(&self) -> Option<&config::OnDemand> {
+        self.config.acme.as_ref()?.on_demand.as_ref()
+    }
+
     /// Its configuration.
     pub(crate) fn config(&self) -> &config::Tls {
         &self.config

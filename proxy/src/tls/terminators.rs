@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 
 use super::certificate::Certificate;
 use super::set::{Look, Remark, Set};
+use super::store::CHALLENGE_PROTOCOL;
 use super::terminator::Terminator;
 use super::upstream;
 use crate::config::{self, Http2, Listener, Protocol};
@@ -22,13 +24,14 @@ const KEPT: &str = "a certificate cannot be used; the one from before stays";
 const FLAWED: &str = "something is wrong with a certificate";
 
 /// By the listener's name.
-type ByName = BTreeMap<String, Arc<Terminator>>;
+pub(crate) type ByName = BTreeMap<String, Arc<Terminator>>;
 
 /// What terminates TLS, for all listeners.
 #[derive(Default)]
 pub(crate) struct Terminators {
     in_force: ArcSwap<ByName>,
     watched: Mutex<BTreeMap<String, Watched>>,
+    changed: Notify,
 }
 
 /// What a configuration makes of it, not in force yet.
@@ -98,6 +101,17 @@ impl Terminators {
         }
         self.in_force.store(Arc::new(planned.terminators.clone()));
         self.watched().clear();
+        self.changed.notify_one();
+    }
+
+    /// Those in force, by the listener's name.
+    pub(crate) fn in_force(&self) -> Arc<ByName> {
+        self.in_force.load_full()
+    }
+
+    /// Waits until others are in force than when this was waited for last. For one task.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Says which keys could be read at the start, but not any more now that privileges are dropped.
@@ -189,6 +203,11 @@ impl Terminators {
 }
 
 impl Planned {
+    /// What terminates TLS on each listener.
+    pub(crate) fn by_name(&self) -> &ByName {
+        &self.terminators
+    }
+
     /// What terminates TLS on the listener of this name.
     pub(crate) fn of(&self, listener: &str) -> Option<Arc<Terminator>> {
         self.terminators.get(listener).cloned()
@@ -212,7 +231,7 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
         }));
         let is_empty = set.certificates().next().is_none();
         let is_said = |finding: &Finding| finding.is_mistake && finding.path.starts_with(&path);
-        if is_empty && !findings.iter().any(is_said) {
+        if is_empty && tls.acme.is_none() && !findings.iter().any(is_said) {
             let message = "there is no certificate to be served".to_owned();
             findings.push(Finding { path: format!("{path}.certificates"), message, is_mistake: true });
         }
@@ -231,12 +250,21 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
 
 /// What is offered by ALPN.
 fn protocols(listener: &Listener) -> Vec<Vec<u8>> {
-    match listener.protocol {
-        Protocol::Http if listener.http2 == Http2::Off => vec![b"http/1.1".to_vec()],
-        Protocol::Http => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    let mut protocols: Vec<&[u8]> = match listener.protocol {
+        Protocol::Http if listener.http2 == Http2::Off => vec![b"http/1.1"],
+        Protocol::Http => vec![b"h2", b"http/1.1"],
         // What is spoken through a tunnel is not ours to say.
         Protocol::Tcp | Protocol::TlsPassthrough => Vec::new(),
+    };
+    if !protocols.is_empty() && issues(listener) {
+        // An authority that looks whose a name is speaks nothing else (RFC 8737).
+        protocols.push(CHALLENGE_PROTOCOL);
     }
+    protocols.into_iter().map(<[u8]>::to_vec).collect()
+}
+
+fn issues(listener: &Listener) -> bool {
+    listener.tls.as_ref().is_some_and(|tls| tls.acme.is_some())
 }
 
 fn interval(terminator: &Arc<Terminator>) -> Option<Duration> {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use crate::access_log::AccessLogHandle;
+use crate::acme::HttpChallenges;
 use crate::buffers::Buffers;
 use crate::bypass::{Joiner, Seat};
 use crate::direct::{self, Direct};
@@ -87,6 +88,8 @@ pub(crate) struct Worker {
     splicer: Option<Splicer>,
     direct: Option<Direct>,
     tracer: Option<Tracer>,
+    /// What authorities are answered.
+    pub(crate) challenges: Arc<HttpChallenges>,
 }
 
 impl Worker {
@@ -117,6 +120,7 @@ impl Worker {
             splicer: None,
             direct: None,
             tracer: None,
+            challenges: Arc::default(),
         }
     }
 
@@ -128,6 +132,11 @@ impl Worker {
     /// Has answers go to clients past sluice.
     pub(crate) fn with_direct(self, seat: Option<direct::Seat>) -> Self {
         Self { direct: seat.map(Direct::new), ..self }
+    }
+
+    /// Has authorities answered that look whose a name is.
+    pub(crate) fn with_challenges(self, challenges: Arc<HttpChallenges>) -> Self {
+        Self { challenges, ..self }
     }
 
     /// The configuration in force now. An exchange asks once, and keeps it to its end.

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use serde_yaml::Value;
+use serde_yaml::{Mapping, Value};
 
 use super::super::problem::Problems;
 use super::super::{
-    AssistMode, ClientAuthMode, Config, Hsts, Http2, LogField, LogFormat, Protocol, ProxyProtocol, StartTls,
-    Tls, Tracing, Word, file, load,
+    Acme, AcmeChallenge, AssistMode, ClientAuthMode, Config, DnsHook, Hsts, Http2, LogField, LogFormat,
+    OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, file, load,
 };
 
 fn directory() -> PathBuf {
@@ -46,7 +46,8 @@ buffers: {}
 access_log: {}
 tracing: {}
 admin: {}
-listeners: [{tls: {certificates: [{}], client_auth: {}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
+acme: {dns_hook: {}, external_account: {}}
+listeners: [{tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
 routes:
   - {headers: [{}], redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
 clusters:
@@ -67,6 +68,7 @@ fn the_documented_file_has_every_key_and_word() {
     wanted.extend(ProxyProtocol::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(ClientAuthMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(Http2::ALL.iter().map(|mode| mode.word()));
+    wanted.extend(AcmeChallenge::ALL.iter().flat_map(|challenge| challenge.word().split('-')));
     wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 
@@ -100,6 +102,19 @@ fn the_defaults_shown_are_the_defaults() {
     assert!(shown("handshakes_max", tls.handshakes_max as u64));
     assert!(shown("watch_interval_ms", tls.watch_interval_ms));
     assert!(shown("max_age_s", Hsts::default().max_age_s));
+
+    let mut numbers = Mapping::new();
+    Acme::default().write_numbers(&mut numbers);
+    for (key, value) in &numbers {
+        assert!(shown(key.as_str().unwrap(), value.as_u64().unwrap()), "{key:?}: {value:?}");
+    }
+    let (mut hook, mut on_demand) = (Mapping::new(), Mapping::new());
+    DnsHook::default().write_numbers(&mut hook);
+    OnDemand::default().write_numbers(&mut on_demand);
+    for (key, value) in hook.iter().chain(&on_demand) {
+        let (key, value) = (key.as_str().unwrap(), value.as_u64().unwrap());
+        assert!(text.contains(&format!(" {key}: {value} ")), "{key}: {value}");
+    }
 
     for (key, value) in super::super::emit::config(&Config {
         clusters: [("demo".to_owned(), Default::default())].into(),

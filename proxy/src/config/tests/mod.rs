@@ -1,6 +1,7 @@
 //! What the configuration promises, from YAML text to values and messages.
 #![allow(clippy::unwrap_used)]
 
+mod acme;
 mod disk;
 mod docs;
 mod files;

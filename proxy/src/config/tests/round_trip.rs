@@ -223,6 +223,49 @@ prop_compose! {
     }
 }
 
+fn listener_acme() -> impl Strategy<Value = ListenerAcme> {
+    let names = prop::collection::btree_set("[a-z]{1,8}\\.example", 1..4);
+    let on_demand =
+        (address(), "/[a-z]{0,8}", 1..=100_000usize).prop_filter_map("no host", |(address, path, most)| {
+            let ask_url = AskUrl { address, path };
+            let is_host = !matches!(ask_url.address, Address::Unix(_));
+            is_host.then(|| OnDemand { ask_url, names_max: most, ..OnDemand::default() })
+        });
+    (names, prop::option::of(on_demand))
+        .prop_map(|(names, on_demand)| ListenerAcme { names: names.into_iter().collect(), on_demand })
+}
+
+fn acme() -> impl Strategy<Value = Acme> {
+    let directory = prop_oneof![
+        Just(AcmeDirectory::Production),
+        Just(AcmeDirectory::Staging),
+        "https://[a-z]{1,8}(:[0-9]{1,5})?/[a-z]{0,5}".prop_map(AcmeDirectory::At),
+    ];
+    let path = || prop::option::of("/\\PC{1,10}");
+    let challenges = prop::sample::select(AcmeChallenge::ALL.to_vec());
+    let arguments = prop::collection::vec("\\PC{0,5}", 0..3);
+    (directory, path(), path(), challenges, arguments, path(), 0..=365u64).prop_map(
+        |(directory, ca_file, state_folder, challenge, arguments, hmac_file, days)| Acme {
+            contacts: ca_file.iter().map(|_| "mailto:a@b.example".to_owned()).collect(),
+            directory,
+            ca_file: ca_file.map(Into::into),
+            state_folder: state_folder.map(Into::into),
+            challenge,
+            dns_hook: (challenge == AcmeChallenge::Dns01).then(|| DnsHook {
+                command: "/bin/hook".into(),
+                arguments,
+                wait_ms: days,
+                ..DnsHook::default()
+            }),
+            external_account: hmac_file
+                .map(|file| ExternalAccount { key_id: "some id".to_owned(), hmac_file: file.into() }),
+            profile: (days > 300).then(|| "shortlived".to_owned()),
+            renew_before_days: days,
+            ..Acme::default()
+        },
+    )
+}
+
 fn tls() -> impl Strategy<Value = Tls> {
     let path = || "/\\PC{1,10}".prop_map(std::path::PathBuf::from);
     let files = prop_oneof![
@@ -250,13 +293,14 @@ fn tls() -> impl Strategy<Value = Tls> {
     )
 }
 
+// Boxed, for what all of them hold together is too much for the stack of a test's thread.
 prop_compose! {
     fn config()(
         names in prop::collection::btree_set(name(), 1..4),
         mut addresses in prop::collection::btree_set(address(), 4),
-        mut routes in prop::collection::vec(route(), 1..4),
-        mut clusters in prop::collection::btree_map(name(), cluster(), 0..3),
-        main in cluster(),
+        mut routes in prop::collection::vec(route().boxed(), 1..4),
+        mut clusters in prop::collection::btree_map(name(), cluster().boxed(), 0..3),
+        main in cluster().boxed(),
         pages in prop::collection::btree_map(400..=599u16, "/\\PC{1,10}", 0..3),
         (via, workers, drain_timeout_ms) in (any::<bool>(), 0..=256usize, 0..=86_400_000u64),
         heads in 256..=1_048_576usize,
@@ -267,8 +311,9 @@ prop_compose! {
         proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
         (bypass, splice) in (assist(), assist()),
         (user, token) in (prop::option::of("[a-z][a-z-]{0,8}"), prop::option::of("/\\PC{1,10}")),
-        tracing in tracing(),
-        (tls, max_age_s, port) in (prop::option::of(tls()), 0..=1_000_000u64, 1..=u16::MAX),
+        tracing in tracing().boxed(),
+        (tls, max_age_s, port) in (prop::option::of(tls()).boxed(), 0..=1_000_000u64, 1..=u16::MAX),
+        (acme, listener_acme) in (prop::option::of(acme()).boxed(), prop::option::of(listener_acme()).boxed()),
     ) -> Config {
         for (index, (route, name)) in routes.iter_mut().zip(names.iter().cycle()).enumerate() {
             route.name = format!("{name}{index}");
@@ -287,7 +332,7 @@ prop_compose! {
             passthrough: (index > 1).then(|| passthrough(heads)),
             hsts: (index == 0 && tls.is_some()).then_some(Hsts { max_age_s, include_subdomains: via, preload: false }),
             redirect_to_https: (index == 0 && tls.is_none()).then_some(RedirectToHttps { port }),
-            tls: tls.clone().filter(|_| index < 2),
+            tls: tls.clone().filter(|_| index < 2).map(|tls| Tls { acme: listener_acme.clone().filter(|_| acme.is_some()), ..tls }),
             limits: Limits {
                 headers_max: index + 1,
                 http2: Http2Limits { streams_max: index as u32 + 1, ..Http2Limits::default() },
@@ -314,6 +359,7 @@ prop_compose! {
                 state_file: user.as_ref().map(|name| format!("/var/lib/{name}").into()),
                 kamal_state_file: via.then(|| "/srv/kamal-proxy.state".into()),
             },
+            acme: acme.clone(),
             admin,
             admin_token_file: Some("/etc/token".into()),
             workers,

@@ -1,0 +1,178 @@
+//! The account with an authority (RFC 8555 section 7.3): made once, kept, and used from then on.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use data_encoding::{BASE64URL_NOPAD, Encoding};
+use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+use super::client::{Client, Told};
+use super::failure::Failure;
+use super::folder::{Folder, Lock};
+use crate::config;
+
+/// Bytes of a key of an external account.
+const HMAC_FILE_BYTES_MAX: u64 = 4096;
+
+/// An authority, as one configuration has it.
+pub(super) struct Authority {
+    pub(super) config: config::Acme,
+    pub(super) folder: Folder,
+    session: Mutex<Option<Session>>,
+    /// Shared by all that is under way.
+    lock: RefCell<Weak<Lock>>,
+}
+
+/// An account that is known to the authority.
+#[derive(Clone)]
+pub(super) struct Session {
+    pub(super) account: Account,
+    pub(super) told: Arc<Told>,
+}
+
+/// What of a kept account says whose it is.
+#[derive(Deserialize)]
+struct Kept {
+    directory: Option<String>,
+}
+
+impl Authority {
+    pub(super) fn new(config: config::Acme, folder: Folder) -> Self {
+        Self { config, folder, session: Mutex::default(), lock: RefCell::default() }
+    }
+
+    /// Keeps other processes of ours from asking for certificates until all that have this are done.
+    ///
+    /// # Errors
+    /// When one of them is at it.
+    pub(super) fn lock(&self) -> Result<Rc<Lock>, Failure> {
+        if let Some(held) = self.lock.borrow().upgrade() {
+            return Ok(held);
+        }
+        let lock = self.folder.lock().map_err(|error| Failure::new(format!("the lock: {error}")))?;
+        let lock = Rc::new(lock.ok_or_else(Failure::busy)?);
+        *self.lock.borrow_mut() = Rc::downgrade(&lock);
+        Ok(lock)
+    }
+
+    /// The account, made if there is none. For whoever has the lock, so that two processes do not make two.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) async fn session(&self, _lock: &Lock) -> Result<Session, Failure> {
+        let mut session = self.session.lock().await;
+        if let Some(session) = &*session {
+            return Ok(session.clone());
+        }
+        let opened = self.open().await.map_err(|failure| failure.while_doing("the account"))?;
+        *session = Some(opened.clone());
+        Ok(opened)
+    }
+
+    async fn open(&self) -> Result<Session, Failure> {
+        let ca_file = self.config.ca_file.clone();
+        let client = blocking(move || Client::new(ca_file.as_deref())).await?.map_err(Failure::new)?;
+        let told = Arc::clone(client.told());
+        let account = match self.restored(client.clone()).await? {
+            Some(account) => account,
+            None => self.made(client).await?,
+        };
+        Ok(Session { account, told })
+    }
+
+    async fn restored(&self, client: Client) -> Result<Option<Account>, Failure> {
+        let folder = self.folder.clone();
+        let kept = blocking(move || folder.account()).await?;
+        let Some(bytes) = kept.map_err(|error| Failure::new(error.to_string()))? else {
+            return Ok(None);
+        };
+        let url = self.config.directory.url();
+        let is_ours =
+            serde_json::from_slice(&bytes).is_ok_and(|kept: Kept| kept.directory.as_deref() == Some(url));
+        let credentials = serde_json::from_slice::<AccountCredentials>(&bytes);
+        match credentials {
+            Ok(credentials) if is_ours => {
+                Ok(Some(Account::builder_with_http(Box::new(client)).from_credentials(credentials).await?))
+            }
+            _ => {
+                self.set_aside("its file is damaged").await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn made(&self, client: Client) -> Result<Account, Failure> {
+        let contacts: Vec<&str> = self.config.contacts.iter().map(String::as_str).collect();
+        let wanted =
+            NewAccount { contact: &contacts, terms_of_service_agreed: true, only_return_existing: false };
+        let external = self.config.external_account.clone();
+        let external = blocking(move || external.as_ref().map(external_key).transpose()).await?;
+        let external = external.map_err(Failure::new)?;
+        let url = self.config.directory.url().to_owned();
+        let builder = Account::builder_with_http(Box::new(client));
+        let (account, credentials) = builder.create(&wanted, url, external.as_ref()).await?;
+        let bytes =
+            serde_json::to_vec_pretty(&credentials).map_err(|error| Failure::new(error.to_string()))?;
+        let folder = self.folder.clone();
+        let kept = blocking(move || folder.keep_account(&bytes)).await?;
+        kept.map_err(|error| Failure::new(format!("it cannot be kept: {error}")))?;
+        tracing::info!(authority = self.folder.authority, id = account.id(), "an account has been made");
+        Ok(account)
+    }
+
+    /// Has a new account made with the next certificate, if this one is still the one in use: the authority does not know
+    /// it any more.
+    pub(super) async fn forget(&self, account: &Account) {
+        let mut session = self.session.lock().await;
+        if session.take_if(|session| session.account.id() == account.id()).is_some() {
+            self.set_aside("the authority does not know it").await;
+        }
+    }
+
+    async fn set_aside(&self, why: &str) {
+        let folder = self.folder.clone();
+        let aside = blocking(move || folder.set_account_aside()).await;
+        let aside = match aside {
+            Ok(Ok(aside)) => aside.display().to_string(),
+            Ok(Err(error)) => error.to_string(),
+            Err(failure) => failure.text,
+        };
+        tracing::warn!(authority = self.folder.authority, aside, "the account is not used any more: {why}");
+    }
+}
+
+/// Runs what touches the disk, which may stall.
+///
+/// # Errors
+/// When it panics.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    spawn_blocking(work).await.map_err(|error| Failure::new(format!("broke off: {error}")))
+}
+
+fn external_key(account: &config::ExternalAccount) -> Result<ExternalAccountKey, String> {
+    let said =
+        |what: String| format!("acme.external_account.hmac_file: {}: {what}", account.hmac_file.display());
+    let text = read(&account.hmac_file).map_err(said)?;
+    let key = decoded(text.trim()).ok_or_else(|| said("is not base64url".to_owned()))?;
+    Ok(ExternalAccountKey::new(account.key_id.clone(), &key))
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let bytes =
+        crate::state_file::file::read(file, HMAC_FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes.ok_or("does not exist")?).map_err(|error| error.to_string())
+}
+
+/// Authorities show it with and without padding, and some in the other alphabet.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let plain: String = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
+    let encoding: &Encoding = &BASE64URL_NOPAD;
+    encoding.decode(plain.as_bytes()).ok().filter(|key| !key.is_empty())
+}

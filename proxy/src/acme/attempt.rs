@@ -1,0 +1,71 @@
+//! One try to get a certificate, from the lock to the file.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::account::{Authority, Session, blocking};
+use super::challenge::Ways;
+use super::failure::{Failure, Kind};
+use super::{order, schedule};
+use crate::tls::Certificate;
+
+/// What a try has brought.
+pub(super) struct Obtained {
+    pub(super) certificate: Arc<Certificate>,
+    /// Whether it was this try that had it issued; another process may have been faster.
+    pub(super) is_new: bool,
+}
+
+/// Gets a certificate for `name` and keeps it.
+///
+/// # Errors
+/// Why there is none.
+pub(super) async fn attempt(authority: &Rc<Authority>, name: &str, ways: &Ways) -> Result<Obtained, Failure> {
+    let lock = authority.lock()?;
+    if let Some(certificate) = kept(authority, name).await? {
+        return Ok(Obtained { certificate, is_new: false });
+    }
+    let session = authority.session(&lock).await?;
+    let obtained = timeout(patience(authority), order::obtain(&session, name, &authority.config, ways)).await;
+    let obtained = obtained.unwrap_or_else(|_| Err(Failure::new("it takes too long")));
+    let pem = match obtained {
+        Ok(pem) => pem,
+        Err(failure) => return Err(judged(failure, authority, &session).await),
+    };
+    let (folder, of) = (authority.folder.clone(), name.to_owned());
+    let certificate = blocking(move || folder.keep(&of, &pem)).await?.map_err(Failure::new)?;
+    Ok(Obtained { certificate, is_new: true })
+}
+
+/// What is kept, if it need not be renewed yet.
+async fn kept(authority: &Authority, name: &str) -> Result<Option<Arc<Certificate>>, Failure> {
+    let (folder, of) = (authority.folder.clone(), name.to_owned());
+    let kept = blocking(move || folder.certificate(&of)).await?;
+    let now_ms = schedule::now_ms();
+    Ok(kept.filter(|kept| {
+        schedule::renewal_ms(kept.not_before, kept.not_after, &authority.config, 1.0) > now_ms
+    }))
+}
+
+/// For all of it: what the authority may take, and the hook twice.
+fn patience(authority: &Authority) -> Duration {
+    let hook = authority.config.dns_hook.as_ref().map_or(0, |hook| 2 * hook.timeout_ms + hook.wait_ms);
+    Duration::from_millis(authority.config.order_timeout_ms.saturating_add(hook))
+}
+
+async fn judged(failure: Failure, authority: &Authority, session: &Session) -> Failure {
+    match failure.kind {
+        Kind::NoAccount => authority.forget(&session.account).await,
+        Kind::RateLimited(_) => return Failure { kind: Kind::RateLimited(session.told.take()), ..failure },
+        Kind::Failed | Kind::Busy => {
+            // A 503 that is no problem document is one, too.
+            if let Some(pause) = session.told.take() {
+                return Failure { kind: Kind::RateLimited(Some(pause)), ..failure };
+            }
+        }
+    }
+    failure
+}

@@ -1,0 +1,107 @@
+//! Names that nobody has written down: who may have a certificate, and who may no more.
+
+use super::Keeper;
+use crate::acme::account::Authority;
+use crate::acme::board::AskOutcome;
+use crate::acme::demand::ask;
+use crate::acme::entry::Entry;
+use crate::acme::failure::Failure;
+use crate::acme::schedule;
+use crate::config::OnDemand;
+use crate::tls::Wanted;
+
+impl Keeper {
+    /// A client has asked for a name.
+    pub(super) fn want(&mut self, wanted: &Wanted) {
+        let in_force = self.terminators.in_force();
+        let on_demand = in_force.get(&wanted.listener).and_then(|terminator| terminator.on_demand());
+        let is_known = self.entries.contains_key(&wanted.name);
+        let Some(on_demand) = on_demand.filter(|_| !is_known && self.authority.is_some()) else { return };
+        if !self.denied.may_ask(&wanted.name, schedule::now_ms()) {
+            return;
+        }
+        // Also while it is asked about, so that it is once.
+        self.denied.note(wanted.name.clone(), schedule::now_ms() + on_demand.ask_again_ms);
+        if self.has_room(&wanted.name, on_demand) {
+            self.begin_to_ask(wanted.name.clone(), on_demand.clone());
+        }
+    }
+
+    /// Whether another name may have one; that none may is said once, whatever scanners ask for.
+    fn has_room(&mut self, name: &str, on_demand: &OnDemand) -> bool {
+        let got = self.entries.values().filter(|entry| !entry.is_listed).count();
+        let is_full = got >= on_demand.names_max;
+        if is_full {
+            self.acme.board.count_ask(AskOutcome::Dropped);
+            if !self.is_full {
+                tracing::warn!(name, names_max = on_demand.names_max, "no further names are got on demand");
+            }
+        }
+        self.is_full = is_full;
+        !is_full
+    }
+
+    pub(super) fn begin_to_ask(&mut self, name: String, on_demand: OnDemand) {
+        let about = name.clone();
+        let task = self.asks.spawn_local(async move {
+            let answer = ask(&on_demand, &name).await;
+            (name, on_demand, answer)
+        });
+        self.running.insert(task.id(), about);
+    }
+
+    pub(super) fn hear(&mut self, name: String, on_demand: &OnDemand, answer: Result<bool, String>) {
+        let Some(authority) = self.authority.clone() else { return };
+        let now = (schedule::now_ms(), fastrand::f64());
+        let outcome = match &answer {
+            Ok(true) => AskOutcome::Allowed,
+            Ok(false) => AskOutcome::Denied,
+            Err(_) => AskOutcome::Failed,
+        };
+        self.acme.board.count_ask(outcome);
+        self.say(&name, on_demand, answer.err());
+        match self.entries.get_mut(&name) {
+            // It was written down meanwhile.
+            Some(entry) if entry.is_listed => {}
+            Some(entry) => match outcome {
+                AskOutcome::Allowed => {
+                    (entry.is_running, entry.is_allowed, entry.next_ms) = (false, true, now.0)
+                }
+                AskOutcome::Failed => {
+                    entry.fail(&Failure::new("nobody says whether it may have one"), &authority.config, now);
+                }
+                AskOutcome::Denied | AskOutcome::Dropped => self.give_up(&name, &authority),
+            },
+            None if outcome != AskOutcome::Allowed => {
+                self.denied.note(name, now.0 + on_demand.ask_again_ms);
+            }
+            // Others may have been faster.
+            None => {
+                if self.has_room(&name, on_demand) {
+                    let mut entry = Entry::new(None, false, &authority.config, now);
+                    entry.is_allowed = true;
+                    self.entries.insert(name, entry);
+                }
+            }
+        }
+    }
+
+    /// Why there is no answer is said when it is news.
+    fn say(&mut self, name: &str, on_demand: &OnDemand, trouble: Option<String>) {
+        if let Some(trouble) = trouble.as_ref().filter(|trouble| self.trouble.as_ref() != Some(trouble)) {
+            let url = on_demand.ask_url.to_string();
+            tracing::warn!(name, url, "cannot ask whether it may have a certificate: {trouble}");
+        }
+        self.trouble = trouble;
+    }
+
+    /// It may have a certificate no more.
+    fn give_up(&mut self, name: &str, authority: &Authority) {
+        self.entries.remove(name);
+        authority.folder.forget(name);
+        for terminator in self.terminators.in_force().values() {
+            terminator.store().keep_issued(|certificate| certificate.first_name() != name);
+        }
+        tracing::info!(name, "may have a certificate no more");
+    }
+}

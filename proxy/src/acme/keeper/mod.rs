@@ -1,0 +1,236 @@
+//! Looks after the names: has certificates issued and renewed at their time, and asks about names that clients ask for.
+//!
+//! One task of the control thread. What takes time runs beside it, a few at once, and comes back by a join set.
+
+mod demand;
+mod reconcile;
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::account::Authority;
+use super::attempt::{Obtained, attempt};
+use super::board::AttemptOutcome;
+use super::challenge::Ways;
+use super::demand::Denied;
+use super::entry::Entry;
+use super::failure::{Failure, Kind};
+use super::{Acme, schedule};
+use crate::config::OnDemand;
+use crate::snapshot::Live;
+use crate::tls::{Certificate, Terminators, Wanted};
+
+/// Certificates that are got at once; authorities bound how many requests come at once.
+const ORDERS_MAX: usize = 4;
+/// Names that are asked about at once.
+const ASKS_MAX: usize = 8;
+/// How long it sleeps at the most, for the clock may be set meanwhile.
+const SLEEP_MAX: Duration = Duration::from_secs(600);
+
+/// After an authority has said that it is asked too often, how long it is not asked about other names, in milliseconds:
+/// it may have meant all of them.
+const QUIET_MS: u64 = 60_000;
+
+/// A try that has ended: by which authority, for which name.
+type Ended = (Rc<Authority>, String, Result<Obtained, Failure>);
+/// A name that was asked about, whoever was asked, and what was said.
+type Asked = (String, OnDemand, Result<bool, String>);
+
+/// Looks after the names.
+pub(crate) struct Keeper {
+    live: Live,
+    terminators: Arc<Terminators>,
+    acme: Arc<Acme>,
+    wanted: mpsc::Receiver<Wanted>,
+    authority: Option<Rc<Authority>>,
+    entries: BTreeMap<String, Entry>,
+    denied: Denied,
+    orders: JoinSet<Ended>,
+    asks: JoinSet<Asked>,
+    /// Whether no further names are got on demand, and why nobody can be asked; said when it changes.
+    is_full: bool,
+    trouble: Option<String>,
+    /// The name that each of those tasks is about, for one that panics.
+    running: HashMap<Id, String>,
+    /// Until when nothing is begun, in milliseconds of Unix time, since the authority is asked too often.
+    quiet_until_ms: u64,
+    /// Whether what is shown is as it is.
+    is_shown: bool,
+}
+
+impl Keeper {
+    /// `None` if there is one already.
+    pub(crate) fn new(live: Live, terminators: Arc<Terminators>, acme: Arc<Acme>) -> Option<Self> {
+        let wanted = acme.take_wanted()?;
+        Some(Self {
+            live,
+            terminators,
+            acme,
+            wanted,
+            authority: None,
+            entries: BTreeMap::new(),
+            denied: Denied::default(),
+            orders: JoinSet::new(),
+            asks: JoinSet::new(),
+            is_full: false,
+            trouble: None,
+            running: HashMap::new(),
+            quiet_until_ms: 0,
+            is_shown: false,
+        })
+    }
+
+    /// Looks after them for ever. What is under way when this is dropped is dropped with it.
+    pub(crate) async fn run(mut self) {
+        self.reconcile();
+        loop {
+            self.begin_due();
+            self.publish();
+            let pause = self.pause();
+            tokio::select! {
+                () = self.terminators.changed() => self.reconcile(),
+                Some(ended) = self.orders.join_next_with_id(), if !self.orders.is_empty() => {
+                    if let Some((authority, name, ended)) = self.returned(ended) {
+                        self.settle(&authority, &name, ended);
+                    }
+                }
+                Some(asked) = self.asks.join_next_with_id(), if !self.asks.is_empty() => {
+                    if let Some((name, on_demand, answer)) = self.returned(asked) {
+                        self.hear(name, &on_demand, answer);
+                    }
+                }
+                Some(wanted) = self.wanted.recv(), if self.asks.len() < ASKS_MAX => self.want(&wanted),
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    fn begin_due(&mut self) {
+        let Some(authority) = self.authority.clone() else { return };
+        let now_ms = schedule::now_ms();
+        let due = self.entries.iter().filter(|(_, entry)| entry.is_due(now_ms));
+        let mut due: Vec<_> = due.map(|(name, entry)| (entry.next_ms, name.clone())).collect();
+        due.sort_unstable();
+        for (_, name) in due {
+            let Some(entry) = self.entries.get_mut(&name) else { continue };
+            if !entry.is_listed && !entry.is_allowed {
+                // Whoever allowed it once may have changed his mind.
+                let asked = self.terminators.in_force().values().find_map(|one| one.on_demand().cloned());
+                if let Some(on_demand) = asked.filter(|_| self.asks.len() < ASKS_MAX) {
+                    entry.is_running = true;
+                    self.begin_to_ask(name, on_demand);
+                }
+            } else if self.orders.len() < ORDERS_MAX && self.quiet_until_ms <= now_ms {
+                entry.is_running = true;
+                let (authority, ways) = (Rc::clone(&authority), self.ways(&authority));
+                let about = name.clone();
+                let task = self.orders.spawn_local(async move {
+                    let ended = attempt(&authority, &name, &ways).await;
+                    (authority, name, ended)
+                });
+                self.running.insert(task.id(), about);
+            }
+        }
+    }
+
+    fn ways(&self, authority: &Authority) -> Ways {
+        Ways {
+            kind: authority.config.challenge,
+            hook: authority.config.dns_hook.clone(),
+            challenges: Arc::clone(&self.acme.challenges),
+            terminators: Arc::clone(&self.terminators),
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let now_ms = schedule::now_ms();
+        let waiting = self.entries.values().filter(|entry| !entry.is_running).map(|entry| entry.next_ms);
+        // What is due and has not begun waits for something that is under way.
+        let waiting = waiting.chain([self.quiet_until_ms]);
+        let next = waiting.filter(|next_ms| *next_ms > now_ms).min();
+        next.map_or(SLEEP_MAX, |next_ms| Duration::from_millis(next_ms - now_ms).min(SLEEP_MAX))
+    }
+
+    /// What a task has come back with; `None` of one that panicked, which is a failure like others.
+    fn returned<T>(&mut self, ended: Result<(Id, T), JoinError>) -> Option<T> {
+        self.is_shown = false;
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let name = self.running.remove(&id);
+        if let (Err(_), Some(name), Some(authority)) = (&ended, name, self.authority.clone()) {
+            self.settle(&authority, &name, Err(Failure::new("it broke off")));
+        }
+        ended.ok().map(|(_, value)| value)
+    }
+
+    fn settle(&mut self, authority: &Rc<Authority>, name: &str, ended: Result<Obtained, Failure>) {
+        let is_current = self.authority.as_ref().is_some_and(|now| now.folder == authority.folder);
+        let now = (schedule::now_ms(), fastrand::f64());
+        let Some(entry) = self.entries.get_mut(name).filter(|_| is_current) else { return };
+        match ended {
+            Ok(Obtained { certificate, is_new }) => {
+                entry.succeed(&certificate, &authority.config, now.1);
+                if is_new {
+                    self.acme.board.count_attempt(AttemptOutcome::Issued);
+                    let until = httpdate::fmt_http_date(certificate.until());
+                    tracing::info!(
+                        name,
+                        authority = authority.folder.authority,
+                        until,
+                        "a certificate is issued"
+                    );
+                }
+                self.serve(name, &certificate);
+            }
+            Err(failure) => {
+                if let Kind::RateLimited(_) = failure.kind {
+                    self.quiet_until_ms = now.0 + QUIET_MS.min(authority.config.retry_first_ms);
+                }
+                let is_news = entry.fail(&failure, &authority.config, now);
+                let next_s = (entry.next_ms - now.0) / 1000;
+                self.note(name, &failure, is_news, next_s);
+            }
+        }
+    }
+
+    fn note(&self, name: &str, failure: &Failure, is_news: bool, next_s: u64) {
+        match failure.kind {
+            Kind::Busy => return,
+            Kind::RateLimited(_) => self.acme.board.count_attempt(AttemptOutcome::RateLimited),
+            Kind::Failed | Kind::NoAccount => self.acme.board.count_attempt(AttemptOutcome::Failed),
+        }
+        // What is said over and over is read by nobody.
+        match is_news {
+            true => tracing::warn!(name, next_s, "no certificate: {}", failure.text),
+            false => tracing::debug!(name, next_s, "no certificate: {}", failure.text),
+        }
+    }
+
+    /// Has all listeners that want it serve a certificate.
+    fn serve(&self, name: &str, certificate: &Certificate) {
+        let is_listed = self.entries.get(name).is_some_and(|entry| entry.is_listed);
+        for terminator in self.terminators.in_force().values() {
+            let Some(acme) = &terminator.config().acme else { continue };
+            let wants = match is_listed {
+                true => acme.names.iter().any(|one| one == name),
+                false => acme.on_demand.is_some(),
+            };
+            if wants {
+                let certified = Arc::clone(&certificate.certified);
+                let put = terminator.store().put(&[name.to_owned()], certified, &certificate.source);
+                let _ = put.inspect_err(|error| tracing::warn!(name, "it cannot be served: {error}"));
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        if std::mem::replace(&mut self.is_shown, true) {
+            return;
+        }
+        self.acme.board.show(self.entries.iter().map(|(name, entry)| (name.clone(), entry.row())).collect());
+    }
+}

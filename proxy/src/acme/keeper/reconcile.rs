@@ -1,0 +1,82 @@
+//! Which names there are to look after, by the configuration in force.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Keeper;
+use crate::acme::account::Authority;
+use crate::acme::entry::Entry;
+use crate::acme::folder::Folder;
+use crate::acme::schedule;
+use crate::tls::Certificate;
+
+impl Keeper {
+    /// Goes by the configuration in force.
+    pub(super) fn reconcile(&mut self) {
+        self.is_shown = false;
+        let snapshot = self.live.load_full();
+        let acme = snapshot.config.acme.as_ref();
+        let placed = acme.and_then(|acme| Some((acme, Folder::of(&snapshot.config, acme).ok()?)));
+        let Some((acme, folder)) = placed else {
+            self.authority = None;
+            self.entries.clear();
+            return self.sweep(&BTreeSet::new());
+        };
+        let is_other = |authority: &Rc<Authority>| authority.folder != folder;
+        if self.authority.as_ref().is_none_or(is_other) {
+            // What another has issued says nothing about this one.
+            self.entries.clear();
+        }
+        if self.authority.as_ref().is_none_or(|known| known.config != *acme || is_other(known)) {
+            self.authority = Some(Rc::new(Authority::new(acme.clone(), folder)));
+        }
+        let (listed, on_demand) = self.wishes();
+        self.look_after(&listed, on_demand);
+        self.sweep(&listed);
+    }
+
+    /// The names that the configuration has, and whether others are got on demand.
+    fn wishes(&self) -> (BTreeSet<String>, bool) {
+        let in_force = self.terminators.in_force();
+        let wishes = in_force.values().filter_map(|terminator| terminator.config().acme.as_ref());
+        let listed = wishes.clone().flat_map(|acme| acme.names.iter().cloned()).collect();
+        (listed, wishes.clone().any(|acme| acme.on_demand.is_some()))
+    }
+
+    fn look_after(&mut self, listed: &BTreeSet<String>, on_demand: bool) {
+        let Some(authority) = self.authority.clone() else { return };
+        let served = self.served(&authority.folder.source());
+        let others = served.keys().filter(|name| on_demand && !listed.contains(*name));
+        for name in listed.iter().chain(others) {
+            let is_listed = listed.contains(name);
+            let known = self.entries.entry(name.clone()).or_insert_with(|| {
+                let certificate = served.get(name).map(Arc::as_ref);
+                Entry::new(certificate, is_listed, &authority.config, (schedule::now_ms(), fastrand::f64()))
+            });
+            known.is_listed = is_listed;
+        }
+        self.entries.retain(|name, entry| listed.contains(name) || (on_demand && !entry.is_listed));
+    }
+
+    /// What listeners serve from this source, by name.
+    fn served(&self, source: &str) -> BTreeMap<String, Arc<Certificate>> {
+        let in_force = self.terminators.in_force();
+        let all = in_force.values().flat_map(|terminator| terminator.store().certificates());
+        let ours = all.filter(|certificate| certificate.source == source);
+        ours.map(|certificate| (certificate.first_name().to_owned(), certificate)).collect()
+    }
+
+    /// Takes certificates out that nobody looks after any more.
+    fn sweep(&self, listed: &BTreeSet<String>) {
+        for terminator in self.terminators.in_force().values() {
+            let acme = terminator.config().acme.as_ref();
+            let has = |name: &str| {
+                let is_own = acme.is_some_and(|acme| acme.names.iter().any(|one| one == name));
+                let is_other = acme.is_some_and(|acme| acme.on_demand.is_some()) && !listed.contains(name);
+                is_own || (is_other && self.entries.contains_key(name))
+            };
+            terminator.store().keep_issued(|certificate| has(certificate.first_name()));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Certificates that we make ourselves: what is served until there is another, and the answer to a TLS challenge.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, date_time_ymd};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::sign::CertifiedKey;
+
+/// Where a self-made certificate is from, as the status page says.
+pub(super) const SOURCE: &str = "self-made";
+
+/// How long it is valid: who watches for certificates that expire soon is to see it.
+const VALID: Duration = Duration::from_secs(7 * 86_400);
+/// How far a client's clock may be behind ours.
+const BEFORE: Duration = Duration::from_secs(3600);
+
+/// One for `name` that no client trusts.
+///
+/// # Errors
+/// When it cannot be made, which no name that is configured leads to.
+pub(super) fn placeholder(name: &str) -> Result<Arc<CertifiedKey>, String> {
+    let mut params = params(name)?;
+    params.distinguished_name.push(DnType::CommonName, "sluice: waiting for a certificate");
+    self_signed(&params)
+}
+
+/// The answer to a challenge by TLS (RFC 8737 section 3): `digest` is the SHA-256 of the key authorization.
+///
+/// # Errors
+/// As above.
+pub(super) fn challenge(name: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, String> {
+    let mut params = params(name)?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    self_signed(&params)
+}
+
+/// The key of a certificate, in PEM, and the request for it, in DER (RFC 8555 section 7.4).
+///
+/// # Errors
+/// As above.
+pub(super) fn request(name: &str) -> Result<(String, Vec<u8>), String> {
+    let key = KeyPair::generate().map_err(said)?;
+    let request = params(name)?.serialize_request(&key).map_err(said)?;
+    Ok((key.serialize_pem(), request.der().to_vec()))
+}
+
+fn params(name: &str) -> Result<CertificateParams, String> {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(said)?;
+    // rcgen would have its own name there, and an authority refuses what it does not know.
+    params.distinguished_name = DistinguishedName::new();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(BEFORE);
+    params.not_after = date_time_ymd(1970, 1, 1) + now + VALID;
+    Ok(params)
+}
+
+fn self_signed(params: &CertificateParams) -> Result<Arc<CertifiedKey>, String> {
+    let key = KeyPair::generate().map_err(said)?;
+    let certificate = params.self_signed(&key).map_err(said)?;
+    let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(str::to_owned)?;
+    let signer = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| error.to_string())?;
+    Ok(Arc::new(CertifiedKey::new(vec![certificate.der().clone()], signer)))
+}
+
+fn said(error: rcgen::Error) -> String {
+    error.to_string()
+}

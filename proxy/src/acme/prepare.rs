@@ -1,0 +1,97 @@
+//! What listeners serve before anything has been asked for: the certificates that are kept, and self-made ones for names
+//! that have none. Blocks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::folder::Folder;
+use super::{Acme, made};
+use crate::config::{Config, ListenerAcme};
+use crate::tls::{ByName, Demand, Terminator};
+
+impl Acme {
+    /// Puts into what terminates TLS on each listener what it is to serve. To be done before the listener is open, so
+    /// that no client finds it without a certificate.
+    ///
+    /// # Errors
+    /// When there is no place for account and certificates.
+    pub(crate) fn prepare(&self, config: &Config, terminators: &ByName) -> Result<(), String> {
+        let wants: Vec<_> = config
+            .listeners
+            .iter()
+            .filter_map(|listener| {
+                let acme = listener.tls.as_ref()?.acme.as_ref();
+                Some((listener, terminators.get(&listener.name)?, acme))
+            })
+            .collect();
+        for (listener, terminator, acme) in &wants {
+            let on_demand = acme.is_some_and(|acme| acme.on_demand.is_some());
+            let demand = on_demand.then(|| Demand::new(listener.name.clone(), self.wants.clone()));
+            terminator.store().set_demand(demand);
+        }
+        let Some(acme) = &config.acme else {
+            return Ok(());
+        };
+        let folder = Folder::of(config, acme)?;
+        folder.make()?;
+        let wants: Vec<_> =
+            wants.into_iter().filter_map(|(_, terminator, acme)| Some((terminator, acme?))).collect();
+        let listed: BTreeSet<&str> =
+            wants.iter().flat_map(|(_, acme)| &acme.names).map(String::as_str).collect();
+        for (terminator, acme) in &wants {
+            acme.names.iter().for_each(|name| serve_listed(&folder, terminator, name));
+            serve_others(&folder, terminator, acme, &listed);
+        }
+        Ok(())
+    }
+
+    /// The same, off the thread that may not block.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) async fn prepare_reload(
+        self: &Arc<Self>,
+        config: &Config,
+        terminators: &ByName,
+    ) -> Result<(), String> {
+        let (acme, config, terminators) = (Arc::clone(self), config.clone(), terminators.clone());
+        let prepared = tokio::task::spawn_blocking(move || acme.prepare(&config, &terminators)).await;
+        prepared.map_err(|error| format!("reading certificates broke off: {error}"))?
+    }
+}
+
+fn serve_listed(folder: &Folder, terminator: &Terminator, name: &str) {
+    if serve_kept(folder, terminator, name) || terminator.store().has(name) {
+        return;
+    }
+    let put = made::placeholder(name)
+        .and_then(|made| terminator.store().put(&[name.to_owned()], made, made::SOURCE));
+    match put {
+        Ok(()) => {
+            tracing::warn!(name, "there is no certificate yet; a self-made one is served until there is");
+        }
+        Err(error) => tracing::warn!(name, "there is no certificate, and none can be made: {error}"),
+    }
+}
+
+/// Those that were got on demand before.
+fn serve_others(folder: &Folder, terminator: &Terminator, acme: &ListenerAcme, listed: &BTreeSet<&str>) {
+    let Some(on_demand) = &acme.on_demand else { return };
+    let names = folder.names(on_demand.names_max + listed.len());
+    for name in names.iter().filter(|name| !listed.contains(name.as_str())) {
+        serve_kept(folder, terminator, name);
+    }
+}
+
+fn serve_kept(folder: &Folder, terminator: &Terminator, name: &str) -> bool {
+    let store = terminator.store();
+    let source = folder.source();
+    if store.issued(name).is_some_and(|issued| issued.source == source) {
+        return true;
+    }
+    let Some(kept) = folder.certificate(name) else {
+        return false;
+    };
+    let put = store.put(&[name.to_owned()], Arc::clone(&kept.certified), &source);
+    put.inspect_err(|error| tracing::warn!(name, "{error}")).is_ok()
+}

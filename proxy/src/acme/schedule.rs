@@ -1,0 +1,42 @@
+//! When a certificate is asked for again. Pure: the time and the luck are passed in.
+
+use std::time::SystemTime;
+
+use crate::config;
+
+const DAY_MS: u64 = 86_400_000;
+/// Of the time before the end, how much earlier a renewal may be: so that those got together spread out.
+const SPREAD: f64 = 0.1;
+/// The longest that an authority's wish is heeded.
+const RETRY_AFTER_MAX_MS: u64 = 7 * DAY_MS;
+
+/// When a certificate of this validity, in seconds of Unix time, is renewed, in milliseconds of Unix time. `luck` is from
+/// 0 to 1.
+pub(super) fn renewal_ms(not_before_s: i64, not_after_s: i64, config: &config::Acme, luck: f64) -> u64 {
+    let ms = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
+    let (begin, end) = (ms(not_before_s), ms(not_after_s));
+    let lifetime = end.saturating_sub(begin);
+    let margin = match config.renew_before_days {
+        0 => lifetime / 3,
+        days => days.saturating_mul(DAY_MS),
+    };
+    let earlier = (margin as f64 * SPREAD * luck) as u64;
+    // A margin as long as the lifetime would have it renewed for ever.
+    end.saturating_sub(margin.saturating_add(earlier).min(lifetime / 10 * 9))
+}
+
+/// How long to wait after this many failures in a row, in milliseconds: twice as long each time, and at least what the
+/// authority asks for. `luck` is from 0 to 1.
+pub(super) fn pause_ms(failures: u32, wish_ms: Option<u64>, config: &config::Acme, luck: f64) -> u64 {
+    let doubled = 1u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
+    let pause = config.retry_first_ms.saturating_mul(doubled).min(config.retry_max_ms);
+    // Between nine and eleven tenths of it.
+    let pause = (pause as f64 * (0.9 + 0.2 * luck)) as u64;
+    pause.max(wish_ms.unwrap_or(0).min(RETRY_AFTER_MAX_MS))
+}
+
+/// Milliseconds of Unix time.
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,43 @@
+//! What needs no authority; `proxy/tests/it/acme` has the rest.
+#![allow(clippy::unwrap_used)]
+
+mod folder;
+mod listeners;
+mod times;
+mod ways;
+
+use std::path::PathBuf;
+
+use crate::config::{Acme, Config};
+
+/// A configuration with these listeners, which keeps everything in `folder`.
+fn config(folder: &std::path::Path, acme: &str, listeners: &str) -> Config {
+    let text = format!(
+        "acme: {{terms_agreed: true, state_folder: '{}'{acme}}}\nlisteners: [{listeners}]\n\
+         clusters: {{a: {{endpoints: ['127.0.0.1:1']}}}}\n",
+        folder.display()
+    );
+    crate::config::parse("test.yaml", &text, &[]).unwrap()
+}
+
+fn acme() -> Acme {
+    Acme::default()
+}
+
+/// A folder that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let unique = format!("sluice-acme-{}-{:x}", std::process::id(), fastrand::u64(..));
+        let path = std::env::temp_dir().join(unique);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,78 @@
+//! When a certificate is asked for again.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::entry::Entry;
+use super::super::failure::{Failure, Kind};
+use super::super::schedule::{pause_ms, renewal_ms};
+use super::acme;
+use crate::config::Acme;
+
+const DAY_S: i64 = 86_400;
+const DAY_MS: u64 = 86_400_000;
+
+#[test]
+fn a_third_before_its_end_and_a_little_earlier() {
+    let at = |days: u64, luck: f64| {
+        let acme = Acme { renew_before_days: days, ..acme() };
+        renewal_ms(0, 90 * DAY_S, &acme, luck) / DAY_MS
+    };
+    assert_eq!((at(0, 0.0), at(0, 1.0)), (60, 57));
+    assert_eq!((at(20, 0.0), at(20, 1.0)), (70, 68));
+    assert_eq!((at(90, 0.0), at(365, 1.0)), (9, 9), "never at once, which would be for ever");
+}
+
+#[test]
+fn pauses_double_up_to_the_longest() {
+    let pause = |failures| pause_ms(failures, None, &acme(), 0.5);
+    assert_eq!([1, 2, 3, 4].map(pause), [60_000, 120_000, 240_000, 480_000]);
+    assert_eq!([9, 10, 100, u32::MAX].map(pause), [15_360_000, 21_600_000, 21_600_000, 21_600_000]);
+}
+
+#[test]
+fn an_authority_is_heeded_within_reason() {
+    let pause = |wish_ms| pause_ms(1, Some(wish_ms), &acme(), 0.5);
+    assert_eq!(pause(1000), 60_000, "sooner is not wanted");
+    assert_eq!(pause(3 * DAY_MS), 3 * DAY_MS);
+    assert_eq!(pause(u64::MAX), 7 * DAY_MS);
+}
+
+proptest! {
+    #[test]
+    fn no_numbers_lead_out_of_bounds(
+        begin in 0..=i64::MAX / 2000, lifetime in 1..=i64::MAX / 2000, days in 0..=365u64,
+        failures in any::<u32>(), luck in 0.0..=1.0,
+    ) {
+        let acme = Acme { renew_before_days: days, ..acme() };
+        let at = renewal_ms(begin, begin + lifetime, &acme, luck);
+        let (begin_ms, end_ms) = (begin as u64 * 1000, (begin + lifetime) as u64 * 1000);
+        prop_assert!(at >= begin_ms + lifetime as u64 * 100 && at <= end_ms, "{at}");
+        let pause = pause_ms(failures, None, &acme, luck);
+        prop_assert!((54_000..=23_760_000).contains(&pause), "{pause}");
+    }
+}
+
+#[test]
+fn a_failure_is_news_when_it_is_another() {
+    let mut entry = Entry::new(None, true, &acme(), (1000, 0.5));
+    assert!(entry.is_due(1000));
+    let mut fail = |text: &str, now_ms| entry.fail(&Failure::new(text), &acme(), (now_ms, 0.5));
+    assert!(fail("a", 1000) && !fail("a", 2000) && fail("b", 3000));
+    assert_eq!(entry.next_ms, 3000 + 240_000);
+    assert!(!entry.is_due(3000) && entry.is_due(243_000));
+    assert_eq!(entry.row().failure.as_deref(), Some("b"));
+}
+
+#[test]
+fn waiting_for_another_process_is_no_failure() {
+    let mut entry = Entry::new(None, true, &acme(), (0, 0.5));
+    entry.is_running = true;
+    assert!(!entry.fail(&Failure::busy(), &acme(), (0, 0.5)));
+    assert!(entry.next_ms <= 10_000 && entry.row().failure.is_none() && !entry.is_running);
+    let limited =
+        Failure { kind: Kind::RateLimited(Some(Duration::from_secs(7200))), ..Failure::new("slow") };
+    entry.fail(&limited, &acme(), (0, 0.5));
+    assert_eq!(entry.next_ms, 7_200_000);
+}

@@ -1,0 +1,108 @@
+//! How it is shown that a name is ours, and who may have one at all.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use instant_acme::Problem;
+
+use super::super::challenge::{HttpChallenges, Shown};
+use super::super::demand::Denied;
+use super::super::failure::{Failure, Kind};
+use super::super::hook;
+use super::Scratch;
+use crate::config::DnsHook;
+use crate::http::{HeadLimits, RequestHead};
+
+fn head(line: &str) -> RequestHead {
+    let mut head = RequestHead::new();
+    let text = format!("{line} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    head.parse(
+        text.as_bytes(),
+        &HeadLimits { head_bytes_max: 4096, headers_max: 10, target_bytes_max: 1000 },
+    )
+    .unwrap();
+    head
+}
+
+#[test]
+fn only_tokens_that_are_there_are_answered() {
+    let challenges = std::sync::Arc::<HttpChallenges>::default();
+    let ask = |line: &str| challenges.answer(&head(line));
+    let path = "/.well-known/acme-challenge/";
+    assert!(ask(&format!("GET {path}t")).is_none());
+    challenges.add("t", "t.thumb");
+    challenges.add("u", "u.thumb");
+    assert_eq!(ask(&format!("GET {path}t")).as_deref(), Some("t.thumb"));
+    assert_eq!(ask(&format!("HEAD {path}u")).as_deref(), Some("u.thumb"));
+    for other in [
+        format!("GET {path}v"),
+        format!("GET {path}"),
+        format!("POST {path}t"),
+        format!("GET {path}t/"),
+        "GET /t".to_owned(),
+    ] {
+        assert!(ask(&other).is_none(), "{other}");
+    }
+    drop(Shown::Http { challenges: challenges.clone(), token: "t".to_owned() });
+    assert!(ask(&format!("GET {path}t")).is_none() && ask(&format!("GET {path}u")).is_some());
+}
+
+#[test]
+fn a_name_is_asked_about_once_in_a_while() {
+    let mut denied = Denied::default();
+    assert!(denied.may_ask("a.example", 0));
+    denied.note("a.example".to_owned(), 100);
+    assert!(!denied.may_ask("a.example", 99) && denied.may_ask("a.example", 100));
+    for never in ["localhost", "10.0.0.1", "a_b.example", "..", "a.example/../b", "*.example"] {
+        assert!(!denied.may_ask(never, 0), "{never}");
+    }
+    // Many names leave no room, until they are forgotten.
+    (0..10_000).for_each(|number| denied.note(format!("n{number}.example"), 100));
+    assert!(!denied.may_ask("b.example", 50) && denied.may_ask("b.example", 100));
+}
+
+fn hook_of(scratch: &Scratch, script: &str) -> DnsHook {
+    let command = scratch.0.join("hook");
+    fs::write(&command, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    DnsHook { command, arguments: vec!["an argument".to_owned()], ..DnsHook::default() }
+}
+
+#[tokio::test]
+async fn a_hook_is_told_all_and_must_end_well() {
+    let scratch = Scratch::new();
+    let told = scratch.0.join("told");
+    let good = hook_of(&scratch, &format!("printf '%s|' \"$@\" > {}", told.display()));
+    hook::run(&good, "present", "_acme-challenge.a.example.", "value").await.unwrap();
+    assert_eq!(fs::read_to_string(told).unwrap(), "an argument|present|_acme-challenge.a.example.|value|");
+    let bad = hook_of(&scratch, "echo 'no such zone' >&2; exit 3");
+    let said = hook::run(&bad, "cleanup", "r", "v").await.unwrap_err();
+    assert!(said.contains("cleanup ended with exit status: 3: no such zone"), "{said}");
+    let none = DnsHook { command: scratch.0.join("none"), ..DnsHook::default() };
+    assert!(hook::run(&none, "present", "r", "v").await.unwrap_err().contains("none: No such file"));
+}
+
+#[tokio::test]
+async fn a_hook_that_hangs_is_ended() {
+    let scratch = Scratch::new();
+    let slow = DnsHook { timeout_ms: 100, ..hook_of(&scratch, "exec sleep 600") };
+    let said = hook::run(&slow, "present", "r", "v").await.unwrap_err();
+    assert!(said.contains("present has not ended within 100 ms"), "{said}");
+}
+
+#[test]
+fn an_authority_is_quoted() {
+    let problem = |text: &str| serde_json::from_str::<Problem>(text).unwrap();
+    let failure = Failure::of_problem(&problem(
+        r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many\ncertificates", "status": 429,
+            "subproblems": [{"type": "urn:ietf:params:acme:error:dns", "detail": "no A record"}]}"#,
+    ));
+    assert_eq!(failure.text, "too many certificates (rateLimited); no A record (dns)");
+    assert_eq!(failure.kind, Kind::RateLimited(None));
+    let failure =
+        Failure::of_problem(&problem(r#"{"type": "urn:ietf:params:acme:error:accountDoesNotExist"}"#));
+    assert_eq!(failure.kind, Kind::NoAccount);
+    assert_eq!(failure.while_doing("it").text, "it: the authority does not say why (accountDoesNotExist)");
+    assert_ne!(Kind::RateLimited(Some(Duration::ZERO)), Kind::Failed);
+}

@@ -1,0 +1,254 @@
+//! Certificates by themselves (ACME, RFC 8555): which authority issues them, and how it is shown that a name is ours.
+//!
+//! Opens no file: `crate::acme` keeps the account and the certificates.
+
+use std::path::PathBuf;
+
+use serde_yaml::{Mapping, Value};
+
+use super::defaults::{NumberRange, numbers};
+use super::names::words;
+use super::problem::quote;
+use super::reader::{Fields, Item};
+use super::text;
+
+const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
+const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
+/// Addresses that an authority may write to.
+const CONTACTS_MAX: usize = 10;
+/// Arguments of the hook.
+const ARGUMENTS_MAX: usize = 100;
+const DAY_MS: u64 = 86_400_000;
+
+/// Whose certificates, and how they are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acme {
+    /// Where the authority may write to, as URIs (`mailto:`).
+    pub contacts: Vec<String>,
+    /// The authority.
+    pub directory: AcmeDirectory,
+    /// PEM: who vouches for the authority's own address; `None` is whom this host trusts.
+    pub ca_file: Option<PathBuf>,
+    /// Where account and certificates are kept; `None` is a folder beside the state of services.
+    pub state_folder: Option<PathBuf>,
+    /// How it is shown that a name is ours.
+    pub challenge: AcmeChallenge,
+    /// The command that changes DNS records.
+    pub dns_hook: Option<DnsHook>,
+    /// The account with the authority that ours is to belong to.
+    pub external_account: Option<ExternalAccount>,
+    /// The kind of certificate, where an authority has several.
+    pub profile: Option<String>,
+    /// Days before its end that a certificate is renewed; 0 is a third of its lifetime.
+    pub renew_before_days: u64,
+    /// How long after the first failure the next try is, in milliseconds; then twice as long each time.
+    pub retry_first_ms: u64,
+    /// The longest that it becomes.
+    pub retry_max_ms: u64,
+    /// How long getting one certificate may take, in milliseconds.
+    pub order_timeout_ms: u64,
+}
+
+numbers! { Acme {
+    // A third of 90 days leaves a month to notice that it does not work; a third of six days leaves two.
+    renew_before_days: u64 = 0, 0..=365;
+    // Authorities allow some five failures an hour for a name.
+    retry_first_ms: u64 = 60_000, 100..=DAY_MS;
+    // Four tries a day: whoever has mended it does not wait for long, and no authority minds.
+    retry_max_ms: u64 = 21_600_000, 100..=7 * DAY_MS;
+    // Authorities look from several places, one after the other when they are busy.
+    order_timeout_ms: u64 = 300_000, 1000..=DAY_MS;
+} rest {
+    contacts: Vec::new(),
+    directory: AcmeDirectory::Production,
+    ca_file: None,
+    state_folder: None,
+    challenge: AcmeChallenge::Http01,
+    dns_hook: None,
+    external_account: None,
+    profile: None,
+}}
+
+/// An authority, by the URL at which it says where everything is (RFC 8555 section 7.1.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AcmeDirectory {
+    /// Let's Encrypt.
+    Production,
+    /// Let's Encrypt's for tests: what it issues is trusted by nobody, and its limits are wide.
+    Staging,
+    /// Another one.
+    At(String),
+}
+
+impl AcmeDirectory {
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Production => PRODUCTION,
+            Self::Staging => STAGING,
+            Self::At(url) => url,
+        }
+    }
+
+    /// The word or URL that the configuration has.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Production => "production",
+            Self::Staging => "staging",
+            Self::At(url) => url,
+        }
+    }
+}
+
+/// How it is shown that a name is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcmeChallenge {
+    /// By a request to port 80 of the name (RFC 8555 section 8.3).
+    Http01,
+    /// By a TLS connection to port 443 of the name (RFC 8737).
+    TlsAlpn01,
+    /// By a DNS record of the name (RFC 8555 section 8.4).
+    Dns01,
+}
+
+words!(AcmeChallenge {
+    Http01 = "http-01",
+    TlsAlpn01 = "tls-alpn-01",
+    Dns01 = "dns-01",
+});
+
+/// A command that makes a DNS record and takes it out again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsHook {
+    /// The program.
+    pub command: PathBuf,
+    /// What comes before `present` or `cleanup`, the name and the value.
+    pub arguments: Vec<String>,
+    /// How long it may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// How long it then takes until everybody sees the record, in milliseconds.
+    pub wait_ms: u64,
+}
+
+numbers! { DnsHook {
+    // The API of a provider takes seconds.
+    timeout_ms: u64 = 60_000, 100..=3_600_000;
+    // The servers of a zone follow one another within seconds; some providers take minutes.
+    wait_ms: u64 = 10_000, 0..=3_600_000;
+} rest {
+    command: PathBuf::new(),
+    arguments: Vec::new(),
+}}
+
+/// An account that is there already, by what the authority has given (RFC 8555 section 7.3.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalAccount {
+    /// Which account.
+    pub key_id: String,
+    /// File with the key, in base64url.
+    pub hmac_file: PathBuf,
+}
+
+/// `acme`: off, or a map.
+pub(super) fn acme(root: &mut Fields<'_>) -> Option<Acme> {
+    let item = root.get("acme").filter(|item| !item.is_off())?;
+    let mut acme = Acme::default();
+    let mut fields = item.fields();
+    acme.contacts = contacts(&mut fields);
+    if let Some(directory) = fields.get("directory").and_then(|item| directory(&item)) {
+        acme.directory = directory;
+    }
+    acme.ca_file = fields.text("ca_file").map(PathBuf::from);
+    acme.state_folder = fields.text("state_folder").map(PathBuf::from);
+    acme.challenge = fields.one_of("challenge", acme.challenge);
+    acme.profile = fields.text("profile").map(str::to_owned);
+    acme.dns_hook = fields.get("dns_hook").filter(|item| !item.is_off()).map(|item| dns_hook(&item));
+    acme.external_account = fields.get("external_account").and_then(|item| external_account(&item));
+    acme.read_numbers(&mut fields);
+    terms(&mut fields);
+    fields.finish();
+    Some(acme)
+}
+
+/// RFC 8555 section 7.3: whoever makes an account says that he agrees.
+fn terms(fields: &mut Fields<'_>) {
+    let write = "true, once you have read the authority's terms of service";
+    if let Some(item) = fields.require("terms_agreed", write)
+        && item.boolean() == Some(false)
+    {
+        item.mistake(format!("no authority issues anything then; write {write}"));
+    }
+}
+
+fn contacts(fields: &mut Fields<'_>) -> Vec<String> {
+    let mut contacts = Vec::new();
+    if let Some(email) = fields.get("email").and_then(|item| uri(&item, "mailto:")) {
+        contacts.push(email);
+    }
+    if let Some(item) = fields.get("contacts") {
+        contacts.extend(item.list(CONTACTS_MAX).iter().filter_map(|item| uri(item, "")));
+    }
+    contacts
+}
+
+/// A URI of visible ASCII, `scheme` put in front.
+fn uri(item: &Item<'_>, scheme: &str) -> Option<String> {
+    let text = item.text()?;
+    let uri = format!("{scheme}{text}");
+    let is_visible = uri.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_address = uri.strip_prefix("mailto:").is_none_or(|address| address.contains('@'));
+    if is_visible && is_address && uri.contains(':') {
+        return Some(uri);
+    }
+    let write = if scheme.is_empty() { "mailto:ops@example.com" } else { "ops@example.com" };
+    item.mistake(format!("{} is no address; write one such as {write}", quote(text)));
+    None
+}
+
+fn directory(item: &Item<'_>) -> Option<AcmeDirectory> {
+    match item.text()? {
+        "production" => Some(AcmeDirectory::Production),
+        "staging" => Some(AcmeDirectory::Staging),
+        // RFC 8555 section 6.1: over https only.
+        url if url
+            .strip_prefix("https://")
+            .is_some_and(|rest| text::url_path(&format!("/{rest}"), true).is_ok() && !rest.is_empty()) =>
+        {
+            Some(AcmeDirectory::At(url.to_owned()))
+        }
+        other => {
+            let message =
+                format!("{} is no authority; write production, staging or an https URL", quote(other));
+            item.mistake(message);
+            None
+        }
+    }
+}
+
+fn dns_hook(item: &Item<'_>) -> DnsHook {
+    let mut hook = DnsHook::default();
+    let mut fields = item.fields();
+    if let Some(item) = fields.require("command", "the path of a program")
+        && let Some(command) = item.text()
+    {
+        if !command.starts_with('/') {
+            item.mistake(format!("{} is no path from the root; write /path/to/program", quote(command)));
+        }
+        hook.command = PathBuf::from(command);
+    }
+    if let Some(item) = fields.get("arguments") {
+        let texts = item.list(ARGUMENTS_MAX);
+        hook.arguments = texts.iter().filter_map(|item| item.any_text()).map(str::to_owned).collect();
+    }
+    hook.read_numbers(&mut fields);
+    fields.finish();
+    hook
+}
+
+fn external_account(item: &Item<'_>) -> Option<ExternalAccount> {
+    let mut fields = item.fields();
+    let key_id = fields.require("key_id", "what the authority has given").and_then(|item| item.text());
+    let file = fields.require("hmac_file", "a file with the key in base64url").and_then(|item| item.text());
+    fields.finish();
+    Some(ExternalAccount { key_id: key_id?.to_owned(), hmac_file: PathBuf::from(file?) })
+}

@@ -1,0 +1,134 @@
+//! Which names a listener has certificates issued for: those written down, and those that somebody allows when a client
+//! asks for them.
+
+use serde_yaml::{Mapping, Value};
+
+use super::defaults::{NumberRange, numbers};
+use super::problem::quote;
+use super::reader::{Fields, Item};
+use super::{Address, text};
+
+/// Names of one listener; each has a certificate of its own.
+const NAMES_MAX: usize = 1000;
+const DAY_MS: u64 = 86_400_000;
+
+/// What a listener has issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerAcme {
+    /// Names, in lower case, some with `*.` in front; each has a certificate of its own.
+    pub names: Vec<String>,
+    /// How further names are got, when a client first asks for them.
+    pub on_demand: Option<OnDemand>,
+}
+
+/// Certificates for names that nobody has written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnDemand {
+    /// Who is asked whether a name may have one.
+    pub ask_url: AskUrl,
+    /// How long it may take to say so, in milliseconds.
+    pub timeout_ms: u64,
+    /// After how long a name that may not is asked about again, in milliseconds.
+    pub ask_again_ms: u64,
+    /// Names that get one.
+    pub names_max: usize,
+}
+
+numbers! { OnDemand {
+    // It is on this host or near it, and looks into a table.
+    timeout_ms: u64 = 5000, 10..=600_000;
+    // A name that was just added is served soon, and scanners cost one question a minute for each name.
+    ask_again_ms: u64 = 60_000, 100..=DAY_MS;
+    // Authorities issue some hundred a week for a domain; a certificate takes some 10 KB.
+    names_max: usize = 1000, 1..=100_000;
+} rest {
+    ask_url: AskUrl::default(),
+}}
+
+/// The URL that is asked whether a name may have a certificate, without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskUrl {
+    /// Where it listens; never a unix socket.
+    pub address: Address,
+    /// What is asked for, without query.
+    pub path: String,
+}
+
+impl Default for AskUrl {
+    fn default() -> Self {
+        Self { address: Address::Name(String::new(), 0), path: "/".to_owned() }
+    }
+}
+
+impl std::fmt::Display for AskUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "http://{}{}", self.address, self.path)
+    }
+}
+
+/// `acme` of a listener's `tls`: off, or a map.
+pub(super) fn listener(tls: &mut Fields<'_>) -> Option<ListenerAcme> {
+    let item = tls.get("acme").filter(|item| !item.is_off())?;
+    let mut fields = item.fields();
+    let listed = fields.get("names").map(|item| item.list(NAMES_MAX)).unwrap_or_default();
+    let mut names: Vec<String> = Vec::new();
+    for item in &listed {
+        match name(item) {
+            Some(name) if names.contains(&name) => item.mistake(format!("{} is here twice", quote(&name))),
+            found => names.extend(found),
+        }
+    }
+    let on_demand = fields.get("on_demand").filter(|item| !item.is_off()).map(|item| on_demand(&item));
+    if listed.is_empty() && on_demand.is_none() && !fields.is_broken() {
+        fields.mistake("no name is here; write names: [example.com], or on_demand");
+    }
+    fields.finish();
+    Some(ListenerAcme { names, on_demand })
+}
+
+fn name(item: &Item<'_>) -> Option<String> {
+    let name = item.text()?.to_ascii_lowercase();
+    if is_issuable(name.strip_prefix("*.").unwrap_or(&name)) {
+        return Some(name);
+    }
+    let why = if name.parse::<std::net::IpAddr>().is_ok() { "is an address" } else { "is not a host name" };
+    item.mistake(format!("{} {why}; write example.com or \"*.example.com\"", quote(&name)));
+    None
+}
+
+/// Whether an authority could issue a certificate for it, and a file could be named after it: lower case, letters,
+/// digits and inner hyphens, and no address.
+pub(crate) fn is_issuable(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let label = |label: &str| label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-');
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    text::is_host_name(name) && name.split('.').all(label) && !name.rsplit('.').next().is_some_and(is_number)
+}
+
+fn on_demand(item: &Item<'_>) -> OnDemand {
+    let mut on_demand = OnDemand::default();
+    let mut fields = item.fields();
+    if let Some(url) = fields.require("ask_url", "http://host:port/path").and_then(|item| ask_url(&item)) {
+        on_demand.ask_url = url;
+    }
+    on_demand.read_numbers(&mut fields);
+    fields.finish();
+    on_demand
+}
+
+fn ask_url(item: &Item<'_>) -> Option<AskUrl> {
+    let url = item.text()?;
+    let Some(rest) = url.strip_prefix("http://") else {
+        item.mistake(format!("{} is not asked by plain HTTP; write http://127.0.0.1:port/path", quote(url)));
+        return None;
+    };
+    let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+    let address = authority.parse::<Address>().map_err(|message| item.mistake(message)).ok()?;
+    if matches!(address, Address::Unix(_)) {
+        item.mistake("a unix socket cannot be the host of a URL; write host:port");
+        return None;
+    }
+    // The query is ours.
+    text::url_path(path, false).map_err(|message| item.mistake(message)).ok()?;
+    Some(AskUrl { address, path: path.to_owned() })
+}
