@@ -26,6 +26,7 @@ mod process;
 mod reload;
 mod certificates;
 mod tls;
+mod acme;
 mod upgrade;
 mod status;
 mod top;

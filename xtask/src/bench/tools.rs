@@ -51,7 +51,12 @@ const TOOLS: &[(&str, Source)] = &[
     ("falcon", Source::Gem("~> 0.47.0")),
     ("h2spec", Source::Go("github.com/summerwind/h2spec@v2.2.1+incompatible", "/cmd/h2spec")),
     ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.2", "/cmd/kamal-proxy")),
+    ("pebble", Source::Go(PEBBLE, "/cmd/pebble")),
+    ("pebble-challtestsrv", Source::Go(PEBBLE, "/cmd/pebble-challtestsrv")),
 ];
+
+/// The authority that Let's Encrypt tests with.
+const PEBBLE: &str = "github.com/letsencrypt/pebble/v2@v2.10.1";
 
 /// One tool, installed below `target/tools` if it is missing.
 ///

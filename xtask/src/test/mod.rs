@@ -2,6 +2,7 @@
 
 mod cargo;
 mod packages;
+mod pebble;
 mod tally;
 
 use std::path::{Path, PathBuf};
@@ -90,7 +91,9 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         return Ok(Judged::new());
     }
     if workspace::root().join("proxy/tests/it/main.rs").exists() {
-        cargo::test("it", &["--package", "sluice", "--test", "it"], &[], tally)?;
+        let programs = pebble::environment(tally);
+        let programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        cargo::test("it", &["--package", "sluice", "--test", "it"], &programs, tally)?;
     } else {
         tally.skip("it", 1, "proxy/tests/it is not there");
     }
@@ -173,7 +176,8 @@ fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
 }
 
 /// Host tests that the kernel's help makes no difference to, each start of a proxy with it taking half a second.
-const BESIDE_THE_DATA_PATH: [&str; 9] = [
+const BESIDE_THE_DATA_PATH: [&str; 10] = [
+    "--skip=acme::",
     "--skip=cli::",
     "--skip=debug::",
     "--skip=doctor::",

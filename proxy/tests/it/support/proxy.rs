@@ -289,6 +289,12 @@ impl Proxy {
         poll(message, || lines(&self.log.text()).into_iter().find(|line| line["message"] == message))
     }
 
+    /// The first line of its log whose message begins so.
+    pub(crate) fn line_beginning(&self, message: &str) -> Value {
+        let begins = |line: &Value| line["message"].as_str().is_some_and(|said| said.starts_with(message));
+        poll(message, || lines(&self.log.text()).into_iter().find(begins))
+    }
+
     /// How often its log has had this message.
     pub(crate) fn said(&self, message: &str) -> usize {
         self.log.count(message)
