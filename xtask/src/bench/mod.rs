@@ -39,6 +39,7 @@ use record::{CaseRecord, Figure, Sample};
 use results::Results;
 use rig::{DIRECT, Equipment, Rig};
 use scenario::{Case, Work};
+pub(crate) use tls::Identity;
 use tls::Tls;
 use tools::Tools;
 pub(crate) use tools::tool;

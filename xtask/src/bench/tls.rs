@@ -25,11 +25,11 @@ pub(super) enum Tls {
 
 /// A certificate for 127.0.0.1 with its key, both in files.
 #[derive(Clone, Debug)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// The certificate, which signs itself.
-    pub(super) certificate: PathBuf,
+    pub(crate) certificate: PathBuf,
     /// Its key, of the curve P-256: what most sites use.
-    pub(super) key: PathBuf,
+    pub(crate) key: PathBuf,
     /// Both in one.
     both: PathBuf,
 }
@@ -39,7 +39,7 @@ impl Identity {
     ///
     /// # Errors
     /// When openssl cannot.
-    pub(super) fn make(folder: &Path, openssl: &Path) -> Result<Self> {
+    pub(crate) fn make(folder: &Path, openssl: &Path) -> Result<Self> {
         let file = |name: &str| folder.join(name);
         let identity =
             Self { certificate: file("certificate.pem"), key: file("key.pem"), both: file("both.pem") };
@@ -62,7 +62,7 @@ impl Identity {
     ///
     /// # Errors
     /// When the certificate cannot be read.
-    pub(super) fn client(&self) -> Result<Arc<ClientConfig>> {
+    pub(crate) fn client(&self) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.certificate)?)?;
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();

@@ -2,13 +2,16 @@
 //!
 //! The cases and runners are not part of this project: without the folder nothing runs.
 
+mod corpus;
 mod proxy;
+mod relay;
+mod suites;
 mod verdicts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -16,60 +19,10 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::test::{Tally, Tools};
 use crate::workspace;
+use corpus::Chosen;
 use proxy::Proxy;
-use verdicts::{Bar, Case, Disputed};
-
-/// Verdicts that we hold to be wrong; each is said aloud when it is met.
-const DISPUTED: &[Disputed] = &[Disputed {
-    id: "proxy/hop/0-Connection:close,X-Forwarded-F",
-    verdict: "UNCLEAN",
-    why: "the client's X-Forwarded-For, nominated by Connection, is removed as RFC 9110 7.6.1 says; the one \
-          that arrives is made by sluice. Leaving it out because the client asks so would let anybody hide \
-          from the origin (CVE-2022-31813)",
-}];
-
-/// One runner, how it is called and what it must say.
-struct Suite {
-    name: &'static str,
-    script: &'static str,
-    args: &'static [&'static str],
-    bars: &'static [Bar],
-}
-
-const REQUEST_BARS: &[Bar] = &[
-    Bar::none(&["SMUGGLED"]),
-    Bar::none(&["AMBIGUOUS"]),
-    Bar::none(&["UNCLEAN"]),
-    Bar::none(&["REFUSED"]),
-    Bar::none(&["HUNG"]),
-    Bar::at_most(&["LENIENT"], 9),
-];
-
-const RESPONSE_BARS: &[Bar] = &[
-    Bar::none(&["DESYNC"]),
-    Bar::none(&["SILENT-TRUNCATION"]),
-    Bar::none(&["CORRUPT"]),
-    Bar::none(&["REFUSED"]),
-    Bar::none(&["HUNG"]),
-    Bar::at_most(&["LENIENT", "UNCLEAN"], 2),
-];
-
-/// Run side by side: they mostly wait.
-const VERDICT_SUITES: &[Suite] = &[
-    Suite {
-        name: "requests_lenient",
-        script: "run-requests.py",
-        args: &["--profile", "lenient"],
-        bars: REQUEST_BARS,
-    },
-    Suite {
-        name: "requests_te_contains",
-        script: "run-requests.py",
-        args: &["--profile", "te-contains"],
-        bars: REQUEST_BARS,
-    },
-    Suite { name: "responses", script: "run-responses.py", args: &[], bars: RESPONSE_BARS },
-];
+use suites::{ANSWERED_BY_HTTP2, DISPUTED, Suite, VERDICT_SUITES};
+use verdicts::Case;
 
 /// Run alone: it looks at memory and waits for deadlines.
 const HAZARDS: &str = "hazards";
@@ -88,6 +41,11 @@ pub(crate) enum Way<'a> {
     Held,
     /// Its connections to the runner joined; `kernel.bypass` as given.
     Joined(&'a str),
+    /// As `Copy`, over TLS: one case in so many. The hazards are left out: they look at sockets and descriptors, and
+    /// those that they see are not the proxy's.
+    Tls(usize),
+    /// As `Copy`, over HTTP/2: of the cases that it can say one in so many. Without the hazards, as over TLS.
+    Http2(usize),
 }
 
 /// The cases of each suite that ran, as they were judged.
@@ -99,20 +57,40 @@ impl Way<'_> {
             Self::Copy => "conformance",
             Self::Held => "conformance_held",
             Self::Joined(_) => "conformance_bypass",
+            Self::Tls(_) => "conformance_tls",
+            Self::Http2(_) => "conformance_http2",
         }
     }
 
     fn bypass(&self) -> &str {
         match self {
-            Self::Copy | Self::Held => "off",
             Self::Joined(bypass) => bypass,
+            _ => "off",
+        }
+    }
+
+    /// Whether every case is to have a verdict.
+    fn whole(self) -> bool {
+        !matches!(self, Self::Tls(2..) | Self::Http2(_))
+    }
+
+    fn has_hazards(self) -> bool {
+        matches!(self, Self::Copy | Self::Joined(_))
+    }
+
+    /// Which cases of `corpus` the runner gets.
+    fn choose(self, corpus: &Path, out: PathBuf) -> Result<Chosen> {
+        match self {
+            Self::Tls(every) if every > 1 => corpus::every(every, corpus, out),
+            Self::Http2(every) => corpus::expressible(every, corpus, out),
+            _ => Ok(Chosen::default()),
         }
     }
 
     /// The names of all checks.
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         let suites = VERDICT_SUITES.iter().map(|suite| suite.name);
-        let hazards = Some(HAZARDS).filter(|_| !matches!(self, Self::Held));
+        let hazards = Some(HAZARDS).filter(|_| self.has_hazards());
         let same = Some(SAME).filter(|_| !matches!(self, Self::Copy));
         suites.chain(hazards).chain(same).map(move |name| self.name(name))
     }
@@ -156,17 +134,18 @@ pub(crate) fn run(
         });
         tally.settle(&way.name(name), verdict);
     }
-    if !matches!(way, Way::Held) {
+    if way.has_hazards() {
         tally.check(&way.name(HAZARDS), || run_hazards(way, folder, binary));
     }
     if !matches!(way, Way::Copy) {
-        compare(&way.name(SAME), before, &judged, tally);
+        compare(way, before, &judged, tally);
     }
     Ok(judged)
 }
 
 /// One check over all suites that ran both ways.
-fn compare(name: &str, before: &Judged, after: &Judged, tally: &mut Tally) {
+fn compare(way: Way<'_>, before: &Judged, after: &Judged, tally: &mut Tally) {
+    let name = &way.name(SAME);
     let both: Vec<_> =
         after.iter().filter_map(|(suite, after)| Some((suite, before.get(suite)?, after))).collect();
     if both.is_empty() {
@@ -177,12 +156,29 @@ fn compare(name: &str, before: &Judged, after: &Judged, tally: &mut Tally) {
     tally.check(name, || {
         let mut count = 0;
         for (suite, before, after) in both {
-            let differences = verdicts::differences(before, after);
+            let differences = verdicts::differences(before, after, way.whole());
             ensure!(differences.is_empty(), "{suite}: copied, then this way:\n{}", differences.join("\n"));
+            if matches!(way, Way::Http2(_)) {
+                alike(before, after)?;
+            }
             count += after.len();
         }
         Ok(format!("{count} cases"))
     });
+}
+
+/// What HTTP/1.1 refuses HTTP/2 must refuse, too. The other way round it may, by the rules of its own that the runner
+/// cannot know: of what must be forwarded its verdict would have been REFUSED.
+fn alike(before: &[Case], after: &[Case]) -> Result<()> {
+    for id in verdicts::turned(before, after, true) {
+        let known = ANSWERED_BY_HTTP2.iter().find(|(known, _)| *known == id);
+        let (_, why) = known.with_context(|| format!("{id}: refused, over HTTP/2 answered"))?;
+        println!("over HTTP/2 answered: {id}: {why}");
+    }
+    for id in verdicts::turned(before, after, false) {
+        println!("over HTTP/2 refused: {id}");
+    }
+    Ok(())
 }
 
 /// Cases of a suite, and how they were judged.
@@ -190,10 +186,18 @@ type Ran = (Vec<Case>, Result<String>);
 
 fn run_suite(way: Way<'_>, suite: &Suite, folder: &Path, binary: &Path) -> Result<Ran> {
     let name = format!("{}-{}", way.group(), suite.name);
-    let out = workspace::scratch("conformance")?.join(format!("{name}.jsonl"));
-    let proxy = Proxy::start(way, &name, binary)?;
+    let scratch = workspace::scratch("conformance")?;
+    let out = scratch.join(format!("{name}.jsonl"));
+    let chosen = way.choose(&folder.join(suite.corpus), scratch.join(format!("{name}-cases.jsonl")))?;
+    if !chosen.note.is_empty() {
+        println!("{name}: {}", chosen.note);
+    }
+    let proxy = Proxy::start(way, &name, binary, chosen.plans)?;
     let mut command = proxy.runner(folder, suite.script);
     command.args(suite.args).arg("--out").arg(&out);
+    if let Some(file) = &chosen.file {
+        command.arg("--corpus").arg(file);
+    }
     let lines = stream(&name, &mut command).map_err(|error| proxy.explain(&error))?;
     let mut counts = verdicts::table(&lines)?;
     let cases = verdicts::cases(&std::fs::read_to_string(&out).context("runner's --out")?)?;
@@ -201,13 +205,15 @@ fn run_suite(way: Way<'_>, suite: &Suite, folder: &Path, binary: &Path) -> Resul
     for disputed in verdicts::set_aside(&mut counts, &cases, DISPUTED) {
         println!("{name}: disputed: {} {}: {}", disputed.verdict, disputed.id, disputed.why);
     }
-    let verdict = verdicts::judge(&counts, &cases, suite.bars).and_then(|counts| proxy.joined(counts));
+    let verdict = verdicts::judge(&counts, &cases, suite.bars)
+        .and_then(|counts| proxy.joined(counts))
+        .and_then(|counts| proxy.carried(counts, cases.len()));
     Ok((cases, verdict))
 }
 
 fn run_hazards(way: Way<'_>, folder: &Path, binary: &Path) -> Result<String> {
     let name = format!("{}-hazards", way.group());
-    let proxy = Proxy::start(way, &name, binary)?;
+    let proxy = Proxy::start(way, &name, binary, HashMap::new())?;
     let mut command = proxy.runner(folder, "run-hazards.py");
     command.args(["--pid", &proxy.process.pid().to_string()]);
     let lines = stream(&name, &mut command).map_err(|error| proxy.explain(&error))?;

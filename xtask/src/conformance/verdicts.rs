@@ -30,6 +30,8 @@ pub(super) type Counts = BTreeMap<String, usize>;
 pub(crate) struct Case {
     id: String,
     verdict: String,
+    /// The client got an answer of the backend's.
+    answered: bool,
     /// What else helps to find the fault.
     note: String,
 }
@@ -82,6 +84,7 @@ pub(super) fn cases(text: &str) -> Result<Vec<Case>> {
             Ok(Case {
                 id: field("id").context("a case without id")?,
                 verdict: field("verdict").context("a case without verdict")?,
+                answered: value["answers"].as_u64().is_some_and(|answers| answers > 0),
                 note: format!(
                     "expected {}, status {}, {} {}",
                     value["expect"].as_str().unwrap_or("?"),
@@ -175,8 +178,9 @@ fn named(cases: &[Case], bars: &[Bar]) -> Vec<String> {
     lines
 }
 
-/// Cases whose verdict differs between two runs of a suite, or that only one of them has.
-pub(super) fn differences(before: &[Case], after: &[Case]) -> Vec<String> {
+/// Cases whose verdict differs between two runs of a suite, or that only one of them has; what `after` lacks is no
+/// difference unless it is to be `whole`.
+pub(super) fn differences(before: &[Case], after: &[Case], whole: bool) -> Vec<String> {
     let by_id = |cases: &[Case]| -> BTreeMap<String, String> {
         cases.iter().map(|case| (case.id.clone(), case.verdict.clone())).collect()
     };
@@ -184,9 +188,17 @@ pub(super) fn differences(before: &[Case], after: &[Case]) -> Vec<String> {
     let word = |verdict: Option<&String>| verdict.map_or("absent", String::as_str).to_owned();
     let ids: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     ids.into_iter()
+        .filter(|id| whole || after.contains_key(*id))
         .filter(|id| before.get(*id) != after.get(*id))
         .map(|id| format!("  {id}: {}, then {}", word(before.get(id)), word(after.get(id))))
         .collect()
+}
+
+/// Cases that were refused before and are answered now, or the other way round, by `now`.
+pub(super) fn turned<'c>(before: &[Case], after: &'c [Case], now: bool) -> Vec<&'c str> {
+    let was: BTreeMap<&str, bool> = before.iter().map(|case| (&case.id[..], case.answered)).collect();
+    let turned = |case: &&Case| case.answered == now && was.get(&case.id[..]) == Some(&!now);
+    after.iter().filter(turned).map(|case| &case.id[..]).collect()
 }
 
 fn column(verdict: &str) -> &str {
@@ -245,14 +257,24 @@ TOTAL                        3         1         1         1
     #[test]
     fn only_other_verdicts_and_other_cases_are_differences() {
         let (_, all) = read();
-        assert!(differences(&all, &all).is_empty());
+        assert!(differences(&all, &all, true).is_empty());
         let (_, mut changed) = read();
         changed[0].verdict = "HUNG".to_owned();
         changed.pop();
         assert_eq!(
-            differences(&all, &changed),
+            differences(&all, &changed, true),
             ["  a: PASS, then HUNG", "  c: SILENT-TRUNCATION, then absent"]
         );
+        assert_eq!(differences(&all, &changed, false), ["  a: PASS, then HUNG"]);
+    }
+
+    #[test]
+    fn what_is_answered_now_has_turned() {
+        let answers = |count| format!("{{\"id\": \"a\", \"verdict\": \"PASS\", \"answers\": {count}}}");
+        let (none, some) = (cases(&answers(0)).unwrap(), cases(&answers(1)).unwrap());
+        assert_eq!(turned(&none, &some, true), ["a"]);
+        assert_eq!(turned(&some, &none, false), ["a"]);
+        assert!(turned(&some, &some, true).is_empty() && turned(&none, &some, false).is_empty());
     }
 
     #[test]

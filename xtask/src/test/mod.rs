@@ -101,7 +101,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     page::run(|| binary(options), tally)?;
     operate::run(|| binary(options), tally)?;
     replay(tally)?;
-    let hostile_names = Way::Copy.names().chain(Way::Held.names());
+    let hostile_names = [Way::Copy, Way::Held, Way::Tls(1), Way::Http2(1)].into_iter().flat_map(Way::names);
     if !apps::names().chain(hostile_names).any(|name| tally.wants(&name)) {
         return Ok(Judged::new());
     }
@@ -110,7 +110,11 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     tally.heading("real servers");
     apps::run(&binary, options.big, &tools, tally)?;
     let judged = hostile(Way::Copy, &binary, &Judged::new(), &tools, tally)?;
-    if tally.wants("") {
+    let everything = tally.wants("");
+    let sample = if everything { SAMPLE } else { 1 };
+    hostile(Way::Tls(sample), &binary, &judged, &tools, tally)?;
+    hostile(Way::Http2(sample), &binary, &judged, &tools, tally)?;
+    if everything {
         // Two minutes that the whole run is better without.
         let reason = "it is run by name only: cargo xtask test conformance";
         tally.skip("conformance_held", Way::Held.names().count(), reason);
@@ -119,6 +123,9 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     }
     Ok(judged)
 }
+
+/// Of so many cases one goes over TLS and HTTP/2, too, unless the suite is asked for by name: what is above is the same.
+const SAMPLE: usize = 8;
 
 /// kamal-proxy's command lines, by sluice and by kamal-proxy itself.
 const REPLAY: &str = "kamal";

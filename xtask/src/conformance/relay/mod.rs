@@ -1,0 +1,76 @@
+//! Stands between a runner and the proxy: takes the runner's HTTP/1.1 and speaks something else to the proxy.
+
+mod answer;
+mod http2;
+mod tls;
+mod translate;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+
+pub(super) use http2::Plans;
+pub(super) use tls::Client;
+pub(super) use translate::{Message, translate};
+
+/// Accepts as long as it is there; connections under way end by themselves.
+pub(super) struct Relay {
+    pub(super) address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+    carried: Carried,
+}
+
+/// How many connections or requests reached the proxy in the way that the relay speaks.
+type Carried = Arc<AtomicUsize>;
+
+/// What is done with each connection; what goes wrong with one is shown by the runner's verdict.
+type Serve = dyn Fn(TcpStream, &AtomicUsize) -> Result<()> + Send + Sync;
+
+impl Relay {
+    /// Listens, and serves each connection in a thread of its own.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub(super) fn start(serve: Arc<Serve>) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("relay")?;
+        let address = listener.local_addr()?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stopped);
+        let carried = Carried::default();
+        let count = Arc::clone(&carried);
+        thread::spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                if flag.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (serve, count) = (Arc::clone(&serve), Arc::clone(&count));
+                thread::spawn(move || drop(serve(client, &count)));
+            }
+        });
+        Ok(Self { address, stopped, carried })
+    }
+
+    /// How much was carried so far.
+    pub(super) fn carried(&self) -> usize {
+        self.carried.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // Wakes the accept, which then looks at the flag.
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+/// Closes with a reset, so that who reads sees that something is missing.
+fn reset(stream: &TcpStream) -> io::Result<()> {
+    let now = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    setsockopt(stream, sockopt::Linger, &now).map_err(io::Error::from)
+}
