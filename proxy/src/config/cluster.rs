@@ -21,6 +21,8 @@ pub struct Cluster {
     pub endpoints: Vec<Endpoint>,
     /// TLS to its endpoints; `None` is none.
     pub tls: Option<UpstreamTls>,
+    /// What is spoken with them.
+    pub protocol: UpstreamProtocol,
     /// How one is picked.
     pub balance: Balance,
     /// Active checks; `None` is off.
@@ -64,6 +66,20 @@ pub struct Cluster {
     /// Whether connections to its endpoints may be joined past loopback TCP.
     pub bypass: EndpointBypass,
 }
+
+/// What is spoken with the endpoints of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1, one exchange after the other on each connection.
+    Http1,
+    /// HTTP/2 by prior knowledge (RFC 9113 section 3.3), many exchanges on each connection. gRPC needs it.
+    H2,
+}
+
+words!(UpstreamProtocol {
+    Http1 = "http1",
+    H2 = "h2",
+});
 
 /// How many requests an endpoint may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,6 +47,7 @@ fn cluster(item: &Item<'_>) -> Cluster {
             ));
         }
     }
+    cluster.protocol = fields.one_of("protocol", cluster.protocol);
     if let Some(balance) = fields.get("balance").and_then(|item| balance(&item)) {
         cluster.balance = balance;
     }

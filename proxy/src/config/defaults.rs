@@ -13,7 +13,7 @@ use super::reader::Fields;
 use super::{
     AccessLog, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Ejection,
     EndpointBypass, HealthCheck, Http2Limits, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder,
-    Retry, ServicesState, Switch,
+    Retry, ServicesState, Switch, UpstreamProtocol,
 };
 
 pub(super) const KIB: u64 = 1 << 10;
@@ -184,6 +184,7 @@ numbers! { Cluster {
 } rest {
     endpoints: Vec::new(),
     tls: None,
+    protocol: UpstreamProtocol::Http1,
     balance: Balance::LeastRequests,
     health_check: None,
     ejection: Ejection::default(),

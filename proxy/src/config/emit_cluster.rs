@@ -10,6 +10,7 @@ pub(super) fn cluster(cluster: &Cluster) -> Value {
     let mut out = Out::default();
     out.put("endpoints", list(&cluster.endpoints, endpoint));
     out.put("tls", upstream_tls::emit(cluster.tls.as_ref()));
+    out.put("protocol", cluster.protocol.word());
     out.put("balance", balance(&cluster.balance));
     out.put("health_check", cluster.health_check.as_ref().map_or(Value::from("off"), health_check));
     let mut ejection = Out::default();

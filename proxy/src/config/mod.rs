@@ -59,7 +59,7 @@ pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Switch}
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
-    QueueOrder, Retry,
+    QueueOrder, Retry, UpstreamProtocol,
 };
 pub use control::{ControlSocket, ServicesState};
 pub use defaults::NumberRange;

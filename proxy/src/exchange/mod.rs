@@ -195,10 +195,11 @@ pub(crate) async fn forward(
         let settled = connection.writer.try_settle(downstream.deadline);
         let begun = downstream.held.as_ref().is_some_and(|held| held.has_begun_rest());
         // A dead connection that took not a byte had nothing to act on, whatever the method.
-        let repeatable =
-            downstream.head.method().is_idempotent() || (connection.writer.took_nothing() && !begun);
+        let refused = connection.is_refused();
+        let untouched = (refused || connection.writer.took_nothing()) && !begun;
+        let repeatable = downstream.head.method().is_idempotent() || untouched;
         if failed.silent
-            && connection.reused
+            && (connection.reused || refused)
             && replayable
             && repeatable
             && settled

@@ -65,7 +65,7 @@ pub(crate) async fn serve(
     let silence = Deadline::new(Duration::from_millis(limits.header_timeout_ms));
     let stall = Deadline::new(Duration::from_millis(limits.keep_alive_timeout_ms));
     let meter = Meter::new(bounds(limits), Instant::now());
-    let wire = RefCell::new(Wire::new(directions, meter, &stall));
+    let wire = RefCell::new(Wire::new(directions, Some(meter), &stall));
     let connection = shake_hands(limits, &wire, &silence).await;
     silence.set(limits.keep_alive_timeout_ms);
     if let Some(connection) = connection {

@@ -12,7 +12,7 @@ use super::request::{self, Framing};
 use crate::http::encode_chunk;
 
 /// Room that a chunk's size and its line ends may take.
-const CHUNK_OVERHEAD: usize = 16;
+pub(super) const CHUNK_OVERHEAD: usize = 16;
 
 /// How far the request has been given out.
 enum State {
@@ -126,7 +126,8 @@ fn silent(cx: &mut Context<'_>, outgoing: &mut Outgoing) -> Poll<io::Result<usiz
     outgoing.poll_reset(cx).map(|()| Err(broken()))
 }
 
-fn push_last_chunk(buf: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
+/// Ends a chunked body, with trailers if there are some.
+pub(super) fn push_last_chunk(buf: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
     buf.extend_from_slice(b"0\r\n");
     for (name, value) in trailers.into_iter().flatten() {
         request::push_field(buf, name.as_str(), value.as_bytes());

@@ -1,4 +1,4 @@
-//! HTTP/2 from clients (RFC 9113): a connection of streams, each of which becomes a connection of one exchange.
+//! HTTP/2 from clients (RFC 9113), and in `upstream` to endpoints: a connection of streams, each of which becomes a connection of one exchange.
 //!
 //! The frames are the `h2` crate's business. [`serve`] drives its state machine over the two directions of a stream
 //! (`wire`), bounds what a client may ask of it (`meter`, `abuse`) and hands on each HTTP/2 stream as a [`Channel`]:
@@ -18,6 +18,7 @@ mod request;
 mod response;
 #[cfg(test)]
 mod tests;
+pub(crate) mod upstream;
 mod wire;
 
 pub(crate) use abuse::Abuse;

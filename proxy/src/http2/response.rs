@@ -5,7 +5,7 @@ use ::http::{Response, StatusCode};
 use bytes::Bytes;
 
 /// What ends a head.
-const END: &[u8] = b"\r\n\r\n";
+pub(super) const END: &[u8] = b"\r\n\r\n";
 
 /// How the body ends that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,18 +71,20 @@ pub(super) fn trailers(section: &[u8]) -> Option<HeaderMap> {
     Some(fields)
 }
 
-fn push(fields: &mut HeaderMap, name: HeaderName, value: Bytes) -> Option<()> {
+/// Appends a field; `None` if its value is none.
+pub(super) fn push(fields: &mut HeaderMap, name: HeaderName, value: Bytes) -> Option<()> {
     let value = HeaderValue::from_maybe_shared(value).ok()?;
     fields.try_append(name, value).ok().map(drop)
 }
 
-struct Lines<'a> {
-    bytes: &'a [u8],
-    at: usize,
+/// The lines of a head or of trailers.
+pub(super) struct Lines<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) at: usize,
 }
 
 impl<'a> Lines<'a> {
-    fn next(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
         let end = memchr::memmem::find(rest, b"\r\n").unwrap_or(rest.len());
         self.at += end + 2;

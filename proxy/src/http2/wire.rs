@@ -31,8 +31,9 @@ pub(super) struct Wire<'a> {
     gathered: Vec<u8>,
     /// The end of what was said when the crate had said all.
     last_words: Vec<u8>,
-    meter: Meter,
-    /// Until when the client must have taken some of what is being sent.
+    /// `None` for an endpoint's connection.
+    meter: Option<Meter>,
+    /// Until when the other side must have taken some of what is being sent.
     stall: &'a Deadline,
     /// Size of the next receive.
     appetite: usize,
@@ -41,7 +42,7 @@ pub(super) struct Wire<'a> {
 impl<'a> Wire<'a> {
     pub(super) fn new(
         (reader, writer): (&'a mut Reader, &'a mut Writer),
-        meter: Meter,
+        meter: Option<Meter>,
         stall: &'a Deadline,
     ) -> Self {
         Self {
@@ -57,7 +58,7 @@ impl<'a> Wire<'a> {
 
     /// What the client has gone too far with.
     pub(super) fn abuse(&self) -> Option<Abuse> {
-        self.meter.abuse()
+        self.meter.as_ref().and_then(Meter::abuse)
     }
 
     /// The last bytes that were written, once the connection is being closed.
@@ -74,10 +75,15 @@ impl<'a> Wire<'a> {
             }
             let spare = self.writer.spare();
             let batch = std::mem::replace(&mut self.gathered, spare);
-            self.meter.sent(batch.len());
+            self.meter.iter_mut().for_each(|meter| meter.sent(batch.len()));
             self.stall.touch();
             self.writer.submit(batch, 0);
         }
+    }
+
+    /// Bytes that have been received in all, modulo 2^32.
+    pub(super) fn received(&self) -> u32 {
+        self.reader.received()
     }
 
     /// Gives back what only a connection with streams needs.
@@ -86,6 +92,11 @@ impl<'a> Wire<'a> {
             self.gathered = Vec::new();
         }
         self.writer.shrink(SMALL_BYTES);
+    }
+
+    /// Tells the other side that all was said.
+    pub(super) fn say_goodbye(&self) {
+        self.writer.stream().say_goodbye();
     }
 
     /// The close that follows is a break.
@@ -131,7 +142,7 @@ impl AsyncRead for Io<'_, '_> {
         let data = wire.reader.data();
         let count = data.len().min(buf.remaining());
         buf.put_slice(&data[..count]);
-        wire.meter.feed(&data[..count]);
+        wire.meter.iter_mut().for_each(|meter| meter.feed(&data[..count]));
         wire.reader.consume(count);
         Poll::Ready(Ok(()))
     }

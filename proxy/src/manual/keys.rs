@@ -55,7 +55,8 @@ impl<'t> Line<'t> {
         };
         let column = self.column + if in_list { 2 } else { 0 };
         let (name, rest) = text.split_once(':')?;
-        let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        let plain = !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         let ends = rest.is_empty() || rest.starts_with(' ');
         (plain && ends && column < TEXT_COLUMN).then_some((column, in_list, name, rest))
     }

@@ -46,6 +46,8 @@ pub(crate) enum Stream {
     Tls(Rc<tls::Session>),
     /// One stream of an HTTP/2 connection, which speaks HTTP/1.1 here.
     Http2(Rc<http2::Channel>),
+    /// One exchange on an HTTP/2 connection to an endpoint, which speaks HTTP/1.1 here.
+    Http2Upstream(Rc<http2::upstream::Channel>),
     /// An end of an in-memory pipe.
     #[cfg(test)]
     Memory(memory::End),
@@ -63,7 +65,7 @@ impl Stream {
         match self {
             Self::Ring(_) => true,
             Self::Tls(_) => false,
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Http2Upstream(_) => false,
             #[cfg(test)]
             Self::Memory(_) => false,
         }
@@ -74,7 +76,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => Some(fd.as_fd()),
             Self::Tls(_) => None,
-            Self::Http2(_) => None,
+            Self::Http2(_) | Self::Http2Upstream(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -85,7 +87,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => Some(fd),
             Self::Tls(_) => None,
-            Self::Http2(_) => None,
+            Self::Http2(_) | Self::Http2Upstream(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -96,7 +98,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => Rc::into_inner(fd),
             Self::Tls(_) => None,
-            Self::Http2(_) => None,
+            Self::Http2(_) | Self::Http2Upstream(_) => None,
             #[cfg(test)]
             Self::Memory(_) => None,
         }
@@ -109,7 +111,17 @@ impl Stream {
 
     /// Whether a send goes on by itself, so that its outcome may be looked at when that is of interest.
     fn sends_by_itself(&self) -> bool {
-        !self.is_http2()
+        !matches!(self, Self::Http2(_) | Self::Http2Upstream(_))
+    }
+
+    /// Whether its exchanges share a connection, so that it is never kept for the next one.
+    pub(crate) fn is_multiplexed(&self) -> bool {
+        matches!(self, Self::Http2Upstream(_))
+    }
+
+    /// Whether the other side has said that it did nothing about what was sent (RFC 9113 section 8.7).
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, Self::Http2Upstream(channel) if channel.is_refused())
     }
 
     fn recv(&self, buf: Vec<u8>, patient: bool) -> Recv {
@@ -117,6 +129,7 @@ impl Stream {
             Self::Ring(fd) => Recv::Ring(ring::recv(fd, buf, patient)),
             Self::Tls(session) => Recv::Tls(session.recv(buf, patient)),
             Self::Http2(channel) => Recv::Http2(channel.recv(buf)),
+            Self::Http2Upstream(channel) => Recv::Http2Upstream(channel.recv(buf)),
             #[cfg(test)]
             Self::Memory(end) => Recv::Memory(end.recv(buf)),
         }
@@ -127,6 +140,7 @@ impl Stream {
             Self::Ring(fd) => Send::Ring(ring::send(fd, buf, start, whole)),
             Self::Tls(session) => Send::Tls(session.send(buf, start, whole)),
             Self::Http2(channel) => Send::Http2(channel.send(buf, start)),
+            Self::Http2Upstream(channel) => Send::Http2Upstream(channel.send(buf, start)),
             #[cfg(test)]
             Self::Memory(end) => Send::Memory(end.send(buf, start, whole)),
         }
@@ -141,6 +155,7 @@ impl Stream {
             }
             Self::Tls(session) => drop(session.send(buf, 0, true)),
             Self::Http2(channel) => drop(channel.send(buf, 0)),
+            Self::Http2Upstream(channel) => drop(channel.send(buf, 0)),
             #[cfg(test)]
             Self::Memory(end) => drop(end.send(buf, 0, true)),
         }
@@ -150,7 +165,7 @@ impl Stream {
     /// gone, and before the close.
     pub(crate) fn say_goodbye(&self) {
         match self {
-            Self::Ring(_) | Self::Http2(_) => {}
+            Self::Ring(_) | Self::Http2(_) | Self::Http2Upstream(_) => {}
             Self::Tls(session) => session.say_goodbye(),
             #[cfg(test)]
             Self::Memory(_) => {}
@@ -174,6 +189,8 @@ impl Stream {
             Self::Ring(fd) => drop(SockRef::from(&**fd).shutdown(how)),
             Self::Tls(session) => session.below().shutdown(how),
             Self::Http2(channel) => channel.shutdown(how),
+            // A request says itself where it ends.
+            Self::Http2Upstream(_) => {}
             #[cfg(test)]
             Self::Memory(end) => end.shutdown(how),
         }
@@ -185,6 +202,8 @@ impl Stream {
             Self::Ring(fd) => drop(SockRef::from(&**fd).set_linger(Some(Duration::ZERO))),
             Self::Tls(session) => session.below().reset_on_close(),
             Self::Http2(channel) => channel.reset_on_close(),
+            // It is one whenever something is not whole.
+            Self::Http2Upstream(_) => {}
             #[cfg(test)]
             Self::Memory(end) => end.reset(),
         }
@@ -196,7 +215,7 @@ impl Stream {
             Self::Ring(fd) => ring::cancel(fd),
             Self::Tls(session) => session.below().cancel(),
             // Nothing goes on there that nobody polls.
-            Self::Http2(_) => {}
+            Self::Http2(_) | Self::Http2Upstream(_) => {}
             #[cfg(test)]
             Self::Memory(end) => end.cancel(),
         }
@@ -211,7 +230,7 @@ impl Stream {
             }
             Self::Tls(session) => session.below().is_hung_up(),
             // Its receive tells, for there is never a request behind the first.
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Http2Upstream(_) => false,
             #[cfg(test)]
             Self::Memory(end) => end.is_hung_up(),
         }
@@ -223,6 +242,7 @@ pub(crate) enum Recv {
     Ring(ring::Recv),
     Tls(tls::Recv),
     Http2(http2::Recv),
+    Http2Upstream(http2::upstream::Recv),
     #[cfg(test)]
     Memory(memory::Recv),
 }
@@ -235,6 +255,7 @@ impl Future for Recv {
             Self::Ring(recv) => Pin::new(recv).poll(cx),
             Self::Tls(recv) => Pin::new(recv).poll(cx),
             Self::Http2(recv) => Pin::new(recv).poll(cx),
+            Self::Http2Upstream(recv) => Pin::new(recv).poll(cx),
             #[cfg(test)]
             Self::Memory(recv) => Pin::new(recv).poll(cx),
         }
@@ -246,6 +267,7 @@ pub(crate) enum Send {
     Ring(ring::Send),
     Tls(tls::Send),
     Http2(http2::Send),
+    Http2Upstream(http2::upstream::Send),
     #[cfg(test)]
     Memory(memory::Send),
 }
@@ -258,6 +280,7 @@ impl Future for Send {
             Self::Ring(send) => Pin::new(send).poll(cx),
             Self::Tls(send) => Pin::new(send).poll(cx),
             Self::Http2(send) => Pin::new(send).poll(cx),
+            Self::Http2Upstream(send) => Pin::new(send).poll(cx),
             #[cfg(test)]
             Self::Memory(send) => Pin::new(send).poll(cx),
         }

@@ -29,6 +29,8 @@ const WARN_INTERVAL_MS: u64 = 10_000;
 pub(crate) enum Purpose {
     /// HTTP/1.1.
     Http1,
+    /// HTTP/2, many exchanges at once.
+    Http2,
     /// Whatever the client of a tunnel speaks.
     Opaque,
 }
@@ -48,6 +50,7 @@ pub(crate) struct Refreshed(Current);
 struct Current {
     files: Files,
     http1: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
     opaque: Arc<ClientConfig>,
 }
 
@@ -116,6 +119,7 @@ impl UpstreamSessions {
         let current = self.current.load();
         match purpose {
             Purpose::Http1 => Arc::clone(&current.http1),
+            Purpose::Http2 => Arc::clone(&current.http2),
             Purpose::Opaque => Arc::clone(&current.opaque),
         }
     }
@@ -229,7 +233,9 @@ impl Current {
         // A copy resumes the same sessions, for it shares their store.
         let mut http1 = opaque.clone();
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { files, http1: Arc::new(http1), opaque: Arc::new(opaque) })
+        let mut http2 = opaque.clone();
+        http2.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self { files, http1: Arc::new(http1), http2: Arc::new(http2), opaque: Arc::new(opaque) })
     }
 }
 

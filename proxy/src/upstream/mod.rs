@@ -1,6 +1,7 @@
 //! Upstream connections: pick an endpoint, take an idle connection to it or open one.
 
 mod connect;
+mod multiplexed;
 mod place;
 mod pool;
 mod secure;
@@ -17,7 +18,7 @@ use tokio::task::yield_now;
 
 use crate::bypass::Joined;
 use crate::cluster::{Cluster, Endpoint, InFlight, Kind};
-use crate::config::Retry;
+use crate::config::{Retry, UpstreamProtocol};
 use crate::direct::Direct;
 use crate::error::{Reason, Side};
 use crate::http::{HeadScanner, ResponseHead};
@@ -50,11 +51,17 @@ pub(crate) struct UpstreamConnection {
     pub(crate) joined: Option<Rc<Joined>>,
     /// When its last answer ended, if that went past us and is seen only now.
     pub(crate) idle_since: Option<Instant>,
-    open: Counted,
+    /// Unless it is one of several on a connection that is counted itself.
+    open: Option<Counted>,
 }
 
 impl UpstreamConnection {
-    fn new(endpoint: Arc<Endpoint>, stream: Stream, joined: Option<Rc<Joined>>, open: Counted) -> Self {
+    fn new(
+        endpoint: Arc<Endpoint>,
+        stream: Stream,
+        joined: Option<Rc<Joined>>,
+        open: Option<Counted>,
+    ) -> Self {
         let (reader, writer) = stream::halves(stream);
         Self {
             endpoint,
@@ -77,6 +84,11 @@ impl UpstreamConnection {
         }
     }
 
+    /// Whether the endpoint has said that it did nothing about the request.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.reader.stream().is_refused()
+    }
+
     /// The bare socket and its slot, if nothing is under way on it and nobody else holds it.
     fn into_socket(self) -> Option<(OwnedFd, Option<Arc<Lease>>)> {
         let Self { reader, writer, joined, open, .. } = self;
@@ -91,7 +103,7 @@ impl UpstreamConnection {
         let stream = reader.stream().clone();
         drop(reader);
         let socket = stream.into_socket()?;
-        open.hand_on();
+        open.into_iter().for_each(Counted::hand_on);
         Some((socket, lease))
     }
 }
@@ -133,6 +145,11 @@ impl<'a> Attempt<'a> {
         let (tried, waited) = (Vec::new(), Duration::ZERO);
         let (joinable, waiting_since) = (None, None);
         Self { cluster, hash, retry, fresh, joinable, tried, kind, purpose, client, waited, waiting_since }
+    }
+
+    /// Whether it goes over a connection that exchanges share. A tunnel has its own, whatever is spoken in it.
+    fn is_multiplexed(&self) -> bool {
+        self.cluster.config.protocol == UpstreamProtocol::H2 && self.kind == Kind::Request
     }
 
     /// Time spent in line so far.
@@ -192,6 +209,9 @@ async fn take_idle(
     endpoint: &Arc<Endpoint>,
     wish: Option<Wish>,
 ) -> Option<UpstreamConnection> {
+    if attempt.is_multiplexed() {
+        return multiplexed::take(worker, endpoint);
+    }
     let take = || worker.pool().acquire(endpoint, wish.is_some(), attempt.cluster.config.pool);
     if let Some(connection) = take() {
         return Some(connection);
@@ -206,7 +226,8 @@ async fn take_idle(
 
 /// What a connection for this attempt is to ask for, if it is to be joined.
 fn wish(worker: &Worker, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Wish> {
-    let joiner = worker.joiner()?;
+    // What many share is no pair of sockets of one exchange.
+    let joiner = worker.joiner().filter(|_| !attempt.is_multiplexed())?;
     let secured = attempt.cluster.config.tls.is_some();
     let sent = |bytes| if secured { secure::records_bytes(bytes) } else { bytes };
     attempt.joinable.filter(|bytes| joiner.fits(sent(*bytes))).and_then(|_| joiner.wish(endpoint))
@@ -219,6 +240,9 @@ async fn open(
     wish: Option<Wish>,
 ) -> Result<UpstreamConnection, Reason> {
     let cluster = attempt.cluster;
+    if attempt.is_multiplexed() {
+        return multiplexed::open(worker, cluster, endpoint).await;
+    }
     let opening = async {
         let connected = connect(worker, endpoint, wish).await;
         let (stream, joined) = connected.map_err(|error| connect::reason(&error))?;
@@ -229,7 +253,7 @@ async fn open(
     let (stream, joined) = opened.unwrap_or(Err(Reason::ConnectTimeout))?;
     secure::event(&stream).into_iter().for_each(|event| worker.metrics().count(event));
     let open = worker.count_while(Event::UpstreamOpened, Event::UpstreamClosed);
-    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, joined, open))
+    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, joined, Some(open)))
 }
 
 /// A connection that is joined if it is to be and can be, else an ordinary one.

@@ -12,6 +12,7 @@ use crate::bypass::Joiner;
 use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, closed_with_endpoints};
 use crate::config;
 use crate::deadline::Deadline;
+use crate::http2::upstream::Connections;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
 use crate::worker::Counted;
@@ -24,6 +25,7 @@ pub(crate) struct Pool {
     /// Whether there is no other worker to share with.
     alone: bool,
     joiner: Option<Rc<Joiner>>,
+    multiplexed: Connections,
     metrics: Rc<WorkerRecorder>,
 }
 
@@ -52,7 +54,12 @@ impl Parked {
 impl Pool {
     /// An empty pool.
     pub(crate) fn new(alone: bool, joiner: Option<Rc<Joiner>>, metrics: Rc<WorkerRecorder>) -> Self {
-        Self { idle: RefCell::default(), alone, joiner, metrics }
+        Self { idle: RefCell::default(), alone, joiner, multiplexed: Connections::default(), metrics }
+    }
+
+    /// Connections that several exchanges have at once.
+    pub(crate) fn shared_connections(&self) -> &Connections {
+        &self.multiplexed
     }
 
     /// Where connections to `endpoint` wait that any worker may take.
@@ -97,6 +104,9 @@ impl Pool {
     /// now have in use: a server would wait on it, perhaps with a thread.
     pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
         let silent = connection.reader.data().is_empty();
+        if connection.reader.stream().is_multiplexed() {
+            return;
+        }
         let endpoint = Arc::clone(&connection.endpoint);
         let needed = limits.idle_max_per_endpoint > 0 && !endpoint.is_over_limit() && !endpoint.is_draining();
         if !connection.reusable || !silent || !needed {
@@ -146,7 +156,7 @@ impl Pool {
         let stream = Stream::from_socket(socket);
         let joiner = self.joiner.as_ref().filter(|_| joined);
         let joined = joiner.map(|joiner| joiner.watch(&stream, lease, endpoint));
-        let mut connection = UpstreamConnection::new(Arc::clone(endpoint), stream, joined, open);
+        let mut connection = UpstreamConnection::new(Arc::clone(endpoint), stream, joined, Some(open));
         connection.reused = true;
         Some(connection)
     }
@@ -177,6 +187,7 @@ impl Pool {
                 self.count_closed(shared.reap(timeout));
             }
         }
+        self.multiplexed.reap();
         self.idle.borrow_mut().retain(|_, Idle { connections, timeout }| {
             connections.retain_mut(|parked| parked.is_fresh(*timeout));
             !connections.is_empty()
@@ -186,5 +197,6 @@ impl Pool {
     /// Closes all.
     pub(crate) fn clear(&self) {
         self.idle.borrow_mut().clear();
+        self.multiplexed.clear();
     }
 }

@@ -62,6 +62,9 @@ pub(super) async fn secure(
     let session = tls.begin(&endpoint.host, purpose).map_err(|error| fail(&error))?;
     let session = Session::new(stream, session, &[]);
     match session.handshake().await {
+        Ok(()) if purpose == Purpose::Http2 && session.inspect(|tls| tls.alpn_protocol() != Some(b"h2")) => {
+            Err(fail(&rustls::Error::NoApplicationProtocol))
+        }
         Ok(()) => Ok(Stream::Tls(session)),
         Err(HandshakeError::Tls(error)) => Err(fail(&error)),
         Err(HandshakeError::Io(error)) => Err(fail(&rustls::Error::General(error.to_string()))),

@@ -200,6 +200,7 @@ prop_compose! {
                 bypass: (weight % 3 == 0).then_some(EndpointBypass::Off),
             }).collect(),
             tls: (idle % 2 == 0).then(|| upstream_tls(idle)),
+            protocol: if fair_by_client { UpstreamProtocol::H2 } else { UpstreamProtocol::Http1 },
             balance,
             health_check: check.map(|(interval_ms, path, (low, high))| HealthCheck {
                 interval_ms,

@@ -1,4 +1,5 @@
-//! HTTP/2 from clients, by prior knowledge: the `h2` crate as the client, and frames written by hand where it would not.
+//! HTTP/2 by prior knowledge, from clients and to endpoints: the `h2` crate as the other side, and frames written by hand
+//! where it would not.
 
 mod bounds;
 mod client;
@@ -6,7 +7,9 @@ mod ends;
 mod exchanges;
 mod frames;
 mod heads;
+mod server;
 mod streams;
+mod upstream;
 
 use crate::support::{Origin, Proxy, Setup};
 

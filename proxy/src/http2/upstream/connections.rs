@@ -1,0 +1,67 @@
+//! One worker's connections to endpoints that speak HTTP/2.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{Channel, Shared};
+use crate::cluster::Endpoint;
+
+/// By endpoint, the one opened first at the front: the others run empty when fewer are needed.
+#[derive(Default)]
+pub(crate) struct Connections {
+    all: RefCell<HashMap<u32, Held>>,
+}
+
+struct Held {
+    endpoint: Arc<Endpoint>,
+    connections: Vec<Rc<Shared>>,
+}
+
+impl Held {
+    fn prune(&mut self) {
+        self.connections.retain(|connection| connection.is_of_use());
+    }
+}
+
+impl Connections {
+    /// Begins an exchange on a connection that has room for one.
+    pub(crate) fn begin(&self, endpoint: &Endpoint) -> Option<Rc<Channel>> {
+        let mut all = self.all.borrow_mut();
+        let held = all.get_mut(&endpoint.id)?;
+        held.prune();
+        held.connections.iter().find_map(Shared::begin)
+    }
+
+    /// A connection that is being opened.
+    pub(crate) fn opening(&self, endpoint: &Endpoint) -> Option<Rc<Shared>> {
+        let all = self.all.borrow();
+        all.get(&endpoint.id)?.connections.iter().find(|connection| connection.is_opening()).cloned()
+    }
+
+    /// Keeps one more.
+    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, connection: &Rc<Shared>) {
+        let mut all = self.all.borrow_mut();
+        let new = || Held { endpoint: Arc::clone(endpoint), connections: Vec::new() };
+        all.entry(endpoint.id).or_insert_with(new).connections.push(Rc::clone(connection));
+    }
+
+    /// Forgets what has ended, and has connections to endpoints that have left end with their last exchange.
+    pub(crate) fn reap(&self) {
+        self.all.borrow_mut().retain(|_, held| {
+            if held.endpoint.is_draining() {
+                held.connections.iter().for_each(|connection| connection.control.end());
+            }
+            held.prune();
+            !held.connections.is_empty()
+        });
+    }
+
+    /// Has all end with their last exchange.
+    pub(crate) fn clear(&self) {
+        for held in self.all.take().into_values() {
+            held.connections.iter().for_each(|connection| connection.control.end());
+        }
+    }
+}

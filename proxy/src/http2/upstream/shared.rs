@@ -1,0 +1,125 @@
+//! A connection to an endpoint that several exchanges have at once, as they know it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use ::http::uri::Scheme;
+use bytes::Bytes;
+use h2::client::SendRequest;
+use tokio::sync::Notify;
+
+use super::super::control::Control;
+use super::STREAMS_MAX;
+use super::channel::Channel;
+use crate::error::Reason;
+
+/// How far it is.
+enum State {
+    /// Nothing is known of the server.
+    Opening,
+    /// It takes streams.
+    Open(SendRequest<Bytes>),
+    /// It could not be opened.
+    Failed(Reason),
+    /// It takes no more streams; those that are open may end.
+    Closed,
+}
+
+/// Shared by the task that drives a connection and its streams.
+pub(crate) struct Shared {
+    state: RefCell<State>,
+    changed: Notify,
+    scheme: Scheme,
+    pub(super) control: Control,
+    /// Bytes received so far, modulo 2^32.
+    pub(super) received: Cell<u32>,
+}
+
+impl Shared {
+    /// A connection that is being opened, with TLS below it if it is `secured`.
+    pub(crate) fn opening(secured: bool) -> Rc<Self> {
+        Rc::new(Self {
+            state: RefCell::new(State::Opening),
+            changed: Notify::new(),
+            scheme: if secured { Scheme::HTTPS } else { Scheme::HTTP },
+            control: Control::default(),
+            received: Cell::new(0),
+        })
+    }
+
+    /// Waits until it is open.
+    ///
+    /// # Errors
+    /// Why it could not be opened.
+    pub(crate) async fn opened(&self) -> Result<(), Reason> {
+        loop {
+            let changed = self.changed.notified();
+            match *self.state.borrow() {
+                State::Opening => {}
+                State::Failed(reason) => return Err(reason),
+                State::Open(_) | State::Closed => return Ok(()),
+            }
+            changed.await;
+        }
+    }
+
+    /// It could not be opened.
+    pub(crate) fn fail(&self, reason: Reason) {
+        self.put(State::Failed(reason));
+    }
+
+    /// It takes streams.
+    pub(super) fn open(&self, sender: SendRequest<Bytes>) {
+        self.put(State::Open(sender));
+    }
+
+    /// It takes no more streams.
+    pub(super) fn close(&self) {
+        if !matches!(*self.state.borrow(), State::Failed(_)) {
+            self.put(State::Closed);
+        }
+    }
+
+    fn put(&self, state: State) {
+        // Dropping a handle wakes the task that drives it, which may ask for the state.
+        let before = self.state.replace(state);
+        drop(before);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(*self.state.borrow(), State::Opening)
+    }
+
+    /// Whether it takes streams, now or soon. One whose server has said that it will not is closed here.
+    pub(super) fn is_of_use(&self) -> bool {
+        let usable = match &mut *self.state.borrow_mut() {
+            State::Opening => true,
+            State::Open(sender) => is_usable(sender),
+            State::Failed(_) | State::Closed => return false,
+        };
+        if !usable {
+            self.close();
+        }
+        usable
+    }
+
+    /// Begins an exchange, if there is room for one.
+    pub(super) fn begin(self: &Rc<Self>) -> Option<Rc<Channel>> {
+        let mut state = self.state.borrow_mut();
+        let State::Open(sender) = &mut *state else {
+            return None;
+        };
+        let room = sender.current_max_send_streams().min(STREAMS_MAX);
+        if self.control.live() >= room || !is_usable(sender) {
+            return None;
+        }
+        Some(Channel::new(self, sender.clone(), self.scheme.clone()))
+    }
+}
+
+/// Whether the connection has not failed, nor its server said goodbye.
+fn is_usable(sender: &mut SendRequest<Bytes>) -> bool {
+    matches!(sender.poll_ready(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(())))
+}

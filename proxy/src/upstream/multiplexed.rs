@@ -1,0 +1,77 @@
+//! Exchanges with endpoints that speak HTTP/2: each is a stream of a connection that they share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{UpstreamConnection, connect, secure};
+use crate::cluster::{Cluster, Endpoint};
+use crate::error::Reason;
+use crate::http2::upstream::{Channel, Shared, Terms, drive};
+use crate::metrics::Event;
+use crate::stream::Stream;
+use crate::tls::upstream::Purpose;
+use crate::worker::{Counted, Worker};
+
+/// A stream of a connection that has room for one.
+pub(super) fn take(worker: &Worker, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
+    let channel = worker.pool().shared_connections().begin(endpoint)?;
+    let mut connection = new(endpoint, channel);
+    // It may die under the exchange through nobody's fault.
+    connection.reused = true;
+    Some(connection)
+}
+
+/// The same, after a wait for a connection that is being opened, which this begins if nobody has.
+///
+/// # Errors
+/// Why it could not be opened.
+pub(super) async fn open(
+    worker: &Worker,
+    cluster: &Arc<Cluster>,
+    endpoint: &Arc<Endpoint>,
+) -> Result<UpstreamConnection, Reason> {
+    let connections = worker.pool().shared_connections();
+    let opening = async {
+        loop {
+            if let Some(channel) = connections.begin(endpoint) {
+                return Ok(new(endpoint, channel));
+            }
+            let shared = connections.opening(endpoint);
+            shared.unwrap_or_else(|| begin(worker, cluster, endpoint)).opened().await?;
+        }
+    };
+    let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
+    tokio::time::timeout(patience, opening).await.unwrap_or(Err(Reason::ConnectTimeout))
+}
+
+fn new(endpoint: &Arc<Endpoint>, channel: Rc<Channel>) -> UpstreamConnection {
+    UpstreamConnection::new(Arc::clone(endpoint), Stream::Http2Upstream(channel), None, None)
+}
+
+/// Opens a connection in a task of its own: others may have begun to wait for it when whoever asked has gone.
+fn begin(worker: &Worker, cluster: &Arc<Cluster>, endpoint: &Arc<Endpoint>) -> Rc<Shared> {
+    let shared = Shared::opening(cluster.config.tls.is_some());
+    worker.pool().shared_connections().add(endpoint, &shared);
+    let (connector, metrics) = (worker.connector().clone(), Rc::clone(worker.metrics()));
+    let (cluster, endpoint, terms) = (Arc::clone(cluster), Arc::clone(endpoint), Terms::of(&cluster.config));
+    let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
+    let opening = Rc::clone(&shared);
+    tokio_uring::spawn(async move {
+        let connecting = async {
+            let connected = connector.connect(&endpoint.address, |_| {}).await;
+            let stream = connected.map_err(|error| connect::reason(&error))?;
+            secure::secure(&cluster, &endpoint, stream, Purpose::Http2).await
+        };
+        match tokio::time::timeout(patience, connecting).await {
+            Ok(Ok(stream)) => {
+                secure::event(&stream).into_iter().for_each(|event| metrics.count(event));
+                let _open = Counted::new(&metrics, Event::UpstreamOpened, Event::UpstreamClosed);
+                drive(stream, opening, terms).await;
+            }
+            Ok(Err(reason)) => opening.fail(reason),
+            Err(_) => opening.fail(Reason::ConnectTimeout),
+        }
+    });
+    shared
+}

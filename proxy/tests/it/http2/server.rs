@@ -1,0 +1,156 @@
+//! An endpoint that speaks HTTP/2 as it should.
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use bytes::Bytes;
+use h2::server::{Builder, SendResponse};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, Request, Response};
+
+/// One request at the endpoint.
+pub(super) struct Asked {
+    pub(super) request: Request<RecvStream>,
+    pub(super) respond: SendResponse<Bytes>,
+    /// Which of the server's requests it is, from 0.
+    pub(super) number: usize,
+}
+
+type Serve = Arc<dyn Fn(Asked) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+#[derive(Default)]
+struct Counts {
+    connections: AtomicUsize,
+    open: AtomicUsize,
+    requests: AtomicUsize,
+}
+
+/// A server in a thread of its own, which ends with the test process at the latest.
+pub(super) struct Server {
+    /// As a configuration names it.
+    pub(super) endpoint: String,
+    counts: Arc<Counts>,
+}
+
+impl Server {
+    /// Hands each request to `serve`.
+    pub(super) fn new<F>(serve: impl Fn(Asked) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self::by(Builder::new(), usize::MAX, serve)
+    }
+
+    /// The same with settings, saying goodbye on each connection with its request of this number.
+    pub(super) fn by<F>(
+        builder: Builder,
+        requests_max: usize,
+        serve: impl Fn(Asked) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let counts = Arc::<Counts>::default();
+        let shared = Arc::clone(&counts);
+        let serve: Serve = Arc::new(move |asked| Box::pin(serve(asked)));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                while let Ok((socket, _)) = listener.accept().await {
+                    let (builder, serve, counts) = (builder.clone(), Arc::clone(&serve), Arc::clone(&shared));
+                    tokio::spawn(connection(socket, builder, requests_max, serve, counts));
+                }
+            });
+        });
+        Self { endpoint, counts }
+    }
+
+    /// Connections accepted so far.
+    pub(super) fn connections(&self) -> usize {
+        self.counts.connections.load(SeqCst)
+    }
+
+    /// Connections that have not ended.
+    pub(super) fn open(&self) -> usize {
+        self.counts.open.load(SeqCst)
+    }
+
+    /// Requests so far.
+    pub(super) fn requests(&self) -> usize {
+        self.counts.requests.load(SeqCst)
+    }
+}
+
+async fn connection(
+    socket: tokio::net::TcpStream,
+    builder: Builder,
+    requests_max: usize,
+    serve: Serve,
+    counts: Arc<Counts>,
+) {
+    counts.connections.fetch_add(1, SeqCst);
+    counts.open.fetch_add(1, SeqCst);
+    if let Ok(mut connection) = builder.handshake(socket).await {
+        let mut served = 0;
+        while let Some(Ok((request, respond))) = connection.accept().await {
+            served += 1;
+            if served == requests_max {
+                connection.graceful_shutdown();
+            }
+            let number = counts.requests.fetch_add(1, SeqCst);
+            tokio::spawn(serve(Asked { request, respond, number }));
+        }
+    }
+    counts.open.fetch_sub(1, SeqCst);
+}
+
+impl Asked {
+    pub(super) fn path(&self) -> &str {
+        self.request.uri().path()
+    }
+
+    /// The value of a field; empty without it.
+    pub(super) fn field(&self, name: &str) -> String {
+        let value = self.request.headers().get(name).map(|value| value.to_str().unwrap());
+        value.unwrap_or_default().to_owned()
+    }
+
+    /// The whole body, and its trailers.
+    pub(super) async fn body(&mut self) -> (Vec<u8>, Option<HeaderMap>) {
+        let body = self.request.body_mut();
+        let mut whole = Vec::new();
+        while let Some(Ok(data)) = body.data().await {
+            body.flow_control().release_capacity(data.len()).unwrap();
+            whole.extend_from_slice(&data);
+        }
+        (whole, body.trailers().await.ok().flatten())
+    }
+
+    /// Answers with a head, of which a body is to follow.
+    pub(super) fn begin(&mut self, status: u16, fields: &[(&str, &str)]) -> SendStream<Bytes> {
+        self.respond.send_response(head(status, fields), false).unwrap()
+    }
+
+    /// Answers with a head and nothing else.
+    pub(super) fn bare(&mut self, status: u16, fields: &[(&str, &str)]) {
+        self.respond.send_response(head(status, fields), true).unwrap();
+    }
+
+    /// Answers whole.
+    pub(super) fn answer(&mut self, body: &[u8]) {
+        self.begin(200, &[]).send_data(Bytes::copy_from_slice(body), true).unwrap();
+    }
+}
+
+/// A head.
+pub(super) fn head(status: u16, fields: &[(&str, &str)]) -> Response<()> {
+    let builder = Response::builder().status(status);
+    fields.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value)).body(()).unwrap()
+}

@@ -1,0 +1,330 @@
+//! HTTP/2 to endpoints: one connection for many exchanges, in both directions at once, to each end that there is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::client::SendRequest;
+use h2::server::Builder;
+use http::{HeaderMap, Response};
+use tokio::sync::Barrier;
+
+use super::client::{answer, get, piece, post, send, talk, talk_by, to};
+use super::server::{Asked, Server, head};
+use crate::support::{Origin, Setup, assert_same, pattern, poll};
+
+fn setup(server: &Server) -> Setup {
+    Setup::to(&[&server.endpoint])
+        .with("listeners.0.http2", "prior_knowledge")
+        .with("clusters.default.protocol", "h2")
+}
+
+fn status(code: &str) -> HeaderMap {
+    HeaderMap::from_iter([("grpc-status".parse().unwrap(), code.parse().unwrap())])
+}
+
+/// Sends what came, each piece as it comes, and how it ended behind it.
+async fn echo(mut asked: Asked) {
+    let mut stream = asked.begin(200, &[("content-type", "application/grpc")]);
+    while let Some(Ok(data)) = asked.request.body_mut().data().await {
+        asked.request.body_mut().flow_control().release_capacity(data.len()).unwrap();
+        send(&mut stream, &data).await;
+    }
+    stream.send_trailers(status("0")).unwrap();
+}
+
+#[test]
+fn a_call_goes_through_with_its_trailers() {
+    let (seen, sees) = channel();
+    let server = Server::new(move |mut asked| {
+        let seen = seen.clone();
+        async move {
+            let fields = ["te", "content-type", "grpc-timeout"].map(|name| asked.field(name));
+            let uri = asked.request.uri().to_string();
+            let (body, trailers) = asked.body().await;
+            seen.send((uri, fields, body, trailers)).unwrap();
+            let mut stream = asked.begin(200, &[("content-type", "application/grpc")]);
+            stream.send_data(Bytes::from_static(b"reply"), false).unwrap();
+            stream.send_trailers(status("0")).unwrap();
+        }
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    let call = to("/pkg.Service/Method").method("POST").header("te", "trailers");
+    let call = call.header("content-type", "application/grpc").header("grpc-timeout", "5S").body(()).unwrap();
+    let reply = talk(&proxy, async |sender| post(&sender, call, b"call", None).await);
+    let (uri, fields, body, trailers) = sees.recv().unwrap();
+    assert_eq!(uri, "http://a.test/pkg.Service/Method");
+    assert_eq!(fields, ["trailers", "application/grpc", "5S"]);
+    assert_eq!((body.as_slice(), trailers), (&b"call"[..], None));
+    assert_eq!((reply.status(), reply.body.as_slice()), (200, &b"reply"[..]));
+    assert_eq!(reply.get("content-length"), None);
+    assert_eq!(reply.trailers, Some(status("0")));
+    assert_eq!(proxy.outcome("/pkg.Service/Method").0, 200);
+}
+
+#[test]
+fn an_answer_of_trailers_only_stays_one() {
+    let server = Server::new(async |mut asked| {
+        asked.bare(200, &[("content-type", "application/grpc"), ("grpc-status", "12")]);
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    let reply = talk(&proxy, async |sender| {
+        post(&sender, to("/a").method("POST").body(()).unwrap(), b"x", None).await
+    });
+    assert_eq!((reply.status(), reply.get("grpc-status"), reply.body.len()), (200, Some("12"), 0));
+    assert_eq!(reply.trailers, None);
+}
+
+#[test]
+fn both_ways_flow_at_once() {
+    let server = Server::new(echo);
+    let Some(proxy) = setup(&server).start() else { return };
+    talk(&proxy, async |sender| {
+        let mut sender = sender.ready().await.unwrap();
+        let request = to("/chat").method("POST").body(()).unwrap();
+        let (response, mut stream) = sender.send_request(request, false).unwrap();
+        // Its head comes before anything was said.
+        let mut body = response.await.unwrap().into_body();
+        for number in 0..50 {
+            let said = format!("message {number}").into_bytes();
+            send(&mut stream, &said).await;
+            let mut heard = Vec::new();
+            while heard.len() < said.len() {
+                heard.extend_from_slice(&piece(&mut body).await.unwrap().unwrap());
+            }
+            assert_eq!(heard, said);
+        }
+        stream.send_data(Bytes::new(), true).unwrap();
+        assert!(piece(&mut body).await.is_none());
+        assert_eq!(body.trailers().await.unwrap(), Some(status("0")));
+    });
+}
+
+#[test]
+fn large_bodies_go_both_ways() {
+    let server = Server::new(echo);
+    let Some(proxy) = setup(&server).start() else { return };
+    let body = pattern(5 << 20);
+    let reply = talk(&proxy, async |sender| {
+        post(&sender, to("/").method("POST").body(()).unwrap(), &body, None).await
+    });
+    assert_same(&reply.body, &body);
+    // The same from a client of the other version.
+    let mut wire = proxy.connect();
+    wire.send(format!("POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", 300_000));
+    wire.send(pattern(300_000));
+    let reply = wire.response();
+    assert_same(&reply.body, &pattern(300_000));
+}
+
+async fn all_at_once(sender: &SendRequest<Bytes>, count: usize) {
+    let asked: Vec<_> = (0..count)
+        .map(|number| {
+            let sender = sender.clone();
+            tokio::spawn(async move { get(&sender, &format!("/{number}")).await })
+        })
+        .collect();
+    for (number, asked) in asked.into_iter().enumerate() {
+        let answer = asked.await.unwrap();
+        assert_eq!((answer.status(), answer.body), (200, format!("/{number}").into_bytes()));
+    }
+}
+
+/// Answers each request with its path, once as many are here.
+async fn answer_together(mut asked: Asked, barrier: Arc<Barrier>) {
+    barrier.wait().await;
+    let path = asked.path().to_owned();
+    asked.answer(path.as_bytes());
+}
+
+#[test]
+fn a_hundred_exchanges_share_a_connection() {
+    let barrier = Arc::new(Barrier::new(100));
+    let server = Server::new(move |asked| answer_together(asked, Arc::clone(&barrier)));
+    let Some(proxy) = setup(&server).start() else { return };
+    talk(&proxy, async |sender| all_at_once(&sender, 100).await);
+    talk(&proxy, async |sender| all_at_once(&sender, 100).await);
+    assert_eq!((server.connections(), server.requests()), (1, 200));
+}
+
+#[test]
+fn more_than_a_server_takes_go_over_another_connection() {
+    let barrier = Arc::new(Barrier::new(40));
+    let mut builder = Builder::new();
+    builder.max_concurrent_streams(10);
+    let server = Server::by(builder, usize::MAX, move |asked| answer_together(asked, Arc::clone(&barrier)));
+    let Some(proxy) = setup(&server).start() else { return };
+    talk(&proxy, async |sender| all_at_once(&sender, 40).await);
+    assert_eq!((server.connections(), server.requests()), (4, 40));
+}
+
+#[test]
+fn a_server_that_says_goodbye_loses_nothing() {
+    let server = Server::by(Builder::new(), 3, async |mut asked| {
+        let path = asked.path().to_owned();
+        asked.answer(path.as_bytes());
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    talk(&proxy, async |sender| {
+        for _ in 0..5 {
+            all_at_once(&sender, 20).await;
+        }
+    });
+    assert!(server.connections() > 1, "{}", server.connections());
+    poll("the ends of all connections but one", || (server.open() <= 1).then_some(()));
+}
+
+#[test]
+fn what_a_server_refuses_is_sent_again() {
+    let server = Server::new(async |mut asked| match asked.number {
+        0 => asked.respond.send_reset(Reason::REFUSED_STREAM),
+        _ => {
+            let (body, _) = asked.body().await;
+            asked.answer(&body);
+        }
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    let asked = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nonce";
+    let reply = proxy.ask(asked);
+    assert_eq!((reply.status(), reply.text(), server.requests()), (200, "once", 2));
+}
+
+#[test]
+fn a_reset_is_a_bad_gateway_or_a_cut() {
+    let server = Server::new(async |mut asked| {
+        if asked.path() == "/early" {
+            return asked.respond.send_reset(Reason::INTERNAL_ERROR);
+        }
+        let mut stream = asked.begin(200, &[]);
+        stream.send_data(Bytes::from_static(b"half"), false).unwrap();
+        let (_, _) = asked.body().await;
+        stream.send_reset(Reason::INTERNAL_ERROR);
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    talk(&proxy, async |sender| {
+        let early = post(&sender, to("/early").method("POST").body(()).unwrap(), b"x", None).await;
+        assert_eq!(early.status(), 502);
+        let mut ready = sender.clone().ready().await.unwrap();
+        let (response, mut stream) =
+            ready.send_request(to("/late").method("POST").body(()).unwrap(), false).unwrap();
+        let response: Response<_> = response.await.unwrap();
+        assert_eq!(response.status(), 200);
+        stream.send_data(Bytes::from_static(b"x"), true).unwrap();
+        assert!(answer(response).await.is_err_and(|error| error.is_reset()));
+    });
+    assert_eq!(server.requests(), 2);
+    assert_eq!(proxy.outcome("/late").1, "response_truncated");
+}
+
+#[test]
+fn a_client_that_goes_away_cancels() {
+    let (ended, ends) = channel();
+    let server = Server::new(move |mut asked| {
+        let ended = ended.clone();
+        async move {
+            if asked.path() == "/other" {
+                return asked.answer(b"other");
+            }
+            let _stream = asked.begin(200, &[]);
+            let reason = asked.request.body_mut().data().await;
+            ended.send(reason.unwrap().unwrap_err().reason()).unwrap();
+        }
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    talk(&proxy, async |sender| {
+        let mut ready = sender.clone().ready().await.unwrap();
+        let request = to("/long").method("POST").body(()).unwrap();
+        let (response, mut stream) = ready.send_request(request, false).unwrap();
+        assert_eq!(response.await.unwrap().status(), 200);
+        stream.send_reset(Reason::CANCEL);
+        assert_eq!(get(&sender, "/other").await.body, b"other");
+    });
+    assert_eq!(ends.recv().unwrap(), Some(Reason::CANCEL));
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_slow_reader_stops_its_own_exchange_alone_and_costs_little() {
+    const LARGE: usize = 32 << 20;
+    let server = Server::new(async |mut asked| {
+        if asked.path() == "/small" {
+            return asked.answer(b"small");
+        }
+        let mut stream = asked.begin(200, &[]);
+        send(&mut stream, &pattern(LARGE)).await;
+        stream.send_data(Bytes::new(), true).unwrap();
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    let mut builder = h2::client::Builder::new();
+    builder.initial_connection_window_size(8 << 20).initial_window_size(1 << 20);
+    talk_by(&proxy, &builder, async |sender| {
+        let before = proxy.memory_kb();
+        let mut ready = sender.clone().ready().await.unwrap();
+        let (response, _) = ready.send_request(to("/large").body(()).unwrap(), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        for _ in 0..50 {
+            assert_eq!(get(&sender, "/small").await.body, b"small");
+        }
+        let grown = proxy.memory_kb().saturating_sub(before);
+        assert!(grown < 16 * 1024, "{grown} KB for what nobody reads");
+        let mut whole = Vec::new();
+        while let Some(data) = piece(&mut body).await {
+            whole.extend_from_slice(&data.unwrap());
+        }
+        assert_same(&whole, &pattern(LARGE));
+    });
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn heads_of_every_kind_come_as_they_are() {
+    let server = Server::new(async |mut asked| match asked.path() {
+        "/hints" => {
+            asked.respond.send_informational(head(103, &[("link", "</a>")])).unwrap();
+            asked.bare(204, &[]);
+        }
+        "/counted" => {
+            let mut stream = asked.begin(200, &[("content-length", "5")]);
+            stream.send_data(Bytes::from_static(b"count"), true).unwrap();
+        }
+        _ => asked.bare(404, &[]),
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    let mut wire = proxy.connect();
+    wire.send("GET /hints HTTP/1.1\r\nHost: a\r\n\r\n");
+    let hints = wire.head();
+    assert_eq!((hints.status(), hints.get("link")), (103, Some("</a>")));
+    assert_eq!(wire.head().status(), 204);
+    let counted = proxy.get("/counted");
+    assert_eq!((counted.text(), counted.get("content-length")), ("count", Some("5")));
+    assert_eq!(proxy.get("/none").get("content-length"), Some("0"));
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_connection_without_exchanges_is_closed() {
+    let server = Server::new(async |mut asked| asked.answer(b"here"));
+    let setup = setup(&server).with("clusters.default.pool", serde_json::json!({"idle_timeout_ms": 100}));
+    let Some(proxy) = setup.start() else { return };
+    assert_eq!(proxy.get("/").text(), "here");
+    poll("the end of the connection", || (server.open() == 0).then_some(()));
+    assert_eq!(proxy.get("/").text(), "here");
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn who_speaks_something_else_is_a_bad_gateway() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let origin = Origin::playing(move |mut peer| {
+        count.fetch_add(1, SeqCst);
+        peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    });
+    let setup = Setup::to_origin(&origin).with("clusters.default.protocol", "h2");
+    let Some(proxy) = setup.start() else { return };
+    assert_eq!(proxy.get("/").status(), 502);
+    assert_eq!(proxy.outcome("/"), (502, "connect_failed".to_owned()));
+    assert!(asked.load(SeqCst) > 0);
+}
