@@ -14,6 +14,7 @@ mod run;
 mod sockets;
 mod test;
 mod tidy;
+mod tls;
 mod trace;
 mod workspace;
 

@@ -17,7 +17,7 @@ pub(crate) use tally::Tally;
 
 use crate::conformance::{Judged, Way};
 use crate::process::find_program;
-use crate::{apps, bench, conformance, operate, page, trace, workspace};
+use crate::{apps, bench, conformance, operate, page, tls, trace, workspace};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -100,6 +100,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
 
     page::run(|| binary(options), tally)?;
     operate::run(|| binary(options), tally)?;
+    tls::run(|| binary(options), tally)?;
     replay(tally)?;
     let hostile_names = [Way::Copy, Way::Held, Way::Tls(1), Way::Http2(1)].into_iter().flat_map(Way::names);
     if !apps::names().chain(hostile_names).any(|name| tally.wants(&name)) {

@@ -1,0 +1,84 @@
+//! A TLS listener as others' tools judge it: `cargo xtask test testssl` and `tlsfuzzer`, by these names only, for they
+//! take minutes and install what they need.
+
+mod testssl;
+mod tlsfuzzer;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::bench::{self, Identity};
+use crate::process::{Process, bound, free_ports};
+use crate::test::Tally;
+use crate::workspace;
+
+/// A check and its name.
+type Check = (&'static str, fn(&Path) -> Result<String>);
+
+const CHECKS: &[Check] = &[("testssl", testssl::grades), ("tlsfuzzer", tlsfuzzer::bears)];
+
+/// Runs the check that the tally asks for by its whole name. The binary is asked for only then.
+///
+/// # Errors
+/// When the binary cannot be had. What a check finds is counted, not an error.
+pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
+    let Some((name, check)) = CHECKS.iter().find(|(name, _)| tally.filter() == Some(name)) else {
+        return Ok(());
+    };
+    tally.heading("TLS");
+    let binary = binary()?;
+    tally.check(name, || check(&binary));
+    Ok(())
+}
+
+/// A sluice with a certificate of its own making.
+struct Served {
+    _sluice: Process,
+    /// By the defaults.
+    address: SocketAddr,
+    /// With its cipher suites named, which makes their order count.
+    ordered: SocketAddr,
+    folder: PathBuf,
+}
+
+const SUITES: &[&str] = &[
+    "TLS13_AES_128_GCM_SHA256",
+    "TLS13_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
+impl Served {
+    fn start(name: &str, binary: &Path) -> Result<Self> {
+        let folder = workspace::scratch("tls")?.join(name);
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let identity = Identity::make(&folder, &bench::tool("openssl")?)?;
+        let ports: [u16; 3] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+        let [address, ordered, origin] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let certificates = json!([{"cert": identity.certificate, "key": identity.key}]);
+        let config = json!({
+            "listeners": [
+                {"address": address, "tls": {"certificates": certificates}, "hsts": {}},
+                {"address": ordered, "tls": {"certificates": certificates, "cipher_suites": SUITES}},
+            ],
+            "clusters": {"demo": {"endpoints": [origin]}},
+            "demo_origin": origin,
+            "control": "off",
+            "access_log": "off",
+            "workers": 1,
+        });
+        let file = folder.join("sluice.yaml");
+        fs::write(&file, format!("{config:#}\n"))?;
+        let mut command = bound(binary);
+        command.args(["run", "--config"]).arg(&file);
+        let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
+        let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
+        sluice.wait_ready(address)?;
+        Ok(Self { _sluice: sluice, address, ordered, folder })
+    }
+}
