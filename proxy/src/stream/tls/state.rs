@@ -144,13 +144,26 @@ impl State {
         loop {
             if let Some(outcome) = self.read_plain(buf) {
                 if outcome.is_err() {
-                    self.transmit(below, true);
+                    self.say_why(cx, below);
                 }
                 return Poll::Ready(outcome);
             }
-            self.transmit(below, true);
+            if !self.transmit(below, true) {
+                // Behind what nobody may be waiting for: the last message of a handshake.
+                let _ = self.poll_flush(cx, below);
+            }
             let plain_bytes = buf.capacity() - buf.len();
             std::task::ready!(self.poll_records(cx, below, plain_bytes))?;
+        }
+    }
+
+    /// Sends the alert that an error left (RFC 8446 6.2), at once: what is only under way is called off with the
+    /// session, which ends here.
+    fn say_why(&mut self, cx: &mut Context<'_>, below: &Stream) {
+        if self.poll_sent(cx, below).is_ready()
+            && let Some(alert) = self.take_records()
+        {
+            below.send_now(alert);
         }
     }
 

@@ -160,6 +160,24 @@ fn a_proper_end_is_one_and_another_is_not() {
 }
 
 #[test]
+fn why_a_session_is_broken_off_is_said() {
+    run(async {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let [near, far] = established(CALM, version).await;
+            let Stream::Tls(session) = &near else { unreachable!("a session was made") };
+            // Of a type that no record has.
+            session.below().send_now(vec![99, 3, 3, 0, 1, 0]);
+            let (mut reader, writer) = halves(far);
+            assert_eq!(reader.fill(100).await.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+            drop((reader, writer));
+            let (mut reader, _writer) = halves(near);
+            let error = reader.fill(100).await.unwrap_err().to_string();
+            assert!(error.contains("received fatal alert"), "{error}");
+        }
+    });
+}
+
+#[test]
 fn whoever_is_not_trusted_is_told() {
     run(async {
         let (near, far) = memory::connection(CALM);
