@@ -10,6 +10,9 @@ use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
 
 /// One request at the endpoint.
 pub(super) struct Asked {
@@ -53,6 +56,26 @@ impl Server {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        Self::start(builder, requests_max, None, serve)
+    }
+
+    /// Over TLS.
+    pub(super) fn secured<F>(tls: ServerConfig, serve: impl Fn(Asked) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self::start(Builder::new(), usize::MAX, Some(TlsAcceptor::from(Arc::new(tls))), serve)
+    }
+
+    fn start<F>(
+        builder: Builder,
+        requests_max: usize,
+        tls: Option<TlsAcceptor>,
+        serve: impl Fn(Asked) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
         let counts = Arc::<Counts>::default();
@@ -65,7 +88,16 @@ impl Server {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 while let Ok((socket, _)) = listener.accept().await {
                     let (builder, serve, counts) = (builder.clone(), Arc::clone(&serve), Arc::clone(&shared));
-                    tokio::spawn(connection(socket, builder, requests_max, serve, counts));
+                    let tls = tls.clone();
+                    tokio::spawn(async move {
+                        match tls {
+                            None => connection(socket, builder, requests_max, serve, counts).await,
+                            Some(tls) => {
+                                let Ok(socket) = tls.accept(socket).await else { return };
+                                connection(socket, builder, requests_max, serve, counts).await;
+                            }
+                        }
+                    });
                 }
             });
         });
@@ -89,7 +121,7 @@ impl Server {
 }
 
 async fn connection(
-    socket: tokio::net::TcpStream,
+    socket: impl AsyncRead + AsyncWrite + Unpin,
     builder: Builder,
     requests_max: usize,
     serve: Serve,

@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 
 use super::client::{answer, get, piece, post, send, talk, talk_by, to};
 use super::server::{Asked, Server, head};
-use crate::support::{Origin, Setup, assert_same, pattern, poll};
+use crate::support::{Authority, Origin, Setup, assert_same, pattern, poll};
 
 fn setup(server: &Server) -> Setup {
     Setup::to(&[&server.endpoint])
@@ -327,4 +327,37 @@ fn who_speaks_something_else_is_a_bad_gateway() {
     assert_eq!(proxy.get("/").status(), 502);
     assert_eq!(proxy.outcome("/"), (502, "connect_failed".to_owned()));
     assert!(asked.load(SeqCst) > 0);
+}
+
+/// A server whose certificate is right, and which speaks these by ALPN.
+fn secured(protocols: &[&[u8]]) -> (Server, Setup) {
+    let authority = Authority::new();
+    let mut tls = authority.identity(&["inner.test"]).server();
+    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let server = Server::secured(tls, async |mut asked| {
+        let uri = asked.request.uri().to_string();
+        asked.answer(uri.as_bytes());
+    });
+    let setup = setup(&server);
+    let file = setup.file("ca.pem", &authority.pem());
+    let tls = serde_json::json!({"ca_file": file, "server_name": "inner.test"});
+    (server, setup.with("clusters.default.tls", tls))
+}
+
+#[test]
+fn it_is_agreed_on_where_there_is_tls() {
+    let (server, setup) = secured(&[b"h2", b"http/1.1"]);
+    let Some(proxy) = setup.start() else { return };
+    assert_eq!(proxy.get("/a").text(), "https://a.test/a");
+    assert_eq!(proxy.get("/b").status(), 200);
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn who_does_not_agree_on_it_is_a_bad_gateway() {
+    let (server, setup) = secured(&[b"http/1.1"]);
+    let Some(proxy) = setup.start() else { return };
+    assert_eq!(proxy.get("/").status(), 502);
+    assert_eq!(proxy.outcome("/"), (502, "tls_handshake_failed".to_owned()));
+    assert_eq!(server.connections(), 0);
 }
