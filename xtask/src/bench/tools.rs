@@ -51,6 +51,9 @@ const TOOLS: &[(&str, Source)] = &[
     // Later ones ask for a newer Ruby than Debian's.
     ("falcon", Source::Gem("~> 0.47.0")),
     ("h2spec", Source::Go("github.com/summerwind/h2spec@v2.2.1+incompatible", "/cmd/h2spec")),
+    ("grpc-interop-server", Source::Go("google.golang.org/grpc@v1.85.0", "/interop/server")),
+    ("grpc-interop-client", Source::Go("google.golang.org/grpc@v1.85.0", "/interop/client")),
+    ("grpcio", Source::Python(&["grpcio==1.85.1"], "python")),
     ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.2", "/cmd/kamal-proxy")),
     ("pebble", Source::Go(PEBBLE, "/cmd/pebble")),
     ("pebble-challtestsrv", Source::Go(PEBBLE, "/cmd/pebble-challtestsrv")),

@@ -1,10 +1,12 @@
 //! What operators do to a sluice that serves, with real servers behind it and real load in front, and what others wrote
-//! to judge it by: `cargo xtask test deploys`, `upgrade`, `contract` and `h2spec`.
+//! to judge it by: `cargo xtask test deploys`, `upgrade`, `contract`, `h2spec` and
+//! `grpc`.
 
 mod client;
 mod contract;
 mod deploys;
 mod forwarder;
+mod grpc;
 mod h2spec;
 mod load;
 mod puma;
@@ -29,6 +31,7 @@ const CHECKS: &[Check] = &[
     ("upgrade::ten_in_a_row", SERVED, upgrade::ten_in_a_row),
     ("contract::conforms", &["python3"], contract::conforms),
     ("h2spec::strict", &["go"], h2spec::strict),
+    ("grpc::calls", &["go", "python3"], grpc::calls),
 ];
 
 /// Runs the checks that the tally wants. The binary is asked for only if it is needed.
