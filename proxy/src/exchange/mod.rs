@@ -195,11 +195,10 @@ pub(crate) async fn forward(
         let settled = connection.writer.try_settle(downstream.deadline);
         let begun = downstream.held.as_ref().is_some_and(|held| held.has_begun_rest());
         // A dead connection that took not a byte had nothing to act on, whatever the method.
-        let refused = connection.is_refused();
-        let untouched = (refused || connection.writer.took_nothing()) && !begun;
+        let untouched = connection.took_nothing() && !begun;
         let repeatable = downstream.head.method().is_idempotent() || untouched;
         if failed.silent
-            && (connection.reused || refused)
+            && (connection.reused || connection.is_refused())
             && replayable
             && repeatable
             && settled

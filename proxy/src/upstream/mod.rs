@@ -89,6 +89,11 @@ impl UpstreamConnection {
         self.reader.stream().is_refused()
     }
 
+    /// Whether there was nothing for the endpoint to act on.
+    pub(crate) fn took_nothing(&self) -> bool {
+        self.is_refused() || self.writer.took_nothing()
+    }
+
     /// The bare socket and its slot, if nothing is under way on it and nobody else holds it.
     fn into_socket(self) -> Option<(OwnedFd, Option<Arc<Lease>>)> {
         let Self { reader, writer, joined, open, .. } = self;
