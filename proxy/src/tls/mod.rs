@@ -12,8 +12,8 @@ mod demand;
 mod folder;
 mod outcome;
 pub(crate) mod postgres;
+mod roots;
 mod set;
-#[allow(dead_code, reason = "certificates that are got at run time come next")]
 mod store;
 mod terminator;
 mod terminators;

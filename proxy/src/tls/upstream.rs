@@ -3,8 +3,8 @@
 //! No bytes are moved here; see `stream::tls` for the workers' connections and `health` for the checks.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
 use std::{fs, io};
 
 use arc_swap::ArcSwap;
@@ -15,6 +15,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, Error, RootCertStore};
 
 use super::Finding;
+use super::roots::system_roots;
 use super::verify::{self, Verifier};
 use crate::clock;
 use crate::config::{Config, TlsVersion, UpstreamTls};
@@ -286,20 +287,4 @@ fn identity(config: &UpstreamTls, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Sh
         named(paths.map(|files| &*files.key), "client_certificate.key", &message)
     })?;
     Ok((chain, key))
-}
-
-/// Whom the system trusts; read once, for it takes some ten milliseconds.
-fn system_roots() -> &'static Result<Arc<RootCertStore>, String> {
-    static ROOTS: LazyLock<Result<Arc<RootCertStore>, String>> = LazyLock::new(|| {
-        let found = rustls_native_certs::load_native_certs();
-        let mut roots = RootCertStore::empty();
-        // Systems come with some that no library takes.
-        let (added, _) = roots.add_parsable_certificates(found.certs);
-        if added > 0 {
-            return Ok(Arc::new(roots));
-        }
-        let why = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
-        Err(format!("ca_file: the system has no authorities that could be believed ({why}); write ca_file"))
-    });
-    &ROOTS
 }
