@@ -46,13 +46,16 @@ fn an_exchange_is_secured_on_both_sides() {
     let Some(proxy) = setup(&origin, &authority, "127.0.0.1:9").start() else { return };
     let client = Arc::new(authority.client());
     let mut wire = secure(&proxy, "main", &client);
-    assert_eq!(wire.ask("GET /proto HTTP/1.1\r\nHost: site.test\r\n\r\n").text(), "https");
+    for _ in 0..2 {
+        assert_eq!(wire.ask("GET /proto HTTP/1.1\r\nHost: site.test\r\n\r\n").text(), "https");
+    }
+    assert_eq!(origin.connections(), 1);
+    // Where small requests go over joined connections, this has another.
     let body = pattern(3_000_000);
     wire.send(format!("POST /up HTTP/1.1\r\nHost: site.test\r\nContent-Length: {}\r\n\r\n", body.len()));
     wire.send(&body);
     assert_eq!(wire.response().text(), "3000000");
     assert_same(&origin.last().body, &body);
-    assert_eq!(origin.connections(), 1);
 }
 
 #[test]
