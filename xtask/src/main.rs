@@ -2,6 +2,7 @@
 
 mod apps;
 mod bench;
+mod browser;
 mod build_ebpf;
 mod conformance;
 mod lint;

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ const POLL: Duration = Duration::from_millis(20);
 const READY_TRIES: u32 = 1000;
 const STOP_TRIES: u32 = 500;
 const LOG_TAIL_LINES: usize = 40;
+/// Ports from here on are rarely those of well-known servers.
+const PORT_MIN: u32 = 10_000;
 
 /// A running program; ended by its own pid when dropped.
 pub(crate) struct Process {
@@ -50,19 +53,38 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// `N` different free ports of an address. Nothing holds them: start what takes them at once.
+/// `N` different free ports of an address, none of them given out before by this process.
+///
+/// They are below those that the kernel gives to connections: one of these could otherwise have a port before the
+/// server does that it is for.
 ///
 /// # Errors
 /// When the address cannot be bound.
 pub(crate) fn free_ports<const N: usize>(ip: IpAddr) -> Result<[u16; N]> {
     let mut ports = [0; N];
-    let mut held = Vec::with_capacity(N);
     for port in &mut ports {
-        let listener = TcpListener::bind((ip, 0)).with_context(|| format!("bind {ip}"))?;
-        *port = listener.local_addr()?.port();
-        held.push(listener);
+        *port = free_port(ip)?;
     }
     Ok(ports)
+}
+
+fn free_port(ip: IpAddr) -> Result<u16> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first: u32 = range.split_whitespace().next().and_then(|port| port.parse().ok()).unwrap_or(0);
+    let below = first.saturating_sub(PORT_MIN);
+    for _ in 0..below {
+        // Two processes at once rarely try the same ones.
+        let nth = GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(61));
+        let port = u16::try_from(PORT_MIN + nth % below)?;
+        match TcpListener::bind((ip, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error).with_context(|| format!("bind {ip}:{port}")),
+        }
+    }
+    // This system gives all ports to connections.
+    Ok(TcpListener::bind((ip, 0)).with_context(|| format!("bind {ip}"))?.local_addr()?.port())
 }
 
 impl Process {

@@ -105,8 +105,8 @@ numbers! { Limits {
 }}
 
 numbers! { Pool {
-    // More idle connections than this per worker mean that a burst is over.
-    idle_max_per_endpoint: usize = 256, 0..=100_000;
+    // What ten clients ask for at once by HTTP/2, whose waves would else open connections for each; they end soon.
+    idle_max_per_endpoint: usize = 1024, 0..=100_000;
     // Below the 5 s after which Node and uvicorn close, so that we close first.
     idle_timeout_ms: u64 = 4000, 1..=DAY_MS;
 }}

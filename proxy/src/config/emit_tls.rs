@@ -30,6 +30,7 @@ fn tls(tls: &Tls) -> Value {
     out.put("certificates", list(&tls.certificates, certificate));
     out.put("min_version", tls.min_version.word());
     out.put("cipher_suites", texts(&tls.cipher_suites));
+    out.put("session_tickets", tls.session_tickets);
     let mut auth = Out::default();
     auth.put("mode", tls.client_auth.mode.word());
     auth.put_some("ca_file", tls.client_auth.ca_file.as_deref().map(file));

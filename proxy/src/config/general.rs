@@ -12,7 +12,7 @@ use super::defaults::WORKERS;
 use super::reader::{Fields, Item};
 use super::{
     AccessLog, Address, ControlSocket, Http2, Limits, Listener, LogFormat, LogOutput, Protocol,
-    ProxyProtocol, ServicesState, passthrough, text, tls,
+    ProxyProtocol, ServicesState, https, passthrough, text, tls,
 };
 
 /// Listeners in one configuration.
@@ -46,8 +46,8 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     });
     let proxy_protocol = fields.one_of("proxy_protocol", ProxyProtocol::Off);
     let tls = tls::tls(&mut fields);
-    let redirect_to_https = tls::redirect_to_https(&mut fields);
-    let hsts = tls::hsts(&mut fields);
+    let redirect_to_https = https::redirect_to_https(&mut fields);
+    let hsts = https::hsts(&mut fields);
     let http2 = fields.one_of("http2", Http2::Auto);
     let passthrough = passthrough::read(&mut fields, protocol);
     let limits = self::limits(&mut fields, limits);

@@ -1,4 +1,4 @@
-//! A listener's TLS: certificates, what is negotiated, who may connect, and the way from http to https.
+//! A listener's TLS: certificates, what is negotiated, and who may connect.
 //!
 //! Opens no file: `crate::tls` reads the certificates and says what is wrong with them.
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use serde_yaml::{Mapping, Value};
 
-use super::defaults::{NumberRange, PORT, numbers};
+use super::defaults::{NumberRange, numbers};
 use super::names::words;
 use super::nearest::nearest;
 use super::problem::quote;
@@ -16,9 +16,6 @@ use super::{Listener, ListenerAcme, Word, acme_names};
 
 /// Pairs and folders of one listener.
 const CERTIFICATES_MAX: usize = 1000;
-/// What hstspreload.org asks for, in seconds: a year.
-pub(super) const PRELOAD_AGE_S: u64 = 365 * 86_400;
-
 /// How TLS is terminated on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
@@ -30,6 +27,8 @@ pub struct Tls {
     pub min_version: TlsVersion,
     /// Names of the suites to be used, as rustls has them; empty is all that it has.
     pub cipher_suites: Vec<String>,
+    /// Whether clients are given tickets, by which they resume a session (RFC 8446 section 2.2, RFC 5077).
+    pub session_tickets: bool,
     /// Whether clients show certificates.
     pub client_auth: ClientAuth,
     /// From the connection's begin to the end of its handshake, in milliseconds.
@@ -52,6 +51,7 @@ numbers! { Tls {
     acme: None,
     min_version: TlsVersion::V12,
     cipher_suites: Vec::new(),
+    session_tickets: true,
     client_auth: ClientAuth::default(),
 }}
 
@@ -112,55 +112,10 @@ words!(ClientAuthMode {
     Required = "required",
 });
 
-/// Has requests come again over https.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RedirectToHttps {
-    /// Where https is served.
-    pub port: u16,
-}
-
-numbers! { RedirectToHttps {
-    // The port of https, which URLs leave out.
-    port: u16 = 443, PORT;
-}}
-
-/// RFC 6797: has browsers use https only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hsts {
-    /// For how long, in seconds; 0 has them forget it.
-    pub max_age_s: u64,
-    /// Also for the hosts below.
-    pub include_subdomains: bool,
-    /// Agrees to be in the list that browsers come with.
-    pub preload: bool,
-}
-
-numbers! { Hsts {
-    // What the browsers' list asks for, and what most sites say.
-    max_age_s: u64 = PRELOAD_AGE_S, 0..=20 * PRELOAD_AGE_S;
-} rest {
-    include_subdomains: false,
-    preload: false,
-}}
-
 impl Listener {
     /// Whether clients are asked for a certificate.
     pub fn asks_for_certificates(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.client_auth.mode != ClientAuthMode::Off)
-    }
-}
-
-impl Hsts {
-    /// The value of Strict-Transport-Security (RFC 6797 section 6.1).
-    pub fn field_value(&self) -> String {
-        let mut value = format!("max-age={}", self.max_age_s);
-        if self.include_subdomains {
-            value.push_str("; includeSubDomains");
-        }
-        if self.preload {
-            value.push_str("; preload");
-        }
-        value
     }
 }
 
@@ -177,6 +132,7 @@ pub(super) fn tls(listener: &mut Fields<'_>) -> Option<Tls> {
     if let Some(item) = fields.get("cipher_suites") {
         tls.cipher_suites = item.list(ALL_CIPHER_SUITES.len()).iter().filter_map(suite).collect();
     }
+    tls.session_tickets = fields.boolean("session_tickets", tls.session_tickets);
     if let Some(mut inner) = fields.get("client_auth").map(|item| item.fields()) {
         tls.client_auth.mode = inner.one_of("mode", ClientAuthMode::Off);
         tls.client_auth.ca_file = inner.text("ca_file").map(PathBuf::from);
@@ -266,33 +222,4 @@ pub(super) fn suites() -> impl Iterator<Item = (String, TlsVersion)> {
         let version = if suite.tls13().is_some() { TlsVersion::V13 } else { TlsVersion::V12 };
         (suite.suite().as_str().unwrap_or_default().to_owned(), version)
     })
-}
-
-/// `redirect_to_https`: off, on, or a map.
-pub(super) fn redirect_to_https(listener: &mut Fields<'_>) -> Option<RedirectToHttps> {
-    let item = listener.get("redirect_to_https").filter(|item| !item.is_off())?;
-    let mut redirect = RedirectToHttps::default();
-    if matches!(item.value, Value::Bool(true)) || item.value.as_str() == Some("on") {
-        return Some(redirect);
-    }
-    if !item.value.is_mapping() {
-        item.not_one_of(&["off", "on", "{port: 8443}"]);
-        return Some(redirect);
-    }
-    let mut fields = item.fields();
-    redirect.read_numbers(&mut fields);
-    fields.finish();
-    Some(redirect)
-}
-
-/// `hsts`: off, or a map.
-pub(super) fn hsts(listener: &mut Fields<'_>) -> Option<Hsts> {
-    let item = listener.get("hsts").filter(|item| !item.is_off())?;
-    let mut hsts = Hsts::default();
-    let mut fields = item.fields();
-    hsts.read_numbers(&mut fields);
-    hsts.include_subdomains = fields.boolean("include_subdomains", false);
-    hsts.preload = fields.boolean("preload", false);
-    fields.finish();
-    Some(hsts)
 }

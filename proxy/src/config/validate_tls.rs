@@ -1,8 +1,9 @@
 //! What a listener's keys about TLS say against each other; see `validate`.
 
+use super::https::PRELOAD_AGE_S;
 use super::path::Path;
 use super::problem::Problems;
-use super::tls::{PRELOAD_AGE_S, suites};
+use super::tls::suites;
 use super::{ClientAuthMode, Listener, Protocol, Tls};
 
 /// Reports what keys of one listener say against each other.

@@ -12,7 +12,7 @@ use super::{listeners, upgrade};
 use crate::access_log::AccessLog;
 use crate::admin::Admin;
 use crate::bypass;
-use crate::config::{self, Config, ControlSocket};
+use crate::config::{self, Config, ControlSocket, Protocol};
 use crate::doctor::{self, Assists};
 use crate::handover::{Passed, Predecessor, Role};
 use crate::listener::{self, Bound, Inherited, Listening};
@@ -247,18 +247,19 @@ pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, assists: &A
 
 /// Says what to try, in front of the demo origin.
 pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) {
-    let Some(listener) = listeners.first().filter(|_| demo) else {
+    let current = listeners.iter().map(|listener| listener.current());
+    let Some(listener) = current.filter(|at| demo && at.config.protocol == Protocol::Http).next() else {
         return;
     };
-    let at = &listener.current().config.address;
+    let at = &listener.config.address;
+    // Whoever tries it may well have made the certificate himself.
+    let (curl, s) = if listener.config.tls.is_some() { ("curl -ik", "s") } else { ("curl -i", "") };
     println!("sluice is up in front of its demo origin. Try:");
-    for target in ["/", "/echo", "'/delay?ms=200'", "/stream", "'/bytes?n=1000000'"] {
-        let quoted = target
-            .strip_prefix('\'')
-            .map_or(format!("http://{at}{target}"), |bare| format!("'http://{at}{bare}"));
-        println!("  curl -i {quoted}");
+    for target in ["/", "/echo", "/delay?ms=200", "/stream", "/bytes?n=1000000"] {
+        let quote = if target.contains('?') { "'" } else { "" };
+        println!("  {curl} {quote}http{s}://{at}{target}{quote}");
     }
-    println!("  a websocket echo is at ws://{at}/ws");
+    println!("  a websocket echo is at ws{s}://{at}/ws");
     if let Some(admin) = &config.admin {
         println!("Status page: http://{admin}/   also /metrics /healthz /clusters /config; or: sluice top");
     }

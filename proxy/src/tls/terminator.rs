@@ -51,6 +51,7 @@ impl Terminator {
                 && before.config.client_auth == config.client_auth
                 && before.config.min_version == config.min_version
                 && before.config.cipher_suites == config.cipher_suites
+                && before.config.session_tickets == config.session_tickets
         };
         let server = match before.filter(agrees) {
             Some(before) => Arc::clone(&before.server),
@@ -129,7 +130,11 @@ fn server_config(
     let mut server = builder.with_cert_resolver(Arc::clone(store) as Arc<_>);
     server.alpn_protocols = protocols.to_vec();
     // All workers share its keys, which it replaces every six hours. So no session is kept here.
-    server.ticketer = aws_lc_rs::Ticketer::new().map_err(said)?;
+    if config.session_tickets {
+        server.ticketer = aws_lc_rs::Ticketer::new().map_err(said)?;
+    } else {
+        server.send_tls13_tickets = 0;
+    }
     server.session_storage = Arc::new(NoServerSessionStorage {});
     // All suites are good, so clients choose what is fast for them; but who names suites has an order in mind.
     server.ignore_client_order = !config.cipher_suites.is_empty();

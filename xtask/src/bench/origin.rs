@@ -11,7 +11,7 @@ use nix::unistd::geteuid;
 use super::postgres;
 use super::scenario::Origin;
 use super::server::{Server, session};
-use super::tls::Identity;
+use super::tls::{Identity, Secured, Tls};
 use super::tools::Tools;
 use crate::apps::temp_paths;
 use crate::workspace::{must, root, scratch};
@@ -39,7 +39,7 @@ impl Origin {
 /// When it is not there or does not come up.
 pub(super) fn start(
     origin: Origin,
-    (address, secure): (SocketAddr, Option<&(SocketAddr, Identity)>),
+    (address, secure): (SocketAddr, Option<&Secured>),
     folder: &Path,
     log: PathBuf,
     tools: &Tools,
@@ -70,7 +70,7 @@ pub(super) fn nginx_words(program: &Path) -> Result<Vec<(&'static str, String)>>
 }
 
 fn nginx(
-    (address, secure): (SocketAddr, Option<&(SocketAddr, Identity)>),
+    (address, secure): (SocketAddr, Option<&Secured>),
     folder: &Path,
     program: &Path,
 ) -> Result<Command> {
@@ -84,11 +84,12 @@ fn nginx(
     for (word, value) in nginx_words(program)? {
         text = text.replace(word, &value);
     }
-    if let Some((address, Identity { certificate, key, .. })) = secure {
+    if let Some((address, Identity { certificate, key, .. }, tls)) = secure {
         let (certificate, key) = (certificate.display(), key.display());
+        let tickets = if *tls == Tls::ClientsAnew { "ssl_session_tickets off;" } else { "" };
         let more = format!(
             "listen {address} ssl http2 backlog=4096; ssl_certificate {certificate}; ssl_certificate_key {key};\n        \
-             root @FOLDER@/html;"
+             {tickets} root @FOLDER@/html;"
         );
         text = text.replacen("root @FOLDER@/html;", &more, 1);
     }

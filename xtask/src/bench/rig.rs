@@ -14,7 +14,7 @@ use super::client::{Client, get};
 use super::peers::{self, Mode};
 use super::scenario::{Case, Origin, Work};
 use super::server::Server;
-use super::tls::{Identity, Tls};
+use super::tls::{Identity, Secured, Tls};
 use super::tools::Tools;
 use super::{check, origin, postgres};
 use crate::process::free_ports;
@@ -73,7 +73,7 @@ pub(super) struct Rig {
     /// Where it listens.
     pub(super) origin_address: SocketAddr,
     /// Where it speaks TLS, and what it shows there, if that is part of the case.
-    secure: Option<(SocketAddr, Identity)>,
+    secure: Option<Secured>,
     /// How long it takes for an answer when it has nothing else to do; none for a database.
     at_rest: Option<Duration>,
     /// For files of a measurement.
@@ -97,7 +97,7 @@ impl Rig {
         let own = empty(folder.join("origin"))?;
         let secure = match case.tls {
             Tls::None => None,
-            _ => Some((free_address()?, Identity::make(&folder, equipment.tools.path("openssl")?)?)),
+            tls => Some((free_address()?, Identity::make(&folder, equipment.tools.path("openssl")?)?, tls)),
         };
         let addresses = (origin_address, secure.as_ref());
         let origin = origin::start(case.origin, addresses, &own, log, &equipment.tools)?;
@@ -113,7 +113,7 @@ impl Rig {
         };
         // What its clients would have without a proxy.
         let address = match (&rig.secure, case.tls) {
-            (Some((address, _)), Tls::Clients) => *address,
+            (Some((address, ..)), tls) if tls.is_to_clients() => *address,
             _ => origin_address,
         };
         let direct = Proxy { name: DIRECT.to_owned(), address, server: None, admin: None };
@@ -157,7 +157,7 @@ impl Rig {
     /// # Errors
     /// When the certificate cannot be read.
     pub(super) fn client(&self) -> Result<Option<Arc<ClientConfig>>> {
-        self.secure.as_ref().map(|(_, identity)| identity.client()).transpose()
+        self.secure.as_ref().map(|(_, identity, _)| identity.client()).transpose()
     }
 
     /// The time for an answer of the origin on a new connection.
@@ -172,10 +172,10 @@ impl Rig {
         let place = peers::Place {
             listen: free_address()?,
             origin: match (&self.secure, case.tls) {
-                (Some((address, _)), Tls::Origin) => *address,
+                (Some((address, ..)), Tls::Origin) => *address,
                 _ => self.origin_address,
             },
-            tls: (case.tls, self.secure.as_ref().map(|(_, identity)| identity)),
+            tls: (case.tls, self.secure.as_ref().map(|(_, identity, _)| identity)),
             admin: peers::is_sluice(name).then(free_address).transpose()?,
             folder: empty(self.folder.join(name))?,
             log,

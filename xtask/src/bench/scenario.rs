@@ -140,10 +140,10 @@ const SCENARIOS: &[Scenario] = &[
     ("https-1kb", "1 KiB from nginx to clients that speak TLS, wrk -t1 -c50", |_| {
         vec![secure("https-1kb", Tls::Clients, http(Generator::Wrk { threads: 1 }, 50))]
     }),
-    ("https-handshakes", "1 KiB over TLS, a connection and a whole handshake for each, oha with 50", |_| {
+    ("https-handshakes", "1 KiB over TLS, a connection and a whole handshake for each, wrk -t1 -c50", |_| {
         let work =
             Work::Http { generator: Generator::Wrk { threads: 1 }, connections: 50, keep_alive: false };
-        vec![secure("https-handshakes", Tls::Clients, work)]
+        vec![secure("https-handshakes", Tls::ClientsAnew, work)]
     }),
     ("https-upstream", "1 KiB from nginx that speaks TLS, wrk -t1 -c50", |_| {
         vec![secure("https-upstream", Tls::Origin, http(Generator::Wrk { threads: 1 }, 50))]
@@ -177,7 +177,7 @@ pub(super) fn cases(names: &[String], soak_minutes: u64) -> Vec<Case> {
 impl Case {
     /// What is asked of whoever listens there.
     pub(super) fn url(&self, address: SocketAddr) -> String {
-        let scheme = if self.tls == Tls::Clients { "https" } else { "http" };
+        let scheme = if self.tls.is_to_clients() { "https" } else { "http" };
         format!("{scheme}://{address}{}", self.path)
     }
 
@@ -199,6 +199,7 @@ impl Case {
         let tls = match self.tls {
             Tls::None => "",
             Tls::Clients => ", clients speak TLS",
+            Tls::ClientsAnew => ", clients speak TLS and resume no session",
             Tls::Origin => ", the origin speaks TLS",
         };
         let limit = self.limit.map_or(String::new(), |limit| format!(", at most {limit} in flight"));

@@ -1,6 +1,5 @@
 //! The status page in a real browser: `cargo xtask test page`.
 
-mod browser;
 mod scene;
 
 use std::fs;
@@ -9,9 +8,9 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, ensure};
 use serde_json::json;
 
+use crate::browser::{self, Browser};
 use crate::test::Tally;
 use crate::workspace;
-use browser::Browser;
 use scene::Scene;
 
 /// Where the README's picture is copied from.

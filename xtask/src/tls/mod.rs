@@ -1,6 +1,7 @@
-//! A TLS listener as others' tools judge it: `cargo xtask test testssl` and `tlsfuzzer`, by these names only, for they
-//! take minutes and install what they need.
+//! A TLS listener as a browser sees it, and as others' tools judge it: `cargo xtask test testssl` and `tlsfuzzer`, by
+//! these names only, for they take minutes and install what they need.
 
+mod chromium;
 mod testssl;
 mod tlsfuzzer;
 
@@ -13,6 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::bench::{self, Identity};
+use crate::browser;
 use crate::process::{Process, bound, free_ports};
 use crate::test::Tally;
 use crate::workspace;
@@ -22,27 +24,40 @@ type Check = (&'static str, fn(&Path) -> Result<String>);
 
 const CHECKS: &[Check] = &[("testssl", testssl::grades), ("tlsfuzzer", tlsfuzzer::bears)];
 
-/// Runs the check that the tally asks for by its whole name. The binary is asked for only then.
+const BROWSER: &str = "chromium::browses";
+
+/// Runs the browser's check if the tally wants it, and another if it is asked for by its whole name. The binary is asked
+/// for only then.
 ///
 /// # Errors
 /// When the binary cannot be had. What a check finds is counted, not an error.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
-    let Some((name, check)) = CHECKS.iter().find(|(name, _)| tally.filter() == Some(name)) else {
+    let named = CHECKS.iter().find(|(name, _)| tally.filter() == Some(name));
+    if named.is_none() && !tally.wants(BROWSER) {
         return Ok(());
-    };
+    }
     tally.heading("TLS");
-    let binary = binary()?;
-    tally.check(name, || check(&binary));
+    if let Some((name, check)) = named {
+        let binary = binary()?;
+        tally.check(name, || check(&binary));
+    } else if let Err(error) = browser::program() {
+        tally.skip(BROWSER, 1, &format!("Chromium cannot be had: {error:#}"));
+    } else {
+        let binary = binary()?;
+        tally.check(BROWSER, || chromium::browses(&binary));
+    }
     Ok(())
 }
 
 /// A sluice with a certificate of its own making.
 struct Served {
-    _sluice: Process,
+    sluice: Process,
     /// By the defaults.
     address: SocketAddr,
     /// With its cipher suites named, which makes their order count.
     ordered: SocketAddr,
+    /// What it says, and its access log.
+    log: PathBuf,
     folder: PathBuf,
 }
 
@@ -69,7 +84,6 @@ impl Served {
             "clusters": {"demo": {"endpoints": [origin]}},
             "demo_origin": origin,
             "control": "off",
-            "access_log": "off",
             "workers": 1,
         });
         let file = folder.join("sluice.yaml");
@@ -77,8 +91,8 @@ impl Served {
         let mut command = bound(binary);
         command.args(["run", "--config"]).arg(&file);
         let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
-        let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
+        let mut sluice = Process::start("sluice", &mut command, log.clone(), Signal::SIGTERM)?;
         sluice.wait_ready(address)?;
-        Ok(Self { _sluice: sluice, address, ordered, folder })
+        Ok(Self { sluice, address, ordered, log, folder })
     }
 }

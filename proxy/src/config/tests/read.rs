@@ -24,7 +24,7 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!((limits.head_bytes_max, limits.headers_max, limits.target_bytes_max), (32768, 100, 8192));
     assert_eq!((limits.body_bytes_max, limits.connections_max), (10_737_418_240, 20_000));
     let cluster = Cluster::default();
-    assert_eq!((cluster.pool.idle_max_per_endpoint, cluster.pool.idle_timeout_ms), (256, 4000));
+    assert_eq!((cluster.pool.idle_max_per_endpoint, cluster.pool.idle_timeout_ms), (1024, 4000));
     assert_eq!(cluster.retry, Retry { attempts_max: 1, connect_attempts_max: 2 });
     assert!(cluster.fail_open && cluster.health_check.is_none());
     assert_eq!((cluster.max_in_flight, cluster.tunnels_max), (MaxInFlight::Off, 20_000));

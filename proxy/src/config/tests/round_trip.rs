@@ -282,11 +282,12 @@ fn tls() -> impl Strategy<Value = Tls> {
         prop::sample::subsequence(vec!["TLS13_AES_128_GCM_SHA256", "TLS13_AES_256_GCM_SHA384"], 0..=2);
     let modes = prop::sample::select(ClientAuthMode::ALL.to_vec());
     let versions = prop::sample::select(TlsVersion::ALL.to_vec());
-    (files, suites, modes, versions, path(), 1..=1_000_000usize).prop_map(
-        |(certificates, suites, mode, min_version, ca_file, handshakes_max)| Tls {
+    (files, suites, modes, versions, path(), 1..=1_000_000usize, any::<bool>()).prop_map(
+        |(certificates, suites, mode, min_version, ca_file, handshakes_max, session_tickets)| Tls {
             certificates,
             min_version,
             cipher_suites: suites.into_iter().map(str::to_owned).collect(),
+            session_tickets,
             client_auth: ClientAuth { mode, ca_file: (mode != ClientAuthMode::Off).then_some(ca_file) },
             handshakes_max,
             ..Tls::default()

@@ -124,6 +124,19 @@ fn both_versions_are_spoken_and_resumed() {
 }
 
 #[test]
+fn without_tickets_every_handshake_is_whole() {
+    let folder = Folder::new();
+    let terminator = terminator(&folder, |tls| tls.session_tickets = false);
+    for (version, word) in [(&TLS12, TlsVersion::V12), (&TLS13, TlsVersion::V13)] {
+        let client = Arc::new(client(&[version], None));
+        for _ in 0..3 {
+            let (_, server) = shake(&client, terminator.server_config(), "a.example").unwrap();
+            assert_eq!(Handshake::done(&server), Handshake::Done { version: word, resumed: false });
+        }
+    }
+}
+
+#[test]
 fn sessions_outlive_a_reload_that_changes_nothing_clients_agreed_on() {
     let folder = Folder::new();
     let before = terminator(&folder, |_| {});

@@ -25,7 +25,7 @@ const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "goog
 const SCRIPT: &str = "exec \"$@\" --remote-debugging-pipe 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
 /// A running browser.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     child: Child,
     input: ChildStdin,
     messages: Receiver<Value>,
@@ -38,7 +38,7 @@ pub(super) struct Browser {
 ///
 /// # Errors
 /// Why it cannot be had.
-pub(super) fn program() -> Result<&'static str> {
+pub(crate) fn program() -> Result<&'static str> {
     let found = || NAMES.into_iter().find(|name| find_program(name).is_some());
     if let Some(name) = found() {
         return Ok(name);
@@ -53,7 +53,7 @@ impl Browser {
     ///
     /// # Errors
     /// When it does not start, or does not answer.
-    pub(super) fn start(program: &str, folder: &Path) -> Result<Self> {
+    pub(crate) fn start(program: &str, folder: &Path) -> Result<Self> {
         let mut command = bound("sh");
         command.args(["-c", SCRIPT, "sh", program, "--headless=new", "--disable-gpu", "--no-first-run"]);
         // What it would fetch for itself.
@@ -91,7 +91,7 @@ impl Browser {
     ///
     /// # Errors
     /// When the browser has ended, or refuses.
-    pub(super) fn call(&mut self, method: &str, params: Value) -> Result<Value> {
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value> {
         self.calls += 1;
         let mut call = json!({"id": self.calls, "method": method, "params": params});
         if let Some(session) = &self.session {
@@ -118,7 +118,7 @@ impl Browser {
     ///
     /// # Errors
     /// When it throws.
-    pub(super) fn evaluate(&mut self, expression: &str) -> Result<Value> {
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Result<Value> {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let done = self.call("Runtime.evaluate", params)?;
         if let Some(thrown) = done.get("exceptionDetails") {
@@ -131,7 +131,7 @@ impl Browser {
     ///
     /// # Errors
     /// When it does not become so; with what the page shows.
-    pub(super) fn wait_until(&mut self, what: &str, expression: &str) -> Result<()> {
+    pub(crate) fn wait_until(&mut self, what: &str, expression: &str) -> Result<()> {
         let begun = Instant::now();
         while self.evaluate(expression)? != json!(true) {
             if begun.elapsed() > PATIENCE {
@@ -149,7 +149,7 @@ impl Browser {
     ///
     /// # Errors
     /// When the browser refuses.
-    pub(super) fn open(&mut self, url: &str, width: u32, height: u32, dark: bool) -> Result<()> {
+    pub(crate) fn open(&mut self, url: &str, width: u32, height: u32, dark: bool) -> Result<()> {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": true});
         self.call("Emulation.setDeviceMetricsOverride", metrics)?;
         let scheme = if dark { "dark" } else { "light" };
@@ -162,7 +162,7 @@ impl Browser {
     ///
     /// # Errors
     /// When the browser refuses.
-    pub(super) fn press(&mut self, key: &str, code: u32) -> Result<()> {
+    pub(crate) fn press(&mut self, key: &str, code: u32) -> Result<()> {
         let text = if key == "Enter" { "\r" } else { "" };
         for kind in ["keyDown", "keyUp"] {
             let event = json!({
@@ -177,19 +177,19 @@ impl Browser {
     ///
     /// # Errors
     /// When the browser refuses.
-    pub(super) fn screenshot(&mut self) -> Result<Vec<u8>> {
+    pub(crate) fn screenshot(&mut self) -> Result<Vec<u8>> {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}))?;
         BASE64.decode(shot["data"].as_str().context("no picture")?.as_bytes()).context("no picture")
     }
 
     /// Addresses that the page has asked for so far.
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         sent.filter_map(|event| event["params"]["request"]["url"].as_str().map(str::to_owned)).collect()
     }
 
     /// Exceptions, refused content and other complaints so far, the first ten.
-    pub(super) fn complaints(&self) -> Vec<String> {
+    pub(crate) fn complaints(&self) -> Vec<String> {
         let complaint = |event: &&Value| match event["method"].as_str() {
             Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled") => true,
             Some("Log.entryAdded") => event["params"]["entry"]["level"] != "info",
