@@ -18,13 +18,15 @@ mod request;
 mod response;
 #[cfg(test)]
 mod tests;
+mod under_way;
 pub(crate) mod upstream;
 mod wire;
 
 pub(crate) use abuse::Abuse;
-pub(crate) use channel::{Channel, Recv, Send};
+pub(crate) use channel::Channel;
 pub(crate) use control::Control;
 pub(crate) use driver::{Terms, is_preface, serve};
+pub(crate) use under_way::{Recv, Send};
 
 /// What a client that speaks HTTP/2 sends first (RFC 9113 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

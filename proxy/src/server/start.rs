@@ -247,8 +247,8 @@ pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, assists: &A
 
 /// Says what to try, in front of the demo origin.
 pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) {
-    let current = listeners.iter().map(|listener| listener.current());
-    let Some(listener) = current.filter(|at| demo && at.config.protocol == Protocol::Http).next() else {
+    let mut current = listeners.iter().map(|listener| listener.current());
+    let Some(listener) = current.find(|at| demo && at.config.protocol == Protocol::Http) else {
         return;
     };
     let at = &listener.config.address;

@@ -241,8 +241,8 @@ impl Stream {
 pub(crate) enum Recv {
     Ring(ring::Recv),
     Tls(tls::Recv),
-    Http2(http2::Recv),
-    Http2Upstream(http2::upstream::Recv),
+    Http2(http2::Recv<http2::Channel>),
+    Http2Upstream(http2::Recv<http2::upstream::Channel>),
     #[cfg(test)]
     Memory(memory::Recv),
 }
@@ -266,8 +266,8 @@ impl Future for Recv {
 pub(crate) enum Send {
     Ring(ring::Send),
     Tls(tls::Send),
-    Http2(http2::Send),
-    Http2Upstream(http2::upstream::Send),
+    Http2(http2::Send<http2::Channel>),
+    Http2Upstream(http2::Send<http2::upstream::Channel>),
     #[cfg(test)]
     Memory(memory::Send),
 }

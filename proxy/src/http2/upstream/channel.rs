@@ -1,9 +1,7 @@
 //! One exchange on a shared connection, as an engine of [`crate::stream::Stream`].
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -12,16 +10,15 @@ use ::http::uri::Scheme;
 use bytes::Bytes;
 use h2::client::SendRequest;
 
+use super::super::under_way::{Recv, Send, Ways};
 use super::Shared;
 use super::receiving::Receiving;
 use super::sending::Sending;
 
-/// What is sent in one piece may wait for a window; a larger one is not asked for at once.
-const ROOM_BYTES: usize = 64 * 1024;
 /// An exchange that is given up after hearing nothing for as long makes its connection suspect.
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 
-struct Ways {
+struct Both {
     sending: Sending,
     /// Since the head has gone out.
     receiving: Option<Receiving>,
@@ -36,27 +33,25 @@ struct Ways {
 /// A stream of a shared connection: it is there when its request is sent.
 pub(crate) struct Channel {
     shared: Rc<Shared>,
-    ways: RefCell<Ways>,
+    ways: RefCell<Both>,
 }
 
 impl Channel {
     pub(super) fn new(shared: &Rc<Shared>, sender: SendRequest<Bytes>, scheme: Scheme) -> Rc<Self> {
         shared.control.enter();
         let sending = Sending::new(sender, scheme);
-        let ways = Ways { sending, receiving: None, failed: false, reader: None, begun: None };
+        let ways = Both { sending, receiving: None, failed: false, reader: None, begun: None };
         Rc::new(Self { shared: Rc::clone(shared), ways: RefCell::new(ways) })
     }
 
     /// Starts receiving behind what is in `buf`.
-    pub(crate) fn recv(self: &Rc<Self>, buf: Vec<u8>) -> Recv {
-        Recv { channel: Rc::clone(self), buf: Some(buf) }
+    pub(crate) fn recv(self: &Rc<Self>, buf: Vec<u8>) -> Recv<Self> {
+        Recv::new(self, buf)
     }
 
     /// Starts sending `buf[start..]`: as much as has room goes at once, and is what it comes to.
-    pub(crate) fn send(self: &Rc<Self>, buf: Vec<u8>, start: usize) -> Send {
-        let outcome = self.push(&buf[start..]);
-        let outcome = (!matches!(outcome, Ok(0))).then_some(outcome);
-        Send { channel: Rc::clone(self), buf: Some(buf), start, outcome }
+    pub(crate) fn send(self: &Rc<Self>, buf: Vec<u8>, start: usize) -> Send<Self> {
+        Send::new(self, buf, start)
     }
 
     /// Whether the server has not looked at the request, so that it may be sent again whatever it is.
@@ -65,10 +60,34 @@ impl Channel {
         ways.failed || ways.receiving.as_ref().is_some_and(Receiving::is_refused)
     }
 
-    fn push(&self, bytes: &[u8]) -> io::Result<usize> {
+    /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
+    /// without our knowing.
+    fn is_suspect(&self, ways: &Both) -> bool {
+        let awaited = ways.receiving.as_ref().is_some_and(Receiving::is_awaited);
+        let silent = |(at, received): (Instant, u32)| {
+            received == self.shared.received.get() && at.elapsed() >= SUSPECT_AFTER
+        };
+        awaited && ways.begun.is_some_and(silent)
+    }
+}
+
+impl Ways for Channel {
+    fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        let ways = &mut *self.ways.borrow_mut();
+        match &mut ways.receiving {
+            Some(receiving) => receiving.poll(cx, buf),
+            None if ways.failed => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            None => {
+                ways.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn push(&self, buf: &mut Vec<u8>, start: usize) -> io::Result<usize> {
         let ways = &mut *self.ways.borrow_mut();
         let mut begun = None;
-        let outcome = ways.sending.push(bytes, &mut begun);
+        let outcome = ways.sending.push(&buf[start..], &mut begun);
         if let Some(begun) = begun {
             ways.receiving = Some(Receiving::new(begun));
             ways.begun = Some((Instant::now(), self.shared.received.get()));
@@ -78,14 +97,8 @@ impl Channel {
         outcome
     }
 
-    /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
-    /// without our knowing.
-    fn is_suspect(&self, ways: &Ways) -> bool {
-        let awaited = ways.receiving.as_ref().is_some_and(Receiving::is_awaited);
-        let silent = |(at, received): (Instant, u32)| {
-            received == self.shared.received.get() && at.elapsed() >= SUSPECT_AFTER
-        };
-        awaited && ways.begun.is_some_and(silent)
+    fn poll_room(&self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<()>> {
+        self.ways.borrow_mut().sending.poll_room(cx, wanted)
     }
 }
 
@@ -100,74 +113,5 @@ impl Drop for Channel {
             self.shared.control.end();
         }
         self.shared.control.leave();
-    }
-}
-
-/// A receive under way.
-pub(crate) struct Recv {
-    channel: Rc<Channel>,
-    buf: Option<Vec<u8>>,
-}
-
-impl Future for Recv {
-    type Output = (io::Result<usize>, Vec<u8>);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let mut buf = this.buf.take().expect("polled after it was done");
-        let ways = &mut *this.channel.ways.borrow_mut();
-        let polled = match &mut ways.receiving {
-            Some(receiving) => receiving.poll(cx, &mut buf),
-            None if ways.failed => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            None => {
-                ways.reader = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        };
-        match polled {
-            Poll::Ready(outcome) => Poll::Ready((outcome, buf)),
-            Poll::Pending => {
-                this.buf = Some(buf);
-                Poll::Pending
-            }
-        }
-    }
-}
-
-/// A send under way. It goes on only while it is polled.
-pub(crate) struct Send {
-    channel: Rc<Channel>,
-    buf: Option<Vec<u8>>,
-    start: usize,
-    outcome: Option<io::Result<usize>>,
-}
-
-impl Future for Send {
-    type Output = (io::Result<usize>, Vec<u8>);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let buf = this.buf.take().expect("polled after it was done");
-        if let Some(outcome) = this.outcome.take() {
-            return Poll::Ready((outcome, buf));
-        }
-        loop {
-            match this.channel.push(&buf[this.start..]) {
-                Ok(0) => {}
-                outcome => return Poll::Ready((outcome, buf)),
-            }
-            // Who only looks must not take the place of who waits: the crate knows one of them.
-            let looks = cx.waker().will_wake(Waker::noop());
-            let wanted = (buf.len() - this.start).min(ROOM_BYTES);
-            let sending = &mut this.channel.ways.borrow_mut().sending;
-            match if looks { Poll::Pending } else { sending.poll_room(cx, wanted) } {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready((Err(error), buf)),
-                Poll::Pending => {
-                    this.buf = Some(buf);
-                    return Poll::Pending;
-                }
-            }
-        }
     }
 }

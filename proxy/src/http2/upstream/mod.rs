@@ -13,7 +13,7 @@ mod request;
 mod sending;
 mod shared;
 
-pub(crate) use channel::{Channel, Recv, Send};
+pub(crate) use channel::Channel;
 pub(crate) use connections::Connections;
 pub(crate) use driver::{Terms, drive};
 pub(crate) use shared::Shared;
