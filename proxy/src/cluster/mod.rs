@@ -156,6 +156,12 @@ impl Cluster {
         self.lasting.queue.set_rules(self.config.queue);
     }
 
+    /// Whether requests go where fewest are under way.
+    pub(crate) fn weighs_load(&self) -> bool {
+        matches!(self.config.balance, Balance::LeastRequests | Balance::RandomTwo)
+            && self.endpoints().len() > 1
+    }
+
     /// The endpoints of this moment. Hold it briefly, and not across an await.
     pub fn endpoints(&self) -> Guard<Arc<Vec<Arc<Endpoint>>>> {
         self.lasting.endpoints.load()

@@ -11,7 +11,7 @@ use sluice_ebpf::slot::{Miss, Order, Phase, Slot};
 use tokio::time::{Sleep, sleep};
 
 use super::hold::Holding;
-use super::{Direct, Entry, Missed, Place};
+use super::{Direct, Entry, Missed, Place, Unarmed};
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
@@ -27,8 +27,10 @@ pub(crate) struct Armed<'a> {
     lease: Arc<Lease>,
     key: usize,
     place: Place,
-    /// Bytes sent when they were last looked at.
-    seen: Cell<u64>,
+    /// When any of it had last been sent, as it was last looked at.
+    seen_ns: Cell<u64>,
+    /// Whether an answer has come to a request that the program has not seen.
+    unseen: Cell<bool>,
     look_again: RefCell<Option<Pin<Box<Sleep>>>>,
     /// While there is one somebody looks after heads that are kept.
     _holding: Option<Holding<'a>>,
@@ -102,7 +104,8 @@ impl<'a> Armed<'a> {
             lease,
             key,
             place,
-            seen: Cell::new(0),
+            seen_ns: Cell::new(0),
+            unseen: Cell::new(false),
             look_again: RefCell::default(),
             _holding: holding,
         }
@@ -126,9 +129,9 @@ impl<'a> Armed<'a> {
             Phase::Busy if wanted => self.look_again(cx),
             _ => {}
         }
-        let sent = slot.sent.get();
-        if self.seen.replace(sent) != sent {
-            deadline.set_from(idle_ms, clock::instant_of(slot.last_ns.get()));
+        let last_ns = slot.last_ns.get();
+        if self.seen_ns.replace(last_ns) != last_ns {
+            deadline.set_from(idle_ms, clock::instant_of(last_ns));
         }
         Poll::Pending
     }
@@ -169,6 +172,9 @@ impl<'a> Armed<'a> {
     /// then on all that follow are sluice's, too.
     pub(crate) fn claim(&self) -> Option<Claimed> {
         let slot = self.slot();
+        if slot.phase() == Phase::Prepared {
+            self.unseen.set(true);
+        }
         if slot.take_over() != Phase::Left {
             return None;
         }
@@ -229,6 +235,9 @@ impl<'a> Armed<'a> {
 
     /// Why the answer, or its rest, did not go past sluice.
     pub(crate) fn missed(&self) -> Option<Missed> {
+        if self.unseen.get() {
+            return Some(Unarmed::Tcp.into());
+        }
         Missed::noted(self.slot().reason.get())
     }
 }

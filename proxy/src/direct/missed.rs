@@ -3,7 +3,7 @@
 use sluice_ebpf::head::Refusal;
 use sluice_ebpf::slot::{Miss, REFUSALS};
 
-/// Why sluice does not ask for it.
+/// Why sluice does not ask for it, or has nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unarmed {
     /// The route excludes it, or changes answers.
@@ -18,13 +18,22 @@ pub(crate) enum Unarmed {
     Line,
     /// The last answers for its path could not go there.
     Unlikely,
+    /// The endpoint speaks TLS.
+    Tls,
+    /// All slots are taken.
+    Slot,
+    /// The request went by TCP, which the program does not see.
+    Tcp,
+    /// The exchange ended before its answer had.
+    Failed,
 }
 
 /// A reason, as an index in [`Missed::names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missed(u8);
 
-const UNARMED: [&str; 6] = ["route", "request", "first", "socket", "line", "unlikely"];
+const UNARMED: [&str; 10] =
+    ["route", "request", "first", "socket", "line", "unlikely", "tls", "slot", "tcp", "failed"];
 /// What the program has left to sluice for a reason that this version does not know.
 const OTHER: usize = UNARMED.len() + Miss::ALL.len() + Refusal::ALL.len();
 

@@ -13,7 +13,7 @@ mod hold;
 mod likely;
 mod missed;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,6 +22,7 @@ use slab::Slab;
 use sluice_ebpf::slot::Phase;
 use tokio::sync::Notify;
 
+use crate::clock;
 use crate::cluster::Cluster;
 use crate::config::KernelAssists;
 use crate::kernel::program::{ClientSocket, Lease, Marker, ProgramError};
@@ -45,6 +46,8 @@ pub(crate) struct Direct {
     hold: Hold,
     /// Exchanges whose answer may go past sluice.
     entries: RefCell<Slab<Entry>>,
+    /// When it was last looked which of them have ended, in milliseconds.
+    reaped_ms: Cell<u64>,
     workers: Arc<Vec<Notify>>,
     /// Which of them this is.
     index: usize,
@@ -101,6 +104,7 @@ impl Direct {
             from_request: kernel.direct_return_from_request,
             hold: Hold::new(kernel.direct_return_hold_ms, kernel.direct_return_hold_after),
             entries: RefCell::default(),
+            reaped_ms: Cell::default(),
             workers,
             index,
         }
@@ -136,6 +140,12 @@ impl Direct {
             }
         }
         any
+    }
+
+    /// The same at most once a millisecond: there may be many, and who weighs loads needs them no nearer.
+    pub(crate) fn reap_at_times(&self) -> bool {
+        let now_ms = clock::now_ms();
+        self.reaped_ms.replace(now_ms) != now_ms && self.reap()
     }
 
     /// Has what answers of one cluster's endpoints come to sluice, or of all: somebody waits for their ends. True as

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{Area, Status, areas, find};
-use crate::config::{AssistMode, Config, KernelAssists, Word};
+use crate::config::{AssistMode, Config, KernelAssists, Switch, Word};
 use crate::kernel::probe::{Host, Sources};
 
 /// An assist and what it stands on.
@@ -88,7 +88,7 @@ impl Assists {
             direct_return: verdict(&DIRECT_RETURN, modes.direct_return, Some(areas)),
             splice: verdict(&SPLICE, modes.splice, Some(areas)),
         }
-        .with_dependence()
+        .with_dependence(modes)
     }
 
     /// The assists at start, as the findings are: nothing is tried. The host is asked only if an answer can matter: a seccomp filter may kill whoever
@@ -106,13 +106,20 @@ impl Assists {
             direct_return: verdict(&DIRECT_RETURN, modes.direct_return, None),
             splice: verdict(&SPLICE, modes.splice, None),
         }
-        .with_dependence()
+        .with_dependence(modes)
     }
 
-    /// Without bypass there is no connection that an answer could leave.
-    fn with_dependence(mut self) -> Self {
+    /// Without bypass there is no connection that an answer could leave, and none for it to go to where clients are
+    /// joined, too.
+    fn with_dependence(mut self, modes: KernelAssists) -> Self {
         if !self.bypass.is_used() && self.direct_return.is_used() {
             self.direct_return.reasons.push(no_bypass());
+        } else if modes.bypass_downstream == Switch::On && self.direct_return.is_used() {
+            self.direct_return.reasons.push(Reason {
+                code: "bypass_downstream".to_owned(),
+                means: "kernel.bypass_downstream is on".to_owned(),
+                remedy: Some("write kernel.bypass_downstream: off".to_owned()),
+            });
         }
         self
     }

@@ -24,14 +24,18 @@ pub(super) fn arm<'a>(
     connection: &UpstreamConnection,
 ) -> Option<Armed<'a>> {
     let direct = worker.direct()?;
-    // What the endpoint sends over TLS is records, for nobody but us.
-    let lease = connection.joined.as_ref().filter(|_| connection.reader.stream().is_socket())?.lease()?;
+    let joined = connection.joined.as_ref()?;
     let checked = check(direct, policy, downstream).and_then(|place| {
+        // What the endpoint sends over TLS is records, for nobody but us.
+        if !connection.reader.stream().is_socket() {
+            return Err(Unarmed::Tls);
+        }
+        let lease = joined.lease().ok_or(Unarmed::Slot)?;
         let client = downstream.client.socket(direct, downstream.writer, downstream.exchanges)?;
-        Ok((place, client))
+        Ok((place, lease, client))
     });
     match checked {
-        Ok((place, client)) => {
+        Ok((place, lease, client)) => {
             let sent = downstream.writer.sent_in_all();
             let received = lease.received_before().wrapping_add(connection.reader.received());
             let armed = Armed::new(direct, lease, policy.cluster, place, client, sent, received);
@@ -93,7 +97,7 @@ pub(super) async fn conclude(
         }
         // A connection that was closed before the request came is no answer.
         Err(Failed { silent: true, .. }) => {}
-        _ => missed.into_iter().for_each(|missed| worker.metrics().count_missed(missed)),
+        _ => worker.metrics().count_missed(missed.unwrap_or(Unarmed::Failed.into())),
     }
     armed.note(missed.is_none_or(Missed::is_passing));
     let Err(mut failed) = outcome else {
@@ -102,14 +106,16 @@ pub(super) async fn conclude(
     if !progress.answered && armed.has_begun() {
         let partial = armed.partial();
         progress.answered = true;
-        progress.status = partial.status;
         progress.bytes_out = partial.sent;
+        progress.first_byte_at = (partial.sent > 0).then_some(partial.first_byte_at);
         failed.silent = false;
         failed.reason = match failed.reason {
             Reason::UpstreamClosed => Reason::ResponseTruncated,
             Reason::ResponseTimeout => Reason::ResponseStalled,
             reason => reason,
         };
+        // It may be on its way out without having been noted yet.
+        progress.status = if partial.status == 0 { failed.reason.status() } else { partial.status };
     }
     Err(failed)
 }

@@ -32,6 +32,10 @@ pub(super) async fn race(
         if let Poll::Ready(reason) = upload.as_mut().poll(cx) {
             return Poll::Ready(Err(Some(reason.into())));
         }
+        if armed.is_some() && shared.pipelined.get() {
+            // It has come just now, and nothing else says that the answer has ended.
+            cx.waker().wake_by_ref();
+        }
         std::task::ready!(shared.deadline.poll_elapsed(cx));
         if armed.is_some_and(Armed::take_head) {
             // The answer has come in time; its head only waited for its body.

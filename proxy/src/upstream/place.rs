@@ -18,8 +18,12 @@ fn try_begin(worker: &Worker, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpo
 }
 
 pub(super) async fn begin(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+    // Answers that have gone past us still have their places, which the balance would count.
+    if attempt.cluster.weighs_load() && worker.direct().is_some_and(Direct::reap_at_times) {
+        yield_now().await;
+    }
     let mut begun = try_begin(worker, attempt);
-    // Answers that have gone past us still have their places.
+    // Here they would be in the way.
     if matches!(begun, Err(NoEndpoint::Full)) && worker.direct().is_some_and(Direct::reap) {
         yield_now().await;
         begun = try_begin(worker, attempt);
