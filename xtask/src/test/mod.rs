@@ -16,7 +16,6 @@ pub(crate) use packages::{Tools, install};
 pub(crate) use tally::Tally;
 
 use crate::conformance::{Judged, Way};
-use crate::process::find_program;
 use crate::{apps, bench, conformance, operate, page, tls, trace, workspace};
 
 /// What to run.
@@ -171,7 +170,7 @@ fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
         return Ok(());
     }
     trace::checks::run(|| binary(options), tally)?;
-    if let Some(reason) = bpf_denied() {
+    if let Some(reason) = bpf_denied().or_else(|| Tools::prepare().lack(&["bpftool"])) {
         tally.skip("kernel", 1, &reason);
         return Ok(());
     }
@@ -230,7 +229,7 @@ fn bpf_denied() -> Option<String> {
     if !mounts.lines().any(|line| line.split(' ').nth(2) == Some("cgroup2")) {
         return Some("no cgroup2 is mounted".to_owned());
     }
-    find_program("bpftool").is_none().then(|| "bpftool is missing (apt-get install bpftool)".to_owned())
+    None
 }
 
 fn binary(options: &Options) -> Result<PathBuf> {

@@ -14,6 +14,7 @@ use crate::workspace::must;
 
 /// A program and the Debian package that has it.
 const PROGRAMS: &[(&str, &str)] = &[
+    ("bpftool", "bpftool"),
     ("bpftrace", "bpftrace"),
     ("curl", "curl"),
     ("go", "golang-go"),

@@ -7,6 +7,7 @@ mod puma;
 mod report;
 mod session;
 mod target;
+mod tracefs;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::workspace;
 use report::Report;
 use session::{Event, OnInterrupt, Session, obstacle};
 use target::{Subject, Target};
+use tracefs::Tracefs;
 
 /// A script and what its first argument is.
 const SCRIPTS: &[(&str, Subject)] = &[
@@ -88,6 +90,7 @@ pub(crate) fn trace(options: &Options) -> Result<()> {
     if let Some(reason) = obstacle() {
         bail!(reason);
     }
+    let _tracefs = Tracefs::mounted()?;
     let target = target::find(*subject, options)?;
     if options.script == PUMA {
         return puma::watch(&file(name), &target, options);

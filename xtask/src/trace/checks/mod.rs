@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::report::Histogram;
 use super::session::obstacle;
+use super::tracefs::Tracefs;
 use crate::test::{Tally, Tools};
 use scene::{CROWD, KEPT, NEW, RESETS, SLOW, Scene, TOKEN, Watched};
 
@@ -60,9 +61,13 @@ pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -
         return Ok(());
     }
     let binary = binary()?;
-    let watched = Scene::start(&binary).and_then(|scene| Ok((watch(&scene)?, scene)));
+    let tracefs = Tracefs::mounted();
+    let watched = tracefs.and_then(|tracefs| {
+        let scene = Scene::start(&binary)?;
+        Ok((watch(&scene)?, scene, tracefs))
+    });
     match watched {
-        Ok((watched, scene)) => {
+        Ok((watched, scene, _tracefs)) => {
             for (name, check) in CHECKS {
                 tally.check(name, || check(&watched));
             }
