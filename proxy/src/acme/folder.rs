@@ -98,9 +98,14 @@ impl Folder {
     /// The certificate that is kept for a name. One that is damaged is said and set aside.
     pub(super) fn certificate(&self, name: &str) -> Option<Arc<Certificate>> {
         let file = self.file(name);
-        match fs::metadata(&file) {
+        match fs::read(&file) {
+            Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
-            _ => {}
+            Err(error) => {
+                // That says nothing of what is in it.
+                tracing::warn!(name, "{}: cannot be read: {error}", file.display());
+                return None;
+            }
         }
         match self.read(&file, name) {
             Ok(certificate) => Some(certificate),

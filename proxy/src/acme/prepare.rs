@@ -24,16 +24,18 @@ impl Acme {
                 Some((listener, terminators.get(&listener.name)?, acme))
             })
             .collect();
+        let folder = config.acme.as_ref().map(|acme| Folder::of(config, acme)).transpose()?;
+        if let Some(folder) = &folder {
+            folder.make()?;
+        }
         for (listener, terminator, acme) in &wants {
             let on_demand = acme.is_some_and(|acme| acme.on_demand.is_some());
             let demand = on_demand.then(|| Demand::new(listener.name.clone(), self.wants.clone()));
             terminator.store().set_demand(demand);
         }
-        let Some(acme) = &config.acme else {
+        let Some(folder) = folder else {
             return Ok(());
         };
-        let folder = Folder::of(config, acme)?;
-        folder.make()?;
         let wants: Vec<_> =
             wants.into_iter().filter_map(|(_, terminator, acme)| Some((terminator, acme?))).collect();
         let listed: BTreeSet<&str> =

@@ -41,7 +41,7 @@ pub(crate) struct KamalRunArgs {
     /// The port for HTTP [env: HTTP_PORT] [default: 80]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     http_port: Option<u16>,
-    /// The port for HTTPS, which this release does not serve [env: HTTPS_PORT]
+    /// The port for HTTPS, which services are not served on: see tls of listeners in sluice.yaml [env: HTTPS_PORT]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     https_port: Option<u16>,
     /// The port for metrics, on 127.0.0.1; 0 is off [env: METRICS_PORT] [default: 0]
@@ -98,10 +98,10 @@ impl KamalRunArgs {
     pub(crate) fn missing(&self, environment: &Environment<'_>) -> Vec<&'static str> {
         let mut missing = Vec::new();
         if self.https_port.is_some() || environment.find("HTTPS_PORT").is_some() {
-            missing.push("--https-port: TLS is not in this release; put it in front, or serve plain HTTP");
+            missing.push("--https-port: services have no TLS of their own; write a listener with tls in a file, and sluice run --config");
         }
         if self.http3 {
-            missing.push("--http3: HTTP/3 needs TLS, which is not in this release");
+            missing.push("--http3: HTTP/3 is not in this release");
         }
         missing
     }

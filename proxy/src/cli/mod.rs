@@ -15,7 +15,7 @@ use sluice::logs::LogsArgs;
 use sluice::server::Source;
 use sluice::top;
 
-/// A reverse proxy for HTTP/1.1 on io_uring.
+/// A reverse proxy for HTTP on io_uring.
 #[derive(Debug, Parser)]
 #[command(name = "sluice", about, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {

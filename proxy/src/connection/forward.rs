@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use super::account::Account;
 use super::{Connection, Next, trace};
 use crate::body::Transfer;
+use crate::config::UpstreamProtocol;
 use crate::error::{Reason, Side};
 use crate::exchange::{self, Downstream, Finish, Policy, Progress};
 use crate::forwarded;
 use crate::http::{Expect, Framing, RequestForward, RequestHead, encode_request};
+use crate::http2::upstream::can_say;
 use crate::response::Local;
 use crate::router::strip_prefix;
 use crate::snapshot::RouteEntry;
@@ -84,6 +86,10 @@ impl Connection {
         account: &Account,
         transfer: &mut Transfer,
     ) -> Result<(Option<Message>, Vec<u8>), Reason> {
+        let over_http2 = policy.cluster.config.protocol == UpstreamProtocol::H2;
+        if over_http2 && !can_say(&sent_target(entry, &self.head), self.sent_host(entry)) {
+            return Err(Reason::BadRequest);
+        }
         let mut first = Vec::with_capacity(MESSAGE_BYTES);
         let held = self.hold_request(worker, policy, transfer).await?;
         let framing = held.as_ref().map_or_else(|| transfer.framing(), Held::framing);
@@ -110,11 +116,6 @@ impl Connection {
         (framing, whole): (Framing, bool),
     ) {
         let target = sent_target(entry, &self.head);
-        let host = match &entry.config.host_rewrite {
-            Some(host) => host.as_bytes(),
-            None if self.head.host().is_empty() => self.listener.authority.as_bytes(),
-            None => self.head.host(),
-        };
         let mut clock = [0; forwarded::REQUEST_START_MAX];
         let traceparent = account.trace.map(|trace| trace.traceparent());
         encode_request(
@@ -122,7 +123,7 @@ impl Connection {
             &self.head,
             &RequestForward {
                 path_and_query: &target,
-                host,
+                host: self.sent_host(entry),
                 framing,
                 client_ip: self.client_text.as_bytes(),
                 proto: if self.listener.tls().is_some() { b"https" } else { b"http" },
@@ -139,6 +140,15 @@ impl Connection {
                 edits: policy.request_edits,
             },
         );
+    }
+
+    /// What the origin is told that it was asked as.
+    fn sent_host<'a>(&'a self, entry: &'a RouteEntry) -> &'a [u8] {
+        match &entry.config.host_rewrite {
+            Some(host) => host.as_bytes(),
+            None if self.head.host().is_empty() => self.listener.authority.as_bytes(),
+            None => self.head.host(),
+        }
     }
 
     /// What the origin is told of the client's certificate; `None` where what is said of one is as good as any field.

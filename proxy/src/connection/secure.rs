@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustls::ServerConnection;
 
 use super::Connection;
+use crate::buffers::IDLE_BYTES;
 use crate::stream::tls::{HandshakeError, Session};
 use crate::stream::{self, Stream};
 use crate::tls::{CHALLENGE_PROTOCOL, ClientIdentity, Handshake, HandshakeFailure, Terminator};
@@ -51,13 +52,22 @@ impl Connection {
     }
 
     async fn shake_hands(&mut self, terminator: &Terminator) -> Result<Rc<Session>, HandshakeFailure> {
+        self.deadline.set(u64::try_from(terminator.handshake_timeout().as_millis()).unwrap_or(u64::MAX));
+        if self.reader.data().is_empty() {
+            // Who says nothing takes nobody's place.
+            self.reader.arm_patiently(IDLE_BYTES);
+            match self.deadline.run(self.reader.fill(IDLE_BYTES)).await {
+                Some(Ok(1..)) => {}
+                Some(_) => return Err(HandshakeFailure::Closed),
+                None => return Err(HandshakeFailure::TimedOut),
+            }
+        }
         let _under_way = terminator.begin_handshake().ok_or(HandshakeFailure::TooMany)?;
         let connection = ServerConnection::new(Arc::clone(terminator.server_config()))
             .map_err(|error| HandshakeFailure::from(&error))?;
         // What came with a PROXY protocol header belongs to the session.
         let (received, start) = self.reader.take(Vec::new());
         let session = Session::new(self.reader.stream().clone(), connection, &received[start..]);
-        self.deadline.set(u64::try_from(terminator.handshake_timeout().as_millis()).unwrap_or(u64::MAX));
         match self.deadline.run(session.handshake()).await {
             Some(Ok(())) => Ok(session),
             Some(Err(HandshakeError::Tls(error))) => Err(HandshakeFailure::from(&error)),

@@ -1,5 +1,6 @@
 //! An exchange of a deployed service: what the service chooses for it is carried out here.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -89,7 +90,12 @@ impl Connection {
         let opened =
             async { if service.gate.opened(patience).await { Waited::Over } else { Waited::TooLong } };
         if !transfer.is_done() {
-            return opened.await;
+            let stream = self.reader.stream();
+            return tokio::select! {
+                biased;
+                waited = opened => waited,
+                () = poll_fn(|cx| stream.poll_broken(cx)) => Waited::ClientGone,
+            };
         }
         tokio::select! {
             biased;

@@ -11,7 +11,8 @@ use crate::upstream::{self, Acquired, Attempt};
 use crate::worker::Worker;
 
 /// Gets a connection, unless the client goes away meanwhile. While a request body is still to come, the
-/// client is not read: its bytes would pile up here.
+/// client is not read: its bytes would pile up here. But a stream's reset is seen all the same, and must be: its place
+/// among the connection's streams is free by then.
 pub(super) async fn acquire(
     worker: &Worker,
     attempt: &mut Attempt<'_>,
@@ -23,7 +24,12 @@ pub(super) async fn acquire(
         return acquired;
     }
     if !downstream.transfer.is_done() {
-        return acquiring.await;
+        let stream = downstream.reader.stream();
+        return poll_fn(|cx| match acquiring.as_mut().poll(cx) {
+            Poll::Ready(acquired) => Poll::Ready(acquired),
+            Poll::Pending => stream.poll_broken(cx).map(|()| Err(Reason::ClientGone)),
+        })
+        .await;
     }
     let patience = Duration::from_millis(downstream.limits.half_close_timeout_ms);
     let mut gone = pin!(upload::watch(downstream.deadline, downstream.reader, patience, None));

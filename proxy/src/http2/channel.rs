@@ -81,6 +81,14 @@ impl Channel {
         Send::new(self, buf, start)
     }
 
+    /// Ready when the client has reset the stream, or its connection has ended.
+    pub(crate) fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.ways {
+            Some(ways) => ways.borrow_mut().outgoing.poll_reset(cx),
+            None => Poll::Pending,
+        }
+    }
+
     pub(crate) fn shutdown(&self, how: Shutdown) {
         match (&self.ways, how) {
             (Some(ways), Shutdown::Write) => ways.borrow_mut().outgoing.finish(),

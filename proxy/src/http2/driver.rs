@@ -20,6 +20,11 @@ use crate::deadline::Deadline;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::{Reader, Writer};
 
+/// Streams that a client had opened before it was told to open no more have come within this time.
+const LAST_STREAMS: Duration = Duration::from_secs(5);
+/// What is known for so long to be late and of a stream that has ended, and no fault.
+const RESET_REMEMBERED: Duration = Duration::from_secs(10);
+
 /// What a connection goes by.
 pub(crate) struct Terms<'a> {
     pub(crate) limits: &'a Limits,
@@ -49,6 +54,8 @@ struct Driver<'a, 'b> {
     stall: &'a Deadline,
     connection: Driven<'a, 'b>,
     end: End,
+    /// When the client was told.
+    told_at: Option<Instant>,
     /// Whether no stream is open.
     idle: bool,
     streams: u64,
@@ -71,8 +78,17 @@ pub(crate) async fn serve(
     if let Some(connection) = connection {
         terms.metrics.count(Event::Http2Opened);
         let (wire, silence, stall) = (&wire, &silence, &stall);
-        let mut driver =
-            Driver { terms, wire, silence, stall, connection, end: End::Open, idle: true, streams: 0 };
+        let mut driver = Driver {
+            terms,
+            wire,
+            silence,
+            stall,
+            connection,
+            end: End::Open,
+            told_at: None,
+            idle: true,
+            streams: 0,
+        };
         poll_fn(|cx| driver.poll(cx, &random, &mut open)).await;
     }
     // The streams see that it is over. They hold nothing of it, but they are counted with it.
@@ -125,6 +141,11 @@ fn builder(limits: &Limits) -> Builder {
         .max_send_buffer_size(http2.send_buffer_bytes)
         .max_pending_accept_reset_streams(http2.pending_resets_max)
         .max_local_error_reset_streams(Some(http2.faults_max))
+        // What is still on its way here of uploads that have their answers is no fault.
+        .max_concurrent_reset_streams(http2.streams_max as usize)
+        .reset_stream_duration(RESET_REMEMBERED)
+        // By the crate's count a frame costs 256 less its length: a stream's window full of gRPC's smallest messages.
+        .data_frame_budget(http2.connection_window_bytes as usize * 4)
         .enable_connect_protocol();
     builder
 }
@@ -141,9 +162,13 @@ impl Driver<'_, '_> {
         loop {
             self.look_for_ends();
             match self.connection.poll_accept(cx) {
-                Poll::Ready(Some(Ok((request, respond)))) => {
+                Poll::Ready(Some(Ok((request, mut respond)))) => {
                     self.streams += 1;
                     self.terms.metrics.count(Event::Http2Stream);
+                    if self.told_at.is_some_and(|at| at.elapsed() > LAST_STREAMS) {
+                        respond.send_reset(Reason::REFUSED_STREAM);
+                        continue;
+                    }
                     match Channel::open(&self.terms.control, request, respond, random()) {
                         Opened::Channel(channel) => open(channel),
                         Opened::Malformed => self.terms.metrics.count(Event::Http2Malformed),
@@ -186,6 +211,7 @@ impl Driver<'_, '_> {
 
     fn tell(&mut self) {
         self.end = End::Told;
+        self.told_at = Some(Instant::now());
         self.connection.graceful_shutdown();
         if self.idle {
             self.silence.set(self.terms.limits.half_close_timeout_ms);

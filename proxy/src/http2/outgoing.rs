@@ -42,11 +42,13 @@ pub(super) struct Outgoing {
     bodiless: bool,
     /// Whether a 101 opens a tunnel.
     upgrade: bool,
+    /// Whether one has.
+    tunnel: bool,
 }
 
 impl Outgoing {
     pub(super) fn new(respond: SendResponse<Bytes>, bodiless: bool, upgrade: bool) -> Self {
-        Self { handle: Handle::Responding(respond), phase: Phase::Head, bodiless, upgrade }
+        Self { handle: Handle::Responding(respond), phase: Phase::Head, bodiless, upgrade, tunnel: false }
     }
 
     /// Whether all of it has been handed over.
@@ -54,9 +56,9 @@ impl Outgoing {
         matches!(self.phase, Phase::Done)
     }
 
-    /// Whether what follows is opaque, in both directions.
+    /// Whether what follows is opaque, in both directions, the other one also when this one has ended.
     pub(super) fn is_tunnel(&self) -> bool {
-        matches!(self.phase, Phase::Tunnel)
+        self.tunnel
     }
 
     /// Takes as much of `buf[start..]` as can go now, and says how much; what is left needs room in the client's
@@ -95,6 +97,7 @@ impl Outgoing {
             response.headers_mut().remove(::http::header::SEC_WEBSOCKET_ACCEPT);
             self.handle = Handle::Streaming(respond.send_response(response, false).map_err(gone)?);
             self.phase = Phase::Tunnel;
+            self.tunnel = true;
             return Ok(());
         }
         if status.is_informational() {

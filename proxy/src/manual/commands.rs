@@ -7,7 +7,7 @@ use clap_mangen::Man;
 
 use super::roff::{list, section, text, title};
 
-const DESCRIPTION: &str = "sluice accepts HTTP/1.1, routes each request to a cluster of application servers, and \
+const DESCRIPTION: &str = "sluice accepts HTTP/1.1 and HTTP/2, with TLS or without, routes each request to a cluster of application servers, and \
     streams both ways. It keeps to one YAML file, described in sluice.yaml(5).";
 
 const SIGNALS: [(&str, &str); 3] = [

@@ -147,9 +147,10 @@ impl Site {
         let pages = ErrorPages::load(&config.error_pages)?;
         let plan = self.listeners.plan(&config.listeners);
         let tls = self.listeners.plan_tls(&config.listeners).await?;
-        self.acme.prepare_reload(&config, tls.by_name()).await?;
         let (opened, held) = self.listeners.open(&plan, &tls)?;
         let next = next_clusters(&old, &config).await?;
+        // What listeners in force are to serve changes with it, so it is the last that can fail.
+        self.acme.prepare_reload(&config, tls.by_name()).await?;
         // Nothing fails from here on.
         let clusters: Clusters =
             next.iter().map(|next| (next.cluster().name.clone(), Arc::clone(next.cluster()))).collect();

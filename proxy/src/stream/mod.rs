@@ -109,6 +109,14 @@ impl Stream {
         matches!(self, Self::Http2(_))
     }
 
+    /// Ready when the other side has broken off, as far as that is seen without reading: on a stream of HTTP/2.
+    pub(crate) fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Http2(channel) => channel.poll_reset(cx),
+            _ => Poll::Pending,
+        }
+    }
+
     /// Whether a send goes on by itself, so that its outcome may be looked at when that is of interest.
     fn sends_by_itself(&self) -> bool {
         !matches!(self, Self::Http2(_) | Self::Http2Upstream(_))

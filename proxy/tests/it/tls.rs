@@ -266,7 +266,11 @@ fn handshakes_are_bounded() {
         return;
     };
     let client = authority.client(BOTH, None);
-    let holder = Wire::connect(proxy.address_of("main"));
+    // Who says nothing takes no place.
+    let _silent = Wire::connect(proxy.address_of("main"));
+    assert_eq!(connect(&proxy, &client).ask(GET).text(), "hi");
+    let mut holder = Wire::connect(proxy.address_of("main"));
+    holder.send("\x16\x03\x01");
     poll("a connection too many", || {
         Wire::connect_tls(proxy.address_of("main"), "a.example", &client).is_err().then_some(())
     });

@@ -105,7 +105,7 @@ struct CheckArgs {
 
 #[derive(Clone, Debug, Args)]
 struct TlsArgs {
-    /// Serve over TLS (not in this release)
+    /// Refused: services have no TLS of their own, but a listener's tls is for them, too
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tls: bool,

@@ -47,7 +47,7 @@ fn every_key_named_is_a_key() {
     let mut known: HashSet<&str> = problems.keys().into_iter().collect();
     known.extend(LogField::ALL.iter().map(|field| field.word()));
     // Words of the configuration that are no keys.
-    known.extend(["least_requests", "random_two", "round_robin", "client_address"]);
+    known.extend(["least_requests", "random_two", "round_robin", "client_address", "prior_knowledge"]);
     for name in PAGES {
         let text = page(name);
         let quoted = right_cells(&text).flat_map(|cell| cell.split('`').skip(1).step_by(2));

@@ -26,7 +26,7 @@ pub(super) fn all() -> Vec<Config> {
 
 #[test]
 fn every_file_is_without_mistake() {
-    assert_eq!(all().len(), 12);
+    assert_eq!(all().len(), 14);
 }
 
 #[test]

@@ -12,7 +12,10 @@ use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
 
 use super::super::wire::{Io, Wire};
-use super::{CONNECTION_WINDOW_BYTES, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES, STREAMS_MAX, Shared};
+use super::{
+    CONNECTION_WINDOW_BYTES, RESET_REMEMBERED, RESETS_REMEMBERED_MAX, SEND_BUFFER_BYTES,
+    SMALL_FRAMES_COST_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, Shared,
+};
 use crate::config::Cluster;
 use crate::deadline::Deadline;
 use crate::error::Reason;
@@ -49,7 +52,13 @@ impl Terms {
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(u32::try_from(self.head_bytes_max).unwrap_or(u32::MAX))
-            .max_send_buffer_size(SEND_BUFFER_BYTES);
+            .max_send_buffer_size(SEND_BUFFER_BYTES)
+            // What is still on its way here for exchanges that clients gave up is no fault of the server's: it is not
+            // to end the others.
+            .max_local_error_reset_streams(None)
+            .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
+            .reset_stream_duration(RESET_REMEMBERED)
+            .data_frame_budget(SMALL_FRAMES_COST_MAX);
         builder
     }
 }

@@ -22,6 +22,11 @@ pub(super) struct Head {
     pub(super) declared: Declared,
 }
 
+/// Whether HTTP/2 can say this target and this host: HTTP/1.1 lets bytes through that no URI has.
+pub(crate) fn can_say(target: &[u8], host: &[u8]) -> bool {
+    PathAndQuery::try_from(target).is_ok() && Authority::try_from(host).is_ok()
+}
+
 /// Reads a whole head. The fields that are about an HTTP/1.1 connection end here (RFC 9113 section 8.2.2), an upgrade
 /// with them: what it asks for is then answered as if it had not been asked for. `None` if it is none that our
 /// encoder makes, or has a target or a host that HTTP/2 cannot say.

@@ -172,6 +172,6 @@ fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
     }
     let needs = if own { "--tls-certificate-path" } else { "--tls" };
     Err(ServiceError::NotYet(format!(
-        "{needs} needs TLS, which this release of sluice does not have; leave it out and end TLS in front of sluice"
+        "{needs}: services have no TLS of their own; leave it out and write tls on a listener of the file, which serves them all"
     )))
 }

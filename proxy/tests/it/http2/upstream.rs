@@ -36,6 +36,21 @@ async fn echo(mut asked: Asked) {
 }
 
 #[test]
+fn what_http2_cannot_say_is_the_clients_mistake() {
+    let server = Server::new(|mut asked| async move {
+        let mut stream = asked.begin(200, &[]);
+        stream.send_data(Bytes::from_static(b"hi"), true).unwrap();
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    for (target, host) in [("/<", "a"), ("/`", "a"), ("/?q=\"x\"", "a"), ("/", "a%41")] {
+        let answer = proxy.connect().ask(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!((answer.status(), answer.get("x-sluice-reason")), (400, Some("bad_request")), "{target}");
+    }
+    assert_eq!(proxy.get("/").text(), "hi");
+    assert_eq!(proxy.metric("sluice_retries_total"), 0.0);
+}
+
+#[test]
 fn a_call_goes_through_with_its_trailers() {
     let (seen, sees) = channel();
     let server = Server::new(move |mut asked| {
