@@ -254,6 +254,8 @@ pub struct Offsets {
     pub wmem_queued: u32,
     /// `sk_sndbuf`, 32 bits: how much that may be.
     pub sndbuf: u32,
+    /// `max_window`, 32 bits: the largest window that the other side has offered.
+    pub max_window: u32,
 }
 
 // The layouts are an interface between two compilers.
@@ -261,7 +263,7 @@ const _: () = assert!(size_of::<Tuple>() == 48 && align_of::<Tuple>() == 8);
 const _: () = assert!(size_of::<Known>() == 40);
 const _: () = assert!(size_of::<End>() == 104);
 const _: () = assert!(size_of::<Service>() == 32);
-const _: () = assert!(size_of::<Settings>() == 68 && align_of::<Settings>() == 4);
+const _: () = assert!(size_of::<Settings>() == 72 && align_of::<Settings>() == 4);
 
 #[cfg(feature = "user")]
 mod pod {

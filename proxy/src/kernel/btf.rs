@@ -50,6 +50,7 @@ pub(crate) fn offsets(bytes: &[u8]) -> Result<Offsets> {
         err: field(sock, "sk_err")?,
         wmem_queued: field(sock, "sk_wmem_queued")?,
         sndbuf: field(sock, "sk_sndbuf")?,
+        max_window: field(tcp, "max_window")?,
     })
 }
 

@@ -173,6 +173,12 @@ fn redirect(ctx: &SkMsgContext, slot: &Slot) -> Result<(), u32> {
     if redirected == i64::from(sk_action::SK_PASS) { Ok(()) } else { Err(Miss::Redirect as u32) }
 }
 
+/// Bytes of a segment in a send queue: none has fewer but the last, and none more.
+const PIECE_MIN: u32 = 256;
+const PIECE_MAX: u32 = 65_536;
+/// What one takes beside its bytes, at most.
+const PIECE_OVERHEAD: u32 = 2048;
+
 /// What the client's socket is now. It can only become better while this runs: nobody else writes to it, or the
 /// slot would not be ours.
 #[inline(always)]
@@ -181,6 +187,10 @@ fn see(slot: &Slot) -> Seen {
     let queued = read::<u32>(socket, setting!(offsets.wmem_queued));
     let sequence = read::<u32>(socket, setting!(offsets.write_seq));
     let room = read::<u32>(socket, setting!(offsets.sndbuf)).saturating_sub(queued);
+    // Segments are at most half the largest window that the client has offered, and each has its structure: with small
+    // windows there is room for fewer bytes.
+    let piece = (read::<u32>(socket, setting!(offsets.max_window)) / 2).clamp(PIECE_MIN, PIECE_MAX);
+    let room = (u64::from(room) * u64::from(piece) / u64::from(piece + PIECE_OVERHEAD)) as u32;
     let alive = read::<u8>(socket, setting!(offsets.state)) == ESTABLISHED
         && read::<u32>(socket, setting!(offsets.err)) == 0
         && read::<u8>(socket, setting!(offsets.shutdown)) == 0

@@ -51,6 +51,7 @@ static SETTINGS: Settings = Settings {
         err: 0,
         wmem_queued: 0,
         sndbuf: 0,
+        max_window: 0,
     },
 };
 
