@@ -3,6 +3,7 @@
 //! Nothing is attached or pinned, and only what only looks is run. What is passed is laid out as in linux/bpf.h; fields left out are zero,
 //! which is what every kernel takes for absent.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::KernelError;
@@ -100,6 +101,9 @@ pub(super) fn create_described_map(mut attr: MapAttr) -> Result<OwnedFd, KernelE
     create_map(&attr)
 }
 
+/// How often a program is loaded again that could not be just then; libbpf does it as often.
+const AGAIN_MAX: u32 = 5;
+
 /// Has a program verified and made ready, which is gone when the descriptor is dropped.
 pub(super) fn load_program(
     prog_type: u32,
@@ -122,7 +126,15 @@ pub(super) fn load_program(
         expected_attach_type,
         ..ProgAttr::default()
     };
-    call(PROG_LOAD, &attr)
+    let mut loaded = call(PROG_LOAD, &attr);
+    for _ in 0..AGAIN_MAX {
+        match &loaded {
+            // A signal has come amid the verification.
+            Err(error) if error.error.kind() == ErrorKind::WouldBlock => loaded = call(PROG_LOAD, &attr),
+            _ => break,
+        }
+    }
+    loaded
 }
 
 /// BTF of one type, `int`, signed, of 32 bits; its id is 1.

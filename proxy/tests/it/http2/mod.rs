@@ -8,6 +8,7 @@ mod exchanges;
 mod frames;
 mod heads;
 mod server;
+mod shared;
 mod streams;
 mod upstream;
 

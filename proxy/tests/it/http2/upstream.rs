@@ -15,7 +15,7 @@ use super::client::{answer, get, piece, post, send, talk, talk_by, to};
 use super::server::{Asked, Server, head};
 use crate::support::{Authority, Origin, Setup, assert_same, pattern, poll};
 
-fn setup(server: &Server) -> Setup {
+pub(super) fn setup(server: &Server) -> Setup {
     Setup::to(&[&server.endpoint])
         .with("listeners.0.http2", "prior_knowledge")
         .with("clusters.default.protocol", "h2")

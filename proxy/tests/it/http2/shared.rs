@@ -1,0 +1,107 @@
+//! What one client leaves unread or gives up on a connection that it shares with others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use bytes::Bytes;
+use h2::client::Builder;
+
+use super::client::{get, piece, talk_by, to};
+use super::server::{Asked, Server};
+use super::upstream::setup;
+
+/// As much as a stream's window has room for.
+const WINDOW: usize = 128 * 1024;
+
+async fn hello(mut asked: Asked) {
+    let mut stream = asked.begin(200, &[]);
+    stream.send_data(Bytes::from_static(b"hi"), true).unwrap();
+}
+
+#[test]
+fn small_frames_that_nobody_reads_end_no_other_exchange() {
+    const SLOW: usize = 24;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let server = Server::new(move |mut asked| {
+        let sent = Arc::clone(&counted);
+        async move {
+            if asked.request.uri().path() != "/slow" {
+                return hello(asked).await;
+            }
+            let mut stream = asked.begin(200, &[]);
+            loop {
+                stream.reserve_capacity(20);
+                let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await else {
+                    return;
+                };
+                let count = room.min(20);
+                if stream.send_data(Bytes::from_static(&[b'x'; 20]).slice(..count), false).is_err() {
+                    return;
+                }
+                sent.fetch_add(count, SeqCst);
+            }
+        }
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    // It never opens a window, so all of it has to wait.
+    talk_by(&proxy, Builder::new().initial_window_size(0), async |sender| {
+        let mut open = Vec::new();
+        for _ in 0..SLOW {
+            let mut sender = sender.clone().ready().await.unwrap();
+            let (response, _) = sender.send_request(to("/slow").body(()).unwrap(), true).unwrap();
+            open.push(response.await.unwrap());
+        }
+        let full = || sent.load(SeqCst) >= SLOW * WINDOW;
+        while !full() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(proxy.get("/").text(), "hi");
+        assert_eq!((server.connections(), server.open()), (1, 1));
+        drop(open);
+    });
+}
+
+#[test]
+fn what_comes_late_for_exchanges_that_were_given_up_is_no_fault() {
+    const AT_ONCE: usize = 100;
+    let server = Server::new(|mut asked: Asked| async move {
+        if asked.request.uri().path() != "/endless" {
+            return hello(asked).await;
+        }
+        let mut stream = asked.begin(200, &[]);
+        // Until it hears that nobody wants it.
+        loop {
+            stream.reserve_capacity(256);
+            let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await else { return };
+            if stream.send_data(Bytes::from(vec![b'x'; room.min(256)]), false).is_err() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let Some(proxy) = setup(&server).with("limits.http2.resets_max", 1_000_000).start() else { return };
+    // There is room for all that is not read.
+    talk_by(
+        &proxy,
+        Builder::new().initial_window_size(1000).initial_connection_window_size(16 << 20),
+        async |sender| {
+            for _ in 0..24 {
+                let mut asked = Vec::new();
+                for _ in 0..AT_ONCE {
+                    let mut sender = sender.clone().ready().await.unwrap();
+                    asked.push(sender.send_request(to("/endless").body(()).unwrap(), true).unwrap().0);
+                }
+                let mut open = Vec::new();
+                for response in asked {
+                    open.push(response.await.unwrap());
+                }
+                for response in &mut open {
+                    piece(response.body_mut()).await.unwrap().unwrap();
+                }
+            }
+            assert_eq!(get(&sender, "/").await.body, b"hi");
+        },
+    );
+    assert_eq!(server.connections(), 1, "the first has served them all");
+}
