@@ -114,12 +114,13 @@ fn twins(wish: Wish) {
     wait_for("both are joined", || pairs.iter().all(|pair| rig.is_joined(&pair.active)));
     thread::scope(|scope| {
         for (seed, pair) in [1_000, 2_000].into_iter().zip(&pairs) {
-            scope.spawn(move || exchange(pair, 2000, 30_000, seed));
+            scope.spawn(move || exchange(pair, 10_000, 30_000, seed));
         }
     });
     assert_eq!(rig.count(Counter::PairsJoined), 2, "{}", rig.counts());
-    // How many depends on who runs when: a message behind bytes that TCP has and nobody has read goes by TCP.
-    assert!(rig.count(Counter::MessagesJoined) > 0, "{}", rig.counts());
+    // How many depends on who runs when, for a message behind bytes that TCP has and nobody has read goes by TCP: of
+    // 8000 there were once 924.
+    assert!(rig.count(Counter::MessagesJoined) > 1000, "{}", rig.counts());
 }
 
 #[test]
