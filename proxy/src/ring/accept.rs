@@ -1,12 +1,13 @@
 //! Accept a connection together with its peer's address.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use io_uring::{cqueue, opcode};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::{Fd, Finished, raw, result, submit};
+use super::{Fd, Finished, cancel, raw, result, submit};
 
 struct Peer {
     storage: SockAddrStorage,
@@ -42,4 +43,84 @@ pub(crate) async fn accept(fd: &Fd) -> io::Result<(OwnedFd, SockAddr)> {
     let length = &raw mut peer.length;
     let entry = opcode::Accept::new(raw(fd), address.cast(), length).flags(libc::SOCK_CLOEXEC).build();
     submit(AcceptData { _fd: Fd::clone(fd), peer }, entry).await
+}
+
+/// Accepts a connection that waits in the queue of `fd`; none if none does.
+///
+/// Whoever no longer accepts from a socket that others accept from as well owes them this: the kernel wakes one of
+/// those who wait (`poll_exclusive`, 5.x), and where that one calls its wait off at the same time, nobody else hears of
+/// the connection. The socket stays blocking, which is theirs too.
+///
+/// # Errors
+/// Those of accept(2); ECANCELED if somebody else took what waited.
+pub(crate) async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut fds, PollTimeout::ZERO)? == 0 {
+        return Ok(None);
+    }
+    // In this order: the kernel tries once, and then the wait is called off.
+    let (accepted, ()) = tokio::join!(accept(fd), async { cancel(fd) });
+    accepted.map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::net::{TcpListener, TcpStream};
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::ring;
+
+    const ROUNDS: usize = 200;
+
+    /// A wait that is called off by the first system call after it was woken ends without what it was woken for.
+    #[test]
+    fn what_a_cancelled_wait_was_woken_for_can_still_be_had() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (waits, connected) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let client = thread::spawn({
+            let (waits, connected) = (Arc::clone(&waits), Arc::clone(&connected));
+            move || {
+                for round in 1..=ROUNDS {
+                    while waits.load(Ordering::Acquire) < round {
+                        thread::yield_now();
+                    }
+                    let _client = TcpStream::connect(address).unwrap();
+                    connected.store(round, Ordering::Release);
+                }
+            }
+        });
+        let ran = ring::run(async {
+            let socket: Fd = Rc::new(listener.into());
+            for round in 1..=ROUNDS {
+                let wait = tokio_uring::spawn({
+                    let socket = Fd::clone(&socket);
+                    async move { accept(&socket).await }
+                });
+                tokio::task::yield_now().await;
+                waits.store(round, Ordering::Release);
+                while connected.load(Ordering::Acquire) < round {
+                    std::hint::spin_loop();
+                }
+                cancel(&socket);
+                let accepted = match wait.await.unwrap() {
+                    Ok(_) => true,
+                    Err(_) => accept_waiting(&socket).await.unwrap().is_some(),
+                };
+                assert!(accepted, "connection {round} is lost");
+                assert!(accept_waiting(&socket).await.unwrap().is_none());
+            }
+        });
+        if let Err(error) = ran {
+            eprintln!("skipped: no ring: {error}");
+            waits.store(ROUNDS, Ordering::Release);
+        }
+        client.join().unwrap();
+    }
 }

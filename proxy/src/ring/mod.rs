@@ -22,7 +22,7 @@ use std::rc::Rc;
 use io_uring::{cqueue, squeue, types};
 use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
 
-pub(crate) use accept::accept;
+pub(crate) use accept::{accept, accept_waiting};
 pub(crate) use file::{close, open, read_at, unlink, write_at};
 pub(crate) use probe::{RingError, operations, probe};
 pub(crate) use socket::{Recv, Send, cancel, connect, poll, recv, send};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{SockAddr, SockRef};
+use socket2::SockAddr;
 
 use super::Worker;
 use crate::config::Protocol;
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
 const TURNED_AWAY_MAX: usize = 128;
 
-/// Accepts from `socket` until the worker drains or the listener is closed, then takes what is waiting and closes it.
+/// Accepts from `socket` until the worker drains or the listener is closed, then takes what is waiting.
 pub(super) async fn accept_loop(worker: Rc<Worker>, listening: Arc<Listening>, socket: ring::Fd) {
     let mut starved = false;
     let mut state = listening.current();
@@ -39,9 +39,19 @@ pub(super) async fn accept_loop(worker: Rc<Worker>, listening: Arc<Listening>, s
             Err(error) => refused(&error, &state, &mut starved).await,
         }
     }
-    // That would make sockets non-blocking which another process waits on, and it accepts what waits.
-    if !worker.shares_sockets.get() {
-        accept_waiting(&worker, &state, &socket);
+    // Connections that the kernel has completed would be reset with the socket. A process that takes over gets them, but
+    // for the one that may have woken the wait here just before it was called off.
+    loop {
+        match ring::accept_waiting(&socket).await {
+            Ok(Some((accepted, peer))) => {
+                admit(&worker, &state, accepted, &peer);
+                if worker.shares_sockets.get() {
+                    return;
+                }
+            }
+            Ok(None) => return,
+            Err(error) => refused(&error, &state, &mut starved).await,
+        }
     }
 }
 
@@ -49,26 +59,11 @@ async fn refused(error: &io::Error, state: &ListenerState, starved: &mut bool) {
     match error.raw_os_error() {
         // The connection died in the queue, or the drain called the wait off.
         Some(libc::ECONNABORTED | libc::EINTR | libc::ECANCELED | libc::EPROTO) => {}
-        // Another worker that drains has made a socket that they share non-blocking.
-        Some(libc::EAGAIN) => tokio::time::sleep(PAUSE).await,
         _ => {
             if !std::mem::replace(starved, true) {
                 tracing::warn!(listener = state.config.name, %error, "cannot accept; trying again");
             }
             tokio::time::sleep(PAUSE).await;
-        }
-    }
-}
-
-/// Connections that the kernel has completed would be reset with the socket.
-fn accept_waiting(worker: &Rc<Worker>, state: &Arc<ListenerState>, socket: &ring::Fd) {
-    let listening = SockRef::from(&**socket);
-    if listening.set_nonblocking(true).is_err() {
-        return;
-    }
-    while let Ok((accepted, peer)) = listening.accept() {
-        if accepted.set_nonblocking(false).is_ok() {
-            admit(worker, state, accepted.into(), &peer);
         }
     }
 }
