@@ -119,6 +119,9 @@ reasons! {
     StartTlsRefused = "starttls_refused", Upstream, 502;
     /// The upstream connection ended before a response head.
     UpstreamClosed = "upstream_closed", Upstream, 502;
+    /// The endpoint cancelled its HTTP/2 stream, as gRPC servers do at a call's deadline; a gRPC client's stream is
+    /// cancelled as well. No fault of the endpoint's.
+    UpstreamCancelled = "upstream_cancelled", Upstream, 502;
     /// The response head is malformed or over a limit.
     BadResponse = "bad_response", Upstream, 502;
     /// A 101 nobody asked for.

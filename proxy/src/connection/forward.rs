@@ -174,6 +174,13 @@ impl Connection {
             self.record(account, &progress, Some(reason));
             return Next::Abort { reset: true };
         }
+        if reason == Reason::UpstreamCancelled && self.is_understood(&progress) {
+            progress.status = if progress.answered { progress.status } else { reason.status() };
+            self.record(account, &progress, Some(reason));
+            // CANCEL, behind what has gone out of the answer.
+            self.writer.stream().reset_on_close();
+            return Next::Abort { reset: false };
+        }
         if progress.answered {
             self.record(account, &progress, Some(reason));
             return Next::Abort { reset: progress.close_delimited };
@@ -183,6 +190,14 @@ impl Connection {
         let keep_alive = self.answer(account, &Local::reason(reason), keep_alive, &mut progress).await;
         self.record(account, &progress, Some(reason));
         if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
+    }
+
+    /// Whether the client knows better what to make of a cancelled stream than of an answer of ours: a gRPC client takes
+    /// a 502 for an outage, and this may be no more than its own deadline (PROTOCOL-HTTP2 of gRPC, "Errors").
+    fn is_understood(&self, progress: &Progress) -> bool {
+        let is_grpc =
+            || self.head.get(b"content-type").is_some_and(|kind| kind.starts_with(b"application/grpc"));
+        self.reader.stream().is_http2() && (progress.answered || is_grpc())
     }
 
     /// Runs the tunnel that an accepted upgrade opened; the exchange is recorded at its end.

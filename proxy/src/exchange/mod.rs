@@ -26,7 +26,7 @@ use crate::config::{Buffering, Buffers, Limits, Retry};
 use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};
-use crate::error::Reason;
+use crate::error::{Reason, Side};
 use crate::http::{FieldEdits, RequestHead};
 use crate::service::logged::LoggedField;
 use crate::service::slot::Entered;
@@ -212,13 +212,18 @@ pub(crate) async fn forward(
             progress.retries += 1;
             continue;
         }
-        let reason = connection.refusal(policy.cluster, failed.silent).unwrap_or(failed.reason);
-        if reason.side() == crate::error::Side::Upstream {
-            let ejection = &policy.cluster.config.ejection;
-            connection.endpoint.record_failure(ejection, crate::clock::now_ms());
-        }
-        return Err(reason);
+        return Err(blame(policy.cluster, connection, &failed));
     }
+}
+
+/// Why the exchange has failed. The endpoint answers for what is its fault.
+fn blame(cluster: &Cluster, connection: &UpstreamConnection, failed: &Failed) -> Reason {
+    let reason = connection.refusal(cluster, failed.silent).unwrap_or(failed.reason);
+    let reason = connection.unless_cancelled(reason);
+    if reason.side() == Side::Upstream && reason != Reason::UpstreamCancelled {
+        connection.endpoint.record_failure(&cluster.config.ejection, crate::clock::now_ms());
+    }
+    reason
 }
 
 /// Starts sending the request, and the clock.

@@ -13,6 +13,20 @@ use crate::stream::Stream;
 use crate::tls::upstream::Purpose;
 use crate::worker::{Counted, Worker};
 
+impl UpstreamConnection {
+    /// What an exchange has come to that broke off for `reason`: the endpoint may have cancelled it on purpose.
+    pub(crate) fn unless_cancelled(&self, reason: Reason) -> Reason {
+        match (self.reader.stream(), reason) {
+            (Stream::Http2Upstream(channel), Reason::UpstreamClosed | Reason::ResponseTruncated)
+                if channel.is_cancelled() =>
+            {
+                Reason::UpstreamCancelled
+            }
+            _ => reason,
+        }
+    }
+}
+
 /// A stream of a connection that has room for one.
 pub(super) fn take(worker: &Worker, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
     let channel = worker.pool().shared_connections().begin(endpoint)?;

@@ -60,6 +60,11 @@ impl Channel {
         ways.failed || ways.receiving.as_ref().is_some_and(Receiving::is_refused)
     }
 
+    /// Whether the server has ended the exchange by CANCEL.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.ways.borrow().receiving.as_ref().is_some_and(Receiving::is_cancelled)
+    }
+
     /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
     /// without our knowing.
     fn is_suspect(&self, ways: &Both) -> bool {

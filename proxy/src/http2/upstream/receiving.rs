@@ -47,13 +47,15 @@ pub(super) struct Receiving {
     rest: Bytes,
     /// Whether the server has not looked at the request.
     refused: bool,
+    /// Whether the server wants no more of the exchange, without calling it an error.
+    cancelled: bool,
 }
 
 impl Receiving {
     pub(super) fn new(begun: Begun) -> Self {
         let Begun { response, bodiless } = begun;
         let state = State::Head(response);
-        Self { state, framing: Framing::None, bodiless, rest: Bytes::new(), refused: false }
+        Self { state, framing: Framing::None, bodiless, rest: Bytes::new(), refused: false, cancelled: false }
     }
 
     /// Whether all of it has been given out.
@@ -70,6 +72,11 @@ impl Receiving {
     /// (RFC 9113 section 8.7).
     pub(super) fn is_refused(&self) -> bool {
         self.refused
+    }
+
+    /// Whether the server has ended the exchange by CANCEL.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled
     }
 
     /// Appends what there is to `buf`; 0 is the end.
@@ -91,12 +98,15 @@ impl Receiving {
                 Ok(response) => self.begin(response, buf),
                 Err(error) => {
                     self.refused = is_refusal(&error);
+                    self.cancelled = is_cancel(&error);
                     self.state = State::Broken;
                 }
             }
         }
         let outcome = match &self.state {
-            State::Body(_) => ready!(self.poll_body(cx, buf)),
+            State::Body(_) => {
+                ready!(self.poll_body(cx, buf)).map_err(|error| self.cancelled = is_cancel(&error))
+            }
             State::Whole => Ok(()),
             State::Head(_) | State::Broken => Err(()),
         };
@@ -130,19 +140,19 @@ impl Receiving {
     }
 
     /// Gives out body until there is no room, or nothing more has come. Ready at its end, or when it breaks off.
-    fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<Result<(), ()>> {
+    fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<Result<(), h2::Error>> {
         loop {
             if self.give(buf) {
                 return Poll::Pending;
             }
             let State::Body(body) = &mut self.state else {
-                return Poll::Ready(Err(()));
+                return Poll::Ready(Err(Reason::INTERNAL_ERROR.into()));
             };
             match ready!(body.poll_data(cx)) {
                 Some(Ok(data)) => self.rest = data,
-                Some(Err(_)) => return Poll::Ready(Err(())),
+                Some(Err(error)) => return Poll::Ready(Err(error)),
                 None => {
-                    let trailers = ready!(body.poll_trailers(cx)).map_err(drop)?;
+                    let trailers = ready!(body.poll_trailers(cx))?;
                     if self.framing == Framing::Chunked {
                         push_last_chunk(buf, trailers.as_ref());
                     }
@@ -221,4 +231,9 @@ fn is_refusal(error: &h2::Error) -> bool {
     let reset = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
     // The streams that a GOAWAY ends are those behind the last one that it names.
     error.is_remote() && (reset || error.is_go_away())
+}
+
+/// Whether the server wants no more of the exchange, and calls it no error.
+fn is_cancel(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_reset() && error.reason() == Some(Reason::CANCEL)
 }

@@ -2,6 +2,7 @@
 //! where it would not.
 
 mod bounds;
+mod cancels;
 mod client;
 mod ends;
 mod exchanges;

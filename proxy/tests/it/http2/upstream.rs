@@ -8,10 +8,10 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::client::SendRequest;
 use h2::server::Builder;
-use http::{HeaderMap, Response};
+use http::HeaderMap;
 use tokio::sync::Barrier;
 
-use super::client::{answer, get, piece, post, send, talk, talk_by, to};
+use super::client::{get, piece, post, send, talk, talk_by, to};
 use super::server::{Asked, Server, head};
 use crate::support::{Authority, Origin, Setup, assert_same, pattern, poll};
 
@@ -204,60 +204,6 @@ fn what_a_server_refuses_is_sent_again() {
     let asked = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nonce";
     let reply = proxy.ask(asked);
     assert_eq!((reply.status(), reply.text(), server.requests()), (200, "once", 2));
-}
-
-#[test]
-fn a_reset_is_a_bad_gateway_or_a_cut() {
-    let server = Server::new(async |mut asked| {
-        if asked.path() == "/early" {
-            return asked.respond.send_reset(Reason::INTERNAL_ERROR);
-        }
-        let mut stream = asked.begin(200, &[]);
-        stream.send_data(Bytes::from_static(b"half"), false).unwrap();
-        let (_, _) = asked.body().await;
-        stream.send_reset(Reason::INTERNAL_ERROR);
-    });
-    let Some(proxy) = setup(&server).start() else { return };
-    talk(&proxy, async |sender| {
-        let early = post(&sender, to("/early").method("POST").body(()).unwrap(), b"x", None).await;
-        assert_eq!(early.status(), 502);
-        let mut ready = sender.clone().ready().await.unwrap();
-        let (response, mut stream) =
-            ready.send_request(to("/late").method("POST").body(()).unwrap(), false).unwrap();
-        let response: Response<_> = response.await.unwrap();
-        assert_eq!(response.status(), 200);
-        stream.send_data(Bytes::from_static(b"x"), true).unwrap();
-        assert!(answer(response).await.is_err_and(|error| error.is_reset()));
-    });
-    assert_eq!(server.requests(), 2);
-    assert_eq!(proxy.outcome("/late").1, "response_truncated");
-}
-
-#[test]
-fn a_client_that_goes_away_cancels() {
-    let (ended, ends) = channel();
-    let server = Server::new(move |mut asked| {
-        let ended = ended.clone();
-        async move {
-            if asked.path() == "/other" {
-                return asked.answer(b"other");
-            }
-            let _stream = asked.begin(200, &[]);
-            let reason = asked.request.body_mut().data().await;
-            ended.send(reason.unwrap().unwrap_err().reason()).unwrap();
-        }
-    });
-    let Some(proxy) = setup(&server).start() else { return };
-    talk(&proxy, async |sender| {
-        let mut ready = sender.clone().ready().await.unwrap();
-        let request = to("/long").method("POST").body(()).unwrap();
-        let (response, mut stream) = ready.send_request(request, false).unwrap();
-        assert_eq!(response.await.unwrap().status(), 200);
-        stream.send_reset(Reason::CANCEL);
-        assert_eq!(get(&sender, "/other").await.body, b"other");
-    });
-    assert_eq!(ends.recv().unwrap(), Some(Reason::CANCEL));
-    assert_eq!(server.connections(), 1);
 }
 
 #[test]
