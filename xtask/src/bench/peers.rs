@@ -25,6 +25,7 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     (NO_LIMIT, &[]),
     ("nginx", &["nginx"]),
     (NO_KEEP_ALIVE, &["nginx"]),
+    (NO_RESUMPTION, &["nginx"]),
     ("haproxy", &["haproxy"]),
     (FIELDS, &["haproxy"]),
     ("envoy", &["envoy"]),
@@ -46,6 +47,8 @@ const AUTO: &str = "sluice-auto";
 const NO_LIMIT: &str = "sluice-no-limit";
 /// nginx as it is without further configuration: a connection to the origin for each request.
 const NO_KEEP_ALIVE: &str = "nginx-no-keepalive";
+/// The same, and a whole handshake for each.
+const NO_RESUMPTION: &str = "nginx-no-resumption";
 /// HAProxy that adds the fields which sluice adds: each costs Puma several microseconds.
 const FIELDS: &str = "haproxy-fields";
 
@@ -56,11 +59,11 @@ pub(super) fn is_sluice(name: &str) -> bool {
 
 /// Whether a proxy has something to show in this mode.
 pub(super) fn takes_part(name: &str, mode: Mode, tls: Tls) -> bool {
-    if tls != Tls::None && ![SLUICE, "nginx", "haproxy", NO_KEEP_ALIVE].contains(&name) {
-        return false;
-    }
-    if name == NO_KEEP_ALIVE {
+    if [NO_KEEP_ALIVE, NO_RESUMPTION].contains(&name) {
         return tls == Tls::Origin;
+    }
+    if tls != Tls::None && ![SLUICE, "nginx", "haproxy"].contains(&name) {
+        return false;
     }
     let only_there: &[&str] = match mode {
         Mode::Http => &[BYPASS, COPY, BOTH],
@@ -116,8 +119,9 @@ pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
         SPLICE => sluice(place, &[("@SPLICE@", "required")])?,
         AUTO => sluice(place, &[("@LIMIT@", "auto")])?,
         NO_LIMIT => sluice(place, &[("@LIMIT@", "off")])?,
-        "nginx" => nginx(place, "keepalive 500; keepalive_requests 10000000;")?,
-        NO_KEEP_ALIVE => nginx(place, "")?,
+        "nginx" => nginx(place, "keepalive 500; keepalive_requests 10000000;", "on")?,
+        NO_KEEP_ALIVE => nginx(place, "", "on")?,
+        NO_RESUMPTION => nginx(place, "", "off")?,
         "haproxy" => haproxy(place, "")?,
         FIELDS => haproxy(place, &fs::read_to_string(root().join("bench/peers/haproxy-fields.cfg"))?)?,
         "envoy" => envoy(place)?,
@@ -191,7 +195,7 @@ fn without_direct_return(mut sluice: Command) -> Command {
 }
 
 /// With idle connections to the origin kept as this says.
-fn nginx(place: &Place, keep_alive: &str) -> Result<Command> {
+fn nginx(place: &Place, keep_alive: &str, resumption: &str) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "nginx.conf",
         Mode::Tcp => "nginx-stream.conf",
@@ -200,6 +204,7 @@ fn nginx(place: &Place, keep_alive: &str) -> Result<Command> {
     let program = place.tools.path("nginx")?;
     let mut more = super::origin::nginx_words(program)?;
     more.push(("@KEEPALIVE@", keep_alive.to_owned()));
+    more.push(("@RESUMPTION@", resumption.to_owned()));
     if place.mode == Mode::Tcp {
         more.push(("@MODULE@", place.tools.path("nginx-stream")?.display().to_string()));
     }
