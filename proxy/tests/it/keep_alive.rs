@@ -11,6 +11,13 @@ fn wait_for_idle(proxy: &Proxy, count: f64) {
     poll("the number of idle upstream connections", || (proxy.metric(IDLE) == count).then_some(()));
 }
 
+/// Until no upstream connection is open. That none is idle would not do: none is before the exchange is seen to have
+/// ended either, if its answer went past sluice.
+fn wait_for_end(proxy: &Proxy) {
+    let open = || proxy.metric("sluice_upstream_connections_open");
+    poll("the end of the upstream connections", || (open() == 0.0).then_some(()));
+}
+
 /// Answers `count` requests.
 fn serve(peer: &mut Peer, count: usize) {
     for _ in 0..count {
@@ -238,9 +245,7 @@ fn a_connection_that_ended_while_idle_is_noticed_before_it_is_used() {
     for count in 1..4 {
         let answer = proxy.ask("POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         assert_eq!(answer.text(), "hi");
-        // Not those that are idle: none is before the exchange is seen to have ended either, if it went past sluice.
-        let open = || proxy.metric("sluice_upstream_connections_open");
-        poll("the end of the connection", || (open() == 0.0).then_some(()));
+        wait_for_end(&proxy);
         assert_eq!(origin.requests().len(), count);
     }
     assert!(proxy.records(3, "/post").iter().all(|record| record["retries"] == 0));
@@ -267,7 +272,7 @@ fn bytes_that_nobody_asked_for_end_a_pooled_connection() {
     assert_eq!(proxy.get("/with").text(), "hi");
     assert_eq!(proxy.get("/after").text(), "hi");
     ANSWERED.store(1, Ordering::SeqCst);
-    wait_for_idle(&proxy, 0.0);
+    wait_for_end(&proxy);
     assert_eq!(proxy.get("/").text(), "hi");
     assert_eq!(origin.connections(), 3, "each on a fresh connection");
 }
