@@ -140,14 +140,14 @@ impl Control {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(crate) fn direct_seat(&self, index: usize) -> Result<Option<direct::Seat>, String> {
+    pub(crate) fn direct_seat(&self, index: usize, is_batch: bool) -> Result<Option<direct::Seat>, String> {
         let bypass = self.lock();
         if bypass.slots().is_none() {
             return Ok(None);
         }
         let marker = bypass.marker().map_err(|error| error.to_string())?;
         let (workers, kernel) = (Arc::clone(&self.workers), self.kernel);
-        Ok(Some(direct::Seat { marker, workers, index, kernel }))
+        Ok(Some(direct::Seat { marker, workers, index, kernel, is_batch }))
     }
 
     /// Has the clients of another listener joined, or answered past sluice, as those of the first ones. If that

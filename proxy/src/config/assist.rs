@@ -1,7 +1,10 @@
-//! Which kernel assists may be used. Whether this host can give them is for `kernel::probe` and `doctor`.
+//! Which kernel assists may be used, and how workers are scheduled. Whether this host can give them is for `kernel::probe` and `doctor`.
 
 use super::names::words;
 use super::reader::Fields;
+
+/// The most for `direct_return_calm_max`.
+const CALM_MAX: u64 = 4096;
 
 /// What each kernel assist may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +26,9 @@ pub struct KernelAssists {
     pub direct_return: AssistMode,
     /// Smaller bodies come to sluice.
     pub direct_return_bytes_min: u32,
-    /// Exchanges that a worker may have under way with their answers going past it, for smaller ones to do so, too.
-    pub direct_return_calm_max: u32,
+    /// Exchanges that a worker may have under way with their answers going past it, for smaller ones to do so, too;
+    /// `None` is as many as there are, and few where workers preempt others.
+    pub direct_return_calm_max: Option<u32>,
     /// Larger ones come to sluice.
     pub direct_return_bytes_max: u64,
     /// From which request of a client's connection on.
@@ -111,6 +115,22 @@ words!(AssistMode {
     Required = "required",
 });
 
+/// How the kernel's scheduler treats workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkerScheduling {
+    /// One that is woken preempts nobody (`SCHED_BATCH`): whoever woke it, an application or a client, comes to its end
+    /// first, and the worker then finds more to do at once.
+    #[default]
+    Batch,
+    /// As any thread.
+    Normal,
+}
+
+words!(WorkerScheduling {
+    Batch = "batch",
+    Normal = "normal",
+});
+
 /// `kernel`: a map of the assists.
 pub(super) fn kernel(root: &mut Fields<'_>) -> KernelAssists {
     let mut kernel = KernelAssists::default();
@@ -118,9 +138,16 @@ pub(super) fn kernel(root: &mut Fields<'_>) -> KernelAssists {
         kernel.bypass = fields.one_of("bypass", kernel.bypass);
         kernel.bypass_downstream = fields.one_of("bypass_downstream", kernel.bypass_downstream);
         kernel.direct_return = fields.one_of("direct_return", kernel.direct_return);
+        kernel.direct_return_calm_max = calm_max(&mut fields);
         kernel.read_numbers(&mut fields);
         kernel.splice = fields.one_of("splice", kernel.splice);
         fields.finish();
     }
     kernel
+}
+
+/// `direct_return_calm_max`: auto, or a number.
+fn calm_max(fields: &mut Fields<'_>) -> Option<u32> {
+    let item = fields.get("direct_return_calm_max").filter(|item| item.value.as_str() != Some("auto"))?;
+    item.number(0..=CALM_MAX, "auto, or a whole number").and_then(|number| u32::try_from(number).ok())
 }

@@ -13,7 +13,7 @@ use super::reader::Fields;
 use super::{
     AccessLog, AssistMode, AutoLimit, Balance, Buffering, Buffers, Cluster, Config, ControlSocket, Ejection,
     EndpointBypass, HealthCheck, Http2Limits, KernelAssists, Limits, MaxInFlight, Pool, Queue, QueueOrder,
-    Retry, ServicesState, Switch, UpstreamProtocol,
+    Retry, ServicesState, Switch, UpstreamProtocol, WorkerScheduling,
 };
 
 pub(super) const KIB: u64 = 1 << 10;
@@ -229,9 +229,9 @@ numbers! { KernelAssists {
     bypass_connections_max: u32 = 8192, 64..=1 << 20;
     // Longer than an application that serves is busy with something else at a stretch.
     bypass_stall_ms: u64 = 5000, 100..=DAY_MS;
-    // 1 KB: 0.7 of bypass at 50 connections, where that answers several at once; from 64 KB on it gains.
+    // For workers that preempt others; those gain from this size on in any case, and from 1 KB on where few exchanges
+    // are under way.
     direct_return_bytes_min: u32 = 64 * KIB as u32, 0..=GIB;
-    direct_return_calm_max: u32 = 4, 0..=4096;
     // There is no size that it does not pay for: from 256 KB on it gains most.
     direct_return_bytes_max: u64 = u64::MAX >> 1, 0..=u64::MAX >> 1;
     // Many connections bring one request, and entering one costs more than one answer gains.
@@ -255,6 +255,7 @@ numbers! { KernelAssists {
     bypass: AssistMode::Auto,
     bypass_downstream: Switch::Off,
     direct_return: AssistMode::Auto,
+    direct_return_calm_max: None,
     splice: AssistMode::Auto,
 }}
 
@@ -278,6 +279,7 @@ numbers! { Config {
     services: ServicesState::default(),
     acme: None,
     workers: 0,
+    worker_scheduling: WorkerScheduling::default(),
     user: None,
     group: None,
     buffers: Buffers::default(),

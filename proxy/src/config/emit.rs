@@ -58,6 +58,7 @@ pub(super) fn config(config: &Config) -> Value {
     out.put("services", services(&config.services));
     out.put("acme", config.acme.as_ref().map_or(Value::from("off"), emit_acme::acme));
     out.put("workers", if config.workers == 0 { Value::from("auto") } else { Value::from(config.workers) });
+    out.put("worker_scheduling", config.worker_scheduling.word());
     out.put_some("user", config.user.clone());
     out.put_some("group", config.group.clone());
     out.put("buffers", buffers(&config.buffers));
@@ -109,6 +110,7 @@ fn kernel(kernel: KernelAssists) -> Value {
     out.put("bypass", kernel.bypass.word());
     out.put("bypass_downstream", kernel.bypass_downstream.word());
     out.put("direct_return", kernel.direct_return.word());
+    out.put("direct_return_calm_max", kernel.direct_return_calm_max.map_or(Value::from("auto"), Value::from));
     kernel.write_numbers(&mut out.0);
     out.put("splice", kernel.splice.word());
     out.done()

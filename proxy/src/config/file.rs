@@ -92,6 +92,7 @@ pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
     config.services = general::services(&mut root);
     config.acme = acme::acme(&mut root);
     config.workers = general::workers(&mut root);
+    config.worker_scheduling = root.one_of("worker_scheduling", config.worker_scheduling);
     config.user = general::account(&mut root, "user");
     config.group = general::account(&mut root, "group");
     config.buffers = buffering::buffers(&mut root);

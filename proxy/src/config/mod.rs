@@ -56,7 +56,7 @@ pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub(crate) use acme_names::is_issuable;
 pub use acme_names::{AskUrl, ListenerAcme, OnDemand};
-pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Switch};
+pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Switch, WorkerScheduling};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
@@ -117,6 +117,8 @@ pub struct Config {
     pub acme: Option<Acme>,
     /// Number of worker threads, each with its own ring; 0 is one a core.
     pub workers: usize,
+    /// How these threads are scheduled.
+    pub worker_scheduling: WorkerScheduling,
     /// User to become once every listener is bound.
     pub user: Option<String>,
     /// Group to become once every listener is bound.

@@ -34,6 +34,10 @@ use likely::Likely;
 pub(crate) use likely::Place;
 pub(crate) use missed::{Missed, Unarmed};
 
+/// Exchanges under way up to which small answers gain, too, for a worker that preempts others. At 50 connections 1 KB
+/// had 0.85 of bypass' requests.
+const CALM_MAX: usize = 4;
+
 /// One worker's part in it.
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
@@ -59,6 +63,8 @@ pub(crate) struct Seat {
     pub(crate) workers: Arc<Vec<Notify>>,
     pub(crate) index: usize,
     pub(crate) kernel: KernelAssists,
+    /// Whether the worker preempts nobody when it is woken.
+    pub(crate) is_batch: bool,
 }
 
 struct Entry {
@@ -94,11 +100,12 @@ impl Entry {
 
 impl Direct {
     pub(crate) fn new(seat: Seat) -> Self {
-        let Seat { marker, workers, index, kernel } = seat;
+        let Seat { marker, workers, index, kernel, is_batch } = seat;
+        let calm_max = if is_batch { usize::MAX } else { CALM_MAX };
         Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
-            calm_max: kernel.direct_return_calm_max as usize,
+            calm_max: kernel.direct_return_calm_max.map_or(calm_max, |most| most as usize),
             likely: Likely::default(),
             body_bytes_max: kernel.direct_return_bytes_max,
             from_request: kernel.direct_return_from_request,
@@ -169,8 +176,8 @@ impl Direct {
         }
     }
 
-    /// The smallest body that is to go past sluice now. Of many small ones sluice answers several at once; of few it
-    /// would only be one more to be woken.
+    /// The smallest body that is to go past sluice now. A worker that preempts others answers several of many small ones
+    /// at once; of few it would only be one more to be woken.
     fn body_bytes_min(&self) -> u32 {
         if self.entries.borrow().len() <= self.calm_max { 0 } else { self.body_bytes_min }
     }

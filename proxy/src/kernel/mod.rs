@@ -2,7 +2,8 @@
 //!
 //! The only unsafe code besides `ring`. Nothing here decides whether something is used; `doctor` does. `probe` finds
 //! what the host gives; `program` loads the eBPF object, `btf` finds where this kernel keeps what the programs read,
-//! `marker` marks sockets for them, `log` passes on what they say, `selftest` tries them.
+//! `marker` marks sockets for them, `log` passes on what they say, `selftest` tries them. `scheduling` says how threads
+//! are scheduled.
 #![allow(
     unsafe_code,
     reason = "bpf(2) takes a union by pointer and length, and answers with a raw descriptor"
@@ -15,6 +16,7 @@ pub mod log;
 mod marker;
 pub(crate) mod probe;
 pub mod program;
+pub(crate) mod scheduling;
 pub mod selftest;
 mod slots;
 mod socket;

@@ -12,6 +12,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
         }
     };
     fix("workers", old.worker_count() != new.worker_count());
+    fix("worker_scheduling", old.worker_scheduling != new.worker_scheduling);
     fix("kernel", old.kernel != new.kernel);
     fix("admin", old.admin != new.admin);
     fix("admin_token_file", old.admin_token_file != new.admin_token_file);
@@ -26,6 +27,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("limits.body_buffers_bytes_max", buffers != new.limits.body_buffers_bytes_max);
     new.limits.body_buffers_bytes_max = buffers;
     new.workers = old.workers;
+    new.worker_scheduling = old.worker_scheduling;
     new.kernel = old.kernel;
     new.admin.clone_from(&old.admin);
     new.admin_token_file.clone_from(&old.admin_token_file);

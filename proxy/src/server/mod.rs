@@ -8,6 +8,7 @@ mod listeners;
 mod operator;
 mod privileges;
 mod reload;
+mod scheduling;
 mod services;
 mod shown;
 mod site;
@@ -96,10 +97,10 @@ fn start_and_serve(
     let (stage, watched) = watch::channel(Stage::Serve);
     let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
     let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
-    let (threads, senders) =
+    let (threads, senders, scheduling) =
         start::workers(bound, &live, &metrics, &log, assisted, (tracing.as_ref(), &acme), &watched)?;
     let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();
-    start::announce(&listening, snapshot.config.worker_count(), &assists);
+    start::announce(&listening, snapshot.config.worker_count(), scheduling, &assists);
     start::invite(&snapshot.config, &listening, demo.is_some());
     drop(snapshot);
     let said = (config, restored.attached.clone(), acme);

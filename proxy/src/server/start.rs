@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, watch};
 
+use super::scheduling::Scheduling;
 use super::{listeners, upgrade};
 use crate::access_log::AccessLog;
 use crate::admin::Admin;
@@ -191,8 +192,8 @@ pub(super) struct Assisted<'a> {
     pub(super) splice: Option<&'a tunnel::Shared>,
 }
 
-/// The threads of the workers, and how each is told what to do.
-pub(super) type Workers = (Vec<JoinHandle<()>>, Vec<mpsc::UnboundedSender<Command>>);
+/// The threads of the workers, how each is told what to do, and how they are scheduled.
+pub(super) type Workers = (Vec<JoinHandle<()>>, Vec<mpsc::UnboundedSender<Command>>, &'static str);
 
 /// Starts one thread a worker.
 pub(super) fn workers(
@@ -205,6 +206,7 @@ pub(super) fn workers(
     stage: &watch::Receiver<Stage>,
 ) -> Result<Workers, String> {
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
+    let scheduling = Scheduling::begin(live.load().config.worker_scheduling);
     for (index, listeners) in bound.into_iter().enumerate() {
         let live = Arc::clone(live);
         let recorder = metrics.add_worker();
@@ -213,7 +215,11 @@ pub(super) fn workers(
         senders.push(sender);
         let told = Told { stage: stage.clone(), commands };
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
-        let direct = assisted.bypass.map(|bypass| bypass.direct_seat(index)).transpose()?.flatten();
+        let direct = assisted
+            .bypass
+            .map(|bypass| bypass.direct_seat(index, scheduling.is_batch()))
+            .transpose()?
+            .flatten();
         let (tracer, challenges) = (tracing.map(Tracing::tracer), Arc::clone(&acme.challenges));
         let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
@@ -235,14 +241,14 @@ pub(super) fn workers(
         });
         threads.push(thread.map_err(|error| format!("worker {index} cannot be started: {error}"))?);
     }
-    Ok((threads, senders))
+    Ok((threads, senders, scheduling.word()))
 }
 
 /// Says what is served where, and how bytes get there.
-pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, assists: &Assists) {
+pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, scheduling: &str, assists: &Assists) {
     listeners.iter().for_each(listeners::announce);
     let [bypass, direct_return, splice] = assists.words();
-    tracing::info!(workers, bypass, direct_return, splice, "serving by io_uring");
+    tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving by io_uring");
 }
 
 /// Says what to try, in front of the demo origin.

@@ -3,8 +3,9 @@
 use super::super::{
     AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, HashKey, HealthCheck, KernelAssists,
     Limits, LogFormat, LogOutput, MaxInFlight, Protocol, ProxyProtocol, Queue, QueueOrder, Retry, Route,
+    WorkerScheduling,
 };
-use super::{GOOD, read};
+use super::{GOOD, mistakes, read};
 
 #[test]
 fn a_small_file_is_all_defaults() {
@@ -96,6 +97,24 @@ fn an_assist_that_is_not_named_is_auto() {
     let splice = AssistMode::Off;
     assert_eq!(kernel("kernel: {splice: off}\n"), KernelAssists { splice, ..auto });
     assert_eq!(kernel("kernel: {splice: false}\n"), KernelAssists { splice, ..auto });
+}
+
+#[test]
+fn workers_are_batch_threads_and_few_small_answers_are_no_limit_unless_said() {
+    let read = |text: &str| read(&format!("{GOOD}{text}"));
+    let config = read("kernel: {direct_return_calm_max: auto}\n");
+    assert_eq!(
+        (config.worker_scheduling, config.kernel.direct_return_calm_max),
+        (WorkerScheduling::Batch, None)
+    );
+    let config = read("worker_scheduling: normal\nkernel: {direct_return_calm_max: 7}\n");
+    assert_eq!(config.worker_scheduling, WorkerScheduling::Normal);
+    assert_eq!(config.kernel.direct_return_calm_max, Some(7));
+    let said =
+        mistakes(&format!("{GOOD}worker_scheduling: fifo\nkernel: {{direct_return_calm_max: 5000}}\n"));
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("worker_scheduling: "), "{said:?}");
+    assert!(said[1].contains("kernel.direct_return_calm_max: 5000 is out of range"), "{said:?}");
 }
 
 #[test]

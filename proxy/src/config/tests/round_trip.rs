@@ -311,7 +311,7 @@ prop_compose! {
         log in prop_oneof![Just(LogOutput::Off), Just(LogOutput::Stdout), "\\PC{0,5}/\\PC{1,5}".prop_map(|path| LogOutput::File(path.into()))],
         http2 in prop::sample::select(Http2::ALL.to_vec()),
         proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
-        (bypass, splice) in (assist(), assist()),
+        (bypass, splice, worker_scheduling) in (assist(), assist(), prop::sample::select(WorkerScheduling::ALL.to_vec())),
         (user, token) in (prop::option::of("[a-z][a-z-]{0,8}"), prop::option::of("/\\PC{1,10}")),
         tracing in tracing().boxed(),
         (tls, max_age_s, port) in (prop::option::of(tls()).boxed(), 0..=1_000_000u64, 1..=u16::MAX),
@@ -350,13 +350,11 @@ prop_compose! {
             via,
             error_pages: pages.into_iter().map(|(status, page)| (status, page.into())).collect(),
             access_log: AccessLog { output: log, format, fields: if format == LogFormat::Combined { LogField::ALL.to_vec() } else { fields } },
-            control: match &user {
-                Some(name) => ControlSocket::At(format!("/run/{name}").into()),
-                None if via => ControlSocket::Off,
-                None => ControlSocket::Auto,
-            },
-            tracing,
+            control: user.as_ref().map_or(if via { ControlSocket::Off } else { ControlSocket::Auto }, |name| {
+                ControlSocket::At(format!("/run/{name}").into())
+            }),
             debug_token_file: token.map(Into::into),
+            tracing,
             services: ServicesState {
                 state_file: user.as_ref().map(|name| format!("/var/lib/{name}").into()),
                 kamal_state_file: via.then(|| "/srv/kamal-proxy.state".into()),
@@ -365,6 +363,7 @@ prop_compose! {
             admin,
             admin_token_file: Some("/etc/token".into()),
             workers,
+            worker_scheduling,
             user: user.clone(),
             group: user,
             kernel: KernelAssists {
@@ -373,6 +372,7 @@ prop_compose! {
                 bypass_downstream: if via { Switch::On } else { Switch::Off },
                 bypass_stall_ms: drain_timeout_ms.max(100),
                 splice_after_bytes: 7,
+                direct_return_calm_max: via.then_some(7),
                 ..KernelAssists::default()
             },
             drain_timeout_ms,
