@@ -55,6 +55,8 @@ impl State {
         rows.counter("connections", help, event(Event::DownstreamAccepted))?;
         let help = "Downstream connections refused by a limit.";
         rows.counter("connections_rejected", help, rejected)?;
+        let help = "Downstream connections that the worker which accepted them handed to another.";
+        rows.counter("connections_handed", help, event(Event::DownstreamHanded))?;
         let help = "Requests on a connection that had carried another.";
         rows.counter("requests_reused", help, event(Event::DownstreamReused))?;
         rows.gauge("connections_open", "Downstream connections open.", open)

@@ -9,6 +9,8 @@ pub enum Event {
     DownstreamClosed,
     /// A downstream connection was refused by a limit. It counts as neither accepted nor closed.
     DownstreamRejected,
+    /// A downstream connection was handed to another worker.
+    DownstreamHanded,
     /// An exchange began on a connection that had carried another before.
     DownstreamReused,
     /// An upstream connection was opened.

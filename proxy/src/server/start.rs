@@ -207,13 +207,14 @@ pub(super) fn workers(
 ) -> Result<Workers, String> {
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
     let scheduling = Scheduling::begin(live.load().config.worker_scheduling);
-    for (index, listeners) in bound.into_iter().enumerate() {
+    let shares = worker::shares(bound.len());
+    for (index, (listeners, (share, handed))) in bound.into_iter().zip(shares).enumerate() {
         let live = Arc::clone(live);
         let recorder = metrics.add_worker();
         let log = log.worker();
         let (sender, commands) = mpsc::unbounded_channel();
         senders.push(sender);
-        let told = Told { stage: stage.clone(), commands };
+        let told = Told { stage: stage.clone(), commands, share, handed };
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
         let direct = assisted
             .bypass

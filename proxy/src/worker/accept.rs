@@ -10,10 +10,11 @@ use std::time::Duration;
 use socket2::SockAddr;
 
 use super::Worker;
+use super::share::{Accepted, Place, Share};
 use crate::config::Protocol;
 use crate::connection::Connection;
 use crate::error::Reason;
-use crate::listener::{Admission, ListenerState, Listening};
+use crate::listener::{ListenerState, Listening};
 use crate::metrics::Event;
 use crate::ring;
 use crate::stream::Stream;
@@ -23,8 +24,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
 const TURNED_AWAY_MAX: usize = 128;
 
+/// Who accepts.
+#[derive(Clone)]
+pub(super) struct Door {
+    pub(super) worker: Rc<Worker>,
+    pub(super) share: Rc<Share>,
+}
+
 /// Accepts from `socket` until the worker drains or the listener is closed, then takes what is waiting.
-pub(super) async fn accept_loop(worker: Rc<Worker>, listening: Arc<Listening>, socket: ring::Fd) {
+pub(super) async fn accept_loop(door: Door, listening: Arc<Listening>, socket: ring::Fd) {
+    let worker = &door.worker;
     let mut starved = false;
     let mut state = listening.current();
     while !worker.is_draining() && !state.is_closed() {
@@ -34,7 +43,7 @@ pub(super) async fn accept_loop(worker: Rc<Worker>, listening: Arc<Listening>, s
                 if std::mem::take(&mut starved) {
                     tracing::info!(listener = state.config.name, "accepting again");
                 }
-                admit(&worker, &state, accepted, &peer);
+                door.admit(&state, accepted, &peer);
             }
             Err(error) => refused(&error, &state, &mut starved).await,
         }
@@ -44,7 +53,7 @@ pub(super) async fn accept_loop(worker: Rc<Worker>, listening: Arc<Listening>, s
     loop {
         match ring::accept_waiting(&socket).await {
             Ok(Some((accepted, peer))) => {
-                admit(&worker, &state, accepted, &peer);
+                door.admit(&state, accepted, &peer);
                 if worker.shares_sockets.get() {
                     return;
                 }
@@ -68,26 +77,45 @@ async fn refused(error: &io::Error, state: &ListenerState, starved: &mut bool) {
     }
 }
 
-fn admit(worker: &Rc<Worker>, state: &Arc<ListenerState>, accepted: OwnedFd, peer: &SockAddr) {
-    // A unix socket's peer has no address; it is on this host.
-    let client = peer.as_socket().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
-    let connection =
-        || Connection::new(Rc::clone(worker), Arc::clone(state), Stream::from_socket(accepted), client);
-    if let Some(admission) = state.admit() {
-        tokio_uring::spawn(serve(connection(), admission));
-        return;
+impl Door {
+    fn admit(&self, state: &Arc<ListenerState>, socket: OwnedFd, peer: &SockAddr) {
+        // A unix socket's peer has no address; it is on this host.
+        let client = peer.as_socket().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
+        let state = Arc::clone(state);
+        let Some(admission) = state.admit() else { return self.refuse(state, socket, client) };
+        let place = match self.worker.is_draining() {
+            true => self.share.keep(admission),
+            false => self.share.choose(admission),
+        };
+        match self.share.hand(Accepted { state, socket, client, place }) {
+            Some(accepted) => self.begin(accepted),
+            None => self.worker.metrics().count(Event::DownstreamHanded),
+        }
     }
-    worker.metrics().count(Event::DownstreamRejected);
-    worker.metrics().error(Reason::TooManyConnections);
-    let place = Rc::clone(worker.turned_away());
-    // Whoever speaks another protocol, or TLS, would take an answer for data.
-    let speaks = state.config.protocol == Protocol::Http && state.tls().is_none();
-    if speaks && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
-        tokio_uring::spawn(turn_away(connection(), place));
+
+    /// Serves a connection here.
+    pub(super) fn begin(&self, accepted: Accepted) {
+        let Accepted { state, socket, client, place } = accepted;
+        tokio_uring::spawn(serve(self.connection(state, socket, client), place));
+    }
+
+    fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: IpAddr) -> Connection {
+        Connection::new(Rc::clone(&self.worker), state, Stream::from_socket(socket), client)
+    }
+
+    fn refuse(&self, state: Arc<ListenerState>, socket: OwnedFd, client: IpAddr) {
+        self.worker.metrics().count(Event::DownstreamRejected);
+        self.worker.metrics().error(Reason::TooManyConnections);
+        let place = Rc::clone(self.worker.turned_away());
+        // Whoever speaks another protocol, or TLS, would take an answer for data.
+        let speaks = state.config.protocol == Protocol::Http && state.tls().is_none();
+        if speaks && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
+            tokio_uring::spawn(turn_away(self.connection(state, socket, client), place));
+        }
     }
 }
 
-async fn serve(connection: Connection, _admission: Admission) {
+async fn serve(connection: Connection, _place: Place) {
     connection.serve().await;
 }
 

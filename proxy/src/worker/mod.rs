@@ -4,6 +4,7 @@
 mod accept;
 mod counted;
 mod run;
+mod share;
 mod trace;
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,7 @@ use crate::tunnel::Splicer;
 use crate::upstream::{Connector, Pool};
 pub(crate) use counted::Counted;
 pub(crate) use run::{Told, run};
+pub(crate) use share::shares;
 
 /// How long a connection that is to end may be idle: a client that is at it sends its next request meanwhile, and is
 /// told with the answer that it is the last.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::accept::accept_loop;
+use super::accept::{Door, accept_loop};
+use super::share::{Handed, Share};
 use super::{Command, Stage, Worker};
 use crate::listener::{Bound, Listening};
 use crate::ring;
@@ -21,6 +22,10 @@ const DRAIN_TICK: Duration = Duration::from_millis(20);
 pub(crate) struct Told {
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+    /// What it may hand to others.
+    pub(crate) share: Share,
+    /// And they to it.
+    pub(crate) handed: Handed,
 }
 
 /// Runs a worker on this thread until a drain has ended its last connection.
@@ -39,10 +44,10 @@ struct Accepting {
 }
 
 impl Accepting {
-    fn begin(worker: &Rc<Worker>, bound: Bound) -> Self {
+    fn begin(door: &Door, bound: Bound) -> Self {
         let Bound { listening, socket } = bound;
         let socket: ring::Fd = Rc::new(socket);
-        let task = keep_accepting(Rc::clone(worker), Arc::clone(&listening), Rc::clone(&socket));
+        let task = keep_accepting(door.clone(), Arc::clone(&listening), Rc::clone(&socket));
         Self { listening, socket, task: tokio_uring::spawn(task) }
     }
 
@@ -52,22 +57,30 @@ impl Accepting {
     }
 }
 
-async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut told: Told) {
+async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Told) {
+    let Told { mut stage, mut commands, share, mut handed } = told;
     let worker = Rc::new(worker());
-    let mut accepting: Vec<_> = listeners.into_iter().map(|bound| Accepting::begin(&worker, bound)).collect();
+    let door = Door { worker: Rc::clone(&worker), share: Rc::new(share) };
+    let mut accepting: Vec<_> = listeners.into_iter().map(|bound| Accepting::begin(&door, bound)).collect();
     tokio_uring::spawn(look_after_heads(Rc::clone(&worker)));
     let mut tick = tokio::time::interval(TICK);
-    while *told.stage.borrow_and_update() == Stage::Serve {
+    while *stage.borrow_and_update() == Stage::Serve {
         tokio::select! {
             _ = tick.tick() => worker.tick(),
             () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },
-            Some(command) = told.commands.recv() => obey(&worker, command, &mut accepting),
+            Some(accepted) = handed.recv() => door.begin(accepted),
+            Some(command) = commands.recv() => obey(&door, command, &mut accepting),
             // An error means that the control plane is gone, which ends the process anyway.
-            changed = told.stage.changed() => if changed.is_err() { break },
+            changed = stage.changed() => if changed.is_err() { break },
         }
     }
-    worker.shares_sockets.set(*told.stage.borrow() == Stage::HandOver);
+    worker.shares_sockets.set(*stage.borrow() == Stage::HandOver);
     worker.drain();
+    // Others keep theirs from here on.
+    handed.close();
+    while let Ok(accepted) = handed.try_recv() {
+        door.begin(accepted);
+    }
     // They end soon, and what waited in the queue is a connection then.
     for Accepting { socket, task, .. } in accepting {
         ring::cancel(&socket);
@@ -84,21 +97,21 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, mut told:
     }
 }
 
-fn obey(worker: &Rc<Worker>, command: Command, accepting: &mut Vec<Accepting>) {
+fn obey(door: &Door, command: Command, accepting: &mut Vec<Accepting>) {
     match command {
-        Command::Listen(bound) => accepting.push(Accepting::begin(worker, bound)),
+        Command::Listen(bound) => accepting.push(Accepting::begin(door, bound)),
         Command::Close(listening) => {
             let closed = |accepting: &mut Accepting| Arc::ptr_eq(&accepting.listening, &listening);
             accepting.extract_if(.., closed).for_each(|closed| closed.interrupt());
-            worker.begin_to_end();
+            door.worker.begin_to_end();
         }
     }
 }
 
 /// A socket whose accept loop has panicked would stay open, and its share of the clients would wait for ever.
-async fn keep_accepting(worker: Rc<Worker>, listening: Arc<Listening>, socket: ring::Fd) {
+async fn keep_accepting(door: Door, listening: Arc<Listening>, socket: ring::Fd) {
     loop {
-        let accepting = accept_loop(Rc::clone(&worker), Arc::clone(&listening), Rc::clone(&socket));
+        let accepting = accept_loop(door.clone(), Arc::clone(&listening), Rc::clone(&socket));
         if tokio_uring::spawn(accepting).await.is_ok() {
             return;
         }

@@ -264,6 +264,21 @@ fn connections_beyond_the_limit_are_told_503() {
     assert_eq!(proxy.metric("sluice_downstream_connections_rejected_total"), 1.0);
 }
 
+/// That no hash of forty would be even is as good as certain.
+#[test]
+fn a_worker_that_has_more_connections_than_others_hands_new_ones_on() {
+    let origin = Origin::saying("hi");
+    let Some(proxy) = Setup::to_origin(&origin).with("workers", 4).start() else { return };
+    let mut clients: Vec<_> = (0..40).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "hi");
+    }
+    assert_eq!(proxy.metric("sluice_downstream_connections_open"), 40.0);
+    assert!(proxy.metric("sluice_downstream_connections_handed_total") > 0.0);
+    drop(clients);
+    poll("them to be gone", || (proxy.metric("sluice_downstream_connections_open") == 0.0).then_some(()));
+}
+
 #[test]
 fn a_tcp_client_beyond_the_limit_is_told_nothing() {
     let origin = Origin::playing(|mut peer| peer.expect_end());

@@ -1,0 +1,170 @@
+//! Connections shared out evenly over the workers.
+//!
+//! The kernel chooses a worker's socket by a hash of the addresses, which leaves most of a few connections to one worker
+//! as often as not. A worker that accepts one while another has fewer open hands it on.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::mpsc;
+
+use crate::listener::{Admission, ListenerState};
+
+/// Of the connections that another worker has, how many more than those one may have: where there are many, one more or
+/// less does not matter, and handing on costs waking somebody.
+const SLACK: usize = 8;
+
+/// One worker's connections, on a cache line of their own.
+#[repr(align(64))]
+#[derive(Default)]
+struct Open(AtomicUsize);
+
+/// What all workers know of each other.
+struct All {
+    open: Vec<Open>,
+    doors: Vec<mpsc::UnboundedSender<Accepted>>,
+}
+
+/// A worker's part in it.
+pub(crate) struct Share {
+    all: Arc<All>,
+    index: usize,
+}
+
+/// What is handed to a worker. Bounded by the connections that listeners may have open.
+pub(crate) type Handed = mpsc::UnboundedReceiver<Accepted>;
+
+/// A connection that has been accepted, wherever it will be served.
+pub(crate) struct Accepted {
+    pub(super) state: Arc<ListenerState>,
+    pub(super) socket: OwnedFd,
+    pub(super) client: IpAddr,
+    pub(super) place: Place,
+}
+
+/// A connection's place in the listener's count and in that of its worker.
+pub(crate) struct Place {
+    _admission: Admission,
+    all: Arc<All>,
+    index: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.open[self.index].0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The parts of so many workers.
+pub(crate) fn shares(workers: usize) -> Vec<(Share, Handed)> {
+    let (doors, handed): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+    let all = Arc::new(All { open: doors.iter().map(|_| Open::default()).collect(), doors });
+    let share = |(index, handed)| (Share { all: Arc::clone(&all), index }, handed);
+    handed.into_iter().enumerate().map(share).collect()
+}
+
+impl Share {
+    /// A place here, whatever others have.
+    pub(super) fn keep(&self, admission: Admission) -> Place {
+        self.place(self.index, admission)
+    }
+
+    /// A place where one more weighs least: here, unless another worker has clearly fewer.
+    pub(super) fn choose(&self, admission: Admission) -> Place {
+        let open = |index: usize| self.all.open[index].0.load(Ordering::Relaxed);
+        let own = open(self.index);
+        let least = (0..self.all.open.len()).map(|index| (open(index), index)).min();
+        let index = match least {
+            Some((least, index)) if least + least / SLACK < own => index,
+            _ => self.index,
+        };
+        self.place(index, admission)
+    }
+
+    fn place(&self, index: usize, admission: Admission) -> Place {
+        self.all.open[index].0.fetch_add(1, Ordering::Relaxed);
+        Place { _admission: admission, all: Arc::clone(&self.all), index }
+    }
+
+    /// Hands a connection to the worker that its place is with. It comes back, with a place here, if it is to be served
+    /// here: that is this worker, or that one drains.
+    pub(super) fn hand(&self, accepted: Accepted) -> Option<Accepted> {
+        if accepted.place.index == self.index {
+            return Some(accepted);
+        }
+        let mpsc::error::SendError(mut back) = self.all.doors[accepted.place.index].send(accepted).err()?;
+        back.place.move_to(self.index);
+        Some(back)
+    }
+}
+
+impl Place {
+    fn move_to(&mut self, index: usize) {
+        self.all.open[index].0.fetch_add(1, Ordering::Relaxed);
+        self.all.open[std::mem::replace(&mut self.index, index)].0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config;
+
+    fn listener() -> Arc<ListenerState> {
+        let text = config::short_form("127.0.0.1:1", &["127.0.0.1:2".to_owned()]);
+        let config = config::parse("c.yaml", &text, &[]).unwrap();
+        Arc::new(ListenerState::new(config.listeners[0].clone()))
+    }
+
+    fn accept(share: &Share, state: &Arc<ListenerState>) -> Option<Accepted> {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap().into();
+        let place = share.choose(state.admit().unwrap());
+        let client = IpAddr::from([127, 0, 0, 1]);
+        share.hand(Accepted { state: Arc::clone(state), socket, client, place })
+    }
+
+    fn open(share: &Share) -> Vec<usize> {
+        share.all.open.iter().map(|open| open.0.load(Ordering::Relaxed)).collect()
+    }
+
+    #[test]
+    fn few_connections_are_spread_evenly() {
+        let state = listener();
+        let mut workers = shares(3);
+        let kept: Vec<_> = (0..9).filter_map(|_| accept(&workers[0].0, &state)).collect();
+        assert_eq!((kept.len(), open(&workers[0].0)), (3, vec![3, 3, 3]));
+        let handed: Vec<_> = std::iter::from_fn(|| workers[2].1.try_recv().ok()).collect();
+        assert_eq!(handed.len(), 3);
+        drop((kept, handed));
+        assert_eq!(open(&workers[1].0), [0, 3, 0]);
+    }
+
+    #[test]
+    fn of_many_connections_only_a_clear_difference_counts() {
+        let state = listener();
+        let workers = shares(2);
+        let [(first, _), (second, _)] = &workers[..] else { unreachable!() };
+        let _theirs: Vec<_> = (0..80).map(|_| second.keep(state.admit().unwrap())).collect();
+        let _ours: Vec<_> = (0..90).map(|_| first.keep(state.admit().unwrap())).collect();
+        let kept = accept(first, &state);
+        assert!(kept.is_some());
+        assert!(accept(first, &state).is_none(), "91 are more than 80 and an eighth");
+        assert_eq!(open(first), [91, 81]);
+    }
+
+    #[test]
+    fn a_worker_that_drains_is_handed_nothing() {
+        let state = listener();
+        let mut workers = shares(2);
+        workers[1].1.close();
+        let kept: Vec<_> = (0..4).filter_map(|_| accept(&workers[0].0, &state)).collect();
+        assert_eq!((kept.len(), open(&workers[0].0)), (4, vec![4, 0]));
+        drop(kept);
+        assert_eq!(open(&workers[0].0), [0, 0]);
+    }
+}
