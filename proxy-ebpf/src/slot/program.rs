@@ -33,10 +33,10 @@ impl Slot {
         Some(phase)
     }
 
-    /// For the program, of the first message: whether the answer and it may go to the client, with `to_sluice` bytes
-    /// sent to sluice before.
+    /// For the program, of the first message: whether the answer may go to the client, with `to_sluice` bytes sent to
+    /// sluice before. Whether the message may, [`Slot::judge`] says; one that is kept need not be asked for.
     #[inline(always)]
-    pub fn judge_first(&self, answer: &Answer, size: u32, to_sluice: u32, seen: &Seen) -> Result<(), Miss> {
+    pub fn judge_answer(&self, answer: &Answer, size: u32, to_sluice: u32) -> Result<(), Miss> {
         if to_sluice != self.received.get() as u32 {
             return Err(Miss::Unasked);
         }
@@ -49,7 +49,7 @@ impl Slot {
         if u64::from(size) > u64::from(answer.head_bytes) + answer.body_bytes {
             return Err(Miss::Surplus);
         }
-        self.judge(size, 0, seen)
+        Ok(())
     }
 
     /// For the program, of a later message.
@@ -62,8 +62,9 @@ impl Slot {
         self.judge(size, sent, seen)
     }
 
+    /// For the program: whether a message may go to the client, with `sent` bytes of the answer sent there before.
     #[inline(always)]
-    fn judge(&self, size: u32, sent: u64, seen: &Seen) -> Result<(), Miss> {
+    pub fn judge(&self, size: u32, sent: u64, seen: &Seen) -> Result<(), Miss> {
         if !seen.alive {
             return Err(Miss::Client);
         }

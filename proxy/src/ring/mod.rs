@@ -1,26 +1,29 @@
-//! The ring operations that tokio-uring lacks, as futures that own what the kernel touches.
+//! The ring of a worker, and its operations as futures that own what the kernel touches.
 //!
 //! Every operation here keeps its descriptor (a counted [`Rc<OwnedFd>`]) and its buffer in the
-//! operation's stable data. tokio-uring holds that data until the completion has come, also when the
+//! operation's stable data. [`driver`] holds that data until the completion has come, also when the
 //! future is dropped first, so no buffer is freed and no descriptor number reused under the kernel.
-//!
-//! The one way to break this is to drop a runtime with operations in flight: tokio-uring 0.5 then frees
-//! the data of abandoned operations before they have ended. [`run`] therefore leaks its runtime, which
-//! ends with the process.
+//! [`run`] leaks ring and runtime, which end with the process, and so do operations that are under way then.
 #![allow(unsafe_code, reason = "completions carry raw descriptors and lengths of kernel-filled buffers")]
 
 mod accept;
+mod driver;
 mod file;
 mod probe;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
-use io_uring::{cqueue, squeue, types};
-use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
+use io_uring::{IoUring, cqueue, squeue, types};
+use tokio::runtime::LocalOptions;
+use tokio::task::JoinHandle;
+
+use driver::{Driver, InFlight, submit};
 
 pub(crate) use accept::{accept, accept_waiting};
 pub(crate) use file::{close, open, read_at, unlink, write_at};
@@ -35,23 +38,33 @@ const ENTRIES: u32 = 1024;
 /// # Errors
 /// The ring could not be made.
 pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    let mut uring = tokio_uring::uring_builder();
-    // COOP_TASKRUN (5.19) spares the inter-processor interrupt at each completion; SINGLE_ISSUER (6.0)
-    // the locking. DEFER_TASKRUN would stall: tokio-uring waits in epoll, not in io_uring_enter.
-    uring.setup_cqsize(ENTRIES * 4).setup_coop_taskrun().setup_single_issuer();
-    let mut builder = tokio_uring::builder();
-    builder.entries(ENTRIES).uring_builder(&uring);
-    let runtime = match tokio_uring::Runtime::new(&builder) {
-        Ok(runtime) => runtime,
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            let mut plain = tokio_uring::builder();
-            plain.entries(ENTRIES);
-            tokio_uring::Runtime::new(&plain)?
-        }
-        Err(error) => return Err(error),
+    let driver = Driver::install(make()?);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let hand_out = || {
+        Driver::current().dispatch();
     };
+    let runtime = builder.enable_all().on_thread_unpark(hand_out).build_local(LocalOptions::default())?;
     let runtime = std::mem::ManuallyDrop::new(runtime);
+    runtime.spawn_local(driver.pump());
     Ok(runtime.block_on(future))
+}
+
+fn make() -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    // COOP_TASKRUN (5.19) spares the inter-processor interrupt at each completion; SINGLE_ISSUER (6.0)
+    // the locking. With DEFER_TASKRUN it would take a system call to see what has completed.
+    builder.setup_cqsize(ENTRIES * 4).setup_coop_taskrun().setup_single_issuer();
+    match builder.build(ENTRIES) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            IoUring::builder().setup_cqsize(ENTRIES * 4).build(ENTRIES)
+        }
+        made => made,
+    }
+}
+
+/// Starts a task on this thread's ring.
+pub(crate) fn spawn<F: Future + 'static>(task: F) -> JoinHandle<F::Output> {
+    tokio::task::spawn_local(task)
 }
 
 /// A counted descriptor: whoever holds one keeps the number from being reused.
@@ -65,28 +78,12 @@ fn result(cqe: &cqueue::Entry) -> io::Result<usize> {
     usize::try_from(cqe.result()).map_err(|_| io::Error::from_raw_os_error(-cqe.result()))
 }
 
-type InFlight<D> = InFlightOneshot<D, Finish<D>>;
-
-/// What becomes of an operation's data once its completion is there: one plain function.
-struct Finish<D: Finished>(std::marker::PhantomData<D>);
-
-impl<D: Finished> Unpin for Finish<D> {}
-
 /// Data of an operation that knows its outcome.
 trait Finished: Unpin + Sized + 'static {
     /// What the caller gets.
     type Output;
     /// Turns data and completion into the outcome.
     fn finish(self, cqe: cqueue::Entry) -> Self::Output;
-}
-
-impl<D: Finished> OneshotOutputTransform for Finish<D> {
-    type Output = D::Output;
-    type StoredData = D;
-
-    fn transform_oneshot_output(self, data: D, cqe: cqueue::Entry) -> D::Output {
-        data.finish(cqe)
-    }
 }
 
 /// Byte offset of `ioprio` in a submission queue entry, and the entry's size: kernel ABI (io_uring.h).
@@ -103,8 +100,4 @@ fn poll_first(mut entry: squeue::Entry) -> squeue::Entry {
     // `ioprio` is the aligned u16 at this offset, any value of which is valid.
     unsafe { (&raw mut entry).cast::<u8>().add(IOPRIO_OFFSET).cast::<u16>().write(POLL_FIRST) };
     entry
-}
-
-fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
-    UnsubmittedOneshot::new(data, Finish(std::marker::PhantomData), entry).submit()
 }

@@ -96,7 +96,7 @@ impl Door {
     /// Serves a connection here.
     pub(super) fn begin(&self, accepted: Accepted) {
         let Accepted { state, socket, client, place } = accepted;
-        tokio_uring::spawn(serve(self.connection(state, socket, client), place));
+        crate::ring::spawn(serve(self.connection(state, socket, client), place));
     }
 
     fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: IpAddr) -> Connection {
@@ -110,7 +110,7 @@ impl Door {
         // Whoever speaks another protocol, or TLS, would take an answer for data.
         let speaks = state.config.protocol == Protocol::Http && state.tls().is_none();
         if speaks && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
-            tokio_uring::spawn(turn_away(self.connection(state, socket, client), place));
+            crate::ring::spawn(turn_away(self.connection(state, socket, client), place));
         }
     }
 }

@@ -93,10 +93,11 @@ fn first(
     };
     let held_bytes = if message.held { head.head_bytes } else { 0 };
     let size = message.size + held_bytes;
-    slot.judge_first(&answer, size, to_sluice(end), &see(slot)).map_err(|miss| miss as u32)?;
+    slot.judge_answer(&answer, size, to_sluice(end)).map_err(|miss| miss as u32)?;
     if slot.may_hold(&answer, message.size) && !message.held {
         return keep(ctx, scratch, slot, message.size).map(|()| 0).map_err(|()| Miss::Unreadable as u32);
     }
+    slot.judge(size, 0, &see(slot)).map_err(|miss| miss as u32)?;
     if message.held {
         restore(ctx, scratch, held_bytes)?;
     }

@@ -130,11 +130,14 @@ impl World {
         let answer =
             Answer { status: 200, head_bytes: text.head, cut_bytes: text.cut, body_bytes: text.body.into() };
         let size = whole.len() as u32;
-        if let Err(miss) = slot.judge_first(&answer, size, connection.to_sluice.get(), seen) {
+        if let Err(miss) = slot.judge_answer(&answer, size, connection.to_sluice.get()) {
             return Some(Stage::Leave { reason: miss as u32 });
         }
         if phase == Phase::Armed && slot.may_hold(&answer, size) {
             return Some(Stage::Keep);
+        }
+        if let Err(miss) = slot.judge(size, 0, seen) {
+            return Some(Stage::Leave { reason: miss as u32 });
         }
         // There may be no memory to put it back in front.
         if phase == Phase::Held && self.chance(30) {
