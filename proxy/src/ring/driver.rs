@@ -13,6 +13,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -75,6 +76,7 @@ impl Driver {
         // until its completion has come: by `InFlight`, or here if that is dropped first.
         while unsafe { self.inner.borrow_mut().ring.submission().push(&entry) }.is_err() {
             self.enter();
+            self.dispatch();
         }
         if let Some(pump) = self.pump.take() {
             pump.wake();
@@ -82,29 +84,20 @@ impl Driver {
         number
     }
 
-    /// Submits what was pushed, if anything was.
-    fn flush(&self) {
+    /// Whether there is something to submit, or to be had from the kernel.
+    fn has_more(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
         let queue = inner.ring.submission();
-        let wanted = !queue.is_empty() || queue.cq_overflow();
-        drop(queue);
-        drop(inner);
-        if wanted {
-            self.enter();
-        }
+        !queue.is_empty() || queue.cq_overflow()
     }
 
+    /// Submits what was pushed; a part if there is no room for completions or no memory for requests.
     fn enter(&self) {
         loop {
             let entered = self.inner.borrow().ring.submit();
             match entered.map_err(|error| error.raw_os_error()) {
-                Ok(_) => return,
+                Ok(_) | Err(Some(libc::EBUSY | libc::EAGAIN)) => return,
                 Err(Some(libc::EINTR)) => {}
-                // There is no room for completions, or no memory for requests.
-                Err(Some(libc::EBUSY | libc::EAGAIN)) => {
-                    self.dispatch();
-                    std::thread::yield_now();
-                }
                 // Nothing that a peer can bring about; without its ring the worker is of no use.
                 Err(error) => panic!("io_uring_enter failed: {error:?}"),
             }
@@ -144,17 +137,16 @@ impl Driver {
         let mut inner = self.inner.borrow_mut();
         let state = &mut inner.operations[number];
         match state {
-            State::Waiting(waker) if waker.will_wake(cx.waker()) => return Poll::Pending,
-            State::Completed(_) => {}
-            _ => {
-                *state = State::Waiting(cx.waker().clone());
-                return Poll::Pending;
+            State::Waiting(waker) if waker.will_wake(cx.waker()) => {}
+            State::Submitted | State::Waiting(_) => *state = State::Waiting(cx.waker().clone()),
+            State::Abandoned(_) => unreachable!("nobody has its number any more"),
+            State::Completed(entry) => {
+                let entry = entry.clone();
+                inner.operations.remove(number);
+                return Poll::Ready(entry);
             }
         }
-        match inner.operations.remove(number) {
-            State::Completed(entry) => Poll::Ready(entry),
-            _ => unreachable!("looked at just now"),
-        }
+        Poll::Pending
     }
 
     fn abandon(&self, number: usize, data: impl Any) {
@@ -167,7 +159,7 @@ impl Driver {
         drop(before);
     }
 
-    /// Submits and hands out for as long as the thread runs.
+    /// Submits and hands out for as long as the thread runs; ends only if it cannot.
     ///
     /// # Errors
     /// The ring cannot be waited for.
@@ -176,8 +168,10 @@ impl Driver {
         // SAFETY: the ring is open, and never closed: whoever borrows it for ever has it from a leaked driver.
         let ready = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
         std::future::poll_fn(|cx| {
-            self.flush();
-            if !self.dispatch() {
+            if self.has_more() {
+                self.enter();
+            }
+            if !self.dispatch() && !self.has_more() {
                 while let Poll::Ready(guard) = ready.poll_read_ready(cx) {
                     match guard {
                         Ok(mut guard) => guard.clear_ready(),
@@ -202,21 +196,23 @@ impl Driver {
 pub(super) struct InFlight<D: Finished> {
     number: usize,
     data: Option<D>,
+    /// It is this thread's ring that knows the number.
+    _here: PhantomData<*const ()>,
 }
 
 /// Starts an operation whose descriptor and buffers belong to `data`.
 pub(super) fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
-    InFlight { number: Driver::current().push(entry), data: Some(data) }
+    InFlight { number: Driver::current().push(entry), data: Some(data), _here: PhantomData }
 }
 
 impl<D: Finished> Future for InFlight<D> {
     type Output = D::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Its number may be another's by then.
+        assert!(self.data.is_some(), "polled after its end");
         let entry = std::task::ready!(Driver::current().poll(self.number, cx));
-        #[expect(clippy::expect_used, reason = "as of any future")]
-        let data = self.data.take().expect("not polled after its end");
-        Poll::Ready(data.finish(entry))
+        self.data.take().map_or(Poll::Pending, |data| Poll::Ready(data.finish(entry)))
     }
 }
 

@@ -36,7 +36,7 @@ const ENTRIES: u32 = 1024;
 /// Runs `future` on a ring of its own, on this thread, and leaks the ring.
 ///
 /// # Errors
-/// The ring could not be made.
+/// The ring cannot be made, or not be waited for.
 pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let driver = Driver::install(make()?);
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -45,8 +45,18 @@ pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     };
     let runtime = builder.enable_all().on_thread_unpark(hand_out).build_local(LocalOptions::default())?;
     let runtime = std::mem::ManuallyDrop::new(runtime);
-    runtime.spawn_local(driver.pump());
-    Ok(runtime.block_on(future))
+    let pump = runtime.spawn_local(driver.pump());
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            ended = pump => match ended {
+                Ok(Err(error)) => Err(error),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Ok(Ok(())) | Err(_) => Err(io::Error::other("nobody drives it any more")),
+            },
+        }
+    })
 }
 
 fn make() -> io::Result<IoUring> {

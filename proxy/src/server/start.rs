@@ -234,7 +234,9 @@ pub(super) fn workers(
             let run = || worker::run(make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
-                Ok(Err(error)) => tracing::error!(%error, worker = index, "the worker's ring cannot be made"),
+                Ok(Err(error)) => {
+                    tracing::error!(%error, worker = index, "the worker's ring cannot be made or used")
+                }
                 // Its sockets would stay open and its share of the clients wait for ever.
                 Err(_) => tracing::error!(worker = index, "the worker has panicked; the process ends"),
             }

@@ -76,9 +76,9 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Tol
     }
     worker.shares_sockets.set(*stage.borrow() == Stage::HandOver);
     worker.drain();
-    // Others keep theirs from here on.
+    // Others keep theirs from here on; one that is just being handed over is waited for.
     handed.close();
-    while let Ok(accepted) = handed.try_recv() {
+    while let Some(accepted) = handed.recv().await {
         door.begin(accepted);
     }
     // They end soon, and what waited in the queue is a connection then.
