@@ -51,6 +51,9 @@ pub(crate) struct Passed {
     pub(crate) name: String,
     /// The address as the configuration has it.
     pub(crate) configured: String,
+    /// Whether nobody but sluice has them; what an older version passes may be a service manager's.
+    #[serde(default)]
+    pub(crate) are_own: bool,
 }
 
 /// Who listens on a socket.
@@ -106,7 +109,7 @@ mod tests {
         let (ours, theirs) = pair.unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (role, name, configured) = (Role::Listener, "main".to_owned(), "127.0.0.1:0".to_owned());
-        let packet = Packet::Sockets(Passed { role, name, configured });
+        let packet = Packet::Sockets(Passed { role, name, configured, are_own: true });
         let many = vec![listener.as_fd(); DESCRIPTORS_MAX];
         send(&ours, &packet, &many).unwrap();
         send(&ours, &Packet::End, &[]).unwrap();

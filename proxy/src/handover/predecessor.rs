@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::{Packet, Passed, Role, VARIABLE, receive, send};
 use crate::config::Address;
+use crate::listener::Taken;
 
 /// The process that this one takes over from, and what it has passed.
 #[derive(Debug)]
@@ -51,15 +52,15 @@ impl Predecessor {
     }
 
     /// Takes the sockets of a listener: those of its name and address, else those of its address.
-    pub(crate) fn take_listener(&mut self, name: &str, configured: &Address) -> Vec<OwnedFd> {
+    pub(crate) fn take_listener(&mut self, name: &str, configured: &Address) -> Taken {
         let configured = configured.to_string();
         let fits = |passed: &Passed| passed.role == Role::Listener && passed.configured == configured;
         let of = self.passed.iter().find(|(passed, _)| fits(passed) && passed.name == name);
         let of = of.or_else(|| self.passed.iter().find(|(passed, _)| fits(passed)));
-        let Some(named) = of.map(|(passed, _)| passed.name.clone()) else {
-            return Vec::new();
+        let Some((named, are_own)) = of.map(|(passed, _)| (passed.name.clone(), passed.are_own)) else {
+            return Taken::default();
         };
-        self.take(|passed| fits(passed) && passed.name == named)
+        Taken { sockets: self.take(|passed| fits(passed) && passed.name == named), are_own }
     }
 
     /// Takes the socket of a role of which there is one.

@@ -19,7 +19,7 @@ pub mod program;
 pub(crate) mod scheduling;
 pub mod selftest;
 mod slots;
-mod socket;
+pub(crate) mod socket;
 pub mod splice;
 pub(crate) mod tcp;
 

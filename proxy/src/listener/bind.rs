@@ -28,8 +28,16 @@ pub(crate) struct BindError {
     source: io::Error,
 }
 
+/// Sockets that are there already.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// Whether nobody but sluice has them.
+    pub(crate) are_own: bool,
+}
+
 /// Gives sockets that are there already for a listener, if any.
-pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> Vec<OwnedFd>;
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> Taken;
 
 /// Binds every listener for `workers` workers; the outer list is by worker.
 ///
@@ -47,9 +55,11 @@ pub(crate) fn bind_all(
 ) -> Result<Vec<Vec<Bound>>, BindError> {
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
-        let (address, sockets) = match take(listener) {
-            none if none.is_empty() => bind(&listener.address, workers, ours),
-            sockets => share(&sockets, workers).map(|shared| (bound_address(listener, &sockets[0]), shared)),
+        let Taken { sockets, are_own } = take(listener);
+        let is_own = are_own || sockets.is_empty();
+        let (address, sockets) = match &sockets[..] {
+            [] => bind(&listener.address, workers, ours),
+            [first, ..] => share(&sockets, workers).map(|shared| (bound_address(listener, first), shared)),
         }
         .map_err(|source| BindError {
             name: listener.name.clone(),
@@ -58,7 +68,7 @@ pub(crate) fn bind_all(
         })?;
         let terminator = terminators.of(&listener.name);
         let config = config::Listener { address, ..listener.clone() };
-        let listening = Arc::new(Listening::new(config, terminator));
+        let listening = Arc::new(Listening::new(config, terminator, is_own));
         for (index, socket) in sockets.into_iter().enumerate() {
             by_worker[index % workers].push(Bound { listening: Arc::clone(&listening), socket });
         }

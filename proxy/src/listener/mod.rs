@@ -4,16 +4,17 @@
 mod bind;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 
 use crate::config;
+use crate::kernel::socket;
 use crate::tls::Terminator;
 
-pub(crate) use bind::{BACKLOG, Inherited, bind_all};
+pub(crate) use bind::{BACKLOG, Inherited, Taken, bind_all};
 
 /// Another hold on the sockets of one listener, to pass them on by.
 pub(crate) type Held = (Arc<Listening>, Vec<OwnedFd>);
@@ -21,6 +22,9 @@ pub(crate) type Held = (Arc<Listening>, Vec<OwnedFd>);
 /// A bound address for as long as it is; its configuration may change.
 pub(crate) struct Listening {
     current: ArcSwap<ListenerState>,
+    /// Whether nobody but sluice has its sockets; a service manager keeps those that it passes.
+    pub(crate) is_own: bool,
+    is_hidden: AtomicBool,
 }
 
 /// A listener by one configuration. Connections keep the one they began with.
@@ -54,8 +58,9 @@ pub(crate) struct Bound {
 pub(crate) struct Admission(Arc<Lasting>);
 
 impl Listening {
-    pub(crate) fn new(config: config::Listener, terminator: Option<Arc<Terminator>>) -> Self {
-        Self { current: ArcSwap::from_pointee(ListenerState::new(config).with_tls(terminator)) }
+    pub(crate) fn new(config: config::Listener, terminator: Option<Arc<Terminator>>, is_own: bool) -> Self {
+        let state = ListenerState::new(config).with_tls(terminator);
+        Self { current: ArcSwap::from_pointee(state), is_own, is_hidden: AtomicBool::new(false) }
     }
 
     /// The configuration that connections accepted now go by.
@@ -72,6 +77,21 @@ impl Listening {
             let state = ListenerState { lasting, ..ListenerState::new(config) }.with_tls(terminator);
             self.current.store(Arc::new(state));
         }
+    }
+
+    /// Has new connections find another listener on the port, if there is one, and none otherwise, so that these sockets
+    /// can be closed without a connection's being reset. Not those that somebody else may want to use again.
+    pub(crate) fn hide(&self, sockets: &[OwnedFd]) {
+        let is_ip = matches!(self.current().config.address, config::Address::Ip(_));
+        // Where the kernel does not let them be hidden they are closed all the same.
+        let hidden =
+            self.is_own && is_ip && sockets.iter().all(|socket| socket::hide(socket.as_fd()).is_ok());
+        self.is_hidden.store(hidden, Ordering::Relaxed);
+    }
+
+    /// Whether no new connection finds it any more, but for those whose handshake has begun.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.is_hidden.load(Ordering::Relaxed)
     }
 
     /// Notes that nothing more is accepted, so that open connections end after what is under way.

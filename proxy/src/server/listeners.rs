@@ -1,22 +1,25 @@
 //! The listeners of the process: which there are, and how they change.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::mpsc;
 
 use crate::bypass;
 use crate::config::{self, Address};
 use crate::handover::{Passed, Role};
-use crate::listener::{self, Bound, Held, Listening};
+use crate::listener::{self, Bound, Held, Listening, Taken};
 use crate::tls::{Planned, Terminators};
 use crate::worker::Command;
 
 /// All listeners, and the workers that accept from them.
 pub(super) struct Listeners {
     served: RefCell<Vec<Served>>,
+    /// Those whose sockets the workers may not have closed yet.
+    closing: RefCell<Vec<Weak<Listening>>>,
     workers: Vec<mpsc::UnboundedSender<Command>>,
     bypass: Option<Arc<bypass::Control>>,
     /// What terminates TLS on them.
@@ -50,7 +53,7 @@ impl Listeners {
     ) -> Self {
         let served = configured.iter().zip(held);
         let served = served.map(|(config, held)| Served::new(config.address.clone(), held)).collect();
-        Self { served: RefCell::new(served), workers, bypass, terminators }
+        Self { served: RefCell::new(served), closing: RefCell::default(), workers, bypass, terminators }
     }
 
     /// Which of the listeners that are there each one wanted is: those of its address, that of its name first.
@@ -81,15 +84,24 @@ impl Listeners {
     pub(super) fn open(&self, plan: &Plan, tls: &Planned) -> Result<(Vec<Vec<Bound>>, Vec<Held>), String> {
         let new: Vec<_> =
             plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
-        let served = self.served.borrow();
-        let ours = served.iter().filter_map(|served| match served.listening.current().config.address {
-            Address::Ip(address) => Some(address.port()),
-            _ => None,
-        });
-        let bound = listener::bind_all(&new, self.workers.len(), &mut |_| Vec::new(), &ours.collect(), tls);
+        let mut nothing = |_: &_| Taken::default();
+        let bound = listener::bind_all(&new, self.workers.len(), &mut nothing, &self.ports(), tls);
         let bound = bound.map_err(|error| error.to_string())?;
         let held = listener::hold(&bound).map_err(|error| error.to_string())?;
         Ok((bound, held))
+    }
+
+    /// The ports that this process has sockets on.
+    fn ports(&self) -> HashSet<u16> {
+        let served = self.served.borrow();
+        let served = served.iter().map(|served| Arc::clone(&served.listening));
+        let closing = self.closing.borrow();
+        let all = served.chain(closing.iter().filter_map(Weak::upgrade));
+        let port = |listening: Arc<Listening>| match listening.current().config.address {
+            Address::Ip(address) => Some(address.port()),
+            _ => None,
+        };
+        all.filter_map(port).collect()
     }
 
     /// Has the workers accept from new ones, and no more from those that are not wanted.
@@ -120,6 +132,7 @@ impl Listeners {
             |gone: &Served| served.iter().any(|served| Arc::ptr_eq(&served.listening, &gone.listening));
         for gone in before.into_iter().filter(|gone| !stays(gone)) {
             let Served { listening, sockets, .. } = gone;
+            listening.hide(&sockets);
             // Once the workers have closed theirs nothing is left.
             drop(sockets);
             self.close(&listening);
@@ -128,6 +141,9 @@ impl Listeners {
 
     fn close(&self, listening: &Arc<Listening>) {
         listening.close();
+        let mut closing = self.closing.borrow_mut();
+        closing.retain(|listening| listening.strong_count() > 0);
+        closing.push(Arc::downgrade(listening));
         tracing::info!(listener = listening.current().config.name, "listening no more");
         if let Address::Unix(path) = &listening.current().config.address {
             // Nobody can connect by it any more; that it cannot be removed hurts nobody either.
@@ -150,7 +166,8 @@ impl Listeners {
     pub(super) fn pass(&self) -> io::Result<Vec<(Passed, Vec<OwnedFd>)>> {
         let pass = |served: &Served| {
             let name = served.listening.current().config.name.clone();
-            let passed = Passed { role: Role::Listener, name, configured: served.configured.to_string() };
+            let (configured, are_own) = (served.configured.to_string(), served.listening.is_own);
+            let passed = Passed { role: Role::Listener, name, configured, are_own };
             let sockets = served.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
             Ok((passed, sockets))
         };

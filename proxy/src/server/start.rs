@@ -16,7 +16,7 @@ use crate::bypass;
 use crate::config::{self, Config, ControlSocket, Protocol};
 use crate::doctor::{self, Assists};
 use crate::handover::{Passed, Predecessor, Role};
-use crate::listener::{self, Bound, Inherited, Listening};
+use crate::listener::{self, Bound, Inherited, Listening, Taken};
 use crate::metrics::Metrics;
 use crate::snapshot::Live;
 use crate::spans::Tracing;
@@ -110,7 +110,10 @@ pub(super) fn listeners(
     let mut take = |listener: &config::Listener| {
         let passed = predecessor.as_mut().map(|from| from.take_listener(&listener.name, &listener.address));
         let passed = passed.unwrap_or_default();
-        if passed.is_empty() { inherited.take(&listener.address).into_iter().collect() } else { passed }
+        if !passed.sockets.is_empty() {
+            return passed;
+        }
+        Taken { sockets: inherited.take(&listener.address).into_iter().collect(), are_own: false }
     };
     let (listeners, workers) = (&config.listeners, config.worker_count());
     let bound = listener::bind_all(listeners, workers, &mut take, &HashSet::new(), &planned);

@@ -31,7 +31,7 @@ pub(super) struct Upgrader {
 
 /// A socket of the control plane's own that goes to the new process as well.
 pub(super) fn other(role: Role, configured: &str, socket: io::Result<OwnedFd>) -> Option<(Passed, OwnedFd)> {
-    let passed = Passed { role, name: String::new(), configured: configured.to_owned() };
+    let passed = Passed { role, name: String::new(), configured: configured.to_owned(), are_own: true };
     // Without it the new process binds the address itself once this one has gone, or says that it cannot.
     socket.ok().map(|socket| (passed, socket))
 }

@@ -21,6 +21,8 @@ use crate::stream::Stream;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long handshakes that have begun may take when a listener is closed: most networks' round trip.
+const HANDSHAKE: Duration = Duration::from_millis(300);
 /// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
 const TURNED_AWAY_MAX: usize = 128;
 
@@ -50,6 +52,7 @@ pub(super) async fn accept_loop(door: Door, listening: Arc<Listening>, socket: r
     }
     // Connections that the kernel has completed would be reset with the socket. A process that takes over gets them, but
     // for the one that may have woken the wait here just before it was called off.
+    let mut may_come = listening.is_hidden() && !worker.is_draining();
     loop {
         match ring::accept_waiting(&socket).await {
             Ok(Some((accepted, peer))) => {
@@ -58,6 +61,7 @@ pub(super) async fn accept_loop(door: Door, listening: Arc<Listening>, socket: r
                     return;
                 }
             }
+            Ok(None) if std::mem::take(&mut may_come) => tokio::time::sleep(HANDSHAKE).await,
             Ok(None) => return,
             Err(error) => refused(&error, &state, &mut starved).await,
         }
@@ -96,7 +100,7 @@ impl Door {
     /// Serves a connection here.
     pub(super) fn begin(&self, accepted: Accepted) {
         let Accepted { state, socket, client, place } = accepted;
-        crate::ring::spawn(serve(self.connection(state, socket, client), place));
+        tokio::task::spawn_local(serve(self.connection(state, socket, client), place));
     }
 
     fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: IpAddr) -> Connection {
@@ -110,7 +114,7 @@ impl Door {
         // Whoever speaks another protocol, or TLS, would take an answer for data.
         let speaks = state.config.protocol == Protocol::Http && state.tls().is_none();
         if speaks && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
-            crate::ring::spawn(turn_away(self.connection(state, socket, client), place));
+            tokio::task::spawn_local(turn_away(self.connection(state, socket, client), place));
         }
     }
 }

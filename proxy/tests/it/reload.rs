@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -134,7 +135,7 @@ fn listeners_come_and_go() {
     listeners.push(json!({"name": "more", "address": "127.0.0.1:0"}));
     listeners.push(json!({"name": "unix", "address": format!("unix:{}", socket.display())}));
     reload(&proxy, &both);
-    let more = proxy.addresses_now()["more"].parse().unwrap();
+    let more = proxy.added("more");
     for _ in 0..8 {
         assert_eq!(Wire::connect(more).ask(GET).text(), "here", "by either worker");
     }
@@ -159,6 +160,31 @@ fn a_wider_address_takes_the_place_of_a_narrower_one() {
     let wide = changed(&proxy, "listeners.0.address", format!("0.0.0.0:{port}"));
     reload(&proxy, &wide);
     assert_eq!(proxy.get("/").text(), "here");
+}
+
+#[test]
+fn a_change_of_address_resets_no_connection() {
+    let origin = Origin::saying("here");
+    let Some(proxy) = Setup::to_origin(&origin).with("workers", 2).start() else { return };
+    let (here, over) = (proxy.address(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut asked = 0;
+            while !over.load(Ordering::Acquire) {
+                assert_eq!(Wire::connect(here).ask(GET).text(), "here");
+                asked += 1;
+            }
+            asked
+        });
+        for _ in 0..10 {
+            for ip in ["0.0.0.0", "127.0.0.1"] {
+                let address = format!("{ip}:{}", here.port());
+                reload(&proxy, &changed(&proxy, "listeners.0.address", address));
+            }
+        }
+        over.store(true, Ordering::Release);
+        assert!(client.join().unwrap() > 0);
+    });
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn everything_goes_to_the_new_process() {
     for _ in 0..9 {
         assert_eq!(proxy.get("/").text(), "here", "by whichever worker");
     }
-    let more = proxy.addresses_now()["more"].parse().unwrap();
+    let more = proxy.added("more");
     assert_eq!(Wire::connect(more).ask(GET).text(), "here");
     let threads = std::fs::read_dir(format!("/proc/{}/task", next.0)).unwrap();
     let name = |task: std::io::Result<std::fs::DirEntry>| {

@@ -211,9 +211,9 @@ impl Proxy {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// The addresses that its log says it listens on, by listener, the last of each.
-    pub(crate) fn addresses_now(&self) -> HashMap<String, String> {
-        self.log.addresses()
+    /// Where its log says that a listener is which it did not start with.
+    pub(crate) fn added(&self, listener: &str) -> SocketAddr {
+        poll(listener, || self.log.addresses().remove(listener)).parse().unwrap()
     }
 
     /// A new connection to the listener.
