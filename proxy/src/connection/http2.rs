@@ -97,7 +97,7 @@ impl Connection {
             if streams > 1 {
                 parent.worker.metrics().count(Event::DownstreamReused);
             }
-            crate::ring::spawn(parent.serve_stream(channel));
+            tokio::task::spawn_local(parent.serve_stream(channel));
         };
         let random = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
         let terms =

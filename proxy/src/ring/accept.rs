@@ -99,7 +99,7 @@ mod tests {
         let ran = ring::run(async {
             let socket: Fd = Rc::new(listener.into());
             for round in 1..=ROUNDS {
-                let wait = crate::ring::spawn({
+                let wait = tokio::task::spawn_local({
                     let socket = Fd::clone(&socket);
                     async move { accept(&socket).await }
                 });

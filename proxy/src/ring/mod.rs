@@ -21,7 +21,6 @@ use std::rc::Rc;
 
 use io_uring::{IoUring, cqueue, squeue, types};
 use tokio::runtime::LocalOptions;
-use tokio::task::JoinHandle;
 
 use driver::{Driver, InFlight, submit};
 
@@ -70,11 +69,6 @@ fn make() -> io::Result<IoUring> {
         }
         made => made,
     }
-}
-
-/// Starts a task on this thread's ring.
-pub(crate) fn spawn<F: Future + 'static>(task: F) -> JoinHandle<F::Output> {
-    tokio::task::spawn_local(task)
 }
 
 /// A counted descriptor: whoever holds one keeps the number from being reused.

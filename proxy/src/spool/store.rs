@@ -86,7 +86,7 @@ impl Drop for Store {
 async fn open(directory: &Path, name: u128) -> io::Result<OwnedFd> {
     let directory = directory.to_path_buf();
     // A task of its own, which goes on if the exchange ends meanwhile: the descriptor would be lost.
-    let opening = crate::ring::spawn(async move {
+    let opening = tokio::task::spawn_local(async move {
         match unnamed(&directory).await {
             Err(error) if config::lacks_unnamed_files(&error) => named(&directory, name).await,
             opened => opened,

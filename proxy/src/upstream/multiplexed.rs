@@ -71,7 +71,7 @@ fn begin(worker: &Worker, cluster: &Arc<Cluster>, endpoint: &Arc<Endpoint>) -> R
     let (cluster, endpoint, terms) = (Arc::clone(cluster), Arc::clone(endpoint), Terms::of(&cluster.config));
     let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
     let opening = Rc::clone(&shared);
-    crate::ring::spawn(async move {
+    tokio::task::spawn_local(async move {
         let connecting = async {
             let connected = connector.connect(&endpoint.address, |_| {}).await;
             let stream = connected.map_err(|error| connect::reason(&error))?;

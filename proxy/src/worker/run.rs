@@ -48,7 +48,7 @@ impl Accepting {
         let Bound { listening, socket } = bound;
         let socket: ring::Fd = Rc::new(socket);
         let task = keep_accepting(door.clone(), Arc::clone(&listening), Rc::clone(&socket));
-        Self { listening, socket, task: crate::ring::spawn(task) }
+        Self { listening, socket, task: tokio::task::spawn_local(task) }
     }
 
     /// The loop looks why its wait was called off.
@@ -62,7 +62,7 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Tol
     let worker = Rc::new(worker());
     let door = Door { worker: Rc::clone(&worker), share: Rc::new(share) };
     let mut accepting: Vec<_> = listeners.into_iter().map(|bound| Accepting::begin(&door, bound)).collect();
-    crate::ring::spawn(look_after_heads(Rc::clone(&worker)));
+    tokio::task::spawn_local(look_after_heads(Rc::clone(&worker)));
     let mut tick = tokio::time::interval(TICK);
     while *stage.borrow_and_update() == Stage::Serve {
         tokio::select! {
@@ -112,7 +112,7 @@ fn obey(door: &Door, command: Command, accepting: &mut Vec<Accepting>) {
 async fn keep_accepting(door: Door, listening: Arc<Listening>, socket: ring::Fd) {
     loop {
         let accepting = accept_loop(door.clone(), Arc::clone(&listening), Rc::clone(&socket));
-        if crate::ring::spawn(accepting).await.is_ok() {
+        if tokio::task::spawn_local(accepting).await.is_ok() {
             return;
         }
         let name = &listening.current().config.name;

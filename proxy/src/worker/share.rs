@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 
 use crate::listener::{Admission, ListenerState};
 
-/// Of the connections that another worker has, how many more than those one may have: where there are many, one more or
+/// A worker may have more connections than another by one of so many of that one's: where there are many, one more or
 /// less does not matter, and handing on costs waking somebody.
-const SLACK: usize = 8;
+const ONE_MORE_OF: usize = 8;
 
 /// One worker's connections, on a cache line of their own.
 #[repr(align(64))]
@@ -77,7 +77,7 @@ impl Share {
         let own = open(self.index);
         let least = (0..self.all.open.len()).map(|index| (open(index), index)).min();
         let index = match least {
-            Some((least, index)) if least + least / SLACK < own => index,
+            Some((least, index)) if least + least / ONE_MORE_OF < own => index,
             _ => self.index,
         };
         self.place(index, admission)

@@ -264,6 +264,21 @@ fn connections_beyond_the_limit_are_told_503() {
     assert_eq!(proxy.metric("sluice_downstream_connections_rejected_total"), 1.0);
 }
 
+/// Where a filter refuses it, or the tests run by another policy, the start line says so.
+#[test]
+fn workers_are_scheduled_as_the_start_line_says() {
+    let origin = Origin::saying("hi");
+    for (wanted, policy) in [("batch", "3"), ("normal", "0")] {
+        let setup = Setup::to_origin(&origin).with("workers", 2).with("worker_scheduling", wanted);
+        let Some(proxy) = setup.start() else { return };
+        match proxy.line("serving by io_uring")["scheduling"].as_str().unwrap() {
+            said if said == wanted => assert_eq!(proxy.worker_policies(), [policy, policy]),
+            other => eprintln!("skipped: {wanted} is not to be had: {other}"),
+        }
+        assert_eq!(proxy.get("/").text(), "hi");
+    }
+}
+
 /// That no hash of forty would be even is as good as certain.
 #[test]
 fn a_worker_that_has_more_connections_than_others_hands_new_ones_on() {

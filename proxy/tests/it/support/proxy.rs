@@ -204,6 +204,15 @@ impl Proxy {
         (output.status.code(), String::from_utf8(said).unwrap())
     }
 
+    /// How the kernel schedules each worker: the policies of proc(5).
+    pub(crate) fn worker_policies(&self) -> Vec<String> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let stats =
+            threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap());
+        let workers = stats.filter(|stat| stat.contains("(worker-"));
+        workers.map(|stat| stat.rsplit(')').next().unwrap().split(' ').nth(39).unwrap().to_owned()).collect()
+    }
+
     /// Memory it holds, in KB.
     pub(crate) fn memory_kb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
