@@ -49,25 +49,41 @@ pub(crate) fn hide(listener: BorrowedFd<'_>) -> Result<(), KernelError> {
             size_of_val(&index) as libc::socklen_t,
         )
     };
-    if answer == 0 { Ok(()) } else { Err(KernelError::last("setsockopt(SO_BINDTOIFINDEX)")) }
+    if answer == 0 {
+        return Ok(());
+    }
+    let error = KernelError::last("setsockopt(SO_BINDTOIFINDEX)");
+    // Few processes may do it twice, and two descriptors can be one socket.
+    if interface(listener).is_ok_and(|index| index == NO_INTERFACE) { Ok(()) } else { Err(error) }
+}
+
+/// The index of the interface that a socket is bound to; 0 is none.
+fn interface(socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+    let mut index = 0;
+    get(socket, libc::SO_BINDTOIFINDEX, &mut index).map(|()| index)
 }
 
 /// The cookie of the network namespace that a socket is in.
 fn netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut cookie = 0_u64;
-    let mut length = libc::socklen_t::try_from(size_of::<u64>()).unwrap_or_default();
-    // SAFETY: the descriptor is lent for the call; the kernel writes at most `length` bytes, which is the size of
-    // `cookie`, and the length itself; both live on this stack until it returns.
+    let mut cookie = 0;
+    get(socket, SO_NETNS_COOKIE, &mut cookie).map(|()| cookie)
+}
+
+/// Asks for an option of the socket level whose value is an integer like `value`.
+fn get<T: Copy + Into<i128>>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut T) -> io::Result<()> {
+    let mut length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
+    // SAFETY: the descriptor is lent for the call; the kernel writes at most `length` bytes, which is the size of the
+    // integer, for which any bits are a value, and the length itself; both live until the call returns.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
+            option,
+            std::ptr::from_mut(value).cast(),
             &raw mut length,
         )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -84,6 +100,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let before = TcpStream::connect(address).unwrap();
         hide(listener.as_fd()).unwrap();
+        hide(listener.as_fd().try_clone_to_owned().unwrap().as_fd()).unwrap();
         let refused = TcpStream::connect(address).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(listener.accept().unwrap().1, before.local_addr().unwrap());

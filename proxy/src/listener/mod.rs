@@ -83,10 +83,15 @@ impl Listening {
     /// can be closed without a connection's being reset. Not those that somebody else may want to use again.
     pub(crate) fn hide(&self, sockets: &[OwnedFd]) {
         let is_ip = matches!(self.current().config.address, config::Address::Ip(_));
-        // Where the kernel does not let them be hidden they are closed all the same.
-        let hidden =
-            self.is_own && is_ip && sockets.iter().all(|socket| socket::hide(socket.as_fd()).is_ok());
-        self.is_hidden.store(hidden, Ordering::Relaxed);
+        if !self.is_own || !is_ip {
+            return;
+        }
+        let hidden = sockets.iter().map(|socket| socket::hide(socket.as_fd())).fold(Ok(()), Result::and);
+        if let Err(error) = &hidden {
+            let name = &self.current().config.name;
+            tracing::info!(listener = name, %error, "connections that come while it is closed may be reset");
+        }
+        self.is_hidden.store(hidden.is_ok(), Ordering::Relaxed);
     }
 
     /// Whether no new connection finds it any more, but for those whose handshake has begun.
@@ -96,7 +101,7 @@ impl Listening {
 
     /// Notes that nothing more is accepted, so that open connections end after what is under way.
     pub(crate) fn close(&self) {
-        self.current().lasting.closed.store(true, Ordering::Relaxed);
+        self.current().lasting.closed.store(true, Ordering::Release);
     }
 }
 
@@ -146,7 +151,7 @@ impl ListenerState {
 
     /// Whether the listener is no more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.lasting.closed.load(Ordering::Relaxed)
+        self.lasting.closed.load(Ordering::Acquire)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The listeners of the process: which there are, and how they change.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -15,11 +15,13 @@ use crate::listener::{self, Bound, Held, Listening, Taken};
 use crate::tls::{Planned, Terminators};
 use crate::worker::Command;
 
+/// How long closing sockets are waited for, three times what their workers take where nothing is amiss.
+const CLOSING_MAX: Duration = Duration::from_secs(1);
+const CLOSING_TICK: Duration = Duration::from_millis(5);
+
 /// All listeners, and the workers that accept from them.
 pub(super) struct Listeners {
     served: RefCell<Vec<Served>>,
-    /// Those whose sockets the workers may not have closed yet.
-    closing: RefCell<Vec<Weak<Listening>>>,
     workers: Vec<mpsc::UnboundedSender<Command>>,
     bypass: Option<Arc<bypass::Control>>,
     /// What terminates TLS on them.
@@ -34,12 +36,28 @@ pub(super) struct Served {
     sockets: Arc<Vec<OwnedFd>>,
 }
 
+/// Listeners whose sockets the workers may not have closed yet.
+#[must_use]
+pub(super) struct Closing(Vec<Weak<Listening>>);
+
 /// The listeners wanted, each with the one that it is already.
 pub(super) type Plan = Vec<(config::Listener, Option<Served>)>;
 
 impl Served {
     fn new(configured: Address, (listening, sockets): Held) -> Self {
         Self { configured, listening, sockets: Arc::new(sockets) }
+    }
+}
+
+impl Closing {
+    /// Resolves when they have, so that whoever wants an address finds it free. One that cannot accept what waits, for
+    /// want of descriptors, is not waited for for ever.
+    pub(super) async fn closed(self) {
+        let is_open = |listening: &Weak<Listening>| listening.strong_count() > 0;
+        let over = Instant::now() + CLOSING_MAX;
+        while self.0.iter().any(is_open) && Instant::now() < over {
+            tokio::time::sleep(CLOSING_TICK).await;
+        }
     }
 }
 
@@ -53,7 +71,7 @@ impl Listeners {
     ) -> Self {
         let served = configured.iter().zip(held);
         let served = served.map(|(config, held)| Served::new(config.address.clone(), held)).collect();
-        Self { served: RefCell::new(served), closing: RefCell::default(), workers, bypass, terminators }
+        Self { served: RefCell::new(served), workers, bypass, terminators }
     }
 
     /// Which of the listeners that are there each one wanted is: those of its address, that of its name first.
@@ -84,28 +102,26 @@ impl Listeners {
     pub(super) fn open(&self, plan: &Plan, tls: &Planned) -> Result<(Vec<Vec<Bound>>, Vec<Held>), String> {
         let new: Vec<_> =
             plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
+        let served = self.served.borrow();
+        let ours = served.iter().filter_map(|served| match served.listening.current().config.address {
+            Address::Ip(address) => Some(address.port()),
+            _ => None,
+        });
         let mut nothing = |_: &_| Taken::default();
-        let bound = listener::bind_all(&new, self.workers.len(), &mut nothing, &self.ports(), tls);
+        let bound = listener::bind_all(&new, self.workers.len(), &mut nothing, &ours.collect(), tls);
         let bound = bound.map_err(|error| error.to_string())?;
         let held = listener::hold(&bound).map_err(|error| error.to_string())?;
         Ok((bound, held))
     }
 
-    /// The ports that this process has sockets on.
-    fn ports(&self) -> HashSet<u16> {
-        let served = self.served.borrow();
-        let served = served.iter().map(|served| Arc::clone(&served.listening));
-        let closing = self.closing.borrow();
-        let all = served.chain(closing.iter().filter_map(Weak::upgrade));
-        let port = |listening: Arc<Listening>| match listening.current().config.address {
-            Address::Ip(address) => Some(address.port()),
-            _ => None,
-        };
-        all.filter_map(port).collect()
-    }
-
-    /// Has the workers accept from new ones, and no more from those that are not wanted.
-    pub(super) fn switch(&self, plan: Plan, tls: &Planned, opened: Vec<Vec<Bound>>, held: Vec<Held>) {
+    /// Has the workers accept from new ones, and no more from those that are not wanted; gives the latter.
+    pub(super) fn switch(
+        &self,
+        plan: Plan,
+        tls: &Planned,
+        opened: Vec<Vec<Bound>>,
+        held: Vec<Held>,
+    ) -> Closing {
         self.terminators.switch(tls);
         if let Some(bypass) = &self.bypass {
             opened.iter().flatten().for_each(|bound| bypass.serve(bound));
@@ -130,20 +146,19 @@ impl Listeners {
         let served = self.served.borrow();
         let stays =
             |gone: &Served| served.iter().any(|served| Arc::ptr_eq(&served.listening, &gone.listening));
-        for gone in before.into_iter().filter(|gone| !stays(gone)) {
+        let close = |gone: Served| {
             let Served { listening, sockets, .. } = gone;
             listening.hide(&sockets);
             // Once the workers have closed theirs nothing is left.
             drop(sockets);
             self.close(&listening);
-        }
+            Arc::downgrade(&listening)
+        };
+        Closing(before.into_iter().filter(|gone| !stays(gone)).map(close).collect())
     }
 
     fn close(&self, listening: &Arc<Listening>) {
         listening.close();
-        let mut closing = self.closing.borrow_mut();
-        closing.retain(|listening| listening.strong_count() > 0);
-        closing.push(Arc::downgrade(listening));
         tracing::info!(listener = listening.current().config.name, "listening no more");
         if let Address::Unix(path) = &listening.current().config.address {
             // Nobody can connect by it any more; that it cannot be removed hurts nobody either.

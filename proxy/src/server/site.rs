@@ -166,9 +166,10 @@ impl Site {
         }
         self.live.store(Arc::new(attached.snapshot(&config, clusters, pages)));
         self.file.replace(config);
-        self.listeners.switch(plan, &tls, opened, held);
+        let closing = self.listeners.switch(plan, &tls, opened, held);
         self.switch_clusters(next);
         self.write_state_files();
+        closing.closed().await;
         Ok(Applied { notes })
     }
 

@@ -21,8 +21,10 @@ use crate::stream::Stream;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long handshakes that have begun may take when a listener is closed: most networks' round trip.
-const HANDSHAKE: Duration = Duration::from_millis(300);
+/// How often, and after how long a time each, a hidden socket is looked at before it is closed: 300 ms in all, in which
+/// handshakes that have begun end on most networks.
+const LAST_LOOKS: u32 = 15;
+const LAST_LOOK_AFTER: Duration = Duration::from_millis(20);
 /// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
 const TURNED_AWAY_MAX: usize = 128;
 
@@ -52,16 +54,20 @@ pub(super) async fn accept_loop(door: Door, listening: Arc<Listening>, socket: r
     }
     // Connections that the kernel has completed would be reset with the socket. A process that takes over gets them, but
     // for the one that may have woken the wait here just before it was called off.
-    let mut may_come = listening.is_hidden() && !worker.is_draining();
+    let is_hidden = listening.is_hidden();
+    let mut looks = if is_hidden { LAST_LOOKS } else { 0 };
     loop {
         match ring::accept_waiting(&socket).await {
             Ok(Some((accepted, peer))) => {
                 door.admit(&state, accepted, &peer);
-                if worker.shares_sockets.get() {
+                if worker.shares_sockets.get() && !is_hidden {
                     return;
                 }
             }
-            Ok(None) if std::mem::take(&mut may_come) => tokio::time::sleep(HANDSHAKE).await,
+            Ok(None) if looks > 0 => {
+                looks -= 1;
+                tokio::time::sleep(LAST_LOOK_AFTER).await;
+            }
             Ok(None) => return,
             Err(error) => refused(&error, &state, &mut starved).await,
         }

@@ -1,7 +1,8 @@
 //! A worker's thread: it does what the control plane says until a drain has ended its last connection.
 
-use std::rc::Rc;
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::rc::{self, Rc};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -38,8 +39,9 @@ pub(crate) fn run(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: 
 
 /// A listener that is being accepted from.
 struct Accepting {
-    listening: Arc<Listening>,
-    socket: ring::Fd,
+    /// Both are its task's: the socket is closed as soon as that has ended.
+    listening: Weak<Listening>,
+    socket: rc::Weak<OwnedFd>,
     task: JoinHandle<()>,
 }
 
@@ -47,13 +49,16 @@ impl Accepting {
     fn begin(door: &Door, bound: Bound) -> Self {
         let Bound { listening, socket } = bound;
         let socket: ring::Fd = Rc::new(socket);
-        let task = keep_accepting(door.clone(), Arc::clone(&listening), Rc::clone(&socket));
-        Self { listening, socket, task: tokio::task::spawn_local(task) }
+        let (weak_listening, weak_socket) = (Arc::downgrade(&listening), Rc::downgrade(&socket));
+        let task = tokio::task::spawn_local(keep_accepting(door.clone(), listening, socket));
+        Self { listening: weak_listening, socket: weak_socket, task }
     }
 
     /// The loop looks why its wait was called off.
     fn interrupt(&self) {
-        ring::cancel(&self.socket);
+        if let Some(socket) = self.socket.upgrade() {
+            ring::cancel(&socket);
+        }
     }
 }
 
@@ -82,10 +87,9 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Tol
         door.begin(accepted);
     }
     // They end soon, and what waited in the queue is a connection then.
-    for Accepting { socket, task, .. } in accepting {
-        ring::cancel(&socket);
-        drop(socket);
-        let _ = task.await;
+    for accepting in accepting {
+        accepting.interrupt();
+        let _ = accepting.task.await;
     }
     let mut tick = tokio::time::interval(DRAIN_TICK);
     loop {
@@ -98,11 +102,12 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Tol
 }
 
 fn obey(door: &Door, command: Command, accepting: &mut Vec<Accepting>) {
+    accepting.retain(|accepting| !accepting.task.is_finished());
     match command {
         Command::Listen(bound) => accepting.push(Accepting::begin(door, bound)),
         Command::Close(listening) => {
-            let closed = |accepting: &mut Accepting| Arc::ptr_eq(&accepting.listening, &listening);
-            accepting.extract_if(.., closed).for_each(|closed| closed.interrupt());
+            let is_closed = |accepting: &&Accepting| accepting.listening.as_ptr() == Arc::as_ptr(&listening);
+            accepting.iter().filter(is_closed).for_each(Accepting::interrupt);
             door.worker.begin_to_end();
         }
     }
