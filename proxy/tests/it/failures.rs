@@ -90,7 +90,8 @@ fn an_origin_that_does_not_answer_is_a_504() {
         assert_eq!((answer.status(), answer.get("connection")), (504, None), "the client's connection stays");
         assert_eq!(proxy.outcome(target), outcome(504, "response_timeout"));
     }
-    assert_eq!(origin.connections(), 2, "a connection that owes an answer is not used again");
+    // One that owes an answer is not used again.
+    poll("a connection for each", || (origin.connections() == 2).then_some(()));
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn a_client_that_does_not_read_is_left() {
         let body = pattern(32 << 20);
         [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes(), body].concat()
     });
-    let setup = Setup::to_origin(&origin).with("clusters.default.body_idle_timeout_ms", 100);
+    let setup = Setup::to_origin(&origin).with("clusters.default.body_idle_timeout_ms", 1000);
     let Some(proxy) = setup.start() else { return };
     let mut client = proxy.connect();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -296,7 +297,7 @@ fn health_checks_take_an_endpoint_out_and_bring_it_back() {
         }
     });
     let other = Origin::answering(|request| if request.target() == "/up" { ok("") } else { ok("other") });
-    let check = json!({"path": "/up", "host": "health.test", "interval_ms": 20, "timeout_ms": 20,
+    let check = json!({"path": "/up", "host": "health.test", "interval_ms": 250, "timeout_ms": 250,
         "healthy_after": 2, "unhealthy_after": 2});
     let setup = Setup::to(&[&checked.endpoint, &other.endpoint])
         .with("clusters.default.balance", "round_robin")

@@ -118,7 +118,7 @@ fn a_client_connection_has_a_bounded_number_of_requests() {
 #[test]
 fn a_silent_client_connection_is_closed_without_a_word() {
     let origin = Origin::saying("hi");
-    let setup = Setup::to_origin(&origin).with("limits.keep_alive_timeout_ms", 100);
+    let setup = Setup::to_origin(&origin).with("limits.keep_alive_timeout_ms", 1000);
     let Some(proxy) = setup.start() else { return };
     proxy.connect().expect_end();
     let mut client = proxy.connect();

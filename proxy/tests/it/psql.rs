@@ -3,7 +3,6 @@
 
 use std::fs::{File, Permissions};
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::unistd::{User, geteuid};
 use serde_json::json;
 
-use crate::support::{Authority, Identity, Setup, poll};
+use crate::support::{Authority, Identity, Setup, free_port, poll};
 
 /// Where distributions have what is not in the path.
 const FOLDERS: &str = "/usr/lib/postgresql";
@@ -76,8 +75,8 @@ impl Database {
         assert!(made.status.success(), "{made:?}");
         let (cert, key) =
             (secret(&folder, "cert.pem", &identity.cert_pem), secret(&folder, "key.pem", &identity.key_pem));
-        // It takes no port 0, so another process may be faster; then this fails, and says so.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // It takes no port 0.
+        let port = free_port();
         let log = folder.join("log");
         let mut server = command(postgres);
         server.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1"]);

@@ -240,11 +240,13 @@ fn the_application_is_told_who_the_client_is_by_nobody_but_us() {
 #[test]
 fn who_does_not_shake_hands_is_not_waited_for() {
     let (origin, authority) = (Origin::saying("hi"), Authority::new());
-    let keys = json!({"handshake_timeout_ms": 200, "min_version": "1.3"});
-    let Some(proxy) = start(Setup::to_origin(&origin), &authority, keys) else { return };
-    let mut silent = Wire::connect(proxy.address_of("main"));
+    let keys = json!({"handshake_timeout_ms": 200});
+    let Some(impatient) = start(Setup::to_origin(&origin), &authority, keys) else { return };
+    let mut silent = Wire::connect(impatient.address_of("main"));
     silent.expect_end();
-    poll("the count", || (failures(&proxy, "timed_out") == 1.0).then_some(()));
+    poll("the count", || (failures(&impatient, "timed_out") == 1.0).then_some(()));
+    let keys = json!({"min_version": "1.3"});
+    let Some(proxy) = start(Setup::to_origin(&origin), &authority, keys) else { return };
     let mut plain = Wire::connect(proxy.address_of("main"));
     plain.send(GET);
     let (bytes, _) = plain.rest();

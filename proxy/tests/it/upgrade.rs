@@ -1,13 +1,12 @@
 //! Another process takes over while requests are under way.
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll};
+use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll, script};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -100,15 +99,13 @@ fn a_process_that_does_not_get_ready_changes_nothing() {
         "the new process has ended before it served (exit status: 1)",
     );
     let sleeper = proxy.folder.join("sleeper");
-    std::fs::write(&sleeper, "#!/bin/sh\nexec sleep 1000\n").unwrap();
-    std::fs::set_permissions(&sleeper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script(&sleeper, "#!/bin/sh\nexec sleep 1000\n");
     let sleeper = sleeper.display().to_string();
     refused(&proxy, &["--binary", &sleeper, "--timeout-ms", "200"], "does not serve after 200 ms");
     // Whatever it gets done with the control socket before it fails, commands find the old process.
     let late = proxy.folder.join("late");
     let control = proxy.folder.join("control.sock");
-    std::fs::write(&late, format!("#!/bin/sh\nrm '{}'\nexit 1\n", control.display())).unwrap();
-    std::fs::set_permissions(&late, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script(&late, &format!("#!/bin/sh\nrm '{}'\nexit 1\n", control.display()));
     refused(&proxy, &["--binary", &late.display().to_string()], "the new process has ended before it served");
     proxy.rewrite("clusters: {}\n");
     refused(&proxy, &[], "refused: ");

@@ -16,7 +16,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{ServerName, UnixTime};
 use serde_json::{Value, json};
 
-use crate::support::{Origin, Proxy, Setup, poll};
+use crate::support::{Origin, Proxy, Setup, poll, script};
 use pebble::{EXTERNAL, Kind, Pebble, Ports, Shown, look};
 
 /// A proxy with a plain listener and one with TLS, where an authority looks.
@@ -42,14 +42,13 @@ fn attempts(proxy: &Proxy, outcome: &str) -> f64 {
 /// A hook that tells the name server; what comes before that is up to the test.
 fn hook(pebble: &Pebble, before: &str) -> Value {
     let file = pebble.path("hook.sh");
-    let script = format!(
+    let text = format!(
         "#!/bin/sh\nset -e\n[ \"$1\" = here ]\n{before}\n\
          case $2 in present) path=set-txt ;; cleanup) path=clear-txt ;; *) exit 3 ;; esac\n\
          curl -sf -X POST -d \"{{\\\"host\\\": \\\"$3\\\", \\\"value\\\": \\\"$4\\\"}}\" http://{}/$path\n",
         pebble.records
     );
-    fs::write(&file, script).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&file, &text);
     json!({"command": file, "arguments": ["here"], "wait_ms": 0})
 }
 

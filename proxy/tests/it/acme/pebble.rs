@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::support::{PATIENCE, poll};
+use crate::support::{PATIENCE, free_port, poll};
 
 /// Where the programs are; without them there is nothing to test against.
 const PROGRAMS: [&str; 2] = ["SLUICE_TEST_PEBBLE", "SLUICE_TEST_CHALLTESTSRV"];
@@ -179,8 +179,7 @@ fn spawn(mut command: Command, folder: &Path) -> Child {
 
 /// Different ports that are free now.
 fn free<const N: usize>() -> [u16; N] {
-    let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    held.map(|listener| listener.local_addr().unwrap().port())
+    [(); N].map(|()| free_port())
 }
 
 /// The certificate of the authority's own address, and who vouches for it.

@@ -1,5 +1,7 @@
 //! A client that speaks HTTP/2 as it should.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use h2::{RecvStream, SendStream};
@@ -48,6 +50,13 @@ pub(super) fn talk_by<T>(
         };
         tokio::time::timeout(PATIENCE, playing).await.expect("waited in vain")
     })
+}
+
+/// Waits for what the connection, or somebody else, does meanwhile.
+pub(super) async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// A request to this path.

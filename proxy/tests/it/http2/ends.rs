@@ -2,14 +2,15 @@
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::client::{answer, get, talk, to};
+use super::client::{answer, get, talk, to, until};
 use super::frames::{GOAWAY, PING, PROTOCOL_ERROR, Raw, SETTINGS};
 use super::setup;
-use crate::support::{Origin, PATIENCE, ok};
+use crate::support::{Origin, PATIENCE, ok, poll};
 
 #[test]
 fn a_drain_lets_streams_end() {
@@ -25,13 +26,11 @@ fn a_drain_lets_streams_end() {
     talk(&proxy, async |sender| {
         let mut sender = sender.ready().await.unwrap();
         let (response, _) = sender.send_request(to("/").body(()).unwrap(), true).unwrap();
-        while origin.requests().is_empty() {
-            tokio::task::yield_now().await;
-        }
+        until(|| !origin.requests().is_empty()).await;
         proxy.signal(Signal::SIGTERM);
         // It is told to open no more; what is open goes on.
         while sender.clone().ready().await.is_ok() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         go.send(()).unwrap();
         let answer = answer(response.await.unwrap()).await.unwrap();
@@ -58,7 +57,7 @@ fn a_drain_ends_what_is_idle() {
 #[test]
 fn silence_ends_a_connection_in_order() {
     let origin = Origin::saying("");
-    let limits = json!({"keep_alive_timeout_ms": 100, "half_close_timeout_ms": 100});
+    let limits = json!({"keep_alive_timeout_ms": 1000, "half_close_timeout_ms": 100});
     let Some(proxy) = setup(&origin).with("limits", limits).start() else { return };
     let mut raw = Raw::connect(&proxy);
     // Also if it does not answer.
@@ -75,7 +74,7 @@ fn a_connection_serves_so_many() {
         assert_eq!(get(&sender, "/1").await.status(), 200);
         assert_eq!(get(&sender, "/2").await.status(), 200);
         while sender.clone().ready().await.is_ok() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
 }
@@ -125,9 +124,7 @@ fn a_connection_that_breaks_ends_its_exchanges() {
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);
     raw.get(1, "/wait");
-    while origin.requests().is_empty() {
-        std::thread::yield_now();
-    }
+    poll("the request", || (!origin.requests().is_empty()).then_some(()));
     drop(raw);
     assert_eq!(ended.recv_timeout(PATIENCE).unwrap(), b"");
     assert_eq!(proxy.outcome("/wait"), (499, "client_gone".to_owned()));

@@ -1,6 +1,7 @@
 //! One request at a time: heads, bodies, trailers, interim answers, websockets.
 
 use std::future::poll_fn;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::ext::Protocol;
@@ -185,6 +186,6 @@ fn a_websocket_is_a_tunnel_in_its_stream() {
 
 async fn get_settings(sender: &mut h2::client::SendRequest<Bytes>) {
     while !sender.is_extended_connect_protocol_enabled() {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use bytes::Bytes;
 use h2::client::Builder;
 
-use super::client::{get, piece, talk_by, to};
+use super::client::{get, piece, talk_by, to, until};
 use super::server::{Asked, Server};
 use super::upstream::setup;
 
@@ -52,10 +52,7 @@ fn small_frames_that_nobody_reads_end_no_other_exchange() {
             let (response, _) = sender.send_request(to("/slow").body(()).unwrap(), true).unwrap();
             open.push(response.await.unwrap());
         }
-        let full = || sent.load(SeqCst) >= SLOW * WINDOW;
-        while !full() {
-            tokio::task::yield_now().await;
-        }
+        until(|| sent.load(SeqCst) >= SLOW * WINDOW).await;
         assert_eq!(proxy.get("/").text(), "hi");
         assert_eq!((server.connections(), server.open()), (1, 1));
         drop(open);

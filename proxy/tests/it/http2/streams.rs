@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::client::Builder;
 
-use super::client::{Answer, answer, get, piece, send, talk, talk_by, to};
+use super::client::{Answer, answer, get, piece, send, talk, talk_by, to, until};
 use super::setup;
 use crate::support::{Origin, assert_same, ok, pattern};
 
@@ -132,9 +132,7 @@ fn a_client_that_resets_ends_its_exchange() {
         let mut ready = sender.clone().ready().await.unwrap();
         let (response, mut stream) = ready.send_request(to("/wait").body(()).unwrap(), true).unwrap();
         // It is there when the origin has it.
-        while origin.requests().is_empty() {
-            tokio::task::yield_now().await;
-        }
+        until(|| !origin.requests().is_empty()).await;
         stream.send_reset(Reason::CANCEL);
         drop(response);
         assert_eq!(get(&sender, "/next").await.body, b"well", "the connection goes on");

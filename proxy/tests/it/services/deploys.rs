@@ -100,10 +100,10 @@ fn a_failed_deploy_leaves_everything_as_it_was() {
         ("nowhere.invalid:1".to_owned(), "the name does not resolve"),
     ] {
         let line = format!(
-            "deploy web --target {target} --host svc.test --deploy-timeout 300ms --health-check-interval 50ms"
+            "deploy web --target {target} --host svc.test --deploy-timeout 2s --health-check-interval 50ms"
         );
         let wanted = format!(
-            "Error: target failed to become healthy within configured timeout (300ms)\n{target}: {why}\n"
+            "Error: target failed to become healthy within configured timeout (2s)\n{target}: {why}\n"
         );
         assert_eq!(sluice(&proxy, &line), (Some(1), wanted));
     }

@@ -2,12 +2,12 @@
 //! application answers. With SLUICE_TEST_KAMAL_PROXY naming its binary, that one is held against them, too.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::replay::{Server, folder, kamal_proxy, skip};
-use crate::support::{Origin, Setup, ok, poll};
+use crate::support::{Origin, Setup, free_port, ok, poll};
 
 const README: &str = include_str!("readme.txt");
 
@@ -32,11 +32,6 @@ impl Web {
             .replace("web-2:3000", &self.1.endpoint)
             .replace("port 8080", &format!("port {other}"))
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// What is answered: the status, and what the application says.

@@ -126,7 +126,6 @@ fn sluice_says_what_kamal_proxy_says() {
             .first()
             .is_some_and(|said| said.starts_with("Error: target failed") || said.starts_with("Error: unable"))
         {
-            assert!(got.len() > said.len(), "{line}: {got:?}");
             got.truncate(said.len());
         }
         assert_eq!(

@@ -158,9 +158,10 @@ fn a_damaged_state_is_set_aside() {
 #[test]
 fn services_outlive_an_upgrade() {
     let (app, new) = (app("app"), app("new"));
-    let Some(proxy) = setup(&app).start() else { return };
+    let Some(mut proxy) = setup(&app).start() else { return };
     done(&proxy, &format!("deploy web --target {} --host svc.test", app.endpoint));
     let _other = crate::upgrade::upgrade(&proxy);
+    proxy.wait();
     assert_eq!(ask(&proxy, "/").text(), "app");
     done(&proxy, &format!("deploy web --target {} --host svc.test", new.endpoint));
     assert_eq!(ask(&proxy, "/").text(), "new");

@@ -152,9 +152,10 @@ fn it_outlives_reload_restart_and_upgrade() {
     drop(proxy);
     let again = setup(&one);
     std::fs::write(again.folder.join("services.json"), &kept).unwrap();
-    let Some(proxy) = again.start() else { return };
+    let Some(mut proxy) = again.start() else { return };
     assert_eq!(answers(&proxy, 4), as_set);
     let _other = crate::upgrade::upgrade(&proxy);
+    proxy.wait();
     assert_eq!(answers(&proxy, 4), as_set);
     done(&proxy, &format!("enable web {}", three.endpoint));
     done(&proxy, &format!("set-weight web {} 1", one.endpoint));

@@ -1,11 +1,10 @@
 //! Changes while another process takes over, and the other way round: whoever comes second is refused, and no state is
 //! lost.
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::support::poll;
+use crate::support::{poll, script};
 use crate::upgrade::{upgrade, upgrade_with};
 
 /// A binary that becomes sluice when something is written into the pipe `go`, and makes the file `begun` before.
@@ -13,18 +12,16 @@ fn patient_binary(proxy: &Proxy) -> String {
     let at = |name: &str| proxy.folder.join(name).display().to_string();
     assert!(Command::new("mkfifo").arg(at("go")).status().unwrap().success());
     let sluice = env!("CARGO_BIN_EXE_sluice");
-    let script =
-        format!("#!/bin/sh\n: > '{}'\nread _ < '{}'\nexec '{sluice}' \"$@\"\n", at("begun"), at("go"));
+    let text = format!("#!/bin/sh\n: > '{}'\nread _ < '{}'\nexec '{sluice}' \"$@\"\n", at("begun"), at("go"));
     let path = at("patient");
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script(&path, &text);
     path
 }
 
 #[test]
 fn a_change_during_an_upgrade_is_refused() {
     let (old, new) = (app("old"), app("new"));
-    let Some(proxy) = setup(&old).start() else { return };
+    let Some(mut proxy) = setup(&old).start() else { return };
     done(&proxy, &format!("deploy web --target {} --host svc.test", old.endpoint));
     let deploy = format!("deploy web --target {} --host svc.test", new.endpoint);
     let (_, table) = sluice(&proxy, "list");
@@ -46,6 +43,7 @@ fn a_change_during_an_upgrade_is_refused() {
         std::fs::write(proxy.folder.join("go"), "\n").unwrap();
         next.join().unwrap()
     });
+    proxy.wait();
     assert_eq!(sluice(&proxy, "list"), (Some(0), table));
     assert_eq!(said(&ask(&proxy, "/")), "old");
     done(&proxy, &deploy);

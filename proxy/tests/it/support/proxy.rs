@@ -44,8 +44,8 @@ impl Setup {
             "control": format!("unix:{}", folder.join("control.sock").display()),
             "admin": format!("unix:{}", folder.join("admin.sock").display()),
             "workers": 1,
-            // A test that ends its proxy within an exchange should not wait for it.
-            "drain_timeout_ms": 5000,
+            // A test that ends its proxy within an exchange should not wait for it, nor any other reach it.
+            "drain_timeout_ms": 30_000,
             // What passes by copying must pass with the kernel's help, too: the kernel tier runs all of this again so.
             "kernel": {
                 "bypass": assists,
@@ -138,7 +138,7 @@ impl Setup {
             (proxy.addresses.len() == listeners).then_some(None).or(ended.map(Some))
         });
         if let Some(status) = ended {
-            let said = proxy.log.text();
+            let said = poll("its last words", || proxy.log.is_over().then(|| proxy.log.text()));
             assert!(said.contains("io_uring is "), "ended with {status}: {said}");
             // Past the test harness, which hides what a passing test prints.
             let _ = writeln!(std::io::stderr(), "skipped: {}", said.trim());
@@ -207,16 +207,17 @@ impl Proxy {
     /// How the kernel schedules each worker: the policies of proc(5).
     pub(crate) fn worker_policies(&self) -> Vec<String> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        // One may end just now.
         let stats =
-            threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap());
+            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
         let workers = stats.filter(|stat| stat.contains("(worker-"));
         workers.map(|stat| stat.rsplit(')').next().unwrap().split(' ').nth(39).unwrap().to_owned()).collect()
     }
 
-    /// Memory it holds, in KB.
+    /// Memory of its own that it holds, in KB.
     pub(crate) fn memory_kb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
@@ -361,6 +362,11 @@ impl Log {
             }
         });
         Self(text)
+    }
+
+    /// Whether nothing more comes: who writes it is the only other one that keeps the text.
+    fn is_over(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     fn text(&self) -> String {

@@ -1,7 +1,7 @@
 //! TLS as peers of the proxy speak it, by rustls: authorities, certificates, and both ends of a connection.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -140,7 +140,12 @@ impl Secure {
     pub(crate) fn accept(config: &Arc<ServerConfig>, mut stream: TcpStream) -> io::Result<Self> {
         let mut session = ServerConnection::new(Arc::clone(config)).unwrap();
         while session.is_handshaking() {
-            session.complete_io(&mut stream)?;
+            if let Err(error) = session.complete_io(&mut stream) {
+                // What the other side has sent behind it would have the kernel reset the connection, alert and all.
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = io::copy(&mut stream, &mut io::sink());
+                return Err(error);
+            }
         }
         Ok(Self::Server(Box::new(StreamOwned::new(session, stream))))
     }
