@@ -5,6 +5,9 @@
 //! moment later is whole and waits for the kick.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::spliced::{Link, Links};
 use super::splicer::Splicer;
@@ -21,6 +24,8 @@ use crate::stream::{Reader, Writer};
 /// How often what came meanwhile is sent on before the tunnel is held to be too busy.
 const ROUNDS: u32 = 16;
 const ROUND_BYTES: usize = 64 * 1024;
+/// How long a send is waited for. Whoever does not read may want to be read from first, and nothing is meanwhile.
+const SETTLED: Duration = Duration::from_millis(20);
 
 /// What came of it.
 pub(super) enum Switch<'a> {
@@ -94,8 +99,12 @@ async fn come_to_rest(
     let Ends { downstream, upstream } = ends;
     for _ in 0..ROUNDS {
         // The sends first: what ends the receives of a socket would end its sends too.
-        upstream.1.settle(deadline).await.map_err(|_| (Fault::Target, true))?;
-        downstream.1.settle(deadline).await.map_err(|_| (Fault::Target, false))?;
+        for (writer, is_up) in [(&mut *upstream.1, true), (&mut *downstream.1, false)] {
+            match timeout(SETTLED, writer.settle(deadline)).await {
+                Ok(settled) => settled.map_err(|_| (Fault::Target, is_up))?,
+                Err(_) => return Ok(Rest::Busy),
+            }
+        }
         if downstream.0.stop().await.is_err() || upstream.0.stop().await.is_err() {
             return Ok(Rest::Ending);
         }

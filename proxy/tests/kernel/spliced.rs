@@ -190,6 +190,18 @@ fn a_drain_amid_streams_takes_them_back_whole() {
 #[ignore = "needs root and BPF"]
 fn a_client_that_sends_all_before_it_reads_is_served() {
     let proxy = Proxy::splicing(0);
+    send_all_before_reading(&proxy);
+    assert!(proxy.metric("sluice_splice_returns_total{reason=\"budget\"}") > 0);
+}
+
+/// The same while the tunnel is about to be joined.
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_client_that_does_not_read_yet_is_no_obstacle_to_joining() {
+    send_all_before_reading(&Proxy::splicing(100_000));
+}
+
+fn send_all_before_reading(proxy: &Proxy) {
     for seed in 0..3 {
         let (client, server) = &proxy.tunnel();
         let up = Play { seed, bytes: 12_000_000, largest: 100_000, write_stalls: 0, read_stalls: 10 };
@@ -202,7 +214,6 @@ fn a_client_that_sends_all_before_it_reads_is_served() {
             assert_eq!(down.receive(client), (down.bytes, sent_down.join().unwrap()));
         });
     }
-    assert!(proxy.metric("sluice_splice_returns_total{reason=\"budget\"}") > 0);
 }
 
 #[test]
