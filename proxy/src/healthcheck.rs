@@ -50,7 +50,9 @@ fn tcp(at: impl ToSocketAddrs) -> io::Result<String> {
 }
 
 fn exchange(mut stream: impl Read + Write, host: &str) -> io::Result<String> {
-    write!(stream, "GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    // In one piece, as `write!` would not.
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
@@ -70,8 +72,10 @@ fn judge(answer: &str) -> Result<(), String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{SocketAddr, TcpListener};
     use std::thread;
+
+    use socket2::{Domain, Socket, Type};
 
     /// Whoever asks is told `answer`; what asking gave.
     fn told(answer: &'static str) -> Result<(), String> {
@@ -79,10 +83,14 @@ mod tests {
         let address = Address::Ip(listener.local_addr().unwrap());
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut head = [0; 512];
-            let read = stream.read(&mut head).unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
             stream.write_all(answer.as_bytes()).unwrap();
-            String::from_utf8(head[..read].to_vec()).unwrap()
+            String::from_utf8(head).unwrap()
         });
         let verdict = ask(&address);
         let asked = server.join().unwrap();
@@ -101,7 +109,10 @@ mod tests {
 
     #[test]
     fn nobody_there_is_not_well() {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound, so that nobody else gets it, but not listening.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let gone = socket.local_addr().unwrap().as_socket().unwrap();
         let error = ask(&Address::Ip(gone)).unwrap_err();
         assert!(error.starts_with("the admin listener cannot be asked: "), "{error}");
         assert!(ask(&Address::Unix("/nonexistent/admin.sock".into())).is_err());

@@ -15,8 +15,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const POLL: Duration = Duration::from_millis(20);
-const READY_TRIES: u32 = 1000;
-const STOP_TRIES: u32 = 500;
+const READY_TRIES: u32 = 3000;
+const STOP_TRIES: u32 = 3000;
 const LOG_TAIL_LINES: usize = 40;
 /// Ports from here on are rarely those of well-known servers.
 const PORT_MIN: u32 = 10_000;

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
+use socket2::{Domain, Socket, Type};
+
 use super::*;
 use crate::cluster::{EndpointAddress, Health, Seed};
 use crate::config::Balance;
@@ -91,9 +93,10 @@ fn an_expected_status_is_healthy_and_another_is_not() {
 
 #[test]
 fn a_refused_connection_is_a_failure() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound, so that nobody else gets it, but not listening.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
     let (health, check) = round(&cluster(EndpointAddress::Ip(address), config()));
     assert_eq!(health, Health::Unhealthy);
     assert!(check.outcome.starts_with("connecting failed"), "{}", check.outcome);

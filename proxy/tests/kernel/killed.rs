@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::leftovers::{all_kinds, gone, held, process};
-use crate::proxy_support::{Origin, PATIENCE, Proxy, Setup, pattern, poll};
+use crate::proxy_support::{Origin, PATIENCE, Proxy, Setup, free_port, pattern, poll};
 
 const ROUNDS: u32 = 20;
 const CLIENTS: usize = 4;
@@ -48,7 +48,7 @@ fn origin(body: Vec<u8>) -> (Origin, Arc<AtomicUsize>) {
 
 /// Starts it on `address`, or wherever there is room for the first time.
 fn start(origin: &Origin, address: Option<SocketAddr>, round: u32) -> Proxy {
-    let address = address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
+    let address = address.map_or_else(|| format!("127.0.0.1:{}", free_port()), |address| address.to_string());
     Setup::to_origin(origin)
         .with("listeners.0.address", address)
         .with("kernel.bypass", "required")

@@ -61,7 +61,7 @@ fn pairs(rig: &mut Rig) -> Vec<Pair> {
         rig.mark(active.as_fd(), Wish::SameNamespace);
         active.connect(&address.into()).unwrap();
         let pair = Pair { active: active.into(), passive: listener.accept().unwrap().0 };
-        assert!(rig.is_joined(&pair.active) && rig.is_joined(&pair.passive));
+        wait_for("joined", || rig.is_joined(&pair.active) && rig.is_joined(&pair.passive));
         pair
     };
     (0..CONNECTIONS).map(pair).collect()

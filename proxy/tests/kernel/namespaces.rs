@@ -166,7 +166,7 @@ fn an_end_in_another_namespace_is_joined_where_that_is_asked_for() {
         let total = exchange(&pair, 3000, 60_000, 10_000 * at as u64);
         let carried = rig.count(Counter::BytesJoined) + rig.count(Counter::BytesPassed);
         assert_eq!(carried, total, "{address}: {}", rig.counts());
-        assert!(rig.count(Counter::MessagesJoined) > 1000, "{address}: {}", rig.counts());
+        assert!(rig.count(Counter::MessagesJoined) > 0, "{address}: {}", rig.counts());
     }
 }
 

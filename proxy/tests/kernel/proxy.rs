@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::support::wait_for;
 
 /// Nothing in these tests waits longer for a byte.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running sluice and the origin's listener behind it.
 pub(crate) struct Proxy {
@@ -61,7 +61,10 @@ impl Proxy {
         let address = line["address"].as_str().unwrap().parse().unwrap();
         // What it has to say later is part of the test's output.
         std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
-        Self { child, address, origin, folder }
+        let proxy = Self { child, address, origin, folder };
+        // Signals are handled once the control thread answers.
+        wait_for("an answer", || proxy.try_metric("sluice_splice_mismatches_total").is_some());
+        proxy
     }
 
     /// A tunnel: its client and its server.

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use twox_hash::XxHash64;
 
 /// How often is asked before something that must happen has not.
-const TRIES: u32 = 2000;
+const TRIES: u32 = 12_000;
 const POLL: Duration = Duration::from_millis(5);
 
 /// Polls until `done` says so.

@@ -92,7 +92,9 @@ pub(super) fn sha256(file: &Path) -> Result<String> {
 /// When it cannot run.
 pub(super) fn wrk(rig: &Rig, path: &str) -> Result<String> {
     let mut command = bound("wrk");
-    command.args(["-t1", "-c16", "-d2s", "-H", &format!("Host: {}", rig.host)]).arg(rig.url(path));
+    command
+        .args(["-t1", "-c16", "-d2s", "--timeout", "30s", "-H", &format!("Host: {}", rig.host)])
+        .arg(rig.url(path));
     output(&mut command)
 }
 

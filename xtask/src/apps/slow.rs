@@ -31,7 +31,7 @@ const BYTES_A_TICK: usize = 100;
 const RECEIVE_BYTES: usize = 4096;
 const RECEIVE_BYTES_AFTERWARDS: usize = 1 << 20;
 /// Only a hang gets there.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two requests of the fast client.
 const PAUSE: Duration = Duration::from_millis(5);
 /// CPU time that may come on top, in ticks of 10 ms; an app that spins takes as much as there is.

@@ -12,7 +12,7 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, sets
 use super::rig::Rig;
 
 /// Only a hang gets there.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A connection and what has been read from it but not used.

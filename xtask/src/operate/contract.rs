@@ -38,7 +38,7 @@ pub(super) fn conforms(binary: &Path) -> Result<String> {
     command.arg("--config-file").arg(folder.join("schemathesis.toml")).arg("run");
     command.arg(workspace::root().join("config/openapi.yaml"));
     command.args(["--url", &format!("http://{}", forwarder.address), "--checks", "all", "--seed", SEED]);
-    command.args(["--max-examples", EXAMPLES, "--request-timeout", "10", "--generation-database", "none"]);
+    command.args(["--max-examples", EXAMPLES, "--request-timeout", "60", "--generation-database", "none"]);
     command.env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", &folder).env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("CONTRACT_TARGETS", format!("{well} {dead}")).env("NO_COLOR", "1");
     let output = command.current_dir(&site.folder).stdin(Stdio::null()).output().context("schemathesis")?;

@@ -137,7 +137,7 @@ pub(super) fn never_healthy(binary: &Path) -> Result<String> {
     let mut load = Load::start("deploys-sick", &scene.site, Arc::clone(&scene.book))?;
     load.wait_for(BETWEEN)?;
     let target = scene.versions[1].ports[0];
-    let flags = format!("{FLAGS} --deploy-timeout 500ms");
+    let flags = format!("{FLAGS} --deploy-timeout 5s");
     let refused = |line: &str, why: &str| {
         let outcome = scene.site.run(line)?;
         ensure!(outcome.code == Some(1) && outcome.said.contains(why), "{line}: {outcome:?}");

@@ -19,7 +19,7 @@ use crate::workspace;
 const KEPT: usize = 3;
 const ONCE: usize = 3;
 const POLL: Duration = Duration::from_millis(5);
-const TRIES: u32 = 6000;
+const TRIES: u32 = 12_000;
 
 /// What answers must be. They are numbered, and the numbers must not go down.
 pub(super) trait Judge: Send + Sync + 'static {
@@ -50,7 +50,7 @@ impl Load {
     pub(super) fn start(name: &str, site: &Site, judge: Arc<impl Judge>) -> Result<Self> {
         let mut command = bound("wrk");
         // It prints its report when it is interrupted.
-        command.args(["-t1", "-c8", "-d600s", "--timeout", "30s", "-H", &format!("Host: {HOST}")]);
+        command.args(["-t1", "-c8", "-d3600s", "--timeout", "30s", "-H", &format!("Host: {HOST}")]);
         command.arg(format!("http://{}/", site.address));
         let log = workspace::scratch("logs")?.join(format!("{name}-wrk.log"));
         let wrk = Process::start("wrk", &mut command, log, Signal::SIGINT)?;

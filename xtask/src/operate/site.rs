@@ -19,7 +19,7 @@ use crate::workspace;
 pub(super) const HOST: &str = "app.test";
 
 const POLL: Duration = Duration::from_millis(10);
-const TRIES: u32 = 1000;
+const TRIES: u32 = 6000;
 
 /// A sluice with a folder, a control socket and a state file of its own.
 pub(super) struct Site {

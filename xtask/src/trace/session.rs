@@ -21,7 +21,7 @@ use crate::process::{bound, find_program};
 /// Attaching takes a second or two, more on a busy machine.
 const ATTACH_MAX: Duration = Duration::from_secs(60);
 /// Detaching 40 probes has taken three seconds; printing comes after it.
-const END_MAX: Duration = Duration::from_secs(15);
+const END_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 /// What every script prints first, when its probes are in place.
 const ATTACHED: &str = "attached: ";

@@ -1,7 +1,6 @@
 //! How it is shown that a name is ours, and who may have one at all.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use instant_acme::Problem;
@@ -63,10 +62,11 @@ fn a_name_is_asked_about_once_in_a_while() {
 }
 
 fn hook_of(scratch: &Scratch, script: &str) -> DnsHook {
-    let command = scratch.0.join("hook");
-    fs::write(&command, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-    DnsHook { command, arguments: vec!["an argument".to_owned()], ..DnsHook::default() }
+    let file = scratch.0.join("hook");
+    fs::write(&file, script).unwrap();
+    // Given to the shell: a program that was just written may be held open by what another test has forked.
+    let arguments = vec![file.display().to_string(), "an argument".to_owned()];
+    DnsHook { command: "/bin/sh".into(), arguments, ..DnsHook::default() }
 }
 
 #[tokio::test]

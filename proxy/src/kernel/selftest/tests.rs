@@ -251,7 +251,7 @@ fn a_stranger_that_is_joined_is_found() {
 /// A flow over a plain connection, and the sender's socket, past the flow's account.
 fn flow() -> (Flow, Pair) {
     let mut pairs = plain(Fault::None);
-    let mut trial = Trial::new(&mut pairs, Deadline::after(Duration::from_millis(500)));
+    let mut trial = Trial::new(&mut pairs, Deadline::after(Duration::from_secs(2)));
     let pair = trial.pair().ok().unwrap();
     (trial.flow(&pair, Way::Out), pair)
 }

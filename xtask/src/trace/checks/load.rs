@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// Only a hang gets there.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// A first SYN is sent again after one second.
 const FULL: Duration = Duration::from_millis(1_500);
 /// Far over the backlog that std asks for.
