@@ -38,23 +38,30 @@ pub(super) fn service(listener: BorrowedFd<'_>) -> io::Result<Service> {
 /// # Errors
 /// When the kernel does not let it be bound to an interface.
 pub(crate) fn hide(listener: BorrowedFd<'_>) -> Result<(), KernelError> {
-    let index = NO_INTERFACE;
+    set(listener, libc::SO_BINDTOIFINDEX, NO_INTERFACE, "setsockopt(SO_BINDTOIFINDEX)").or_else(|error| {
+        // Few processes may do it twice, and two descriptors can be one socket.
+        if interface(listener).is_ok_and(|index| index == NO_INTERFACE) { Ok(()) } else { Err(error) }
+    })
+}
+
+/// Sets an option of the socket level.
+pub(super) fn set(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: libc::c_int,
+    call: &'static str,
+) -> Result<(), KernelError> {
     // SAFETY: the descriptor is lent for the call; the kernel reads one int, which lives until it returns.
     let answer = unsafe {
         libc::setsockopt(
-            listener.as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_BINDTOIFINDEX,
-            (&raw const index).cast(),
-            size_of_val(&index) as libc::socklen_t,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
-    if answer == 0 {
-        return Ok(());
-    }
-    let error = KernelError::last("setsockopt(SO_BINDTOIFINDEX)");
-    // Few processes may do it twice, and two descriptors can be one socket.
-    if interface(listener).is_ok_and(|index| index == NO_INTERFACE) { Ok(()) } else { Err(error) }
+    if answer == 0 { Ok(()) } else { Err(KernelError::last(call)) }
 }
 
 /// The index of the interface that a socket is bound to; 0 is none.

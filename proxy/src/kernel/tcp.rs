@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::KernelError;
+use super::{KernelError, socket};
 
 /// `TCP_ESTABLISHED` of net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
@@ -118,19 +118,8 @@ fn queued(socket: BorrowedFd<'_>, what: libc::Ioctl, name: &'static str) -> Resu
 /// # Errors
 /// When the socket refuses the option.
 pub(crate) fn kick(socket: BorrowedFd<'_>) -> Result<(), KernelError> {
-    let one: libc::c_int = 1;
-    // SAFETY: the kernel reads one int, which lives until the call returns. 1 is what it is anyway; setting it
-    // calls the socket's `data_ready` under its lock.
-    let answer = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVLOWAT,
-            (&raw const one).cast(),
-            size_of_val(&one) as libc::socklen_t,
-        )
-    };
-    if answer == 0 { Ok(()) } else { Err(KernelError::last("setsockopt(SO_RCVLOWAT)")) }
+    // 1 is what it is anyway; setting it calls the socket's `data_ready` under its lock.
+    socket::set(socket, libc::SO_RCVLOWAT, 1, "setsockopt(SO_RCVLOWAT)")
 }
 
 /// The socket's number, never used again for another (Linux 4.12).
