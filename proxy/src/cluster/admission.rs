@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Cluster, Endpoint, NoEndpoint, Pick};
 use crate::clock::{now_ms, now_us};
-use crate::queue::{Full, Queue, QueueCounts, Waiting};
+use crate::queue::{Offer, Queue, QueueCounts, Refusal, Waiting};
 
 /// How often a pick is repeated that another worker was faster to use.
 const RACES_MAX: usize = 4;
@@ -76,6 +76,8 @@ impl Cluster {
     /// As [`Cluster::pick`]; [`NoEndpoint::Full`] when the request has to wait.
     pub fn begin(self: &Arc<Self>, mut request: Pick<'_>) -> Result<InFlight, NoEndpoint> {
         if request.kind == Kind::Request && !self.lasting.queue.is_empty() {
+            // No place in line for a request that nothing can serve: it would wait for its timeout.
+            self.can_ever_serve(&request)?;
             return Err(NoEndpoint::Full);
         }
         self.take_place(&mut request)
@@ -94,29 +96,43 @@ impl Cluster {
     /// Waits in line for a place.
     ///
     /// # Errors
-    /// When the line is full.
+    /// [`Refusal::Full`].
     pub(crate) fn wait(
         self: &Arc<Self>,
         wants: Wants,
         client: IpAddr,
-    ) -> Result<Waiting<Wants, InFlight>, Full> {
+    ) -> Result<Waiting<Wants, InFlight>, Refusal> {
         let waiting = self.lasting.queue.enter(wants, client, now_us())?;
         // What was freed before we stood in line was given to nobody.
         self.serve_waiting();
         Ok(waiting)
     }
 
-    /// Gives what is free to those who wait. To be called when a place may have become free.
+    /// Gives what is free to those who wait, and sends away those whom no endpoint can serve any more. To be called when
+    /// a place may have become free, or an endpoint another health.
     pub(crate) fn serve_waiting(self: &Arc<Self>) {
         if self.lasting.queue.is_empty() {
             return;
         }
         let now_ms = now_ms();
         let mut random = fastrand::Rng::new();
+        // What is free depends on what was tried alone, so nothing is asked twice.
+        let mut in_vain: Vec<Vec<u32>> = Vec::new();
         self.lasting.queue.serve(now_us(), |wants| {
             let (hash, exclude) = (wants.hash, wants.exclude.as_slice());
+            if in_vain.iter().any(|tried| tried == exclude) {
+                return Offer::NotForThis;
+            }
             let mut request = Pick { kind: Kind::Request, hash, exclude, now_ms, random: &mut random };
-            self.take_place(&mut request).ok()
+            match self.take_place(&mut request) {
+                Ok(place) => Offer::Place(place),
+                Err(NoEndpoint::Full) if exclude.is_empty() => Offer::Nothing,
+                Err(NoEndpoint::Full) => {
+                    in_vain.push(exclude.to_vec());
+                    Offer::NotForThis
+                }
+                Err(_) => Offer::Never,
+            }
         });
     }
 

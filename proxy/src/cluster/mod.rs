@@ -194,6 +194,14 @@ impl Cluster {
         index.map(|index| Arc::clone(&endpoints[index])).ok_or(NoEndpoint::Unhealthy)
     }
 
+    /// Whether an endpoint may serve this request, now or once it has room.
+    pub(crate) fn can_ever_serve(&self, request: &Pick<'_>) -> Result<(), NoEndpoint> {
+        match self.eligible(&self.lasting.endpoints.load(), request) {
+            Ok(_) | Err(NoEndpoint::Full) => Ok(()),
+            Err(never) => Err(never),
+        }
+    }
+
     fn eligible(&self, endpoints: &[Arc<Endpoint>], request: &Pick<'_>) -> Result<Eligible, NoEndpoint> {
         let (mut any_healthy, mut any_enabled) = (false, false);
         let mut healthy = Eligible::default();

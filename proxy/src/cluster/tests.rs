@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::{Ejection, HashKey, MaxInFlight, Pool};
+use crate::queue::{Refusal, Waiting};
 
 const EJECTION: Ejection = Ejection { consecutive_failures: 3, time_ms: 1000 };
 
@@ -223,6 +224,59 @@ fn requests_beyond_the_limit_wait_and_are_served_in_order() {
     assert!(second.as_mut().poll(cx).is_ready());
     assert!(begin(&cluster, Kind::Request, &[]).is_ok());
     assert_eq!(cluster.queue_counts(), QueueCounts { length: 0, entered: 2, full: 1, timed_out: 0 });
+}
+
+/// The outcome of a wait, if there is one.
+fn outcome(waiting: &mut Waiting<Wants, InFlight>) -> Option<Result<u32, Refusal>> {
+    match Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome.map(|place| place.endpoint().id)),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn a_request_that_nothing_can_serve_joins_no_line_and_stays_in_none() {
+    let cluster = limited(MaxInFlight::Fixed(1), 99, 2);
+    let ids: Vec<_> = cluster.endpoints().iter().map(|endpoint| endpoint.id).collect();
+    let held: Vec<_> = ids.iter().map(|_| begin(&cluster, Kind::Request, &[]).unwrap()).collect();
+    let mut patient = cluster.wait(wants(), CLIENT).unwrap();
+    assert_eq!(begin(&cluster, Kind::Request, &ids).err(), Some(NoEndpoint::Tried));
+    assert_eq!(begin(&cluster, Kind::Request, &ids[..1]).err(), Some(NoEndpoint::Full));
+    let mut tried = cluster.wait(Wants { hash: None, exclude: ids.clone() }, CLIENT).unwrap();
+    let mut other = cluster.wait(Wants { hash: None, exclude: ids[..1].to_vec() }, CLIENT).unwrap();
+    drop(held);
+    assert!(matches!(outcome(&mut patient), Some(Ok(_))));
+    assert_eq!(outcome(&mut tried), Some(Err(Refusal::Hopeless)));
+    assert_eq!(outcome(&mut other), Some(Ok(ids[1])));
+}
+
+#[test]
+fn those_who_cannot_have_what_is_free_keep_nobody_behind_them_from_it() {
+    let cluster = limited(MaxInFlight::Fixed(1), 99, 2);
+    let ids: Vec<_> = cluster.endpoints().iter().map(|endpoint| endpoint.id).collect();
+    let held: Vec<_> = ids.iter().map(|_| begin(&cluster, Kind::Request, &[]).unwrap()).collect();
+    let tried = || cluster.wait(Wants { hash: None, exclude: vec![ids[0]] }, CLIENT).unwrap();
+    let mut in_front: Vec<_> = (0..20).map(|_| tried()).collect();
+    let mut behind = cluster.wait(wants(), CLIENT).unwrap();
+    let (free, busy): (Vec<_>, Vec<_>) = held.into_iter().partition(|held| held.endpoint().id == ids[0]);
+    drop(free);
+    assert!(in_front.iter_mut().all(|waiting| outcome(waiting).is_none()));
+    assert_eq!(outcome(&mut behind), Some(Ok(ids[0])));
+    drop(busy);
+    assert_eq!(outcome(&mut in_front[0]), Some(Ok(ids[1])));
+}
+
+#[test]
+fn those_who_wait_are_sent_away_with_the_last_healthy_endpoint() {
+    let mut config = config(Balance::LeastRequests, false);
+    config.max_in_flight = MaxInFlight::Fixed(1);
+    let cluster = Arc::new(Cluster::new("c", config, vec![seed(1)]));
+    let _held = begin(&cluster, Kind::Request, &[]).unwrap();
+    let mut waiting = cluster.wait(wants(), CLIENT).unwrap();
+    assert_eq!(outcome(&mut waiting), None);
+    cluster.endpoints()[0].set_active_health(false, 0);
+    cluster.serve_waiting();
+    assert_eq!(outcome(&mut waiting), Some(Err(Refusal::Hopeless)));
 }
 
 #[test]

@@ -122,6 +122,14 @@ impl<W> Line<W> {
         candidates
     }
 
+    /// All who wait, in order but for whose turn it is: for the rare case that no candidate can be served.
+    pub(super) fn everyone(&self) -> Vec<Ticket> {
+        match self.newest_first() {
+            true => self.waiters.keys().rev().copied().collect(),
+            false => self.waiters.keys().copied().collect(),
+        }
+    }
+
     fn in_order(&self) -> Vec<Ticket> {
         let newest = self.newest_first();
         if self.rules.fair_by_client {

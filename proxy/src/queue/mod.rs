@@ -39,14 +39,31 @@ struct Counts {
 
 struct State<W, G> {
     line: Line<W>,
-    /// What waiters were given and have not taken yet; `None` tells that they were sent away.
-    given: HashMap<Ticket, Option<G>>,
+    /// How waits have ended that nobody has asked about yet.
+    given: HashMap<Ticket, Result<G, Refusal>>,
     wakers: HashMap<Ticket, Waker>,
 }
 
-/// Why one did not wait, or waited in vain.
+/// Why a request does not wait, or waited in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) enum Refusal {
+    /// The line is full.
+    Full,
+    /// Nothing that could serve it is left.
+    Hopeless,
+}
+
+/// What there is for a waiter.
+pub(crate) enum Offer<G> {
+    /// A place.
+    Place(G),
+    /// Nothing now; a waiter with other wishes may be luckier.
+    NotForThis,
+    /// Nothing now, for any waiter.
+    Nothing,
+    /// Nothing, now or later.
+    Never,
+}
 
 /// A queue's numbers, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,10 +120,10 @@ impl<W, G> Queue<W, G> {
         wants: W,
         client: IpAddr,
         now_us: u64,
-    ) -> Result<Waiting<W, G>, Full> {
+    ) -> Result<Waiting<W, G>, Refusal> {
         let mut state = self.lock();
         let sent_away = state.line.crowded_out(client);
-        let waker = sent_away.and_then(|ticket| state.settle(ticket, None, now_us));
+        let waker = sent_away.and_then(|ticket| state.settle(ticket, Err(Refusal::Full), now_us));
         let ticket = state.line.enter(wants, client, thread::current().id(), now_us);
         self.length.store(state.line.len(), Ordering::SeqCst);
         drop(state);
@@ -115,19 +132,20 @@ impl<W, G> Queue<W, G> {
         if let Some(waker) = waker {
             waker.wake();
         }
-        let ticket = ticket.ok_or(Full)?;
+        let ticket = ticket.ok_or(Refusal::Full)?;
         self.counts.entered.fetch_add(1, Ordering::Relaxed);
         Ok(Waiting { queue: Arc::clone(self), ticket, settled: false })
     }
 
-    /// Gives to those who wait, in order, until `give` has nothing more for any of the next ones.
-    pub(crate) fn serve(&self, now_us: u64, mut give: impl FnMut(&W) -> Option<G>) {
+    /// Gives to waiters, in order, until `offer` has nothing more for any of them. A waiter that can never be served
+    /// is sent away.
+    pub(crate) fn serve(&self, now_us: u64, mut offer: impl FnMut(&W) -> Offer<G>) {
         while !self.is_empty() {
             let mut state = self.lock();
-            let served = state.serve_one(now_us, &mut give);
+            let settled = state.settle_one(now_us, &mut offer);
             self.length.store(state.line.len(), Ordering::SeqCst);
             drop(state);
-            match served {
+            match settled {
                 Some(Some(waker)) => waker.wake(),
                 Some(None) => {}
                 None => return,
@@ -142,25 +160,55 @@ impl<W, G> Queue<W, G> {
 }
 
 impl<W, G> State<W, G> {
-    /// `None` when nobody could be served.
-    fn serve_one(&mut self, now_us: u64, give: &mut impl FnMut(&W) -> Option<G>) -> Option<Option<Waker>> {
-        let (ticket, given) =
-            self.line.candidates(thread::current().id()).into_iter().find_map(|ticket| {
-                let waiter = self.line.get(ticket)?;
-                give(&waiter.wants).map(|given| (ticket, given))
-            })?;
-        Some(self.settle(ticket, Some(given), now_us))
+    /// Ends one wait and returns its waker, if it has one; `None` when no wait can be ended.
+    fn settle_one(&mut self, now_us: u64, offer: &mut impl FnMut(&W) -> Offer<G>) -> Option<Option<Waker>> {
+        let next = self.line.candidates(thread::current().id());
+        // Nearly always one of the first can have what is free. If none can, because each of them has been there in
+        // vain, a waiter further back must not wait for them.
+        let (ticket, outcome) = match self.first_settled(&next, offer) {
+            Look::Settled(ticket, outcome) => (ticket, outcome),
+            Look::Nothing => return None,
+            Look::NotForThese => match self.first_settled(&self.line.everyone(), offer) {
+                Look::Settled(ticket, outcome) => (ticket, outcome),
+                Look::Nothing | Look::NotForThese => return None,
+            },
+        };
+        Some(self.settle(ticket, outcome, now_us))
     }
 
-    /// Ends the wait of one; who is to be woken for it.
-    fn settle(&mut self, ticket: Ticket, given: Option<G>, now_us: u64) -> Option<Waker> {
-        match given {
-            Some(_) => self.line.serve(ticket, now_us)?,
-            None => self.line.leave(ticket)?,
+    /// The first of these whose wait ends now, and how.
+    fn first_settled(&self, tickets: &[Ticket], offer: &mut impl FnMut(&W) -> Offer<G>) -> Look<G> {
+        for ticket in tickets {
+            let Some(waiter) = self.line.get(*ticket) else { continue };
+            match offer(&waiter.wants) {
+                Offer::Place(place) => return Look::Settled(*ticket, Ok(place)),
+                Offer::Never => return Look::Settled(*ticket, Err(Refusal::Hopeless)),
+                Offer::NotForThis => {}
+                Offer::Nothing => return Look::Nothing,
+            }
+        }
+        Look::NotForThese
+    }
+
+    /// Ends the wait of one; its waker, if it has one.
+    fn settle(&mut self, ticket: Ticket, outcome: Result<G, Refusal>, now_us: u64) -> Option<Waker> {
+        match outcome {
+            Ok(_) => self.line.serve(ticket, now_us)?,
+            Err(_) => self.line.leave(ticket)?,
         };
-        self.given.insert(ticket, given);
+        self.given.insert(ticket, outcome);
         self.wakers.remove(&ticket)
     }
+}
+
+/// What a look at some waiters found.
+enum Look<G> {
+    /// The wait of this one ends so.
+    Settled(Ticket, Result<G, Refusal>),
+    /// None of them can have what is free.
+    NotForThese,
+    /// Nothing is free.
+    Nothing,
 }
 
 /// A place in the line; dropping it leaves the line, or gives back what had just been given.
@@ -171,7 +219,7 @@ pub(crate) struct Waiting<W, G> {
 }
 
 impl<W, G> Future for Waiting<W, G> {
-    type Output = Result<G, Full>;
+    type Output = Result<G, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let ticket = self.ticket;
@@ -180,7 +228,7 @@ impl<W, G> Future for Waiting<W, G> {
             Some(given) => {
                 drop(state);
                 self.settled = true;
-                Poll::Ready(given.ok_or(Full))
+                Poll::Ready(given)
             }
             None => {
                 state.wakers.insert(ticket, cx.waker().clone());

@@ -129,10 +129,10 @@ fn take(queue: &Arc<Queue<(), Place>>, free: &Arc<AtomicU32>) -> Option<Place> {
 }
 
 fn serve(queue: &Arc<Queue<(), Place>>, free: &Arc<AtomicU32>) {
-    queue.serve(0, |()| take(queue, free));
+    queue.serve(0, |()| take(queue, free).map_or(Offer::Nothing, Offer::Place));
 }
 
-fn poll_one(waiting: &mut Waiting<(), Place>) -> Poll<Result<Place, Full>> {
+fn poll_one(waiting: &mut Waiting<(), Place>) -> Poll<Result<Place, Refusal>> {
     Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()))
 }
 

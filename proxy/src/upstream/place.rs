@@ -8,7 +8,16 @@ use super::Attempt;
 use crate::cluster::{InFlight, Kind, NoEndpoint, Pick, Wants};
 use crate::direct::Direct;
 use crate::error::Reason;
+use crate::queue::Refusal;
 use crate::worker::Worker;
+
+/// The reason that stands for a wait refused or ended in vain.
+fn reason(refusal: Refusal) -> Reason {
+    match refusal {
+        Refusal::Full => Reason::QueueFull,
+        Refusal::Hopeless => Reason::NoEndpoint,
+    }
+}
 
 fn try_begin(worker: &Worker, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
     worker.with_random(|random| {
@@ -42,7 +51,7 @@ async fn wait(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Re
     let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
     let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
     let others_wait = cluster.is_waited_for();
-    let waiting = cluster.wait(wants, attempt.client).map_err(|_| Reason::QueueFull)?;
+    let waiting = cluster.wait(wants, attempt.client).map_err(reason)?;
     // Nobody would see the ends that we wait for.
     if let Some(direct) = worker.direct() {
         direct.call_in(Some(cluster));
@@ -58,7 +67,7 @@ async fn wait(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Re
     attempt.waited += since.elapsed();
     match outcome {
         Ok(Ok(in_flight)) => Ok(in_flight),
-        Ok(Err(_)) => Err(Reason::QueueFull),
+        Ok(Err(refusal)) => Err(reason(refusal)),
         Err(_) => {
             cluster.count_queue_timeout();
             Err(Reason::QueueTimeout)

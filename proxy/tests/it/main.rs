@@ -16,6 +16,7 @@ mod keep_alive;
 mod clusters;
 mod failures;
 mod overload;
+mod outage;
 mod tunnels;
 mod passthrough;
 mod psql;

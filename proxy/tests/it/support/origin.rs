@@ -35,7 +35,10 @@ pub(crate) struct Peer {
 impl Origin {
     /// Hands each connection to `play`, which closes it by returning.
     pub(crate) fn playing(play: impl Fn(Peer) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::playing_at(TcpListener::bind("127.0.0.1:0").unwrap(), play)
+    }
+
+    fn playing_at(listener: TcpListener, play: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         let endpoint = listener.local_addr().unwrap().to_string();
         Self::accept(endpoint, play, move || listener.accept().map(|(stream, _)| stream.into()))
     }
@@ -81,7 +84,15 @@ impl Origin {
 
     /// Answers every request with what `answer` makes of it, for as long as the connection lasts.
     pub(crate) fn answering(answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static) -> Self {
-        Self::playing(move |mut peer| {
+        Self::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+    }
+
+    /// The same on a socket that listens already.
+    pub(crate) fn listening(
+        listener: TcpListener,
+        answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        Self::playing_at(listener, move |mut peer| {
             while let Some(request) = peer.next() {
                 if peer.try_send(answer(&request)).is_err() {
                     return;
@@ -175,5 +186,11 @@ impl Dead {
 
     pub(crate) fn endpoint(&self) -> String {
         self.0.local_addr().unwrap().as_socket().unwrap().to_string()
+    }
+
+    /// Accepts connections from now on.
+    pub(crate) fn listen(&self) -> TcpListener {
+        self.0.listen(1024).unwrap();
+        self.0.try_clone().unwrap().into()
     }
 }

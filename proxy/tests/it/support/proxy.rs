@@ -151,11 +151,56 @@ impl Setup {
         Some(proxy)
     }
 
+    /// Starts it and waits for nothing.
+    pub(crate) fn spawn(mut self) -> Starting {
+        let mut child = self.command().spawn().unwrap();
+        let log = Log::follow(child.stderr.take().unwrap());
+        Starting { child, log, folder: self.folder }
+    }
+
     /// Starts it where it must fail: the exit code and what it said.
     pub(crate) fn fails(mut self) -> (Option<i32>, String) {
         let output = self.command().output().unwrap();
         let _ = std::fs::remove_dir_all(&self.folder);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+/// A process that may not serve yet, killed when dropped.
+pub(crate) struct Starting {
+    child: Child,
+    log: Log,
+    folder: PathBuf,
+}
+
+impl Starting {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Its exit code, once it has one.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        poll("the end of the process", || self.child.try_wait().unwrap()).code()
+    }
+
+    /// Waits for a line of its log that has this message, unless it ends before.
+    pub(crate) fn wait_for(&mut self, message: &str) {
+        poll(message, || {
+            assert_eq!(self.child.try_wait().unwrap(), None, "{}", self.log.text());
+            (self.log.count(message) > 0).then_some(())
+        });
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
