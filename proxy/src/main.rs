@@ -13,7 +13,7 @@ use clap_complete::Shell;
 use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
-use sluice::server::Source;
+use sluice::server::{ControlRuntime, Source};
 use sluice::{doctor, healthcheck, logging, logs, server, tls, top};
 
 use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
@@ -21,6 +21,7 @@ use crate::cli::service::ServiceCommand;
 use crate::cli::service::words::{self, Refusal};
 use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, HealthcheckArgs, RunArgs, UpgradeArgs};
 
+const NO_CONTROL: &str = "the control plane cannot be started";
 /// Something went wrong while running.
 const EXIT_RUNTIME: u8 = 1;
 /// The command line or the configuration is wrong; clap's own code for usage.
@@ -82,6 +83,10 @@ fn kamal_main(arguments: &[String]) -> ExitCode {
 }
 
 fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
+    let runtime = match ControlRuntime::start() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("{NO_CONTROL}: {error}"), EXIT_RUNTIME),
+    };
     let predecessor = match Predecessor::from_environment() {
         Ok(predecessor) => predecessor,
         Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
@@ -91,7 +96,7 @@ fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
     let config = args.config(environment);
     let same = config.clone();
     let source = Source { read: Arc::new(move || Ok(same.clone())), watched: None };
-    server::run(config, source, predecessor).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+    server::run(runtime, config, source, predecessor).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
 }
 
 fn service_command(command: &ServiceCommand, program: &str, socket: &Path) -> ExitCode {
@@ -115,6 +120,10 @@ fn complain(lines: &[String]) -> ExitCode {
 }
 
 fn run_command(args: &RunArgs) -> ExitCode {
+    let runtime = match ControlRuntime::start() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("{NO_CONTROL}: {error}"), EXIT_RUNTIME),
+    };
     let predecessor = match Predecessor::from_environment() {
         Ok(predecessor) => predecessor,
         Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
@@ -122,7 +131,8 @@ fn run_command(args: &RunArgs) -> ExitCode {
     match args.load() {
         Ok(config) => {
             logging::init();
-            server::run(config, args.source(), predecessor).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+            server::run(runtime, config, args.source(), predecessor)
+                .unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
         }
         Err(error) => {
             predecessor.iter().for_each(|predecessor| predecessor.fail(&error.to_string()));

@@ -5,12 +5,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
 use listenfd::ListenFd;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{Bound, Listening};
 use crate::config::{self, Address};
@@ -39,7 +39,8 @@ pub(crate) struct Taken {
 /// Gives sockets that are there already for a listener, if any.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> Taken;
 
-/// Binds every listener for `workers` workers; the outer list is by worker.
+/// Binds every listener for `workers` workers; the outer list is by worker. New sockets do not listen before
+/// [`listen_all`].
 ///
 /// Sockets that `take` gives are used in place of new ones. `ours` are ports that this process has sockets on
 /// already, which new ones may stand beside. `terminators` are what terminates TLS on those that speak it.
@@ -57,6 +58,7 @@ pub(crate) fn bind_all(
     for listener in listeners {
         let Taken { sockets, are_own } = take(listener);
         let is_own = are_own || sockets.is_empty();
+        let listens = !sockets.is_empty();
         let (address, sockets) = match &sockets[..] {
             [] => bind(&listener.address, workers, ours),
             [first, ..] => share(&sockets, workers).map(|shared| (bound_address(listener, first), shared)),
@@ -68,12 +70,37 @@ pub(crate) fn bind_all(
         })?;
         let terminator = terminators.of(&listener.name);
         let config = config::Listener { address, ..listener.clone() };
-        let listening = Arc::new(Listening::new(config, terminator, is_own));
+        let shares_port = matches!(&config.address, Address::Ip(ip) if ours.contains(&ip.port()));
+        let listening = Arc::new(Listening::new(config, terminator, is_own).sharing_port(shares_port));
         for (index, socket) in sockets.into_iter().enumerate() {
-            by_worker[index % workers].push(Bound { listening: Arc::clone(&listening), socket });
+            by_worker[index % workers].push(Bound { listening: Arc::clone(&listening), socket, listens });
         }
     }
     Ok(by_worker)
+}
+
+/// Has the sockets listen that do not yet: from here on clients find them.
+///
+/// # Errors
+/// The first that cannot, because another process has come to listen on its address since it was bound.
+pub(crate) fn listen_all(bound: &[Vec<Bound>]) -> Result<(), BindError> {
+    let mut seen: Vec<*const Listening> = Vec::new();
+    for Bound { listening, socket, .. } in bound.iter().flatten().filter(|bound| !bound.listens) {
+        let is_first = !seen.contains(&Arc::as_ptr(listening));
+        seen.push(Arc::as_ptr(listening));
+        let current = listening.current();
+        let alone = match &current.config.address {
+            // Sockets that only are bound do not keep others off, so this finds those that listen.
+            Address::Ip(ip) if is_first && !listening.shares_port => tcp(*ip, false).map(drop),
+            _ => Ok(()),
+        };
+        alone.and_then(|()| SockRef::from(socket).listen(BACKLOG)).map_err(|source| BindError {
+            name: current.config.name.clone(),
+            address: current.config.address.clone(),
+            source,
+        })?;
+    }
+    Ok(())
 }
 
 fn bind(address: &Address, workers: usize, ours: &HashSet<u16>) -> io::Result<(Address, Vec<OwnedFd>)> {
@@ -91,11 +118,7 @@ fn bind(address: &Address, workers: usize, ours: &HashSet<u16>) -> io::Result<(A
         true => ip,
         false => tcp(ip, false)?.local_addr()?.as_socket().unwrap_or(ip),
     };
-    let sockets = (0..workers).map(|_| {
-        let socket = tcp(bound, true)?;
-        socket.listen(BACKLOG)?;
-        Ok(OwnedFd::from(socket))
-    });
+    let sockets = (0..workers).map(|_| tcp(bound, true).map(OwnedFd::from));
     Ok((Address::Ip(bound), sockets.collect::<io::Result<_>>()?))
 }
 
@@ -126,9 +149,9 @@ fn unix(path: &Path) -> io::Result<OwnedFd> {
         }
         std::fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    SockRef::from(&listener).listen(BACKLOG)?;
-    Ok(listener.into())
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    Ok(socket.into())
 }
 
 /// At least one socket for each worker: these, as often as it takes.

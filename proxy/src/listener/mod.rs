@@ -14,7 +14,7 @@ use crate::config;
 use crate::kernel::socket;
 use crate::tls::Terminator;
 
-pub(crate) use bind::{BACKLOG, Inherited, Taken, bind_all};
+pub(crate) use bind::{BACKLOG, Inherited, Taken, bind_all, listen_all};
 
 /// Another hold on the sockets of one listener, to pass them on by.
 pub(crate) type Held = (Arc<Listening>, Vec<OwnedFd>);
@@ -24,7 +24,10 @@ pub(crate) struct Listening {
     current: ArcSwap<ListenerState>,
     /// Whether nobody but sluice has its sockets; a service manager keeps those that it passes.
     pub(crate) is_own: bool,
+    /// Whether this process had sockets on its port before.
+    shares_port: bool,
     is_hidden: AtomicBool,
+    is_starved: AtomicBool,
 }
 
 /// A listener by one configuration. Connections keep the one they began with.
@@ -50,8 +53,10 @@ struct Lasting {
 pub(crate) struct Bound {
     /// What is shared.
     pub(crate) listening: Arc<Listening>,
-    /// This worker's socket: blocking, listening.
+    /// This worker's socket: blocking.
     pub(crate) socket: OwnedFd,
+    /// Whether it listened when we got it.
+    listens: bool,
 }
 
 /// One of the connections that a listener may have open.
@@ -60,7 +65,12 @@ pub(crate) struct Admission(Arc<Lasting>);
 impl Listening {
     pub(crate) fn new(config: config::Listener, terminator: Option<Arc<Terminator>>, is_own: bool) -> Self {
         let state = ListenerState::new(config).with_tls(terminator);
-        Self { current: ArcSwap::from_pointee(state), is_own, is_hidden: AtomicBool::new(false) }
+        let (current, is_hidden, is_starved) = (ArcSwap::from_pointee(state), false.into(), false.into());
+        Self { current, is_own, shares_port: false, is_hidden, is_starved }
+    }
+
+    fn sharing_port(self, shares_port: bool) -> Self {
+        Self { shares_port, ..self }
     }
 
     /// The configuration that connections accepted now go by.
@@ -94,6 +104,11 @@ impl Listening {
         self.is_hidden.store(hidden.is_ok(), Ordering::Relaxed);
     }
 
+    /// Notes whether descriptors or memory are short, so that one of the workers says so. True if that is news.
+    pub(crate) fn starve(&self, is_starved: bool) -> bool {
+        self.is_starved.swap(is_starved, Ordering::Relaxed) != is_starved
+    }
+
     /// Whether no new connection finds it any more, but for those whose handshake has begun.
     pub(crate) fn is_hidden(&self) -> bool {
         self.is_hidden.load(Ordering::Relaxed)
@@ -111,7 +126,7 @@ impl Listening {
 /// When there are no descriptors left.
 pub(crate) fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<Held>> {
     let mut held: Vec<Held> = Vec::new();
-    for Bound { listening, socket } in bound.iter().flatten() {
+    for Bound { listening, socket, .. } in bound.iter().flatten() {
         let socket = socket.try_clone()?;
         match held.iter_mut().find(|(known, _)| Arc::ptr_eq(known, listening)) {
             Some((_, sockets)) => sockets.push(socket),

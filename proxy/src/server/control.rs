@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -16,6 +15,7 @@ use super::clusters::Resolvers;
 use super::operator::Operator;
 use super::services::{Restored, Services};
 use super::shown;
+use super::signals::{ControlRuntime, Signals};
 use crate::access_log::AccessLog;
 use crate::acme::Keeper;
 use crate::admin::{self, Admin, AdminState, Gate};
@@ -108,22 +108,19 @@ impl<'a> Control<'a> {
     /// second signal ends the wait. `serving` is called once commands are obeyed.
     pub(super) fn run(
         mut self,
+        started: ControlRuntime,
         stage: watch::Sender<Stage>,
         join: impl FnOnce(Instant) -> bool + Send + 'static,
         serving: impl FnOnce() -> Result<(), String>,
     ) -> Result<(ExitCode, bool), String> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| format!("the control plane cannot be started: {error}"))?;
+        let (runtime, mut signals) = started.into_parts();
         let local = tokio::task::LocalSet::new();
         let ended = local.block_on(&runtime, async {
-            let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
             self.spawn_tasks();
             serving()?;
             notify(&[NotifyState::Ready]);
             let end = tokio::select! {
-                () = signals.wait(self.log, &self.operator) => End::Told,
+                () = signals.obey(self.log, &self.operator) => End::Told,
                 () = self.operator.upgrader.handed_over() => End::HandedOver,
             };
             let code = self.drain(end, &stage, join, &mut signals).await;
@@ -241,7 +238,7 @@ impl<'a> Control<'a> {
                 }
                 ExitCode::SUCCESS
             }
-            () = signals.terminate() => {
+            () = signals.end() => {
                 tracing::warn!("a second signal ends the drain");
                 ExitCode::FAILURE
             }
@@ -252,47 +249,5 @@ impl<'a> Control<'a> {
 pub(super) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "the service manager cannot be told of our state");
-    }
-}
-
-/// The signals that mean something to us.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    reopen: Signal,
-    reload: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            reopen: signal(SignalKind::user_defined1())?,
-            reload: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Serves SIGUSR1 and SIGHUP until SIGTERM or SIGINT.
-    async fn wait(&mut self, log: &AccessLog, operator: &Rc<Operator>) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.reopen.recv() => log.reopen(),
-                _ = self.reload.recv() => {
-                    let operator = Rc::clone(operator);
-                    // Its outcome is in the log.
-                    tokio::task::spawn_local(async move { drop(operator.reloader.reload().await) });
-                }
-            }
-        }
-    }
-
-    async fn terminate(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }

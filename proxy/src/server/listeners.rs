@@ -110,6 +110,7 @@ impl Listeners {
         let mut nothing = |_: &_| Taken::default();
         let bound = listener::bind_all(&new, self.workers.len(), &mut nothing, &ours.collect(), tls);
         let bound = bound.map_err(|error| error.to_string())?;
+        listener::listen_all(&bound).map_err(|error| error.to_string())?;
         let held = listener::hold(&bound).map_err(|error| error.to_string())?;
         Ok((bound, held))
     }

@@ -11,6 +11,7 @@ mod reload;
 mod scheduling;
 mod services;
 mod shown;
+mod signals;
 mod site;
 mod start;
 mod upgrade;
@@ -39,17 +40,28 @@ use site::Site;
 use upgrade::Upgrader;
 
 pub use reload::Source;
+pub use signals::ControlRuntime;
+
+const TOLD_TO_END: &str = "a signal ended the process while it was starting";
 
 /// How often the end of the workers is looked for while draining.
 const JOIN_CHECK: Duration = Duration::from_millis(20);
 
 /// Runs sluice until it is told to end. `source` is where `config` came from, for when it is to be read again;
-/// `predecessor` the process to take over from.
+/// `predecessor` the process to take over from; `runtime` has caught signals since the process began.
 ///
 /// # Errors
 /// A sentence about what could not be started.
-pub fn run(config: Config, source: Source, mut predecessor: Option<Predecessor>) -> Result<ExitCode, String> {
-    let outcome = start_and_serve(config, source, &mut predecessor);
+pub fn run(
+    runtime: ControlRuntime,
+    config: Config,
+    source: Source,
+    mut predecessor: Option<Predecessor>,
+) -> Result<ExitCode, String> {
+    let outcome = start_and_serve(runtime, config, source, &mut predecessor);
+    if let (Ok(_), Some(predecessor)) = (&outcome, &predecessor) {
+        predecessor.fail(TOLD_TO_END);
+    }
     if let (Err(reason), Some(predecessor)) = (&outcome, &predecessor) {
         predecessor.fail(reason);
     }
@@ -57,6 +69,7 @@ pub fn run(config: Config, source: Source, mut predecessor: Option<Predecessor>)
 }
 
 fn start_and_serve(
+    mut runtime: ControlRuntime,
     config: Config,
     source: Source,
     predecessor: &mut Option<Predecessor>,
@@ -74,6 +87,11 @@ fn start_and_serve(
     let (bound, terminators) = start::listeners(&config, predecessor.as_mut())?;
     let held = listener::hold(&bound).map_err(|error| error.to_string())?;
     let bypass = start::bypass(&config, &mut assists, &bound)?;
+    // The steps so far take the time that a start takes.
+    if runtime.is_told_to_end() {
+        tracing::info!("{TOLD_TO_END}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut sockets = control::Sockets {
         admin: start::admin_listener(&config, predecessor.as_mut())?,
         control: start::control_listener(&config, predecessor.is_some())?,
@@ -94,6 +112,8 @@ fn start_and_serve(
     start::try_account(&snapshot.config, &terminators)?;
     let acme = Acme::for_start(&snapshot.config, &terminators.in_force())?;
 
+    // Last, so that whoever finds the port open finds the control socket as well, and is answered at once.
+    listener::listen_all(&bound).map_err(|error| error.to_string())?;
     let (stage, watched) = watch::channel(Stage::Serve);
     let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
     let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
@@ -119,7 +139,7 @@ fn start_and_serve(
         }
         None => Ok(()),
     };
-    let (ended, is_handed_over) = control.run(stage, |deadline| join(threads, deadline), serving)?;
+    let (ended, is_handed_over) = control.run(runtime, stage, |deadline| join(threads, deadline), serving)?;
     if !is_handed_over {
         state_file::save(&live.load().clusters.values().cloned().collect::<Vec<_>>());
     }

@@ -24,6 +24,7 @@ mod upstream_tls;
 mod both_sides;
 mod http2;
 mod process;
+mod signals;
 mod reload;
 mod certificates;
 mod tls;

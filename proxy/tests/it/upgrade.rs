@@ -11,7 +11,7 @@ use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll, script};
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A process that is nobody's child, ended when dropped.
-pub(crate) struct Stray(i32);
+pub(crate) struct Stray(pub(crate) i32);
 
 impl Drop for Stray {
     fn drop(&mut self) {

@@ -1,0 +1,148 @@
+//! The signals that sluice acts on. They are caught before anything else is done, so that none of them ends a process that
+//! is only starting; what came meanwhile is acted on when it serves.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::operator::Operator;
+use super::upgrade::READY_TIMEOUT;
+use crate::access_log::AccessLog;
+
+/// Long enough for the runtime to look at what has come.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The control thread's runtime, which signals come through, and the signals.
+pub struct ControlRuntime {
+    pub(super) runtime: Runtime,
+    pub(super) signals: Signals,
+    /// Dropped when the start is over.
+    _impatience: Impatience,
+}
+
+/// A thread that ends the process at the second signal that asks for it: a step of the start, such as the lookup of a
+/// name, may take long.
+type Impatience = oneshot::Sender<()>;
+
+/// One stream for each signal.
+pub(super) struct Signals {
+    /// SIGTERM.
+    terminate: Signal,
+    /// SIGINT.
+    interrupt: Signal,
+    /// SIGQUIT, which ends nginx in order; here SIGTERM does, too.
+    quit: Signal,
+    /// SIGUSR1: the access log is opened again.
+    reopen: Signal,
+    /// SIGHUP: the configuration is read again.
+    reload: Signal,
+    /// SIGUSR2: another process takes over, as with nginx.
+    upgrade: Signal,
+}
+
+impl ControlRuntime {
+    /// Catches signals from here on. To be called first of all, on the thread that runs the control plane.
+    ///
+    /// # Errors
+    /// When there are no descriptors or no memory left.
+    pub fn start() -> io::Result<Self> {
+        let (runtime, signals) = catch()?;
+        let _impatience = impatience()?;
+        Ok(Self { runtime, signals, _impatience })
+    }
+
+    /// The start is over: signals are obeyed from here on.
+    pub(super) fn into_parts(self) -> (Runtime, Signals) {
+        (self.runtime, self.signals)
+    }
+
+    /// Whether the process has been told to end.
+    pub(super) fn is_told_to_end(&mut self) -> bool {
+        let Self { runtime, signals, .. } = self;
+        runtime.block_on(async { tokio::time::timeout(LOOK, signals.end()).await.is_ok() })
+    }
+}
+
+fn catch() -> io::Result<(Runtime, Signals)> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _inside = runtime.enter();
+        Signals::catch()?
+    };
+    Ok((runtime, signals))
+}
+
+fn impatience() -> io::Result<Impatience> {
+    let (runtime, mut signals) = catch()?;
+    let (started, starting) = oneshot::channel();
+    let twice = async move {
+        signals.end().await;
+        tracing::info!(
+            "told to end; the step of the start that is under way is waited for, or a second signal"
+        );
+        signals.end().await;
+    };
+    let watch = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = starting => {}
+                () = twice => {
+                    tracing::warn!("a second signal ends the start");
+                    std::process::exit(1);
+                }
+            }
+        });
+    };
+    std::thread::Builder::new().name("start".to_owned()).spawn(watch)?;
+    Ok(started)
+}
+
+impl Signals {
+    fn catch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
+            reopen: signal(SignalKind::user_defined1())?,
+            reload: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// Acts on signals until one ends the process.
+    pub(super) async fn obey(&mut self, log: &AccessLog, operator: &Rc<Operator>) {
+        loop {
+            // What each of them came to is in the log.
+            tokio::select! {
+                biased;
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.quit.recv() => return,
+                _ = self.reopen.recv() => log.reopen(),
+                _ = self.reload.recv() => {
+                    let operator = Rc::clone(operator);
+                    tokio::task::spawn_local(async move { drop(operator.reloader.reload().await) });
+                }
+                _ = self.upgrade.recv() => {
+                    let operator = Rc::clone(operator);
+                    tokio::task::spawn_local(async move {
+                        drop(operator.upgrader.upgrade(None, READY_TIMEOUT).await);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Resolves when a signal comes that ends the process.
+    pub(super) async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.quit.recv() => {}
+        }
+    }
+}
