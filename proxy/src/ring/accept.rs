@@ -1,13 +1,16 @@
 //! Accept a connection together with its peer's address.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use io_uring::{cqueue, opcode};
+use io_uring::opcode;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::{Fd, Finished, cancel, raw, result, submit};
+use super::{Fd, Finished, InFlight, lost, outcome, raw, submit};
 
 struct Peer {
     storage: SockAddrStorage,
@@ -23,26 +26,49 @@ struct AcceptData {
 impl Finished for AcceptData {
     type Output = io::Result<(OwnedFd, SockAddr)>;
 
-    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
-        result(&cqe)?;
+    fn finish(self, result: i32) -> Self::Output {
+        outcome(result)?;
         // SAFETY: a non-negative result of accept is a new descriptor that nobody else knows of.
-        let socket = unsafe { OwnedFd::from_raw_fd(cqe.result()) };
+        let socket = unsafe { OwnedFd::from_raw_fd(result) };
         let Peer { storage, length } = *self.peer;
         // SAFETY: the kernel filled `storage` with an address of `length` bytes; the operation is over,
         // so nothing writes to it any more.
         let address = unsafe { SockAddr::new(storage, length) };
         Ok((socket, address))
     }
+
+    fn lost() -> Self::Output {
+        Err(lost())
+    }
 }
 
-/// Accepts one connection from the listening socket `fd`.
-pub(crate) async fn accept(fd: &Fd) -> io::Result<(OwnedFd, SockAddr)> {
+/// An accept under way. Dropped, it goes on; a connection that it brings then is closed.
+pub(crate) struct Accept(InFlight<AcceptData>);
+
+/// Begins to accept one connection from the listening socket `fd`.
+pub(crate) fn accept(fd: &Fd) -> Accept {
     let storage = SockAddrStorage::zeroed();
     let mut peer = Box::new(Peer { length: storage.size_of(), storage });
     let address: *mut SockAddrStorage = &raw mut peer.storage;
     let length = &raw mut peer.length;
     let entry = opcode::Accept::new(raw(fd), address.cast(), length).flags(libc::SOCK_CLOEXEC).build();
-    submit(AcceptData { _fd: Fd::clone(fd), peer }, entry).await
+    // SAFETY: the data has the descriptor and, boxed, the place for the address and its length.
+    Accept(unsafe { submit(AcceptData { _fd: Fd::clone(fd), peer }, entry) })
+}
+
+impl Accept {
+    /// Calls it off: it ends soon, with a connection if one has just come.
+    pub(crate) fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
+impl Future for Accept {
+    type Output = io::Result<(OwnedFd, SockAddr)>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
 }
 
 /// Accepts a connection that waits in the queue of `fd`; none if none does.
@@ -58,9 +84,10 @@ pub(crate) async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockA
     if poll(&mut fds, PollTimeout::ZERO)? == 0 {
         return Ok(None);
     }
-    // In this order: the kernel tries once, and then the wait is called off.
-    let (accepted, ()) = tokio::join!(accept(fd), async { cancel(fd) });
-    accepted.map(Some)
+    let accepting = accept(fd);
+    // The kernel takes both in order: it tries once, and then the wait is called off.
+    accepting.cancel();
+    accepting.await.map(Some)
 }
 
 #[cfg(test)]
@@ -99,17 +126,14 @@ mod tests {
         let ran = ring::run(async {
             let socket: Fd = Rc::new(listener.into());
             for round in 1..=ROUNDS {
-                let wait = tokio::task::spawn_local({
-                    let socket = Fd::clone(&socket);
-                    async move { accept(&socket).await }
-                });
+                let mut wait = accept(&socket);
                 tokio::task::yield_now().await;
                 waits.store(round, Ordering::Release);
                 while connected.load(Ordering::Acquire) < round {
                     std::hint::spin_loop();
                 }
-                cancel(&socket);
-                let accepted = match wait.await.unwrap() {
+                wait.cancel();
+                let accepted = match (&mut wait).await {
                     Ok(_) => true,
                     Err(_) => accept_waiting(&socket).await.unwrap().is_some(),
                 };

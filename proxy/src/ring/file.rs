@@ -6,9 +6,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use io_uring::{cqueue, opcode, squeue, types};
+use io_uring::{opcode, squeue, types};
 
-use super::{Fd, Finished, raw, result, submit};
+use super::{Fd, Finished, lost, outcome, raw, submit};
 
 struct OpenData {
     /// Held so that the kernel can read it while the operation runs.
@@ -18,18 +18,23 @@ struct OpenData {
 impl Finished for OpenData {
     type Output = io::Result<OwnedFd>;
 
-    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
-        result(&cqe)?;
+    fn finish(self, result: i32) -> Self::Output {
+        outcome(result)?;
         // SAFETY: a non-negative result of openat is a new descriptor that nobody else knows of.
-        Ok(unsafe { OwnedFd::from_raw_fd(cqe.result()) })
+        Ok(unsafe { OwnedFd::from_raw_fd(result) })
+    }
+
+    fn lost() -> Self::Output {
+        Err(lost())
     }
 }
 
-/// Opens `path` (openat(2); 5.6). Must be run to its end: dropped before, the descriptor may be lost.
+/// Opens `path` (openat(2); 5.6). If this is dropped before its end the file is closed again.
 pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
     let at = types::Fd(libc::AT_FDCWD);
     let entry = opcode::OpenAt::new(at, path.as_ptr()).flags(flags | libc::O_CLOEXEC).mode(mode).build();
-    submit(OpenData { _path: path }, entry).await
+    // SAFETY: the data has the path, whose heap block stays where it is.
+    unsafe { submit(OpenData { _path: path }, entry) }.await
 }
 
 struct UnlinkData {
@@ -39,15 +44,20 @@ struct UnlinkData {
 impl Finished for UnlinkData {
     type Output = io::Result<()>;
 
-    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
-        result(&cqe).map(drop)
+    fn finish(self, result: i32) -> Self::Output {
+        outcome(result).map(drop)
+    }
+
+    fn lost() -> Self::Output {
+        Err(lost())
     }
 }
 
 /// Takes the name of a file away (unlinkat(2); 5.11).
 pub(crate) async fn unlink(path: CString) -> io::Result<()> {
     let entry = opcode::UnlinkAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr()).build();
-    submit(UnlinkData { _path: path }, entry).await
+    // SAFETY: the data has the path, whose heap block stays where it is.
+    unsafe { submit(UnlinkData { _path: path }, entry) }.await
 }
 
 struct FileData {
@@ -61,8 +71,8 @@ struct FileData {
 impl Finished for FileData {
     type Output = (io::Result<usize>, Vec<u8>);
 
-    fn finish(mut self, cqe: cqueue::Entry) -> Self::Output {
-        let outcome = result(&cqe);
+    fn finish(mut self, result: i32) -> Self::Output {
+        let outcome = outcome(result);
         if let (Ok(count), true) = (&outcome, self.fills) {
             let filled = self.buf.len() + count;
             assert!(filled <= self.buf.capacity(), "the kernel was given the spare capacity only");
@@ -71,6 +81,10 @@ impl Finished for FileData {
             unsafe { self.buf.set_len(filled) };
         }
         (outcome, self.buf)
+    }
+
+    fn lost() -> Self::Output {
+        (Err(lost()), Vec::new())
     }
 }
 
@@ -84,9 +98,9 @@ pub(crate) async fn write_at(
     let pending = &buf[start..];
     let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
     let entry = opcode::Write::new(raw(fd), pending.as_ptr(), length).offset(offset).build();
-    // The pointer stays valid: moving the Vec does not move its heap block, and nothing touches the Vec until the
-    // completion hands it back.
-    submit(FileData { _fd: Fd::clone(fd), buf, fills: false }, entry).await
+    // SAFETY: the data has the descriptor and the buffer. Moving the Vec does not move its heap block, and nothing touches
+    // the Vec until the completion hands it back.
+    unsafe { submit(FileData { _fd: Fd::clone(fd), buf, fills: false }, entry) }.await
 }
 
 /// Reads from the file at `offset`, at most `bytes_max`, which `buf` must have room for behind what is there. The
@@ -100,7 +114,8 @@ pub(crate) async fn read_at(
     let spare = buf.spare_capacity_mut();
     let length = u32::try_from(spare.len().min(bytes_max)).unwrap_or(u32::MAX);
     let entry = opcode::Read::new(raw(fd), spare.as_mut_ptr().cast(), length).offset(offset).build();
-    submit(FileData { _fd: Fd::clone(fd), buf, fills: true }, entry).await
+    // SAFETY: as for a write; the kernel is given the spare capacity alone.
+    unsafe { submit(FileData { _fd: Fd::clone(fd), buf, fills: true }, entry) }.await
 }
 
 struct CloseData;
@@ -108,7 +123,9 @@ struct CloseData;
 impl Finished for CloseData {
     type Output = ();
 
-    fn finish(self, _: cqueue::Entry) {}
+    fn finish(self, _: i32) {}
+
+    fn lost() {}
 }
 
 /// Closes a file in a thread of the kernel's: the last close of a file without a name frees its blocks, which takes
@@ -117,5 +134,6 @@ pub(crate) fn close(fd: OwnedFd) {
     // Not in the operation's data: whether it is dropped or finished, the number is the kernel's from here on.
     let raw = fd.into_raw_fd();
     let entry = opcode::Close::new(types::Fd(raw)).build().flags(squeue::Flags::ASYNC);
-    drop(submit(CloseData, entry));
+    // SAFETY: the number is open, and nobody else's: the operation itself closes it.
+    drop(unsafe { submit(CloseData, entry) });
 }

@@ -11,6 +11,7 @@ mod driver;
 mod file;
 mod probe;
 mod socket;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
-use io_uring::{IoUring, cqueue, squeue, types};
+use io_uring::{IoUring, squeue, types};
 use tokio::runtime::LocalOptions;
 
 use driver::{Driver, InFlight, submit};
@@ -27,7 +28,7 @@ use driver::{Driver, InFlight, submit};
 pub(crate) use accept::{accept, accept_waiting};
 pub(crate) use file::{close, open, read_at, unlink, write_at};
 pub(crate) use probe::{RingError, operations, probe};
-pub(crate) use socket::{Recv, Send, cancel, connect, poll, recv, send};
+pub(crate) use socket::{Recv, Send, connect, poll, recv, send};
 
 /// Entries of a worker's submission queue; the completion queue has four times as many.
 const ENTRIES: u32 = 1024;
@@ -52,7 +53,7 @@ pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
             ended = pump => match ended {
                 Ok(Err(error)) => Err(error),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Ok(Ok(())) | Err(_) => Err(io::Error::other("nobody drives it any more")),
+                Ok(Ok(())) | Err(_) => Err(io::Error::other("the ring's driver task has ended")),
             },
         }
     })
@@ -78,16 +79,24 @@ fn raw(fd: &Fd) -> types::Fd {
     types::Fd(fd.as_raw_fd())
 }
 
-fn result(cqe: &cqueue::Entry) -> io::Result<usize> {
-    usize::try_from(cqe.result()).map_err(|_| io::Error::from_raw_os_error(-cqe.result()))
+/// The outcome that a completion's result stands for.
+fn outcome(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))
+}
+
+/// The outcome of an operation whose completion may have been lost.
+fn lost() -> io::Error {
+    io::Error::from_raw_os_error(libc::ECANCELED)
 }
 
 /// Data of an operation that knows its outcome.
 trait Finished: Unpin + Sized + 'static {
     /// What the caller gets.
     type Output;
-    /// Turns data and completion into the outcome.
-    fn finish(self, cqe: cqueue::Entry) -> Self::Output;
+    /// Turns data and the completion's result into the outcome.
+    fn finish(self, result: i32) -> Self::Output;
+    /// The outcome without data, where the completion may have been lost.
+    fn lost() -> Self::Output;
 }
 
 /// Byte offset of `ioprio` in a submission queue entry, and the entry's size: kernel ABI (io_uring.h).

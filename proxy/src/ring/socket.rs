@@ -5,10 +5,10 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use io_uring::{cqueue, opcode, types};
+use io_uring::opcode;
 use socket2::SockAddr;
 
-use super::{Fd, Finished, InFlight, poll_first, raw, result, submit};
+use super::{Fd, Finished, InFlight, lost, outcome, poll_first, raw, submit};
 
 struct RecvData {
     /// Held so that the descriptor outlives the operation.
@@ -19,8 +19,8 @@ struct RecvData {
 impl Finished for RecvData {
     type Output = (io::Result<usize>, Vec<u8>);
 
-    fn finish(mut self, cqe: cqueue::Entry) -> Self::Output {
-        let outcome = result(&cqe);
+    fn finish(mut self, result: i32) -> Self::Output {
+        let outcome = outcome(result);
         if let Ok(count) = outcome {
             let filled = self.buf.len() + count;
             assert!(filled <= self.buf.capacity(), "the kernel was given the spare capacity only");
@@ -30,10 +30,21 @@ impl Finished for RecvData {
         }
         (outcome, self.buf)
     }
+
+    fn lost() -> Self::Output {
+        (Err(lost()), Vec::new())
+    }
 }
 
 /// A receive under way.
 pub(crate) struct Recv(InFlight<RecvData>);
+
+impl Recv {
+    /// Ends it soon, perhaps with data that has just come.
+    pub(crate) fn cancel(&self) {
+        self.0.cancel();
+    }
+}
 
 /// Starts receiving into the spare capacity of `buf`; the data goes behind what is there.
 /// The outcome is the number of bytes (0 is the end of the stream) and the buffer.
@@ -44,9 +55,9 @@ pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> Recv {
     debug_assert!(length > 0, "a receive of no bytes looks like the end of the stream");
     let entry = opcode::Recv::new(raw(fd), spare.as_mut_ptr().cast(), length).build();
     let entry = if patient { poll_first(entry) } else { entry };
-    // The pointer stays valid: moving the Vec does not move its heap block, and nothing touches the
-    // Vec until the completion hands it back.
-    Recv(submit(RecvData { _fd: Fd::clone(fd), buf }, entry))
+    // SAFETY: the data has the descriptor and the buffer. Moving the Vec does not move its heap block, and nothing
+    // touches the Vec until the completion hands it back.
+    Recv(unsafe { submit(RecvData { _fd: Fd::clone(fd), buf }, entry) })
 }
 
 impl Future for Recv {
@@ -65,13 +76,24 @@ struct SendData {
 impl Finished for SendData {
     type Output = (io::Result<usize>, Vec<u8>);
 
-    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
-        (result(&cqe), self.buf)
+    fn finish(self, result: i32) -> Self::Output {
+        (outcome(result), self.buf)
+    }
+
+    fn lost() -> Self::Output {
+        (Err(lost()), Vec::new())
     }
 }
 
 /// A send under way.
 pub(crate) struct Send(InFlight<SendData>);
+
+impl Send {
+    /// Ends it soon; a part may have left.
+    pub(crate) fn cancel(&self) {
+        self.0.cancel();
+    }
+}
 
 /// Starts sending `buf[start..]`. With `whole` the kernel goes on until all is sent or an error ends it;
 /// without, the outcome may be a part. The outcome is the number of bytes and the buffer.
@@ -80,7 +102,9 @@ pub(crate) fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> Send {
     let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
     let flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
     let entry = opcode::Send::new(raw(fd), pending.as_ptr(), length).flags(flags).build();
-    Send(submit(SendData { _fd: Fd::clone(fd), buf }, entry))
+    // SAFETY: the data has the descriptor and the buffer, whose heap block stays where it is, and is not changed, until the
+    // completion hands it back.
+    Send(unsafe { submit(SendData { _fd: Fd::clone(fd), buf }, entry) })
 }
 
 impl Future for Send {
@@ -100,24 +124,49 @@ struct ConnectData {
 impl Finished for ConnectData {
     type Output = io::Result<()>;
 
-    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
-        result(&cqe).map(drop)
+    fn finish(self, result: i32) -> Self::Output {
+        outcome(result).map(drop)
+    }
+
+    fn lost() -> Self::Output {
+        Err(lost())
     }
 }
 
-/// Connects `fd` to `address`.
+/// Connects `fd` to `address`. Dropped before its end it is cancelled: it would keep the socket until the kernel gives up.
 pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
     let address = Box::new(address);
     let entry = opcode::Connect::new(raw(fd), address.as_ptr().cast(), address.len()).build();
-    submit(ConnectData { _fd: Fd::clone(fd), _address: address }, entry).await
+    // SAFETY: the data has the descriptor and the address, which is boxed.
+    let connecting = unsafe { submit(ConnectData { _fd: Fd::clone(fd), _address: address }, entry) };
+    Cancelled(connecting).await
 }
 
 /// Waits until `fd` is ready for any of `events`, has failed or was hung up (poll(2); also when its other side
-/// has shut down). Dropped, it goes on and holds the descriptor until it is cancelled.
+/// has shut down). Dropped before its end it is cancelled.
 pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
     let events = u32::from(events.cast_unsigned());
     let entry = opcode::PollAdd::new(raw(fd), events).build();
-    submit(FdData(Fd::clone(fd)), entry).await.map(drop)
+    // SAFETY: the data has the descriptor.
+    let polling = unsafe { submit(FdData(Fd::clone(fd)), entry) };
+    Cancelled(polling).await.map(drop)
+}
+
+/// An operation that is cancelled when it is dropped before its end.
+struct Cancelled<D: Finished>(InFlight<D>);
+
+impl<D: Finished> Future for Cancelled<D> {
+    type Output = D::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<D: Finished> Drop for Cancelled<D> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 struct FdData(#[expect(dead_code, reason = "held so that the descriptor outlives the operation")] Fd);
@@ -125,14 +174,11 @@ struct FdData(#[expect(dead_code, reason = "held so that the descriptor outlives
 impl Finished for FdData {
     type Output = io::Result<usize>;
 
-    fn finish(self, cqe: cqueue::Entry) -> Self::Output {
-        result(&cqe)
+    fn finish(self, result: i32) -> Self::Output {
+        outcome(result)
     }
-}
 
-/// Cancels every operation on `fd` (5.19); their data is freed, and the descriptor closed with its last
-/// holder, once their completions have come.
-pub(crate) fn cancel(fd: &Fd) {
-    let every = types::CancelBuilder::fd(raw(fd)).all();
-    drop(submit(FdData(Fd::clone(fd)), opcode::AsyncCancel2::new(every).build()));
+    fn lost() -> Self::Output {
+        Err(lost())
+    }
 }

@@ -207,11 +207,6 @@ impl End {
         self.0.reset_on_close.set(true);
     }
 
-    /// Ends the send under way. A receive ends with its future.
-    pub(crate) fn cancel(&self) {
-        self.0.outgoing.borrow_mut().sending = None;
-    }
-
     pub(crate) fn is_hung_up(&self) -> bool {
         let pipe = self.0.incoming.borrow();
         pipe.ended || pipe.reset
@@ -253,6 +248,13 @@ impl Future for Recv {
 pub(crate) struct Send {
     side: Rc<Side>,
     buf: Option<Vec<u8>>,
+}
+
+impl Send {
+    /// Ends it. A receive ends with its future.
+    pub(crate) fn cancel(&self) {
+        self.side.outgoing.borrow_mut().sending = None;
+    }
 }
 
 impl Future for Send {

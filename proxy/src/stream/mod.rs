@@ -217,18 +217,6 @@ impl Stream {
         }
     }
 
-    /// Ends every operation under way, so that the descriptor closes with its last holder.
-    pub(crate) fn cancel(&self) {
-        match self {
-            Self::Ring(fd) => ring::cancel(fd),
-            Self::Tls(session) => session.below().cancel(),
-            // Nothing goes on there that nobody polls.
-            Self::Http2(_) | Self::Http2Upstream(_) => {}
-            #[cfg(test)]
-            Self::Memory(end) => end.cancel(),
-        }
-    }
-
     /// Whether the peer has shut its writing side down or is gone, whatever is still unread.
     pub(crate) fn is_hung_up(&self) -> bool {
         match self {
@@ -270,6 +258,20 @@ impl Future for Recv {
     }
 }
 
+impl Recv {
+    /// Ends it soon, so that the descriptor closes with its last holder.
+    fn cancel(&self) {
+        match self {
+            Self::Ring(recv) => recv.cancel(),
+            Self::Tls(recv) => recv.cancel(),
+            // Nothing goes on there that nobody polls.
+            Self::Http2(_) | Self::Http2Upstream(_) => {}
+            #[cfg(test)]
+            Self::Memory(_) => {}
+        }
+    }
+}
+
 /// A send under way: resolves to the count and the buffer.
 pub(crate) enum Send {
     Ring(ring::Send),
@@ -291,6 +293,19 @@ impl Future for Send {
             Self::Http2Upstream(send) => Pin::new(send).poll(cx),
             #[cfg(test)]
             Self::Memory(send) => Pin::new(send).poll(cx),
+        }
+    }
+}
+
+impl Send {
+    /// Ends it soon, as [`Recv::cancel`].
+    fn cancel(&self) {
+        match self {
+            Self::Ring(send) => send.cancel(),
+            Self::Tls(send) => send.cancel(),
+            Self::Http2(_) | Self::Http2Upstream(_) => {}
+            #[cfg(test)]
+            Self::Memory(send) => send.cancel(),
         }
     }
 }

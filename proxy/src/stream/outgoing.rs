@@ -28,9 +28,11 @@ impl Outgoing {
         self.send.replace(Some(send));
     }
 
-    /// Whether one is under way whose outcome nobody has taken.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.send.borrow().is_some()
+    /// Ends the send under way, if there is one.
+    pub(super) fn cancel(&self) {
+        if let Some(send) = &*self.send.borrow() {
+            send.cancel();
+        }
     }
 
     /// The outcome of the send under way; pending without one.

@@ -110,13 +110,12 @@ impl Reader {
         poll_fn(|cx| self.poll_fill(cx, capacity)).await
     }
 
-    /// Ends the receive under way, keeping what it has brought. It ends the sends of the socket with it, so there
-    /// may be none.
+    /// Ends the receive under way, keeping what it has brought.
     pub(crate) async fn stop(&mut self) -> io::Result<()> {
         let Some(pending) = self.pending.as_mut() else {
             return Ok(());
         };
-        self.stream.cancel();
+        pending.cancel();
         let (outcome, buf) = pending.await;
         self.pending = None;
         self.keep(buf, &outcome);
@@ -162,8 +161,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if self.pending.is_some() {
-            self.stream.cancel();
+        if let Some(pending) = &self.pending {
+            pending.cancel();
         }
     }
 }

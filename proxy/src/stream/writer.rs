@@ -207,8 +207,6 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.outgoing.is_under_way() {
-            self.stream.cancel();
-        }
+        self.outgoing.cancel();
     }
 }

@@ -71,10 +71,6 @@ impl Links<'_> {
 impl Drop for Links<'_> {
     fn drop(&mut self) {
         self.up.splicer.leave([self.up.cookie, self.down.cookie]);
-        for socket in [&self.up.source, &self.up.target] {
-            // The watches: they would keep the descriptors open.
-            ring::cancel(socket);
-        }
     }
 }
 

@@ -54,20 +54,8 @@ async fn connect(address: &EndpointAddress, prepare: impl FnOnce(BorrowedFd<'_>)
     };
     prepare(socket.as_fd());
     let fd = Rc::new(socket.into());
-    let connected = ring::connect(&fd, address);
-    let guard = CancelOnDrop(&fd);
-    connected.await?;
-    std::mem::forget(guard);
+    ring::connect(&fd, address).await?;
     Ok(Stream::Ring(fd))
-}
-
-/// A connect that timed out would keep its socket until the kernel gives up.
-struct CancelOnDrop<'a>(&'a ring::Fd);
-
-impl Drop for CancelOnDrop<'_> {
-    fn drop(&mut self) {
-        ring::cancel(self.0);
-    }
 }
 
 /// The reason that stands for a failed connect.

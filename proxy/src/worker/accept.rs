@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::SockAddr;
+use tokio::sync::Notify;
 
 use super::Worker;
 use super::share::{Accepted, Place, Share};
@@ -28,6 +29,9 @@ const LAST_LOOK_AFTER: Duration = Duration::from_millis(20);
 /// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
 const TURNED_AWAY_MAX: usize = 128;
 
+/// How long nothing has to be refused before accepting counts as possible again.
+const CALM: Duration = Duration::from_secs(1);
+
 /// Who accepts.
 #[derive(Clone)]
 pub(super) struct Door {
@@ -35,21 +39,28 @@ pub(super) struct Door {
     pub(super) share: Rc<Share>,
 }
 
-/// Accepts from `socket` until the worker drains or the listener is closed, then takes what is waiting.
-pub(super) async fn accept_loop(door: Door, listening: Arc<Listening>, socket: ring::Fd) {
+/// A listening socket that one worker accepts from.
+#[derive(Clone)]
+pub(super) struct Entrance {
+    pub(super) listening: Arc<Listening>,
+    pub(super) socket: ring::Fd,
+    /// Has the loop look whether it is to go on.
+    pub(super) interrupt: Rc<Notify>,
+}
+
+/// Accepts until the worker drains or the listener is closed, then takes what is waiting.
+pub(super) async fn accept_loop(door: Door, entrance: Entrance) {
     let worker = &door.worker;
-    let mut starved = false;
+    let listening = &entrance.listening;
+    let mut shortage = Shortage { listening, refused_at: None };
     let mut state = listening.current();
     while !worker.is_draining() && !state.is_closed() {
-        match ring::accept(&socket).await {
+        match entrance.accept(&mut shortage).await {
             Ok((accepted, peer)) => {
                 state = listening.current();
-                if std::mem::take(&mut starved) {
-                    tracing::info!(listener = state.config.name, "accepting again");
-                }
                 door.admit(&state, accepted, &peer);
             }
-            Err(error) => refused(&error, &state, &mut starved).await,
+            Err(error) => shortage.refused(&error).await,
         }
     }
     // Connections that the kernel has completed would be reset with the socket. A process that takes over gets them, but
@@ -57,7 +68,7 @@ pub(super) async fn accept_loop(door: Door, listening: Arc<Listening>, socket: r
     let is_hidden = listening.is_hidden();
     let mut looks = if is_hidden { LAST_LOOKS } else { 0 };
     loop {
-        match ring::accept_waiting(&socket).await {
+        match ring::accept_waiting(&entrance.socket).await {
             Ok(Some((accepted, peer))) => {
                 door.admit(&state, accepted, &peer);
                 if worker.shares_sockets.get() && !is_hidden {
@@ -69,20 +80,62 @@ pub(super) async fn accept_loop(door: Door, listening: Arc<Listening>, socket: r
                 tokio::time::sleep(LAST_LOOK_AFTER).await;
             }
             Ok(None) => return,
-            Err(error) => refused(&error, &state, &mut starved).await,
+            Err(error) => shortage.refused(&error).await,
         }
     }
 }
 
-async fn refused(error: &io::Error, state: &ListenerState, starved: &mut bool) {
-    match error.raw_os_error() {
-        // The connection died in the queue, or the drain called the wait off.
-        Some(libc::ECONNABORTED | libc::EINTR | libc::ECANCELED | libc::EPROTO) => {}
-        _ => {
-            if !std::mem::replace(starved, true) {
-                tracing::warn!(listener = state.config.name, %error, "cannot accept; trying again");
+impl Entrance {
+    /// The next connection; an error as well when it is interrupted.
+    async fn accept(&self, shortage: &mut Shortage<'_>) -> io::Result<(OwnedFd, SockAddr)> {
+        let mut accepting = ring::accept(&self.socket);
+        loop {
+            tokio::select! {
+                biased;
+                accepted = &mut accepting => return accepted,
+                () = self.interrupt.notified() => {
+                    accepting.cancel();
+                    return accepting.await;
+                }
+                () = shortage.calm() => shortage.over(),
             }
-            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// A lack of descriptors or memory, which is said once however long it lasts.
+struct Shortage<'a> {
+    listening: &'a Listening,
+    /// When this worker was refused last, while it has not been calm since.
+    refused_at: Option<Instant>,
+}
+
+impl Shortage<'_> {
+    async fn refused(&mut self, error: &io::Error) {
+        // The connection died in the queue, or the wait was called off.
+        if let Some(libc::ECONNABORTED | libc::EINTR | libc::ECANCELED | libc::EPROTO) = error.raw_os_error()
+        {
+            return;
+        }
+        if self.listening.starve(true) {
+            tracing::warn!(listener = self.listening.current().config.name, %error, "cannot accept; trying again");
+        }
+        tokio::time::sleep(PAUSE).await;
+        self.refused_at = Some(Instant::now());
+    }
+
+    /// Resolves when a shortage is over: out of descriptors, the kernel refuses at once, whether or not somebody connects.
+    async fn calm(&self) {
+        match self.refused_at {
+            Some(at) => tokio::time::sleep_until((at + CALM).into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn over(&mut self) {
+        self.refused_at = None;
+        if self.listening.starve(false) {
+            tracing::info!(listener = self.listening.current().config.name, "accepting again");
         }
     }
 }

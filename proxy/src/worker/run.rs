@@ -1,14 +1,13 @@
 //! A worker's thread: it does what the control plane says until a drain has ended its last connection.
 
-use std::os::fd::OwnedFd;
-use std::rc::{self, Rc};
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::accept::{Door, accept_loop};
+use super::accept::{Door, Entrance, accept_loop};
 use super::share::{Handed, Share};
 use super::{Command, Stage, Worker};
 use crate::listener::{Bound, Listening};
@@ -39,26 +38,24 @@ pub(crate) fn run(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: 
 
 /// A listener that is being accepted from.
 struct Accepting {
-    /// Both are its task's: the socket is closed as soon as that has ended.
+    /// Its task's, as the socket is: that is closed as soon as the task has ended.
     listening: Weak<Listening>,
-    socket: rc::Weak<OwnedFd>,
+    interrupt: Rc<Notify>,
     task: JoinHandle<()>,
 }
 
 impl Accepting {
     fn begin(door: &Door, bound: Bound) -> Self {
-        let Bound { listening, socket } = bound;
-        let socket: ring::Fd = Rc::new(socket);
-        let (weak_listening, weak_socket) = (Arc::downgrade(&listening), Rc::downgrade(&socket));
-        let task = tokio::task::spawn_local(keep_accepting(door.clone(), listening, socket));
-        Self { listening: weak_listening, socket: weak_socket, task }
+        let Bound { listening, socket, .. } = bound;
+        let (interrupt, weak_listening) = (Rc::<Notify>::default(), Arc::downgrade(&listening));
+        let entrance = Entrance { listening, socket: Rc::new(socket), interrupt: Rc::clone(&interrupt) };
+        let task = tokio::task::spawn_local(keep_accepting(door.clone(), entrance));
+        Self { listening: weak_listening, interrupt, task }
     }
 
     /// The loop looks why its wait was called off.
     fn interrupt(&self) {
-        if let Some(socket) = self.socket.upgrade() {
-            ring::cancel(&socket);
-        }
+        self.interrupt.notify_one();
     }
 }
 
@@ -114,13 +111,13 @@ fn obey(door: &Door, command: Command, accepting: &mut Vec<Accepting>) {
 }
 
 /// A socket whose accept loop has panicked would stay open, and its share of the clients would wait for ever.
-async fn keep_accepting(door: Door, listening: Arc<Listening>, socket: ring::Fd) {
+async fn keep_accepting(door: Door, entrance: Entrance) {
     loop {
-        let accepting = accept_loop(door.clone(), Arc::clone(&listening), Rc::clone(&socket));
+        let accepting = accept_loop(door.clone(), entrance.clone());
         if tokio::task::spawn_local(accepting).await.is_ok() {
             return;
         }
-        let name = &listening.current().config.name;
+        let name = &entrance.listening.current().config.name;
         tracing::error!(listener = name, "the accept loop has panicked; it is started again");
     }
 }

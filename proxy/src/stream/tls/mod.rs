@@ -99,9 +99,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.state.borrow().is_under_way() {
-            self.below.cancel();
-        }
+        self.state.borrow().cancel();
     }
 }
 
@@ -122,6 +120,13 @@ impl Future for Recv {
     }
 }
 
+impl Recv {
+    /// Ends what is under way below, in both directions: records that nobody waits for would hold the socket.
+    pub(super) fn cancel(&self) {
+        self.session.state.borrow().cancel();
+    }
+}
+
 /// A send of plain bytes.
 pub(crate) struct Send {
     session: Rc<Session>,
@@ -139,5 +144,12 @@ impl Future for Send {
         let flushed = std::task::ready!(flushed);
         let outcome = this.outcome.take().unwrap_or(Ok(0));
         Poll::Ready((outcome.and_then(|count| flushed.map(|()| count)), std::mem::take(&mut this.buf)))
+    }
+}
+
+impl Send {
+    /// As [`Recv::cancel`].
+    pub(super) fn cancel(&self) {
+        self.session.state.borrow().cancel();
     }
 }

@@ -59,9 +59,10 @@ impl State {
         }
     }
 
-    /// Whether the stream below is in use.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.receiving.is_some() || self.sending.is_some()
+    /// Ends what is under way below.
+    pub(super) fn cancel(&self) {
+        self.receiving.iter().for_each(Recv::cancel);
+        self.sending.iter().for_each(|sending| sending.send.cancel());
     }
 
     /// Whether something that came was not read yet: bytes, an end or an error.

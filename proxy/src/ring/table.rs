@@ -1,0 +1,294 @@
+//! What is under way on a ring, by number. Pure: no kernel, no unsafe code.
+
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+/// Operations that there is room for without growing.
+const ROOM: usize = 256;
+
+/// The number of an operation: its place, and which operation of that place it is, so that a cancellation or a completion
+/// that comes late meets no other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Id {
+    place: u32,
+    turn: u32,
+}
+
+impl Id {
+    /// As the kernel keeps it.
+    pub(super) fn user_data(self) -> u64 {
+        u64::from(self.turn) << 32 | u64::from(self.place)
+    }
+
+    /// From what the kernel gave back.
+    pub(super) fn from_user_data(user_data: u64) -> Self {
+        // Each half as it was put together.
+        Self { place: user_data as u32, turn: (user_data >> 32) as u32 }
+    }
+}
+
+/// Data of an operation that no future waits for any more.
+pub(super) trait Abandoned {
+    /// Frees it, and what the operation has brought.
+    fn end(self: Box<Self>, result: i32);
+}
+
+/// How far an operation has got.
+enum State {
+    UnderWay(Option<Waker>),
+    Completed(i32),
+    Abandoned(Box<dyn Abandoned>),
+    /// The kernel may have lost its completion, or may not: its data is never freed.
+    Lost,
+}
+
+/// An end of an operation, as its future sees it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its data is its future's again.
+    Completed(i32),
+    /// Its data must not be touched or freed any more.
+    Lost,
+}
+
+/// What is to be done for a completion, with the table let go of, for it may come back to it.
+pub(super) enum Due {
+    Nothing,
+    Wake(Waker),
+    End(Box<dyn Abandoned>, i32),
+}
+
+impl Due {
+    pub(super) fn perform(self) {
+        match self {
+            Self::Nothing => {}
+            Self::Wake(waker) => waker.wake(),
+            Self::End(data, result) => data.end(result),
+        }
+    }
+}
+
+/// All operations of a ring that have not ended, or whose end nobody has seen.
+pub(super) struct Table {
+    operations: Slab<(u32, State)>,
+    turn: u32,
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self { operations: Slab::with_capacity(ROOM), turn: 0 }
+    }
+
+    /// Notes a new operation.
+    pub(super) fn begin(&mut self) -> Id {
+        self.turn = self.turn.wrapping_add(1);
+        let place = self.operations.insert((self.turn, State::UnderWay(None)));
+        // 2^32 operations would need a quarter of a terabyte here alone.
+        Id { place: place as u32, turn: self.turn }
+    }
+
+    fn state(&mut self, id: Id) -> Option<&mut State> {
+        let (turn, state) = self.operations.get_mut(id.place as usize)?;
+        (*turn == id.turn).then_some(state)
+    }
+
+    fn remove(&mut self, id: Id) {
+        self.operations.remove(id.place as usize);
+    }
+
+    /// Whether its completion is still to come.
+    pub(super) fn is_under_way(&mut self, id: Id) -> bool {
+        matches!(self.state(id), Some(State::UnderWay(_) | State::Abandoned(_)))
+    }
+
+    /// Notes the kernel's completion of an operation.
+    pub(super) fn complete(&mut self, id: Id, result: i32) -> Due {
+        let Some(state) = self.state(id) else { return Due::Nothing };
+        match std::mem::replace(state, State::Completed(result)) {
+            State::UnderWay(Some(waker)) => Due::Wake(waker),
+            State::UnderWay(None) | State::Completed(_) => Due::Nothing,
+            State::Abandoned(data) => {
+                self.remove(id);
+                Due::End(data, result)
+            }
+            State::Lost => {
+                self.remove(id);
+                Due::Nothing
+            }
+        }
+    }
+
+    /// The end of an operation; with it the number is no longer its.
+    pub(super) fn poll(&mut self, id: Id, cx: &Context<'_>) -> Poll<End> {
+        let end = match self.state(id) {
+            Some(State::UnderWay(Some(waker))) if waker.will_wake(cx.waker()) => return Poll::Pending,
+            Some(State::UnderWay(waker)) => {
+                *waker = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Some(State::Completed(result)) => End::Completed(*result),
+            // The place stays taken: the kernel may still complete it.
+            Some(State::Lost | State::Abandoned(_)) | None => return Poll::Ready(End::Lost),
+        };
+        self.remove(id);
+        Poll::Ready(end)
+    }
+
+    /// Keeps the data of an operation that its future has left, until it has ended.
+    pub(super) fn abandon(&mut self, id: Id, data: Box<dyn Abandoned>) -> Due {
+        match self.state(id) {
+            Some(State::Completed(result)) => {
+                let result = *result;
+                self.remove(id);
+                Due::End(data, result)
+            }
+            Some(state @ State::UnderWay(_)) => {
+                *state = State::Abandoned(data);
+                Due::Nothing
+            }
+            Some(State::Lost | State::Abandoned(_)) | None => {
+                std::mem::forget(data);
+                Due::Nothing
+            }
+        }
+    }
+
+    /// Gives up all that has not ended: the kernel has lost completions, and nobody knows which.
+    pub(super) fn lose_all(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for (_, (_, state)) in &mut self.operations {
+            if let State::UnderWay(waker) = state {
+                wakers.extend(waker.take());
+                *state = State::Lost;
+            }
+        }
+        wakers
+    }
+
+    /// Operations whose numbers are taken.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.operations.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Data(Rc<Cell<Option<i32>>>);
+
+    impl Abandoned for Data {
+        fn end(self: Box<Self>, result: i32) {
+            self.0.set(Some(result));
+        }
+    }
+
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    #[test]
+    fn a_number_is_used_once() {
+        let mut table = Table::new();
+        let first = table.begin();
+        assert_eq!(Id::from_user_data(first.user_data()), first);
+        table.complete(first, 7).perform();
+        assert_eq!(table.poll(first, &cx()), Poll::Ready(End::Completed(7)));
+        let second = table.begin();
+        assert_eq!(second.place, first.place);
+        assert!(!table.is_under_way(first) && table.is_under_way(second));
+        table.complete(first, 9).perform();
+        assert_eq!(table.poll(second, &cx()), Poll::Pending, "a late completion is another's");
+        assert_eq!(table.poll(first, &cx()), Poll::Ready(End::Lost));
+    }
+
+    #[test]
+    fn what_is_abandoned_is_freed_with_its_completion_and_not_before() {
+        let mut table = Table::new();
+        let (id, ended) = (table.begin(), Rc::new(Cell::new(None)));
+        table.abandon(id, Box::new(Data(Rc::clone(&ended)))).perform();
+        assert_eq!(ended.get(), None);
+        table.complete(id, 3).perform();
+        assert_eq!((ended.get(), table.len()), (Some(3), 0));
+        let (id, ended) = (table.begin(), Rc::new(Cell::new(None)));
+        table.complete(id, 4).perform();
+        table.abandon(id, Box::new(Data(Rc::clone(&ended)))).perform();
+        assert_eq!((ended.get(), table.len()), (Some(4), 0));
+    }
+
+    #[test]
+    fn what_is_lost_ends_its_future_and_frees_nothing() {
+        let mut table = Table::new();
+        let (waited_for, abandoned, completed) = (table.begin(), table.begin(), table.begin());
+        let ended = Rc::new(Cell::new(None));
+        table.abandon(abandoned, Box::new(Data(Rc::clone(&ended)))).perform();
+        table.complete(completed, 1).perform();
+        assert_eq!(table.poll(waited_for, &cx()), Poll::Pending);
+        assert_eq!(table.lose_all().len(), 1);
+        assert_eq!(table.poll(waited_for, &cx()), Poll::Ready(End::Lost));
+        assert_eq!(table.poll(completed, &cx()), Poll::Ready(End::Completed(1)));
+        let kept = Rc::new(Cell::new(None));
+        table.abandon(waited_for, Box::new(Data(Rc::clone(&kept)))).perform();
+        assert_eq!(Rc::strong_count(&kept), 2, "the kernel may still write to it");
+        // It had not lost these.
+        table.complete(waited_for, 5).perform();
+        table.complete(abandoned, 6).perform();
+        assert_eq!((ended.get(), kept.get(), table.len()), (Some(6), None, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn each_operation_ends_once(steps in prop::collection::vec((0..4u8, any::<prop::sample::Index>()), 1..200)) {
+            let mut table = Table::new();
+            let (mut futures, mut in_kernel, mut freed) = (Vec::new(), Vec::new(), Vec::new());
+            for (step, which) in steps {
+                match step {
+                    0 => {
+                        let id = table.begin();
+                        futures.push(id);
+                        in_kernel.push(id);
+                    }
+                    1 if !in_kernel.is_empty() => {
+                        let id = in_kernel.swap_remove(which.index(in_kernel.len()));
+                        table.complete(id, id.turn as i32).perform();
+                    }
+                    2 if !futures.is_empty() => {
+                        let at = which.index(futures.len());
+                        let id = futures[at];
+                        match table.poll(id, &cx()) {
+                            Poll::Pending => prop_assert!(in_kernel.contains(&id)),
+                            Poll::Ready(end) => {
+                                prop_assert_eq!(end, End::Completed(id.turn as i32));
+                                futures.swap_remove(at);
+                            }
+                        }
+                    }
+                    3 if !futures.is_empty() => {
+                        let id = futures.swap_remove(which.index(futures.len()));
+                        let ended = Rc::new(Cell::new(None));
+                        table.abandon(id, Box::new(Data(Rc::clone(&ended)))).perform();
+                        freed.push((id, ended));
+                    }
+                    _ => {}
+                }
+                for (id, ended) in &freed {
+                    prop_assert_eq!(ended.get().is_none(), in_kernel.contains(id));
+                }
+            }
+            for id in in_kernel {
+                table.complete(id, 0).perform();
+            }
+            futures.iter().for_each(|id| assert!(table.poll(*id, &cx()).is_ready()));
+            prop_assert_eq!(table.len(), 0);
+            prop_assert!(freed.iter().all(|(_, ended)| ended.get().is_some()));
+        }
+    }
+}
