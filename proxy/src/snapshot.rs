@@ -31,8 +31,6 @@ pub(crate) struct Snapshot {
     pub(crate) error_pages: ErrorPages,
     /// What asks for debug fields, if anything does.
     pub(crate) debug: Option<debug::Token>,
-    /// Whether any listener asks clients for certificates.
-    pub(crate) asks_for_certificates: bool,
 }
 
 /// The snapshot in force, which the control plane replaces.
@@ -117,9 +115,8 @@ impl Snapshot {
     ) -> Self {
         let routes = config.routes.iter().map(|route| entry(route, &clusters, config.via)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
-        let asks_for_certificates = config.listeners.iter().any(config::Listener::asks_for_certificates);
         let router = Router::new(&config.routes);
-        Self { router, routes, clusters, error_pages, debug, asks_for_certificates, config }
+        Self { router, routes, clusters, error_pages, debug, config }
     }
 
     /// The same with the routes of deployed services, by name, leading to them.

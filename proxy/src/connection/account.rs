@@ -46,7 +46,7 @@ impl Account {
     pub(super) fn new(worker: &Worker, peer: IpAddr, head: &RequestHead) -> Self {
         let snapshot = worker.snapshot();
         let (client, trusted) = forwarded::client(peer, &snapshot.config.trusted_proxies, head);
-        let request_id = match forwarded_request_id(head) {
+        let request_id = match forwarded_request_id(head, trusted) {
             Some(id) => id.to_vec(),
             None => worker.with_random(forwarded::make_request_id),
         };

@@ -136,7 +136,7 @@ impl Connection {
                 http2: self.reader.stream().is_http2(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
-                identity: self.identity(account),
+                identity: self.identity(),
                 edits: policy.request_edits,
             },
         );
@@ -151,13 +151,9 @@ impl Connection {
         }
     }
 
-    /// What the origin is told of the client's certificate; `None` where what is said of one is as good as any field.
-    fn identity(&self, account: &Account) -> Option<&[(&'static [u8], Vec<u8>)]> {
-        match &self.identity {
-            Some(identity) => Some(identity.fields()),
-            // The same application may be behind a listener that asks for certificates, and believe what it reads.
-            None => (account.snapshot.asks_for_certificates && !account.trusted).then_some(&[]),
-        }
+    /// What the origin is told of the client's certificate, where the listener asks for one.
+    fn identity(&self) -> Option<&[(&'static [u8], Vec<u8>)]> {
+        self.identity.as_ref().map(|identity| identity.fields())
     }
 
     /// Answers a failed exchange if nothing of an answer has gone out yet; else ends the connection so

@@ -3,7 +3,6 @@
 use super::edits::FieldEdits;
 use super::framing::Framing;
 use super::headers::{forwarded_request_id, is_copied_upstream, push_field, push_framing};
-use super::identity::is_identity_field;
 use super::kind::FieldKind;
 use super::method::Version;
 use super::request::RequestHead;
@@ -27,7 +26,7 @@ pub struct RequestForward<'a> {
     /// Whether the peer is a trusted proxy: what it says of the client is then kept and appended to. From anybody
     /// else it is replaced.
     pub trusted: bool,
-    /// The id to send unless [`forwarded_request_id`] finds one to keep.
+    /// The id to send unless [`forwarded_request_id`] finds one of a trusted peer's to keep.
     pub request_id: &'a [u8],
     /// When the request arrived, `t=<seconds>.<3 digits>`.
     pub request_start: &'a [u8],
@@ -41,7 +40,8 @@ pub struct RequestForward<'a> {
     pub dropped: &'a [&'a [u8]],
     /// The traceparent of our own; the client's is to be among `dropped` then.
     pub traceparent: Option<&'a [u8]>,
-    /// Fields that say who the client is by its certificate, in place of all such fields of its own; `None` leaves these.
+    /// Fields that say who the client is by the certificate that it has shown to us, in place of all that it says itself;
+    /// with `None` a trusted peer's are kept.
     pub identity: Option<&'a [(&'static [u8], Vec<u8>)]>,
     /// Whether the client spoke HTTP/2: Via says so, and that it takes trailers is passed on, if it says so in TE (RFC
     /// 9110 section 10.1.4), which has no meaning for one connection there.
@@ -59,7 +59,8 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
     out.extend_from_slice(b" HTTP/1.1\r\n");
     push_field(out, b"Host", forward.host);
     for field in head.fields() {
-        let copied = is_copied_upstream(head, &field, forward.framing, forward.trusted);
+        let identified = forward.identity.is_some();
+        let copied = is_copied_upstream(head, &field, forward.framing, forward.trusted, identified);
         let met = forward.continued && field.kind == FieldKind::Expect;
         if copied && !met && !forward.takes_out(field.name) && !forward.drops(field.name) {
             push_field(out, field.name, field.value);
@@ -85,7 +86,6 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestFo
 impl RequestForward<'_> {
     fn drops(&self, name: &[u8]) -> bool {
         self.dropped.iter().any(|other| name.eq_ignore_ascii_case(other))
-            || (self.identity.is_some() && is_identity_field(name))
     }
 
     fn takes_out(&self, name: &[u8]) -> bool {
@@ -113,7 +113,7 @@ fn push_provenance(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForwa
     forward.push_own(out, b"X-Forwarded-Proto", proto);
     let host = forward.told(head, FieldKind::XForwardedHost).unwrap_or(head.host());
     forward.push_own(out, b"X-Forwarded-Host", host);
-    let id = forwarded_request_id(head).unwrap_or(forward.request_id);
+    let id = forwarded_request_id(head, forward.trusted).unwrap_or(forward.request_id);
     forward.push_own(out, b"X-Request-Id", id);
     let start = forward.told(head, FieldKind::XRequestStart).unwrap_or(forward.request_start);
     forward.push_own(out, b"X-Request-Start", start);

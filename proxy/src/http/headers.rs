@@ -10,10 +10,10 @@ use super::request::RequestHead;
 /// Longest X-Request-Id kept, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// The request's X-Request-Id, if it is one to keep: the only one, 1 to 128 bytes of letters, digits, `_`, `.` and
-/// `-`, and not declared hop-by-hop. Such an id can do no harm in a log, so it is kept from anybody.
-pub fn forwarded_request_id(head: &RequestHead) -> Option<&[u8]> {
-    let id = head.fields.only(FieldKind::XRequestId)?;
+/// The request's X-Request-Id, if it is one to keep: from a trusted peer, the only one, 1 to 128 bytes of letters, digits,
+/// `_`, `.` and `-`, and not declared hop-by-hop. Anybody else could give its requests the ids of others'.
+pub fn forwarded_request_id(head: &RequestHead, trusted: bool) -> Option<&[u8]> {
+    let id = head.fields.only(FieldKind::XRequestId).filter(|_| trusted)?;
     let well_formed = matches!(id.len(), 1..=REQUEST_ID_BYTES_MAX)
         && id.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     (well_formed && !head.fields.is_nominated(b"x-request-id")).then_some(id)
@@ -32,13 +32,15 @@ pub(crate) fn is_copied_upstream(
     field: &FieldRef<'_>,
     framing: Framing,
     trusted: bool,
+    is_identified: bool,
 ) -> bool {
     use FieldKind::*;
     let end_to_end = match field.kind {
         Host | ContentLength | TransferEncoding | Connection | KeepAlive | ProxyConnection => false,
         ProxyAuthorization | ProxyAuthenticate | Te | Upgrade | Http2Settings | Proxy | Lookalike => false,
         XForwardedFor | XForwardedProto | XForwardedHost | XRequestId | XRequestStart => false,
-        Forwarded => trusted,
+        Forwarded | Claim => trusted,
+        Identity => trusted && !is_identified,
         Trailer => framing == Framing::Chunked,
         Expect => is_expect_copied(head, framing),
         Via | Cookie | UserAgent | Referer | Accept | Date | Server | Other => true,

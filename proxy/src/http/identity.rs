@@ -1,5 +1,7 @@
 //! Fields that say who a client is by the certificate that it has shown. Only the proxy may write them.
 
+use super::claim::begins_with;
+
 /// What their names begin with, in lower case.
 pub(super) const PREFIX: &[u8] = b"x-client-cert-";
 /// Those of RFC 9440, and what may come to be of their kind; section 2.4 has them taken out.
@@ -8,10 +10,7 @@ pub(super) const STANDARD_PREFIX: &[u8] = b"client-cert";
 /// Whether a field says who the client is by its certificate, or may be read so: CGI makes `_` of each `-`, so there
 /// X_Client_Cert_Verified is the same field.
 pub(crate) fn is_identity_field(name: &[u8]) -> bool {
-    [PREFIX, STANDARD_PREFIX].into_iter().any(|prefix| {
-        let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-        name.get(..prefix.len()).is_some_and(|begin| begin.iter().map(fold).eq(prefix.iter().copied()))
-    })
+    [PREFIX, STANDARD_PREFIX].into_iter().any(|prefix| begins_with(name, prefix))
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Which fields the proxy itself acts on. What is done with each is decided in `headers`.
 
+use super::claim::is_claim;
+use super::identity::is_identity_field;
+
 /// A field the proxy knows by name; found once, when the head is parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
@@ -33,7 +36,11 @@ pub enum FieldKind {
     Server,
     /// `Proxy`, which CGI-like servers turn into HTTP_PROXY (CVE-2016-5385, "httpoxy").
     Proxy,
-    /// A name that becomes one of the proxy's own fields when `_` is read as `-`, as CGI-like servers read it.
+    /// One that says something of the client, such as X-Forwarded-Ssl or X-Real-IP, beside those above.
+    Claim,
+    /// One that says who the client is by its certificate.
+    Identity,
+    /// A name that becomes one of the above when `_` is read as `-`, as CGI-like servers read it.
     Lookalike,
     /// Any other field.
     Other,
@@ -43,11 +50,19 @@ impl FieldKind {
     /// The kind of the field with this name, in whatever case.
     pub fn of(name: &[u8]) -> FieldKind {
         match exact(name) {
-            FieldKind::Other if name.contains(&b'_') && owned_lookalike(name).is_some() => {
-                FieldKind::Lookalike
-            }
+            FieldKind::Other => Self::of_unlisted(name),
             kind => kind,
         }
+    }
+
+    fn of_unlisted(name: &[u8]) -> FieldKind {
+        let kind = match () {
+            () if is_claim(name) => Self::Claim,
+            () if is_identity_field(name) => Self::Identity,
+            () => Self::Other,
+        };
+        let imitates = || kind != Self::Other || owned_lookalike(name).is_some();
+        if name.contains(&b'_') && imitates() { Self::Lookalike } else { kind }
     }
 
     /// Whether the field is this connection's business, or is rendered anew by the proxy, so that no configured edit

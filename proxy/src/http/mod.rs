@@ -21,6 +21,7 @@ mod fields;
 mod framing;
 mod grammar;
 mod headers;
+mod claim;
 mod identity;
 mod kind;
 mod method;

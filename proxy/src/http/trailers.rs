@@ -1,5 +1,6 @@
 //! Trailer fields (RFC 9110 section 6.5): one line checked and, if it may stand behind a body, kept.
 
+use super::claim::is_claim;
 use super::error::ParseError;
 use super::grammar::{is_field_value, is_token, trim_ows};
 use super::headers::push_field;
@@ -43,8 +44,7 @@ const REFUSED: &[&[u8]] = &[
 ];
 
 /// Beginnings of further refused names.
-const REFUSED_PREFIXES: &[&[u8]] =
-    &[b"if-", b"proxy-", b"x-forwarded-", identity::PREFIX, identity::STANDARD_PREFIX];
+const REFUSED_PREFIXES: &[&[u8]] = &[b"if-", b"proxy-", identity::PREFIX, identity::STANDARD_PREFIX];
 
 /// Checks one line, without its CRLF, like a field of a head, and appends it to `kept` if it may be forwarded.
 ///
@@ -63,7 +63,8 @@ pub(crate) fn take_trailer(kept: &mut Vec<u8>, line: &[u8]) -> Result<(), ParseE
 }
 
 fn is_refused(name: &[u8]) -> bool {
-    REFUSED.iter().any(|refused| is_same(name, refused))
+    is_claim(name)
+        || REFUSED.iter().any(|refused| is_same(name, refused))
         || REFUSED_PREFIXES
             .iter()
             .any(|prefix| name.get(..prefix.len()).is_some_and(|start| is_same(start, prefix)))

@@ -8,6 +8,8 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 fn with_token(setup: Setup) -> Setup {
     let file = setup.file("token", &format!("{TOKEN}\n"));
+    // Its clients choose their ids.
+    let setup = setup.with("trusted_proxies", json!(["127.0.0.1"]));
     setup.with("debug_token_file", file.to_str().unwrap())
 }
 

@@ -143,7 +143,13 @@ fn a_trusted_proxy_is_believed_and_appended_to() {
 #[test]
 fn a_request_id_is_kept_or_made_and_logged() {
     let origin = Origin::saying("");
-    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    let stranger = Setup::to_origin(&origin);
+    let Some(proxy) = stranger.start() else { return };
+    proxy.ask("GET /strange HTTP/1.1\r\nHost: a\r\nX-Request-Id: it_is.mine-1\r\n\r\n");
+    assert_ne!(origin.last().get("x-request-id"), Some("it_is.mine-1"), "anybody could say so");
+    let origin = Origin::saying("");
+    let trusting = Setup::to_origin(&origin).with("trusted_proxies", json!(["127.0.0.1"]));
+    let Some(proxy) = trusting.start() else { return };
     let mut client = proxy.connect();
     client.ask("GET /kept HTTP/1.1\r\nHost: a\r\nX-Request-Id: it_is.mine-1\r\n\r\n");
     client.ask("GET /none HTTP/1.1\r\nHost: a\r\n\r\n");

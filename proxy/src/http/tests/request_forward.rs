@@ -120,7 +120,8 @@ fn a_peer_without_an_address_adds_none() {
 }
 
 #[test]
-fn a_well_formed_request_id_is_kept_from_anybody() {
+fn a_well_formed_request_id_is_kept_from_a_trusted_peer() {
+    let forward = |fields: &[u8]| forward_with(&get_with(fields), |forward| forward.trusted = true);
     let longest = "a".repeat(128);
     for id in ["aZ09_.-", &longest] {
         let fields = format!("X-Request-Id: {id}\r\n");
@@ -135,6 +136,50 @@ fn a_well_formed_request_id_is_kept_from_anybody() {
         format!("X-Request-Id: {longest}a\r\n"),
     ] {
         assert_eq!(forward(fields.as_bytes()).value("x-request-id"), "made-here", "{fields}");
+    }
+}
+
+#[test]
+fn what_an_untrusted_peer_claims_is_taken_out() {
+    let claims = b"X-Request-Id: mine\r\nX-Forwarded-Ssl: on\r\nX-Forwarded-Scheme: https\r\nX-Forwarded-Port: 443\r\n\
+        X-Forwarded-Prefix: /a\r\nX-Forwarded-Server: b\r\nFront-End-Https: on\r\nX-Real-IP: 10.0.0.1\r\n\
+        X-Url-Scheme: https\r\nX-Client-Cert-Verified: yes\r\nClient-Cert: :MII:\r\nX-Kept: 1\r\n";
+    let claimed = |forwarded: &StrictHead| {
+        forwarded.fields.iter().filter(|(name, _)| name.starts_with("x-forwarded-s")).count()
+            + [
+                "x-forwarded-port",
+                "x-forwarded-prefix",
+                "front-end-https",
+                "x-real-ip",
+                "x-url-scheme",
+                "x-kept",
+            ]
+            .into_iter()
+            .chain(["x-client-cert-verified", "client-cert"])
+            .map(|name| forwarded.values(name).len())
+            .sum::<usize>()
+    };
+    let forwarded = forward(claims);
+    assert_eq!((claimed(&forwarded), forwarded.value("x-request-id")), (1, "made-here".to_owned()));
+    let forwarded = forward_with(&get_with(claims), |forward| forward.trusted = true);
+    assert_eq!((claimed(&forwarded), forwarded.value("x-request-id")), (11, "mine".to_owned()));
+    let shown: &[(&'static [u8], Vec<u8>)] = &[(b"X-Client-Cert-Verified", b"no".to_vec())];
+    let forwarded = forward_with(&get_with(claims), |forward| {
+        forward.trusted = true;
+        forward.identity = Some(shown);
+    });
+    assert_eq!(
+        (forwarded.value("x-client-cert-verified"), forwarded.values("client-cert").len()),
+        ("no".to_owned(), 0)
+    );
+}
+
+#[test]
+fn claims_spelled_with_underscores_pass_from_nobody() {
+    for trusted in [false, true] {
+        let bytes = get_with(b"X_Forwarded_Ssl: on\r\nX-Forwarded_Scheme: https\r\nx_real_ip: a\r\nX_Client_Cert_Subject: b\r\n");
+        let forwarded = forward_with(&bytes, |forward| forward.trusted = trusted);
+        assert!(forwarded.fields.iter().all(|(name, _)| !name.contains('_')), "{:?}", forwarded.fields);
     }
 }
 
@@ -248,8 +293,8 @@ fn fields_end_here_and_are_replaced_as_asked() {
 #[test]
 fn only_the_proxy_says_whose_certificate_it_is() {
     let lies = b"X-Client-Cert-Verified: SUCCESS\r\nx_client_cert_subject: CN=root\r\nClient-Cert: :AAAA:\r\nX-A: b\r\n";
-    let kept = forward_with(&get_with(lies), |_| {});
-    assert_eq!(kept.value("x-client-cert-verified"), "SUCCESS", "nobody here looks at certificates");
+    let kept = forward_with(&get_with(lies), |forward| forward.trusted = true);
+    assert_eq!(kept.value("x-client-cert-verified"), "SUCCESS", "a proxy in front has looked at it");
     let none: &[(&'static [u8], Vec<u8>)] = &[];
     let own: [(&'static [u8], Vec<u8>); 1] = [(b"X-Client-Cert-Verified", b"NONE".to_vec())];
     for (identity, expected) in [(none, vec![]), (&own[..], vec!["NONE".to_owned()])] {
