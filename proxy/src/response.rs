@@ -56,6 +56,56 @@ pub(crate) struct Local<'a> {
     message: String,
 }
 
+/// Longest Location made from a template, in bytes: twice the longest target that is taken by default.
+const LOCATION_BYTES_MAX: usize = 16 * 1024;
+
+/// The Location that a template makes of a request, in one pass; `None` if it gets too long. It never begins with two
+/// slashes, which browsers would take for another host; nor with a slash and a backslash, which they take for the same.
+fn location(template: &str, head: &RequestHead) -> Option<String> {
+    let target = head.path_and_query();
+    let at = memchr::memchr(b'?', target).unwrap_or(target.len());
+    let (path, query) = target.split_at(at);
+    // `*` is of no path in particular.
+    let path = if path.starts_with(b"/") { path } else { b"/" };
+    let mut location = String::with_capacity(template.len() + target.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        location.push_str(before);
+        // Validation lets no other placeholder through.
+        let (name, after) = after.split_once('}').unwrap_or_default();
+        match name {
+            "host" => location.push_str(&String::from_utf8_lossy(head.host_name())),
+            "path" => push_path(&mut location, path),
+            _ => location.push_str(&String::from_utf8_lossy(query)),
+        }
+        if location.len() > LOCATION_BYTES_MAX {
+            return None;
+        }
+        rest = after;
+    }
+    location.push_str(rest);
+    // Whatever was empty in front.
+    while location.starts_with("//") || location.starts_with("/\\") {
+        location.remove(1);
+    }
+    (location.len() <= LOCATION_BYTES_MAX).then_some(location)
+}
+
+/// Appends a path, without the slashes that would begin a host where it stands.
+fn push_path(location: &mut String, path: &[u8]) {
+    let slashes = path.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+    let path = match location.as_bytes().last() {
+        Some(b'/') => &path[slashes..],
+        // Behind its scheme, or first of all.
+        None | Some(b':') => {
+            location.push('/');
+            &path[slashes..]
+        }
+        Some(_) => path,
+    };
+    location.push_str(&String::from_utf8_lossy(path));
+}
+
 impl<'a> Local<'a> {
     /// The answer to a failure.
     pub(crate) fn reason(reason: Reason) -> Self {
@@ -104,25 +154,19 @@ impl<'a> Local<'a> {
     }
 
     /// A configured redirect; see [`crate::config::Action::Redirect`] for the placeholders.
-    pub(crate) fn redirect(status: u16, location: &str, head: &RequestHead) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let target = text(head.path_and_query());
-        let (path, query) = match target.find('?') {
-            Some(at) => target.split_at(at),
-            None => (target.as_str(), ""),
-        };
-        let location = location
-            .replace("{host}", &text(head.host_name()))
-            .replace("{path}", path)
-            .replace("{query}", query);
-        Self {
+    ///
+    /// # Errors
+    /// When the Location would be longer than anybody takes.
+    pub(crate) fn redirect(status: u16, template: &str, head: &RequestHead) -> Result<Self, Reason> {
+        let location = location(template, head).ok_or(Reason::TargetTooLong)?;
+        Ok(Self {
             status,
             reason: None,
             body: None,
             location: Some(location),
             allow: None,
             message: String::new(),
-        }
+        })
     }
 
     fn json(&self, status: u16, phrase: &str, word: &str) -> String {
@@ -269,5 +313,62 @@ pub(crate) fn encode(
     out.extend_from_slice(b"\r\n");
     if !bodiless && head.method() != Method::Head {
         out.extend_from_slice(&body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{HeadLimits, HeadScanner, Scan};
+
+    fn head(target: &str) -> RequestHead {
+        let limits = HeadLimits { head_bytes_max: 65_536, headers_max: 9, target_bytes_max: 65_536 };
+        let bytes = format!("OPTIONS {target} HTTP/1.1\r\nHost: h.test:8080\r\n\r\n").into_bytes();
+        let mut head = RequestHead::new();
+        assert!(matches!(HeadScanner::new().scan(&bytes, &limits), Ok(Scan::Complete(_))));
+        assert!(head.parse(&bytes, &limits).is_ok(), "{target}");
+        head
+    }
+
+    #[test]
+    fn a_location_is_made_in_one_pass() {
+        for (template, target, wanted) in [
+            ("https://{host}{path}{query}", "/a?b=1", "https://h.test/a?b=1"),
+            ("https://{host}{path}{query}", "/{query}{path}?{host}", "https://h.test/{query}{path}?{host}"),
+            ("https://{host}{path}", "*", "https://h.test/"),
+            ("/new{path}{path}", "/a", "/new/a/a"),
+            ("{path}", "/a?b", "/a"),
+            ("/x", "/a?b", "/x"),
+        ] {
+            assert_eq!(location(template, &head(target)).as_deref(), Some(wanted), "{template} {target}");
+        }
+    }
+
+    #[test]
+    fn a_location_never_begins_a_host_that_the_client_names() {
+        for target in ["//evil.test", "///evil.test", "/\\evil.test", "/\\/evil.test"] {
+            for (template, wanted) in [
+                ("{path}", "/evil.test"),
+                ("{path}/more", "/evil.test/more"),
+                ("/{path}", "/evil.test"),
+                ("{query}{path}", "/evil.test"),
+                ("{query}/{path}", "/evil.test"),
+                ("https:{path}", "https:/evil.test"),
+            ] {
+                assert_eq!(location(template, &head(target)).as_deref(), Some(wanted), "{template} {target}");
+            }
+        }
+        assert_eq!(location("{query}//b", &head("/a")).as_deref(), Some("/b"));
+    }
+
+    #[test]
+    fn a_location_is_bounded() {
+        let target = format!("/{}?{}", "{query}".repeat(580), "q".repeat(4000));
+        let made = location("{path}{query}", &head(&target)).unwrap_or_default();
+        assert_eq!(made, target);
+        assert_eq!(location(&"{query}".repeat(5), &head(&target)), None);
+        let exact = LOCATION_BYTES_MAX - 1;
+        assert!(location("{path}", &head(&format!("/{}", "a".repeat(exact)))).is_some());
+        assert!(location("{path}", &head(&format!("/{}", "a".repeat(exact + 1)))).is_none());
     }
 }

@@ -157,6 +157,15 @@ pub(super) fn location(text: &str) -> Check {
     if text.contains(' ') {
         return Err(format!("{} has a blank; write it as %20", quote(text)));
     }
+    if text.starts_with("//") || text.starts_with("/\\") {
+        return Err(format!(
+            "{} begins with two slashes, which is another host; write its scheme as well",
+            quote(text)
+        ));
+    }
+    if text.contains("//{path}") || text.contains("//{query}") {
+        return Err(format!("{} takes its host from the path; write a host or {{host}}", quote(text)));
+    }
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('{') {
         let known = ["host}", "path}", "query}"].iter().find_map(|word| after.strip_prefix(word));

@@ -193,7 +193,9 @@ fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 fn local_answer<'a>(entry: &'a RouteEntry, head: &RequestHead) -> Local<'a> {
     match &entry.config.action {
-        Action::Redirect { status, location } => Local::redirect(*status, location, head),
+        Action::Redirect { status, location } => {
+            Local::redirect(*status, location, head).unwrap_or_else(Local::reason)
+        }
         Action::Respond { status, body, content_type } => Local::fixed(*status, body, content_type),
         // A route to a cluster is not local; validation makes sure that the cluster is there.
         Action::Cluster(_) => Local::reason(Reason::NoEndpoint),

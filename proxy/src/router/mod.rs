@@ -86,8 +86,8 @@ impl Router {
     /// a host the longest prefix; within a prefix the most conditions (the methods are one, each field
     /// is one); then file order. A host without a match falls back to less specific ones.
     ///
-    /// The path is matched in its [`normalised`] form, so dot segments cannot leave a prefix. Does not
-    /// allocate but for such paths, for hosts over 256 bytes, and for `MethodNotAllowed`.
+    /// Path and prefixes are compared in their [`normalised`] form, so no spelling avoids a prefix. Does not
+    /// allocate but for paths of another form, for hosts over 256 bytes, and for `MethodNotAllowed`.
     pub fn find(&self, query: &Query<'_>) -> Found {
         let mut inline = [0; HOST_BYTES_INLINE];
         let host = lower_case(query.host, &mut inline);
@@ -123,11 +123,9 @@ impl Router {
 
 impl Prefixes {
     fn insert(&mut self, index: usize, route: &config::Route) {
-        let prefix = match route.path_prefix.as_str() {
-            "/" => "",
-            prefix => prefix,
-        };
-        let rules = self.by_prefix.entry(prefix.as_bytes().into()).or_default();
+        let prefix = normalised(route.path_prefix.as_bytes());
+        let prefix: &[u8] = if *prefix == *b"/" { b"" } else { &prefix };
+        let rules = self.by_prefix.entry(prefix.into()).or_default();
         // A route that names a host twice is still one route.
         if rules.last().is_some_and(|rule| rule.route == index) {
             return;

@@ -126,7 +126,9 @@ impl ServiceEntry {
         if canonical.is_empty() || request.host.eq_ignore_ascii_case(canonical.as_bytes()) {
             return None;
         }
-        Some(format!("http://{canonical}{}", String::from_utf8_lossy(request.target)))
+        // `*` is of no path in particular.
+        let target = if request.target.starts_with(b"/") { request.target } else { b"/" };
+        Some(format!("http://{canonical}{}", String::from_utf8_lossy(target)))
     }
 
     fn is_health_check(&self, request: &RequestView<'_>) -> bool {
