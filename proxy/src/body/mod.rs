@@ -101,6 +101,13 @@ impl Transfer {
         }
     }
 
+    /// Drops trailers of these names, in lower case, beside those that nobody may send.
+    pub(crate) fn refuse_trailers(&mut self, names: impl FnOnce() -> Vec<Vec<u8>>) {
+        if let Source::Chunked(decoder) = &mut self.source {
+            decoder.refuse_trailers(names());
+        }
+    }
+
     /// How the body is delimited where it goes, as long as none of it has passed.
     pub(crate) fn framing(&self) -> Framing {
         match self.source {

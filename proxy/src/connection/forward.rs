@@ -9,7 +9,7 @@ use crate::config::UpstreamProtocol;
 use crate::error::{Reason, Side};
 use crate::exchange::{self, Downstream, Finish, Policy, Progress};
 use crate::forwarded;
-use crate::http::{Expect, Framing, RequestForward, RequestHead, encode_request};
+use crate::http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, encode_request};
 use crate::http2::upstream::can_say;
 use crate::response::Local;
 use crate::router::strip_prefix;
@@ -90,6 +90,12 @@ impl Connection {
         if over_http2 && !can_say(&sent_target(entry, &self.head), self.sent_host(entry)) {
             return Err(Reason::BadRequest);
         }
+        // An application may take a trailer for a field of the head.
+        transfer.refuse_trailers(|| {
+            let edited = policy.request_edits.into_iter().flat_map(FieldEdits::names_taken_out);
+            let dropped = trace::dropped(account).iter().map(|name| name.to_vec());
+            edited.chain(dropped).chain(self.head.nominated()).collect()
+        });
         let mut first = Vec::with_capacity(MESSAGE_BYTES);
         let held = self.hold_request(worker, policy, transfer).await?;
         let framing = held.as_ref().map_or_else(|| transfer.framing(), Held::framing);

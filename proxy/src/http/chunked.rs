@@ -74,6 +74,8 @@ pub struct ChunkDecoder {
     trailer_bytes: usize,
     line: Vec<u8>,
     trailers: Vec<u8>,
+    /// Names of further trailers that are dropped, in lower case.
+    refused: Vec<Vec<u8>>,
 }
 
 impl ChunkDecoder {
@@ -90,7 +92,13 @@ impl ChunkDecoder {
             trailer_bytes: 0,
             line: Vec::new(),
             trailers: Vec::new(),
+            refused: Vec::new(),
         }
+    }
+
+    /// Drops trailers of these names as well, in lower case.
+    pub fn refuse_trailers(&mut self, names: Vec<Vec<u8>>) {
+        self.refused = names;
     }
 
     /// Reads `input` up to the next piece and returns how many of its bytes that took, the piece's own included. Once
@@ -246,7 +254,7 @@ impl ChunkDecoder {
 
     fn trailer_lf(&mut self, byte: u8) -> Result<State, ParseError> {
         let next = expect(byte, b'\n', State::TrailerStart)?;
-        take_trailer(&mut self.trailers, &self.line)?;
+        take_trailer(&mut self.trailers, &self.line, &self.refused)?;
         Ok(next)
     }
 }

@@ -39,6 +39,12 @@ impl FieldEdits {
                 .any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
     }
 
+    /// Names that are taken out, in lower case.
+    pub(crate) fn names_taken_out(&self) -> impl Iterator<Item = Vec<u8>> {
+        let set = self.set.iter().filter(|(name, value)| is_writable(name, value)).map(|(name, _)| name);
+        self.remove.iter().chain(set).map(|name| name.to_ascii_lowercase())
+    }
+
     /// The value that a field of a response gets, if it is another.
     pub(crate) fn rewritten(&self, field: &FieldRef<'_>) -> Option<Vec<u8>> {
         let cookies = self.cookies.as_ref().filter(|_| field.name.eq_ignore_ascii_case(b"set-cookie"));

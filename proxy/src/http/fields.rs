@@ -147,6 +147,11 @@ impl Fields {
         self.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
 
+    /// The names that Connection fields name, in lower case.
+    pub(crate) fn nominated(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.all(FieldKind::Connection).flat_map(members).map(<[u8]>::to_ascii_lowercase)
+    }
+
     /// Whether a Connection field names this one, which makes it hop-by-hop (RFC 9110 section 7.6.1).
     pub(crate) fn is_nominated(&self, name: &[u8]) -> bool {
         self.connection.nominates_any()

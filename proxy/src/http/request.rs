@@ -49,6 +49,11 @@ impl Default for RequestHead {
 }
 
 impl RequestHead {
+    /// Names that Connection says are for this connection only, in lower case: of trailers, too.
+    pub fn nominated(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.fields.nominated()
+    }
+
     /// An empty head, to be parsed into.
     pub fn new() -> RequestHead {
         RequestHead::default()

@@ -46,17 +46,18 @@ const REFUSED: &[&[u8]] = &[
 /// Beginnings of further refused names.
 const REFUSED_PREFIXES: &[&[u8]] = &[b"if-", b"proxy-", identity::PREFIX, identity::STANDARD_PREFIX];
 
-/// Checks one line, without its CRLF, like a field of a head, and appends it to `kept` if it may be forwarded.
+/// Checks one line, without its CRLF, like a field of a head, and appends it to `kept` if it may be forwarded, which those
+/// of the names in `refused` may not either.
 ///
 /// # Errors
 /// [`ParseError::BadBody`] if it is no valid field line; a field that may not be a trailer is dropped silently.
-pub(crate) fn take_trailer(kept: &mut Vec<u8>, line: &[u8]) -> Result<(), ParseError> {
+pub(crate) fn take_trailer(kept: &mut Vec<u8>, line: &[u8], refused: &[Vec<u8>]) -> Result<(), ParseError> {
     let colon = line.iter().position(|&byte| byte == b':').ok_or(ParseError::BadBody)?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     if !is_token(name) || !is_field_value(value) {
         return Err(ParseError::BadBody);
     }
-    if !is_refused(name) {
+    if !is_refused(name) && !refused.iter().any(|other| is_same(name, other)) {
         push_field(kept, name, trim_ows(value));
     }
     Ok(())
