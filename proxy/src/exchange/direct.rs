@@ -10,7 +10,7 @@ use crate::body::{Transfer, copy};
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::direct::{Answered, Armed, Claimed, Direct, Missed, Place, Rest, Unarmed};
 use crate::error::Reason;
-use crate::http::{Framing, Method, Version};
+use crate::http::{Expect, Framing, Method, Version};
 use crate::metrics::Event;
 use crate::stream::{Reader, Writer};
 use crate::upstream::UpstreamConnection;
@@ -59,6 +59,7 @@ fn check(direct: &Direct, policy: &Policy<'_>, downstream: &mut Downstream<'_>) 
     let head = downstream.head;
     if head.version() != Version::Http11
         || head.method() == Method::Head
+        || head.expect() != Expect::None
         || !downstream.keep_alive
         || !downstream.reader.data().is_empty()
     {

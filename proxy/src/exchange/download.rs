@@ -12,7 +12,7 @@ use crate::bypass::Joined;
 use crate::direct::{Answered, Armed, Claimed, Rest};
 use crate::error::Reason;
 use crate::http::{
-    Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
+    Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
     encode_response, response_framing,
 };
 use crate::stream::{Reader, Writer};
@@ -24,6 +24,9 @@ pub(super) struct From<'a> {
     pub(super) scanner: &'a mut HeadScanner,
     /// Set when the connection may serve another exchange.
     pub(super) reusable: &'a mut bool,
+    /// Whether it answered before it had the whole request, or a body that it has not asked for: it may take what it has
+    /// not read for the next request.
+    pub(super) is_early: bool,
     /// If it is joined: told of the first byte.
     pub(super) joined: Option<&'a Joined>,
     /// If what comes may go to the client past sluice.
@@ -53,7 +56,7 @@ pub(super) async fn run(
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<Received, Failed> {
-    let mut interim = 0;
+    let (mut interim, mut was_continued) = (0, false);
     loop {
         if let Some(rest) = receive_head(shared, &mut from, progress).await? {
             return direct::go_on(shared, answer, from, writer, progress, rest).await;
@@ -65,11 +68,14 @@ pub(super) async fn run(
                 if interim > shared.policy.cluster.config.interim_responses_max {
                     return Err(Reason::TooManyInterim.into());
                 }
+                was_continued |= from.head.status() == 100;
                 pass_interim(shared, answer, &from, writer, progress).await?;
             }
             _ => break,
         }
     }
+    let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
+    from.is_early = !shared.uploaded.get() || waited_for;
     respond(shared, answer, from, writer, progress).await
 }
 
@@ -127,6 +133,8 @@ async fn pass_interim(
     progress: &mut Progress,
 ) -> Result<(), Failed> {
     shared.deadline.touch();
+    // None has a body, so it must not say that one follows in two ways, or in none that there is.
+    response_framing(from.head, answer.request.method()).map_err(|_| Failed::from(Reason::BadResponse))?;
     if answer.request.version() == Version::Http10 {
         return Ok(());
     }
@@ -245,6 +253,6 @@ async fn respond(
         // The buffer of a large piece is no longer covered by the lease of its copy.
         writer.shrink(SMALL_BYTES);
     }
-    *from.reusable = from.head.keep_alive() && framing != Framing::CloseDelimited;
+    *from.reusable = from.head.keep_alive() && !from.is_early && framing != Framing::CloseDelimited;
     Ok(Received::Whole { keep_alive })
 }

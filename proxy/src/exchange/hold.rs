@@ -62,7 +62,7 @@ pub(super) async fn hold(
     let keep_alive = answer.keep_alive && shared.is_received() && !shared.worker.is_draining();
     let mut head = Vec::new();
     answer.encode_final(&mut head, from.head, policy, progress, (held.framing(), keep_alive));
-    *from.reusable = from.head.keep_alive() && framing != Framing::CloseDelimited;
+    *from.reusable = from.head.keep_alive() && !from.is_early && framing != Framing::CloseDelimited;
     Ok(HeldAnswer { status: from.head.status(), message: held.behind(&head), keep_alive })
 }
 

@@ -271,7 +271,15 @@ async fn run(
             endpoint: progress.endpoint.clone(),
             hsts: downstream.hsts,
         };
-        let from = download::From { reader, head, scanner, reusable, joined: joined.as_deref(), armed };
+        let from = download::From {
+            reader,
+            head,
+            scanner,
+            reusable,
+            is_early: false,
+            joined: joined.as_deref(),
+            armed,
+        };
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
         let body = upload::Body { transfer: downstream.transfer, held: downstream.held.as_deref_mut() };
         let upload = pin!(upload::run(&shared, downstream.reader, writer, body));

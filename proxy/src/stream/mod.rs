@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockRef;
 
 use crate::http2;
@@ -214,6 +214,20 @@ impl Stream {
             Self::Http2Upstream(_) => {}
             #[cfg(test)]
             Self::Memory(end) => end.reset(),
+        }
+    }
+
+    /// Whether nothing has come that is unread: no byte, no end, no error.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Ring(fd) => {
+                let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+                matches!(rustix::net::recv(fd, &mut [0; 1], flags), Err(rustix::io::Errno::AGAIN))
+            }
+            // What comes may be of the session alone.
+            Self::Tls(_) | Self::Http2(_) | Self::Http2Upstream(_) => true,
+            #[cfg(test)]
+            Self::Memory(_) => true,
         }
     }
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::outgoing::Outgoing;
 use super::{Recv, Stream};
+use crate::ring;
 
 /// Received bytes that nobody has consumed yet, and the receive that will bring more.
 ///
@@ -139,6 +140,14 @@ impl Reader {
     pub(crate) fn is_silent(&mut self, capacity: usize) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.data().is_empty() && self.poll_fill(&mut cx, capacity).is_pending()
+    }
+
+    /// The same, with completions looked at that have not been handed out yet.
+    pub(crate) fn is_still_silent(&mut self, capacity: usize) -> bool {
+        if self.stream.is_socket() {
+            ring::dispatch();
+        }
+        self.is_silent(capacity)
     }
 
     /// Takes the buffer with all unread data, which starts at the returned index, leaving `spare`.

@@ -43,11 +43,20 @@ struct Parked {
 }
 
 impl Parked {
-    /// Whether the connection may still be used.
+    /// Whether the connection may still be used, as far as is known.
     fn is_fresh(&mut self, timeout: Duration) -> bool {
         self.since.elapsed() < timeout
             && !self.connection.endpoint.is_draining()
             && self.connection.reader.is_silent(SMALL_BYTES)
+    }
+
+    /// The same for the next request: what an endpoint has sent behind its answer would be taken for the answer to that.
+    /// The receive under way may have brought it without our having seen its completion, or may be about to.
+    fn is_usable(&mut self, timeout: Duration) -> bool {
+        self.is_fresh(timeout)
+            && self.connection.reader.stream().is_quiet()
+            // The kernel has completed on the way what could be completed.
+            && self.connection.reader.is_still_silent(SMALL_BYTES)
     }
 }
 
@@ -83,7 +92,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         if let Some(Idle { connections, timeout }) = idle.get_mut(&(endpoint.id, joined)) {
             while let Some(mut parked) = connections.pop_back() {
-                if parked.is_fresh(*timeout) {
+                if parked.is_usable(*timeout) {
                     let mut connection = parked.connection;
                     connection.reused = true;
                     connection.reusable = false;
