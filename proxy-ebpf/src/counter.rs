@@ -16,6 +16,8 @@ pub enum Counter {
     BytesJoined,
     /// Bytes of the messages that went by TCP though their socket is in the map.
     BytesPassed,
+    /// Bytes of the pages that answers were gathered in, beyond their own.
+    SlackBytes,
     /// By TCP: joining was ended.
     Stopped,
     /// By TCP: the other end is not there, no longer or not yet.
@@ -36,6 +38,10 @@ pub enum Counter {
     ReaderInside,
     /// By TCP: the receiver has left the map.
     RedirectFailed,
+    /// By TCP: another protocol is in the stream of the application's socket.
+    Ulp,
+    /// By TCP, which can wait for it: memory is short.
+    MemoryPressure,
 }
 
 impl Counter {
@@ -43,13 +49,14 @@ impl Counter {
     pub const COUNT: usize = Self::ALL.len();
 
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::PairsJoined,
         Self::PairsClosed,
         Self::EndsRefused,
         Self::MessagesJoined,
         Self::BytesJoined,
         Self::BytesPassed,
+        Self::SlackBytes,
         Self::Stopped,
         Self::NoPeer,
         Self::SenderShutDown,
@@ -60,10 +67,12 @@ impl Counter {
         Self::AfterTcp,
         Self::ReaderInside,
         Self::RedirectFailed,
+        Self::Ulp,
+        Self::MemoryPressure,
     ];
 
     /// Those that say why a message went by TCP.
-    pub const FALLBACKS: &[Self] = Self::ALL.split_at(6).1;
+    pub const FALLBACKS: &[Self] = Self::ALL.split_at(7).1;
 
     /// Its name in metrics and logs.
     #[must_use]
@@ -75,6 +84,7 @@ impl Counter {
             Self::MessagesJoined => "messages_joined",
             Self::BytesJoined => "bytes_joined",
             Self::BytesPassed => "bytes_passed",
+            Self::SlackBytes => "slack_bytes",
             Self::Stopped => "stopped",
             Self::NoPeer => "no_peer",
             Self::SenderShutDown => "sender_shut_down",
@@ -85,6 +95,8 @@ impl Counter {
             Self::AfterTcp => "after_tcp",
             Self::ReaderInside => "reader_inside",
             Self::RedirectFailed => "redirect_failed",
+            Self::Ulp => "ulp",
+            Self::MemoryPressure => "memory_pressure",
         }
     }
 }

@@ -13,11 +13,13 @@ extern crate std;
 
 mod counter;
 pub mod head;
+pub mod memory;
 pub mod slot;
 pub mod splice;
 pub mod word;
 
 pub use counter::Counter;
+pub use memory::Memory;
 
 /// Programs and maps of the object, as they are called in it.
 pub mod names {
@@ -45,6 +47,8 @@ pub mod names {
     pub const COUNTERS: &str = "COUNTERS";
     /// Array of one u32: whatever is not 0 ends all joining.
     pub const STOP: &str = "STOP";
+    /// Array of one u32: as long as it is 0, whether memory is short is not asked.
+    pub const THRIFT: &str = "THRIFT";
     /// Global: [`Settings`](super::Settings).
     pub const SETTINGS: &str = "SETTINGS";
 }
@@ -183,6 +187,16 @@ pub struct End {
     pub sent_next: u32,
     /// Bytes that it has sent past TCP to its other end, modulo 2^32.
     pub joined_bytes: u32,
+    /// Address of the number of pages that TCP has, 0 if that is not known; see [`Memory`].
+    pub allocated: u64,
+    /// Address of how many it may have.
+    pub limits: u64,
+    /// Address of whether it has had more than that.
+    pub pressed: u64,
+    /// Tick of the kernel's clock, modulo 2^32, at which it was last looked at whether memory is short.
+    pub looked: u32,
+    /// Not 0 if it was short then.
+    pub scarce: u32,
 }
 
 impl End {
@@ -204,6 +218,11 @@ impl End {
             slot,
             sent_next: 0,
             joined_bytes: 0,
+            allocated: 0,
+            limits: 0,
+            pressed: 0,
+            looked: 0,
+            scarce: 0,
         }
     }
 }
@@ -224,6 +243,8 @@ pub struct Settings {
     pub direct: u32,
     /// Where in `struct sock` and `struct tcp_sock` of this kernel the fields are.
     pub offsets: Offsets,
+    /// The same for its account of memory.
+    pub memory: Memory,
 }
 
 /// Offsets in bytes from the start of `struct tcp_sock`, which begins with its `struct sock`.
@@ -256,14 +277,22 @@ pub struct Offsets {
     pub sndbuf: u32,
     /// `max_window`, 32 bits: the largest window that the other side has offered.
     pub max_window: u32,
+    /// `notsent_lowat`, 32 bits: how many bytes the kernel takes before it has sent them; 0 is the namespace's.
+    pub notsent_lowat: u32,
+    /// `snd_nxt`, 32 bits: next sequence number to be sent.
+    pub snd_nxt: u32,
+    /// `snd_una`, 32 bits: next sequence number to be acknowledged.
+    pub snd_una: u32,
+    /// `icsk_ulp_ops`, a pointer: not null where another protocol is in the stream, TLS of the kernel for one.
+    pub ulp: u32,
 }
 
 // The layouts are an interface between two compilers.
 const _: () = assert!(size_of::<Tuple>() == 48 && align_of::<Tuple>() == 8);
 const _: () = assert!(size_of::<Known>() == 40);
-const _: () = assert!(size_of::<End>() == 104);
+const _: () = assert!(size_of::<End>() == 136);
 const _: () = assert!(size_of::<Service>() == 32);
-const _: () = assert!(size_of::<Settings>() == 72 && align_of::<Settings>() == 4);
+const _: () = assert!(size_of::<Settings>() == 132 && align_of::<Settings>() == 4);
 
 #[cfg(feature = "user")]
 mod pod {

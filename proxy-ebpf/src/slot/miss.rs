@@ -26,6 +26,14 @@ pub enum Miss {
     Unasked = 10,
     /// The head was kept, and its body did not follow in time.
     Late = 11,
+    /// The kernel would take a part of the message only, for the client has too much unsent (TCP_NOTSENT_LOWAT).
+    LowMark = 12,
+    /// The kernel took a part of the message before only.
+    Partial = 13,
+    /// Memory is short, and the kernel would take a part of the message only.
+    MemoryPressure = 14,
+    /// What the client has not read yet takes up many times its bytes.
+    Slack = 15,
 }
 
 /// [`Slot::reason`](super::Slot::reason) of a refused head is this and the number of the refusal.
@@ -33,7 +41,7 @@ pub const REFUSALS: u32 = 0x100;
 
 impl Miss {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::Small,
         Self::Large,
         Self::Room,
@@ -45,6 +53,10 @@ impl Miss {
         Self::Unreadable,
         Self::Unasked,
         Self::Late,
+        Self::LowMark,
+        Self::Partial,
+        Self::MemoryPressure,
+        Self::Slack,
     ];
 
     /// For metrics.
@@ -62,6 +74,10 @@ impl Miss {
             Self::Unreadable => "unreadable",
             Self::Unasked => "unasked",
             Self::Late => "late",
+            Self::LowMark => "low_mark",
+            Self::Partial => "partial",
+            Self::MemoryPressure => "memory_pressure",
+            Self::Slack => "slack",
         }
     }
 }

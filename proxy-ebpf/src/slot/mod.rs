@@ -46,20 +46,18 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Arms in place of a table: Linux 6.1 refuses to read one at an index that the compiler keeps on the stack, for its
+    /// verifier knows the bound only of the register that was compared.
     fn of_word(word: u64) -> Self {
-        const ALL: [Phase; 8] = [
-            Phase::Idle,
-            Phase::Prepared,
-            Phase::Armed,
-            Phase::Busy,
-            Phase::Running,
-            Phase::Done,
-            Phase::Left,
-            Phase::Held,
-        ];
-        match ALL.get((word & PHASE) as usize) {
-            Some(phase) => *phase,
-            None => Phase::Left,
+        match word & PHASE {
+            0 => Self::Idle,
+            1 => Self::Prepared,
+            2 => Self::Armed,
+            3 => Self::Busy,
+            4 => Self::Running,
+            5 => Self::Done,
+            7 => Self::Held,
+            _ => Self::Left,
         }
     }
 }
@@ -108,6 +106,11 @@ pub struct Slot {
     pub held: Word,
     /// How long after a head that came alone the body began; 0 if that is not known.
     pub gap_ns: Word,
+    /// Bytes of the last message that was sent to the client.
+    last_bytes: Word,
+    /// Bytes of pages behind the client's send queue that TCP does not count, since it was last empty. It is the client's,
+    /// and goes with it from slot to slot.
+    pub slack: Word,
     /// The head as it came.
     pub text: Text,
 }
@@ -121,8 +124,14 @@ pub struct Seen {
     pub alive: bool,
     /// Its `write_seq`.
     pub sequence: u32,
+    /// Whether nobody is inside a call on it.
+    pub quiet: bool,
     /// Bytes that its send queue has room for, as the kernel accounts them.
     pub room: u32,
+    /// Bytes that the kernel takes before it has sent some.
+    pub unsent_room: u32,
+    /// Whether memory is short.
+    pub scarce: bool,
 }
 
 /// What the program has read in the head of an answer.
@@ -155,6 +164,8 @@ pub struct Order {
     pub body_bytes_max: u64,
     /// As there.
     pub hold: bool,
+    /// As there.
+    pub slack: u64,
 }
 
 impl Slot {

@@ -2,6 +2,9 @@
 
 use super::{Answer, HELD_BYTES_MAX, Miss, PHASE, Phase, Seen, Slot};
 
+/// Sixty small answers, each in a page of its own. A client that reads has its queue empty again and again.
+const SLACK_MAX: u64 = 256 << 10;
+
 impl Slot {
     /// For the program: what the application sends from now on is the answer.
     #[inline(always)]
@@ -56,10 +59,27 @@ impl Slot {
     #[inline(always)]
     pub fn judge_next(&self, size: u32, seen: &Seen) -> Result<(), Miss> {
         let sent = self.sent.get();
+        if let Some(taken) = self.taken(sent, seen) {
+            self.sent.set(taken);
+            return Err(Miss::Partial);
+        }
         if u64::from(size) > self.total.get().wrapping_sub(sent) {
             return Err(Miss::Surplus);
         }
         self.judge(size, sent, seen)
+    }
+
+    /// Bytes that have been sent in truth, if a part of the last message has not. The kernel takes a part where it cannot
+    /// wait for room, and says so to the application, which goes on from there. While somebody is inside a call on the
+    /// socket it may still be taking the rest, and a message of which it has nothing it may be about to take. In a head
+    /// lines were cut out, so an application that is told how much of it was taken goes on from elsewhere.
+    #[inline(always)]
+    fn taken(&self, sent: u64, seen: &Seen) -> Option<u64> {
+        let expected = (self.sequence.get() as u32).wrapping_add(sent as u32);
+        let missing = u64::from(expected.wrapping_sub(seen.sequence));
+        let is_part = missing != 0 && missing < self.last_bytes.get();
+        let taken = sent.wrapping_sub(missing);
+        (seen.alive && seen.quiet && is_part && taken >= self.head_bytes.get()).then_some(taken)
     }
 
     /// For the program: whether a message may go to the client, with `sent` bytes of the answer sent there before.
@@ -70,6 +90,12 @@ impl Slot {
         }
         if seen.sequence != (self.sequence.get() as u32).wrapping_add(sent as u32) {
             return Err(Miss::Order);
+        }
+        if seen.scarce {
+            return Err(Miss::MemoryPressure);
+        }
+        if size >= seen.unsent_room {
+            return Err(Miss::LowMark);
         }
         // Each segment has a structure of its own, and a message of many pieces takes more than one.
         let overhead = 4096 + size / 8;
@@ -89,6 +115,18 @@ impl Slot {
             self.held.set(0);
             self.gap_ns.set(now_ns.wrapping_sub(self.first_ns.get()));
         }
+    }
+
+    /// For the program: whether `bytes` more may be behind the client's send queue that TCP does not count.
+    #[inline(always)]
+    pub fn may_slack(&self, bytes: u32) -> bool {
+        self.slack.get() + u64::from(bytes) <= SLACK_MAX
+    }
+
+    /// For the program: notes them.
+    #[inline(always)]
+    pub fn add_slack(&self, bytes: u32) {
+        self.slack.set(self.slack.get() + u64::from(bytes));
     }
 
     /// For the program, of a head that came alone: whether to keep it until the body begins.
@@ -117,6 +155,7 @@ impl Slot {
         }
         let sent = before + u64::from(size);
         self.sent.set(sent);
+        self.last_bytes.set(u64::from(size));
         self.last_ns.set(now_ns);
         let whole = sent == self.total.get();
         self.step(Phase::Busy, if whole { Phase::Done } else { Phase::Running });

@@ -19,12 +19,14 @@ impl Slot {
         self.body_bytes_min.set(u64::from(order.body_bytes_min));
         self.body_bytes_max.set(order.body_bytes_max);
         self.hold.set(u64::from(order.hold));
+        self.slack.set(order.slack);
         for word in [&self.sent, &self.status, &self.total, &self.first_ns, &self.last_ns] {
             word.set(0);
         }
         self.reason.set(0);
         self.held.set(0);
         self.gap_ns.set(0);
+        self.last_bytes.set(0);
         let word = self.phase.get_acquire();
         self.phase.set_release((word & !PHASE) | Phase::Prepared as u64);
     }

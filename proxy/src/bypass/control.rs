@@ -48,6 +48,14 @@ pub(crate) fn start(
     let began = Instant::now();
     let mut bypass = Bypass::load(limits(config, direct_return), &cgroup2()?)?;
     let mut marker = bypass.marker()?;
+    let joins_clients = config.kernel.bypass_downstream == Switch::On;
+    let mark_all = |bypass: &mut Bypass| {
+        listeners.iter().flatten().try_for_each(|bound| mark(bypass, config.kernel, bound))
+    };
+    if !joins_clients {
+        // Joins nothing. Clients that connect while the tests run are noted like all that follow.
+        mark_all(&mut bypass)?;
+    }
     selftest::run(&bypass, &mut marker)?;
     let direct_failure = selftest::run_direct(&bypass, &mut marker).err();
     if direct_failure.is_some() {
@@ -63,7 +71,10 @@ pub(crate) fn start(
         kernel.direct_return_hold_ms = 0;
     }
     tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
-    listeners.iter().flatten().try_for_each(|bound| mark(&mut bypass, config.kernel, bound))?;
+    if joins_clients {
+        mark_all(&mut bypass)?;
+    }
+    bypass.mind_memory()?;
     bypass.discard_log();
     let mut tried = bypass.counters()?;
     // Those that it has made are closed, or will be in a moment.

@@ -116,7 +116,8 @@ impl Endpoint {
             auto_limit: config.auto_limit,
             bypass,
             tls: config.tls.clone(),
-            joinable: Joinable::new(bypass),
+            // An application that has the kernel encrypt changes what a message of its socket is, amid the connection.
+            joinable: Joinable::new(if config.tls.is_some() { EndpointBypass::Off } else { bypass }),
             idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
             traffic: Traffic {
                 under_way: AtomicU64::new(0),

@@ -212,7 +212,7 @@ impl Connection {
         mut progress: Progress,
     ) -> Next {
         // The kernel joins it with other means. All that went to it was seen there before the answer of this.
-        self.direct.leave(worker.direct());
+        self.direct.leave(worker.direct(), &self.writer);
         let connection = &mut acquired.connection;
         let ends = tunnel::Ends {
             downstream: (&mut self.reader, &mut self.writer),

@@ -97,6 +97,7 @@ impl<'a> Armed<'a> {
             body_bytes_min: direct.body_bytes_min(),
             body_bytes_max: direct.body_bytes_max,
             hold: holding.is_some(),
+            slack: client.slack,
         });
         let lease = Arc::clone(lease);
         Self {
@@ -231,6 +232,11 @@ impl<'a> Armed<'a> {
             let at_once = !late && self.direct.hold.is_in_time(Duration::from_nanos(gap_ns));
             self.direct.likely.note_body(self.place, at_once);
         }
+    }
+
+    /// Memory behind the client's send queue that TCP does not count.
+    pub(crate) fn slack(&self) -> u64 {
+        self.slot().slack.get()
     }
 
     /// Why the answer, or its rest, did not go past sluice.

@@ -2,6 +2,7 @@
 
 use super::{Direct, Unarmed};
 use crate::kernel::program::ClientSocket;
+use crate::kernel::tcp::{self, UnsentMax};
 use crate::stream::Writer;
 
 /// What is known of the connection.
@@ -37,11 +38,22 @@ impl Client {
         }
     }
 
+    /// Notes what an exchange has left behind its send queue.
+    pub(crate) fn keep_slack(&mut self, slack: u64) {
+        if let Self::In(socket) = self {
+            socket.slack = slack;
+        }
+    }
+
     /// Makes it an ordinary connection for good: it becomes a tunnel. All that was sent to it must have been seen in
     /// its send queue.
-    pub(crate) fn leave(&mut self, direct: Option<&Direct>) {
+    pub(crate) fn leave(&mut self, direct: Option<&Direct>, writer: &Writer) {
         if let (Self::In(socket), Some(direct)) = (&self, direct) {
             direct.remove_client(socket.cookie);
+            if let Some(socket) = writer.stream().fd() {
+                // A socket that has ended may refuse it, and need not have it.
+                let _ = tcp::set_unsent_max(socket, UnsentMax::Namespace);
+            }
         }
         *self = Self::Out;
     }

@@ -85,6 +85,7 @@ pub(super) async fn conclude(
     progress: &mut Progress,
 ) -> Result<download::Received, Failed> {
     let missed = armed.missed();
+    downstream.client.keep_slack(armed.slack());
     match &outcome {
         Ok(download::Received::Direct(answered)) => {
             complete(answered, connection, downstream, progress);

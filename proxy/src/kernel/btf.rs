@@ -3,8 +3,8 @@
 //! The programs read a few fields that no helper gives, and aya relocates none in Rust: so their offsets are
 //! found here and handed to the programs before they are loaded. Pure: bytes in, offsets out.
 
-use sluice_ebpf::Offsets;
 use sluice_ebpf::splice::SendBuffer;
+use sluice_ebpf::{Memory, Offsets};
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
@@ -28,12 +28,17 @@ pub(crate) enum BtfError {
 
 type Result<T> = std::result::Result<T, BtfError>;
 
-/// Finds the fields that the bypass programs read.
+/// Finds the fields that the bypass programs read, and where the kernel counts the memory of sockets, with the memory
+/// controller of cgroup v1 (`legacy`) or with v2's.
 ///
 /// # Errors
-/// When the type information cannot be read, or lacks a field of the expected size.
-pub(crate) fn offsets(bytes: &[u8]) -> Result<Offsets> {
+/// When the type information cannot be read, or lacks a field that they cannot do without.
+pub(crate) fn bypass(bytes: &[u8], legacy: bool) -> Result<(Offsets, Memory)> {
     let btf = Btf::parse(bytes)?;
+    Ok((offsets(&btf)?, memory(&btf, legacy)))
+}
+
+fn offsets(btf: &Btf<'_>) -> Result<Offsets> {
     let sock = btf.structure("sock").ok_or(BtfError::Missing("struct sock"))?;
     let tcp = btf.structure("tcp_sock").ok_or(BtfError::Missing("struct tcp_sock"))?;
     let field = |of, path| btf.offset(of, path).ok_or(BtfError::Missing(path));
@@ -51,7 +56,41 @@ pub(crate) fn offsets(bytes: &[u8]) -> Result<Offsets> {
         wmem_queued: field(sock, "sk_wmem_queued")?,
         sndbuf: field(sock, "sk_sndbuf")?,
         max_window: field(tcp, "max_window")?,
+        notsent_lowat: field(tcp, "notsent_lowat")?,
+        snd_nxt: field(tcp, "snd_nxt")?,
+        snd_una: field(tcp, "snd_una")?,
+        ulp: field(tcp, "inet_conn.icsk_ulp_ops")?,
     })
+}
+
+/// What this kernel does not count is left out, and passes for enough.
+fn memory(btf: &Btf<'_>, legacy: bool) -> Memory {
+    let field = |of, path| btf.structure(of).and_then(|of| btf.offset(of, path));
+    let of_protocol = || {
+        let prot = field("sock", "__sk_common.skc_prot")?;
+        let (allocated, limits) = (field("proto", "memory_allocated")?, field("proto", "sysctl_mem")?);
+        Some((prot, allocated, limits, field("proto", "memory_pressure")?))
+    };
+    let mut memory = Memory::default();
+    if let Some((prot, allocated, limits, pressed)) = of_protocol() {
+        memory = Memory { prot, allocated, limits, pressed, ..memory };
+    }
+    memory.group = field("sock", "sk_memcg").unwrap_or_default();
+    let of_counter = || {
+        let (usage, max) = (field("page_counter", "usage")?, field("page_counter", "max")?);
+        Some((field("mem_cgroup", "tcpmem")?, usage, max, field("page_counter", "parent")?))
+    };
+    let of_pressure = || Some((field("mem_cgroup", "socket_pressure")?, field("mem_cgroup", "css.parent")?));
+    if memory.group == 0 {
+        return memory;
+    }
+    if legacy && let Some((counter, usage, max, counter_parent)) = of_counter() {
+        memory = Memory { counter, usage, max, counter_parent, ..memory };
+    }
+    if !legacy && let Some((pressed_until, group_parent)) = of_pressure() {
+        memory = Memory { pressed_until, group_parent, ..memory };
+    }
+    memory
 }
 
 /// Finds the fields that the splice program reads.
@@ -263,7 +302,7 @@ mod tests {
     #[test]
     fn cut_or_foreign_bytes_are_errors() {
         let bytes = sample();
-        assert_eq!(offsets(&bytes), Err(BtfError::Missing("struct sock")));
+        assert_eq!(bypass(&bytes, false), Err(BtfError::Missing("struct sock")));
         for length in 0..bytes.len() {
             assert!(matches!(Btf::parse(&bytes[..length]), Err(BtfError::Malformed(_))), "{length}");
         }
@@ -275,7 +314,11 @@ mod tests {
             eprintln!("skipped: this kernel shows no type information");
             return;
         };
-        let offsets = offsets(&bytes).unwrap();
-        assert!(offsets.rmem_alloc > 0 && offsets.copied_seq > offsets.rcvlowat, "{offsets:?}");
+        for legacy in [true, false] {
+            let (offsets, memory) = bypass(&bytes, legacy).unwrap();
+            assert!(offsets.rmem_alloc > 0 && offsets.copied_seq > offsets.rcvlowat, "{offsets:?}");
+            assert!(memory.prot > 0 && memory.allocated > 0 && memory.limits > 0, "{memory:?}");
+            assert!(memory.counter == 0 || memory.pressed_until == 0, "one of the two: {memory:?}");
+        }
     }
 }

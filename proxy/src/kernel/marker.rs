@@ -7,7 +7,7 @@ use sluice_ebpf::{End, Known, Tuple, UNREAD_OFFSET, Wish, names};
 
 use super::bpf;
 use super::failed::{Result, failed};
-use super::tcp;
+use super::tcp::{self, UnsentMax};
 
 /// What every marker has descriptors of.
 pub(super) struct Descriptors {
@@ -50,6 +50,8 @@ pub struct ClientSocket {
     pub address: u64,
     /// Sequence number of the first byte that was sent to it.
     pub sent_next: u32,
+    /// See [`Slot::slack`](sluice_ebpf::slot::Slot::slack): as its last exchange left it.
+    pub slack: u64,
 }
 
 impl Marker {
@@ -116,8 +118,10 @@ impl Marker {
             return Ok(None);
         };
         let cookie = tcp::cookie(socket).map_err(failed("getsockopt(SO_COOKIE)"))?;
+        // With a low one the kernel would take a part of an answer, and nothing would tell its application when to go on.
+        tcp::set_unsent_max(socket, UnsentMax::Room).map_err(failed("setsockopt(TCP_NOTSENT_LOWAT)"))?;
         match self.clients.insert(cookie, socket.as_raw_fd(), 0) {
-            Ok(()) => Ok(Some(ClientSocket { cookie, address: end.own, sent_next: end.sent_next })),
+            Ok(()) => Ok(Some(ClientSocket { cookie, address: end.own, sent_next: end.sent_next, slack: 0 })),
             // Not established any more.
             Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 Ok(None)

@@ -69,6 +69,7 @@ pub struct Bypass {
     counters: PerCpuArray<MapData, u64>,
     services: HashMap<MapData, Service, u32>,
     stop: Array<MapData, u32>,
+    thrift: Array<MapData, u32>,
     for_markers: Descriptors,
     own: Marker,
     logs: Option<super::log::Records>,
@@ -83,13 +84,16 @@ impl Bypass {
     /// # Errors
     /// When a file cannot be read, or the kernel refuses a map, a program or an attachment.
     pub fn load(limits: Limits, cgroup: &Path) -> Result<Self> {
+        let legacy = Host::read(&Sources::host()).cgroups.legacy_memory;
+        let (offsets, memory) = with_kernel_types(|types| btf::bypass(types, legacy))?;
         let settings = Settings {
             budget_bytes: limits.budget_bytes,
             budget_messages: limits.budget_messages,
             any_namespace: u32::from(limits.any_namespace),
             clients: u32::from(limits.clients),
             direct: u32::from(limits.slots_max > 0),
-            offsets: with_kernel_types(btf::offsets)?,
+            offsets,
+            memory,
         };
         let cgroup = File::open(cgroup).map_err(failed("open the cgroup"))?;
         let level = super::log::level();
@@ -125,6 +129,7 @@ impl Bypass {
             counters: maps.take(names::COUNTERS)?,
             services: maps.take(names::SERVICES)?,
             stop: maps.take(names::STOP)?,
+            thrift: maps.take(names::THRIFT)?,
             own: for_markers.marker()?,
             for_markers,
             logs,
@@ -207,6 +212,15 @@ impl Bypass {
     /// When the map cannot be written.
     pub fn stop_joining(&mut self) -> Result<()> {
         self.stop.set(0, 1, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
+    }
+
+    /// From now on messages are left to TCP while memory is short. Not so at first, for tests are of something else, and
+    /// a host may be short of memory when sluice starts.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn mind_memory(&mut self) -> Result<()> {
+        self.thrift.set(0, 1, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
     }
 
     /// Throws away what the programs have said so far.

@@ -38,16 +38,17 @@ pub(super) fn service(listener: BorrowedFd<'_>) -> io::Result<Service> {
 /// # Errors
 /// When the kernel does not let it be bound to an interface.
 pub(crate) fn hide(listener: BorrowedFd<'_>) -> Result<(), KernelError> {
-    set(listener, libc::SO_BINDTOIFINDEX, NO_INTERFACE, "setsockopt(SO_BINDTOIFINDEX)").or_else(|error| {
+    let option = (libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX);
+    set(listener, option, NO_INTERFACE, "setsockopt(SO_BINDTOIFINDEX)").or_else(|error| {
         // Few processes may do it twice, and two descriptors can be one socket.
         if interface(listener).is_ok_and(|index| index == NO_INTERFACE) { Ok(()) } else { Err(error) }
     })
 }
 
-/// Sets an option of the socket level.
+/// Sets an option, given by its level and its number.
 pub(super) fn set(
     socket: BorrowedFd<'_>,
-    option: libc::c_int,
+    (level, option): (libc::c_int, libc::c_int),
     value: libc::c_int,
     call: &'static str,
 ) -> Result<(), KernelError> {
@@ -55,7 +56,7 @@ pub(super) fn set(
     let answer = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
+            level,
             option,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,

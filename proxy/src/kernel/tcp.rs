@@ -119,7 +119,33 @@ fn queued(socket: BorrowedFd<'_>, what: libc::Ioctl, name: &'static str) -> Resu
 /// When the socket refuses the option.
 pub(crate) fn kick(socket: BorrowedFd<'_>) -> Result<(), KernelError> {
     // 1 is what it is anyway; setting it calls the socket's `data_ready` under its lock.
-    socket::set(socket, libc::SO_RCVLOWAT, 1, "setsockopt(SO_RCVLOWAT)")
+    socket::set(socket, (libc::SOL_SOCKET, libc::SO_RCVLOWAT), 1, "setsockopt(SO_RCVLOWAT)")
+}
+
+/// How many bytes the kernel takes into the send queue before it has sent them (Linux 3.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnsentMax {
+    /// As many as `net.ipv4.tcp_notsent_lowat` says, now and later.
+    Namespace,
+    /// As many as there is room for: what that is where nobody has set it.
+    Room,
+    /// So many.
+    Bytes(u16),
+}
+
+/// Sets that.
+///
+/// # Errors
+/// When the socket is not TCP's.
+pub(crate) fn set_unsent_max(socket: BorrowedFd<'_>, most: UnsentMax) -> Result<(), KernelError> {
+    let value = match most {
+        UnsentMax::Namespace => 0,
+        // The kernel takes it for the largest number.
+        UnsentMax::Room => -1,
+        UnsentMax::Bytes(bytes) => libc::c_int::from(bytes),
+    };
+    let option = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+    socket::set(socket, option, value, "setsockopt(TCP_NOTSENT_LOWAT)")
 }
 
 /// The socket's number, never used again for another (Linux 4.12).

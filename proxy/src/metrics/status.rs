@@ -155,6 +155,9 @@ fn encode_bypass(counts: &[u64; Counter::COUNT], encoder: &mut DescriptorEncoder
     for (by, counter) in [("joined", Counter::BytesJoined), ("tcp", Counter::BytesPassed)] {
         count(&mut family.encode_family(&[("by", by)])?, of(counter))?;
     }
+    let help = "Memory of the pages that answers past sluice were gathered in, beyond their bytes.";
+    let slack = of(Counter::SlackBytes);
+    count(&mut encoder.encode_descriptor("sluice_bypass_slack", help, Some(&Unit::Bytes), kind)?, slack)?;
     let help = "Messages on joined connections that went by TCP, by reason.";
     let mut family = encoder.encode_descriptor("sluice_bypass_fallbacks", help, None, MetricType::Counter)?;
     for counter in Counter::FALLBACKS {

@@ -129,6 +129,7 @@ fn a_socket_with_a_ulp_works() {
     let active = rig.connect(listener.local_addr().unwrap());
     let accepted = listener.accept().unwrap().0;
     // In the map by now, where a ULP either is refused or leaves the bytes alone.
-    let _ = setsockopt(&accepted, TcpUlp::default(), b"tls");
+    let has_it = setsockopt(&accepted, TcpUlp::default(), b"tls").is_ok();
     talk(active, accepted);
+    assert_eq!(rig.count(Counter::Ulp) > 0, has_it, "{}", rig.counts());
 }

@@ -10,12 +10,12 @@ use aya_ebpf::helpers::generated::{
     bpf_sk_storage_get,
 };
 use aya_ebpf::programs::SkMsgContext;
-use sluice_ebpf::End;
 use sluice_ebpf::head::{self, Head, Scratch, TEXT_BYTES};
 use sluice_ebpf::slot::{Answer, HELD_BYTES_MAX, Miss, Phase, REFUSALS, Seen, Slot};
+use sluice_ebpf::{Counter, End};
 
 use crate::send::read;
-use crate::{CLIENTS, HEADS, SLOTS, setting};
+use crate::{CLIENTS, HEADS, SLOTS, count, setting};
 
 /// `TCP_ESTABLISHED` of net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
@@ -40,14 +40,15 @@ pub(crate) fn try_direct(
     socket: *mut bpf_sock,
     end: &End,
     size: u32,
+    scarce: bool,
 ) -> Option<sk_action::Type> {
     let slot = SLOTS.get(end.slot)?;
     let phase = slot.enter(end.peer_cookie)?;
     // SAFETY: takes nothing.
     let now_ns = unsafe { bpf_ktime_get_ns() };
     let went = match phase {
-        Phase::Running => next(ctx, slot, size),
-        _ => first(ctx, socket, slot, end, &Message { size, held: phase == Phase::Held, now_ns }),
+        Phase::Running => next(ctx, slot, size, scarce),
+        _ => first(ctx, socket, slot, end, &Message { size, held: phase == Phase::Held, now_ns, scarce }),
     };
     match went {
         Ok(0) => slot.leave_held(size, now_ns),
@@ -66,6 +67,7 @@ struct Message {
     size: u32,
     held: bool,
     now_ns: u64,
+    scarce: bool,
 }
 
 /// Bytes that have been sent; none if the message is a head that is kept.
@@ -97,13 +99,21 @@ fn first(
     if slot.may_hold(&answer, message.size) && !message.held {
         return keep(ctx, scratch, slot, message.size).map(|()| 0).map_err(|()| Miss::Unreadable as u32);
     }
-    slot.judge(size, 0, &see(slot)).map_err(|miss| miss as u32)?;
+    slot.judge(size, 0, &see(slot, message.scarce)).map_err(|miss| miss as u32)?;
+    // One page for a small answer; the client that has so many does not read.
+    if !slot.may_slack(PAGE_BYTES) {
+        return Err(Miss::Slack as u32);
+    }
     if message.held {
         restore(ctx, scratch, held_bytes)?;
     }
     slot.begin(&answer, message.now_ns);
     cut(ctx, &head).map_err(|()| Miss::Unreadable as u32)?;
-    gather(ctx, size - cut_bytes);
+    let gathered = gather(ctx, slot, size - cut_bytes);
+    if message.held && !gathered {
+        // The head is in a page of its own.
+        note_slack(slot, slack_of(held_bytes));
+    }
     redirect(ctx, slot)?;
     Ok(size - cut_bytes)
 }
@@ -128,34 +138,31 @@ fn restore(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u
         return Err(Miss::Unreadable as u32);
     }
     let (start, end) = (ctx.data(), ctx.data_end());
-    // SAFETY: within the text, since it is at most as long as that.
+    // SAFETY: the scratch is a whole one.
     let text = unsafe { (&raw const (*scratch).text).cast::<u8>() };
-    let mut at = 0;
-    while at + 8 <= size as usize && at < HELD_BYTES_MAX {
+    let copy = |at: usize| {
         let to = start + at;
         if to + 8 > end {
             return Err(SPOILT);
         }
-        // SAFETY: both as checked above.
+        // SAFETY: the one as just checked; the other is within the text, which is longer than what is kept.
         unsafe { (to as *mut u64).write_volatile(text.add(at).cast::<u64>().read_volatile()) };
+        Ok(())
+    };
+    let mut at = 0;
+    while at + 8 <= size as usize && at < HELD_BYTES_MAX {
+        copy(at)?;
         at += 8;
     }
-    while at < size as usize && at < HELD_BYTES_MAX {
-        let to = start + at;
-        if to + 1 > end {
-            return Err(SPOILT);
-        }
-        // SAFETY: both as checked above.
-        unsafe { (to as *mut u8).write_volatile(text.add(at).read_volatile()) };
-        at += 1;
-    }
-    Ok(())
+    // The last eight bytes once more, for some may be left, and no head is shorter. Byte by byte a verifier would follow
+    // as many as there can be from each word on: Linux 6.1 does, and gives up.
+    copy(clamp::<{ HELD_BYTES_MAX as u64 - 1 }>(size - 7) as usize - 1)
 }
 
 #[inline(always)]
-fn next(ctx: &SkMsgContext, slot: &Slot, size: u32) -> Result<u32, u32> {
-    slot.judge_next(size, &see(slot)).map_err(|miss| miss as u32)?;
-    gather(ctx, size);
+fn next(ctx: &SkMsgContext, slot: &Slot, size: u32, scarce: bool) -> Result<u32, u32> {
+    slot.judge_next(size, &see(slot, scarce)).map_err(|miss| miss as u32)?;
+    gather(ctx, slot, size);
     redirect(ctx, slot)?;
     Ok(size)
 }
@@ -183,22 +190,31 @@ const PIECE_OVERHEAD: u32 = 2048;
 /// What the client's socket is now. It can only become better while this runs: nobody else writes to it, or the
 /// slot would not be ours.
 #[inline(always)]
-fn see(slot: &Slot) -> Seen {
+fn see(slot: &Slot, scarce: bool) -> Seen {
     let socket = slot.client_socket.get();
+    // First: what was being taken until then is counted in the sequence number.
+    let quiet = read::<u32>(socket, setting!(offsets.owned)) == 0;
     let queued = read::<u32>(socket, setting!(offsets.wmem_queued));
     let sequence = read::<u32>(socket, setting!(offsets.write_seq));
+    // What was queued before is with the client, pages and all.
+    if read::<u32>(socket, setting!(offsets.snd_una)) == sequence {
+        slot.slack.set(0);
+    }
     let room = read::<u32>(socket, setting!(offsets.sndbuf)).saturating_sub(queued);
     // Segments are at most half the largest window that the client has offered, and each has its structure: with small
     // windows there is room for fewer bytes.
     let piece = (read::<u32>(socket, setting!(offsets.max_window)) / 2).clamp(PIECE_MIN, PIECE_MAX);
     let room = (u64::from(room) * u64::from(piece) / u64::from(piece + PIECE_OVERHEAD)) as u32;
+    // A namespace's own mark, which 0 stands for, is not known here: sluice sets one on each socket.
+    let unsent = sequence.wrapping_sub(read::<u32>(socket, setting!(offsets.snd_nxt)));
+    let unsent_room = read::<u32>(socket, setting!(offsets.notsent_lowat)).saturating_sub(unsent);
     let alive = read::<u8>(socket, setting!(offsets.state)) == ESTABLISHED
         && read::<u32>(socket, setting!(offsets.err)) == 0
         && read::<u8>(socket, setting!(offsets.shutdown)) == 0
         // Last: what was read is of that socket only if it still is that socket.
         && read::<u64>(socket, setting!(offsets.cookie))
             == slot.client.get();
-    Seen { alive, sequence, room }
+    Seen { alive, sequence, quiet, room, unsent_room, scarce }
 }
 
 /// Where heads are read into; made if there is none.
@@ -254,12 +270,43 @@ fn clamp<const MASK: u64>(bytes: u32) -> u32 {
     clamped as u32
 }
 
+/// A larger message is sent in the pieces that it has: it leaves as more than one segment in any case.
+const GATHERED_MAX: u32 = 16_384;
+const PAGE_BYTES: u32 = 4096;
+
 /// Brings a message into one piece: each piece of it would leave as a segment of its own. If that cannot be had it
-/// leaves in more.
+/// leaves in more. The kernel copies it into pages that are its alone, of which TCP counts the bytes that are used. True
+/// if it has.
 #[inline(always)]
-fn gather(ctx: &SkMsgContext, size: u32) {
+fn gather(ctx: &SkMsgContext, slot: &Slot, size: u32) -> bool {
+    let is_whole = (ctx.data_end() - ctx.data()) as u32 >= size;
+    let slack = slack_of(size);
+    if is_whole || size > GATHERED_MAX || !slot.may_slack(slack) {
+        return false;
+    }
     // SAFETY: the context that the kernel gave; the helper checks the range.
-    unsafe { bpf_msg_pull_data(ctx.msg, 0, size, 0) };
+    let gathered = unsafe { bpf_msg_pull_data(ctx.msg, 0, size, 0) } == 0;
+    if gathered {
+        note_slack(slot, slack);
+    }
+    gathered
+}
+
+/// Bytes of the pages that a message of at most [`GATHERED_MAX`] is gathered in, beyond its own.
+#[inline(always)]
+fn slack_of(size: u32) -> u32 {
+    let pages = match size {
+        ..=PAGE_BYTES => 1,
+        ..=8192 => 2,
+        _ => 4,
+    };
+    (pages * PAGE_BYTES).saturating_sub(size)
+}
+
+#[inline(always)]
+fn note_slack(slot: &Slot, bytes: u32) {
+    slot.add_slack(bytes);
+    count(Counter::SlackBytes, u64::from(bytes));
 }
 
 /// Takes the lines out that are not for the client, the last one first, so that the others stay where they are.

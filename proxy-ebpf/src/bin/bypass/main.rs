@@ -13,6 +13,7 @@
 mod address;
 mod direct;
 mod head;
+mod memory;
 mod send;
 mod storage;
 mod track;
@@ -26,7 +27,7 @@ use aya_ebpf::maps::{Array, HashMap, PerCpuArray, SockHash};
 use aya_ebpf::programs::{SkMsgContext, SockOpsContext, TcContext};
 use sluice_ebpf::head::{Scratch, TRIAL_ACCEPTED};
 use sluice_ebpf::slot::Slot;
-use sluice_ebpf::{Counter, End, Known, Offsets, Service, Settings, Tuple};
+use sluice_ebpf::{Counter, End, Known, Memory, Offsets, Service, Settings, Tuple};
 
 use storage::ClonedStorage;
 
@@ -52,6 +53,23 @@ static SETTINGS: Settings = Settings {
         wmem_queued: 0,
         sndbuf: 0,
         max_window: 0,
+        notsent_lowat: 0,
+        snd_nxt: 0,
+        snd_una: 0,
+        ulp: 0,
+    },
+    memory: Memory {
+        prot: 0,
+        allocated: 0,
+        limits: 0,
+        pressed: 0,
+        group: 0,
+        counter: 0,
+        usage: 0,
+        max: 0,
+        counter_parent: 0,
+        pressed_until: 0,
+        group_parent: 0,
     },
 };
 
@@ -80,6 +98,8 @@ static HEADS: SkStorage<Scratch> = SkStorage::new();
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT as u32, 0);
 #[map]
 static STOP: Array<u32> = Array::with_max_entries(1, 0);
+#[map]
+static THRIFT: Array<u32> = Array::with_max_entries(1, 0);
 
 /// Of tests alone, as the program that uses it.
 #[map]

@@ -10,6 +10,7 @@ use aya_ebpf::programs::SkMsgContext;
 use sluice_ebpf::{Counter, End, Known};
 
 use crate::direct::{request_sent, try_direct};
+use crate::memory::is_scarce;
 use crate::{ENDS, KNOWN, count, setting, state, stopped};
 
 /// `SEND_SHUTDOWN` of `sk_shutdown`.
@@ -28,15 +29,25 @@ pub(crate) fn try_send(ctx: &SkMsgContext) -> sk_action::Type {
     // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
     let (ours, slot) = unsafe { ((*end).ours != 0, (*end).slot) };
     // SAFETY: as above.
+    if !ours && has_ulp(unsafe { (*end).own }) {
+        passed(Counter::Ulp, size);
+        return sk_action::SK_PASS;
+    }
+    // SAFETY: as above.
+    let scarce = unsafe {
+        find_peer(&mut *end);
+        is_scarce(&mut *end, size)
+    };
+    // SAFETY: as above.
     if !ours
         && slot != 0
-        && let Some(action) = try_direct(ctx, socket, unsafe { &*end }, size)
+        && let Some(action) = try_direct(ctx, socket, unsafe { &*end }, size, scarce)
     {
         return action;
     }
     // As it is now: a head may have been put in front of it, or lines cut out.
     let size = ctx.size();
-    match join(ctx, end, size) {
+    match join(ctx, end, size, scarce) {
         Ok(()) => {
             if ours {
                 // SAFETY: as above.
@@ -62,7 +73,7 @@ fn passed(reason: Counter, size: u32) {
 }
 
 #[inline(always)]
-fn join(ctx: &SkMsgContext, end: *mut End, size: u32) -> Result<(), Counter> {
+fn join(ctx: &SkMsgContext, end: *mut End, size: u32, scarce: bool) -> Result<(), Counter> {
     // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
     let end = unsafe { &mut *end };
     // An application may count its bytes (FIONREAD) or splice them, which a change of path breaks; sluice
@@ -75,13 +86,12 @@ fn join(ctx: &SkMsgContext, end: *mut End, size: u32) -> Result<(), Counter> {
         return Err(Counter::Stopped);
     }
     if end.peer == 0 {
-        // SAFETY: copied at once; entries are written before they are found and never changed.
-        let Known { socket, cookie, .. } =
-            *unsafe { KNOWN.get(end.tuple.mirrored()) }.ok_or(Counter::NoPeer)?;
-        end.peer = socket;
-        end.peer_cookie = cookie;
+        return Err(Counter::NoPeer);
     }
     may_join(end, size)?;
+    if scarce {
+        return Err(Counter::MemoryPressure);
+    }
     let mut key = end.peer_cookie;
     let redirected = ENDS.redirect_msg(ctx, &mut key, u64::from(BPF_F_INGRESS));
     if redirected != i64::from(sk_action::SK_PASS) {
@@ -90,6 +100,19 @@ fn join(ctx: &SkMsgContext, end: *mut End, size: u32) -> Result<(), Counter> {
     end.messages += 1;
     end.joined_bytes = end.joined_bytes.wrapping_add(size);
     Ok(())
+}
+
+/// Notes where the other end is, if that is known by now.
+#[inline(always)]
+fn find_peer(end: &mut End) {
+    if end.peer != 0 {
+        return;
+    }
+    // SAFETY: copied at once; entries are written before they are found and never changed.
+    if let Some(&Known { socket, cookie, .. }) = unsafe { KNOWN.get(end.tuple.mirrored()) } {
+        end.peer = socket;
+        end.peer_cookie = cookie;
+    }
 }
 
 /// The rule. Each read may be outdated at once, but only in the safe direction: while the sender's lock is
@@ -103,6 +126,9 @@ fn may_join(end: &mut End, size: u32) -> Result<(), Counter> {
     // The memory may have become another socket's since; then its cookie is another too.
     if read::<u64>(peer, setting!(offsets.cookie)) != end.peer_cookie {
         return Err(Counter::NoPeer);
+    }
+    if end.ours != 0 && has_ulp(peer) {
+        return Err(Counter::Ulp);
     }
     let copied_seq = read::<u32>(peer, setting!(offsets.copied_seq));
     if copied_seq != read::<u32>(own, setting!(offsets.write_seq)) {
@@ -129,6 +155,13 @@ fn may_join(end: &mut End, size: u32) -> Result<(), Counter> {
         end.used_tcp = 0;
     }
     Ok(())
+}
+
+/// Whether the bytes of a socket are those of another protocol: it would be sent what is not encrypted yet, and read
+/// what still is.
+#[inline(always)]
+fn has_ulp(socket: u64) -> bool {
+    read::<u64>(socket, setting!(offsets.ulp)) != 0
 }
 
 /// A field of a kernel structure; 0 where the memory is gone.

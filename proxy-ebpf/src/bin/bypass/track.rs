@@ -20,6 +20,7 @@ use aya_ebpf::programs::SockOpsContext;
 use sluice_ebpf::{ACTIVE, Counter, End, Known, PASSIVE, Service, Tuple, Wish};
 
 use crate::address::{is_loopback, log_pair, mapped};
+use crate::send::read;
 use crate::{ENDS, KNOWN, SERVICES, count, setting, state, stopped};
 
 const AF_INET: u32 = 2;
@@ -227,8 +228,16 @@ fn try_register(
     };
     // Never over another end: one connection's bytes would reach another's.
     KNOWN.insert(tuple, &known, u64::from(BPF_NOEXIST)).ok()?;
+    let (mut allocated, mut limits, mut pressed) = (0, 0, 0);
+    if setting!(memory.prot) != 0 {
+        let prot = read::<u64>(known.socket, setting!(memory.prot));
+        allocated = read(prot, setting!(memory.allocated));
+        limits = read(prot, setting!(memory.limits));
+        pressed = read(prot, setting!(memory.pressed));
+    }
     // SAFETY: the storage of this socket, which lives while the program runs.
     unsafe {
+        ((*end).allocated, (*end).limits, (*end).pressed) = (allocated, limits, pressed);
         (*end).tuple = *tuple;
         (*end).own = known.socket;
         (*end).sent_next = known.sent_next;

@@ -42,6 +42,8 @@ pub(super) struct Connection {
     pub(super) slot: u32,
     pub(super) requests: RefCell<VecDeque<Text>>,
     pub(super) writing: Cell<Option<(Text, u32)>>,
+    /// What the kernel did not take of a message, which the application was told.
+    pub(super) again: RefCell<Vec<Byte>>,
     pub(super) run: RefCell<Option<Run>>,
     pub(super) pushes: RefCell<VecDeque<Push>>,
     /// A head that the program keeps.
@@ -67,6 +69,7 @@ impl Connection {
             slot,
             requests: RefCell::default(),
             writing: Cell::new(None),
+            again: RefCell::default(),
             run: RefCell::default(),
             pushes: RefCell::default(),
             kept: RefCell::default(),

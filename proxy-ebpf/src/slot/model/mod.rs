@@ -64,6 +64,7 @@ fn what_is_taken_over_is_not_the_programs_whenever_it_ends_its_run() {
             body_bytes_min: 0,
             body_bytes_max: 9,
             hold: false,
+            slack: 0,
         });
         slot.request_sent(7);
         assert_eq!(slot.enter(7), Some(Phase::Armed));

@@ -63,7 +63,10 @@ impl World {
                 let address = slot.client_socket.get() as usize;
                 let client = self.clients[address].borrow();
                 let room = (ROOM + OVERHEAD - client.queue.len()) as u32;
-                Stage::LookAgain { phase, seen: Seen { alive: false, sequence: client.write_seq, room } }
+                let (sequence, unsent_room) = (client.write_seq, u32::MAX);
+                let scarce = self.chance(60);
+                let seen = Seen { alive: false, sequence, quiet: true, room, unsent_room, scarce };
+                Stage::LookAgain { phase, seen }
             }
             Stage::LookAgain { phase, seen } => {
                 let (cookie, address) = (slot.client.get(), slot.client_socket.get() as usize);

@@ -35,7 +35,7 @@ impl World {
             Handler::Settling { connection, armed, text, came, remaining } => {
                 if self.is_settled(index) {
                     Handler::Copying { connection, armed, text, came, remaining }
-                } else if self.clients[index].borrow().is_open() {
+                } else if self.clients[index].borrow().is_open() && !self.is_stuck(index) {
                     return;
                 } else {
                     self.fail(index, connection, armed, true)
@@ -70,6 +70,7 @@ impl World {
                 body_bytes_min: 0,
                 body_bytes_max: 7,
                 hold: self.chance(2),
+                slack: 0,
             };
             drop(client);
             self.slots[connection.slot as usize].prepare(&order);
@@ -218,6 +219,12 @@ impl World {
         let remaining = (sent > 0).then(|| slot.total.get().saturating_sub(sent));
         self.clients[index].borrow_mut().passed += sent;
         Handler::Settling { connection: number, armed: true, text, came, remaining }
+    }
+
+    /// Whether what was promised will never be there, which is known after some time.
+    fn is_stuck(&self, index: usize) -> bool {
+        let cookie = self.clients[index].borrow().cookie;
+        self.calm.get() && self.is_promised(cookie) == 0
     }
 
     fn is_settled(&self, index: usize) -> bool {

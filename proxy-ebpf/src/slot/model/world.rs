@@ -180,6 +180,10 @@ impl World {
         if connection.ended.get() {
             return;
         }
+        let again = std::mem::take(&mut *connection.again.borrow_mut());
+        if !again.is_empty() {
+            return self.send(connection, again);
+        }
         match connection.writing.get() {
             Some((text, start)) if self.calm.get() || !self.chance(150) => {
                 let length = if self.calm.get() { u32::MAX / 2 } else { self.choice() % 6 + 1 };
@@ -205,9 +209,16 @@ impl World {
 
     /// The kernel redirects what the program said.
     fn push(&self, connection: &Connection) {
-        let Some(Push { cookie, bytes }) = connection.pushes.borrow_mut().pop_front() else {
+        let Some(Push { cookie, mut bytes }) = connection.pushes.borrow_mut().pop_front() else {
             return;
         };
+        let last = bytes.last().and_then(|byte| Some((self.text(*byte)?, byte.at)));
+        let is_end = last.is_none_or(|(text, at)| at + 1 >= text.head + text.body);
+        // An end of which a part is missing is promised for ever, and cut in time: not modelled.
+        if bytes.len() > 1 && !is_end && connection.pushes.borrow().is_empty() && self.chance(20) {
+            let taken = 1 + self.choice() as usize % (bytes.len() - 1);
+            *connection.again.borrow_mut() = bytes.split_off(taken);
+        }
         let client = self.clients.iter().find(|client| client.borrow().cookie == cookie);
         match client {
             Some(client) if client.borrow().is_open() => {

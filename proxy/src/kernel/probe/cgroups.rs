@@ -15,6 +15,8 @@ pub(crate) struct Cgroups {
     pub(crate) is_root: bool,
     /// Whether cgroup v1 is mounted.
     pub(crate) legacy: bool,
+    /// Whether the memory controller is cgroup v1's, wherever that is mounted.
+    pub(crate) legacy_memory: bool,
     /// The least memory limit from our cgroup upwards.
     pub(crate) memory_limit: Option<MemoryLimit>,
 }
@@ -53,9 +55,17 @@ impl Cgroups {
             is_root: unified.as_ref().is_some_and(|path| path.is_dir() && !path.join("cgroup.type").exists()),
             unified,
             legacy: mounts.iter().any(|mount| mount.kind == "cgroup"),
+            legacy_memory: has_legacy_memory(&sources.proc("cgroups").unwrap_or_default()),
             memory_limit: newer.into_iter().chain(older).min_by_key(|limit| limit.bytes),
         }
     }
+}
+
+/// By /proc/cgroups: name, number of the hierarchy (0 is cgroup v2's) and more, of each controller.
+fn has_legacy_memory(text: &str) -> bool {
+    let mut controllers = text.lines().map(str::split_whitespace);
+    controllers
+        .any(|mut words| words.next() == Some("memory") && words.next().is_some_and(|word| word != "0"))
 }
 
 /// The lines of /proc/mounts: device, path, kind, options.

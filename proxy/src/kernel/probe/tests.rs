@@ -33,6 +33,7 @@ fn a_whole_host_is_read() {
             unified: Some(fake.path("sys/fs/cgroup/unified")),
             is_root: true,
             legacy: true,
+            legacy_memory: false,
             memory_limit: None,
         }
     );
@@ -126,6 +127,17 @@ fn the_least_memory_limit_counts() {
     assert_eq!(read(&fake).cgroups.memory_limit, None);
     let fake = fake.write(legacy, "2000\n");
     assert_eq!(read(&fake).cgroups.memory_limit.map(|limit| limit.bytes), Some(2000));
+}
+
+#[test]
+fn whose_the_memory_controller_is_stands_with_the_controllers() {
+    for (line, legacy) in
+        [("memory\t4\t35\t1", true), ("memory\t0\t35\t1", false), ("memory_x\t4\t1\t1", false)]
+    {
+        let fake = FakeHost::new()
+            .write("proc/cgroups", &format!("#subsys_name\thierarchy\ncpu\t3\t1\t1\n{line}\n"));
+        assert_eq!(read(&fake).cgroups.legacy_memory, legacy, "{line}");
+    }
 }
 
 #[test]

@@ -1,19 +1,23 @@
 //! Direct return: the answers that are tried, and what must become of each.
 
-use sluice_ebpf::slot::Phase;
+use std::os::fd::AsFd;
+
+use sluice_ebpf::slot::{Miss, Phase};
 use socket2::SockRef;
 
 use super::direct::Exchanges;
 use super::trial::{Checked, Found, refused};
+use crate::kernel::tcp::{UnsentMax, set_unsent_max};
 
 pub(super) type Check = fn(&mut Exchanges) -> Checked;
 
 /// As the other checks. Each goes on with the connections of the one before.
-pub(super) const CHECKS: [(&str, Check); 5] = [
+pub(super) const CHECKS: [(&str, Check); 6] = [
     ("direct_return.straight", straight),
     ("direct_return.head_alone", head_alone),
     ("direct_return.refused", refused_head),
     ("direct_return.taken_over", taken_over),
+    ("direct_return.low_mark", low_mark),
     ("direct_return.room", room),
 ];
 /// That a head can be kept until its body begins.
@@ -22,6 +26,9 @@ pub(super) const HOLDING: [(&str, Check); 2] =
 /// Is cut out.
 const LINE: &str = "Connection: keep-alive\r\n";
 const BODY: usize = 100_000;
+/// Of an answer that is larger than the mark, in bytes.
+const MARKED: usize = 20_000;
+const LOW_MARK: u16 = 8000;
 /// Of a client that soon has no room for more, in bytes.
 const SMALL_BUFFER: usize = 16_384;
 
@@ -113,6 +120,29 @@ fn taken_over(exchanges: &mut Exchanges) -> Checked {
     exchanges.slot().take_over();
     exchanges.answer(answer.body.split_at(1000).1)?;
     exchanges.divided(&answer)
+}
+
+/// The kernel would take a part of the answer, and tell the application so, which would go on from there and know no
+/// moment to do that at: all of it is sluice's.
+fn low_mark(exchanges: &mut Exchanges) -> Checked {
+    let answer = Answer::new(MARKED);
+    set_mark(exchanges, UnsentMax::Bytes(LOW_MARK))?;
+    exchanges.ask()?;
+    exchanges.answer(&answer.begin(MARKED))?;
+    let slot = exchanges.slot();
+    let (sent, reason) = (slot.sent.get(), slot.reason.get());
+    if sent != 0 || reason != Miss::LowMark as u64 {
+        let found = format!("{sent} bytes were sent over a mark of {LOW_MARK} (reason {reason})");
+        return Err(Found::new(found));
+    }
+    set_mark(exchanges, UnsentMax::Room)?;
+    let seen = [answer.head.as_bytes(), &answer.body].concat();
+    exchanges.divided(&Answer { seen, ..answer })
+}
+
+fn set_mark(exchanges: &Exchanges, most: UnsentMax) -> Checked {
+    let set = set_unsent_max(exchanges.client.passive.as_fd(), most);
+    set.map_err(|error| Found::new(error.to_string()))
 }
 
 /// The client does not read: what it has no room for is sluice's.

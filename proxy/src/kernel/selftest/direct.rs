@@ -98,6 +98,7 @@ impl Exchanges {
             body_bytes_min: 0,
             body_bytes_max: u64::MAX >> 1,
             hold,
+            slack: 0,
         });
         self.write_all(&self.upstream.active, REQUEST)?;
         self.is(Phase::Armed, "the request was sent")?;

@@ -8,6 +8,7 @@ mod adversary;
 mod closing;
 mod scripts;
 mod slow;
+mod unread;
 
 use crate::proxy_support::{Proxy, Setup};
 

@@ -4,6 +4,8 @@
 //! servers answer by spinning and others by waiting for ever. So what has no room must not be taken. Held against the
 //! same clients and origins without direct return.
 
+mod low_mark;
+mod pressure;
 mod readers;
 mod writers;
 

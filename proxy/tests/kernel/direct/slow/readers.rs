@@ -35,15 +35,30 @@ fn get(size: usize, host: &str) -> String {
 impl<'a> Reader<'a> {
     /// Has had one small answer, and asks for one of this body.
     pub(super) fn ask(address: SocketAddr, host: &str, wanted: &'a [u8]) -> Self {
+        Self::ask_into(RECEIVE_BUFFER, address, host, wanted)
+    }
+
+    /// The same with a receive buffer of that size.
+    pub(super) fn ask_into(buffer: usize, address: SocketAddr, host: &str, wanted: &'a [u8]) -> Self {
+        let mut reader = Self::meet(buffer, address, host, wanted);
+        reader.begin(host);
+        reader
+    }
+
+    /// Has had one small answer, and has still to ask for the other one.
+    pub(super) fn meet(buffer: usize, address: SocketAddr, host: &str, wanted: &'a [u8]) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
-        socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
+        socket.set_recv_buffer_size(buffer).unwrap();
         socket.connect(&address.into()).unwrap();
         let stream = TcpStream::from(socket);
-        let mut wire = Wire::from(stream.try_clone().unwrap());
-        assert_eq!(wire.ask(get(10, host)).body.len(), 10);
-        wire.send(get(wanted.len(), host));
-        stream.set_nonblocking(true).unwrap();
+        let small = Wire::from(stream.try_clone().unwrap()).ask(get(10, host));
+        assert_eq!(small.body.len(), 10, "{small:?}");
         Self { stream, head: Vec::new(), wanted, got: 0 }
+    }
+
+    pub(super) fn begin(&mut self, host: &str) {
+        Wire::from(self.stream.try_clone().unwrap()).send(get(self.wanted.len(), host));
+        self.stream.set_nonblocking(true).unwrap();
     }
 
     fn is_done(&self) -> bool {
