@@ -1,13 +1,22 @@
 //! Sluice's own log, on standard error: text for a terminal, JSON for everything else. Not the access log.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::metrics::Metrics;
+
+/// Lines that wait for whoever takes them; a start says thirty. Further ones are dropped and counted.
+const LINES_MAX: usize = 4096;
+
+/// Writes what waits when it is dropped, within a second.
+static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
 /// Starts logging at the level that `SLUICE_LOG` or else `RUST_LOG` names (`info` without either, or
 /// when it cannot be read). A second call changes nothing.
@@ -20,15 +29,82 @@ pub fn init_at(level: &str) {
     let wanted =
         ["SLUICE_LOG", "RUST_LOG"].into_iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let (filter, mistake) = filter(wanted.as_ref().map_or(level, |(_, value)| value));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = if std::io::stderr().is_terminal() {
+    // A pipe that nobody reads, or a disk that is full, must hold up no thread of ours.
+    let (lines, guard) =
+        NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(io::stderr());
+    let dropped = lines.error_counter();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Lines(lines))
+        // They would be printed to standard error, where they come from, and panic there.
+        .log_internal_errors(false);
+    let started = if io::stderr().is_terminal() {
         builder.with_target(false).try_init()
     } else {
         builder.json().flatten_event(true).try_init()
     };
+    if started.is_ok() {
+        let _ = DROPPED.set(dropped);
+        WRITER.lock().unwrap_or_else(PoisonError::into_inner).replace(guard);
+    }
     if let (Ok(()), Some(mistake), Some((name, _))) = (started, mistake, wanted) {
         tracing::warn!("{name} cannot be read, logging at info: {mistake}");
     }
+}
+
+/// Writes what waits, unless nobody takes it for a second. To be called last: nothing is logged afterwards.
+pub fn end() {
+    drop(WRITER.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Lines that nobody took in time.
+pub(crate) fn dropped_lines() -> u64 {
+    DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
+}
+
+/// Where lines go: one write each.
+struct Lines(NonBlocking);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Line<'a> {
+        Line(&self.0)
+    }
+}
+
+struct Line<'a>(&'a NonBlocking);
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut lines = self.0.clone();
+        // What comes from a peer must not steer a terminal, or show a line in another order than it has.
+        match String::from_utf8_lossy(bytes) {
+            text if text.contains(steers) => lines.write_all(escaped(&text).as_bytes())?,
+            _ => lines.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Controls of Latin-1, marks of direction and line ends beyond ASCII.
+pub(crate) fn steers(c: char) -> bool {
+    matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        if steers(c) {
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+        out
+    })
 }
 
 /// The filter, and what was wrong if `info` stands in for it.
@@ -61,15 +137,12 @@ fn report(info: &PanicHookInfo<'_>) {
     if tracing::dispatcher::has_been_set() {
         tracing::error!(location, thread, backtrace, "panic: {message}");
     } else {
-        eprintln!("thread {thread} panicked at {location}: {message}");
+        let _ = writeln!(io::stderr(), "thread {thread} panicked at {location}: {message}");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::Mutex;
-
     use super::*;
 
     #[derive(Clone, Default)]
@@ -106,6 +179,12 @@ mod tests {
         assert_eq!(line["level"], "ERROR");
         assert_eq!(line["fields"]["message"], "panic: at the disco");
         assert!(line["fields"]["location"].as_str().is_some_and(|l| l.contains("logging.rs")));
+    }
+
+    #[test]
+    fn what_would_steer_a_terminal_is_escaped() {
+        assert_eq!(escaped("a\u{9b}b\u{202e}c\u{e9}\n"), "a\\u009bb\\u202ec\u{e9}\n");
+        assert!(!"plain \u{e9} \n \x1b".contains(steers));
     }
 
     #[test]

@@ -30,13 +30,21 @@ const EXIT_CONFIG: u8 = 2;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|one| one.to_string_lossy().into_owned()).collect();
     if kamal::is_called(std::env::args_os().next().as_deref()) {
-        return kamal_main(&arguments);
+        let code = kamal_main(&arguments);
+        logging::end();
+        return code;
     }
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) if is_about_services(&arguments) => return refuse_words(&error, "sluice", &arguments),
         Err(error) => error.exit(),
     };
+    let code = obey(command);
+    logging::end();
+    code
+}
+
+fn obey(command: Command) -> ExitCode {
     match command {
         Command::Service(command) => {
             let socket = command.control().path();
@@ -251,6 +259,8 @@ fn refuse(error: &ConfigError) -> ExitCode {
 }
 
 fn fail(message: &str, code: u8) -> ExitCode {
+    // It comes behind what was logged.
+    logging::end();
     let _ = writeln!(io::stderr(), "sluice: {message}");
     ExitCode::from(code)
 }

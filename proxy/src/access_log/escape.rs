@@ -2,6 +2,8 @@
 //!
 //! Whatever a peer sends, a line stays one line, stays parseable in its format, and cannot steer a terminal.
 
+use crate::logging::steers;
+
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Appends the inside of a JSON string (RFC 8259 section 7). Valid UTF-8 stays; control characters,
@@ -16,9 +18,10 @@ pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
                 '"' => out.extend_from_slice(b"\\\""),
                 '\\' => out.extend_from_slice(b"\\\\"),
                 '\0'..='\x1f' | '\x7f'..='\u{9f}' => unicode_escape(out, char as u8),
-                // Line ends to JavaScript and to some log viewers.
-                '\u{2028}' => out.extend_from_slice(b"\\u2028"),
-                '\u{2029}' => out.extend_from_slice(b"\\u2029"),
+                // Line ends to some viewers, or marks that have the rest shown in another direction.
+                char if steers(char) => {
+                    out.extend_from_slice(format!("\\u{:04x}", u32::from(char)).as_bytes())
+                }
                 _ => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }

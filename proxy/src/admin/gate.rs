@@ -2,7 +2,9 @@
 //! name of its own that suddenly leads to loopback (DNS rebinding).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
@@ -14,8 +16,11 @@ use crate::config::Address;
 #[derive(Debug)]
 pub struct Gate {
     hosts: Hosts,
-    token: Option<Token>,
+    token: Option<SharedToken>,
 }
+
+/// The token in force, which a reload may replace.
+pub(crate) type SharedToken = Arc<ArcSwap<Token>>;
 
 /// Names that a request may have as its Host, without port.
 #[derive(Debug)]
@@ -39,7 +44,7 @@ pub(super) enum Refusal {
 
 impl Gate {
     /// The gate of a listener that was bound as `configured`.
-    pub fn new(listener: &AdminListener, configured: &Address, token: Option<Token>) -> Self {
+    pub fn new(listener: &AdminListener, configured: &Address, token: Option<SharedToken>) -> Self {
         let bound = match listener {
             AdminListener::Tcp(listener) => listener.local_addr().ok().map(|address| address.ip()),
             AdminListener::Unix(_) => None,
@@ -64,7 +69,7 @@ impl Gate {
             return Err(Refusal::Site);
         }
         match &self.token {
-            Some(token) if secret && !bearer(request).is_some_and(|given| token.is(given)) => {
+            Some(token) if secret && !bearer(request).is_some_and(|given| token.load().is(given)) => {
                 Err(Refusal::Token)
             }
             _ => Ok(()),

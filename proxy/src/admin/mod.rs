@@ -8,6 +8,7 @@ mod events;
 mod gate;
 mod token;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -17,15 +18,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::config::{Address, Config};
 use crate::metrics::Metrics;
@@ -33,6 +35,7 @@ use crate::status::Live;
 use events::Lease;
 pub(crate) use events::Streams;
 pub use gate::Gate;
+pub(crate) use gate::SharedToken;
 use gate::is_loopback;
 pub use token::Token;
 
@@ -87,6 +90,8 @@ pub struct Admin {
     pub listener: AdminListener,
     /// Says who is answered on it.
     pub gate: Gate,
+    /// What readers must show, if anything.
+    pub(crate) token: Option<SharedToken>,
 }
 
 impl Admin {
@@ -105,7 +110,8 @@ impl Admin {
             None => AdminListener::bind(address, token.is_some()),
         };
         let listener = listener.map_err(|error| format!("admin: cannot listen on {address}: {error}"))?;
-        Ok(Some(Self { gate: Gate::new(&listener, address, token), listener }))
+        let token = token.map(|token| Arc::new(ArcSwap::from_pointee(token)));
+        Ok(Some(Self { gate: Gate::new(&listener, address, token.clone()), listener, token }))
     }
 }
 
@@ -237,16 +243,20 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut connections = JoinSet::new();
+    let mut asking = Asking::default();
     let mut failing = false;
     loop {
         while connections.try_join_next().is_some() {}
         if connections.len() >= CONNECTIONS_MAX {
+            asking.end_oldest();
             connections.join_next().await;
         }
         match accept().await {
             Ok(stream) => {
                 failing = false;
-                connections.spawn(connection(stream, Arc::clone(&state)));
+                let has_asked = Arc::<AtomicBool>::default();
+                let task = connections.spawn(connection(stream, Arc::clone(&state), Arc::clone(&has_asked)));
+                asking.begin(task, has_asked);
             }
             Err(error) => {
                 // Once in a row: each attempt would log another line.
@@ -259,12 +269,34 @@ where
     }
 }
 
-async fn connection<S>(stream: S, state: Arc<AdminState>)
+/// Connections in the order in which they came, to end those first that say nothing: they must not keep out whoever has
+/// something to ask.
+#[derive(Default)]
+struct Asking(VecDeque<(AbortHandle, Arc<AtomicBool>)>);
+
+impl Asking {
+    fn begin(&mut self, task: AbortHandle, has_asked: Arc<AtomicBool>) {
+        self.0.retain(|(task, has_asked)| !task.is_finished() && !has_asked.load(Relaxed));
+        self.0.push_back((task, has_asked));
+    }
+
+    /// Ends the oldest that has not asked for anything yet, if there is one.
+    fn end_oldest(&mut self) {
+        while let Some((task, has_asked)) = self.0.pop_front() {
+            if !task.is_finished() && !has_asked.load(Relaxed) {
+                return task.abort();
+            }
+        }
+    }
+}
+
+async fn connection<S>(stream: S, state: Arc<AdminState>, has_asked: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let lease = Lease::of(CONNECTION_TIMEOUT);
     let service = service_fn(|request| {
+        has_asked.store(true, Relaxed);
         let response = answer::answer(&request, &state, &lease);
         async { Ok::<_, Infallible>(response) }
     });

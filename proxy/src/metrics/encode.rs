@@ -183,7 +183,9 @@ impl State {
         let mut rows = Rows { encoder, prefix: "sluice_" };
         rows.counter("retries", "Tries of requests beyond the first.", self.sum_retries())?;
         rows.counter("panics", "Panics, each of which ended one connection.", panics)?;
-        rows.counter("access_log_dropped", "Access log lines lost.", dropped)
+        rows.counter("access_log_dropped", "Access log lines lost.", dropped)?;
+        let help = "Lines of sluice's own log lost, for nobody took them.";
+        rows.counter("log_dropped", help, crate::logging::dropped_lines())
     }
 }
 

@@ -150,7 +150,7 @@ impl<'a> Control<'a> {
         if let Some(tracing) = &self.tracing {
             tokio::task::spawn_local(tracing.run());
         }
-        if let Some(Admin { listener, gate }) = self.sockets.admin.take() {
+        if let Some(Admin { listener, gate, .. }) = self.sockets.admin.take() {
             let shown = self.shown();
             tokio::spawn(status::run(Arc::clone(&shown)));
             let state = self.admin_state(gate, shown);

@@ -124,7 +124,11 @@ fn start_and_serve(
     start::invite(&snapshot.config, &listening, demo.is_some());
     drop(snapshot);
     let said = (config, restored.attached.clone(), acme);
-    let site = Rc::new(Site::new(Arc::clone(&live), held, senders, bypass.clone(), terminators, said));
+    let token = sockets.admin.as_ref().and_then(|admin| admin.token.clone());
+    let site = Rc::new(
+        Site::new(Arc::clone(&live), held, senders, bypass.clone(), terminators, said)
+            .with_admin_token(token),
+    );
     let path = sockets.control.as_ref().map(|control| control.path().to_owned());
     let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others, path));
     let operator =

@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::sys::signal::Signal as Sig;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -12,7 +13,9 @@ use tokio::sync::oneshot;
 use super::operator::Operator;
 use super::upgrade::READY_TIMEOUT;
 use crate::access_log::AccessLog;
+use crate::logging;
 
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// Long enough for the runtime to look at what has come.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -42,6 +45,8 @@ pub(super) struct Signals {
     reload: Signal,
     /// SIGUSR2: another process takes over, as with nginx.
     upgrade: Signal,
+    /// SIGXFSZ, so that a file that may not grow is an error of its write, and not our end.
+    _file_size: Signal,
 }
 
 impl ControlRuntime {
@@ -68,7 +73,10 @@ impl ControlRuntime {
 }
 
 fn catch() -> io::Result<(Runtime, Signals)> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut builder = Builder::new_current_thread();
+    // One thread for what blocks is there from the start: a drain must not fail for want of one.
+    let runtime = builder.enable_all().thread_keep_alive(FOR_EVER).build()?;
+    drop(runtime.spawn_blocking(|| {}));
     let signals = {
         let _inside = runtime.enter();
         Signals::catch()?
@@ -92,6 +100,7 @@ fn impatience() -> io::Result<Impatience> {
                 _ = starting => {}
                 () = twice => {
                     tracing::warn!("a second signal ends the start");
+                    logging::end();
                     std::process::exit(1);
                 }
             }
@@ -110,6 +119,7 @@ impl Signals {
             reopen: signal(SignalKind::user_defined1())?,
             reload: signal(SignalKind::hangup())?,
             upgrade: signal(SignalKind::user_defined2())?,
+            _file_size: signal(SignalKind::from_raw(Sig::SIGXFSZ as i32))?,
         })
     }
 

@@ -16,6 +16,7 @@ use super::fixed;
 use super::listeners::Listeners;
 use super::services::Attached;
 use crate::acme::Acme;
+use crate::admin::{SharedToken, Token};
 use crate::cluster::{Cluster, Seed};
 use crate::config::Config;
 use crate::handover::{Estate, Unhealthy};
@@ -46,6 +47,7 @@ pub(super) struct Site {
     pub(super) changes: Changes,
     /// Held while a configuration is being put in force.
     turn: Mutex<()>,
+    admin_token: Option<SharedToken>,
 }
 
 /// A cluster and what looks after it.
@@ -111,7 +113,25 @@ impl Site {
             acme,
             state_files: RefCell::default(),
             changes: Changes::default(),
+            admin_token: None,
             turn: Mutex::default(),
+        }
+    }
+
+    /// Has reloads read the token again that the admin listener asks for.
+    pub(super) fn with_admin_token(self, admin_token: Option<SharedToken>) -> Self {
+        Self { admin_token, ..self }
+    }
+
+    /// Reads it again; the one in force stays if it cannot be read, for its file may be root's.
+    fn renew_admin_token(&self, config: &Config) -> Option<String> {
+        let (shared, file) = self.admin_token.as_ref().zip(config.admin_token_file.as_deref())?;
+        match Token::read(file) {
+            Ok(token) => {
+                shared.store(Arc::new(token));
+                None
+            }
+            Err(error) => Some(format!("admin_token_file: {error}; the token stays as it was")),
         }
     }
 
@@ -152,6 +172,7 @@ impl Site {
         // What listeners in force are to serve changes with it, so it is the last that can fail.
         self.acme.prepare_reload(&config, tls.by_name()).await?;
         // Nothing fails from here on.
+        notes.extend(self.renew_admin_token(&config));
         let clusters: Clusters =
             next.iter().map(|next| (next.cluster().name.clone(), Arc::clone(next.cluster()))).collect();
         for next in &next {

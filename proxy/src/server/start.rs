@@ -1,6 +1,7 @@
 //! The steps of starting, each naming what it could not do.
 
 use std::collections::HashSet;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::spans::Tracing;
 use crate::tls::Terminators;
 use crate::upstream::Connector;
 use crate::worker::{self, Command, Stage, Told, Worker};
-use crate::{acme, control, demo, tunnel};
+use crate::{acme, control, demo, logging, tunnel};
 
 /// Starts the embedded demo origin.
 pub(super) fn demo_origin(
@@ -243,6 +244,7 @@ pub(super) fn workers(
                 // Its sockets would stay open and its share of the clients wait for ever.
                 Err(_) => tracing::error!(worker = index, "the worker has panicked; the process ends"),
             }
+            logging::end();
             std::process::exit(1);
         });
         threads.push(thread.map_err(|error| format!("worker {index} cannot be started: {error}"))?);
@@ -257,6 +259,13 @@ pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, scheduling:
     tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving by io_uring");
 }
 
+/// Prints a line; a reader that has gone is no reason to panic, as `println!` would.
+macro_rules! say {
+    ($($text:tt)*) => {
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    };
+}
+
 /// Says what to try, in front of the demo origin.
 pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) {
     let mut current = listeners.iter().map(|listener| listener.current());
@@ -266,14 +275,14 @@ pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) 
     let at = &listener.config.address;
     // Whoever tries it may well have made the certificate himself.
     let (curl, s) = if listener.config.tls.is_some() { ("curl -ik", "s") } else { ("curl -i", "") };
-    println!("sluice is up in front of its demo origin. Try:");
+    say!("sluice is up in front of its demo origin. Try:");
     for target in ["/", "/echo", "/delay?ms=200", "/stream", "/bytes?n=1000000"] {
         let quote = if target.contains('?') { "'" } else { "" };
-        println!("  {curl} {quote}http{s}://{at}{target}{quote}");
+        say!("  {curl} {quote}http{s}://{at}{target}{quote}");
     }
-    println!("  a websocket echo is at ws{s}://{at}/ws");
+    say!("  a websocket echo is at ws{s}://{at}/ws");
     if let Some(admin) = &config.admin {
-        println!("Status page: http://{admin}/   also /metrics /healthz /clusters /config; or: sluice top");
+        say!("Status page: http://{admin}/   also /metrics /healthz /clusters /config; or: sluice top");
     }
-    println!("Ctrl-C drains and ends.");
+    say!("Ctrl-C drains and ends.");
 }

@@ -38,3 +38,5 @@ mod packaging;
 mod tracing;
 mod logs;
 mod debug;
+mod pressure;
+mod below;

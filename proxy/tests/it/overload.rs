@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::support::{Origin, Proxy, Setup, Wire, ok, poll};
 
 /// An origin that says which request it has begun, and answers when it is told to.
-struct Gate {
-    origin: Origin,
+pub(crate) struct Gate {
+    pub(crate) origin: Origin,
     begun: Receiver<String>,
     open: Sender<()>,
 }
 
 impl Gate {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (begin, begun) = channel();
         let (open, opened) = channel();
         let opened = Arc::new(Mutex::new(opened));
@@ -26,16 +26,16 @@ impl Gate {
     }
 
     /// Waits for the next request to arrive at the origin.
-    fn next(&self) -> String {
+    pub(crate) fn next(&self) -> String {
         self.begun.recv_timeout(std::time::Duration::from_secs(20)).expect("a request reaches the origin")
     }
 
-    fn answer(&self) {
+    pub(crate) fn answer(&self) {
         self.open.send(()).unwrap();
     }
 
     /// One request at a time.
-    fn setup(&self) -> Setup {
+    pub(crate) fn setup(&self) -> Setup {
         Setup::to_origin(&self.origin).with("clusters.default.max_in_flight", 1)
     }
 }
@@ -50,7 +50,7 @@ fn outcome(status: u64, reason: &str) -> (u64, String) {
     (status, reason.to_owned())
 }
 
-fn wait_for_queue(proxy: &Proxy, length: f64) {
+pub(crate) fn wait_for_queue(proxy: &Proxy, length: f64) {
     let name = "sluice_queue_length{cluster=\"default\"}";
     poll("the line", || (proxy.metric(name) == length).then_some(()));
 }

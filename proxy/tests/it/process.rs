@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::support::{Origin, PATIENCE, Proxy, Setup, Wire, ok, poll};
 
 /// An origin that answers only when told to.
-fn gated() -> (Origin, mpsc::Sender<()>) {
+pub(crate) fn gated() -> (Origin, mpsc::Sender<()>) {
     let (go, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     let origin = Origin::playing(move |mut peer| {
@@ -27,7 +27,7 @@ fn gated() -> (Origin, mpsc::Sender<()>) {
 }
 
 /// A connection with a request under way at the origin.
-fn busy(proxy: &Proxy, origin: &Origin) -> Wire {
+pub(crate) fn busy(proxy: &Proxy, origin: &Origin) -> Wire {
     let before = origin.requests().len();
     let mut client = proxy.connect();
     client.send("GET /busy HTTP/1.1\r\nHost: a\r\n\r\n");

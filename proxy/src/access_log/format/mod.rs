@@ -11,6 +11,25 @@ use super::escape;
 use crate::config::{self, LogField, LogFormat, Word};
 use crate::record::ExchangeRecord;
 
+/// How much of a value is logged, in bytes as it came: what a client sends must not drown the lines of others.
+const TARGET_BYTES_MAX: usize = 2048;
+const FIELD_BYTES_MAX: usize = 512;
+/// Stands behind a value that was cut.
+const CUT: &[u8] = b"...";
+
+type Escape = fn(&mut Vec<u8>, &[u8]);
+
+/// Appends at most so much of a value.
+fn put(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize, escape: Escape) {
+    match bytes.get(..bytes_max) {
+        Some(begin) if bytes.len() > bytes_max => {
+            escape(out, begin);
+            out.extend_from_slice(CUT);
+        }
+        _ => escape(out, bytes),
+    }
+}
+
 /// Turns records into lines.
 #[derive(Debug)]
 pub(super) struct Formatter {
@@ -23,6 +42,7 @@ pub(super) struct Formatter {
 enum Value<'a> {
     Absent,
     Bytes(&'a [u8]),
+    Target(&'a [u8]),
     Number(u64),
     Millis(Duration),
     Time,
@@ -64,7 +84,7 @@ impl Formatter {
             out.extend_from_slice(if self.fields.is_empty() && index == 0 { b"{\"" } else { b",\"" });
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(b"\":\"");
-            escape::json(out, value);
+            put(out, value, FIELD_BYTES_MAX, escape::json);
             out.push(b'"');
         }
         let empty = self.fields.is_empty() && record.fields.is_empty();
@@ -91,21 +111,16 @@ impl Formatter {
             }
             out.extend_from_slice(key.as_bytes());
             out.push(b':');
-            escape::ltsv(out, if value.is_empty() { b"-" } else { value });
+            put(out, if value.is_empty() { b"-" } else { value }, FIELD_BYTES_MAX, escape::ltsv);
         }
     }
 }
 
 impl Clock {
-    fn text(
-        &mut self,
-        out: &mut Vec<u8>,
-        value: &Value<'_>,
-        record: &ExchangeRecord<'_>,
-        escape: fn(&mut Vec<u8>, &[u8]),
-    ) {
+    fn text(&mut self, out: &mut Vec<u8>, value: &Value<'_>, record: &ExchangeRecord<'_>, escape: Escape) {
         match value {
-            Value::Bytes(bytes) => escape(out, bytes),
+            Value::Bytes(bytes) => put(out, bytes, FIELD_BYTES_MAX, escape),
+            Value::Target(target) => put(out, target, TARGET_BYTES_MAX, escape),
             Value::Time => self.rfc3339(out, record.started),
             _ => client(out, record),
         }
@@ -121,9 +136,9 @@ fn combined(clock: &mut Clock, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
     if record.method.is_empty() && record.target.is_empty() {
         out.push(b'-');
     } else {
-        escape::quoted(out, record.method);
+        put(out, record.method, FIELD_BYTES_MAX, escape::quoted);
         out.push(b' ');
-        escape::quoted(out, record.target);
+        put(out, record.target, TARGET_BYTES_MAX, escape::quoted);
         out.push(b' ');
         escape::quoted(out, record.version.as_bytes());
     }
@@ -136,7 +151,7 @@ fn combined(clock: &mut Clock, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
     }
     for text in [record.referer, record.user_agent] {
         out.extend_from_slice(b" \"");
-        escape::quoted(out, if text.is_empty() { b"-" } else { text });
+        put(out, if text.is_empty() { b"-" } else { text }, FIELD_BYTES_MAX, escape::quoted);
         out.push(b'"');
     }
 }
@@ -149,7 +164,8 @@ fn value<'a>(field: LogField, record: &ExchangeRecord<'a>) -> Value<'a> {
         LogField::Client => Value::Client,
         LogField::Method => bytes(record.method),
         LogField::Host => bytes(record.host),
-        LogField::Target => bytes(record.target),
+        LogField::Target if record.target.is_empty() => Value::Absent,
+        LogField::Target => Value::Target(record.target),
         LogField::Protocol => bytes(record.version.as_bytes()),
         LogField::Status => Value::Number(u64::from(record.status)),
         LogField::Route => text(record.route.map(|r| r.1)),

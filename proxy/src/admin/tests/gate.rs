@@ -125,7 +125,7 @@ fn token() -> Token {
 #[test]
 fn with_a_token_only_its_bearer_is_answered() {
     let (listener, address) = tcp();
-    let state = gated(Gate::new(&listener, &LOOPBACK, Some(token())));
+    let state = gated(Gate::new(&listener, &LOOPBACK, Some(shared(token()))));
     let cases = [
         ("/config", "", "401"),
         ("/events", "", "401"),
@@ -163,7 +163,7 @@ fn beyond_loopback_it_is_bound_only_with_a_token() {
     let listener = AdminListener::bind(&address, true).unwrap();
     let AdminListener::Tcp(tcp) = &listener else { panic!("a TCP address binds a TCP socket") };
     let at = SocketAddr::from(([127, 0, 0, 1], tcp.local_addr().unwrap().port()));
-    let state = gated(Gate::new(&listener, &address, Some(token())));
+    let state = gated(Gate::new(&listener, &address, Some(shared(token()))));
     // Whatever it is called there; what counts is the token, which no other page has.
     let head = "GET /healthz HTTP/1.1\r\nHost: sluice.internal\r\nAuthorization: Bearer correct-horse-battery\r\n\r\n";
     let foreign = format!("{}Origin: http://evil.example\r\n\r\n", head.strip_suffix("\r\n").unwrap());
@@ -171,4 +171,8 @@ fn beyond_loopback_it_is_bound_only_with_a_token() {
         [head.to_owned(), foreign].map(|head| ask(TcpStream::connect(at).unwrap(), &head))
     });
     assert_eq!((status(&own).0, status(&foreign).0), ("200", "403"));
+}
+
+fn shared(token: Token) -> SharedToken {
+    Arc::new(ArcSwap::from_pointee(token))
 }

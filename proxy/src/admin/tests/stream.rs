@@ -10,7 +10,7 @@ const FOLLOW: &[u8] = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// A client of a connection with this much room for what is not read.
 fn client(state: &Arc<AdminState>, room: usize) -> (DuplexStream, tokio::task::JoinHandle<()>) {
     let (client, server) = tokio::io::duplex(room);
-    (client, tokio::spawn(connection(server, Arc::clone(state))))
+    (client, tokio::spawn(connection(server, Arc::clone(state), Arc::default())))
 }
 
 async fn read_until(stream: &mut DuplexStream, wanted: &str) -> String {
