@@ -8,7 +8,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper_util::rt::TokioIo;
+use nix::unistd::Uid;
 use serde_json::Value;
+
+use super::socket::is_trusted;
 
 /// Why a command had no effect.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,14 @@ pub enum ClientError {
         path: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// Somebody else's process answers.
+    #[error("{} belongs to a process of another account (uid {owner}), which is told nothing", path.display())]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// Whose process it is.
+        owner: u32,
     },
     /// The connection broke off; what became of the command is not known.
     #[error("sluice has not answered: {0}")]
@@ -64,6 +75,10 @@ pub fn request(socket: &Path, method: &str, path: &str, body: String) -> Result<
         let stream = tokio::net::UnixStream::connect(socket)
             .await
             .map_err(|source| ClientError::Unreachable { path: socket.to_owned(), source })?;
+        let peer = stream.peer_cred().map_err(|error| broken(&error))?.uid();
+        if !is_trusted(socket, Uid::from_raw(peer)) {
+            return Err(ClientError::Stranger { path: socket.to_owned(), owner: peer });
+        }
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.map_err(|error| broken(&error))?;
         tokio::spawn(connection);

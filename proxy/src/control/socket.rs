@@ -2,12 +2,12 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{getsockopt, sockopt};
-use nix::unistd::getuid;
+use nix::unistd::{Uid, geteuid, getuid};
 
 /// A bound control socket; to be made before privileges are dropped.
 #[derive(Debug)]
@@ -31,6 +31,36 @@ pub fn default_path() -> PathBuf {
     folder.join("control.sock")
 }
 
+/// Refuses a folder in which others could put a socket in place of ours: everybody may make one in /tmp before we do.
+fn check_owner(folder: &Path) -> io::Result<()> {
+    const OTHERS_WRITE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let own = geteuid();
+    // The link as well, if it is one: its owner may let it lead elsewhere.
+    for found in [std::fs::symlink_metadata(folder)?, std::fs::metadata(folder)?] {
+        let owner = Uid::from_raw(found.uid());
+        let is_open = found.is_dir() && found.mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE;
+        if is_open || !(owner == own || owner.is_root() || own.is_root()) {
+            let message = format!(
+                "{} is not ours alone (owner {owner}, mode {:04o})",
+                folder.display(),
+                found.mode() & 0o7777
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether whoever listens at `path` may be told what to do: this account, root, or towards root the account that the
+/// folder belongs to.
+pub(super) fn is_trusted(path: &Path, peer: Uid) -> bool {
+    let own = geteuid();
+    let owner =
+        || path.parent().and_then(|folder| std::fs::symlink_metadata(folder).ok()).map(|found| found.uid());
+    peer == own || peer.is_root() || (own.is_root() && owner() == Some(peer.as_raw()))
+}
+
 impl Listener {
     /// Binds a path, with mode 0600; a missing folder is made. Nobody finds it before [`Listener::publish`].
     ///
@@ -38,7 +68,9 @@ impl Listener {
     /// `AddrInUse` when another process answers there, unless this one is to `replace` it; else what went wrong.
     pub(crate) fn bind(path: &Path, replace: bool) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+            let mode = if folder.parent() == Some(&std::env::temp_dir()) { 0o700 } else { 0o755 };
+            std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+            check_owner(folder)?;
         }
         let is_socket = std::fs::symlink_metadata(path).map(|meta| meta.file_type().is_socket());
         match is_socket {
