@@ -73,6 +73,8 @@ reasons! {
     ClientHelloTimeout = "client_hello_timeout", Downstream, 408;
     /// The client names no server, or one that the listener does not know.
     UnknownServerName = "unknown_server_name", Downstream, 421;
+    /// The request is for another host than the TLS handshake was, where clients show certificates (RFC 9110 15.5.20).
+    MisdirectedRequest = "misdirected_request", Downstream, 421;
     /// No route matches.
     NoRoute = "no_route", Downstream, 404;
     /// A route matches but for the method.

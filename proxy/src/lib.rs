@@ -59,5 +59,6 @@ pub mod demo;
 pub mod logging;
 pub mod logs;
 pub mod doctor;
+pub mod advice;
 
 // -- the kernel, beyond sockets and rings --

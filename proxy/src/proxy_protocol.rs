@@ -44,6 +44,8 @@ fn parse_line(data: &[u8]) -> Header {
         return if data.len() < LINE_BYTES_MAX { Header::Partial } else { Header::Invalid };
     };
     match v1::Header::try_from(&line[..end + 2]) {
+        // A port is digits alone (section 2.1).
+        Ok(_) if line[..end].contains(&b'+') => Header::Invalid,
         Ok(header) => Header::Complete(header.header.len(), v1_client(header.addresses)),
         Err(_) => Header::Invalid,
     }
@@ -96,6 +98,8 @@ mod tests {
         assert_eq!(parse(V2, ProxyProtocol::V1), Header::Invalid);
         assert_eq!(parse(b"PROXY TCP4 x", ProxyProtocol::V2), Header::Invalid);
         assert_eq!(parse(b"PROXY TCP4 nonsense here\r\n", ProxyProtocol::Any), Header::Invalid);
+        let signed = b"PROXY TCP4 198.51.100.1 127.0.0.1 +4660 80\r\n";
+        assert_eq!(parse(signed, ProxyProtocol::Any), Header::Invalid);
         let text: [&[u8]; 3] = [
             b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\n",
             b"PROXY TCP6 2001:db8::1 ::1 4660 80\r\n",

@@ -169,6 +169,11 @@ impl<'a> Local<'a> {
         })
     }
 
+    /// Whether it tells of a failure.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.reason.is_some()
+    }
+
     fn json(&self, status: u16, phrase: &str, word: &str) -> String {
         let message = match self.message.as_str() {
             "" => String::new(),
@@ -261,6 +266,8 @@ pub(crate) struct Further<'a> {
     pub(crate) fields: &'a [(&'a [u8], &'a [u8])],
     /// The value of Strict-Transport-Security.
     pub(crate) hsts: Option<&'a [u8]>,
+    /// Whether the request is a HEAD, though its head could not be parsed.
+    pub(crate) is_head: bool,
 }
 
 /// Appends the whole answer to `out`, fit for the request in `head` (which may be empty).
@@ -272,7 +279,7 @@ pub(crate) fn encode(
     pages: &ErrorPages,
     further: Further<'_>,
 ) {
-    let Further { body: own, fields: extra, hsts } = further;
+    let Further { body: own, fields: extra, hsts, is_head } = further;
     let (content_type, body) = match own {
         Some(page) => ("text/html; charset=utf-8", Cow::Owned(page.into_bytes())),
         None => local.content(head, pages),
@@ -311,7 +318,7 @@ pub(crate) fn encode(
         (true, Version::Http11) => {}
     }
     out.extend_from_slice(b"\r\n");
-    if !bodiless && head.method() != Method::Head {
+    if !bodiless && !is_head && head.method() != Method::Head {
         out.extend_from_slice(&body);
     }
 }

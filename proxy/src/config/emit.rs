@@ -165,6 +165,7 @@ fn listener(listener: &Listener) -> Value {
 fn route(route: &Route) -> Value {
     let mut out = Out::default();
     out.put("name", route.name.as_str());
+    out.put("listeners", texts(&route.listeners));
     out.put("hosts", texts(&route.hosts));
     out.put("path_prefix", route.path_prefix.as_str());
     out.put("methods", texts(&route.methods));

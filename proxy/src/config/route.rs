@@ -7,6 +7,8 @@ use super::{Buffering, Retry, RouteDirect};
 pub struct Route {
     /// Name shown in logs and metrics.
     pub name: String,
+    /// Names of the listeners that it holds for; empty is any.
+    pub listeners: Vec<String>,
     /// Hosts, exact or `*.suffix`, lower case; empty is any.
     pub hosts: Vec<String>,
     /// Path prefix, on segment borders; `/` is any.

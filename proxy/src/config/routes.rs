@@ -22,6 +22,7 @@ impl Route {
     pub fn new(name: &str, action: Action) -> Self {
         Self {
             name: name.to_owned(),
+            listeners: Vec::new(),
             hosts: Vec::new(),
             path_prefix: "/".to_owned(),
             methods: Vec::new(),
@@ -98,6 +99,9 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
 }
 
 fn conditions(fields: &mut Fields<'_>, route: &mut Route) {
+    if let Some(item) = fields.get("listeners") {
+        route.listeners = item.list(ITEMS_MAX).iter().filter_map(|item| checked(item, text::name)).collect();
+    }
     if let Some(item) = fields.get("hosts") {
         let hosts = item.list(ITEMS_MAX);
         let hosts = hosts.iter().filter_map(|item| checked(item, text::host_pattern));

@@ -84,6 +84,9 @@ fn routes(config: &Config, problems: &Problems) {
         if let Action::Cluster(name) = &route.action {
             known_cluster(config, name, &path.key("cluster"), problems);
         }
+        for (index, name) in route.listeners.iter().enumerate() {
+            known_listener(config, name, &path.key("listeners").index(index), problems);
+        }
     }
 }
 
@@ -99,6 +102,24 @@ fn known_cluster(config: &Config, name: &str, path: &Path, problems: &Problems) 
         None => "write the name of one under clusters".to_owned(),
     };
     problems.add(path, format!("no cluster is named {}; {hint}", quote(name)));
+}
+
+fn known_listener(config: &Config, name: &str, path: &Path, problems: &Problems) {
+    match config.listeners.iter().find(|listener| listener.name == name) {
+        Some(listener) if listener.protocol == Protocol::Http => {}
+        Some(_) => {
+            problems.add(path, format!("listener {} has no routes; name one that speaks HTTP", quote(name)))
+        }
+        None => {
+            let known: Vec<&str> =
+                config.listeners.iter().map(|listener| listener.name.as_str()).take(50).collect();
+            let hint = match nearest(name, &known) {
+                Some(near) => format!("did you mean {near}?"),
+                None => "write the name of one under listeners".to_owned(),
+            };
+            problems.add(path, format!("no listener is named {}; {hint}", quote(name)));
+        }
+    }
 }
 
 fn unique<'c>(

@@ -55,10 +55,16 @@ impl Connection {
         let mut out = self.writer.spare();
         let snapshot = &account.snapshot;
         let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
-        let extra = debug.as_ref().map(|fields| fields.each());
-        let extra = extra.as_ref().map_or(&[][..], |fields| &fields[..]);
+        let debug = debug.as_ref().map(|fields| fields.each());
+        let mut extra = debug.as_ref().map_or_else(Vec::new, |fields| fields.to_vec());
+        if local.is_failure() {
+            // Whoever reports it can say which line of the log tells of it.
+            extra.push((b"X-Request-Id", &account.request_id));
+        }
+        // The head of a request that was refused is gone.
+        let is_head = self.head.method_bytes().is_empty() && self.reader.data().starts_with(b"HEAD ");
         let body = self.service.as_ref().and_then(|service| local.page(service));
-        let further = Further { body, fields: extra, hsts: self.listener.hsts.as_deref() };
+        let further = Further { body, fields: &extra, hsts: self.listener.hsts.as_deref(), is_head };
         response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages, further);
         progress.bytes_out += out.len() as u64;
         self.writer.submit(out, 0);

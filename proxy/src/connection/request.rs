@@ -38,7 +38,7 @@ impl Connection {
         {
             return self.send_to_https(&account, redirect.port, &mut transfer).await;
         }
-        match route(snapshot, &self.head) {
+        match route(snapshot, &self.listener.config.name, &self.head) {
             Found::Route(index) => {
                 let entry = &snapshot.routes[index];
                 account.route = u32::try_from(index).ok();
@@ -90,6 +90,10 @@ impl Connection {
         if self.head.method() == Method::Connect {
             return Err(Reason::NotImplemented);
         }
+        // What a client may do here goes by the certificate that it showed for the host that it asked for then.
+        if self.identity.as_ref().is_some_and(|identity| !identity.is_for(self.head.host_name())) {
+            return Err(Reason::MisdirectedRequest);
+        }
         if self.head.expect() == Expect::Failed {
             return Err(Reason::ExpectationFailed);
         }
@@ -132,8 +136,9 @@ impl Connection {
     }
 }
 
-pub(super) fn route(snapshot: &Snapshot, head: &RequestHead) -> Found {
+pub(super) fn route(snapshot: &Snapshot, listener: &str, head: &RequestHead) -> Found {
     snapshot.router.find(&Query {
+        listener,
         host: head.host_name(),
         path: head.path(),
         method: head.method_bytes(),

@@ -79,7 +79,13 @@ impl Connection {
     /// From here on the connection is what the session carries.
     fn take_over(&mut self, terminator: &Terminator, session: Rc<Session>) {
         if terminator.asks_for_certificates() {
-            let identity = session.inspect(|connection| ClientIdentity::new(connection.peer_certificates()));
+            let identity = session.inspect(|connection| {
+                let host = match connection {
+                    rustls::Connection::Server(server) => server.server_name(),
+                    rustls::Connection::Client(_) => None,
+                };
+                ClientIdentity::new(connection.peer_certificates()).asking_for(host)
+            });
             self.identity = Some(Rc::new(identity));
         }
         (self.reader, self.writer) = stream::halves(Stream::Tls(session));

@@ -42,7 +42,7 @@ impl Connection {
     ) -> Next {
         loop {
             let snapshot = account.snapshot.clone();
-            let Found::Route(index) = route(&snapshot, &self.head) else {
+            let Found::Route(index) = route(&snapshot, &self.listener.config.name, &self.head) else {
                 return self.no_route(&account, &mut transfer).await;
             };
             let entry = &snapshot.routes[index];

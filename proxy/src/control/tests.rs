@@ -1,6 +1,7 @@
 //! The control socket, from both ends.
 #![allow(clippy::unwrap_used)]
 
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -122,4 +123,20 @@ fn a_socket_that_was_replaced_is_put_back() {
 fn a_failure_is_a_sentence() {
     let failure = Failure::new(StatusCode::CONFLICT, "no");
     assert!(format!("{failure:?}").contains("\"no\""));
+}
+
+#[test]
+fn a_folder_that_everybody_may_change_has_no_socket() {
+    let folder = std::env::temp_dir().join(format!("sluice-open-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let bound = |mode| {
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+        Listener::bind(&folder.join("control.sock"), false).map(drop)
+    };
+    let refused = bound(0o777).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+    for mode in [0o1777, 0o700, 0o755] {
+        bound(mode).unwrap();
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -167,7 +167,7 @@ pub(crate) async fn forward(
     loop {
         let acquired = acquire::acquire(worker, &mut attempt, &mut downstream).await;
         progress.queue = attempt.queued();
-        let mut acquired = acquired?;
+        let mut acquired = acquired.inspect_err(|_| progress.endpoint = attempt.unreached.take())?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
         progress.joined = acquired.connection.joined.is_some();

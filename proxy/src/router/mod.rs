@@ -18,6 +18,8 @@ const HOST_BYTES_INLINE: usize = 256;
 
 /// What a request shows the router.
 pub struct Query<'a> {
+    /// Name of the listener that it came to.
+    pub listener: &'a str,
     /// Host name without a port, in any case; one trailing dot is ignored.
     pub host: &'a [u8],
     /// Path as sent, without the query.
@@ -61,6 +63,8 @@ struct Prefixes {
 #[derive(Clone, Debug)]
 struct Rule {
     route: usize,
+    /// Names of the listeners that it holds for; none is all.
+    listeners: Vec<String>,
     methods: Vec<String>,
     headers: Vec<config::HeaderMatch>,
 }
@@ -83,8 +87,8 @@ impl Router {
     }
 
     /// The most specific route that matches: exact host, then longest wildcard, then any host; within
-    /// a host the longest prefix; within a prefix the most conditions (the methods are one, each field
-    /// is one); then file order. A host without a match falls back to less specific ones.
+    /// a host the longest prefix; within a prefix the most conditions (the listeners are one, the methods
+    /// are one, each field is one); then file order. A host without a match falls back to less specific ones.
     ///
     /// Path and prefixes are compared in their [`normalised`] form, so no spelling avoids a prefix. Does not
     /// allocate but for paths of another form, for hosts over 256 bytes, and for `MethodNotAllowed`.
@@ -130,7 +134,8 @@ impl Prefixes {
         if rules.last().is_some_and(|rule| rule.route == index) {
             return;
         }
-        rules.push(Rule { route: index, methods: with_head(&route.methods), headers: route.headers.clone() });
+        let (listeners, headers) = (route.listeners.clone(), route.headers.clone());
+        rules.push(Rule { route: index, listeners, methods: with_head(&route.methods), headers });
     }
 
     fn sort(&mut self) {
@@ -155,7 +160,7 @@ impl Prefixes {
 
 impl Rule {
     fn conditions(&self) -> usize {
-        usize::from(!self.methods.is_empty()) + self.headers.len()
+        usize::from(!self.listeners.is_empty()) + usize::from(!self.methods.is_empty()) + self.headers.len()
     }
 
     fn matches<'s>(&'s self, query: &Query<'_>, allowed: &mut Vec<&'s str>) -> Option<usize> {
@@ -165,7 +170,8 @@ impl Rule {
                 (None, Some(_)) => true,
                 (Some(wanted), Some(value)) => wanted.as_bytes() == value,
             };
-        if !self.headers.iter().all(holds) {
+        let is_here = self.listeners.is_empty() || self.listeners.iter().any(|name| name == query.listener);
+        if !is_here || !self.headers.iter().all(holds) {
             return None;
         }
         let methods = || self.methods.iter().map(String::as_str);

@@ -16,6 +16,7 @@ fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Optio
     };
     Route {
         name: String::new(),
+        listeners: Vec::new(),
         hosts: owned(hosts),
         path_prefix: prefix.to_owned(),
         methods: owned(methods),
@@ -39,11 +40,24 @@ fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str,
         found.map(|(_, value)| value.as_bytes())
     };
     Router::new(routes).find(&Query {
+        listener: "main",
         host: host.as_bytes(),
         path: path.as_bytes(),
         method: method.as_bytes(),
         field: &field,
     })
+}
+
+#[test]
+fn a_route_holds_for_the_listeners_that_it_names() {
+    let on = |names: &[&str]| Route {
+        listeners: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..route(&["inner.example"], "/", &[], &[])
+    };
+    let elsewhere = [on(&["private"]), route(&[], "/", &[], &[])];
+    assert_eq!(find(&elsewhere, "inner.example", "/", "GET", &[]), Found::Route(1));
+    let here = [route(&["inner.example"], "/", &[], &[]), on(&["private", "main"])];
+    assert_eq!(find(&here, "inner.example", "/", "GET", &[]), Found::Route(1), "it is a condition");
 }
 
 #[test]

@@ -42,9 +42,19 @@ pub(crate) fn write_as(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Renames a damaged file to `FILE.damaged`, which is returned.
+/// Damaged files that are kept beside one another.
+const DAMAGED_MAX: u32 = 10;
+
+/// Renames a damaged file to `FILE.damaged`, or if there is one to `FILE.damaged.1` and so on; the name is returned. The
+/// tenth takes the place of the one before.
 pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = beside(path, ".damaged");
+    let names = (0..DAMAGED_MAX).map(|number| match number {
+        0 => beside(path, ".damaged"),
+        _ => beside(path, &format!(".damaged.{number}")),
+    });
+    let names: Vec<_> = names.collect();
+    let free = names.iter().find(|name| fs::symlink_metadata(name).is_err()).or(names.last());
+    let aside = free.cloned().unwrap_or_else(|| beside(path, ".damaged"));
     fs::rename(path, &aside)?;
     Ok(aside)
 }

@@ -11,6 +11,8 @@ use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate, X509
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientIdentity {
     fields: Vec<(&'static [u8], Vec<u8>)>,
+    /// The host that it asked for in its handshake, in lower case, if it named one.
+    host: Option<String>,
 }
 
 impl ClientIdentity {
@@ -19,7 +21,7 @@ impl ClientIdentity {
         let leaf = chain.and_then(<[_]>::first);
         let parsed = leaf.and_then(|leaf| Some((leaf, X509Certificate::from_der(leaf).ok()?.1)));
         let Some((leaf, certificate)) = parsed else {
-            return Self { fields: vec![(b"X-Client-Cert-Verified", b"NONE".to_vec())] };
+            return Self { fields: vec![(b"X-Client-Cert-Verified", b"NONE".to_vec())], host: None };
         };
         let fingerprint = data_encoding::HEXLOWER.encode(&Sha256::digest(leaf));
         let serial = data_encoding::HEXUPPER.encode(certificate.raw_serial());
@@ -31,7 +33,19 @@ impl ClientIdentity {
             (b"X-Client-Cert-Fingerprint", fingerprint),
         ];
         let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
-        Self { fields: fields.map(|(name, value)| (name, value.into_bytes())).collect() }
+        Self { fields: fields.map(|(name, value)| (name, value.into_bytes())).collect(), host: None }
+    }
+
+    /// The same, with the host that its handshake was for.
+    pub(crate) fn asking_for(self, host: Option<&str>) -> Self {
+        Self { host: host.map(str::to_ascii_lowercase), ..self }
+    }
+
+    /// Whether a request for this host may come by its connection.
+    pub(crate) fn is_for(&self, host: &[u8]) -> bool {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        // A client of HTTP/1.0 says no host, and gets what is there for everybody.
+        host.is_empty() || self.host.as_ref().is_none_or(|asked| host.eq_ignore_ascii_case(asked.as_bytes()))
     }
 
     /// Names and values; the values are visible ASCII with blanks inside.
@@ -117,4 +131,22 @@ fn hexadecimal(out: &mut String, attribute: &AttributeTypeAndValue<'_>) {
         }
     }
     out.push_str(&data_encoding::HEXUPPER.encode(value.data));
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_may_come_for_the_host_of_the_handshake_alone() {
+        let identity = |host| ClientIdentity::new(None).asking_for(host);
+        for (asked, host, fits) in [
+            (Some("A.test"), "a.test", true),
+            (Some("a.test"), "a.test.", true),
+            (Some("a.test"), "b.test", false),
+            (Some("a.test"), "", true),
+            (None, "b.test", true),
+        ] {
+            assert_eq!(identity(asked).is_for(host.as_bytes()), fits, "{asked:?} {host}");
+        }
+    }
 }

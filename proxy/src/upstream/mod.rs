@@ -125,6 +125,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) joinable: Option<usize>,
     /// Endpoints that could not be reached.
     pub(crate) tried: Vec<u32>,
+    /// The last of them.
+    pub(crate) unreached: Option<Arc<Endpoint>>,
     /// What it is to be.
     pub(crate) kind: Kind,
     /// What a new connection is for.
@@ -148,8 +150,21 @@ impl<'a> Attempt<'a> {
         let fresh = kind == Kind::Tunnel;
         let purpose = if fresh { Purpose::Opaque } else { Purpose::Http1 };
         let (tried, waited) = (Vec::new(), Duration::ZERO);
-        let (joinable, waiting_since) = (None, None);
-        Self { cluster, hash, retry, fresh, joinable, tried, kind, purpose, client, waited, waiting_since }
+        let (joinable, waiting_since, unreached) = (None, None, None);
+        Self {
+            cluster,
+            hash,
+            retry,
+            fresh,
+            joinable,
+            tried,
+            unreached,
+            kind,
+            purpose,
+            client,
+            waited,
+            waiting_since,
+        }
     }
 
     /// Whether it goes over a connection that exchanges share. A tunnel has its own, whatever is spoken in it.
@@ -200,6 +215,7 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
                     endpoint.record_failure(&attempt.cluster.config.ejection, crate::clock::now_ms());
                 }
                 attempt.tried.push(endpoint.id);
+                attempt.unreached = Some(endpoint);
                 failure = Some(reason);
             }
         }

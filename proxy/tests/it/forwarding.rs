@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Origin, Setup, ok};
+use crate::support::{Dead, Origin, Setup, Wire, ok};
 
 #[test]
 fn a_request_reaches_the_origin_with_its_fields_in_order() {
@@ -308,4 +308,45 @@ fn http_1_0_clients_are_served() {
     assert_eq!((last.text(), last.get("connection")), ("hi", Some("close")));
     client.expect_end();
     assert!(origin.last().line.ends_with(" HTTP/1.1"), "we speak our own version");
+}
+
+#[test]
+fn a_route_holds_for_the_listeners_that_it_names() {
+    let origin = Origin::saying("inner");
+    let listeners = json!([
+        {"name": "main", "address": "127.0.0.1:0"},
+        {"name": "private", "address": "127.0.0.1:0"},
+    ]);
+    let routes = json!([{"listeners": ["private"], "hosts": ["inner.test"], "cluster": "default"}]);
+    let setup = Setup::to_origin(&origin).with("listeners", listeners).with("routes", routes);
+    let Some(proxy) = setup.start() else { return };
+    let ask = |listener: &str| {
+        Wire::connect(proxy.address_of(listener)).ask("GET / HTTP/1.1\r\nHost: inner.test\r\n\r\n").status()
+    };
+    assert_eq!((ask("main"), ask("private")), (404, 200));
+}
+
+#[test]
+fn a_failure_names_its_endpoint_and_its_request() {
+    let dead = Dead::new();
+    let Some(proxy) = Setup::to(&[&dead.endpoint()]).start() else { return };
+    let answer = proxy.get("/dead");
+    let record = proxy.record("/dead");
+    assert_eq!(answer.status(), 502);
+    assert_eq!(record["endpoint"], dead.endpoint());
+    assert_eq!(answer.get("x-request-id"), record["request_id"].as_str());
+}
+
+#[test]
+fn a_refused_head_has_no_body() {
+    let origin = Origin::saying("");
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    let mut client = proxy.connect();
+    client.send("HEAD / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+    let (answer, _) = client.rest();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 400 ") && answer.ends_with(b"\r\n\r\n"),
+        "{}",
+        answer.escape_ascii()
+    );
 }

@@ -127,7 +127,9 @@ fn those_who_wait_are_told_when_no_endpoint_is_healthy_any_more() {
         "fail_open": false,
         "health_check": {"path": "/up", "interval_ms": 100, "timeout_ms": 100, "unhealthy_after": 2},
     });
-    let Some(proxy) = limited(&[origin.endpoint.clone()], json!(1), config).start() else { return };
+    let Some(proxy) = limited(std::slice::from_ref(&origin.endpoint), json!(1), config).start() else {
+        return;
+    };
     let mut first = proxy.connect();
     first.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
     poll("the first at its origin", || {

@@ -84,7 +84,8 @@ impl Formatter {
             out.extend_from_slice(if self.fields.is_empty() && index == 0 { b"{\"" } else { b",\"" });
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(b"\":\"");
-            put(out, value, FIELD_BYTES_MAX, escape::json);
+            // Cut when it was taken.
+            escape::json(out, value);
             out.push(b'"');
         }
         let empty = self.fields.is_empty() && record.fields.is_empty();
@@ -111,7 +112,7 @@ impl Formatter {
             }
             out.extend_from_slice(key.as_bytes());
             out.push(b':');
-            put(out, if value.is_empty() { b"-" } else { value }, FIELD_BYTES_MAX, escape::ltsv);
+            escape::ltsv(out, if value.is_empty() { b"-" } else { value });
         }
     }
 }

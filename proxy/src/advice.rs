@@ -1,0 +1,212 @@
+//! What is allowed and does not do what it seems to: `sluice check` says it. Works on what was read; opens nothing.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::config::{Action, Address, Config, HeaderEdits, Route};
+use crate::router::normalised;
+
+/// Warnings of one kind that are said before the rest is left out.
+const MOST: usize = 20;
+
+/// A sentence for each, with its path in front.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let kinds =
+        [shadowed(&config.routes), doubled(&config.routes), circles(config), placeholders(&config.routes)];
+    kinds.into_iter().flat_map(|kind| kind.into_iter().take(MOST)).collect()
+}
+
+/// Whether it takes every request of its hosts and prefix.
+fn is_unconditional(route: &Route) -> bool {
+    route.listeners.is_empty() && route.methods.is_empty() && route.headers.is_empty()
+}
+
+/// Whether it keeps requests from applications.
+fn is_rule(route: &Route) -> bool {
+    matches!(route.action, Action::Respond { .. } | Action::Redirect { .. })
+}
+
+/// Whether its prefix holds for a path in normal form.
+fn covers(route: &Route, path: &[u8]) -> bool {
+    let prefix = normalised(route.path_prefix.as_bytes());
+    let prefix = prefix.strip_suffix(b"/").unwrap_or(&prefix);
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+fn quote(text: &str) -> String {
+    format!("{text:?}")
+}
+
+/// Rules without a host, which do not hold on hosts that have routes of their own.
+fn shadowed(routes: &[Route]) -> Vec<String> {
+    let of_hosts: Vec<_> = routes.iter().enumerate().filter(|(_, route)| !route.hosts.is_empty()).collect();
+    let mut said = Vec::new();
+    for (index, rule) in
+        routes.iter().enumerate().filter(|(_, route)| route.hosts.is_empty() && is_rule(route))
+    {
+        let path = normalised(rule.path_prefix.as_bytes());
+        let own = |host: &String| {
+            let of_host = || of_hosts.iter().filter(|(_, route)| route.hosts.contains(host));
+            let repeated = of_host().any(|(_, route)| normalised(route.path_prefix.as_bytes()) == path);
+            of_host().find(|(_, route)| !repeated && is_unconditional(route) && covers(route, &path))
+        };
+        let shadow = of_hosts
+            .iter()
+            .flat_map(|(_, route)| &route.hosts)
+            .find_map(|host| own(host).map(|by| (host, by)));
+        if let Some((host, (by, route))) = shadow {
+            said.push(format!(
+                "routes[{index}]: it names no host, so it does not hold for {}, where routes[{by}] takes {}; write it for \
+                 that host as well",
+                quote(host),
+                quote(&route.path_prefix)
+            ));
+        }
+        if said.len() >= MOST {
+            break;
+        }
+    }
+    said
+}
+
+/// Routes behind one with the same conditions.
+fn doubled(routes: &[Route]) -> Vec<String> {
+    let mut first = HashMap::new();
+    let mut said = Vec::new();
+    for (index, route) in routes.iter().enumerate() {
+        let (mut listeners, mut methods) = (route.listeners.clone(), route.methods.clone());
+        listeners.sort();
+        methods.sort();
+        let mut headers: Vec<_> = route.headers.iter().map(|header| (&header.name, &header.value)).collect();
+        headers.sort();
+        let prefix = normalised(route.path_prefix.as_bytes()).into_owned();
+        let any = [String::from("*")];
+        let hosts = if route.hosts.is_empty() { &any[..] } else { &route.hosts[..] };
+        let before: Vec<usize> = hosts
+            .iter()
+            .filter_map(|host| {
+                let key = (host.clone(), prefix.clone(), listeners.clone(), methods.clone(), headers.clone());
+                let known = *first.entry(key).or_insert(index);
+                (known != index).then_some(known)
+            })
+            .collect();
+        if before.len() == hosts.len() {
+            said.push(format!(
+                "routes[{index}]: no request gets here; routes[{}] asks for the same",
+                before[0]
+            ));
+        }
+    }
+    said
+}
+
+/// Endpoints that are listeners of this file.
+fn circles(config: &Config) -> Vec<String> {
+    let mut said = Vec::new();
+    for (name, cluster) in &config.clusters {
+        for (index, endpoint) in cluster.endpoints.iter().enumerate() {
+            let leads_to =
+                config.listeners.iter().find(|listener| is_same(&listener.address, &endpoint.address));
+            if let Some(listener) = leads_to {
+                said.push(format!(
+                    "clusters.{name}.endpoints[{index}]: {} is where listener {} is: requests would go round in circles",
+                    endpoint.address,
+                    quote(&listener.name)
+                ));
+            }
+        }
+    }
+    said
+}
+
+/// Whether connections to `endpoint` reach what listens at `listener`.
+fn is_same(listener: &Address, endpoint: &Address) -> bool {
+    let ip = |address: &Address| match address {
+        Address::Ip(ip) => Some((ip.ip().to_canonical(), ip.port())),
+        Address::Name(name, port) if name == "localhost" => Some((IpAddr::from([127, 0, 0, 1]), *port)),
+        _ => None,
+    };
+    match (ip(listener), ip(endpoint)) {
+        (Some((at, port)), Some((to, other))) => {
+            port != 0 && port == other && (at == to || (at.is_unspecified() && to.is_loopback()))
+        }
+        _ => listener == endpoint,
+    }
+}
+
+/// Values that look as if something were put in.
+fn placeholders(routes: &[Route]) -> Vec<String> {
+    let mut said = Vec::new();
+    let of = |edits: &HeaderEdits| -> Vec<(String, String)> {
+        edits.set.iter().chain(&edits.add).cloned().collect()
+    };
+    for (index, route) in routes.iter().enumerate() {
+        for (key, edits) in
+            [("request_headers", &route.request_headers), ("response_headers", &route.response_headers)]
+        {
+            for (name, value) in of(edits) {
+                let inside = value.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+                let is_word = |word: &str| {
+                    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+                };
+                if inside.is_some_and(|(word, _)| is_word(word)) {
+                    said.push(format!(
+                        "routes[{index}].{key}: {name} is sent as it is written, {}; nothing is put in",
+                        quote(&value)
+                    ));
+                }
+            }
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn said(routes: &str) -> Vec<String> {
+        let text = format!(
+            "listeners: [{{address: '127.0.0.1:8080', name: main}}]\nclusters: {{app: {{endpoints: ['127.0.0.1:3000']}}}}\nroutes:\n{routes}"
+        );
+        warnings(&crate::config::parse("test.yaml", &text, &[]).unwrap())
+    }
+
+    #[test]
+    fn a_rule_without_a_host_does_not_hold_on_hosts_with_routes_of_their_own() {
+        let rule = "- {path_prefix: /admin, respond: {status: 403}}\n";
+        let all = "- {cluster: app}\n";
+        let own = "- {hosts: [a.example], cluster: app, name: own}\n";
+        assert_eq!(said(&[rule, all].concat()), Vec::<String>::new());
+        assert_eq!(
+            said(&[rule, all, own].concat()),
+            [
+                "routes[0]: it names no host, so it does not hold for \"a.example\", where routes[2] takes \"/\"; write it for that host as well"
+            ]
+        );
+        let repeated = "- {hosts: [a.example], path_prefix: /admin, respond: {status: 403}}\n";
+        assert_eq!(said(&[rule, all, own, repeated].concat()), Vec::<String>::new());
+        let beside = "- {hosts: [a.example], path_prefix: /api, cluster: app, name: own}\n";
+        assert_eq!(said(&[rule, all, beside].concat()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_route_that_nothing_reaches_is_named() {
+        let routes = "- {path_prefix: /%61, cluster: app}\n- {path_prefix: /a, cluster: app, name: b}\n- {path_prefix: /a, methods: [GET], cluster: app, name: c}\n";
+        assert_eq!(said(routes), ["routes[1]: no request gets here; routes[0] asks for the same"]);
+    }
+
+    #[test]
+    fn circles_and_placeholders_are_named() {
+        let text = "listeners: [{address: '0.0.0.0:8080', name: main}]\nclusters: {app: {endpoints: ['127.0.0.1:8080']}}\n\
+            routes: [{cluster: app, request_headers: {set: {x-ip: '{client}', x-json: '{\"a\":1}'}}}]";
+        let said = warnings(&crate::config::parse("test.yaml", text, &[]).unwrap());
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].starts_with("clusters.app.endpoints[0]: 127.0.0.1:8080 is where listener \"main\" is"),
+            "{said:?}"
+        );
+        assert!(said[1].starts_with("routes[0].request_headers: x-ip is sent as it is written"), "{said:?}");
+    }
+}
