@@ -17,7 +17,7 @@ pub(crate) fn lint() -> Result<()> {
     step("doc");
     must(cargo(["doc", "--no-deps", "--workspace"]).env("RUSTDOCFLAGS", "-Dwarnings"))?;
     step("tidy");
-    tidy::tidy(false)
+    tidy::tidy()
 }
 
 fn step(name: &str) {

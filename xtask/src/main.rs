@@ -5,6 +5,8 @@ mod bench;
 mod browser;
 mod build_ebpf;
 mod conformance;
+mod differential;
+mod kernels;
 mod lint;
 mod metrics;
 mod operate;
@@ -13,6 +15,7 @@ mod page;
 mod process;
 mod run;
 mod sockets;
+mod storm;
 mod test;
 mod tidy;
 mod tls;
@@ -46,12 +49,8 @@ enum Command {
     },
     /// Format, clippy, documentation and tidy, all without changing a file.
     Lint,
-    /// Check what clippy cannot: imports, sizes, paths, places of unsafe.
-    Tidy {
-        /// Lower or drop entries of xtask/tidy-ratchet.txt that are no longer reached.
-        #[arg(long)]
-        bless: bool,
-    },
+    /// Check what clippy cannot: imports, names, paths, places of unsafe.
+    Tidy,
     /// Run every test, or those whose name contains FILTER.
     Test(test::Options),
     /// Measure sluice beside other proxies; results go to bench/results/NAME.
@@ -71,7 +70,7 @@ fn main() -> ExitCode {
         Command::Run { args } => run::run(&args),
         Command::Doctor { args } => run::doctor(&args),
         Command::Lint => lint::lint(),
-        Command::Tidy { bless } => tidy::tidy(bless),
+        Command::Tidy => tidy::tidy(),
         Command::Test(options) => test::test(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::Trace(options) => trace::trace(&options),

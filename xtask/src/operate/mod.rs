@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::test::{Tally, Tools};
+pub(crate) use upgrade::Successor;
 
 /// A check: its name, the programs that it needs, and what it does with the binary.
 type Check = (&'static str, &'static [&'static str], fn(&Path) -> Result<String>);

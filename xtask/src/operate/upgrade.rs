@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_millis(20);
 const TRIES: u32 = 3000;
 
 /// A process that is nobody's child of ours; ended when dropped.
-pub(super) struct Successor(pub(super) Pid);
+pub(crate) struct Successor(pub(crate) Pid);
 
 impl Successor {
     /// Waits until it has ended by itself.

@@ -16,7 +16,8 @@ pub(crate) use packages::{Tools, install};
 pub(crate) use tally::Tally;
 
 use crate::conformance::{Judged, Way};
-use crate::{apps, bench, conformance, operate, page, tls, trace, workspace};
+use crate::storm::{self, Weather};
+use crate::{apps, bench, conformance, differential, kernels, operate, page, tls, trace, workspace};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -33,6 +34,18 @@ pub(crate) struct Options {
     /// whether it is the joining that a check fails by.
     #[arg(long, hide = true)]
     joined: Option<String>,
+    /// How long the mix-up storm lasts; a minute is the default.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// What the choices of the storm and the cases of the differential fuzzer follow from.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// What the storm's origins may do, by name; `!name` leaves one out.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    modes: Vec<String>,
+    /// How many cases the differential fuzzer runs.
+    #[arg(long)]
+    cases: Option<u64>,
     /// A binary to use in place of the release build.
     #[arg(long, hide = true)]
     proxy_bin: Option<PathBuf>,
@@ -56,7 +69,12 @@ enum Tier {
 pub(crate) fn test(options: &Options) -> Result<()> {
     let started = Instant::now();
     let mut tally = Tally::new(options.filter.clone());
-    let wanted = |tier| options.tier.is_none_or(|only| only == tier);
+    // The storm by its own name needs nothing that the tiers build first.
+    let only_storm = options.filter.as_deref().is_some_and(storm::is_named);
+    let wanted = |tier| !only_storm && options.tier.is_none_or(|only| only == tier);
+    if only_storm {
+        run_storm(options, &mut tally)?;
+    }
     if wanted(Tier::Pure) {
         pure(&mut tally)?;
     }
@@ -66,6 +84,8 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     }
     if wanted(Tier::Kernel) {
         kernel(options, &judged, &mut tally)?;
+        // Whatever this host denies, those are kernels of their own.
+        kernels::run(&mut tally)?;
     }
     tally.list_failures();
     println!("took {} s", started.elapsed().as_secs());
@@ -89,6 +109,11 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         tally.skip("host tier", 1, &reason);
         return Ok(Judged::new());
     }
+    let plan = differential::Plan::new(options.seed, options.cases);
+    if tally.filter().is_some_and(differential::is_alone) {
+        differential::run(plan, &binary(options)?, &Tools::prepare(), tally)?;
+        return Ok(Judged::new());
+    }
     if workspace::root().join("proxy/tests/it/main.rs").exists() {
         let programs = pebble::environment(tally);
         let programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -97,18 +122,21 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         tally.skip("it", 1, "proxy/tests/it is not there");
     }
 
+    run_storm(options, tally)?;
     page::run(|| binary(options), tally)?;
     operate::run(|| binary(options), tally)?;
     tls::run(|| binary(options), tally)?;
     replay(tally)?;
     let hostile_names = [Way::Copy, Way::Held, Way::Tls(1), Way::Http2(1)].into_iter().flat_map(Way::names);
-    if !apps::names().chain(hostile_names).any(|name| tally.wants(&name)) {
+    let mut names = apps::names().chain(hostile_names).chain(differential::names());
+    if !names.any(|name| tally.wants(&name)) {
         return Ok(Judged::new());
     }
     let binary = binary(options)?;
     let tools = Tools::prepare();
     tally.heading("real servers");
     apps::run(&binary, options.big, &tools, tally)?;
+    differential::run(plan, &binary, &tools, tally)?;
     let judged = hostile(Way::Copy, &binary, &Judged::new(), &tools, tally)?;
     let everything = tally.wants("");
     let sample = if everything { SAMPLE } else { 1 };
@@ -122,6 +150,16 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         hostile(Way::Held, &binary, &judged, &tools, tally)?;
     }
     Ok(judged)
+}
+
+/// The storms of the kernel's paths are here as well, for all share one time.
+fn run_storm(options: &Options, tally: &mut Tally) -> Result<()> {
+    let weather = Weather { minutes: options.minutes, seed: options.seed, modes: options.modes.clone() };
+    let obstacle = |binary: &Path| match bpf_denied() {
+        Some(reason) => Ok(Some(reason)),
+        None => apps::bypass_obstacle(binary),
+    };
+    storm::run(&weather, || binary(options), obstacle, tally)
 }
 
 /// Of so many cases one goes over TLS and HTTP/2, too, unless the suite is asked for by name: what is above is the same.
@@ -174,6 +212,9 @@ fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
         tally.skip("kernel", 1, &reason);
         return Ok(());
     }
+    if tally.filter().is_some_and(differential::is_alone) {
+        return joined(options, judged, tally);
+    }
     cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], &[], tally)?;
     // What passes by copying must pass with the kernel's help, too.
     let assists = ("SLUICE_TEST_ASSISTS", "required");
@@ -198,9 +239,11 @@ const BESIDE_THE_DATA_PATH: [&str; 10] = [
 
 /// Real servers and hostile input once more, connections joined.
 fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
+    let plan = differential::Plan::new(options.seed, options.cases);
     let bypass = options.joined.as_deref().unwrap_or(apps::REQUIRED);
     let way = Way::Joined(bypass);
-    let count = apps::joined_names().chain(way.names()).filter(|name| tally.wants(name)).count();
+    let names = apps::joined_names().chain(way.names()).chain(differential::joined_names());
+    let count = names.filter(|name| tally.wants(name)).count();
     if count == 0 {
         return Ok(());
     }
@@ -214,6 +257,7 @@ fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare();
     tally.heading("real servers, connections joined");
     apps::run_joined(&binary, bypass, &tools, tally)?;
+    differential::run_joined(plan, &binary, bypass, tally)?;
     hostile(way, &binary, judged, &tools, tally).map(drop)
 }
 

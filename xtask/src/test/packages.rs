@@ -16,7 +16,9 @@ use crate::workspace::must;
 const PROGRAMS: &[(&str, &str)] = &[
     ("bpftool", "bpftool"),
     ("bpftrace", "bpftrace"),
+    ("busybox", "busybox-static"),
     ("curl", "curl"),
+    ("dpkg", "dpkg"),
     ("go", "golang-go"),
     ("ip", "iproute2"),
     ("nginx", "nginx-light"),
@@ -25,8 +27,10 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("pgrep", "procps"),
     ("puma", "puma"),
     ("python3", "python3"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
     ("ruby", "ruby"),
     ("sha256sum", "coreutils"),
+    ("strip", "binutils"),
     ("unshare", "util-linux"),
     ("wrk", "wrk"),
 ];

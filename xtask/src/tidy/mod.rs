@@ -1,9 +1,7 @@
-//! `cargo xtask tidy`: house rules that no compiler checks. Reads files, changes at most the ratchet.
+//! `cargo xtask tidy`: house rules that no compiler checks: imports, names, places of unsafe, text. Changes nothing.
 
 mod imports;
 mod names;
-mod ratchet;
-mod size;
 mod source;
 mod text;
 
@@ -15,48 +13,29 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::workspace;
 use source::Source;
 
-const RATCHET: &str = "xtask/tidy-ratchet.txt";
-
 /// One file to look at: its path from the root, with `/`, and its text.
 struct Document {
     path: String,
     text: String,
 }
 
-/// Checks every file of the project; `bless` first lowers what the ratchet lists too high.
+/// Checks every file of the project.
 ///
 /// # Errors
 /// When something is found, or git or a file cannot be read.
-pub(crate) fn tidy(bless: bool) -> Result<()> {
+pub(crate) fn tidy() -> Result<()> {
     let documents = documents()?;
     let mut problems = Vec::new();
-    let mut excesses = Vec::new();
-    let mut long_functions = 0;
     for document in &documents {
         text::check(document, &mut problems);
         if document.path.ends_with(".rs") {
             let source = Source::new(&document.path, &document.text);
             imports::check(&source, &mut problems);
             names::check(&source, &mut problems);
-            long_functions += size::measure(&source, &mut excesses);
         }
     }
     names::check_siblings(&documents, &mut problems);
 
-    let file = workspace::root().join(RATCHET);
-    let mut listed = ratchet::read(&fs::read_to_string(&file).unwrap_or_default())?;
-    if bless {
-        listed = ratchet::lower(&listed, &excesses);
-        fs::write(&file, ratchet::write(&listed)).context(RATCHET)?;
-    }
-    ratchet::compare(&listed, &excesses, &mut problems);
-
-    if long_functions > 0 {
-        println!(
-            "tidy: {long_functions} functions are longer than the {} lines aimed at",
-            size::FUNCTION_AIM
-        );
-    }
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }

@@ -12,8 +12,6 @@ pub(super) struct Source<'a> {
     pub(super) code: String,
     /// As `code`, with every `#[cfg(test)]` item blanked too.
     pub(super) production: String,
-    /// The items that were blanked, as byte ranges.
-    tests: Vec<Range<usize>>,
 }
 
 impl<'a> Source<'a> {
@@ -27,18 +25,12 @@ impl<'a> Source<'a> {
         }
         // Only whole items between ASCII marks are blanked, and with ASCII.
         let production = String::from_utf8_lossy(&bytes).into_owned();
-        Self { path, text, code, production, tests }
+        Self { path, text, code, production }
     }
 
     /// Whether the whole file is tests.
     pub(super) fn is_tests(&self) -> bool {
         self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
-    }
-
-    /// Lines of the file outside of its test items.
-    pub(super) fn production_lines(&self) -> usize {
-        let tested: usize = self.tests.iter().map(|range| self.text[range.clone()].lines().count()).sum();
-        self.text.lines().count() - tested
     }
 }
 
@@ -212,7 +204,6 @@ mod tests {
     fn test_items_are_no_production() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\n#[allow(x)]\nmod more {\n    fn c() {}\n}\n";
         let source = Source::new("x.rs", text);
-        assert_eq!(source.production_lines(), 2);
         assert!(source.production.contains("fn b()"));
         assert!(!source.production.contains("fn c()"));
     }

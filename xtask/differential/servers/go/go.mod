@@ -1,0 +1,3 @@
+module differential
+
+go 1.19

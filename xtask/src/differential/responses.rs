@@ -1,0 +1,191 @@
+//! The verdict on one case of responses: what the origin sent, and what the client received for it and for its next
+//! request.
+
+use super::answers::{self, Answer, Answers};
+use super::client::{End, Heard};
+use super::offered::{self, Offered};
+use super::turncoat::{Ending, Script};
+use super::wire::{Halt, Read};
+
+/// What a case came to, where it came to no fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passed {
+    /// The answer arrived as it was sent.
+    Same,
+    /// sluice refused an answer that is none.
+    Refused,
+    /// sluice refused what the RFC would let it take.
+    RefusedByChoice,
+    /// The client saw that the answer broke off.
+    Cut,
+}
+
+/// Judges a case.
+///
+/// # Errors
+/// The fault, in words.
+pub(super) fn judge(
+    script: &Script,
+    method: &[u8],
+    own: Option<u64>,
+    heard: &Heard,
+) -> Result<Passed, String> {
+    let offered = offered::read(&script.case.bytes, method, script.ending == Ending::Close);
+    if heard.end == End::Silent {
+        return Err("the connection was not closed".to_owned());
+    }
+    let answers = answers::read(&heard.bytes, &[method, b"GET"]);
+    if answers.answers.len() > 2 {
+        return Err("more answers than requests".to_owned());
+    }
+    let passed = match first(&offered, heard, &answers) {
+        // A reset may overtake what was sent before it.
+        Err(_) if script.ending == Ending::Reset && is_cut(&answers, heard) => Passed::Cut,
+        passed => passed?,
+    };
+    next(own, heard, &answers)?;
+    Ok(passed)
+}
+
+/// The answer to the case's own request.
+fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Passed, String> {
+    let Some(answer) = answers.answers.first() else {
+        return match (&answers.halt, offered) {
+            // What breaks off was passed on as far as it came.
+            (Some(Halt::Short), Err(_)) => Ok(Passed::Cut),
+            (Some(Halt::Short), Ok(_)) => Err("a whole answer was cut".to_owned()),
+            (Some(Halt::Invalid(reason)), _) => Err(format!("the client received no answer: {reason}")),
+            // An answer whose head has not left needs no cut: sluice could still refuse it.
+            (None, _) => Err("the client received nothing".to_owned()),
+        };
+    };
+    if is_refusal(answer) {
+        return Ok(if offered.is_ok() { Passed::RefusedByChoice } else { Passed::Refused });
+    }
+    let whole = !(answer.is_close_delimited && heard.end == End::Reset);
+    match offered {
+        Ok(offered) if !whole => {
+            Err(format!("a whole answer of {} bytes ended with a reset", offered.answer.body.len()))
+        }
+        Ok(offered) => same(&offered.answer, answer).map(|()| Passed::Same),
+        Err(_) if !whole => Ok(Passed::Cut),
+        Err(Halt::Short) => Err("a cut answer arrived as whole".to_owned()),
+        Err(Halt::Invalid(reason)) => Err(format!("what is no answer ({reason}) arrived as one")),
+    }
+}
+
+/// Whether the client saw that the first answer is not whole.
+fn is_cut(answers: &Answers, heard: &Heard) -> bool {
+    match answers.answers.first() {
+        None => answers.halt == Some(Halt::Short),
+        Some(answer) => answer.is_close_delimited && heard.end == End::Reset,
+    }
+}
+
+/// Whether sluice made the answer.
+fn is_refusal(answer: &Answer) -> bool {
+    matches!(answer.status, 502 | 504) && answer.fields.iter().any(|field| field.is("x-sluice-reason"))
+}
+
+fn same(sent: &Answer, received: &Answer) -> Result<(), String> {
+    if sent.status != received.status {
+        return Err(format!("status {} arrived as {}", sent.status, received.status));
+    }
+    // Where the origin names no reason, sluice does.
+    if sent.reason != received.reason && !sent.reason.is_empty() {
+        return Err(format!(
+            "reason {} arrived as {}",
+            sent.reason.escape_ascii(),
+            received.reason.escape_ascii()
+        ));
+    }
+    if sent.body != received.body {
+        return Err(format!("body {} arrived as {}", sent.body.escape_ascii(), received.body.escape_ascii()));
+    }
+    if let Some(trailer) = received.trailers.iter().find(|trailer| !sent.trailers.contains(trailer)) {
+        return Err(format!("the trailer {} arrived: nobody sent it", trailer.name.escape_ascii()));
+    }
+    let unasked = received.fields.iter().find(|field| {
+        let ours =
+            ["content-length", "transfer-encoding", "connection", "via"].iter().any(|name| field.is(name));
+        !ours && !sent.fields.contains(field)
+    });
+    match unasked {
+        Some(field) => Err(format!("{} arrived: nobody sent it", field.name.escape_ascii())),
+        None => Ok(()),
+    }
+}
+
+/// The answer to the request behind it, which must be its own.
+fn next(own: Option<u64>, heard: &Heard, answers: &Answers) -> Result<(), String> {
+    let is_over = |answer: &Answer| answer.is_last || answer.is_close_delimited;
+    match &answers.answers[..] {
+        [] => Ok(()),
+        [first] if is_over(first) && answers.halt.is_none() => Ok(()),
+        // The client asked once more, and the connection was reset before it had its answer.
+        [_] if heard.end == End::Reset => Ok(()),
+        [_] => Err(format!("the next request got no answer: {:?}", answers.halt)),
+        [first, ..] if is_over(first) => Err("an answer behind the last".to_owned()),
+        [_, second, ..] if second.number().is_some() && second.number() == own => match second.body {
+            _ if answers.halt.is_some() => Err("surplus behind the answer to the next request".to_owned()),
+            ref body if Some(body) == own.map(|own| format!("answer {own}\n").into_bytes()).as_ref() => {
+                Ok(())
+            }
+            _ => Err("the next request got its own answer with another body".to_owned()),
+        },
+        [_, second, ..] if is_refusal(second) => Ok(()),
+        [_, second, ..] => {
+            Err(format!("the next request got an answer of somebody else, a {}", second.status))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grammar::Case;
+    use super::*;
+
+    const SENT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nA: b\r\n\r\nx";
+    const OWN: &str = "HTTP/1.1 200 OK\r\nX-Answer: 7\r\nContent-Length: 9\r\n\r\nanswer 7\n";
+    const REFUSAL: &str =
+        "HTTP/1.1 502 Bad Gateway\r\nX-Sluice-Reason: bad_response\r\nContent-Length: 0\r\n\r\n";
+
+    fn judged(sent: &str, received: &str, end: End) -> Result<Passed, String> {
+        let script = Script { case: Case::whole(sent.into()), ending: Ending::Close };
+        judge(&script, b"GET", Some(7), &Heard { bytes: received.into(), end })
+    }
+
+    #[test]
+    fn an_answer_arrives_as_it_was_sent_or_is_refused() {
+        let good = format!("{SENT}{OWN}");
+        assert_eq!(judged(SENT, &good, End::Closed), Ok(Passed::Same));
+        for (from, to) in [
+            ("A: b", "C: d"),
+            ("\r\n\r\nx", "\r\n\r\ny"),
+            ("200 OK\r\nContent-Length: 1", "201 OK\r\nContent-Length: 1"),
+        ] {
+            assert!(judged(SENT, &good.replace(from, to), End::Closed).is_err(), "{to}");
+        }
+        assert_eq!(judged(SENT, &format!("{REFUSAL}{OWN}"), End::Closed), Ok(Passed::RefusedByChoice));
+        let cut = SENT.replace("Length: 1", "Length: 2");
+        assert_eq!(judged(&cut, &format!("{REFUSAL}{OWN}"), End::Closed), Ok(Passed::Refused));
+        assert_eq!(judged(&cut, &cut, End::Closed), Ok(Passed::Cut));
+        assert!(judged(&cut, &good, End::Closed).is_err());
+    }
+
+    #[test]
+    fn a_cut_that_only_a_close_would_show_is_a_reset() {
+        let cut = SENT.replace("Length: 1", "Length: 2");
+        let passed_on = "HTTP/1.1 200 OK\r\nA: b\r\nConnection: close\r\n\r\nx";
+        assert!(judged(&cut, passed_on, End::Closed).is_err());
+        assert_eq!(judged(&cut, passed_on, End::Reset), Ok(Passed::Cut));
+    }
+
+    #[test]
+    fn the_next_request_gets_its_own_answer() {
+        for other in [OWN.replace('7', "8"), SENT.to_owned(), format!("{OWN}H"), OWN.repeat(2), String::new()]
+        {
+            assert!(judged(SENT, &format!("{SENT}{other}"), End::Closed).is_err(), "{other}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Whether what a client gets is what its request asked for.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::super::findings::Outcome;
+use super::super::mode::Conduct;
+use super::super::plan::Plan;
+use super::super::token::{Kind, Token};
+use super::Context;
+
+/// What sluice says itself where an origin gives no answer.
+const OWN_STATUSES: [u16; 3] = [502, 503, 504];
+/// Its own pages are short.
+const OWN_BYTES_MAX: usize = 4096;
+const SHOWN_BYTES: usize = 64;
+
+/// Whose words the answer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    Origin,
+    Sluice(u16),
+    /// The origin, which had not seen the request.
+    Idle,
+}
+
+/// What is known of an answer's head.
+pub(super) struct Head<'a> {
+    pub(super) status: u16,
+    pub(super) token: Option<&'a [u8]>,
+    /// Whether it is the 408 of an idle connection.
+    pub(super) idle: bool,
+}
+
+/// How what came of an answer ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// As its framing says.
+    Complete,
+    /// In a way that shows that something is missing.
+    Cut,
+    /// In order, before anything came; whether that may be is up to the client.
+    Nothing { excused: bool },
+    /// By the client's own will.
+    Abandoned,
+}
+
+/// Watches one request.
+pub(super) struct Judge {
+    context: Rc<Context>,
+    pub(super) plan: Plan,
+    /// How it is asked, in words.
+    manner: String,
+    speaker: Option<Speaker>,
+    /// Bytes of the body so far.
+    offset: usize,
+    /// What sluice says.
+    text: Vec<u8>,
+    untellable: bool,
+    faulty: bool,
+    /// Answers that this connection has brought before, newest last, to look at when this one is wrong.
+    history: Rc<RefCell<Vec<String>>>,
+}
+
+impl Judge {
+    pub(super) fn new(
+        context: &Rc<Context>,
+        plan: Plan,
+        manner: String,
+        history: &Rc<RefCell<Vec<String>>>,
+    ) -> Self {
+        let (context, history) = (Rc::clone(context), Rc::clone(history));
+        let (speaker, text) = (None, Vec::new());
+        let (untellable, faulty) = (false, false);
+        Self { context, plan, manner, speaker, offset: 0, text, untellable, faulty, history }
+    }
+
+    /// Takes the head of an interim answer, of which at most the token is looked at.
+    pub(super) fn interim(&mut self, head: &Head<'_>) {
+        self.look_at(head);
+    }
+
+    /// Takes the final head; whether the body is worth reading.
+    pub(super) fn head(&mut self, head: &Head<'_>) -> bool {
+        if head.idle {
+            self.untellable = true;
+            self.speaker = Some(Speaker::Idle);
+            return true;
+        }
+        if !self.look_at(head) {
+            return false;
+        }
+        let status = head.status;
+        if head.token.is_some() {
+            self.speaker = Some(Speaker::Origin);
+            if status != self.plan.mode.status() {
+                let expected = self.plan.mode.status();
+                self.fault(&format!("status {status} in place of {expected}"));
+            }
+        } else {
+            self.speaker = Some(Speaker::Sluice(status));
+            if !OWN_STATUSES.contains(&status) {
+                self.fault(&format!("sluice itself answers {status}"));
+            }
+        }
+        !self.faulty
+    }
+
+    /// Whether the token is the request's.
+    fn look_at(&mut self, head: &Head<'_>) -> bool {
+        let Some(text) = head.token else {
+            return true;
+        };
+        match Token::parse(text) {
+            Some(token) if token == self.plan.token => true,
+            Some(token) if token.kind() == Some(Kind::Untellable) && token.is_of(self.context.seed) => {
+                self.untellable = true;
+                false
+            }
+            token => {
+                let whose = token.map(|token| self.describe(token)).unwrap_or_default();
+                let text = String::from_utf8_lossy(text).into_owned();
+                self.fault(&format!("a head with token {text}{whose}, status {}", head.status));
+                false
+            }
+        }
+    }
+
+    /// Takes a piece of the body; whether there is reason to read on.
+    pub(super) fn body(&mut self, data: &[u8]) -> bool {
+        match self.speaker {
+            Some(Speaker::Origin) => {
+                if let Some(at) = self.plan.token.difference(self.offset, data) {
+                    let got = &data[at - self.offset..];
+                    let expected = self.plan.token.body(at + SHOWN_BYTES).split_off(at);
+                    let what = format!(
+                        "byte {at} of the body differs\n    expected {}\n    got      {}{}",
+                        shown(&expected),
+                        shown(got),
+                        self.whose(data)
+                    );
+                    self.fault(&what);
+                } else if self.offset + data.len() > self.plan.answer_bytes() {
+                    let (more, most) = (self.offset + data.len(), self.plan.answer_bytes());
+                    self.fault(&format!("{more} bytes of body, and it has {most}"));
+                }
+            }
+            _ => {
+                self.text.extend_from_slice(data);
+                if self.text.len() > OWN_BYTES_MAX || Token::find(&self.text, self.context.seed).is_some() {
+                    let whose = self.whose(&self.text);
+                    self.fault(&format!("bytes of an origin in sluice's own answer{whose}"));
+                }
+            }
+        }
+        self.offset += data.len();
+        !self.faulty
+    }
+
+    /// Bytes came that belong to no answer.
+    pub(super) fn surplus(&mut self, data: &[u8]) {
+        let what = format!("bytes behind the last answer: {}{}", shown(data), self.whose(data));
+        self.fault(&what);
+    }
+
+    /// What cannot be read as HTTP at all.
+    pub(super) fn unreadable(&mut self, data: &[u8]) {
+        let what = format!("no HTTP: {}{}", shown(data), self.whose(data));
+        self.fault(&what);
+    }
+
+    /// Silence for longer than any timeout of sluice.
+    pub(super) fn hang(&mut self) {
+        self.fault(&format!("nothing comes any more, after {} bytes of body", self.offset));
+    }
+
+    pub(super) fn is_faulty(&self) -> bool {
+        self.faulty
+    }
+
+    pub(super) fn is_untellable(&self) -> bool {
+        self.untellable
+    }
+
+    /// Counts the request, after a last look.
+    pub(super) fn end(mut self, end: End) {
+        let right = self.plan.mode.conduct() == Conduct::Right;
+        let broken_off = self.context.findings.is_broken_off(self.plan.token);
+        let missing = self.plan.answer_bytes().checked_sub(self.offset).filter(|missing| *missing > 0);
+        match (end, self.speaker) {
+            _ if self.untellable => {}
+            (End::Complete, Some(Speaker::Origin)) => {
+                if let Some(missing) = missing {
+                    self.fault(&format!("it ends as if whole, and lacks {missing} bytes"));
+                }
+            }
+            (End::Cut, _) if right && !broken_off => {
+                self.fault(&format!(
+                    "cut off at byte {} of a body that the origin has sent whole",
+                    self.offset
+                ));
+            }
+            (End::Nothing { excused: false }, _) if right && !broken_off => self.fault("no answer at all"),
+            _ => {}
+        }
+        self.history.borrow_mut().push(format!("{} {end:?}", self.plan.target()));
+        if self.faulty {
+            return;
+        }
+        let outcome = match (end, self.speaker) {
+            _ if self.untellable => Outcome::Untellable,
+            (End::Abandoned, _) => Outcome::Abandoned,
+            (End::Nothing { .. }, _) => Outcome::Unanswered,
+            (End::Cut, _) => Outcome::Cut,
+            (End::Complete, Some(Speaker::Sluice(status))) => Outcome::Refused(status),
+            (End::Complete, _) => Outcome::Whole,
+        };
+        self.context.findings.count(self.plan.mode.name(), outcome);
+    }
+
+    fn fault(&mut self, what: &str) {
+        // What follows from the first one says nothing new.
+        if std::mem::replace(&mut self.faulty, true) {
+            return;
+        }
+        let Plan { token, method, upload, expect, size, .. } = self.plan;
+        let history = self.history.borrow();
+        let before: Vec<&str> = history.iter().rev().take(3).map(String::as_str).collect();
+        let elapsed = self.context.started.elapsed().as_millis();
+        self.context.findings.fault(format!(
+            "  client {} {}, request {}, token {token}, after {elapsed} ms: {what}\n    asked: {method:?} {} ({upload:?}, \
+             expect {expect}, {size} bytes); before on this connection: {before:?}",
+            token.client(),
+            self.manner,
+            token.number(),
+            self.plan.target(),
+        ));
+    }
+
+    /// Whose bytes are among these, in words.
+    fn whose(&self, data: &[u8]) -> String {
+        let others = data.windows(16).filter_map(Token::parse);
+        let mut others = others.filter(|token| token.is_of(self.context.seed) && *token != self.plan.token);
+        others.next().map(|token| self.describe(token)).unwrap_or_default()
+    }
+
+    fn describe(&self, token: Token) -> String {
+        if !token.is_of(self.context.seed) {
+            return " (of no request of this run)".to_owned();
+        }
+        let plan = Plan::draw(token.with(Kind::Answer), &self.context.menu);
+        let (client, number) = (token.client(), token.number());
+        let kind = if token.kind() == Some(Kind::Answer) { "the answer" } else { "surplus" };
+        format!(
+            "\n    it is {kind} of request {number} of client {client}, which asked: {:?} {}",
+            plan.method,
+            plan.target()
+        )
+    }
+}
+
+fn shown(data: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(&data[..data.len().min(SHOWN_BYTES)]))
+}

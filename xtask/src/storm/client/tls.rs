@@ -1,0 +1,55 @@
+//! TLS sessions with a listener whose certificate was made for this run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Whom the certificate is for.
+const NAME: &str = "storm.test";
+
+/// Makes sessions that agree on HTTP/1.1 or HTTP/2.
+#[derive(Clone)]
+pub(in super::super) struct Connector {
+    http1: TlsConnector,
+    http2: TlsConnector,
+}
+
+/// Where the listener finds its certificate and its key.
+pub(in super::super) struct Files {
+    pub(in super::super) certificate: PathBuf,
+    pub(in super::super) key: PathBuf,
+}
+
+impl Connector {
+    /// A certificate, written to `folder`, and what believes in it.
+    ///
+    /// # Errors
+    /// When it cannot be made or written.
+    pub(in super::super) fn make(folder: &Path) -> Result<(Self, Files)> {
+        let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("make a certificate")?;
+        let files = Files { certificate: folder.join("site.pem"), key: folder.join("site.key") };
+        fs::write(&files.certificate, made.cert.pem())?;
+        fs::write(&files.key, made.signing_key.serialize_pem())?;
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).context("believe in the certificate")?;
+        let connector = |protocol: &[u8]| {
+            let mut config =
+                ClientConfig::builder().with_root_certificates(roots.clone()).with_no_client_auth();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            TlsConnector::from(Arc::new(config))
+        };
+        Ok((Self { http1: connector(b"http/1.1"), http2: connector(b"h2") }, files))
+    }
+
+    pub(super) async fn connect(&self, stream: TcpStream, http2: bool) -> Result<TlsStream<TcpStream>> {
+        let connector = if http2 { &self.http2 } else { &self.http1 };
+        Ok(connector.connect(ServerName::try_from(NAME)?, stream).await?)
+    }
+}

@@ -1,0 +1,32 @@
+//! An answer under way: if the origin is stopped amid it, its client may see a cut, and only then.
+
+use std::sync::Arc;
+
+use super::super::findings::Findings;
+use super::super::token::Token;
+
+/// Tells the findings that an answer was broken off, unless it came to an end that sluice can be asked about:
+/// [`Answering::done`].
+pub(super) struct Answering {
+    findings: Arc<Findings>,
+    token: Token,
+    done: bool,
+}
+
+impl Answering {
+    pub(super) fn new(findings: &Arc<Findings>, token: Token) -> Self {
+        Self { findings: Arc::clone(findings), token, done: false }
+    }
+
+    pub(super) fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if !self.done {
+            self.findings.break_off(self.token);
+        }
+    }
+}
