@@ -72,7 +72,10 @@ fn listen(name: &str, output: impl Read + Send + 'static) -> Result<Vec<String>>
     loop {
         match receiver.recv_timeout(LIMIT.saturating_sub(begun.elapsed())) {
             Ok(line) => {
-                println!("{name}: {line}");
+                // The report of sluice doctor is for the check alone.
+                if !line.starts_with([' ', '{', '}']) {
+                    println!("{name}: {line}");
+                }
                 writeln!(log, "{line}")?;
                 lines.push(line);
             }
