@@ -1,6 +1,6 @@
 //! What is allowed and does not do what it seems to: `sluice check` says it. Works on what was read; opens nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::config::{Action, Address, Config, HeaderEdits, Route};
@@ -39,34 +39,40 @@ fn quote(text: &str) -> String {
 
 /// Rules without a host, which do not hold on hosts that have routes of their own.
 fn shadowed(routes: &[Route]) -> Vec<String> {
-    let of_hosts: Vec<_> = routes.iter().enumerate().filter(|(_, route)| !route.hosts.is_empty()).collect();
-    let mut said = Vec::new();
-    for (index, rule) in
-        routes.iter().enumerate().filter(|(_, route)| route.hosts.is_empty() && is_rule(route))
-    {
-        let path = normalised(rule.path_prefix.as_bytes());
-        let own = |host: &String| {
-            let of_host = || of_hosts.iter().filter(|(_, route)| route.hosts.contains(host));
-            let repeated = of_host().any(|(_, route)| normalised(route.path_prefix.as_bytes()) == path);
-            of_host().find(|(_, route)| !repeated && is_unconditional(route) && covers(route, &path))
-        };
-        let shadow = of_hosts
-            .iter()
-            .flat_map(|(_, route)| &route.hosts)
-            .find_map(|host| own(host).map(|by| (host, by)));
-        if let Some((host, (by, route))) = shadow {
-            said.push(format!(
-                "routes[{index}]: it names no host, so it does not hold for {}, where routes[{by}] takes {}; write it for \
-                 that host as well",
-                quote(host),
-                quote(&route.path_prefix)
-            ));
-        }
-        if said.len() >= MOST {
-            break;
+    let mut by_host: BTreeMap<&str, Vec<(usize, &Route)>> = BTreeMap::new();
+    for (index, route) in routes.iter().enumerate() {
+        for host in &route.hosts {
+            by_host.entry(host).or_default().push((index, route));
         }
     }
-    said
+    let rules = routes.iter().enumerate().filter(|(_, route)| route.hosts.is_empty() && is_rule(route));
+    rules
+        .filter_map(|(index, rule)| Some((index, shadow(rule, &by_host)?)))
+        .map(said_of_shadow)
+        .take(MOST)
+        .collect()
+}
+
+/// A host that a rule does not hold on, and the route that takes its place there.
+fn shadow<'r>(
+    rule: &Route,
+    by_host: &BTreeMap<&'r str, Vec<(usize, &'r Route)>>,
+) -> Option<(&'r str, usize, &'r str)> {
+    let path = normalised(rule.path_prefix.as_bytes());
+    by_host.iter().find_map(|(host, routes)| {
+        if routes.iter().any(|(_, route)| normalised(route.path_prefix.as_bytes()) == path) {
+            return None;
+        }
+        let taker = routes.iter().find(|(_, route)| is_unconditional(route) && covers(route, &path));
+        taker.map(|(index, route)| (*host, *index, route.path_prefix.as_str()))
+    })
+}
+
+fn said_of_shadow((index, (host, taker, prefix)): (usize, (&str, usize, &str))) -> String {
+    format!(
+        "routes[{index}]: it names no host, so it does not hold for {host:?}, where routes[{taker}] takes {prefix:?}; write \
+         it for that host as well"
+    )
 }
 
 /// Routes behind one with the same conditions.

@@ -101,7 +101,7 @@ impl Facts<'_> {
             push_timing(&mut timing, name, took);
         }
         let endpoint = progress.endpoint.as_ref();
-        let path = endpoint.map(|_| if progress.joined { "bypass" } else { "copy" });
+        let path = progress.sent_at.map(|_| if progress.joined { "bypass" } else { "copy" });
         let mut facts = format!("retries={}", progress.retries);
         for (name, value) in [
             ("path", path),

@@ -34,6 +34,14 @@ impl Drop for Batch {
     }
 }
 
+/// Makes this thread a batch thread, or an ordinary one.
+///
+/// # Errors
+/// The kernel refuses: EPERM by a seccomp filter.
+pub(crate) fn choose(batch: bool) -> Result<(), KernelError> {
+    set(if batch { libc::SCHED_BATCH } else { libc::SCHED_OTHER })
+}
+
 /// Not by the C library, some of which refuse it, for to POSIX this is about processes.
 fn set(policy: libc::c_int) -> Result<(), KernelError> {
     let priority = libc::sched_param { sched_priority: 0 };

@@ -28,6 +28,7 @@ impl Collector for State {
         durations(&mut encoder, &totals)?;
         bytes(&mut encoder, &totals)?;
         self.downstream(&mut encoder)?;
+        self.workers(&mut encoder)?;
         self.upstream(&mut encoder)?;
         self.tunnels(&mut encoder)?;
         self.splices(&mut encoder)?;
@@ -60,6 +61,14 @@ impl State {
         let help = "Requests on a connection that had carried another.";
         rows.counter("requests_reused", help, event(Event::DownstreamReused))?;
         rows.gauge("connections_open", "Downstream connections open.", open)
+    }
+
+    fn workers(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let mut rows = Rows { encoder, prefix: "sluice_workers_" };
+        let batch = self.sum_open(Event::BatchBegun, Event::BatchEnded);
+        rows.gauge("batch", "Workers that are batch threads now (worker_scheduling).", batch)?;
+        let help = "Times that a worker became an ordinary thread, for it waited too long for its core.";
+        rows.counter("batch_left", help, self.sum_event(Event::BatchEnded))
     }
 
     fn upstream(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

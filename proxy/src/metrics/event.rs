@@ -65,7 +65,11 @@ pub enum Event {
     Http2Malformed,
     /// A connection was ended for breaking the protocol.
     Http2ProtocolError,
+    /// A worker became a batch thread.
+    BatchBegun,
+    /// One became an ordinary thread, for it waited too long for its core.
+    BatchEnded,
 }
 
 /// How many there are.
-pub(super) const EVENTS: usize = Event::Http2ProtocolError as usize + 1;
+pub(super) const EVENTS: usize = Event::BatchEnded as usize + 1;

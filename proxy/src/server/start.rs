@@ -226,6 +226,7 @@ pub(super) fn workers(
             .transpose()?
             .flatten();
         let (tracer, challenges) = (tracing.map(Tracing::tracer), Arc::clone(&acme.challenges));
+        let is_batch = scheduling.is_batch();
         let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || {
@@ -234,6 +235,7 @@ pub(super) fn workers(
                     .with_direct(direct)
                     .with_tracer(tracer)
                     .with_challenges(challenges)
+                    .with_pace(is_batch)
             };
             let run = || worker::run(make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

@@ -3,6 +3,7 @@
 
 mod accept;
 mod counted;
+mod pace;
 mod run;
 mod share;
 mod trace;
@@ -28,6 +29,7 @@ use crate::stream::Stream;
 use crate::tunnel::Splicer;
 use crate::upstream::{Connector, Pool};
 pub(crate) use counted::Counted;
+use pace::Pace;
 pub(crate) use run::{Told, run};
 pub(crate) use share::shares;
 
@@ -90,6 +92,7 @@ pub(crate) struct Worker {
     splicer: Option<Splicer>,
     direct: Option<Direct>,
     tracer: Option<Tracer>,
+    pace: Option<Pace>,
     /// What authorities are answered.
     pub(crate) challenges: Arc<HttpChallenges>,
 }
@@ -122,6 +125,7 @@ impl Worker {
             splicer: None,
             direct: None,
             tracer: None,
+            pace: None,
             challenges: Arc::default(),
         }
     }
@@ -129,6 +133,12 @@ impl Worker {
     /// Has tunnels spliced by the kernel.
     pub(crate) fn with_splicer(self, splicer: Option<Splicer>) -> Self {
         Self { splicer, ..self }
+    }
+
+    /// Has it be a batch thread, as it is now, only while that is good for it. To be called on its thread.
+    pub(crate) fn with_pace(self, is_batch: bool) -> Self {
+        let pace = if is_batch { Pace::begin(&self.metrics) } else { None };
+        Self { pace, ..self }
     }
 
     /// Has answers go to clients past sluice.
@@ -279,6 +289,9 @@ impl Worker {
     }
 
     fn tick(&self) {
+        if let Some(pace) = &self.pace {
+            pace.tick();
+        }
         if let Some(direct) = &self.direct {
             direct.reap();
         }

@@ -102,13 +102,11 @@ fn answers_of_our_own_tell_as_well() {
             ]),
         );
     let Some(proxy) = setup.start() else { return };
+    let unreached = dead.endpoint();
+    let unreached =
+        format!("retries=0, route=\"dead\", cluster=\"dead\", endpoint=\"{unreached}\", request_id=\"id-1\"");
     for (target, status, names, facts) in [
-        (
-            "/dead",
-            502,
-            &["queue", "total"][..],
-            "retries=0, route=\"dead\", cluster=\"dead\", request_id=\"id-1\"",
-        ),
+        ("/dead", 502, &["queue", "total"][..], unreached.as_str()),
         ("/moved", 302, &["total"], "retries=0, route=\"moved\", request_id=\"id-1\""),
         ("/none", 404, &["total"], "retries=0, request_id=\"id-1\""),
     ] {

@@ -191,7 +191,7 @@ fn told(origin: &Origin) -> Vec<(String, String)> {
     told
 }
 
-const LIES: &str = "GET / HTTP/1.1\r\nHost: a\r\nX-Client-Cert-Verified: SUCCESS\r\nX_Client_Cert_Subject: CN=root\r\n\
+const LIES: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nX-Client-Cert-Verified: SUCCESS\r\nX_Client_Cert_Subject: CN=root\r\n\
                     X-Client-Cert-Issuer: CN=me\r\nClient-Cert: :AAAA:\r\nConnection: X-Client-Cert-Fingerprint\r\n\r\n";
 
 #[test]
@@ -214,6 +214,9 @@ fn the_application_is_told_who_the_client_is_by_nobody_but_us() {
             assert_eq!(values[2], "CN=Authority of a test");
         }
         assert_eq!(connect(&proxy, &authority.client(&[version], None)).ask(LIES).status(), 200);
+        // What it may do goes by what it showed for the host that it named in its handshake.
+        let elsewhere = LIES.replacen("a.example", "b.example", 1);
+        assert_eq!(connect(&proxy, &client).ask(elsewhere).status(), 421);
         assert_eq!(told(&origin), none);
     }
     assert_eq!(Wire::connect(proxy.address_of("plain")).ask(LIES).status(), 200);

@@ -1,0 +1,163 @@
+//! Whether a worker is a batch thread, decided by how long it waits for its core.
+//!
+//! A batch thread (`SCHED_BATCH`) that is woken waits until whoever runs on its core has waited for something, or used its
+//! share up. Where all are brief that is a gain for everybody. Beside a thread that computes it is milliseconds for each
+//! request. The kernel says how long a thread has waited and how often (/proc/thread-self/schedstat), so a worker that
+//! waits for long becomes an ordinary thread, and tries again later.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::kernel::scheduling;
+use crate::metrics::{Event, WorkerRecorder};
+
+/// The mean wait beyond which batching costs more than it gains: neighbours that wait for each other run for some tens of
+/// microseconds, one that computes has the core for two milliseconds or more.
+const WAIT_MAX: Duration = Duration::from_millis(1);
+/// Waits that make a mean.
+const WAITS_MIN: u64 = 20;
+/// How long a worker is an ordinary thread before it tries again: the first time, and at most. A trial lasts one tick, so
+/// it is felt by less than one request in a hundred.
+const REST_MIN: Duration = Duration::from_secs(30);
+const REST_MAX: Duration = Duration::from_secs(600);
+
+/// What the kernel has counted of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Waits {
+    /// Nanoseconds that it waited for its core.
+    waited_ns: u64,
+    /// How often it got one.
+    count: u64,
+}
+
+impl Waits {
+    /// Of this thread; none where the kernel does not count (CONFIG_SCHED_INFO).
+    fn read() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    }
+
+    /// Time on the core, time waiting for it, and how often it was had (Documentation/scheduler/sched-stats.rst).
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace().skip(1);
+        let waited_ns = words.next()?.parse().ok()?;
+        Some(Self { waited_ns, count: words.next()?.parse().ok()? })
+    }
+}
+
+/// What a worker is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Normal,
+    Batch,
+}
+
+/// The decision. Pure: no clock, no kernel.
+#[derive(Debug)]
+struct Judge {
+    /// Where the present mean began.
+    since: Waits,
+    /// When an ordinary thread tries again; none while it is a batch thread.
+    again_at: Option<Instant>,
+    rest: Duration,
+}
+
+impl Judge {
+    fn new(waits: Waits) -> Self {
+        Self { since: waits, again_at: None, rest: REST_MIN }
+    }
+
+    fn judge(&mut self, waits: Waits, now: Instant) -> Option<Change> {
+        if let Some(again_at) = self.again_at {
+            if now < again_at {
+                return None;
+            }
+            self.again_at = None;
+            self.since = waits;
+            return Some(Change::Batch);
+        }
+        let count = waits.count.saturating_sub(self.since.count);
+        if count < WAITS_MIN {
+            return None;
+        }
+        let mean = Duration::from_nanos(waits.waited_ns.saturating_sub(self.since.waited_ns) / count);
+        self.since = waits;
+        if mean < WAIT_MAX {
+            return None;
+        }
+        self.again_at = Some(now + self.rest);
+        self.rest = (self.rest * 2).min(REST_MAX);
+        Some(Change::Normal)
+    }
+}
+
+/// How a worker that may be a batch thread is scheduled.
+pub(crate) struct Pace {
+    judge: RefCell<Judge>,
+    /// Whether the kernel let us change it every time.
+    works: Cell<bool>,
+    metrics: Rc<WorkerRecorder>,
+}
+
+impl Pace {
+    /// For the thread that this is called on, which is a batch thread now; none where the kernel does not count waits.
+    pub(super) fn begin(metrics: &Rc<WorkerRecorder>) -> Option<Self> {
+        metrics.count(Event::BatchBegun);
+        let judge = RefCell::new(Judge::new(Waits::read()?));
+        Some(Self { judge, works: Cell::new(true), metrics: Rc::clone(metrics) })
+    }
+
+    /// Looks, and changes what is to be changed.
+    pub(super) fn tick(&self) {
+        let Some(waits) = Waits::read().filter(|_| self.works.get()) else {
+            return;
+        };
+        let Some(change) = self.judge.borrow_mut().judge(waits, Instant::now()) else {
+            return;
+        };
+        let batch = change == Change::Batch;
+        if let Err(error) = scheduling::choose(batch) {
+            self.works.set(false);
+            tracing::warn!(%error, "a worker's scheduling cannot be changed; it stays as it is");
+            return;
+        }
+        self.metrics.count(if batch { Event::BatchBegun } else { Event::BatchEnded });
+        tracing::debug!(batch, "the worker's scheduling is changed, by its waits for its core");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(count: u64, mean_us: u64, before: Waits) -> Waits {
+        Waits { waited_ns: before.waited_ns + count * mean_us * 1000, count: before.count + count }
+    }
+
+    #[test]
+    fn the_kernels_line_is_read() {
+        assert_eq!(Waits::parse("5 70 9\n"), Some(Waits { waited_ns: 70, count: 9 }));
+        assert_eq!(Waits::parse("5 70"), None);
+        assert_eq!(Waits::parse(""), None);
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_long_preempts_until_it_tries_again() {
+        let begun = Instant::now();
+        let mut judge = Judge::new(Waits::default());
+        let brief = after(1000, 80, Waits::default());
+        assert_eq!(judge.judge(brief, begun), None);
+        let few = after(WAITS_MIN - 1, 2000, brief);
+        assert_eq!(judge.judge(few, begun), None, "that may have been one neighbour's");
+        let long = after(WAITS_MIN, 2000, few);
+        assert_eq!(judge.judge(long, begun), Some(Change::Normal));
+        let later = after(1000, 10, long);
+        assert_eq!(judge.judge(later, begun + REST_MIN / 2), None);
+        assert_eq!(judge.judge(later, begun + REST_MIN), Some(Change::Batch));
+        let still = after(WAITS_MIN, 2000, later);
+        assert_eq!(judge.judge(still, begun + REST_MIN), Some(Change::Normal));
+        assert_eq!(judge.judge(still, begun + REST_MIN * 2), None, "it waits for twice as long then");
+        assert_eq!(judge.judge(still, begun + REST_MIN * 3), Some(Change::Batch));
+        assert_eq!(judge.judge(after(WAITS_MIN, 50, still), begun + REST_MIN * 4), None);
+    }
+}
