@@ -57,7 +57,7 @@ impl Connection {
         let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
         let debug = debug.as_ref().map(|fields| fields.each());
         let mut extra = debug.as_ref().map_or_else(Vec::new, |fields| fields.to_vec());
-        if local.is_failure() {
+        if local.is_failure() && !self.head.method_bytes().is_empty() {
             // Whoever reports it can say which line of the log tells of it.
             extra.push((b"X-Request-Id", &account.request_id));
         }

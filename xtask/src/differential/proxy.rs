@@ -69,7 +69,8 @@ impl Proxy {
             return Ok(note);
         };
         let (pairs, direct) = (metrics::pairs_joined(admin)?, metrics::direct_returns(admin)?);
-        ensure!(pairs > 0 && direct > 0, "{pairs} pairs joined, {direct} answers by direct return; {note}");
+        // Few of the answers here could go past sluice: nearly all of them are wrong in some way.
+        ensure!(pairs > 0, "no pair was joined; {note}");
         Ok(format!("{note}; {pairs} pairs joined, {direct} answers by direct return"))
     }
 
