@@ -12,7 +12,7 @@ use sluice_ebpf::Wish;
 
 use super::place;
 use crate::clock::now_ms;
-use crate::cluster::{Endpoint, Place};
+use crate::cluster::{Admission, Endpoint, Place};
 use crate::config::KernelAssists;
 use crate::kernel::program::{Lease, Marker, Slots};
 use crate::metrics::{Event, WorkerRecorder};
@@ -22,6 +22,11 @@ use crate::stream::Stream;
 /// other end is in the map before connect returns; with packets steered to another core it is there shortly after.
 const LOOKS: u32 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// How often in a row a request on trial has to be found unread, and how far apart: an application that is only busy
+/// nearly always reads within that time.
+const TRIAL_LOOKS: u32 = 4;
+const TRIAL_LOOK: Duration = Duration::from_millis(50);
 
 /// What a worker needs to join connections; made on the control thread.
 pub(crate) struct Seat {
@@ -50,6 +55,23 @@ impl Bounds {
     }
 }
 
+/// What a connection is to ask for when it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    wish: Wish,
+    /// The endpoint may not read what it is sent.
+    pub(crate) is_trial: bool,
+}
+
+/// A request that is whole in memory, so that it may go over a joined connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    /// Bytes of it.
+    pub(crate) bytes: usize,
+    /// Whether it may be sent twice.
+    pub(crate) repeatable: bool,
+}
+
 /// A connection that is to be joined.
 pub(crate) struct Marked {
     lease: Option<Arc<Lease>>,
@@ -74,6 +96,17 @@ pub(crate) struct Joined {
     lease: Option<Arc<Lease>>,
     /// Since when an answer is waited for.
     waiting: Cell<Option<Instant>>,
+    /// The next answer says of the endpoint that it reads joined bytes.
+    proves: Cell<bool>,
+    trial: Cell<Trial>,
+}
+
+/// Whether the request under way may find nobody who reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    None,
+    UnderWay,
+    Failed,
 }
 
 impl Joined {
@@ -90,6 +123,26 @@ impl Joined {
     /// Something has come back.
     pub(crate) fn answered(&self) {
         self.waiting.set(None);
+        if self.proves.replace(false) {
+            self.trial.set(Trial::None);
+            self.endpoint.joinable.prove(now_ms());
+        }
+    }
+
+    /// The next request is a trial.
+    pub(crate) fn begin_trial(&self) {
+        self.proves.set(true);
+        self.trial.set(Trial::UnderWay);
+    }
+
+    /// Whether the endpoint may not read the request under way.
+    pub(crate) fn is_on_trial(&self) -> bool {
+        self.trial.get() == Trial::UnderWay
+    }
+
+    /// Whether the endpoint has not read what it was sent.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.trial.get() == Trial::Failed
     }
 }
 
@@ -99,30 +152,30 @@ impl Joiner {
         Self { marker: RefCell::new(marker), stopped, bounds, slots, watched: RefCell::default(), metrics }
     }
 
-    /// Whether a request that is whole in memory may go over a joined connection.
-    pub(crate) fn fits(&self, bytes: usize) -> bool {
-        bytes <= self.bounds.request_bytes_max
-    }
-
-    /// What to ask for when connecting to `endpoint`, if it may be joined now.
-    pub(crate) fn wish(&self, endpoint: &Endpoint) -> Option<Wish> {
-        if self.stopped.load(Relaxed) {
+    /// What to ask for when connecting to `endpoint`, if the request may go over a joined connection now.
+    pub(crate) fn plan(&self, endpoint: &Endpoint, candidate: Candidate) -> Option<Plan> {
+        if self.stopped.load(Relaxed) || candidate.bytes > self.bounds.request_bytes_max {
             return None;
         }
-        match endpoint.joinable.place(now_ms(), || place::of(&endpoint.address))? {
-            Place::SameHost => Some(Wish::SameNamespace),
-            Place::Neighbour => Some(Wish::AnyNamespace),
-            Place::Elsewhere => None,
+        let wish = match endpoint.joinable.place(now_ms(), || place::of(&endpoint.address))? {
+            Place::SameHost => Wish::SameNamespace,
+            Place::Neighbour => Wish::AnyNamespace,
+            Place::Elsewhere => return None,
+        };
+        match endpoint.joinable.admit(now_ms(), candidate.repeatable) {
+            Admission::Known => Some(Plan { wish, is_trial: false }),
+            Admission::Trial => Some(Plan { wish, is_trial: true }),
+            Admission::Refused => None,
         }
     }
 
     /// Asks for a socket that is not connected yet. `None` if that cannot be, and it is an ordinary one then: a
     /// miss, or each request would open another in search of a joined one.
-    pub(crate) fn mark(&self, socket: BorrowedFd<'_>, wish: Wish, endpoint: &Endpoint) -> Option<Marked> {
+    pub(crate) fn mark(&self, socket: BorrowedFd<'_>, plan: Plan, endpoint: &Endpoint) -> Option<Marked> {
         // Without a slot it is joined all the same.
         let lease = self.slots.as_ref().and_then(|slots| slots.lease(socket)).map(Arc::new);
         let slot = lease.as_ref().map_or(0, |lease| lease.index());
-        let marked = self.marker.borrow_mut().mark(socket, wish, slot);
+        let marked = self.marker.borrow_mut().mark(socket, plan.wish, slot);
         if let Err(error) = marked {
             tracing::debug!(%error, "a connection cannot be marked");
             self.metrics.count(Event::BypassUnmarked);
@@ -144,7 +197,9 @@ impl Joiner {
             match stream.fd().map(|fd| self.marker.borrow().is_joined(fd)) {
                 Some(Ok(true)) => {
                     endpoint.joinable.note(true, now_ms());
-                    return Some(self.watch(stream, marked.lease, endpoint));
+                    let joined = self.watch(stream, marked.lease, endpoint);
+                    joined.proves.set(true);
+                    return Some(joined);
                 }
                 Some(Ok(false)) if look < LOOKS => tokio::time::sleep(LOOK_AGAIN).await,
                 Some(Ok(false)) | None => break,
@@ -172,7 +227,8 @@ impl Joiner {
         endpoint: &Arc<Endpoint>,
     ) -> Rc<Joined> {
         let (stream, endpoint) = (stream.clone(), Arc::clone(endpoint));
-        let joined = Rc::new(Joined { stream, endpoint, lease, waiting: Cell::new(None) });
+        let (waiting, proves, trial) = (Cell::new(None), Cell::new(false), Cell::new(Trial::None));
+        let joined = Rc::new(Joined { stream, endpoint, lease, waiting, proves, trial });
         self.watched.borrow_mut().push(Rc::downgrade(&joined));
         joined
     }
@@ -188,23 +244,45 @@ impl Joiner {
         });
     }
 
+    /// Resolves once it is clear that the endpoint does not read the request that is on trial; then it may be sent by
+    /// TCP. Never for other requests, nor while nobody has accepted the connection: those are only late.
+    pub(crate) async fn unread(&self, joined: &Joined) {
+        let mut seen = 0;
+        while joined.is_on_trial() {
+            tokio::time::sleep(TRIAL_LOOK).await;
+            seen = if self.unread_bytes(joined).is_some() { seen + 1 } else { 0 };
+            if seen == TRIAL_LOOKS && joined.is_on_trial() {
+                joined.trial.set(Trial::Failed);
+                self.give_up(joined);
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// What the endpoint has accepted and not read, if anything.
+    fn unread_bytes(&self, joined: &Joined) -> Option<u32> {
+        let unread = joined.stream.fd().and_then(|fd| self.marker.borrow().unread(fd).ok());
+        unread.filter(|bytes| *bytes > 0)
+    }
+
     fn look_at(&self, joined: &Joined) {
-        let stall = self.bounds.stall;
-        if joined.waiting.get().is_none_or(|since| since.elapsed() < stall) {
+        if joined.waiting.get().is_none_or(|since| since.elapsed() < self.bounds.stall) {
             return;
         }
-        let unread = joined.stream.fd().and_then(|fd| self.marker.borrow().unread(fd).ok());
-        let Some(bytes) = unread.filter(|bytes| *bytes > 0) else {
-            return;
-        };
-        joined.answered();
+        if self.unread_bytes(joined).is_some() {
+            joined.waiting.set(None);
+            self.give_up(joined);
+        }
+    }
+
+    fn give_up(&self, joined: &Joined) {
         self.metrics.count(Event::BypassStalled);
-        if joined.endpoint.joinable.bar() {
+        if let Some(pause) = joined.endpoint.joinable.pause(now_ms()) {
             tracing::warn!(
                 endpoint = joined.endpoint.label,
-                bytes,
-                stall_ms = stall.as_millis(),
-                "joined bytes stay unread; this endpoint is joined no more"
+                pause_s = pause.as_secs(),
+                "this endpoint does not read what goes past loopback TCP; it gets its requests by TCP for a while"
             );
         }
     }

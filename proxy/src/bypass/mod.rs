@@ -2,11 +2,12 @@
 //!
 //! `kernel::program` moves the bytes; here is the policy. What goes towards an application is joined whole or not at
 //! all: a request goes over a joined connection only if it is whole in memory and fits, and connections that were
-//! not joined in their handshake are replaced. Both kinds have an idle pool of their own.
+//! not joined in their handshake are replaced. Until an endpoint has answered over one, only requests that may be sent
+//! twice are tried with it, one at a time. Both kinds have an idle pool of their own.
 
 mod control;
 mod joiner;
 mod place;
 
 pub(crate) use control::{Control, start};
-pub(crate) use joiner::{Joined, Joiner, Seat};
+pub(crate) use joiner::{Candidate, Joined, Joiner, Plan, Seat};

@@ -35,7 +35,7 @@ pub use admission::{InFlight, Kind};
 use alive::Alive;
 pub use endpoint::{Endpoint, Health, LastCheck};
 pub(crate) use idle::{Attached, IdleSockets, Parked as ParkedSocket, closed_with_endpoints};
-pub(crate) use joinable::Place;
+pub(crate) use joinable::{Admission, Experience, Place};
 pub use seed::{EndpointAddress, Seed};
 pub(crate) use snapshot::balance_word;
 pub use snapshot::snapshot_json;

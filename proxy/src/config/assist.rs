@@ -20,7 +20,8 @@ pub struct KernelAssists {
     pub bypass_budget_messages: u32,
     /// Connections joined at once; further ones go by TCP.
     pub bypass_connections_max: u32,
-    /// For how long an application may leave joined bytes unread, in milliseconds, before it is joined no more.
+    /// For how long an application may leave joined bytes unread, in milliseconds, before it is left alone
+    /// for a while.
     pub bypass_stall_ms: u64,
     /// Answers over joined connections that go straight out of the client's socket.
     pub direct_return: AssistMode,

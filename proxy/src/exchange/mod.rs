@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::body::Transfer;
+use crate::bypass::Candidate;
 use crate::cluster::{Cluster, Kind};
 use crate::config::{Buffering, Buffers, Limits, Retry};
 use crate::deadline::Deadline;
@@ -161,8 +162,10 @@ pub(crate) async fn forward(
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, policy.hash, policy.retry, policy.client);
     // What may become a tunnel, or is not whole yet, goes by TCP: see `bypass`.
     let in_memory = !downstream.has_rest();
-    attempt.joinable = (in_memory && downstream.head.upgrade().is_none())
-        .then(|| message.len() + policy.stamp.map_or(0, Stamp::room));
+    attempt.candidate = (in_memory && downstream.head.upgrade().is_none()).then(|| Candidate {
+        bytes: message.len() + policy.stamp.map_or(0, Stamp::room),
+        repeatable: downstream.head.method().is_idempotent(),
+    });
     let mut stamped = Stamped::new(policy.stamp);
     loop {
         let acquired = acquire::acquire(worker, &mut attempt, &mut downstream).await;
@@ -197,19 +200,21 @@ pub(crate) async fn forward(
         // A dead connection that took not a byte had nothing to act on, whatever the method.
         let untouched = connection.took_nothing() && !begun;
         let repeatable = downstream.head.method().is_idempotent() || untouched;
+        // A trial is of our making, and costs nobody a retry.
+        let unread = connection.is_unread();
         if failed.silent
-            && (connection.reused || connection.is_refused())
+            && (connection.reused || connection.is_refused() || unread)
             && replayable
             && repeatable
             && settled
-            && progress.retries < policy.retry.attempts_max
+            && (unread || progress.retries < policy.retry.attempts_max)
         {
             message = match &mut downstream.held {
                 Some(held) if begun => held.take_first(),
                 _ => connection.writer.take_sent(),
             };
             attempt.fresh = true;
-            progress.retries += 1;
+            progress.retries += u32::from(!unread);
             continue;
         }
         return Err(blame(policy.cluster, connection, &failed));
@@ -283,7 +288,8 @@ async fn run(
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
         let body = upload::Body { transfer: downstream.transfer, held: downstream.held.as_deref_mut() };
         let upload = pin!(upload::run(&shared, downstream.reader, writer, body));
-        race::race(download, upload, &shared, armed).await
+        let unread = pin!(race::unread(worker, joined.as_deref()));
+        race::race(download, upload, unread, &shared, armed).await
     };
     outcome.map_err(|failed| failed.unwrap_or_else(|| race::elapsed(&shared, downstream, writer)))
 }

@@ -1,18 +1,21 @@
 //! Both directions of an exchange, what goes past sluice, and the deadline: whichever ends first ends it.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
 use super::{Downstream, Failed, Shared, download};
+use crate::bypass::Joined;
 use crate::direct::Armed;
 use crate::error::Reason;
 use crate::stream::Writer;
+use crate::worker::Worker;
 
 /// `Err(None)` is the deadline.
 pub(super) async fn race(
     mut download: Pin<&mut impl Future<Output = Result<download::Received, Failed>>>,
     mut upload: Pin<&mut impl Future<Output = Reason>>,
+    mut unread: Pin<&mut impl Future<Output = ()>>,
     shared: &Shared<'_>,
     armed: Option<&Armed<'_>>,
 ) -> Result<download::Received, Option<Failed>> {
@@ -32,6 +35,9 @@ pub(super) async fn race(
         if let Poll::Ready(reason) = upload.as_mut().poll(cx) {
             return Poll::Ready(Err(Some(reason.into())));
         }
+        if unread.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(Some(Failed { reason: Reason::ResponseTimeout, silent: true })));
+        }
         if armed.is_some() && shared.pipelined.get() {
             // It has come just now, and nothing else says that the answer has ended.
             cx.waker().wake_by_ref();
@@ -46,6 +52,14 @@ pub(super) async fn race(
         Poll::Ready(Err(None))
     })
     .await
+}
+
+/// Resolves if the request is found unread by an endpoint of which it is not known whether it reads joined bytes.
+pub(super) async fn unread(worker: &Worker, joined: Option<&Joined>) {
+    match worker.joiner().zip(joined.filter(|joined| joined.is_on_trial())) {
+        Some((joiner, joined)) => joiner.unread(joined).await,
+        None => pending().await,
+    }
 }
 
 /// Which silence it was that lasted too long.

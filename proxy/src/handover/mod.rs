@@ -17,8 +17,10 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Experience;
+
 pub use predecessor::Predecessor;
-pub(crate) use predecessor::Unhealthy;
+pub(crate) use predecessor::{Experienced, Unhealthy};
 pub(crate) use successor::{Estate, Program, Successor};
 
 /// Set in the environment of a process whose standard input is the other end.
@@ -35,12 +37,17 @@ enum Packet {
     Sockets(Passed),
     /// To the new one: an endpoint that active checks have found unhealthy.
     Unhealthy { cluster: String, endpoint: String, since_unix_s: u64 },
+    /// To the new one: what is known of an endpoint's use of joined connections.
+    Joinable { cluster: String, endpoint: String, experience: Experience },
     /// To the new one: that was all.
     End,
     /// To the old one: requests are being served.
     Ready,
     /// To the old one: why not.
     Failed(String),
+    /// Something that this version does not know, and so does not need.
+    #[serde(skip)]
+    Unknown,
 }
 
 /// What sockets are for.
@@ -91,7 +98,16 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<(Packet, Vec<OwnedFd>)>> {
     if length == 0 {
         return Ok(None);
     }
-    Ok(Some((serde_json::from_slice(&bytes[..length])?, sockets)))
+    Ok(Some((packet(&bytes[..length])?, sockets)))
+}
+
+/// Later versions may say more than this one understands.
+fn packet(bytes: &[u8]) -> io::Result<Packet> {
+    match serde_json::from_slice(bytes) {
+        Ok(packet) => Ok(packet),
+        Err(error) if error.to_string().starts_with("unknown variant") => Ok(Packet::Unknown),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +118,15 @@ mod tests {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
     use super::*;
+
+    #[test]
+    fn what_only_a_later_version_says_is_passed_over() {
+        assert_eq!(packet(br#"{"Future":{"a":[1,2]}}"#).unwrap(), Packet::Unknown);
+        assert_eq!(packet(br#""Later""#).unwrap(), Packet::Unknown);
+        assert_eq!(packet(br#""Ready""#).unwrap(), Packet::Ready);
+        assert!(packet(br#"{"Sockets":{"role":1}}"#).is_err());
+        assert!(packet(b"{").is_err());
+    }
 
     #[test]
     fn packets_bring_their_sockets() {

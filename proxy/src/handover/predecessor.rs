@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::{Packet, Passed, Role, VARIABLE, receive, send};
+use crate::cluster::Experience;
 use crate::config::Address;
 use crate::listener::Taken;
 
@@ -14,6 +15,7 @@ pub struct Predecessor {
     socket: OwnedFd,
     passed: Vec<(Passed, Vec<OwnedFd>)>,
     unhealthy: Vec<Unhealthy>,
+    experienced: Vec<Experienced>,
 }
 
 /// An endpoint that the old process had found unhealthy.
@@ -22,6 +24,14 @@ pub(crate) struct Unhealthy {
     pub(crate) cluster: String,
     pub(crate) endpoint: String,
     pub(crate) since_unix_s: u64,
+}
+
+/// An endpoint that the old process has found something out about.
+#[derive(Debug)]
+pub(crate) struct Experienced {
+    pub(crate) cluster: String,
+    pub(crate) endpoint: String,
+    pub(crate) experience: Experience,
 }
 
 impl Predecessor {
@@ -36,13 +46,18 @@ impl Predecessor {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         // Whoever reads standard input later must not meet the other process there.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-        let mut predecessor = Self { socket, passed: Vec::new(), unhealthy: Vec::new() };
+        let mut predecessor =
+            Self { socket, passed: Vec::new(), unhealthy: Vec::new(), experienced: Vec::new() };
         loop {
             match receive(&predecessor.socket)? {
                 Some((Packet::Sockets(passed), sockets)) => predecessor.passed.push((passed, sockets)),
                 Some((Packet::Unhealthy { cluster, endpoint, since_unix_s }, _)) => {
                     predecessor.unhealthy.push(Unhealthy { cluster, endpoint, since_unix_s });
                 }
+                Some((Packet::Joinable { cluster, endpoint, experience }, _)) => {
+                    predecessor.experienced.push(Experienced { cluster, endpoint, experience });
+                }
+                Some((Packet::Unknown, _)) => {}
                 Some((Packet::End, _)) => return Ok(Some(predecessor)),
                 Some((Packet::Ready | Packet::Failed(_), _)) | None => {
                     return Err(io::Error::other("the process to take over from has ended"));
@@ -75,6 +90,11 @@ impl Predecessor {
     /// What the old process knew of endpoints.
     pub(crate) fn unhealthy(&self) -> &[Unhealthy] {
         &self.unhealthy
+    }
+
+    /// What it knew of their use of joined connections.
+    pub(crate) fn experienced(&self) -> &[Experienced] {
+        &self.experienced
     }
 
     /// Tells the old process that requests are being served. Sockets that were not taken are closed.

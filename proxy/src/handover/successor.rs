@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use super::predecessor::Unhealthy;
+use super::predecessor::{Experienced, Unhealthy};
 use super::{DESCRIPTORS_MAX, Packet, Passed, VARIABLE, receive, send};
 
 const ENDED: &str = "the new process has ended before it served";
@@ -47,6 +47,7 @@ pub(crate) struct Successor {
 pub(crate) struct Estate {
     pub(crate) sockets: Vec<(Passed, Vec<OwnedFd>)>,
     pub(crate) unhealthy: Vec<Unhealthy>,
+    pub(crate) experienced: Vec<Experienced>,
 }
 
 impl Successor {
@@ -102,6 +103,10 @@ fn pass(socket: &OwnedFd, estate: &Estate) -> io::Result<()> {
     for Unhealthy { cluster, endpoint, since_unix_s } in &estate.unhealthy {
         let (cluster, endpoint) = (cluster.clone(), endpoint.clone());
         send(socket, &Packet::Unhealthy { cluster, endpoint, since_unix_s: *since_unix_s }, &[])?;
+    }
+    for Experienced { cluster, endpoint, experience } in &estate.experienced {
+        let (cluster, endpoint) = (cluster.clone(), endpoint.clone());
+        send(socket, &Packet::Joinable { cluster, endpoint, experience: *experience }, &[])?;
     }
     send(socket, &Packet::End, &[])
 }

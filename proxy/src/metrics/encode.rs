@@ -152,7 +152,7 @@ impl State {
         for (index, path) in PATHS.into_iter().enumerate() {
             count(&mut family.encode_family(&[("path", path)])?, self.sum_path(index).1)?;
         }
-        let help = "Upstream connections that could not be joined, or are joined no more, by reason.";
+        let help = "Upstream connections that could not be joined, or whose endpoints are not joined for a while, by reason.";
         let mut family =
             encoder.encode_descriptor("sluice_bypass_refused", help, None, MetricType::Counter)?;
         for (reason, event) in [

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::clock::now_ms;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::handover::Predecessor;
@@ -44,6 +45,17 @@ fn inherit_health(clusters: &Clusters, from: &Predecessor) {
         let endpoints = cluster.map(|cluster| cluster.endpoints().to_vec()).unwrap_or_default();
         for endpoint in endpoints.iter().filter(|endpoint| endpoint.label == unhealthy.endpoint) {
             endpoint.set_active_health(false, unhealthy.since_unix_s);
+        }
+    }
+}
+
+/// What another process had found out about the use of joined connections to configured and deployed endpoints.
+pub(super) fn inherit_experience(clusters: &Clusters, from: &Predecessor) {
+    for known in from.experienced() {
+        let endpoints =
+            clusters.get(&known.cluster).map(|cluster| cluster.endpoints().to_vec()).unwrap_or_default();
+        for endpoint in endpoints.iter().filter(|endpoint| endpoint.label == known.endpoint) {
+            endpoint.joinable.inherit(known.experience, now_ms());
         }
     }
 }

@@ -100,6 +100,7 @@ fn start_and_serve(
     let log = start::access_log(&config, &metrics)?;
     let live = restored.attached.live(&config, clusters)?;
     let snapshot = live.load_full();
+    predecessor.iter().for_each(|from| clusters::inherit_experience(&snapshot.clusters, from));
     // Before privileges are dropped: loading takes some.
     let splice = start::splice(&snapshot.config, &mut assists)?;
     // Nobody else asks for it, and looking takes some milliseconds.

@@ -17,9 +17,10 @@ use super::listeners::Listeners;
 use super::services::Attached;
 use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
-use crate::cluster::{Cluster, Seed};
+use crate::clock::now_ms;
+use crate::cluster::{Cluster, Endpoint, Seed};
 use crate::config::Config;
-use crate::handover::{Estate, Unhealthy};
+use crate::handover::{Estate, Experienced, Unhealthy};
 use crate::listener::Held;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
@@ -227,7 +228,7 @@ impl Site {
     /// # Errors
     /// When there are no descriptors left.
     pub(super) fn estate(&self) -> io::Result<Estate> {
-        let mut estate = Estate { sockets: self.listeners.pass()?, unhealthy: Vec::new() };
+        let mut estate = Estate { sockets: self.listeners.pass()?, ..Estate::default() };
         for cluster in self.live.load().clusters.values() {
             let endpoints = cluster.endpoints();
             let unhealthy = endpoints.iter().filter(|endpoint| !endpoint.active_health());
@@ -236,6 +237,12 @@ impl Site {
                 endpoint: endpoint.label.clone(),
                 since_unix_s: endpoint.health_since_unix_s(),
             }));
+            let known = |endpoint: &Arc<Endpoint>| {
+                let experience = endpoint.joinable.experience(now_ms())?;
+                let (cluster, endpoint) = (cluster.name.clone(), endpoint.label.clone());
+                Some(Experienced { cluster, endpoint, experience })
+            };
+            estate.experienced.extend(endpoints.iter().filter_map(known));
         }
         Ok(estate)
     }

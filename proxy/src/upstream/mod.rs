@@ -13,10 +13,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_ebpf::Wish;
 use tokio::task::yield_now;
 
-use crate::bypass::Joined;
+use crate::bypass::{Candidate, Joined, Plan};
 use crate::cluster::{Cluster, Endpoint, InFlight, Kind};
 use crate::config::{Retry, UpstreamProtocol};
 use crate::direct::Direct;
@@ -89,6 +88,11 @@ impl UpstreamConnection {
         self.reader.stream().is_refused()
     }
 
+    /// Whether the endpoint has left the request unread, as some do with what goes past loopback TCP.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.joined.as_ref().is_some_and(|joined| joined.is_unread())
+    }
+
     /// Whether there was nothing for the endpoint to act on.
     pub(crate) fn took_nothing(&self) -> bool {
         self.is_refused() || self.writer.took_nothing()
@@ -121,8 +125,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) retry: Retry,
     /// Take no idle connection: one has just died under this request.
     pub(crate) fresh: bool,
-    /// Bytes of the request, if it is whole in memory and may go over a joined connection.
-    pub(crate) joinable: Option<usize>,
+    /// The request, if it may go over a joined connection.
+    pub(crate) candidate: Option<Candidate>,
     /// Endpoints that could not be reached.
     pub(crate) tried: Vec<u32>,
     /// The last of them.
@@ -150,13 +154,13 @@ impl<'a> Attempt<'a> {
         let fresh = kind == Kind::Tunnel;
         let purpose = if fresh { Purpose::Opaque } else { Purpose::Http1 };
         let (tried, waited) = (Vec::new(), Duration::ZERO);
-        let (joinable, waiting_since, unreached) = (None, None, None);
+        let (candidate, waiting_since, unreached) = (None, None, None);
         Self {
             cluster,
             hash,
             retry,
             fresh,
-            joinable,
+            candidate,
             tried,
             unreached,
             kind,
@@ -197,21 +201,22 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
             Err(reason) => return Err(failure.unwrap_or(reason)),
         };
         let endpoint = Arc::clone(in_flight.endpoint());
-        let wish = wish(worker, attempt, &endpoint);
+        let plan = plan(worker, attempt, &endpoint);
         if !attempt.fresh
-            && let Some(connection) = take_idle(worker, attempt, &endpoint, wish).await
+            && let Some(connection) = take_idle(worker, attempt, &endpoint, plan).await
         {
             worker.metrics().count(Event::UpstreamReused);
             return Ok(Acquired { connection, in_flight, connect: None });
         }
         let started = Instant::now();
-        match open(worker, attempt, &endpoint, wish).await {
+        match open(worker, attempt, &endpoint, plan).await {
             Ok(connection) => {
                 return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
             }
             Err(reason) => {
                 // Running out of descriptors says nothing about the endpoint.
                 if reason.side() == Side::Upstream {
+                    endpoint.joinable.forget();
                     endpoint.record_failure(&attempt.cluster.config.ejection, crate::clock::now_ms());
                 }
                 attempt.tried.push(endpoint.id);
@@ -228,16 +233,19 @@ async fn take_idle(
     worker: &Worker,
     attempt: &Attempt<'_>,
     endpoint: &Arc<Endpoint>,
-    wish: Option<Wish>,
+    plan: Option<Plan>,
 ) -> Option<UpstreamConnection> {
     if attempt.is_multiplexed() {
         return multiplexed::take(worker, endpoint);
     }
-    let take = || worker.pool().acquire(endpoint, wish.is_some(), attempt.cluster.config.pool);
+    let take = || {
+        let taken = worker.pool().acquire(endpoint, plan.is_some(), attempt.cluster.config.pool);
+        taken.inspect(|connection| begin_trial(plan, connection.joined.as_deref()))
+    };
     if let Some(connection) = take() {
         return Some(connection);
     }
-    if wish.is_none() || !worker.direct().is_some_and(Direct::reap) {
+    if plan.is_none() || !worker.direct().is_some_and(Direct::reap) {
         return None;
     }
     // Their tasks release what they hold.
@@ -246,26 +254,34 @@ async fn take_idle(
 }
 
 /// What a connection for this attempt is to ask for, if it is to be joined.
-fn wish(worker: &Worker, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Wish> {
+fn plan(worker: &Worker, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Plan> {
     // What many share is no pair of sockets of one exchange.
     let joiner = worker.joiner().filter(|_| !attempt.is_multiplexed())?;
-    let secured = attempt.cluster.config.tls.is_some();
-    let sent = |bytes| if secured { secure::records_bytes(bytes) } else { bytes };
-    attempt.joinable.filter(|bytes| joiner.fits(sent(*bytes))).and_then(|_| joiner.wish(endpoint))
+    let mut candidate = attempt.candidate?;
+    if attempt.cluster.config.tls.is_some() {
+        candidate.bytes = secure::records_bytes(candidate.bytes);
+    }
+    joiner.plan(endpoint, candidate)
+}
+
+fn begin_trial(plan: Option<Plan>, joined: Option<&Joined>) {
+    if plan.is_some_and(|plan| plan.is_trial) {
+        joined.into_iter().for_each(Joined::begin_trial);
+    }
 }
 
 async fn open(
     worker: &Worker,
     attempt: &Attempt<'_>,
     endpoint: &Arc<Endpoint>,
-    wish: Option<Wish>,
+    plan: Option<Plan>,
 ) -> Result<UpstreamConnection, Reason> {
     let cluster = attempt.cluster;
     if attempt.is_multiplexed() {
         return multiplexed::open(worker, cluster, endpoint).await;
     }
     let opening = async {
-        let connected = connect(worker, endpoint, wish).await;
+        let connected = connect(worker, endpoint, plan).await;
         let (stream, joined) = connected.map_err(|error| connect::reason(&error))?;
         Ok((secure::secure(cluster, endpoint, stream, attempt.purpose).await?, joined))
     };
@@ -281,17 +297,18 @@ async fn open(
 async fn connect(
     worker: &Worker,
     endpoint: &Arc<Endpoint>,
-    wish: Option<Wish>,
+    plan: Option<Plan>,
 ) -> io::Result<(Stream, Option<Rc<Joined>>)> {
     let connector = worker.connector();
-    if let Some((joiner, wish)) = worker.joiner().zip(wish) {
+    if let Some((joiner, plan)) = worker.joiner().zip(plan) {
         let mut marked = None;
-        let mark = |socket: BorrowedFd<'_>| marked = joiner.mark(socket, wish, endpoint);
+        let mark = |socket: BorrowedFd<'_>| marked = joiner.mark(socket, plan, endpoint);
         let stream = connector.connect(&endpoint.address, mark).await?;
         let Some(marked) = marked else {
             return Ok((stream, None));
         };
         if let Some(joined) = joiner.confirm(&stream, marked, endpoint).await {
+            begin_trial(Some(plan), Some(&joined));
             return Ok((stream, Some(joined)));
         }
         // Nothing was sent on it, so nothing is lost with it.

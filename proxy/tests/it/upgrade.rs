@@ -2,33 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll, script};
+pub(crate) use super::support::{Stray, upgrade, upgrade_with};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-
-/// A process that is nobody's child, ended when dropped.
-pub(crate) struct Stray(pub(crate) i32);
-
-impl Drop for Stray {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0), Signal::SIGKILL);
-    }
-}
-
-pub(crate) fn upgrade(proxy: &Proxy) -> Stray {
-    upgrade_with(proxy, &[])
-}
-
-pub(crate) fn upgrade_with(proxy: &Proxy, arguments: &[&str]) -> Stray {
-    let (code, said) = proxy.command("upgrade", arguments);
-    assert_eq!(code, Some(0), "{said}");
-    let pid = said.strip_prefix("process ").and_then(|rest| rest.strip_suffix(" has taken over\n"));
-    Stray(pid.unwrap_or_else(|| panic!("{said}")).parse().unwrap())
-}
 
 /// Whether a process has ended; one that nobody waits for may stay as a zombie.
 fn has_ended(pid: i32) -> bool {

@@ -25,6 +25,7 @@ mod namespace;
 mod namespaces;
 mod odd_sockets;
 mod proxy;
+mod relayed;
 mod selftest;
 mod splice;
 mod spliced;

@@ -3,6 +3,7 @@
 mod origin;
 mod proxy;
 mod secure;
+mod stray;
 mod wire;
 
 use std::io::Write;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) use origin::{Dead, Origin, Peer, ok};
 pub(crate) use proxy::{ASSISTS, Proxy, Setup};
 pub(crate) use secure::{Authority, Identity, Secure};
+pub(crate) use stray::{Stray, upgrade, upgrade_with};
 pub(crate) use wire::{Message, Wire};
 
 /// How long anything that must happen is waited for; only a failing test ever waits so long.
