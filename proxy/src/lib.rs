@@ -60,5 +60,6 @@ pub mod logging;
 pub mod logs;
 pub mod doctor;
 pub mod advice;
+pub mod surroundings;
 
 // -- the kernel, beyond sockets and rings --

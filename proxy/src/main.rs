@@ -14,7 +14,7 @@ use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
 use sluice::server::{ControlRuntime, Source};
-use sluice::{advice, doctor, healthcheck, logging, logs, server, tls, top};
+use sluice::{advice, doctor, healthcheck, logging, logs, server, surroundings, tls, top};
 
 use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
 use crate::cli::service::ServiceCommand;
@@ -162,7 +162,7 @@ fn check_command(args: &FileArgs) -> ExitCode {
     if findings.iter().any(|finding| finding.is_mistake) {
         return ExitCode::from(EXIT_CONFIG);
     }
-    for warning in advice::warnings(&config) {
+    for warning in advice::warnings(&config).iter().chain(&surroundings::warnings(&config)) {
         say(&format!("{file}: warning: {warning}"));
     }
     print(&format!("{file}: ok\n"))

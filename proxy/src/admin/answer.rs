@@ -13,14 +13,15 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::events::Lease;
 use super::gate::Refusal;
 use super::{AdminState, Body};
-use crate::metrics;
+use crate::metrics::{self, Metrics, classic};
 use crate::status::page;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-const METRICS: HeaderValue = HeaderValue::from_static(metrics::CONTENT_TYPE);
+const OPEN_METRICS: HeaderValue = HeaderValue::from_static(metrics::CONTENT_TYPE);
+const CLASSIC_METRICS: HeaderValue = HeaderValue::from_static(classic::CONTENT_TYPE);
 
 /// For whatever is no page.
 const NO_CONTENT_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
@@ -32,7 +33,7 @@ sluice admin
 /status.json  what it shows, JSON
 /events       the same each second, server-sent events
 /healthz      ok, or 503 while draining
-/metrics      OpenMetrics text
+/metrics      for Prometheus, or as OpenMetrics if asked for
 /clusters     clusters and their endpoints, JSON
 /config       the configuration in force, JSON
 ";
@@ -65,7 +66,7 @@ pub(super) fn answer<B>(request: &Request<B>, state: &AdminState, lease: &Lease)
             response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n")
         }
         "/healthz" => response(StatusCode::OK, TEXT, "ok\n"),
-        "/metrics" => response(StatusCode::OK, METRICS, state.metrics.render()),
+        "/metrics" => metrics_response(request, &state.metrics),
         "/clusters" => json(&(state.clusters)()),
         "/config" => json(&(state.config)()),
         _ => {
@@ -78,8 +79,23 @@ pub(super) fn answer<B>(request: &Request<B>, state: &AdminState, lease: &Lease)
 
 /// Browsers say so first; curl and its like take anything.
 fn wants_html<B>(request: &Request<B>) -> bool {
-    let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.to_ascii_lowercase().contains("text/html"))
+    accept(request).to_ascii_lowercase().contains("text/html")
+}
+
+fn accept<B>(request: &Request<B>) -> &str {
+    request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
+}
+
+/// In the format that is asked for (RFC 9110 section 12.5.1).
+fn metrics_response<B>(request: &Request<B>, metrics: &Metrics) -> Response<Body> {
+    let text = metrics.render();
+    let mut response = if classic::wants_open_metrics(accept(request)) {
+        response(StatusCode::OK, OPEN_METRICS, text)
+    } else {
+        response(StatusCode::OK, CLASSIC_METRICS, classic::from_open_metrics(&text))
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
 }
 
 fn refuse(refusal: Refusal) -> Response<Body> {

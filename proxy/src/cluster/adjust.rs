@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cluster, Endpoint, Health, Seed};
+use super::{Cluster, Endpoint, Seed};
 
 /// What was set for an endpoint; what was not is as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl Endpoint {
 
     /// Whether it may be given a request at `now_ms`.
     pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
-        !self.is_disabled() && self.health(now_ms) == Health::Healthy
+        !self.is_disabled() && self.health(now_ms).takes_requests()
     }
 }
 

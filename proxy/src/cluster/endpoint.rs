@@ -18,8 +18,10 @@ use crate::config::{self, AutoLimit, Ejection, EndpointBypass, MaxInFlight, Upst
 /// Whether an endpoint takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It does.
+    /// It does: it has answered a check or a request.
     Healthy,
+    /// It does, though nothing has been heard of it yet.
+    Unchecked,
     /// Active checks found it wanting.
     Unhealthy,
     /// Live traffic found it wanting; it is left alone for a time.
@@ -29,10 +31,16 @@ pub enum Health {
 }
 
 impl Health {
+    /// Whether an endpoint of that health takes new requests.
+    pub fn takes_requests(self) -> bool {
+        matches!(self, Health::Healthy | Health::Unchecked)
+    }
+
     /// The word that logs, metrics and the admin listener show.
     pub fn word(self) -> &'static str {
         match self {
             Health::Healthy => "healthy",
+            Health::Unchecked => "unchecked",
             Health::Unhealthy => "unhealthy",
             Health::Ejected => "ejected",
             Health::Draining => "draining",
@@ -89,6 +97,8 @@ pub struct Endpoint {
     consecutive_failures: AtomicU32,
     ejected_until_ms: AtomicU64,
     unhealthy: AtomicBool,
+    /// It has answered a check or a request.
+    heard_of: AtomicBool,
     health_since_unix_s: AtomicU64,
     draining: AtomicBool,
     pub(super) disabled: AtomicBool,
@@ -128,6 +138,7 @@ impl Endpoint {
             consecutive_failures: AtomicU32::new(0),
             ejected_until_ms: AtomicU64::new(0),
             unhealthy: AtomicBool::new(false),
+            heard_of: AtomicBool::new(false),
             health_since_unix_s: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             disabled: AtomicBool::new(false),
@@ -195,7 +206,8 @@ impl Endpoint {
             _ if self.draining.load(Relaxed) => Health::Draining,
             _ if self.unhealthy.load(Relaxed) => Health::Unhealthy,
             _ if self.is_ejected(now_ms) => Health::Ejected,
-            _ => Health::Healthy,
+            _ if self.heard_of.load(Relaxed) => Health::Healthy,
+            _ => Health::Unchecked,
         }
     }
 
@@ -209,6 +221,13 @@ impl Endpoint {
         // Read first: a plain store would take the cache line from every other worker each time.
         if self.consecutive_failures.load(Relaxed) != 0 {
             self.consecutive_failures.store(0, Relaxed);
+        }
+        self.hear_of();
+    }
+
+    fn hear_of(&self) {
+        if !self.heard_of.load(Relaxed) {
+            self.heard_of.store(true, Relaxed);
         }
     }
 
@@ -256,6 +275,9 @@ impl Endpoint {
     }
 
     pub(crate) fn set_last_check(&self, check: LastCheck) {
+        if check.success {
+            self.hear_of();
+        }
         *self.last_check.lock().unwrap_or_else(PoisonError::into_inner) = Some(check);
     }
 

@@ -178,7 +178,7 @@ impl Cluster {
         let endpoints = self.lasting.endpoints.load();
         if let [only] = endpoints.as_slice() {
             let tried = request.exclude.contains(&only.id);
-            let usable = self.config.fail_open || only.health(request.now_ms) == Health::Healthy;
+            let usable = self.config.fail_open || only.health(request.now_ms).takes_requests();
             return match (tried, usable) {
                 _ if only.is_disabled() => Err(NoEndpoint::Disabled),
                 (true, _) => Err(NoEndpoint::Tried),
@@ -211,7 +211,7 @@ impl Cluster {
                 continue;
             }
             any_enabled = true;
-            let is_healthy = endpoint.health(request.now_ms) == Health::Healthy;
+            let is_healthy = endpoint.health(request.now_ms).takes_requests();
             any_healthy |= is_healthy;
             if request.exclude.contains(&endpoint.id) {
                 continue;

@@ -119,7 +119,7 @@ fn failures_in_a_row_eject_for_a_time() {
     assert_eq!(endpoint.health(6), Health::Ejected);
     assert!(!endpoint.record_failure(&EJECTION, 1005));
     assert_eq!(endpoint.health(1005), Health::Ejected);
-    assert_eq!(endpoint.health(1006), Health::Healthy);
+    assert!(endpoint.health(1006).takes_requests());
     assert!(!endpoint.record_failure(&EJECTION, 1006));
     assert_eq!(endpoint.failures(), 7);
 }
@@ -129,6 +129,8 @@ fn ejection_can_be_off() {
     let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     let off = Ejection { consecutive_failures: 0, time_ms: 1000 };
     assert!(!(0..100).any(|now_ms| endpoint.record_failure(&off, now_ms)));
+    assert_eq!(endpoint.health(100), Health::Unchecked);
+    endpoint.record_success();
     assert_eq!(endpoint.health(100), Health::Healthy);
 }
 
@@ -360,7 +362,7 @@ proptest! {
             (0..3 * u32::from(*ejected)).for_each(|_| { endpoint.record_failure(&EJECTION, 0); });
             tried.extend(excluded.then_some(endpoint.id));
         }
-        let healthy = |endpoint: &Arc<Endpoint>| endpoint.health(now_ms) == Health::Healthy;
+        let healthy = |endpoint: &Arc<Endpoint>| endpoint.health(now_ms).takes_requests();
         let any_healthy = endpoints.iter().any(healthy);
         let usable = |endpoint: &&Arc<Endpoint>| {
             !tried.contains(&endpoint.id) && (healthy(endpoint) || (fail_open && !any_healthy))

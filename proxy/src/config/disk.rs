@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::path::Path as KeyPath;
 use super::problem::Problems;
-use super::{Config, LogOutput, UpstreamTls};
+use super::{CertificateFiles, Config, LogOutput, Tls, UpstreamTls};
 
 /// Bytes of an error page; they are held in memory.
 const PAGE_BYTES_MAX: u64 = 1 << 20;
@@ -20,12 +20,8 @@ pub(super) fn check(config: &Config, problems: &Problems) {
             problems.add(&root.key("error_pages").key(&status.to_string()), message);
         }
     }
-    if let Some(file) = &config.admin_token_file
-        && fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-    {
-        // Whoever checks may not be allowed to read it; the start says the rest.
-        problems
-            .add(&root.key("admin_token_file"), format!("{} does not exist; make it first", file.display()));
+    if let Some(file) = &config.admin_token_file {
+        exists(file, &root.key("admin_token_file"), problems);
     }
     if let LogOutput::File(file) = &config.access_log.output {
         parent_exists(file, &root.key("access_log"), problems);
@@ -42,12 +38,41 @@ pub(super) fn check(config: &Config, problems: &Problems) {
         let path = root.key("clusters").key(name).key("tls");
         cluster.tls.iter().for_each(|tls| tls_files_exist(tls, &path, problems));
     }
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let path = root.key("listeners").index(index).key("tls");
+        listener.tls.iter().for_each(|tls| certificates_exist(tls, &path, problems));
+    }
     if let Err(message) = can_spool(config) {
         problems.add(&root.key("buffers").key("spool_directory"), message);
     }
 }
 
-/// Whoever checks may not be allowed to read them; the start says the rest.
+fn certificates_exist(tls: &Tls, path: &KeyPath, problems: &Problems) {
+    let certificates = path.key("certificates");
+    for (index, files) in tls.certificates.iter().enumerate() {
+        let path = certificates.index(index);
+        match files {
+            CertificateFiles::Pair { cert, key, ocsp } => {
+                exists(cert, &path.key("cert"), problems);
+                if key != cert {
+                    exists(key, &path.key("key"), problems);
+                }
+                ocsp.iter().for_each(|file| exists(file, &path.key("ocsp"), problems));
+            }
+            CertificateFiles::Folder(folder) => exists(folder, &path.key("folder"), problems),
+        }
+    }
+    let ca_file = tls.client_auth.ca_file.as_ref();
+    ca_file.into_iter().for_each(|file| exists(file, &path.key("client_auth").key("ca_file"), problems));
+}
+
+/// Whoever checks may not be allowed to read it; the start says the rest.
+fn exists(file: &Path, path: &KeyPath, problems: &Problems) {
+    if fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        problems.add(path, format!("{} does not exist; make it first", file.display()));
+    }
+}
+
 fn tls_files_exist(tls: &UpstreamTls, path: &KeyPath, problems: &Problems) {
     let shown = tls.client_certificate.as_ref();
     let below = path.key("client_certificate");
@@ -57,11 +82,7 @@ fn tls_files_exist(tls: &UpstreamTls, path: &KeyPath, problems: &Problems) {
         (below.key("key"), shown.map(|files| &files.key)),
     ];
     for (path, file) in files {
-        if let Some(file) = file
-            && fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-        {
-            problems.add(&path, format!("{} does not exist; make it first", file.display()));
-        }
+        file.into_iter().for_each(|file| exists(file, &path, problems));
     }
 }
 

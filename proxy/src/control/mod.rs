@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use api::{Api, Failure, Upgrade, read};
 pub use client::{ClientError, call, request};
+pub(crate) use socket::answers;
 pub use socket::default_path;
 pub(crate) use socket::{Listener, SecondName};
 

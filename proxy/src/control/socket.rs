@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Uid, geteuid, getuid};
 
+use crate::config::ControlSocket;
+
 /// A bound control socket; to be made before privileges are dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -29,6 +31,16 @@ pub fn default_path() -> PathBuf {
         .or_else(|| folder("XDG_RUNTIME_DIR").map(|session| session.join("sluice")))
         .unwrap_or_else(|| std::env::temp_dir().join(format!("sluice-{}", getuid())));
     folder.join("control.sock")
+}
+
+/// Whether a process listens where this configuration has the control socket.
+pub(crate) fn answers(configured: &ControlSocket) -> bool {
+    let path = match configured {
+        ControlSocket::Off => return false,
+        ControlSocket::At(path) => path.clone(),
+        ControlSocket::Auto => default_path(),
+    };
+    UnixStream::connect(path).is_ok()
 }
 
 /// Refuses a folder in which others could put a socket in place of ours: everybody may make one in /tmp before we do.

@@ -4,6 +4,7 @@
 //! dropped log lines) or read through a callback (endpoint health).
 
 mod acme;
+pub(crate) mod classic;
 mod encode;
 mod handshakes;
 mod event;

@@ -95,7 +95,7 @@ impl Status {
             }
             Ok(())
         };
-        let help = "Whether an endpoint is healthy.";
+        let help = "Whether an endpoint takes requests: it is neither ejected nor found unhealthy.";
         gauge("sluice_endpoint_healthy", help, |merged| Some(u64::from(merged.healthy)))?;
         let help =
             "Share of the load relative to the other endpoints of the cluster; 0 while it is disabled.";

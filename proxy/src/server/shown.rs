@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::acme::{self, Acme, Row};
 use crate::clock;
-use crate::cluster::{Health, QueueCounts};
+use crate::cluster::QueueCounts;
 use crate::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
 use crate::snapshot::Snapshot;
 use crate::status::document;
@@ -24,7 +24,7 @@ pub(super) fn status(snapshot: &Snapshot) -> Status {
             cluster: cluster.name.clone(),
             endpoint: endpoint.label.clone(),
             weight: if endpoint.is_disabled() { 0 } else { endpoint.weight().into() },
-            healthy: endpoint.health(now_ms) == Health::Healthy,
+            healthy: endpoint.health(now_ms).takes_requests(),
             in_flight: u64::from(endpoint.in_flight()),
             limit: (endpoint.limit_now() != u32::MAX).then(|| u64::from(endpoint.limit_now())),
         }));

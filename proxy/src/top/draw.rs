@@ -98,7 +98,7 @@ fn graph(frame: &mut Frame<'_>, area: Rect, name: &str, values: &[f32], say: fn(
 fn health(word: &str) -> Style {
     match word {
         "healthy" => Style::new().fg(Color::Green),
-        "draining" | "disabled" => Style::new().fg(Color::Yellow),
+        "draining" | "disabled" | "unchecked" => Style::new().fg(Color::Yellow),
         _ => BOLD.fg(Color::Red),
     }
 }

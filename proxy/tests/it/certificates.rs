@@ -146,6 +146,31 @@ fn check_and_start_name_the_file_and_what_is_wrong() {
 }
 
 #[test]
+fn missing_files_are_said_with_their_lines_beside_other_mistakes() {
+    let folder = Folder(std::env::temp_dir().join(format!("sluice-missing-{}", std::process::id())));
+    fs::create_dir_all(&folder.0).unwrap();
+    let file = folder.0.join("sluice.yaml");
+    let text = "listeners:\n- address: 127.0.0.1:0\n  tls:\n    certificates:\n    - cert: /no/a.pem\n      key: /no/a.key\n\
+                \x20   - folder: /no/folder\nclusters: {a: {endpoints: [\"127.0.0.1:1\"]}}\n\
+                routes: [{cluster: a, path_prefix: b}]\n";
+    fs::write(&file, text).unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_sluice")).args(["check", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let file = file.display();
+    let certificates = "listeners[0].tls.certificates";
+    for wanted in [
+        format!("{file}:5: {certificates}[0].cert: /no/a.pem does not exist; make it first"),
+        format!("{file}:6: {certificates}[0].key: /no/a.key does not exist; make it first"),
+        format!("{file}:7: {certificates}[1].folder: /no/folder does not exist; make it first"),
+        format!("{file}:9: routes[0].path_prefix: "),
+    ] {
+        assert!(said.lines().any(|line| line.starts_with(&wanted)), "{wanted}\n{said}");
+    }
+}
+
+#[test]
 fn a_plain_listener_sends_everybody_to_https() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("listeners.0.redirect_to_https", "on").start() else {

@@ -30,7 +30,7 @@ impl Drop for Database {
 }
 
 /// The program of this name, if it is installed.
-fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir(FOLDERS).into_iter().flatten().flatten();
     let folders = std::env::split_paths(&path).chain(versions.map(|version| version.path().join("bin")));

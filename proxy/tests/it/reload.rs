@@ -100,7 +100,7 @@ fn endpoints_that_stay_keep_all_that_is_known_of_them() {
     assert_eq!(served(), opened, "the idle connection is used");
     // Without checks nothing would find it well again.
     reload(&proxy, &changed(&proxy, "clusters.default.health_check", "off"));
-    assert_eq!(proxy.endpoint(&dead)["health"], "healthy");
+    assert_eq!(proxy.endpoint(&dead)["health"], "unchecked");
 }
 
 #[test]

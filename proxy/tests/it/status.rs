@@ -1,7 +1,11 @@
 //! The status document and its stream, from the running binary.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
+use crate::psql::program;
 use crate::support::{Dead, Origin, Proxy, Setup, Wire, poll};
 
 fn document(proxy: &Proxy) -> Value {
@@ -96,4 +100,24 @@ fn beyond_loopback_it_wants_a_token_in_a_file_of_its_own() {
     };
     assert_eq!(ask("").status(), 401);
     assert_eq!(ask("Authorization: Bearer 0123456789abcdef\r\n").text(), "ok\n");
+}
+
+/// What Prometheus's own tool finds, where it is installed.
+#[test]
+fn promtool_finds_nothing_wrong_with_the_metrics() {
+    let Some(promtool) = program("promtool") else {
+        let _ = writeln!(std::io::stderr(), "skipped: promtool is not installed");
+        return;
+    };
+    let origin = Origin::saying("hi");
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    assert_eq!(proxy.get("/").text(), "hi");
+    let page = proxy.admin("/metrics");
+    assert_eq!(page.get("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let mut check = Command::new(promtool);
+    check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut check = check.spawn().unwrap();
+    check.stdin.take().unwrap().write_all(&page.body).unwrap();
+    let output = check.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -63,6 +63,18 @@ fn tcp() -> (AdminListener, std::net::SocketAddr) {
 }
 
 #[test]
+fn metrics_are_open_metrics_for_those_who_ask_for_it() {
+    let (listener, address) = tcp();
+    let metrics = with_admin(listener, state(), move || {
+        let stream = TcpStream::connect(address).unwrap();
+        let accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        ask(stream, &format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"))
+    });
+    assert!(metrics.contains("content-type: application/openmetrics-text; version=1.0.0"));
+    assert!(metrics.ends_with("# EOF\n"));
+}
+
+#[test]
 fn each_path_answers_with_its_type() {
     let (listener, address) = tcp();
     let answers = with_admin(listener, state(), move || {
@@ -74,8 +86,8 @@ fn each_path_answers_with_its_type() {
     let [index, health, metrics, clusters, config, nope] = answers;
     assert!(index.starts_with("HTTP/1.1 200 ") && index.ends_with(INDEX));
     assert!(health.starts_with("HTTP/1.1 200 ") && health.ends_with("\r\n\r\nok\n"));
-    assert!(metrics.contains("content-type: application/openmetrics-text; version=1.0.0"));
-    assert!(metrics.ends_with("# EOF\n"));
+    assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    assert!(metrics.contains("\nvary: accept\r\n") && metrics.contains("# TYPE sluice_build_info gauge\n"));
     assert!(clusters.contains("content-type: application/json\r\n"));
     for (answer, expected) in
         [(clusters, serde_json::json!({"puma": []})), (config, serde_json::json!({"workers": 2}))]

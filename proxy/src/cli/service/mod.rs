@@ -12,7 +12,7 @@ mod targets;
 mod tests;
 pub(crate) mod words;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
 
 use clap::{Args, Subcommand};
@@ -177,7 +177,7 @@ impl ServiceCommand {
         let answer = control::request(socket, method, &path, body).map_err(|error| refused(&error))?;
         match self {
             Self::List(_) => match serde_json::from_value::<ListResponse>(answer) {
-                Ok(response) => Ok(table::table(&response)),
+                Ok(response) => Ok(table::table(&response, is_coloured(program))),
                 Err(error) => Err(vec![format!("the list cannot be read: {error}")]),
             },
             _ => {
@@ -215,4 +215,10 @@ fn refused(error: &ClientError) -> Vec<String> {
         },
         other => vec![other.to_string()],
     }
+}
+
+/// Whether to write colours: for a person, and where kamal-proxy is called, which always does.
+fn is_coloured(program: &str) -> bool {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    program == super::kamal::PROGRAM || std::io::stdout().is_terminal() && !is_refused
 }

@@ -8,8 +8,8 @@ const PLAIN: &str = "";
 const ITALIC: &str = "3;94";
 const BOLD: &str = "1;34";
 
-/// The services as a table, in the order of their names.
-pub(crate) fn table(response: &ListResponse) -> String {
+/// The services as a table, in the order of their names. Without colours it is for a pipe or a file.
+pub(crate) fn table(response: &ListResponse, coloured: bool) -> String {
     let mut rows = vec![["Service", "Host", "Path", "Target", "State", "TLS"].map(str::to_owned)];
     for (name, Listed { host, path, tls, target, state }) in &response.services {
         let tls = if *tls { "yes" } else { "no" };
@@ -28,7 +28,13 @@ pub(crate) fn table(response: &ListResponse) -> String {
             };
             let pad = widths[column] - cell.len();
             // Writing into a String cannot fail.
-            let _ = write!(table, "\x1b[{style}m{cell}\x1b[0m{:pad$}  ", "");
+            let _ = match coloured {
+                true => write!(table, "\x1b[{style}m{cell}\x1b[0m{:pad$}  ", ""),
+                false => write!(table, "{cell}{:pad$}  ", ""),
+            };
+        }
+        if !coloured {
+            table.truncate(table.trim_end_matches(' ').len());
         }
         table.push('\n');
     }
@@ -55,6 +61,10 @@ mod tests {
         let wanted = "\x1b[3;94mService\x1b[0m  \x1b[3;94mHost\x1b[0m     \x1b[3;94mPath\x1b[0m  \x1b[3;94mTarget\x1b[0m       \x1b[3;94mState\x1b[0m    \x1b[3;94mTLS\x1b[0m  \n\
             \x1b[1;34mb\x1b[0m        \x1b[m*\x1b[0m        \x1b[m/\x1b[0m     \x1b[m127.0.0.1:1\x1b[0m  \x1b[mstopped\x1b[0m  \x1b[mno\x1b[0m   \n\
             \x1b[1;34md\x1b[0m        \x1b[m*.x.com\x1b[0m  \x1b[m/\x1b[0m     \x1b[m127.0.0.1:1\x1b[0m  \x1b[mrunning\x1b[0m  \x1b[mno\x1b[0m   \n";
-        assert_eq!(table(&response), wanted);
+        assert_eq!(table(&response, true), wanted);
+        let plain = "Service  Host     Path  Target       State    TLS\n\
+                     b        *        /     127.0.0.1:1  stopped  no\n\
+                     d        *.x.com  /     127.0.0.1:1  running  no\n";
+        assert_eq!(table(&response, false), plain);
     }
 }

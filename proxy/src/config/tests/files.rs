@@ -7,21 +7,26 @@ use serde_yaml::{Mapping, Value};
 use super::super::problem::Problems;
 use super::super::{
     Acme, AcmeChallenge, AssistMode, ClientAuthMode, Config, DnsHook, Hsts, Http2, LogField, LogFormat,
-    OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, file, load,
+    OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, file, load, parse,
 };
 
 fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../config"))
 }
 
-/// Every configuration file of the repository, read as `sluice check` would.
+/// Every configuration file of the repository, read as `sluice check` would but for files they name.
 pub(super) fn all() -> Vec<Config> {
     let mut files = vec![directory().join("sluice.yaml"), directory().join("minimal.yaml")];
     files.push(directory().join("packaging/sluice.yaml"));
     for entry in std::fs::read_dir(directory().join("examples")).unwrap() {
         files.push(entry.unwrap().path());
     }
-    files.iter().map(|file| load(file, &[]).unwrap_or_else(|error| panic!("{error}"))).collect()
+    // Their certificates are on the hosts that they are for.
+    let read = |file: &PathBuf| {
+        let text = std::fs::read_to_string(file).unwrap();
+        parse(&file.display().to_string(), &text, &[]).unwrap_or_else(|error| panic!("{error}"))
+    };
+    files.iter().map(read).collect()
 }
 
 #[test]

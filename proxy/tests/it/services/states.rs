@@ -11,7 +11,7 @@ use crate::support::poll;
 fn is(proxy: &Proxy, state: &str) -> bool {
     let (code, table) = sluice(proxy, "list");
     assert_eq!(code, Some(0), "{table}");
-    table.contains(&format!("\x1b[m{state}\x1b[0m"))
+    table.lines().any(|line| line.split_whitespace().any(|word| word == state))
 }
 
 #[test]

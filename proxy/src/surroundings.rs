@@ -1,0 +1,141 @@
+//! Whether this host is as a configuration supposes: `sluice check` warns of names that do not resolve and of addresses
+//! that cannot be listened on. Warnings only, for the file may be for another host, or for later.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::{Address, Config};
+use crate::control;
+
+/// How long all names together may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Names that are looked up; each takes a thread meanwhile.
+const NAMES_MAX: usize = 64;
+
+/// A sentence for each thing, with its path in front.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = unresolved(config);
+    // A sluice that runs with this file has the addresses itself, and rightly so.
+    if !control::answers(&config.control) {
+        warnings.extend(taken(config));
+    }
+    warnings
+}
+
+/// Names of endpoints that do not resolve here.
+fn unresolved(config: &Config) -> Vec<String> {
+    let mut paths: BTreeMap<&str, String> = BTreeMap::new();
+    for (cluster, settings) in &config.clusters {
+        for (index, endpoint) in settings.endpoints.iter().enumerate() {
+            if let Address::Name(host, _) = &endpoint.address {
+                paths.entry(host).or_insert_with(|| format!("clusters.{cluster}.endpoints[{index}]"));
+            }
+        }
+    }
+    let (sender, results) = mpsc::channel();
+    for host in paths.keys().take(NAMES_MAX) {
+        let (host, sender) = ((*host).to_owned(), sender.clone());
+        // The system's resolver has a timeout of its own, longer than anybody waits: the thread ends with the process.
+        thread::spawn(move || {
+            let found = (host.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next().is_some());
+            let _ = sender.send((host, found));
+        });
+    }
+    drop(sender);
+    let until = Instant::now() + PATIENCE;
+    let mut warnings = Vec::new();
+    let mut said = |host: &str, what: &str| {
+        let path = paths.remove(host).unwrap_or_default();
+        if !what.is_empty() {
+            warnings.push(format!(
+                "{path}: the name {host:?} {what}; requests are answered with 502 until it resolves"
+            ));
+        }
+    };
+    while let Ok((host, found)) = results.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match found {
+            Ok(true) => said(&host, ""),
+            Ok(false) => said(&host, "has no address"),
+            Err(error) => said(&host, &format!("does not resolve here ({error})")),
+        }
+    }
+    warnings.sort();
+    warnings
+}
+
+/// Addresses that somebody else listens on, or that this host does not have.
+fn taken(config: &Config) -> Vec<String> {
+    let listeners = config.listeners.iter().enumerate();
+    let listeners =
+        listeners.map(|(index, listener)| (format!("listeners[{index}].address"), &listener.address));
+    let admin = config.admin.iter().map(|address| ("admin".to_owned(), address));
+    let of_ip = listeners.chain(admin).filter_map(|(path, address)| match address {
+        Address::Ip(ip) => Some((path, *ip)),
+        _ => None,
+    });
+    of_ip.filter_map(|(path, ip)| Some(format!("{path}: {}", obstacle(ip)?))).collect()
+}
+
+/// Why an address cannot be listened on. Nothing is, not even for a moment: the socket is closed as it is.
+fn obstacle(ip: SocketAddr) -> Option<String> {
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(ip), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&ip.into())
+    };
+    match std::io::Result::<()>::err(bind())?.kind() {
+        ErrorKind::AddrInUse => {
+            Some(format!("another program listens on {ip}; stop it, or choose another port"))
+        }
+        ErrorKind::AddrNotAvailable => Some(format!("{} is no address of this host", ip.ip())),
+        // Ports below 1024 are for those who may; who checks need not be who runs.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config::parse;
+
+    fn of(text: &str) -> Vec<String> {
+        warnings(&parse("a.yaml", text, &[]).unwrap())
+    }
+
+    #[test]
+    fn ports_in_use_and_strange_addresses_are_said() {
+        let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = busy.local_addr().unwrap();
+        let text = format!(
+            "control: off\nadmin: {address}\nlisteners:\n- address: 192.0.2.1:8080\n- {{address: 127.0.0.1:0, name: b}}\nclusters: {{default: {{endpoints: [127.0.0.1:1]}}}}\n"
+        );
+        let said = of(&text);
+        assert_eq!(
+            said,
+            [
+                "listeners[0].address: 192.0.2.1 is no address of this host".to_owned(),
+                format!("admin: another program listens on {address}; stop it, or choose another port"),
+            ]
+        );
+    }
+
+    #[test]
+    fn names_that_do_not_resolve_are_said_once() {
+        let text = "control: off\nlisteners: [{address: 127.0.0.1:0}]\n\
+                    clusters:\n  default: {endpoints: [localhost:1, none.invalid:1, none.invalid:2]}\n";
+        let said = of(text);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].starts_with("clusters.default.endpoints[1]: the name \"none.invalid\" does not resolve")
+        );
+    }
+}
