@@ -43,7 +43,9 @@ pub(crate) struct Direct {
     marker: RefCell<Marker>,
     body_bytes_min: u32,
     /// Exchanges under way up to which smaller ones go past it, too.
-    calm_max: usize,
+    calm_max: Cell<usize>,
+    /// As configured; `None` goes by how the worker is scheduled.
+    calm_configured: Option<usize>,
     likely: Likely,
     body_bytes_max: u64,
     from_request: u64,
@@ -101,11 +103,11 @@ impl Entry {
 impl Direct {
     pub(crate) fn new(seat: Seat) -> Self {
         let Seat { marker, workers, index, kernel, is_batch } = seat;
-        let calm_max = if is_batch { usize::MAX } else { CALM_MAX };
-        Self {
+        let direct = Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
-            calm_max: kernel.direct_return_calm_max.map_or(calm_max, |most| most as usize),
+            calm_max: Cell::default(),
+            calm_configured: kernel.direct_return_calm_max.map(|most| most as usize),
             likely: Likely::default(),
             body_bytes_max: kernel.direct_return_bytes_max,
             from_request: kernel.direct_return_from_request,
@@ -114,7 +116,15 @@ impl Direct {
             reaped_ms: Cell::default(),
             workers,
             index,
-        }
+        };
+        direct.schedule(is_batch);
+        direct
+    }
+
+    /// Takes into account whether the worker preempts nobody when it is woken.
+    pub(crate) fn schedule(&self, is_batch: bool) {
+        let by_itself = if is_batch { usize::MAX } else { CALM_MAX };
+        self.calm_max.set(self.calm_configured.unwrap_or(by_itself));
     }
 
     /// See [`Marker::add_client`].
@@ -179,7 +189,7 @@ impl Direct {
     /// The smallest body that is to go past sluice now. A worker that preempts others answers several of many small ones
     /// at once; of few it would only be one more to be woken.
     fn body_bytes_min(&self) -> u32 {
-        if self.entries.borrow().len() <= self.calm_max { 0 } else { self.body_bytes_min }
+        if self.entries.borrow().len() <= self.calm_max.get() { 0 } else { self.body_bytes_min }
     }
 
     /// Asks the other workers to do that.

@@ -151,6 +151,16 @@ impl WorkerRecorder {
         self.ration.note(&self.recent, Some(reason), None);
     }
 
+    /// Exchanges that have ended.
+    pub(crate) fn exchanges(&self) -> u64 {
+        (0..PATHS.len()).map(|index| self.counters.path(index).0).sum()
+    }
+
+    /// Whether bytes may pass without an exchange's end.
+    pub(crate) fn has_tunnels(&self) -> bool {
+        self.counters.event(Event::TunnelOpened) != self.counters.event(Event::TunnelClosed)
+    }
+
     fn count_error(&self, reason: Reason) {
         // `Reason` is declared in the order of `Reason::ALL`; a test holds it to that.
         bump(&self.counters.errors[reason as usize], 1);

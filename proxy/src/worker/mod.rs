@@ -290,7 +290,8 @@ impl Worker {
 
     fn tick(&self) {
         if let Some(pace) = &self.pace {
-            pace.tick();
+            let changed = pace.tick();
+            changed.zip(self.direct()).into_iter().for_each(|(batch, direct)| direct.schedule(batch));
         }
         if let Some(direct) = &self.direct {
             direct.reap();

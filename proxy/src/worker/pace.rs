@@ -57,6 +57,8 @@ enum Change {
 struct Judge {
     /// Where the present mean began.
     since: Waits,
+    /// What was counted at the last look.
+    last: Waits,
     /// When an ordinary thread tries again; none while it is a batch thread.
     again_at: Option<Instant>,
     rest: Duration,
@@ -64,10 +66,18 @@ struct Judge {
 
 impl Judge {
     fn new(waits: Waits) -> Self {
-        Self { since: waits, again_at: None, rest: REST_MIN }
+        Self { since: waits, last: waits, again_at: None, rest: REST_MIN }
+    }
+
+    /// Leaves out what was counted since the last look: an idle worker waits as well, and nobody waits for it.
+    fn pass_over(&mut self, waits: Waits) {
+        self.since.waited_ns += waits.waited_ns.saturating_sub(self.last.waited_ns);
+        self.since.count += waits.count.saturating_sub(self.last.count);
+        self.last = waits;
     }
 
     fn judge(&mut self, waits: Waits, now: Instant) -> Option<Change> {
+        self.last = waits;
         if let Some(again_at) = self.again_at {
             if now < again_at {
                 return None;
@@ -94,6 +104,8 @@ impl Judge {
 /// How a worker that may be a batch thread is scheduled.
 pub(crate) struct Pace {
     judge: RefCell<Judge>,
+    /// Exchanges up to the last look.
+    exchanges: Cell<u64>,
     /// Whether the kernel let us change it every time.
     works: Cell<bool>,
     metrics: Rc<WorkerRecorder>,
@@ -104,25 +116,27 @@ impl Pace {
     pub(super) fn begin(metrics: &Rc<WorkerRecorder>) -> Option<Self> {
         metrics.count(Event::BatchBegun);
         let judge = RefCell::new(Judge::new(Waits::read()?));
-        Some(Self { judge, works: Cell::new(true), metrics: Rc::clone(metrics) })
+        let (exchanges, works) = (Cell::new(metrics.exchanges()), Cell::new(true));
+        Some(Self { judge, exchanges, works, metrics: Rc::clone(metrics) })
     }
 
-    /// Looks, and changes what is to be changed.
-    pub(super) fn tick(&self) {
-        let Some(waits) = Waits::read().filter(|_| self.works.get()) else {
-            return;
-        };
-        let Some(change) = self.judge.borrow_mut().judge(waits, Instant::now()) else {
-            return;
-        };
+    /// Looks, and changes what is to be changed. Whether it is a batch thread now, if that is a change.
+    pub(super) fn tick(&self) -> Option<bool> {
+        let waits = Waits::read().filter(|_| self.works.get())?;
+        let exchanges = self.metrics.exchanges();
+        if self.exchanges.replace(exchanges) == exchanges && !self.metrics.has_tunnels() {
+            self.judge.borrow_mut().pass_over(waits);
+        }
+        let change = self.judge.borrow_mut().judge(waits, Instant::now())?;
         let batch = change == Change::Batch;
         if let Err(error) = scheduling::choose(batch) {
             self.works.set(false);
             tracing::warn!(%error, "a worker's scheduling cannot be changed; it stays as it is");
-            return;
+            return None;
         }
         self.metrics.count(if batch { Event::BatchBegun } else { Event::BatchEnded });
         tracing::debug!(batch, "the worker's scheduling is changed, by its waits for its core");
+        Some(batch)
     }
 }
 
@@ -139,6 +153,21 @@ mod tests {
         assert_eq!(Waits::parse("5 70 9\n"), Some(Waits { waited_ns: 70, count: 9 }));
         assert_eq!(Waits::parse("5 70"), None);
         assert_eq!(Waits::parse(""), None);
+    }
+
+    #[test]
+    fn what_an_idle_worker_waits_is_left_out() {
+        let begun = Instant::now();
+        let mut judge = Judge::new(Waits::default());
+        let idle = after(1000, 5000, Waits::default());
+        judge.pass_over(idle);
+        assert_eq!(judge.judge(idle, begun), None);
+        let busy = after(WAITS_MIN - 1, 2000, idle);
+        assert_eq!(judge.judge(busy, begun), None);
+        let idle = after(1000, 5000, busy);
+        judge.pass_over(idle);
+        assert_eq!(judge.judge(idle, begun), None, "what was counted before still is");
+        assert_eq!(judge.judge(after(1, 2000, idle), begun), Some(Change::Normal));
     }
 
     #[test]
