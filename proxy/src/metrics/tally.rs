@@ -22,6 +22,8 @@ pub(crate) struct Tally {
     pub(crate) upstream_open: u64,
     /// Tunnels open.
     pub(crate) tunnels_open: u64,
+    /// Workers that are batch threads now.
+    pub(crate) batch_workers: u64,
     /// Exchanges ended since the start.
     pub(crate) requests: u64,
     /// Tries beyond the first since the start.
@@ -123,6 +125,7 @@ impl Metrics {
             downstream_open: self.state.sum_open(Event::DownstreamAccepted, Event::DownstreamClosed),
             upstream_open: self.state.sum_open(Event::UpstreamOpened, Event::UpstreamClosed),
             tunnels_open: self.state.sum_open(Event::TunnelOpened, Event::TunnelClosed),
+            batch_workers: self.state.sum_open(Event::BatchBegun, Event::BatchEnded),
             retries: self.state.sum_retries(),
             panics: self.panics(),
             ..Tally::default()

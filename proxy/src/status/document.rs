@@ -132,6 +132,9 @@ pub struct Totals {
     pub upstream_open: u64,
     /// Tunnels open.
     pub tunnels_open: u64,
+    /// Workers that are batch threads now (`worker_scheduling`); the others are ordinary ones.
+    #[serde(default)]
+    pub batch_workers: u64,
     /// Requests under way at endpoints.
     pub in_flight: u64,
     /// Requests that wait in a line.

@@ -171,6 +171,7 @@ fn totals(track: &mut Track, sample: &Sample, clusters: &[Cluster]) -> Totals {
         downstream_open: tally.downstream_open,
         upstream_open: tally.upstream_open,
         tunnels_open: tally.tunnels_open,
+        batch_workers: tally.batch_workers,
         in_flight,
         queued: clusters.iter().map(|cluster| cluster.queue.length).sum(),
         rates: track.rates(),

@@ -44,6 +44,8 @@ pub(super) struct Run<'a> {
     pub(super) connections: usize,
     /// Whether a connection is used again.
     pub(super) keep_alive: bool,
+    /// Requests a second, at fixed times; none is one after the other.
+    pub(super) rate: Option<f64>,
     /// How long.
     pub(super) seconds: u64,
     /// What is asked for.
@@ -123,6 +125,11 @@ impl Run<'_> {
             // longest of all. Puma's threads wait 0.2 s each for more on a connection that a proxy keeps.
             .args(["-z", &format!("{}s", self.seconds), "-t", "30s"])
             .args(["-c", &self.connections.to_string()]);
+        if let Some(rate) = self.rate {
+            // The time that a request waits for its turn counts as well, or a stall would count once instead of for all
+            // that were due meanwhile.
+            command.args(["-q", &format!("{rate:.0}"), "--latency-correction"]);
+        }
         // The certificate is of our own making.
         command.arg("--insecure");
         if !self.keep_alive {

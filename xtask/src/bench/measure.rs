@@ -9,7 +9,7 @@ use super::load::{Outcome, Run};
 use super::machine::{Watch, cpus};
 use super::record::{Figure, Mark, Sample, Spent};
 use super::rig::{DIRECT, Proxy, Rig};
-use super::scenario::{Case, Work};
+use super::scenario::{Case, Generator, Work};
 use super::tools::Tools;
 use super::{idle, postgres};
 
@@ -67,7 +67,13 @@ fn perform(
     match case.work {
         Work::Http { generator, connections, keep_alive } => {
             let url = case.url(proxy.address);
-            Run { generator, connections, keep_alive, seconds, url: &url }.measure(tools)
+            Run { generator, connections, keep_alive, rate: None, seconds, url: &url }.measure(tools)
+        }
+        Work::Open { connections, .. } => {
+            let (rate, url) = (rig.rate, case.url(proxy.address));
+            figures.insert(Figure::DuePerSecond, rate.context("no rate was found")?);
+            Run { generator: Generator::Oha, connections, keep_alive: true, rate, seconds, url: &url }
+                .measure(tools)
         }
         Work::Postgres { clients } => {
             let both = (proxy.address, rig.origin_address);
@@ -92,8 +98,13 @@ fn rates(case: &Case, proxy: &Proxy, outcome: &Outcome, spent: &Spent, figures: 
     figures.insert(Figure::RequestsPerSecond, outcome.requests / outcome.seconds);
     figures.insert(Figure::MachineCpuUs, spent.machine * 1e6 / requests);
     figures.insert(Figure::SystemCpuUs, spent.system * 1e6 / requests);
-    let percentiles =
-        [(Figure::P50Us, 50.0), (Figure::P90Us, 90.0), (Figure::P99Us, 99.0), (Figure::P999Us, 99.9)];
+    let percentiles = [
+        (Figure::P50Us, 50.0),
+        (Figure::P90Us, 90.0),
+        (Figure::P99Us, 99.0),
+        (Figure::P999Us, 99.9),
+        (Figure::P9999Us, 99.99),
+    ];
     for (figure, percent) in percentiles {
         if let Some(us) = outcome.at(percent) {
             figures.insert(figure, us);
@@ -115,12 +126,14 @@ fn marks(case: &Case, outcome: &Outcome, spent: &Spent) -> BTreeSet<Mark> {
     let ours = spent.proxy + spent.origin + spent.load;
     let cores = match case.work {
         Work::Http { generator, .. } => generator.cores(),
+        Work::Open { .. } => Generator::Oha.cores(),
         Work::Postgres { .. } | Work::Idle { .. } => cpus(),
     };
     let idle = matches!(case.work, Work::Idle { .. });
+    let crowded = matches!(case.work, Work::Open { neighbours: true, .. });
     [
-        // There, we ourselves are the client: our own CPU time is nobody else's.
-        (Mark::MachineBusy, !idle && (spent.programs - ours) / machine > OTHERS_MAX),
+        // Where connections are idle we ourselves are the client: our own CPU time is nobody else's.
+        (Mark::MachineBusy, !idle && !crowded && (spent.programs - ours) / machine > OTHERS_MAX),
         (Mark::Stolen, spent.stolen / machine > STOLEN_MAX),
         (Mark::Errors, outcome.errors > 0.0),
         (Mark::LoadGeneratorLimit, spent.load / (spent.wall * cores as f64) >= GENERATOR_MAX),
@@ -129,6 +142,20 @@ fn marks(case: &Case, outcome: &Outcome, spent: &Spent) -> BTreeSet<Mark> {
     .into_iter()
     .filter_map(|(mark, holds)| holds.then_some(mark))
     .collect()
+}
+
+/// The rate of a case that has one: so much of what nginx can, asked for by the same program.
+///
+/// # Errors
+/// When there is no nginx among the proxies, or the load generator fails.
+pub(super) fn find_rate(case: &Case, rig: &Rig, seconds: u64, tools: &Tools) -> Result<Option<f64>> {
+    let Work::Open { connections, percent, .. } = case.work else { return Ok(None) };
+    let nginx = rig.proxies.iter().find(|proxy| proxy.name == "nginx");
+    let url = case.url(nginx.context("the rate is a share of nginx's, which is not measured")?.address);
+    let generator = Generator::Oha;
+    let run = Run { generator, connections, keep_alive: true, rate: None, seconds, url: &url };
+    let outcome = run.measure(tools)?;
+    Ok(Some(outcome.requests / outcome.seconds * f64::from(percent) / 100.0))
 }
 
 /// Marks the samples of a round in which a proxy is as fast as no proxy.

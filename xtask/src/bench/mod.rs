@@ -11,6 +11,7 @@ mod rig;
 mod client;
 mod check;
 mod load;
+mod neighbour;
 mod idle;
 mod postgres;
 mod counts;
@@ -33,12 +34,13 @@ use clap::builder::PossibleValuesParser;
 
 use crate::{process, workspace};
 use machine::Machine;
+use neighbour::Neighbour;
 use peers::{PEERS, SLUICE, is_sluice};
 use progress::{Progress, in_words, planned};
 use record::{CaseRecord, Figure, Sample};
 use results::Results;
 use rig::{DIRECT, Equipment, Rig};
-use scenario::{Case, Work};
+use scenario::{Case, Generator, Work};
 pub(crate) use tls::Identity;
 use tls::Tls;
 use tools::Tools;
@@ -120,6 +122,7 @@ fn equip(options: &Options, cases: &[Case]) -> Result<Equipment> {
         }
         match case.work {
             Work::Http { generator, .. } => needed.push(generator.tool()),
+            Work::Open { .. } => needed.push(Generator::Oha.tool()),
             Work::Postgres { .. } if wanted("nginx") => needed.push("nginx-stream"),
             Work::Postgres { .. } | Work::Idle { .. } => {}
         }
@@ -158,6 +161,10 @@ fn rounds(case: &Case, options: &Options) -> usize {
 fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Progress) -> Result<CaseRecord> {
     progress.begin(&format!("{}: starting", case.name));
     let mut rig = Rig::start(case, equipment)?;
+    if matches!(case.work, Work::Open { neighbours: true, .. }) {
+        rig.neighbours = Neighbour::on_each_core()?;
+    }
+    rig.rate = measure::find_rate(case, &rig, options.seconds, &equipment.tools)?;
     let mut samples: Vec<Sample> = Vec::new();
     for round in 0..rounds(case, options) {
         // Memory once used is kept, so what connections add is seen on a new process only.
@@ -175,7 +182,10 @@ fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Pro
             progress.step(seconds, &line(case, &sample));
             samples.push(sample);
         }
-        measure::mark_origin_limit(&mut samples, round)?;
+        // Where requests come at fixed times, all have the same rate.
+        if rig.rate.is_none() {
+            measure::mark_origin_limit(&mut samples, round)?;
+        }
     }
     Ok(CaseRecord {
         name: case.name.clone(),

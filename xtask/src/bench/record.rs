@@ -20,6 +20,10 @@ pub(super) enum Figure {
     P99Us,
     /// 999 of 1000.
     P999Us,
+    /// 9999 of 10000.
+    P9999Us,
+    /// Requests a second that were due.
+    DuePerSecond,
     /// CPU time of the whole machine for each request.
     MachineCpuUs,
     /// The part of it that the kernel used, interrupts included.
@@ -51,6 +55,8 @@ impl Figure {
             Self::P90Us => "p90, us",
             Self::P99Us => "p99, us",
             Self::P999Us => "p99.9, us",
+            Self::P9999Us => "p99.99, us",
+            Self::DuePerSecond => "due/s",
             Self::MachineCpuUs => "CPU of the machine, us/request",
             Self::SystemCpuUs => "system CPU of the machine, us/request",
             Self::ProxyCpuUs => "CPU of the proxy, us/request",
@@ -66,7 +72,14 @@ impl Figure {
 
     /// Whether a ratio between proxies says anything.
     pub(super) fn compares(self) -> bool {
-        !matches!(self, Self::Errors | Self::CutOff | Self::UpstreamOpened | Self::DatabaseConnections)
+        !matches!(
+            self,
+            Self::Errors
+                | Self::CutOff
+                | Self::DuePerSecond
+                | Self::UpstreamOpened
+                | Self::DatabaseConnections
+        )
     }
 }
 

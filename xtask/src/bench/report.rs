@@ -15,6 +15,8 @@ const ROWS: &[Figure] = &[
     Figure::P90Us,
     Figure::P99Us,
     Figure::P999Us,
+    Figure::P9999Us,
+    Figure::DuePerSecond,
     Figure::MachineCpuUs,
     Figure::SystemCpuUs,
     Figure::ProxyCpuUs,

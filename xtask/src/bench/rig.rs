@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustls::ClientConfig;
 
 use super::client::{Client, get};
+use super::neighbour::Neighbour;
 use super::peers::{self, Mode};
 use super::scenario::{Case, Origin, Work};
 use super::server::Server;
@@ -76,6 +77,10 @@ pub(super) struct Rig {
     secure: Option<Secured>,
     /// How long it takes for an answer when it has nothing else to do; none for a database.
     at_rest: Option<Duration>,
+    /// Requests a second that are due, where they come at fixed times.
+    pub(super) rate: Option<f64>,
+    /// Loops that keep every core busy, where there are some.
+    pub(super) neighbours: Vec<Neighbour>,
     /// For files of a measurement.
     pub(super) folder: PathBuf,
     /// Of the body that all answered with.
@@ -107,6 +112,8 @@ impl Rig {
             origin_address,
             secure,
             at_rest: None,
+            rate: None,
+            neighbours: Vec::new(),
             folder,
             body_sha256: None,
             refused: BTreeMap::new(),

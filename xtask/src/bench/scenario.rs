@@ -56,6 +56,15 @@ pub(super) enum Work {
         /// False: each request has a connection of its own.
         keep_alive: bool,
     },
+    /// Requests at fixed times, whether or not answers have come; latencies count from the time that each was due.
+    Open {
+        /// How many connections there are to send them on.
+        connections: usize,
+        /// Their rate, in percent of what nginx can beside the same neighbours.
+        percent: u32,
+        /// Whether each core has a loop that computes all the time.
+        neighbours: bool,
+    },
     /// Connections that have asked once and then wait.
     Idle {
         /// How many.
@@ -132,6 +141,11 @@ const SCENARIOS: &[Scenario] = &[
         "Puma of 4 threads, wrk -t1 with 4, 32 and 200 connections; proxies let 4 through",
         overload,
     ),
+    (
+        "open",
+        "1 KiB from nginx at 30, 60 and 80 % of nginx's rate whether or not answers come, quiet and beside busy loops; oha",
+        |_| open_loops(),
+    ),
     ("new-connections", "1 KiB from nginx, a connection for each request, wrk -t1 -c50", |_| {
         let generator = Generator::Wrk { threads: 1 };
         let work = Work::Http { generator, connections: 50, keep_alive: false };
@@ -193,6 +207,10 @@ impl Case {
                 let kept = if keep_alive { "" } else { ", each for one request" };
                 format!("{program}, {connections} connections{kept}")
             }
+            Work::Open { connections, percent, neighbours } => {
+                let beside = if neighbours { ", beside a busy loop on each core" } else { "" };
+                format!("oha at {percent} % of nginx's rate, {connections} connections{beside}")
+            }
             Work::Idle { connections } => format!("{connections} connections that wait"),
             Work::Postgres { clients } => format!("pgbench -S, {clients} clients"),
         };
@@ -248,6 +266,17 @@ fn pages(name: &str, origin: Origin, path: &str, connections: &[usize]) -> Vec<C
         case(&format!("{name}-{count}"), origin, path, http(Generator::Wrk { threads: 1 }, *count))
     };
     connections.iter().map(at).collect()
+}
+
+fn open_loops() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (suffix, neighbours) in [("", false), ("-busy", true)] {
+        for percent in [30, 60, 80] {
+            let work = Work::Open { connections: 100, percent, neighbours };
+            cases.push(case(&format!("open-{percent}{suffix}"), Origin::Nginx, "/1kb.bin", work));
+        }
+    }
+    cases
 }
 
 fn delays(origin: Origin, name: &str) -> Vec<Case> {
