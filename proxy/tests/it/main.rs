@@ -30,6 +30,7 @@ mod certificates;
 mod tls;
 mod acme;
 mod upgrade;
+mod spellings;
 mod status;
 mod top;
 mod services;

@@ -1,0 +1,65 @@
+//! How a path can be written to get around a rule, and what others do about each way.
+
+use serde_json::json;
+
+use crate::support::{Origin, Setup, ok};
+
+/// What is sent, and whether a rule that forbids /admin holds for it: with sluice, nginx 1.22 (`location /admin`), HAProxy
+/// 2.6 (`path_beg`), the same with all that its `normalize-uri` can do, and Caddy 2.6 (`/admin*`). Theirs was seen by
+/// asking them; `?` is another refusal. Theirs hold for what begins with the same
+/// letters as well, sluice's for whole segments.
+const SPELLINGS: [(&str, &str); 31] = [
+    ("/admin", "yes yes yes yes yes"),
+    ("/admin/", "yes yes yes yes yes"),
+    ("/admin/x", "yes yes yes yes yes"),
+    ("/admin?x", "yes yes yes yes yes"),
+    ("/%61dmin", "yes yes no yes yes"),
+    ("/%61%64min/x", "yes yes no yes yes"),
+    ("//admin", "yes yes no yes yes"),
+    ("///admin", "yes yes no yes yes"),
+    ("/.//admin", "yes yes no yes yes"),
+    ("/./admin", "yes yes no yes yes"),
+    ("/x/../admin", "yes yes no yes yes"),
+    ("/x/..//admin", "yes yes no yes yes"),
+    ("/x/%2e%2e/admin", "yes yes no yes yes"),
+    ("/%2e/admin", "yes yes no yes yes"),
+    ("/%2fadmin", "yes yes no no yes"),
+    ("/admin%2fx", "yes yes yes yes yes"),
+    ("/x%2f../admin", "yes yes no no yes"),
+    ("/x/..%2fadmin", "yes yes no no yes"),
+    ("/x/../../admin", "yes ? no yes yes"),
+    ("http://a.test/admin", "yes yes yes yes yes"),
+    ("http://a.test//admin", "yes yes no yes yes"),
+    // A fragment is never sent (RFC 9112 section 3.2).
+    ("/admin#x", "? yes ? ? yes"),
+    // Decoded twice by nobody.
+    ("/%2561dmin", "no no no no no"),
+    // Paths differ by case (RFC 3986 section 6.2.2.1), and a backslash is no slash.
+    ("/ADMIN", "no no no no yes"),
+    ("/%5cadmin", "no no no no no"),
+    ("/\\admin", "no no no no no"),
+    // Other segments: what an application makes of them is its own affair, and the reference says so.
+    ("/adminx", "no yes yes yes yes"),
+    ("/admin;x", "no yes yes yes yes"),
+    ("/admin.", "no yes yes yes yes"),
+    ("/admin%20", "no yes yes yes yes"),
+    ("/admin%00", "no ? yes yes yes"),
+];
+
+#[test]
+fn a_rule_holds_however_its_path_is_written_and_what_is_forwarded_is_as_it_was_sent() {
+    let origin = Origin::answering(|request| ok(request.target()));
+    let routes = json!([
+        {"path_prefix": "/admin", "respond": {"status": 403}},
+        {"cluster": "default"},
+    ]);
+    let Some(proxy) = Setup::to_origin(&origin).with("routes", routes).start() else { return };
+    for (target, verdicts) in SPELLINGS {
+        let answer = proxy.get(target);
+        match verdicts.split(' ').next() {
+            Some("yes") => assert_eq!(answer.status(), 403, "{target}"),
+            Some("?") => assert_eq!(answer.status(), 400, "{target}"),
+            _ => assert_eq!((answer.status(), answer.text()), (200, target)),
+        }
+    }
+}
