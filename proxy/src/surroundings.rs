@@ -38,32 +38,40 @@ fn unresolved(config: &Config) -> Vec<String> {
             }
         }
     }
+    let left_out = paths.split_off(paths.keys().nth(NAMES_MAX).copied().unwrap_or("\u{10ffff}"));
     let (sender, results) = mpsc::channel();
-    for host in paths.keys().take(NAMES_MAX) {
+    for host in paths.keys() {
         let (host, sender) = ((*host).to_owned(), sender.clone());
         // The system's resolver has a timeout of its own, longer than anybody waits: the thread ends with the process.
-        thread::spawn(move || {
+        let look = move || {
             let found = (host.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next().is_some());
             let _ = sender.send((host, found));
-        });
+        };
+        // A name without a thread is one that does not resolve in time.
+        let _ = thread::Builder::new().spawn(look);
     }
     drop(sender);
     let until = Instant::now() + PATIENCE;
     let mut warnings = Vec::new();
-    let mut said = |host: &str, what: &str| {
-        let path = paths.remove(host).unwrap_or_default();
-        if !what.is_empty() {
-            warnings.push(format!(
-                "{path}: the name {host:?} {what}; requests are answered with 502 until it resolves"
-            ));
-        }
+    let mut warn = |path: &str, host: &str, what: &str| {
+        warnings.push(format!(
+            "{path}: the name {host:?} {what}; requests are answered with 502 until it resolves"
+        ));
     };
     while let Ok((host, found)) = results.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        let path = paths.remove(host.as_str()).unwrap_or_default();
         match found {
-            Ok(true) => said(&host, ""),
-            Ok(false) => said(&host, "has no address"),
-            Err(error) => said(&host, &format!("does not resolve here ({error})")),
+            Ok(true) => {}
+            Ok(false) => warn(&path, &host, "has no address"),
+            Err(error) => warn(&path, &host, &format!("does not resolve here ({error})")),
         }
+    }
+    for (host, path) in &paths {
+        warn(path, host, &format!("does not resolve within {} s", PATIENCE.as_secs()));
+    }
+    if let Some((host, path)) = left_out.first_key_value() {
+        let count = left_out.len();
+        warnings.push(format!("{path}: the name {host:?} and all further ones ({count}) were not looked up"));
     }
     warnings.sort();
     warnings
@@ -137,5 +145,17 @@ mod tests {
         assert!(
             said[0].starts_with("clusters.default.endpoints[1]: the name \"none.invalid\" does not resolve")
         );
+    }
+
+    #[test]
+    fn of_too_many_names_the_rest_is_said_to_be_left_out() {
+        let names: String = (0..NAMES_MAX + 3).map(|n| format!("\"n{n:03}.invalid:1\", ")).collect();
+        let said = of(&format!(
+            "control: off\nlisteners: [{{address: 127.0.0.1:0}}]\nclusters:\n  default: {{endpoints: [{names}]}}\n"
+        ));
+        assert_eq!(said.len(), NAMES_MAX + 1, "{said:?}");
+        let left_out =
+            format!("the name \"n{NAMES_MAX:03}.invalid\" and all further ones (3) were not looked up");
+        assert!(said.iter().any(|line| line.contains(&left_out)), "{said:?}");
     }
 }

@@ -157,12 +157,13 @@ impl Joiner {
         if self.stopped.load(Relaxed) || candidate.bytes > self.bounds.request_bytes_max {
             return None;
         }
-        let wish = match endpoint.joinable.place(now_ms(), || place::of(&endpoint.address))? {
+        let now_ms = now_ms();
+        let wish = match endpoint.joinable.place(now_ms, || place::of(&endpoint.address))? {
             Place::SameHost => Wish::SameNamespace,
             Place::Neighbour => Wish::AnyNamespace,
             Place::Elsewhere => return None,
         };
-        match endpoint.joinable.admit(now_ms(), candidate.repeatable) {
+        match endpoint.joinable.admit(now_ms, candidate.repeatable) {
             Admission::Known => Some(Plan { wish, is_trial: false }),
             Admission::Trial => Some(Plan { wish, is_trial: true }),
             Admission::Refused => None,

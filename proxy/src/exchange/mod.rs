@@ -214,7 +214,12 @@ pub(crate) async fn forward(
                 _ => connection.writer.take_sent(),
             };
             attempt.fresh = true;
-            progress.retries += u32::from(!unread);
+            if unread {
+                // Other endpoints of the cluster may be relays as well: nobody waits for two of them.
+                attempt.candidate = None;
+            } else {
+                progress.retries += 1;
+            }
             continue;
         }
         return Err(blame(policy.cluster, connection, &failed));

@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::support::{Origin, Setup, ok};
 
 /// What is sent, and whether a rule that forbids /admin holds for it: with sluice, nginx 1.22 (`location /admin`), HAProxy
-/// 2.6 (`path_beg`), the same with all that its `normalize-uri` can do, and Caddy 2.6 (`/admin*`). Theirs was seen by
-/// asking them; `?` is another refusal. Theirs hold for what begins with the same
-/// letters as well, sluice's for whole segments.
+/// 2.6 (`path_beg`), the same with all that its `normalize-uri` can do, and Caddy 2.6 (`/admin*`). What the others do was
+/// seen by asking them; `?` is another refusal. Their rules hold for whatever begins with the same letters, sluice's for
+/// whole segments.
 const SPELLINGS: [(&str, &str); 31] = [
     ("/admin", "yes yes yes yes yes"),
     ("/admin/", "yes yes yes yes yes"),

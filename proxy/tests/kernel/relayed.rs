@@ -80,6 +80,21 @@ fn a_relay_by_splice_is_found_out_and_its_first_requests_are_answered() {
     assert_eq!(proxy.metric("sluice_retries_total{cluster=\"default\"}"), 0.0);
 }
 
+/// Nobody pays for more than one trial.
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_request_is_on_trial_at_one_endpoint_only() {
+    let origin = echo();
+    let relays = [relay(&origin), relay(&origin), relay(&origin)];
+    let setup = Setup::to(&relays.each_ref().map(String::as_str)).with("kernel.bypass", "required");
+    let proxy = setup.with("clusters.default.balance", "round_robin").start().expect("io_uring");
+    for asked in 1..=3 {
+        assert_eq!(proxy.ask(GET).text(), "/get 0");
+        assert!(proxy.metric(STALLED) <= f64::from(asked), "after {asked} requests");
+    }
+    assert_eq!(proxy.metric(JOINED), 0.0);
+}
+
 #[test]
 #[ignore = "needs root and BPF"]
 fn what_may_not_be_sent_twice_does_not_try_an_endpoint() {
