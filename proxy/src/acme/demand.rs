@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::failure::with_causes;
 use crate::config::{Address, OnDemand, is_issuable};
 
-/// Names of which it is known that they may have none; further ones are not asked about.
+/// Names that are remembered not to be asked about again; whoever makes names up has older ones forgotten.
 const DENIED_MAX: usize = 10_000;
 
 /// What is known of names that may have no certificate.
@@ -31,16 +31,24 @@ impl Denied {
         if !is_issuable(name) || !name.contains('.') {
             return false;
         }
-        if self.until_ms.len() >= DENIED_MAX {
-            self.until_ms.retain(|_, until_ms| *until_ms > now_ms);
-        }
-        let is_known = self.until_ms.get(name).is_some_and(|until_ms| *until_ms > now_ms);
-        !is_known && self.until_ms.len() < DENIED_MAX
+        self.until_ms.get(name).is_none_or(|until_ms| *until_ms <= now_ms)
     }
 
     /// Has `name` not asked about for a while.
-    pub(super) fn note(&mut self, name: String, until_ms: u64) {
+    pub(super) fn note(&mut self, name: String, until_ms: u64, now_ms: u64) {
+        if self.until_ms.len() >= DENIED_MAX {
+            self.make_room(now_ms);
+        }
         self.until_ms.insert(name, until_ms);
+    }
+
+    /// Forgets names whose time is over, and of the others those that end first, until half of the room is free. To refuse
+    /// further names instead would let a scanner keep every new customer out for as long as it likes.
+    fn make_room(&mut self, now_ms: u64) {
+        let mut ends: Vec<u64> = self.until_ms.values().copied().collect();
+        let (_, middle, _) = ends.select_nth_unstable(DENIED_MAX / 2);
+        let least = now_ms.max(*middle);
+        self.until_ms.retain(|_, until_ms| *until_ms > least);
     }
 }
 

@@ -150,7 +150,7 @@ impl Driver {
             match entered.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(_) => return Entered::Well,
                 Err((Some(libc::EINTR), _)) => {}
-                Err((Some(libc::EBUSY | libc::EAGAIN), _)) => return Entered::Stalled,
+                Err((Some(libc::EBUSY | libc::EAGAIN | libc::ENOMEM), _)) => return Entered::Stalled,
                 // No memory for completions that the queue had no room for (5.19).
                 Err((Some(libc::EBADR), _)) => {
                     self.has_lost.set(true);

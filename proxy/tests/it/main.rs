@@ -41,3 +41,4 @@ mod logs;
 mod debug;
 mod pressure;
 mod below;
+mod interrupted;

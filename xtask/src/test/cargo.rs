@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow};
 
@@ -23,6 +23,28 @@ pub(super) fn test(name: &str, args: &[&str], env: &[(&str, &str)], tally: &mut 
         }
         command.arg(filter);
     }
+    run(name, command, tally)
+}
+
+/// Runs `cargo miri test ARGS` with so many cases of each property.
+///
+/// # Errors
+/// As [`test`].
+pub(super) fn interpret(name: &str, args: &[&str], cases: &str, tally: &mut Tally) -> Result<()> {
+    // Not through the toolchain's own cargo: rustup picks the one that is asked for.
+    let mut command = Command::new("cargo");
+    command.current_dir(workspace::root()).args(["+nightly", "miri", "test", "--no-fail-fast"]).args(args);
+    command.arg("--target-dir").arg(workspace::scratch("miri")?);
+    // Properties read the environment and the clock.
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", cases);
+    for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN"] {
+        command.env_remove(variable);
+    }
+    run(name, command, tally)
+}
+
+/// Shows what it writes, keeps it and counts its results.
+fn run(name: &str, mut command: Command, tally: &mut Tally) -> Result<()> {
     println!("$ {}", workspace::describe(&command));
     let log = workspace::scratch("logs")?.join(format!("test-{name}.log"));
     let mut log = File::create(&log).with_context(|| log.display().to_string())?;

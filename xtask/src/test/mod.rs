@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every tier in turn, one tally at the end. Nothing here is a test itself.
 
 mod cargo;
+mod miri;
 mod packages;
 mod pebble;
 mod tally;
@@ -103,7 +104,8 @@ pub(crate) fn test(options: &Options) -> Result<()> {
 fn pure(tally: &mut Tally) -> Result<()> {
     tally.heading("pure tier");
     cargo::test("units", &["--workspace", "--lib", "--bins"], &[], tally)?;
-    cargo::test("docs", &["--package", "sluice", "--doc"], &[], tally)
+    cargo::test("docs", &["--package", "sluice", "--doc"], &[], tally)?;
+    miri::test(tally)
 }
 
 /// What hostile input met is held against what it meets when connections are joined.

@@ -30,6 +30,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("ruby", "ruby"),
     ("sha256sum", "coreutils"),
+    ("strace", "strace"),
     ("strip", "binutils"),
     ("unshare", "util-linux"),
     ("wrk", "wrk"),

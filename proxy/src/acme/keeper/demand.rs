@@ -17,11 +17,12 @@ impl Keeper {
         let on_demand = in_force.get(&wanted.listener).and_then(|terminator| terminator.on_demand());
         let is_known = self.entries.contains_key(&wanted.name);
         let Some(on_demand) = on_demand.filter(|_| !is_known && self.authority.is_some()) else { return };
-        if !self.denied.may_ask(&wanted.name, schedule::now_ms()) {
+        let now_ms = schedule::now_ms();
+        let is_running = self.running.values().any(|name| *name == wanted.name);
+        if is_running || !self.denied.may_ask(&wanted.name, now_ms) {
             return;
         }
-        // Also while it is asked about, so that it is once.
-        self.denied.note(wanted.name.clone(), schedule::now_ms() + on_demand.ask_again_ms);
+        self.denied.note(wanted.name.clone(), now_ms + on_demand.ask_again_ms, now_ms);
         if self.has_room(&wanted.name, on_demand) {
             self.begin_to_ask(wanted.name.clone(), on_demand.clone());
         }
@@ -73,7 +74,7 @@ impl Keeper {
                 AskOutcome::Denied | AskOutcome::Dropped => self.give_up(&name, &authority),
             },
             None if outcome != AskOutcome::Allowed => {
-                self.denied.note(name, now.0 + on_demand.ask_again_ms);
+                self.denied.note(name, now.0 + on_demand.ask_again_ms, now.0);
             }
             // Others may have been faster.
             None => {

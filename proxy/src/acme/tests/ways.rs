@@ -51,14 +51,25 @@ fn only_tokens_that_are_there_are_answered() {
 fn a_name_is_asked_about_once_in_a_while() {
     let mut denied = Denied::default();
     assert!(denied.may_ask("a.example", 0));
-    denied.note("a.example".to_owned(), 100);
+    denied.note("a.example".to_owned(), 100, 0);
     assert!(!denied.may_ask("a.example", 99) && denied.may_ask("a.example", 100));
     for never in ["localhost", "10.0.0.1", "a_b.example", "..", "a.example/../b", "*.example"] {
         assert!(!denied.may_ask(never, 0), "{never}");
     }
-    // Many names leave no room, until they are forgotten.
-    (0..10_000).for_each(|number| denied.note(format!("n{number}.example"), 100));
-    assert!(!denied.may_ask("b.example", 50) && denied.may_ask("b.example", 100));
+}
+
+#[test]
+fn made_up_names_keep_no_other_name_out() {
+    let mut denied = Denied::default();
+    for number in 0..100_000 {
+        let name = format!("n{number}.example");
+        assert!(denied.may_ask(&name, number), "{name}");
+        denied.note(name.clone(), number + 1_000_000, number);
+        assert!(!denied.may_ask(&name, number), "{name} was asked about just now");
+    }
+    let remembered = (0..100_000).filter(|number| !denied.may_ask(&format!("n{number}.example"), 100_000));
+    let remembered = remembered.count();
+    assert!((5_000..=10_000).contains(&remembered), "{remembered}");
 }
 
 fn hook_of(scratch: &Scratch, script: &str) -> DnsHook {

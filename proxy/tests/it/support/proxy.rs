@@ -215,6 +215,10 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where the only TCP listener is.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address_of("main")
@@ -356,7 +360,7 @@ impl Proxy {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
+        let pid = i32::try_from(self.id()).unwrap();
         kill(Pid::from_raw(pid), signal).unwrap();
     }
 
