@@ -84,10 +84,32 @@ pub(crate) async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockA
     if poll(&mut fds, PollTimeout::ZERO)? == 0 {
         return Ok(None);
     }
+    accept_at_once(fd).await.map(Some)
+}
+
+/// Accepts up to `most` of the connections that wait in the queue of `fd`, in one pass of the ring; fewer when no more
+/// wait, when somebody else takes them, or when the kernel refuses, which the next [`accept`] reports.
+///
+/// Like [`accept_waiting`], this needs an [`accept`] behind it where others accept from the socket as well.
+pub(crate) async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr)> {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    if !poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        return Vec::new();
+    }
+    let accepting: Vec<_> = (0..most).map(|_| accept_at_once(fd)).collect();
+    let mut accepted = Vec::with_capacity(most);
+    for one in accepting {
+        accepted.extend(one.await);
+    }
+    accepted
+}
+
+/// Accepts a connection that waits; ECANCELED if none does.
+fn accept_at_once(fd: &Fd) -> Accept {
     let accepting = accept(fd);
     // The kernel takes both in order: it tries once, and then the wait is called off.
     accepting.cancel();
-    accepting.await.map(Some)
+    accepting
 }
 
 #[cfg(test)]
@@ -146,5 +168,26 @@ mod tests {
             waits.store(ROUNDS, Ordering::Release);
         }
         client.join().unwrap();
+    }
+
+    #[test]
+    fn a_burst_takes_what_waits_and_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let clients: Vec<_> =
+            (0..20).map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap()).collect();
+        let ran = ring::run(async {
+            let socket: Fd = Rc::new(listener.into());
+            let mut peers = Vec::new();
+            for expected in [16, 4, 0] {
+                let burst = accept_burst(&socket, 16).await;
+                assert_eq!(burst.len(), expected);
+                peers.extend(burst.iter().map(|(_, peer)| peer.as_socket().unwrap()));
+            }
+            let connected: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
+            assert_eq!(peers, connected);
+        });
+        if let Err(error) = ran {
+            eprintln!("skipped: no ring: {error}");
+        }
     }
 }

@@ -25,7 +25,7 @@ use tokio::runtime::LocalOptions;
 
 use driver::{Driver, InFlight, submit};
 
-pub(crate) use accept::{accept, accept_waiting};
+pub(crate) use accept::{accept, accept_burst, accept_waiting};
 pub(crate) use file::{close, open, read_at, unlink, write_at};
 pub(crate) use probe::{RingError, operations, probe};
 pub(crate) use socket::{Recv, Send, connect, poll, recv, send};

@@ -29,6 +29,9 @@ const LAST_LOOK_AFTER: Duration = Duration::from_millis(20);
 /// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
 const TURNED_AWAY_MAX: usize = 128;
 
+/// Connections that are accepted in one pass of the ring at most.
+const BURST_MAX: usize = 32;
+
 /// How long nothing has to be refused before accepting counts as possible again.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -59,6 +62,7 @@ pub(super) async fn accept_loop(door: Door, entrance: Entrance) {
             Ok((accepted, peer)) => {
                 state = listening.current();
                 door.admit(&state, accepted, &peer);
+                door.admit_waiting(&entrance).await;
             }
             Err(error) => shortage.refused(&error).await,
         }
@@ -141,6 +145,24 @@ impl Shortage<'_> {
 }
 
 impl Door {
+    /// Takes what waits behind a connection that was just accepted: one a pass of the ring would have newcomers wait for
+    /// the work of everybody else in between. The passes take more and more, for mostly none waits.
+    async fn admit_waiting(&self, entrance: &Entrance) {
+        let mut most = 1;
+        loop {
+            let burst = ring::accept_burst(&entrance.socket, most).await;
+            let is_full = burst.len() == most;
+            let state = entrance.listening.current();
+            for (accepted, peer) in burst {
+                self.admit(&state, accepted, &peer);
+            }
+            if !is_full || self.worker.is_draining() || state.is_closed() {
+                return;
+            }
+            most = (most * 2).min(BURST_MAX);
+        }
+    }
+
     fn admit(&self, state: &Arc<ListenerState>, socket: OwnedFd, peer: &SockAddr) {
         // A unix socket's peer has no address; it is on this host.
         let client = peer.as_socket().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
