@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Idle sockets of one endpoint, the one parked last at the end.
+/// Idle sockets of one endpoint, the one parked last at the end, but for those that are to be taken last.
 #[derive(Default)]
 pub(crate) struct IdleSockets(Mutex<Vec<Parked>>);
 
@@ -43,13 +43,14 @@ pub(crate) type Attached = Arc<dyn Any + Send + Sync>;
 pub(crate) type Socket = (OwnedFd, Option<Attached>);
 
 impl IdleSockets {
-    /// Keeps a silent socket, in place of the oldest one when there are as many as allowed. How many were
-    /// closed for it.
-    pub(crate) fn park(&self, parked: Parked, max: usize) -> usize {
+    /// Keeps a silent socket, in place of the one that would be taken last when there are as many as allowed; as the one
+    /// that is taken last itself if it `carried_body`. How many were closed for it.
+    pub(crate) fn park(&self, parked: Parked, carried_body: bool, max: usize) -> usize {
         let mut all = self.lock();
         let surplus = (all.len() + 1).saturating_sub(max).min(all.len());
         let closed: Vec<_> = all.drain(..surplus).collect();
-        all.push(parked);
+        let place = if carried_body { 0 } else { all.len() };
+        all.insert(place, parked);
         drop(all);
         closed.len()
     }
@@ -112,6 +113,7 @@ impl Parked {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -129,7 +131,7 @@ mod tests {
         let mut park = |joined| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             peers.push(theirs);
-            idle.park(parked(ours, joined), 3)
+            idle.park(parked(ours, joined), false, 3)
         };
         assert_eq!([park(true), park(false), park(true), park(true)], [0, 0, 0, 1], "three at most");
         let take = |joined, room| {
@@ -145,10 +147,26 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_that_has_carried_a_body_is_taken_last() {
+        let idle = IdleSockets::default();
+        let (mut parked_numbers, mut peers) = (Vec::new(), Vec::new());
+        for carried_body in [false, true, false, true] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            parked_numbers.push(ours.as_raw_fd());
+            peers.push(theirs);
+            idle.park(parked(ours, false), carried_body, 9);
+        }
+        let taken = std::iter::from_fn(|| idle.take(false, LONG, 9).0);
+        let taken: Vec<_> = taken.map(|(socket, _)| socket).collect();
+        let taken: Vec<_> = taken.iter().map(AsRawFd::as_raw_fd).collect();
+        assert_eq!(taken, [2, 0, 1, 3].map(|number| parked_numbers[number]));
+    }
+
+    #[test]
     fn what_is_not_silent_is_closed() {
         let idle = IdleSockets::default();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        idle.park(parked(ours, true), 3);
+        idle.park(parked(ours, true), false, 3);
         drop(theirs);
         let (socket, closed) = idle.take(true, LONG, 3);
         assert_eq!((socket.is_some(), closed), (false, 1));

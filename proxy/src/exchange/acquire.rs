@@ -72,6 +72,7 @@ pub(super) fn finish(
             // A request that is not whole leaves the connection in the middle of a body.
             connection.reusable &=
                 !downstream.has_rest() && connection.writer.try_settle(downstream.deadline);
+            connection.carried_body = downstream.transfer.bytes() > 0 || downstream.held.is_some();
             worker.pool().release(connection, policy.cluster.config.pool);
             // Whoever is next at the endpoint finds the connection there.
             drop(in_flight);

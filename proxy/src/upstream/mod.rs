@@ -46,6 +46,8 @@ pub(crate) struct UpstreamConnection {
     pub(crate) reused: bool,
     /// Whether more exchanges may follow; set by the response.
     pub(crate) reusable: bool,
+    /// Whether its last request had a body. An endpoint that left that unread would take it for another request, and answer.
+    pub(crate) carried_body: bool,
     /// If it is joined past loopback TCP.
     pub(crate) joined: Option<Rc<Joined>>,
     /// When its last answer ended, if that went past us and is seen only now.
@@ -70,6 +72,7 @@ impl UpstreamConnection {
             scanner: HeadScanner::for_response(),
             reused: false,
             reusable: false,
+            carried_body: false,
             joined,
             idle_since: None,
             open,
@@ -257,11 +260,7 @@ async fn take_idle(
 fn plan(worker: &Worker, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Plan> {
     // What many share is no pair of sockets of one exchange.
     let joiner = worker.joiner().filter(|_| !attempt.is_multiplexed())?;
-    let mut candidate = attempt.candidate?;
-    if attempt.cluster.config.tls.is_some() {
-        candidate.bytes = secure::records_bytes(candidate.bytes);
-    }
-    joiner.plan(endpoint, candidate)
+    joiner.plan(endpoint, attempt.candidate?)
 }
 
 fn begin_trial(plan: Option<Plan>, joined: Option<&Joined>) {

@@ -31,7 +31,8 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct Idle {
-    /// The one released last is at the end.
+    /// The one released last is at the end, but for those whose last request had a body: they are taken last, so that an
+    /// answer that nobody asked for has the most time to come and be seen.
     connections: VecDeque<Parked>,
     timeout: Duration,
 }
@@ -136,7 +137,9 @@ impl Pool {
         }
         let counted = Counted::new(&self.metrics, Event::UpstreamParked, Event::UpstreamUnparked);
         let since = connection.idle_since.take().unwrap_or_else(Instant::now);
-        idle.connections.push_back(Parked { connection, since, _counted: counted });
+        let carried_body = connection.carried_body;
+        let parked = Parked { connection, since, _counted: counted };
+        if carried_body { idle.connections.push_front(parked) } else { idle.connections.push_back(parked) }
     }
 
     /// Ends the receive that is under way on a connection whose answer went past us, if other workers are to have it.
@@ -173,11 +176,12 @@ impl Pool {
     fn park_shared(&self, connection: UpstreamConnection, shared: &IdleSockets, limits: config::Pool) {
         let joined = connection.joined.is_some();
         let since = connection.idle_since.unwrap_or_else(Instant::now);
+        let carried_body = connection.carried_body;
         if let Some((socket, lease)) = connection.into_socket() {
             self.metrics.count(Event::UpstreamParked);
             let attached = lease.map(|lease| lease as Attached);
             let parked = ParkedSocket { socket, joined, attached, since };
-            self.count_closed(shared.park(parked, limits.idle_max_per_endpoint));
+            self.count_closed(shared.park(parked, carried_body, limits.idle_max_per_endpoint));
         }
     }
 

@@ -11,11 +11,6 @@ use crate::stream::tls::{HandshakeError, Session};
 use crate::tls::upstream::Purpose;
 use crate::tls::verify;
 
-/// What records add to a message of so many bytes at most (RFC 8446 5.2), beside what a handshake ends with.
-pub(super) fn records_bytes(plain: usize) -> usize {
-    plain + plain / 256 + 1024
-}
-
 impl UpstreamConnection {
     /// Why the endpoint has ended a session that it had just begun, if it said so: what it thinks of our certificate it
     /// says in TLS 1.3 only when it gets the first request (RFC 8446 4.4.2.4). `silent` is that it answered nothing. The

@@ -20,6 +20,8 @@ use contents::Built;
 use image::Image;
 use transcript::Part;
 
+const NAME: &str = "kernels";
+
 /// What is tried, a line each.
 const KERNELS: [Kernel; 2] = [
     Kernel { version: "6.1", bypass: Bypass::Refused("check fionread") },
@@ -33,6 +35,15 @@ struct Kernel {
     bypass: Bypass,
 }
 
+/// How much of it is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What fits into two minutes of emulation.
+    Brief,
+    /// What fits into a quarter of an hour.
+    Whole,
+}
+
 /// What sluice must find there.
 #[derive(Clone, Copy)]
 enum Bypass {
@@ -42,7 +53,7 @@ enum Bypass {
     Refused(&'static str),
 }
 
-/// Tests of the kernel tier that are left out: of much of the same, at random, or of nothing that kernels differ in. They
+/// Tests of the kernel tier that are always left out: of much of the same, at random, or of nothing that kernels differ in. They
 /// take minutes where each instruction is emulated.
 const TOO_LONG: [&str; 16] = [
     "bounds::many_slow_readers",
@@ -68,10 +79,11 @@ const TOO_LONG: [&str; 16] = [
 const TWO_CORES: [&str; 2] = ["packets_are_steered", "namespaces::so_it_is_where_any_namespace_will_do"];
 
 /// Those that begin with a self-test that passes.
-const BYPASS_USED: [&str; 9] = [
+const BYPASS_USED: [&str; 10] = [
     "data_path::",
     "direct::",
     "mptcp_is_served",
+    "relayed::",
     "selftest::direct_return_fails",
     "selftest::direct_return_passes",
     "selftest::it_passes",
@@ -80,16 +92,46 @@ const BYPASS_USED: [&str; 9] = [
     "strangers::the_maps",
 ];
 
+/// Of the kernel tier what is run unless all of it is asked for: each assist as it is used, and each self-test.
+const BRIEF: [&str; 15] = [
+    "bounds::",
+    "clients::clients_of_a_listener",
+    "data_path::a_drain",
+    "data_path::it_works_for_a_user",
+    "data_path::requests_that_are_whole",
+    "direct::scripts::a_connection_is_used_again",
+    "joined::a_close_right_after",
+    "leftovers::",
+    "odd_sockets::a_socket_with_a_ulp",
+    "relayed::a_relay_by_splice",
+    "selftest::",
+    "splice::",
+    "spliced::a_close_right_after",
+    "strangers::",
+    "unread::",
+];
+/// The same of the host tests.
+const BRIEF_HOST_TESTS: [&str; 3] = [
+    "early_answers::bodies_flow_both_ways",
+    "tunnels::an_upgrade_that_was_asked_for",
+    "tunnels::a_tunnel_that_breaks_off",
+];
+
 /// What the host tests are told by.
 const ASSISTS: &str = "SLUICE_TEST_ASSISTS";
 /// Modules of the host tests that are run with the kernel's help: what it moves most of.
 const HOST_TESTS: [&str; 2] = ["early_answers::", "tunnels::"];
 
+/// Whether nothing but other kernels is asked for.
+pub(crate) fn is_named(filter: &str) -> bool {
+    filter == NAME || KERNELS.iter().any(|kernel| kernel.name() == filter)
+}
+
 /// Boots each kernel that is asked for.
 ///
 /// # Errors
 /// When the tests cannot be built, or the tally of a guest not be kept.
-pub(crate) fn run(tally: &mut Tally) -> Result<()> {
+pub(crate) fn run(extent: Extent, tally: &mut Tally) -> Result<()> {
     let wanted: Vec<&Kernel> = KERNELS.iter().filter(|kernel| tally.wants(&kernel.name())).collect();
     if wanted.is_empty() {
         return Ok(());
@@ -108,7 +150,8 @@ pub(crate) fn run(tally: &mut Tally) -> Result<()> {
         }
     }
     let said: Vec<Result<Vec<String>>> = thread::scope(|scope| {
-        let guests = found.iter().map(|(kernel, image)| scope.spawn(move || kernel.boot(image, built)));
+        let guests =
+            found.iter().map(|(kernel, image)| scope.spawn(move || kernel.boot(extent, image, built)));
         let guests: Vec<_> = guests.collect();
         guests.into_iter().map(|guest| guest.join().unwrap_or_else(|_| Err(anyhow!("panicked")))).collect()
     });
@@ -140,28 +183,33 @@ fn obstacle() -> Option<String> {
 
 impl Kernel {
     fn name(&self) -> String {
-        format!("kernels::{}", self.version)
+        format!("{NAME}::{}", self.version)
     }
 
-    fn boot(&self, image: &Image, built: &Built) -> Result<Vec<String>> {
-        let archive = built.archive(image, &self.script())?;
+    fn boot(&self, extent: Extent, image: &Image, built: &Built) -> Result<Vec<String>> {
+        let archive = built.archive(image, &self.script(extent))?;
         guest::boot(&format!("kernels-{}", self.version), image, &archive)
     }
 
     /// What the guest runs.
-    fn script(&self) -> String {
+    fn script(&self, extent: Extent) -> String {
         let (assists, refused) = match self.bypass {
             Bypass::Used => ("required", &[][..]),
             Bypass::Refused(_) => ("auto", &BYPASS_USED[..]),
         };
         let skipped = TOO_LONG.iter().chain(&TWO_CORES).chain(refused).map(|name| format!(" --skip={name}"));
         let folder = root().join("proxy");
+        let (kernel, host) = match extent {
+            Extent::Brief => (&BRIEF[..], &BRIEF_HOST_TESTS[..]),
+            Extent::Whole => (&[][..], &HOST_TESTS[..]),
+        };
         format!(
-            "cd {}\npart doctor sluice doctor --json\npart kernel kernel --ignored{}\n\
+            "cd {}\npart doctor sluice doctor --json\npart kernel kernel --ignored {}{}\n\
              export {ASSISTS}={assists}\npart it it {}\n",
             folder.display(),
+            kernel.join(" "),
             skipped.collect::<String>(),
-            HOST_TESTS.join(" ")
+            host.join(" ")
         )
     }
 

@@ -29,7 +29,7 @@ pub(super) fn test(name: &str, args: &[&str], env: &[(&str, &str)], tally: &mut 
 /// Runs `cargo miri test ARGS` with so many cases of each property.
 ///
 /// # Errors
-/// As [`test`].
+/// As [`test()`].
 pub(super) fn interpret(name: &str, args: &[&str], cases: &str, tally: &mut Tally) -> Result<()> {
     // Not through the toolchain's own cargo: rustup picks the one that is asked for.
     let mut command = Command::new("cargo");

@@ -17,6 +17,7 @@ pub(crate) use packages::{Tools, install};
 pub(crate) use tally::Tally;
 
 use crate::conformance::{Judged, Way};
+use crate::kernels::Extent;
 use crate::storm::{self, Weather};
 use crate::{apps, bench, conformance, differential, kernels, operate, page, tls, trace, workspace};
 
@@ -31,6 +32,9 @@ pub(crate) struct Options {
     /// Also move 1 GB through sluice each way.
     #[arg(long)]
     pub(crate) big: bool,
+    /// Also run on other kernels what takes a quarter of an hour there.
+    #[arg(long)]
+    whole: bool,
     /// What `kernel.bypass` is where the kernel tier wants connections joined; anything else than `required` shows
     /// whether it is the joining that a check fails by.
     #[arg(long, hide = true)]
@@ -70,12 +74,15 @@ enum Tier {
 pub(crate) fn test(options: &Options) -> Result<()> {
     let started = Instant::now();
     let mut tally = Tally::new(options.filter.clone());
-    // The storm by its own name needs nothing that the tiers build first.
-    let only_storm = options.filter.as_deref().is_some_and(storm::is_named);
-    let wanted = |tier| !only_storm && options.tier.is_none_or(|only| only == tier);
-    if only_storm {
-        run_storm(options, &mut tally)?;
-    }
+    let extent = if options.whole { Extent::Whole } else { Extent::Brief };
+    // By their own names these need nothing that the tiers build first.
+    let is_alone = match options.filter.as_deref() {
+        Some(filter) if storm::is_named(filter) => run_storm(options, &mut tally).map(|()| true)?,
+        Some(filter) if kernels::is_named(filter) => kernels::run(extent, &mut tally).map(|()| true)?,
+        Some(miri::NAME) => miri::test(&mut tally).map(|()| true)?,
+        _ => false,
+    };
+    let wanted = |tier| !is_alone && options.tier.is_none_or(|only| only == tier);
     if wanted(Tier::Pure) {
         pure(&mut tally)?;
     }
@@ -85,11 +92,8 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     }
     if wanted(Tier::Kernel) {
         kernel(options, &judged, &mut tally)?;
-        // Whatever this host denies, those are kernels of their own.
-        if tally.filter().is_some() {
-            kernels::run(&mut tally)?;
-        } else {
-            tally.skip("kernels", 2, "ten minutes of emulation; run by name: cargo xtask test kernels");
+        if tally.filter().is_none() {
+            kernels::run(extent, &mut tally)?;
         }
     }
     tally.list_failures();
@@ -104,8 +108,10 @@ pub(crate) fn test(options: &Options) -> Result<()> {
 fn pure(tally: &mut Tally) -> Result<()> {
     tally.heading("pure tier");
     cargo::test("units", &["--workspace", "--lib", "--bins"], &[], tally)?;
-    cargo::test("docs", &["--package", "sluice", "--doc"], &[], tally)?;
-    miri::test(tally)
+    if tally.filter().is_none() {
+        tally.skip(miri::NAME, 1, "a build of its own; run by name: cargo xtask test miri");
+    }
+    cargo::test("docs", &["--package", "sluice", "--doc"], &[], tally)
 }
 
 /// What hostile input met is held against what it meets when connections are joined.
