@@ -7,7 +7,6 @@
 // -- the data path, in the order a request meets it --
 pub(crate) mod worker;
 pub(crate) mod listener;
-pub(crate) mod ring;
 pub(crate) mod stream;
 pub mod tls;
 pub(crate) mod deadline;

@@ -7,7 +7,7 @@ use crate::config::{AssistMode, Config, KernelAssists};
 use crate::kernel::probe::fake::{FakeHost, NOBODY};
 use crate::kernel::program::ProgramError;
 use crate::kernel::selftest::Failure;
-use crate::ring::RingError;
+use sluice_ring::RingError;
 
 fn config(bypass: AssistMode, splice: AssistMode) -> Config {
     Config {

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sluice_ring as ring;
 use tokio::sync::watch;
 
 use crate::acme::Acme;
@@ -34,7 +35,7 @@ use crate::listener;
 use crate::metrics::Metrics;
 use crate::spans::Tracing;
 use crate::worker::Stage;
-use crate::{logging, ring, state_file, status};
+use crate::{logging, state_file, status};
 use reload::Reloader;
 use site::Site;
 use upgrade::Upgrader;

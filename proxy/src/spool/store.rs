@@ -9,8 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use sluice_ring as ring;
+
 use crate::config;
-use crate::ring;
 use crate::upstream::Connector;
 use crate::worker::Worker;
 

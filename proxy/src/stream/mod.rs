@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::{RecvFlags, SendFlags};
+use sluice_ring as ring;
 use socket2::SockRef;
 
 use crate::http2;
-use crate::ring;
 
 pub(crate) use reader::Reader;
 pub(crate) use writer::Writer;
@@ -249,7 +249,7 @@ impl Stream {
 
 /// A receive under way: resolves to the count (0 at the end of the stream) and the buffer.
 pub(crate) enum Recv {
-    Ring(ring::Recv),
+    Ring(ring::RecvOp),
     Tls(tls::Recv),
     Http2(http2::Recv<http2::Channel>),
     Http2Upstream(http2::Recv<http2::upstream::Channel>),
@@ -288,7 +288,7 @@ impl Recv {
 
 /// A send under way: resolves to the count and the buffer.
 pub(crate) enum Send {
-    Ring(ring::Send),
+    Ring(ring::SendOp),
     Tls(tls::Send),
     Http2(http2::Send<http2::Channel>),
     Http2Upstream(http2::Send<http2::upstream::Channel>),

@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use sluice_ring as ring;
+
 use super::outgoing::Outgoing;
 use super::{Recv, Stream};
-use crate::ring;
 
 /// Received bytes that nobody has consumed yet, and the receive that will bring more.
 ///

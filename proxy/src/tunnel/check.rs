@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
+use sluice_ring as ring;
 use twox_hash::XxHash64;
 
 use super::{Context, Ends, Outcome, Shared, Splicer, pass};
@@ -17,7 +18,6 @@ use crate::buffers::Buffers;
 use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::metrics::Metrics;
-use crate::ring;
 use crate::stream::{self, Stream};
 
 /// How long one check may take before it has failed.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_ebpf::splice::{Ledger, Passed};
+use sluice_ring as ring;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -24,7 +25,6 @@ use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::kernel::tcp::{self, Counts};
 use crate::metrics::Event;
-use crate::ring;
 use crate::stream::{Reader, Writer};
 
 /// How often a tunnel that the kernel carries is looked at, for its idle timeout and for what no event tells.

@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use sluice_ring as ring;
 use tokio::time::timeout;
 
 use super::spliced::{Link, Links};
@@ -18,7 +19,6 @@ use crate::error::Reason;
 use crate::kernel::KernelError;
 use crate::kernel::tcp::{self, Counts};
 use crate::metrics::Event;
-use crate::ring;
 use crate::stream::{Reader, Writer};
 
 /// How often what came meanwhile is sent on before the tunnel is held to be too busy.

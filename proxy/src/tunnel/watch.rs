@@ -4,10 +4,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sluice_ring as ring;
 use tokio::time::{Instant, sleep};
 
 use super::Fault;
-use crate::ring;
 
 /// How long the books may disagree while nothing hinders them.
 const AGREE: Duration = Duration::from_secs(5);

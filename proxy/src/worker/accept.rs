@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_ring as ring;
 use socket2::SockAddr;
 use tokio::sync::Notify;
 
@@ -17,7 +18,6 @@ use crate::connection::Connection;
 use crate::error::Reason;
 use crate::listener::{ListenerState, Listening};
 use crate::metrics::Event;
-use crate::ring;
 use crate::stream::Stream;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.

@@ -10,7 +10,7 @@ pub(super) const NAME: &str = "miri";
 /// Interpreted, a case takes some hundred times as long.
 const CASES: &str = "8";
 
-/// Named only: the interpreter needs the whole crate built once more, in some minutes.
+/// Named only: the interpreter needs a build of its own.
 ///
 /// # Errors
 /// When cargo cannot be run.
@@ -21,5 +21,5 @@ pub(super) fn test(tally: &mut Tally) -> Result<()> {
         tally.skip(NAME, 1, "no Miri: rustup toolchain install nightly --component miri,rust-src");
         return Ok(());
     }
-    cargo::interpret(NAME, &["--package", "sluice", "--lib", "ring::table"], CASES, tally)
+    cargo::interpret(NAME, &["--package", "sluice-ring", "--lib", "table"], CASES, tally)
 }

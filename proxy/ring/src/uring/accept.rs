@@ -1,4 +1,4 @@
-//! Accept a connection together with its peer's address.
+//! AcceptOp a connection together with its peer's address.
 
 use std::future::Future;
 use std::io;
@@ -43,27 +43,27 @@ impl Finished for AcceptData {
 }
 
 /// An accept under way. Dropped, it goes on; a connection that it brings then is closed.
-pub(crate) struct Accept(InFlight<AcceptData>);
+pub struct AcceptOp(InFlight<AcceptData>);
 
 /// Begins to accept one connection from the listening socket `fd`.
-pub(crate) fn accept(fd: &Fd) -> Accept {
+pub fn accept(fd: &Fd) -> AcceptOp {
     let storage = SockAddrStorage::zeroed();
     let mut peer = Box::new(Peer { length: storage.size_of(), storage });
     let address: *mut SockAddrStorage = &raw mut peer.storage;
     let length = &raw mut peer.length;
     let entry = opcode::Accept::new(raw(fd), address.cast(), length).flags(libc::SOCK_CLOEXEC).build();
     // SAFETY: the data has the descriptor and, boxed, the place for the address and its length.
-    Accept(unsafe { submit(AcceptData { _fd: Fd::clone(fd), peer }, entry) })
+    AcceptOp(unsafe { submit(AcceptData { _fd: Fd::clone(fd), peer }, entry) })
 }
 
-impl Accept {
+impl AcceptOp {
     /// Calls it off: it ends soon, with a connection if one has just come.
-    pub(crate) fn cancel(&self) {
+    pub fn cancel(&self) {
         self.0.cancel();
     }
 }
 
-impl Future for Accept {
+impl Future for AcceptOp {
     type Output = io::Result<(OwnedFd, SockAddr)>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -79,7 +79,7 @@ impl Future for Accept {
 ///
 /// # Errors
 /// Those of accept(2); ECANCELED if somebody else took what waited.
-pub(crate) async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
+pub async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::ZERO)? == 0 {
         return Ok(None);
@@ -91,7 +91,7 @@ pub(crate) async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockA
 /// wait, when somebody else takes them, or when the kernel refuses, which the next [`accept`] reports.
 ///
 /// Like [`accept_waiting`], this needs an [`accept`] behind it where others accept from the socket as well.
-pub(crate) async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr)> {
+pub async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr)> {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     if !poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
         return Vec::new();
@@ -105,7 +105,7 @@ pub(crate) async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr
 }
 
 /// Accepts a connection that waits; ECANCELED if none does.
-fn accept_at_once(fd: &Fd) -> Accept {
+fn accept_at_once(fd: &Fd) -> AcceptOp {
     let accepting = accept(fd);
     // The kernel takes both in order: it tries once, and then the wait is called off.
     accepting.cancel();
@@ -123,7 +123,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::ring;
+    use crate as ring;
 
     const ROUNDS: usize = 200;
 

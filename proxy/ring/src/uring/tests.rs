@@ -10,7 +10,7 @@ use std::rc::Rc;
 use io_uring::opcode;
 
 use super::*;
-use crate::ring;
+use crate as ring;
 
 struct Nothing(#[expect(dead_code, reason = "held")] Rc<()>);
 

@@ -17,7 +17,7 @@ const REQUIRED: [(u8, &str); 6] = [
 
 /// Why there is no ring to work with. Its text says what to do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RingError {
+pub enum RingError {
     /// By kernel.io_uring_disabled: 1 leaves a group and CAP_SYS_ADMIN out of it, 2 nobody.
     #[error(
         "io_uring is denied by the sysctl kernel.io_uring_disabled={0}; allow it with \
@@ -60,7 +60,7 @@ pub(crate) enum RingError {
 
 impl RingError {
     /// One word for programs that read it.
-    pub(crate) fn word(&self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Sysctl(_) => "denied_by_sysctl",
             Self::Seccomp { .. } => "denied_by_seccomp",
@@ -75,7 +75,7 @@ impl RingError {
 }
 
 /// Names of the operations that sluice uses.
-pub(crate) fn operations() -> impl Iterator<Item = &'static str> {
+pub fn operations() -> impl Iterator<Item = &'static str> {
     REQUIRED.iter().map(|(_, name)| *name)
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn operations() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// What is missing.
-pub(crate) fn probe(proc: &Path) -> Result<(), RingError> {
+pub fn probe(proc: &Path) -> Result<(), RingError> {
     let ring = IoUring::new(8).map_err(|error| {
         let read = |name: &str| std::fs::read_to_string(proc.join(name)).unwrap_or_default();
         refusal(error, &read("sys/kernel/io_uring_disabled"), &read("self/status"))

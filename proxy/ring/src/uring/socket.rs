@@ -37,11 +37,11 @@ impl Finished for RecvData {
 }
 
 /// A receive under way.
-pub(crate) struct Recv(InFlight<RecvData>);
+pub struct RecvOp(InFlight<RecvData>);
 
-impl Recv {
+impl RecvOp {
     /// Ends it soon, perhaps with data that has just come.
-    pub(crate) fn cancel(&self) {
+    pub fn cancel(&self) {
         self.0.cancel();
     }
 }
@@ -49,7 +49,7 @@ impl Recv {
 /// Starts receiving into the spare capacity of `buf`; the data goes behind what is there.
 /// The outcome is the number of bytes (0 is the end of the stream) and the buffer.
 /// With `patient` it waits for data before it tries.
-pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> Recv {
+pub fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> RecvOp {
     let spare = buf.spare_capacity_mut();
     let length = u32::try_from(spare.len()).unwrap_or(u32::MAX);
     debug_assert!(length > 0, "a receive of no bytes looks like the end of the stream");
@@ -57,10 +57,10 @@ pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> Recv {
     let entry = if patient { poll_first(entry) } else { entry };
     // SAFETY: the data has the descriptor and the buffer. Moving the Vec does not move its heap block, and nothing
     // touches the Vec until the completion hands it back.
-    Recv(unsafe { submit(RecvData { _fd: Fd::clone(fd), buf }, entry) })
+    RecvOp(unsafe { submit(RecvData { _fd: Fd::clone(fd), buf }, entry) })
 }
 
-impl Future for Recv {
+impl Future for RecvOp {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -86,28 +86,28 @@ impl Finished for SendData {
 }
 
 /// A send under way.
-pub(crate) struct Send(InFlight<SendData>);
+pub struct SendOp(InFlight<SendData>);
 
-impl Send {
+impl SendOp {
     /// Ends it soon; a part may have left.
-    pub(crate) fn cancel(&self) {
+    pub fn cancel(&self) {
         self.0.cancel();
     }
 }
 
 /// Starts sending `buf[start..]`. With `whole` the kernel goes on until all is sent or an error ends it;
 /// without, the outcome may be a part. The outcome is the number of bytes and the buffer.
-pub(crate) fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> Send {
+pub fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> SendOp {
     let pending = &buf[start..];
     let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
     let flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
     let entry = opcode::Send::new(raw(fd), pending.as_ptr(), length).flags(flags).build();
     // SAFETY: the data has the descriptor and the buffer, whose heap block stays where it is, and is not changed, until the
     // completion hands it back.
-    Send(unsafe { submit(SendData { _fd: Fd::clone(fd), buf }, entry) })
+    SendOp(unsafe { submit(SendData { _fd: Fd::clone(fd), buf }, entry) })
 }
 
-impl Future for Send {
+impl Future for SendOp {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -134,7 +134,7 @@ impl Finished for ConnectData {
 }
 
 /// Connects `fd` to `address`. Dropped before its end it is cancelled: it would keep the socket until the kernel gives up.
-pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
+pub async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
     let address = Box::new(address);
     let entry = opcode::Connect::new(raw(fd), address.as_ptr().cast(), address.len()).build();
     // SAFETY: the data has the descriptor and the address, which is boxed.
@@ -144,7 +144,7 @@ pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
 
 /// Waits until `fd` is ready for any of `events`, has failed or was hung up (poll(2); also when its other side
 /// has shut down). Dropped before its end it is cancelled.
-pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
+pub async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
     let events = u32::from(events.cast_unsigned());
     let entry = opcode::PollAdd::new(raw(fd), events).build();
     // SAFETY: the data has the descriptor.

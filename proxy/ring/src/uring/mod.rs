@@ -25,10 +25,10 @@ use tokio::runtime::LocalOptions;
 
 use driver::{Driver, InFlight, submit};
 
-pub(crate) use accept::{accept, accept_burst, accept_waiting};
-pub(crate) use file::{close, open, read_at, unlink, write_at};
-pub(crate) use probe::{RingError, operations, probe};
-pub(crate) use socket::{Recv, Send, connect, poll, recv, send};
+pub use accept::{AcceptOp, accept, accept_burst, accept_waiting};
+pub use file::{close, open, read_at, unlink, write_at};
+pub use probe::{RingError, operations, probe};
+pub use socket::{RecvOp, SendOp, connect, poll, recv, send};
 
 /// Entries of a worker's submission queue; the completion queue has four times as many.
 const ENTRIES: u32 = 1024;
@@ -37,7 +37,7 @@ const ENTRIES: u32 = 1024;
 ///
 /// # Errors
 /// The ring cannot be made, or not be waited for.
-pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
+pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let driver = Driver::install(make()?);
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let hand_out = || {
@@ -73,12 +73,12 @@ fn make() -> io::Result<IoUring> {
 }
 
 /// Hands out what has completed, without waiting for the turn of the driver.
-pub(crate) fn dispatch() {
+pub fn dispatch() {
     Driver::current().dispatch();
 }
 
 /// A counted descriptor: whoever holds one keeps the number from being reused.
-pub(crate) type Fd = Rc<OwnedFd>;
+pub type Fd = Rc<OwnedFd>;
 
 fn raw(fd: &Fd) -> types::Fd {
     types::Fd(fd.as_raw_fd())
