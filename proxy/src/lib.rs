@@ -35,9 +35,6 @@ pub(crate) mod spans;
 pub mod access_log;
 pub mod metrics;
 
-// -- the kernel: descriptors and bytes, never HTTP --
-pub mod kernel;
-
 // -- the control plane --
 pub mod server;
 pub mod config;

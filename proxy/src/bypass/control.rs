@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use sluice_ebpf::Counter;
+use sluice_kernel::probe;
+use sluice_kernel::program::{Bypass, Limits, Marker, ProgramError, cgroup2};
+use sluice_kernel::selftest::{self, Failure};
 use tokio::sync::Notify;
 
 use super::joiner::{Bounds, Seat};
@@ -13,9 +16,6 @@ use super::place::is_loopback;
 use crate::config::{Address, Config, KernelAssists, Protocol, Switch};
 use crate::direct;
 use crate::doctor::Trouble;
-use crate::kernel::probe;
-use crate::kernel::program::{Bypass, Limits, Marker, ProgramError, cgroup2};
-use crate::kernel::selftest::{self, Failure};
 use crate::listener::Bound;
 
 /// Connections that have a slot, which takes 1.2 KB of the kernel's: those beyond are answered through sluice.

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use sluice_ebpf::Wish;
+use sluice_kernel::program::{Lease, Marker, Slots};
 
 use super::place;
 use crate::clock::now_ms;
 use crate::cluster::{Admission, Endpoint, Place};
 use crate::config::KernelAssists;
-use crate::kernel::program::{Lease, Marker, Slots};
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluice_ebpf::slot::{Miss, Order, Phase, Slot};
+use sluice_kernel::program::{ClientSocket, Lease};
 use tokio::time::{Sleep, sleep};
 
 use super::hold::Holding;
@@ -15,7 +16,6 @@ use super::{Direct, Entry, Missed, Place, Unarmed};
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
-use crate::kernel::program::{ClientSocket, Lease};
 
 /// When an exchange is looked at again that the program had while somebody waited for its end.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

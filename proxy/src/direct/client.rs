@@ -1,8 +1,9 @@
 //! A downstream connection as one that answers may be sent to past sluice.
 
 use super::{Direct, Unarmed};
-use crate::kernel::program::ClientSocket;
-use crate::kernel::tcp::{self, UnsentMax};
+use sluice_kernel::program::ClientSocket;
+use sluice_kernel::tcp::{self, UnsentMax};
+
 use crate::stream::Writer;
 
 /// What is known of the connection.

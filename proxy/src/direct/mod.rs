@@ -20,12 +20,12 @@ use std::task::Waker;
 
 use slab::Slab;
 use sluice_ebpf::slot::Phase;
+use sluice_kernel::program::{ClientSocket, Lease, Marker, ProgramError};
 use tokio::sync::Notify;
 
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::config::KernelAssists;
-use crate::kernel::program::{ClientSocket, Lease, Marker, ProgramError};
 
 pub(crate) use armed::{Answered, Armed, Claimed, Rest};
 pub(crate) use client::Client;

@@ -1,7 +1,7 @@
 //! Findings on eBPF: what the kernel has, what this process may have of it, and who forbids the rest.
 
 use super::Finding;
-use crate::kernel::probe::{Capability, Feature, Host};
+use sluice_kernel::probe::{Capability, Feature, Host};
 
 /// The helper that lockdown and CAP_PERFMON decide on.
 const READS_KERNEL: &str = "probe_read_kernel";

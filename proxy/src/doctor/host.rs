@@ -1,10 +1,10 @@
 //! Findings on what sluice stands on: kernel, rings, capabilities, cgroups.
 
 use serde_json::Value;
+use sluice_kernel::probe::{Capability, Host};
 use sluice_ring::{self as ring, RingError};
 
 use super::Finding;
-use crate::kernel::probe::{Capability, Host};
 
 /// The oldest kernel that has what the data path uses: operations cancelled by descriptor.
 const KERNEL_MIN: (u32, u32) = (5, 19);

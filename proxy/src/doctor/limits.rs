@@ -2,7 +2,8 @@
 
 use super::Finding;
 use crate::config::Config;
-use crate::kernel::probe::Host;
+use sluice_kernel::probe::Host;
+
 use crate::listener::BACKLOG;
 
 /// A proxied connection has one descriptor on each side.

@@ -13,10 +13,10 @@ mod trial;
 mod tests;
 
 use serde_json::{Map, Value, json};
+use sluice_kernel::probe::{Host, Sources};
 use sluice_ring::{self as ring, RingError};
 
 use crate::config::{Config, Word};
-use crate::kernel::probe::{Host, Sources};
 
 pub(crate) use assists::Assists;
 pub(crate) use trial::{Trouble, note, note_direct};

@@ -4,9 +4,9 @@
 use super::trial::{self, Trouble};
 use super::{Report, Status, find, judge};
 use crate::config::{AssistMode, Config, KernelAssists};
-use crate::kernel::probe::fake::{FakeHost, NOBODY};
-use crate::kernel::program::ProgramError;
-use crate::kernel::selftest::Failure;
+use sluice_kernel::probe::fake::{FakeHost, NOBODY};
+use sluice_kernel::program::ProgramError;
+use sluice_kernel::selftest::Failure;
 use sluice_ring::RingError;
 
 fn config(bypass: AssistMode, splice: AssistMode) -> Config {
@@ -66,7 +66,7 @@ fn a_whole_host_is_well() {
 
 #[test]
 fn every_line_has_a_status_a_name_and_a_meaning() {
-    for fake in [FakeHost::whole(), FakeHost::new()] {
+    for fake in [FakeHost::whole(), FakeHost::empty()] {
         let text = report(&fake, denied).to_text();
         for line in text.lines().filter(|line| line.starts_with("  ")) {
             let (status, rest) = line.trim().split_once(' ').unwrap();
@@ -310,7 +310,7 @@ fn json_has_the_same_keys_on_every_host() {
         all
     };
     let whole = of(&report(&FakeHost::whole(), granted));
-    let bare = FakeHost::new().read(denied);
+    let bare = FakeHost::empty().read(denied);
     let bare = judge(&auto(), Some("c.yaml".into()), &bare, &Err(RingError::Module));
     assert_eq!(whole, of(&bare));
     assert!(whole.contains(&".areas.bpf.sockhash.status".to_owned()));

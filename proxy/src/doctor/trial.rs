@@ -5,8 +5,9 @@
 use super::Assists;
 use crate::bypass;
 use crate::config::Config;
-use crate::kernel::program::ProgramError;
-use crate::kernel::selftest::Failure;
+use sluice_kernel::program::ProgramError;
+use sluice_kernel::selftest::Failure;
+
 use crate::tunnel;
 
 /// Notes with the verdict why the bypass cannot be used, if so.

@@ -1,7 +1,7 @@
 //! How the workers are scheduled.
 
 use crate::config::WorkerScheduling;
-use crate::kernel::scheduling::Batch;
+use sluice_kernel::scheduling::Batch;
 
 /// What holds for workers that are started while this lives.
 pub(super) struct Scheduling {

@@ -9,9 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use sluice_kernel::tcp;
 use tokio::time::{Sleep, sleep};
-
-use crate::kernel::tcp;
 
 /// How often the queue is looked at without a pause: nearly always once is enough.
 const LOOKS: u32 = 8;

@@ -17,12 +17,13 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use sluice_kernel::splice::Limits;
+
 use crate::body::Transfer;
 use crate::buffers::Buffers;
 use crate::config::KernelAssists;
 use crate::deadline::Deadline;
 use crate::error::Reason;
-use crate::kernel::splice::Limits;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::{Reader, Writer};
 use crate::worker::{Counted, Worker};

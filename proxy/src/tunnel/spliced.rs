@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_ebpf::splice::{Ledger, Passed};
+use sluice_kernel::tcp::{self, Counts};
 use sluice_ring as ring;
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -23,7 +24,6 @@ use super::{Context, Ends, Fault, Stop, Transfers, both, copy};
 use crate::body::{self, Transfer};
 use crate::deadline::Deadline;
 use crate::error::Reason;
-use crate::kernel::tcp::{self, Counts};
 use crate::metrics::Event;
 use crate::stream::{Reader, Writer};
 

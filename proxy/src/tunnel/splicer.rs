@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sluice_ebpf::splice::Ledger;
+use sluice_kernel::splice::{Bells, Handle, Limits, ProgramError, Splice};
+use sluice_kernel::tcp;
 use tokio::sync::Notify;
 
 use super::Ends;
-use crate::kernel::splice::{Bells, Handle, Limits, ProgramError, Splice};
-use crate::kernel::tcp;
 
 /// The loaded program, from which every worker gets its part. Lives as long as the workers.
 pub(crate) struct Shared {

@@ -7,6 +7,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use sluice_kernel::KernelError;
+use sluice_kernel::tcp::{self, Counts};
 use sluice_ring as ring;
 use tokio::time::timeout;
 
@@ -16,8 +18,6 @@ use super::{Context, Ends, Fault, Stop, Transfers};
 use crate::body::Transfer;
 use crate::deadline::Deadline;
 use crate::error::Reason;
-use crate::kernel::KernelError;
-use crate::kernel::tcp::{self, Counts};
 use crate::metrics::Event;
 use crate::stream::{Reader, Writer};
 

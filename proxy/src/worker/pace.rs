@@ -9,7 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::kernel::scheduling;
+use sluice_kernel::scheduling;
+
 use crate::metrics::{Event, WorkerRecorder};
 
 /// The mean wait beyond which batching costs more than it gains: neighbours that wait for each other run for some tens of

@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::thread;
 
-use sluice::kernel::program::Limits;
 use sluice_ebpf::Counter;
+use sluice_kernel::program::Limits;
 
 use crate::support::{Pair, Rig};
 

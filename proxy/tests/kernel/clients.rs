@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-use sluice::kernel::program::Limits;
 use sluice_ebpf::Counter;
+use sluice_kernel::program::Limits;
 
 use crate::support::{Rig, dual_stack};
 

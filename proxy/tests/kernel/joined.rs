@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use sluice::kernel::program::Limits;
 use sluice_ebpf::Counter;
+use sluice_kernel::program::Limits;
 
 use crate::support::{Pair, Rig, dual_stack, receive_all, send_random, wait_for};
 

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::{PoisonError, RwLock};
 
 use serde_json::Value;
-use sluice::kernel::program::Limits;
 use sluice_ebpf::{Counter, Wish, names};
+use sluice_kernel::program::Limits;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::support::{Pair, Rig, wait_for};

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
 
-use sluice::kernel::program::Limits;
 use sluice_ebpf::{Counter, Wish};
+use sluice_kernel::program::Limits;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::joined::exchange;

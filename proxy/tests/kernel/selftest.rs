@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use sluice::kernel::program::Limits;
-use sluice::kernel::selftest::{self, Failure};
 use sluice_ebpf::Counter;
+use sluice_kernel::program::Limits;
+use sluice_kernel::selftest::{self, Failure};
 
 use crate::support::{Rig, wait_for};
 

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
 
-use sluice::kernel::splice::{Handle, Limits, Splice};
 use sluice_ebpf::splice::Passed;
+use sluice_kernel::splice::{Handle, Limits, Splice};
 
 use crate::support::wait_for;
 

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::Duration;
 
-use sluice::kernel::program::{Bypass, Limits, Marker, cgroup2};
-use sluice::kernel::selftest;
 use sluice_ebpf::{Counter, Wish};
+use sluice_kernel::program::{Bypass, Limits, Marker, cgroup2};
+use sluice_kernel::selftest;
 use socket2::{Domain, Protocol, Socket, Type};
 use twox_hash::XxHash64;
 

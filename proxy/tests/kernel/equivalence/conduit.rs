@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use sluice::kernel::program::Limits;
 use sluice_ebpf::Counter;
+use sluice_kernel::program::Limits;
 
 use crate::proxy_support::{Proxy, Setup};
 use crate::support::{Pair, Rig};

@@ -12,7 +12,7 @@ use sluice_ebpf::Counter;
 use socket2::SockRef;
 
 use super::*;
-use crate::kernel::program::Limits;
+use crate::program::Limits;
 use flow::Flow;
 use pairs::{Counts, Pair, Way};
 

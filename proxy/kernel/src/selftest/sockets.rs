@@ -12,7 +12,7 @@ use super::flow::is_later;
 use super::pairs::{Counts, Pair, Pairs};
 use super::trial::{Found, refused};
 use super::wait::{Deadline, ready};
-use crate::kernel::program::{Bypass, Limits, Marker, ProgramError};
+use crate::program::{Bypass, Limits, Marker, ProgramError};
 
 /// Connections to a listener of our own.
 pub(super) struct Sockets<'a> {

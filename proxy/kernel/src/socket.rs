@@ -37,7 +37,7 @@ pub(super) fn service(listener: BorrowedFd<'_>) -> io::Result<Service> {
 ///
 /// # Errors
 /// When the kernel does not let it be bound to an interface.
-pub(crate) fn hide(listener: BorrowedFd<'_>) -> Result<(), KernelError> {
+pub fn hide(listener: BorrowedFd<'_>) -> Result<(), KernelError> {
     let option = (libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX);
     set(listener, option, NO_INTERFACE, "setsockopt(SO_BINDTOIFINDEX)").or_else(|error| {
         // Few processes may do it twice, and two descriptors can be one socket.

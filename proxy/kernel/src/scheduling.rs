@@ -4,7 +4,7 @@ use super::KernelError;
 
 /// Threads that are started while this lives preempt nobody when they are woken (`SCHED_BATCH`, sched(7)). The thread
 /// that made it is as it was before once it is gone.
-pub(crate) struct Batch {
+pub struct Batch {
     before: libc::c_int,
 }
 
@@ -13,7 +13,7 @@ impl Batch {
     ///
     /// # Errors
     /// The kernel refuses: EPERM by a seccomp filter.
-    pub(crate) fn begin() -> Result<Option<Self>, KernelError> {
+    pub fn begin() -> Result<Option<Self>, KernelError> {
         // SAFETY: takes a number, which is this thread's.
         let before = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         match libc::c_int::try_from(before) {
@@ -38,7 +38,7 @@ impl Drop for Batch {
 ///
 /// # Errors
 /// The kernel refuses: EPERM by a seccomp filter.
-pub(crate) fn choose(batch: bool) -> Result<(), KernelError> {
+pub fn choose(batch: bool) -> Result<(), KernelError> {
     set(if batch { libc::SCHED_BATCH } else { libc::SCHED_OTHER })
 }
 

@@ -2,18 +2,18 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::kernel::KernelError;
-use crate::kernel::bpf::{Insn, MapAttr, create_described_map, create_map, load_program};
+use crate::KernelError;
+use crate::bpf::{Insn, MapAttr, create_described_map, create_map, load_program};
 
 /// Something that bpf(2) was asked for.
 #[derive(Debug)]
-pub(crate) struct Feature {
+pub struct Feature {
     /// Map type, program type or helper, as linux/bpf.h calls it, in lower case and without prefix.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// What it is: `map type`, `program type` or `helper`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// What the kernel said.
-    pub(crate) answer: Result<(), KernelError>,
+    pub answer: Result<(), KernelError>,
 }
 
 // Numbers of linux/bpf.h.

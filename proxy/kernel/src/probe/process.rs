@@ -4,7 +4,7 @@ use super::Sources;
 
 /// A capability that an assist may need, by its number in linux/capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Capability {
+pub enum Capability {
     /// Attaches programs to sockets and cgroups.
     NetAdmin = 12,
     /// Stands for the two below, as it did before they were split off (5.8).
@@ -17,10 +17,10 @@ pub(crate) enum Capability {
 
 impl Capability {
     /// Those that are looked at.
-    pub(crate) const ALL: [Self; 4] = [Self::Bpf, Self::NetAdmin, Self::Perfmon, Self::SysAdmin];
+    pub const ALL: [Self; 4] = [Self::Bpf, Self::NetAdmin, Self::Perfmon, Self::SysAdmin];
 
     /// As capabilities(7) writes it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::NetAdmin => "CAP_NET_ADMIN",
             Self::SysAdmin => "CAP_SYS_ADMIN",
@@ -32,17 +32,17 @@ impl Capability {
 
 /// This process, by its own files in /proc. `None` is "it does not say", in limits also "unlimited".
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Process {
+pub struct Process {
     /// The effective capabilities, one bit each.
-    pub(crate) capabilities: u64,
+    pub capabilities: u64,
     /// Whether a seccomp filter looks at its calls.
-    pub(crate) filtered: Option<bool>,
+    pub filtered: Option<bool>,
     /// Whether its user namespace is not the first one, so that its capabilities do not count for the host.
-    pub(crate) in_user_namespace: bool,
+    pub in_user_namespace: bool,
     /// Descriptors that it may raise its limit to (RLIMIT_NOFILE, hard).
-    pub(crate) descriptors_max: Option<u64>,
+    pub descriptors_max: Option<u64>,
     /// Bytes it may lock (RLIMIT_MEMLOCK, soft).
-    pub(crate) locked_bytes_max: Option<u64>,
+    pub locked_bytes_max: Option<u64>,
 }
 
 impl Process {
@@ -62,7 +62,7 @@ impl Process {
 
     /// Whether a capability is in force, by itself or by CAP_SYS_ADMIN, which stands for BPF and PERFMON.
     /// bpf(2) asks for those of the first user namespace, so that none held in another one counts.
-    pub(crate) fn can(&self, capability: Capability) -> bool {
+    pub fn can(&self, capability: Capability) -> bool {
         if self.in_user_namespace {
             return false;
         }

@@ -7,7 +7,7 @@ use socket2::SockRef;
 
 use super::direct::Exchanges;
 use super::trial::{Checked, Found, refused};
-use crate::kernel::tcp::{UnsentMax, set_unsent_max};
+use crate::tcp::{UnsentMax, set_unsent_max};
 
 pub(super) type Check = fn(&mut Exchanges) -> Checked;
 

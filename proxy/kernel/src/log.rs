@@ -17,10 +17,10 @@ use tokio::io::unix::AsyncFd;
 const TARGET: &str = "sluice::ebpf";
 
 /// The global of aya-log that holds the level: 0 is off, 5 is trace.
-pub(crate) const LEVEL: &str = "AYA_LOG_LEVEL";
+pub const LEVEL: &str = "AYA_LOG_LEVEL";
 
 /// The level that the filter lets through.
-pub(crate) fn level() -> u8 {
+pub fn level() -> u8 {
     if tracing::enabled!(target: TARGET, tracing::Level::DEBUG) { 4 } else { 0 }
 }
 
@@ -33,7 +33,7 @@ pub struct Records {
 
 impl Records {
     /// `None` when the level is off.
-    pub(crate) fn open(ebpf: &mut Ebpf) -> Result<Option<Self>, aya_log::Error> {
+    pub fn open(ebpf: &mut Ebpf) -> Result<Option<Self>, aya_log::Error> {
         if level() == 0 {
             return Ok(None);
         }

@@ -17,7 +17,7 @@ const DEPTH_MAX: u32 = 8;
 
 /// Why the offsets cannot be had.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum BtfError {
+pub enum BtfError {
     /// It ends too early, or refers to what is not there.
     #[error("type information is not well-formed: {0}")]
     Malformed(&'static str),
@@ -33,7 +33,7 @@ type Result<T> = std::result::Result<T, BtfError>;
 ///
 /// # Errors
 /// When the type information cannot be read, or lacks a field that they cannot do without.
-pub(crate) fn bypass(bytes: &[u8], legacy: bool) -> Result<(Offsets, Memory)> {
+pub fn bypass(bytes: &[u8], legacy: bool) -> Result<(Offsets, Memory)> {
     let btf = Btf::parse(bytes)?;
     Ok((offsets(&btf)?, memory(&btf, legacy)))
 }
@@ -97,7 +97,7 @@ fn memory(btf: &Btf<'_>, legacy: bool) -> Memory {
 ///
 /// # Errors
 /// As above.
-pub(crate) fn send_buffer(bytes: &[u8]) -> Result<SendBuffer> {
+pub fn send_buffer(bytes: &[u8]) -> Result<SendBuffer> {
     let btf = Btf::parse(bytes)?;
     let sock = btf.structure("sock").ok_or(BtfError::Missing("struct sock"))?;
     let tcp = btf.structure("tcp_sock").ok_or(BtfError::Missing("struct tcp_sock"))?;

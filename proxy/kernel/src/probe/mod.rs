@@ -3,8 +3,8 @@
 //! What is read comes from folders that are passed in, so that tests can have hosts of their own.
 
 mod cgroups;
-#[cfg(test)]
-pub(crate) mod fake;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 mod features;
 mod process;
 #[cfg(test)]
@@ -13,23 +13,23 @@ mod tests;
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-pub(crate) use cgroups::Cgroups;
-pub(crate) use features::Feature;
-pub(crate) use process::{Capability, Process};
+pub use cgroups::Cgroups;
+pub use features::Feature;
+pub use process::{Capability, Process};
 
 use super::KernelError;
 
 /// Where the host is described.
-pub(crate) struct Sources {
+pub struct Sources {
     /// `/proc`.
-    pub(crate) proc: PathBuf,
+    pub proc: PathBuf,
     /// `/sys`.
-    pub(crate) sys: PathBuf,
+    pub sys: PathBuf,
 }
 
 impl Sources {
     /// This host.
-    pub(crate) fn host() -> Self {
+    pub fn host() -> Self {
         Self { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys") }
     }
 
@@ -44,37 +44,37 @@ impl Sources {
 }
 
 /// A host, as far as sluice cares. `None` is always "it does not say".
-pub(crate) struct Host {
+pub struct Host {
     /// Release of the kernel: `6.18.44-amd64`.
-    pub(crate) release: Option<String>,
+    pub release: Option<String>,
     /// What this process may and may not.
-    pub(crate) process: Process,
+    pub process: Process,
     /// Where cgroup2 is mounted, and the memory limit of our own.
-    pub(crate) cgroups: Cgroups,
+    pub cgroups: Cgroups,
     /// Whether the kernel's own types can be read (BTF), which say where the fields of a socket lie.
-    pub(crate) btf: Result<(), KernelError>,
+    pub btf: Result<(), KernelError>,
     /// The lockdown mode: `none`, `integrity` or `confidentiality`.
-    pub(crate) lockdown: Option<String>,
+    pub lockdown: Option<String>,
     /// kernel.unprivileged_bpf_disabled: 0 is that anyone may load the little that is left to the unprivileged.
-    pub(crate) unprivileged_bpf_disabled: Option<u64>,
+    pub unprivileged_bpf_disabled: Option<u64>,
     /// What bpf(2) answered, in the order asked.
-    pub(crate) features: Vec<Feature>,
+    pub features: Vec<Feature>,
     /// net.core.somaxconn: connections that may wait to be accepted on one socket.
-    pub(crate) somaxconn: Option<u64>,
+    pub somaxconn: Option<u64>,
     /// Cores this process may run on, by affinity and cgroup quota.
-    pub(crate) cores: usize,
+    pub cores: usize,
 }
 
 impl Host {
     /// Reads `sources`, and asks the running kernel the rest.
-    pub(crate) fn probe(sources: &Sources) -> Self {
+    pub fn probe(sources: &Sources) -> Self {
         let mut host = Self::read(sources);
         host.features = features::probe();
         host
     }
 
     /// What can be read, no call asked: `features` stays empty.
-    pub(crate) fn read(sources: &Sources) -> Self {
+    pub fn read(sources: &Sources) -> Self {
         Self {
             release: sources.proc("sys/kernel/osrelease"),
             process: Process::read(sources),
@@ -91,13 +91,13 @@ impl Host {
     }
 
     /// Major and minor version of the kernel.
-    pub(crate) fn version(&self) -> Option<(u32, u32)> {
+    pub fn version(&self) -> Option<(u32, u32)> {
         version(self.release.as_deref()?)
     }
 }
 
 /// The same of a release's name.
-pub(crate) fn version(release: &str) -> Option<(u32, u32)> {
+pub fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

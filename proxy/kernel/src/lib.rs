@@ -10,29 +10,29 @@
 )]
 
 mod bpf;
-pub(crate) mod btf;
+pub mod btf;
 mod failed;
 pub mod log;
 mod marker;
-pub(crate) mod probe;
+pub mod probe;
 pub mod program;
-pub(crate) mod scheduling;
+pub mod scheduling;
 pub mod selftest;
 mod slots;
-pub(crate) mod socket;
+pub mod socket;
 pub mod splice;
-pub(crate) mod tcp;
+pub mod tcp;
 
 use std::io;
 
 /// A call that the kernel refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {error}")]
-pub(crate) struct KernelError {
+pub struct KernelError {
     /// The system call, with the command where it has one: `bpf(BPF_MAP_CREATE)`.
-    pub(crate) call: &'static str,
+    pub call: &'static str,
     /// What it answered.
-    pub(crate) error: io::Error,
+    pub error: io::Error,
 }
 
 impl KernelError {
@@ -42,7 +42,7 @@ impl KernelError {
     }
 
     /// Whether the process may not, as opposed to the kernel cannot.
-    pub(crate) fn is_denied(&self) -> bool {
+    pub fn is_denied(&self) -> bool {
         matches!(self.error.raw_os_error(), Some(libc::EPERM | libc::EACCES))
     }
 }

@@ -19,13 +19,13 @@ const TRIES: u32 = 64;
 
 /// A part of `struct tcp_info`, read at once under the socket's lock: so what runs under it has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Whether neither side has begun to end.
-    pub(crate) is_established: bool,
+    pub is_established: bool,
     /// Whether it has ended, or was reset.
     is_closed: bool,
     /// Bytes that came in order; the end of the stream counts as one.
-    pub(crate) received: u64,
+    pub received: u64,
     /// Bytes that the other side has acknowledged, and the begin of the stream perhaps.
     acked: u64,
 }
@@ -35,7 +35,7 @@ impl Counts {
     ///
     /// # Errors
     /// When the socket is not TCP's.
-    pub(crate) fn read(socket: BorrowedFd<'_>) -> Result<Self, KernelError> {
+    pub fn read(socket: BorrowedFd<'_>) -> Result<Self, KernelError> {
         let mut info = [0_u8; INFO_BYTES];
         let mut length = INFO_BYTES as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes into `info`, which both live until the call returns.
@@ -70,7 +70,7 @@ impl Counts {
 ///
 /// # Errors
 /// When the socket is not TCP's.
-pub(crate) fn written_at_least(socket: BorrowedFd<'_>) -> Result<u64, KernelError> {
+pub fn written_at_least(socket: BorrowedFd<'_>) -> Result<u64, KernelError> {
     // In this order: what is acknowledged between the two is missing from the second.
     let acked = Counts::read(socket)?.acked;
     Ok(acked + u64::from(queued(socket, libc::TIOCOUTQ, "ioctl(SIOCOUTQ)")?))
@@ -80,7 +80,7 @@ pub(crate) fn written_at_least(socket: BorrowedFd<'_>) -> Result<u64, KernelErro
 ///
 /// # Errors
 /// When the socket is not TCP's.
-pub(crate) fn written(socket: BorrowedFd<'_>) -> Result<Option<u64>, KernelError> {
+pub fn written(socket: BorrowedFd<'_>) -> Result<Option<u64>, KernelError> {
     for _ in 0..TRIES {
         let before = Counts::read(socket)?.acked;
         let unacknowledged = queued(socket, libc::TIOCOUTQ, "ioctl(SIOCOUTQ)")?;
@@ -92,7 +92,7 @@ pub(crate) fn written(socket: BorrowedFd<'_>) -> Result<Option<u64>, KernelError
 }
 
 /// Whether the connection has ended on both sides, or was reset.
-pub(crate) fn is_closed(socket: BorrowedFd<'_>) -> bool {
+pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
     Counts::read(socket).map_or(true, |counts| counts.is_closed)
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn is_closed(socket: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// When the socket cannot be asked.
-pub(crate) fn unread(socket: BorrowedFd<'_>) -> Result<u32, KernelError> {
+pub fn unread(socket: BorrowedFd<'_>) -> Result<u32, KernelError> {
     queued(socket, libc::FIONREAD, "ioctl(SIOCINQ)")
 }
 
@@ -117,14 +117,14 @@ fn queued(socket: BorrowedFd<'_>, what: libc::Ioctl, name: &'static str) -> Resu
 ///
 /// # Errors
 /// When the socket refuses the option.
-pub(crate) fn kick(socket: BorrowedFd<'_>) -> Result<(), KernelError> {
+pub fn kick(socket: BorrowedFd<'_>) -> Result<(), KernelError> {
     // 1 is what it is anyway; setting it calls the socket's `data_ready` under its lock.
     socket::set(socket, (libc::SOL_SOCKET, libc::SO_RCVLOWAT), 1, "setsockopt(SO_RCVLOWAT)")
 }
 
 /// How many bytes the kernel takes into the send queue before it has sent them (Linux 3.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnsentMax {
+pub enum UnsentMax {
     /// As many as `net.ipv4.tcp_notsent_lowat` says, now and later.
     Namespace,
     /// As many as there is room for: what that is where nobody has set it.
@@ -137,7 +137,7 @@ pub(crate) enum UnsentMax {
 ///
 /// # Errors
 /// When the socket is not TCP's.
-pub(crate) fn set_unsent_max(socket: BorrowedFd<'_>, most: UnsentMax) -> Result<(), KernelError> {
+pub fn set_unsent_max(socket: BorrowedFd<'_>, most: UnsentMax) -> Result<(), KernelError> {
     let value = match most {
         UnsentMax::Namespace => 0,
         // The kernel takes it for the largest number.
@@ -152,7 +152,7 @@ pub(crate) fn set_unsent_max(socket: BorrowedFd<'_>, most: UnsentMax) -> Result<
 ///
 /// # Errors
 /// When the socket cannot be asked.
-pub(crate) fn cookie(socket: BorrowedFd<'_>) -> Result<u64, KernelError> {
+pub fn cookie(socket: BorrowedFd<'_>) -> Result<u64, KernelError> {
     let mut cookie = 0_u64;
     let mut length = size_of_val(&cookie) as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes into `cookie`, which both live until the call returns.
@@ -169,7 +169,7 @@ pub(crate) fn cookie(socket: BorrowedFd<'_>) -> Result<u64, KernelError> {
 }
 
 /// Whether it is a TCP socket, and no kind of it that carries a stream of another.
-pub(crate) fn is_plain(socket: BorrowedFd<'_>) -> io::Result<bool> {
+pub fn is_plain(socket: BorrowedFd<'_>) -> io::Result<bool> {
     // MPTCP has a protocol of its own.
     Ok(socket2::SockRef::from(&socket).protocol()? == Some(socket2::Protocol::TCP))
 }

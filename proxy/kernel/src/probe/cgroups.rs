@@ -7,27 +7,27 @@ use super::Sources;
 
 /// The cgroups of this process.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Cgroups {
+pub struct Cgroups {
     /// Where cgroup2 is mounted: alone, or beside cgroup v1 (the hybrid layout).
-    pub(crate) unified: Option<PathBuf>,
+    pub unified: Option<PathBuf>,
     /// Whether that is the root of the hierarchy. In a container it mostly is a part of it, and connections of
     /// processes outside of that part are not seen.
-    pub(crate) is_root: bool,
+    pub is_root: bool,
     /// Whether cgroup v1 is mounted.
-    pub(crate) legacy: bool,
+    pub legacy: bool,
     /// Whether the memory controller is cgroup v1's, wherever that is mounted.
-    pub(crate) legacy_memory: bool,
+    pub legacy_memory: bool,
     /// The least memory limit from our cgroup upwards.
-    pub(crate) memory_limit: Option<MemoryLimit>,
+    pub memory_limit: Option<MemoryLimit>,
 }
 
 /// A memory limit.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct MemoryLimit {
+pub struct MemoryLimit {
     /// Its bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// The file it stands in.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
 }
 
 /// cgroup v1 writes "no limit" as the largest number of whole pages.

@@ -6,21 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Feature, Sources};
-use crate::kernel::KernelError;
+use crate::KernelError;
 
 /// Folders of its own in place of `/proc` and `/sys`, removed when dropped.
-pub(crate) struct FakeHost {
-    pub(crate) folder: PathBuf,
+pub struct FakeHost {
+    /// Holds all of it.
+    pub folder: PathBuf,
 }
 
 /// What /proc/self/status says of a process with every capability.
-pub(crate) const ROOT: &str = "Name:\tsluice\nCapEff:\t000001ffffffffff\nSeccomp:\t0\nSeccomp_filters:\t0\n";
+pub const ROOT: &str = "Name:\tsluice\nCapEff:\t000001ffffffffff\nSeccomp:\t0\nSeccomp_filters:\t0\n";
 /// And of one with none.
-pub(crate) const NOBODY: &str = "Name:\tsluice\nCapEff:\t0000000000000000\nSeccomp:\t0\n";
+pub const NOBODY: &str = "Name:\tsluice\nCapEff:\t0000000000000000\nSeccomp:\t0\n";
 
 impl FakeHost {
     /// A host that says nothing.
-    pub(crate) fn new() -> Self {
+    pub fn empty() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sluice-host-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -29,8 +30,8 @@ impl FakeHost {
     }
 
     /// A host on which everything is as it should be, cgroups in the hybrid layout.
-    pub(crate) fn whole() -> Self {
-        let host = Self::new();
+    pub fn whole() -> Self {
+        let host = Self::empty();
         let (legacy, unified) = (host.path("sys/fs/cgroup/memory"), host.path("sys/fs/cgroup/unified"));
         let mounts = format!(
             "proc /proc proc rw 0 0\ncgroup {} cgroup rw,relatime,memory 0 0\ncgroup2 {} cgroup2 rw,relatime 0 0\n",
@@ -57,23 +58,25 @@ impl FakeHost {
     }
 
     /// Writes a file below the folder.
-    pub(crate) fn write(self, name: &str, text: &str) -> Self {
+    pub fn write(self, name: &str, text: &str) -> Self {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
         self
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    /// Where a file of the host is.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    pub(crate) fn sources(&self) -> Sources {
+    /// Where to look for what the host says.
+    pub fn sources(&self) -> Sources {
         Sources { proc: self.path("proc"), sys: self.path("sys") }
     }
 
     /// What it says, with these answers of bpf(2): 0 or an error number for each feature.
-    pub(crate) fn read(&self, answer: impl Fn(&str) -> i32) -> super::Host {
+    pub fn read(&self, answer: impl Fn(&str) -> i32) -> super::Host {
         let names = [
             ("map type", "sockhash"),
             ("map type", "sk_storage"),

@@ -41,7 +41,7 @@ fn a_whole_host_is_read() {
 
 #[test]
 fn a_host_that_says_nothing_is_read_too() {
-    let host = read(&FakeHost::new());
+    let host = read(&FakeHost::empty());
     assert_eq!((host.release.as_deref(), host.version(), host.lockdown), (None, None, None));
     assert_eq!((host.process, host.cgroups), (Process::default(), Cgroups::default()));
     let error = host.btf.unwrap_err();
@@ -57,7 +57,7 @@ fn versions_have_many_shapes() {
         ("6", None),
         ("linux", None),
     ] {
-        let fake = FakeHost::new().write("proc/sys/kernel/osrelease", release);
+        let fake = FakeHost::empty().write("proc/sys/kernel/osrelease", release);
         assert_eq!(read(&fake).version(), version, "{release}");
     }
 }
@@ -92,7 +92,7 @@ fn a_process_in_a_box_is_seen_as_one() {
 
 #[test]
 fn cgroup2_is_found_wherever_it_is() {
-    let fake = FakeHost::new();
+    let fake = FakeHost::empty();
     let place = fake.path("a b");
     std::fs::create_dir_all(&place).unwrap();
     let written = place.display().to_string().replace(' ', "\\040");
@@ -134,7 +134,7 @@ fn whose_the_memory_controller_is_stands_with_the_controllers() {
     for (line, legacy) in
         [("memory\t4\t35\t1", true), ("memory\t0\t35\t1", false), ("memory_x\t4\t1\t1", false)]
     {
-        let fake = FakeHost::new()
+        let fake = FakeHost::empty()
             .write("proc/cgroups", &format!("#subsys_name\thierarchy\ncpu\t3\t1\t1\n{line}\n"));
         assert_eq!(read(&fake).cgroups.legacy_memory, legacy, "{line}");
     }
@@ -144,6 +144,6 @@ fn whose_the_memory_controller_is_stands_with_the_controllers() {
 fn every_feature_has_an_answer_by_name() {
     // Privileged or not: each is a plain yes, or a call with its error.
     let names: Vec<&str> = features::probe().iter().map(|feature| feature.name).collect();
-    let fake: Vec<&str> = FakeHost::new().read(|_| 0).features.iter().map(|feature| feature.name).collect();
+    let fake: Vec<&str> = FakeHost::empty().read(|_| 0).features.iter().map(|feature| feature.name).collect();
     assert_eq!(names, fake);
 }

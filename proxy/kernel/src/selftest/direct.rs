@@ -17,7 +17,7 @@ use super::pairs::Pair;
 use super::sockets::{Sockets, unknown};
 use super::trial::{Checked, Found, refused};
 use super::wait::{Deadline, readable, ready, until};
-use crate::kernel::program::{Bypass, ClientSocket, Lease, Marker, Slots};
+use crate::program::{Bypass, ClientSocket, Lease, Marker, Slots};
 
 /// Stands for what all of them need.
 pub(super) const CONNECT: &str = "direct_return.connect";

@@ -8,7 +8,7 @@ use sluice_ebpf::Counter;
 
 use super::trial::{Found, refused};
 use super::wait::Deadline;
-use crate::kernel::program::Limits;
+use crate::program::Limits;
 
 /// Makes connections.
 pub(super) trait Pairs {
