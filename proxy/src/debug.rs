@@ -9,9 +9,10 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use sluice_http::RequestHead;
+
 use crate::config;
 use crate::exchange::Progress;
-use crate::http::RequestHead;
 
 /// The field that carries the token to us, in lower case.
 pub(crate) const FIELD: &[u8] = b"x-sluice-debug";
@@ -152,7 +153,7 @@ fn push_fact(facts: &mut String, name: &str, value: Option<&str>) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::http::HeadLimits;
+    use sluice_http::HeadLimits;
 
     const TOKEN: &[u8] = b"0123456789abcdef";
 

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
-
-use crate::http::{FieldKind, RequestHead};
+use sluice_http::{FieldKind, RequestHead};
 
 /// Room for `t=` and a time in seconds with three digits behind the point.
 pub(crate) const REQUEST_START_MAX: usize = 32;
@@ -75,7 +74,7 @@ pub(crate) fn request_start(at: SystemTime, room: &mut [u8; REQUEST_START_MAX]) 
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::http::HeadLimits;
+    use sluice_http::HeadLimits;
 
     fn head(forwarded: &[&str]) -> RequestHead {
         let mut text = String::from("GET / HTTP/1.1\r\nHost: a\r\n");

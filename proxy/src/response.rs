@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
+use sluice_http::{FieldKind, Method, RequestHead, Version, canonical_reason};
+
 use crate::error::Reason;
-use crate::http::{FieldKind, Method, RequestHead, Version, canonical_reason};
 use crate::service::entry::ServiceEntry;
 
 /// Seconds after which a client turned away by 503 may try again.
@@ -326,7 +327,7 @@ pub(crate) fn encode(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{HeadLimits, HeadScanner, Scan};
+    use sluice_http::{HeadLimits, HeadScanner, Scan};
 
     fn head(target: &str) -> RequestHead {
         let limits = HeadLimits { head_bytes_max: 65_536, headers_max: 9, target_bytes_max: 65_536 };

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
 use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
+use sluice_http::FieldEdits;
 
 use crate::cluster::Cluster;
 use crate::config::{self, Action, Config};
 use crate::debug;
-use crate::http::FieldEdits;
 use crate::response::ErrorPages;
 use crate::router::Router;
 use crate::service::entry::ServiceEntry;

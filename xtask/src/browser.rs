@@ -13,8 +13,8 @@ use data_encoding::BASE64;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 
+use crate::packages::install;
 use crate::process::{bound, find_program};
-use crate::test::install;
 
 /// Only a hang gets there; starting takes seconds on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

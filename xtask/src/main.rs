@@ -16,6 +16,8 @@ mod process;
 mod run;
 mod sockets;
 mod storm;
+mod packages;
+mod tally;
 mod test;
 mod tidy;
 mod tls;

@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice::http::{ChunkDecoder, ChunkLimits, ParseError, Piece, encode_chunk, encode_last_chunk};
+use sluice_http::{ChunkDecoder, ChunkLimits, ParseError, Piece, encode_chunk, encode_last_chunk};
 
 // The judge of the property tests: a second reader, written apart from the parser.
 #[allow(dead_code, reason = "the unit tests use more of it")]
-#[path = "../../src/http/tests/strict.rs"]
+#[path = "../../http/src/tests/strict.rs"]
 mod strict;
 
 /// Small, so that the fuzzer reaches each of them.

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice::tls::client_hello::{ClientHello, parse};
+use sluice_http::client_hello::{ClientHello, parse};
 
 const MAX: usize = 1 << 16;
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice::http::{
+use sluice_http::{
     FieldKind, Framing, HeadLimits, HeadScanner, Method, ParseError, RequestForward, RequestHead,
     ResponseForward, ResponseHead, Scan, Version, encode_request, encode_response, request_framing,
     response_framing, skip_leading_crlf,
@@ -10,7 +10,7 @@ use sluice::http::{
 
 // The judge of the property tests: a second reader, written apart from the parser.
 #[allow(dead_code, reason = "the unit tests use more of it")]
-#[path = "../../src/http/tests/strict.rs"]
+#[path = "../../http/src/tests/strict.rs"]
 mod strict;
 
 /// Small, so that the fuzzer reaches each of them.

@@ -7,9 +7,10 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
+use sluice_http::{ChunkDecoder, ChunkLimits, Framing, Piece, encode_chunk, encode_last_chunk};
+
 use crate::buffers::{Appetite, Buffers, SMALL_BYTES};
 use crate::deadline::Deadline;
-use crate::http::{ChunkDecoder, ChunkLimits, Framing, Piece, encode_chunk, encode_last_chunk};
 use crate::stream::{Reader, Writer};
 
 /// Size of a receive of a tunnel that is quiet.

@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use sluice_http::{RequestHead, Version, forwarded_request_id};
+
 use super::Connection;
 use crate::cluster::Cluster;
 use crate::debug::{self, Asked};
 use crate::error::Reason;
 use crate::exchange::Progress;
 use crate::forwarded;
-use crate::http::{RequestHead, Version, forwarded_request_id};
 use crate::record::ExchangeRecord;
 use crate::snapshot::{Current, RouteEntry, Snapshot, Target};
 use crate::spans::Trace;

@@ -5,7 +5,8 @@ use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::error::Reason;
 use crate::exchange::Progress;
-use crate::http::RequestHead;
+use sluice_http::RequestHead;
+
 use crate::response::{self, Further, Local};
 
 impl Connection {

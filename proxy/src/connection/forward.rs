@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, encode_request};
+
 use super::account::Account;
 use super::{Connection, Next, trace};
 use crate::body::Transfer;
@@ -9,7 +11,6 @@ use crate::config::UpstreamProtocol;
 use crate::error::{Reason, Side};
 use crate::exchange::{self, Downstream, Finish, Policy, Progress};
 use crate::forwarded;
-use crate::http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, encode_request};
 use crate::http2::upstream::can_say;
 use crate::response::Local;
 use crate::router::strip_prefix;

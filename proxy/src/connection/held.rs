@@ -7,7 +7,8 @@ use crate::body::Transfer;
 use crate::config::Switch;
 use crate::error::Reason;
 use crate::exchange::{self, HeldAnswer, Policy, Progress};
-use crate::http::{Expect, Framing};
+use sluice_http::{Expect, Framing};
+
 use crate::spool::{Held, Intake, SendError};
 use crate::worker::Worker;
 

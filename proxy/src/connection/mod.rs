@@ -20,11 +20,12 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluice_http::{HeadScanner, RequestHead};
+
 use crate::buffers::IDLE_BYTES;
 use crate::config::{Limits, Protocol};
 use crate::deadline::Deadline;
 use crate::direct;
-use crate::http::{HeadScanner, RequestHead};
 use crate::listener::ListenerState;
 use crate::metrics::Event;
 use crate::service::entry::ServiceEntry;

@@ -5,6 +5,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluice_http::client_hello::{self, ClientHello};
+use sluice_http::postgres::{self, Opening};
+
 use super::Connection;
 use super::account::Account;
 use crate::cluster::Cluster;
@@ -12,8 +15,6 @@ use crate::config::{Passthrough, StartTls};
 use crate::error::Reason;
 use crate::exchange::Progress;
 use crate::snapshot::Snapshot;
-use crate::tls::client_hello::{self, ClientHello};
-use crate::tls::postgres::{self, Opening};
 use crate::worker::Phase;
 
 /// Descriptions of alerts (RFC 8446 6).

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
+
 use super::account::Account;
 use super::{Connection, Next, head};
 use crate::acme::CHALLENGE_TYPE;
@@ -11,7 +13,6 @@ use crate::config::{Action, Balance, HashKey};
 use crate::debug::{self, Asked};
 use crate::error::Reason;
 use crate::exchange::{Policy, request_transfer};
-use crate::http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
 use crate::response::Local;
 use crate::router::{Found, Query};
 use crate::snapshot::{RouteEntry, Snapshot, Target};

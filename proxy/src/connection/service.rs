@@ -4,6 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sluice_http::{CookieScope, FieldEdits, FieldKind, RequestHead};
+
 use super::account::Account;
 use super::request::{policy, route};
 use super::{Connection, Next};
@@ -11,7 +13,6 @@ use crate::body::Transfer;
 use crate::clock;
 use crate::error::Reason;
 use crate::exchange::{Policy, Stamp, client_gone};
-use crate::http::{CookieScope, FieldEdits, FieldKind, RequestHead};
 use crate::response::Local;
 use crate::router::Found;
 use crate::service::entry::{Choice, Forward, RequestView, ServiceEntry, writer_cookie};

@@ -6,27 +6,35 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_http::postgres;
+use sluice_http::proxy_protocol::{self, Expected, Header};
+
 use super::Connection;
 use super::account::Account;
 use crate::buffers;
 use crate::cluster::{Cluster, hash_key};
-use crate::config::Balance;
+use crate::config::{Balance, ProxyProtocol};
 use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::exchange::Progress;
-use crate::proxy_protocol::{self, Header};
-use crate::tls::postgres;
 use crate::tunnel;
 use crate::upstream::{self, Acquired, UpstreamConnection};
 use crate::worker::Phase;
 
+/// The headers that clients of a listener begin with, if any.
+fn expected(protocol: ProxyProtocol) -> Option<Expected> {
+    match protocol {
+        ProxyProtocol::Off => None,
+        ProxyProtocol::V1 => Some(Expected { text: true, binary: false }),
+        ProxyProtocol::V2 => Some(Expected { text: false, binary: true }),
+        ProxyProtocol::Any => Some(Expected { text: true, binary: true }),
+    }
+}
+
 impl Connection {
     /// Reads the PROXY protocol header that the listener expects; false when the connection must end.
     pub(super) async fn greet(&mut self) -> bool {
-        let expected = self.listener.config.proxy_protocol;
-        if expected == crate::config::ProxyProtocol::Off {
-            return true;
-        }
+        let Some(expected) = expected(self.listener.config.proxy_protocol) else { return true };
         self.deadline.set(self.limits().header_timeout_ms);
         loop {
             let header = match self.reader.data() {

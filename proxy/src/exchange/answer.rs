@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead, encode_response};
+
 use super::{Policy, Progress};
 use crate::cluster::Endpoint;
 use crate::debug;
-use crate::http::{Framing, RequestHead, ResponseForward, ResponseHead, encode_response};
 
 /// What the answer has to fit.
 pub(super) struct Answer<'a> {

@@ -3,6 +3,8 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use sluice_http::{Expect, Framing, Method, Version};
+
 use super::answer::Answer;
 use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
@@ -10,7 +12,6 @@ use crate::body::{Transfer, copy};
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::direct::{Answered, Armed, Claimed, Direct, Missed, Place, Rest, Unarmed};
 use crate::error::Reason;
-use crate::http::{Expect, Framing, Method, Version};
 use crate::metrics::Event;
 use crate::stream::{Reader, Writer};
 use crate::upstream::UpstreamConnection;

@@ -2,6 +2,11 @@
 
 use std::time::Instant;
 
+use sluice_http::{
+    Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
+    encode_response, response_framing,
+};
+
 use super::answer::{Answer, debug_fields, forward_head};
 use super::hold::{self, HeldAnswer};
 use super::transfer::download_reason;
@@ -11,10 +16,6 @@ use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::direct::{Answered, Armed, Claimed, Rest};
 use crate::error::Reason;
-use crate::http::{
-    Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
-    encode_response, response_framing,
-};
 use crate::stream::{Reader, Writer};
 
 /// The upstream side.

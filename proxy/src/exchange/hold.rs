@@ -6,7 +6,8 @@ use super::{Failed, Progress, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer};
 use crate::config::Switch;
 use crate::error::Reason;
-use crate::http::{Framing, ResponseHead, Version};
+use sluice_http::{Framing, ResponseHead, Version};
+
 use crate::spool::{HoldError, Intake, Message};
 
 /// A whole response; the connection that it came over is free.

@@ -20,6 +20,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_http::{FieldEdits, RequestHead};
+
 use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::cluster::{Cluster, Kind};
@@ -28,7 +30,6 @@ use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::error::{Reason, Side};
-use crate::http::{FieldEdits, RequestHead};
 use crate::service::logged::LoggedField;
 use crate::service::slot::Entered;
 use crate::spool::Message;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_http::ResponseHead;
+
 use super::Policy;
 use crate::cluster::Endpoint;
-use crate::http::ResponseHead;
 
 /// What is known of an exchange while it runs, for the log and for answering failures.
 #[derive(Default)]

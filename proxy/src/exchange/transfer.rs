@@ -3,7 +3,7 @@
 use crate::body::{BodyError, Transfer};
 use crate::config::Limits;
 use crate::error::Reason;
-use crate::http::{ChunkLimits, Framing};
+use sluice_http::{ChunkLimits, Framing};
 
 /// The reason that stands for a failed request body.
 pub(crate) fn upload_reason(error: BodyError) -> Reason {

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 use ::http::{HeaderMap, Request};
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
+use sluice_http::encode_chunk;
 
 use super::outgoing::Outgoing;
 use super::request::{self, Framing};
-use crate::http::encode_chunk;
 
 /// Room that a chunk's size and its line ends may take.
 pub(super) const CHUNK_OVERHEAD: usize = 16;

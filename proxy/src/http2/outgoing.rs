@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
+use sluice_http::{ChunkDecoder, ChunkLimits};
 
 use super::pieces::{MOVED_BYTES_MIN, Source, chunks};
 use super::response::{self, Declared, Head};
-use crate::http::{ChunkDecoder, ChunkLimits};
 
 /// What our own encoder writes needs no bound; the origin's were kept when it was read.
 const LIMITS: ChunkLimits = ChunkLimits { line_bytes_max: 64, trailer_bytes_max: usize::MAX };

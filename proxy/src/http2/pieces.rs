@@ -4,10 +4,10 @@ use std::io;
 
 use bytes::Bytes;
 use h2::SendStream;
+use sluice_http::{ChunkDecoder, Piece};
 
 use super::outgoing::{gone, invalid};
 use super::response;
-use crate::http::{ChunkDecoder, Piece};
 
 /// Bodies from this size on are handed over as they are; smaller ones are copied out of their buffer.
 pub(super) const MOVED_BYTES_MIN: usize = 4096;

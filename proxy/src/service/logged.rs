@@ -3,7 +3,7 @@
 
 use super::error::ServiceError;
 use super::options::TargetOptions;
-use crate::http::{FieldRef, is_token};
+use sluice_http::{FieldRef, is_token};
 
 /// Fields of a request, and as many of its answer, that can be asked for.
 pub const FIELDS_MAX: usize = 32;
@@ -111,7 +111,7 @@ pub fn check(options: &TargetOptions) -> Result<(), ServiceError> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::http::FieldKind;
+    use sluice_http::FieldKind;
 
     fn options(request: &[&str], response: &[&str]) -> TargetOptions {
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();

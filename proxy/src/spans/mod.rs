@@ -13,7 +13,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use crate::http::RequestHead;
+use sluice_http::RequestHead;
 
 pub(crate) use buffer::Tracer;
 use context::Context;

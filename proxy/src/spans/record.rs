@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use sluice_http::RequestHead;
+
 use super::{TRACESTATE, Trace, values};
 use crate::error::Reason;
-use crate::http::RequestHead;
 use crate::record::ExchangeRecord;
 
 /// Bytes kept of a target; the rest of a longer one says little in a trace.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use sluice_http::HeadLimits;
 
 use super::buffer::buffer;
 use super::*;
 use crate::error::Reason;
-use crate::http::HeadLimits;
 use crate::metrics::{Metrics, SpanFate};
 use crate::record::ExchangeRecord;
 

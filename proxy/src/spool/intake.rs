@@ -8,7 +8,8 @@ use crate::body::Transfer;
 use crate::buffers::{Appetite, SMALL_BYTES};
 use crate::config;
 use crate::deadline::Deadline;
-use crate::http::{Framing, encode_last_chunk};
+use sluice_http::{Framing, encode_last_chunk};
+
 use crate::stream::Reader;
 use crate::worker::Worker;
 

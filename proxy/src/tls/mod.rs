@@ -7,11 +7,9 @@
 mod certificate;
 mod chain;
 mod client;
-pub mod client_hello;
 mod demand;
 mod folder;
 mod outcome;
-pub(crate) mod postgres;
 mod roots;
 mod set;
 mod store;

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_http::{HeadScanner, ResponseHead};
 use sluice_kernel::program::Lease;
 use tokio::task::yield_now;
 
@@ -21,7 +22,6 @@ use crate::cluster::{Cluster, Endpoint, InFlight, Kind};
 use crate::config::{Retry, UpstreamProtocol};
 use crate::direct::Direct;
 use crate::error::{Reason, Side};
-use crate::http::{HeadScanner, ResponseHead};
 use crate::metrics::Event;
 use crate::stream::{self, Reader, Stream, Writer};
 use crate::tls::upstream::Purpose;

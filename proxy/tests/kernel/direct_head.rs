@@ -11,7 +11,7 @@ use sluice_ebpf::head::{
 };
 use sluice_ebpf::names;
 
-#[path = "../../src/http/tests/odd_heads.rs"]
+#[path = "../../http/src/tests/odd_heads.rs"]
 mod odd_heads;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/bypass.bpf.o");

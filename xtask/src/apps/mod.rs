@@ -26,10 +26,10 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 
 use crate::bench;
+use crate::packages::Tools;
 use crate::process::Process;
-use crate::test::{Tally, Tools};
+use crate::tally::Tally;
 pub(crate) use bypass::obstacle as bypass_obstacle;
-pub(crate) use nginx::temp_paths;
 use rig::{Place, Rig};
 use variant::{Ground, HOST, JOINED, Variant};
 

@@ -11,6 +11,7 @@ use super::rig::{Place, Rig};
 use super::uploads::TRICKLES;
 use super::wire::Wire;
 use super::{App, checks, clients, curl};
+use crate::bench;
 use crate::process::{Process, find_program};
 
 const HELLO: &str = "hello from nginx";
@@ -70,7 +71,7 @@ fn start(place: &Place) -> Result<Process> {
     let user = if geteuid().is_root() { "user root;" } else { "" };
     let template = fs::read_to_string(place.sources.join("nginx.conf"))?;
     let config = template
-        .replace("@TEMP_PATHS@", &temp_paths(&built))
+        .replace("@TEMP_PATHS@", &bench::temp_paths(&built))
         .replace("@FOLDER@", &folder)
         .replace("@USER@", user)
         .replace("@ADDRESS@", &place.address.to_string());
@@ -82,16 +83,6 @@ fn start(place: &Place) -> Result<Process> {
     let mut process = Process::start("nginx", &mut command, place.log.clone(), Signal::SIGQUIT)?;
     process.wait_ready(place.address)?;
     Ok(process)
-}
-
-/// A directive for each module that was built in; one for a module left out would be refused.
-pub(crate) fn temp_paths(built: &str) -> String {
-    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .filter(|module| !built.contains(&format!("--without-http_{module}_module")))
-        .map(|module| format!("{module}_temp_path @FOLDER@/{module};"))
-        .collect::<Vec<_>>()
-        .join("\n    ")
 }
 
 fn pattern(size: usize) -> Vec<u8> {
@@ -157,7 +148,7 @@ mod tests {
 
     #[test]
     fn modules_left_out_get_no_directive() {
-        let paths = temp_paths("configure arguments: --without-http_scgi_module --with-x");
+        let paths = bench::temp_paths("configure arguments: --without-http_scgi_module --with-x");
         assert!(paths.contains("uwsgi_temp_path @FOLDER@/uwsgi;"));
         assert!(!paths.contains("scgi_temp_path @FOLDER@/scgi;\n") && !paths.ends_with("/scgi;"));
     }

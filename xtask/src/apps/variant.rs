@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use anyhow::{Context, Result, bail};
 
 use super::network::Network;
+use crate::packages::Tools;
 use crate::process::free_ports;
-use crate::test::Tools;
 
 /// One way.
 pub(super) struct Variant {

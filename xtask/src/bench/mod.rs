@@ -35,6 +35,7 @@ use clap::builder::PossibleValuesParser;
 use crate::{process, workspace};
 use machine::Machine;
 use neighbour::Neighbour;
+pub(crate) use origin::temp_paths;
 use peers::{PEERS, SLUICE, is_sluice};
 use progress::{Progress, in_words, planned};
 use record::{CaseRecord, Figure, Sample};

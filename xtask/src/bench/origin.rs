@@ -13,7 +13,6 @@ use super::scenario::Origin;
 use super::server::{Server, session};
 use super::tls::{Identity, Secured, Tls};
 use super::tools::Tools;
-use crate::apps::temp_paths;
 use crate::workspace::{must, root, scratch};
 
 const FILES: &[(&str, usize)] = &[("1kb.bin", 1 << 10), ("64kb.bin", 64 << 10), ("1mb.bin", 1 << 20)];
@@ -149,4 +148,14 @@ fn uvicorn(address: SocketAddr, app: &str, sources: &Path, program: &Path) -> Co
         // BlackSheep is verbose about its environment otherwise.
         .env("APP_ENV", "production");
     command
+}
+
+/// A directive for each module that was built in; one for a module left out would be refused.
+pub(crate) fn temp_paths(built: &str) -> String {
+    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .filter(|module| !built.contains(&format!("--without-http_{module}_module")))
+        .map(|module| format!("{module}_temp_path @FOLDER@/{module};"))
+        .collect::<Vec<_>>()
+        .join("\n    ")
 }

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use nix::unistd::geteuid;
 
+use crate::packages;
 use crate::process::find_program;
-use crate::test;
 use crate::workspace::{self, cargo, must};
 
 /// Where a tool comes from.
@@ -190,7 +190,7 @@ fn install_debian(wanted: &[&(&str, Source)]) {
     let apt = geteuid().is_root() && Path::new("/etc/debian_version").exists();
     if !packages.is_empty()
         && apt
-        && let Err(error) = test::install(&packages)
+        && let Err(error) = packages::install(&packages)
     {
         println!("missing: {}: {error:#}", packages.join(" "));
     }

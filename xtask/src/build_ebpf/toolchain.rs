@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::geteuid;
 
 use crate::process::find_program;
-use crate::{test, workspace};
+use crate::{packages, workspace};
 
 /// Debian's compiler for web browsers, newer than its `rustc`, and the source that belongs to it.
 const DEBIAN_PACKAGES: &[&str] = &["rustc-web", "rust-web-src"];
@@ -130,5 +130,5 @@ pub(super) fn install(packages: &[&str]) -> Result<()> {
     let apt =
         geteuid().is_root() && Path::new("/etc/debian_version").exists() && find_program("apt-get").is_some();
     ensure!(apt, "missing: apt-get install {wanted}");
-    test::install(packages).with_context(|| format!("apt-get install {wanted}"))
+    packages::install(packages).with_context(|| format!("apt-get install {wanted}"))
 }

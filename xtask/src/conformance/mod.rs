@@ -17,7 +17,8 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::test::{Tally, Tools};
+use crate::packages::Tools;
+use crate::tally::Tally;
 use crate::workspace;
 use corpus::Chosen;
 use proxy::Proxy;

@@ -29,7 +29,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::test::{Tally, Tools};
+use crate::packages::Tools;
+use crate::tally::Tally;
 use proxy::Under;
 use round::Round;
 use servers::SERVERS;

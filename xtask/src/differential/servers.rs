@@ -8,8 +8,8 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 
 use crate::bench;
+use crate::packages::Tools;
 use crate::process::{Process, bound, free_ports};
-use crate::test::Tools;
 use crate::workspace::{self, must, scratch};
 
 /// Where servers listen. Not the address of sluice, nor one of a client.

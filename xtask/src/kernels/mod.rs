@@ -14,7 +14,8 @@ use std::thread;
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::test::{Tally, Tools};
+use crate::packages::Tools;
+use crate::tally::Tally;
 use crate::workspace::root;
 use contents::Built;
 use image::Image;

@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::test::{Tally, Tools};
+use crate::packages::Tools;
+use crate::tally::Tally;
 pub(crate) use upgrade::Successor;
 
 /// A check: its name, the programs that it needs, and what it does with the binary.

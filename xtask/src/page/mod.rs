@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, ensure};
 use serde_json::json;
 
 use crate::browser::{self, Browser};
-use crate::test::Tally;
+use crate::tally::Tally;
 use crate::workspace;
 use scene::Scene;
 

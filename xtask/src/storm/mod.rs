@@ -21,7 +21,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::process::raise_descriptor_limit;
-use crate::test::Tally;
+use crate::tally::Tally;
 use client::Clients;
 use findings::{Findings, Outcome};
 use mode::Menu;

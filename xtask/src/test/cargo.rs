@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::Tally;
+use crate::tally::Tally;
 use crate::workspace;
 
 /// Runs `cargo test ARGS` in the environment `env` and adds its results to the tally under `name`.

@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
-use super::{Tally, cargo};
+use super::cargo;
+use crate::tally::Tally;
 
 pub(super) const NAME: &str = "miri";
 /// Interpreted, a case takes some hundred times as long.

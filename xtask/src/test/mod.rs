@@ -2,9 +2,7 @@
 
 mod cargo;
 mod miri;
-mod packages;
 mod pebble;
-mod tally;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -13,12 +11,11 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use nix::unistd::geteuid;
 
-pub(crate) use packages::{Tools, install};
-pub(crate) use tally::Tally;
-
 use crate::conformance::{Judged, Way};
 use crate::kernels::Extent;
+use crate::packages::Tools;
 use crate::storm::{self, Weather};
+use crate::tally::Tally;
 use crate::{apps, bench, conformance, differential, kernels, operate, page, tls, trace, workspace};
 
 /// What to run.

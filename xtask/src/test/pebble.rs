@@ -1,8 +1,8 @@
 //! Pebble for the tests of certificates by ACME: `cargo xtask test acme`, and part of the whole run where Go is.
 
-use super::Tally;
 use crate::bench;
 use crate::process::find_program;
+use crate::tally::Tally;
 
 /// Part of the tests' names.
 const SUITE: &str = "acme";

@@ -1,42 +1,104 @@
-//! Which part of the proxy may name which. The rule is the table; the rest reads paths.
+//! No import cycle between the modules at the top of a crate, and who may name whom.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, closing, line_of};
 
 /// A part (first path segment under `proxy/src`) and the other parts it may name.
-const MAY_NAME: &[(&str, &[&str])] = &[
-    ("http", &[]),
-    ("config", &[]),
-    ("kernel", &[]),
-    ("router", ROUTING),
-    ("cluster", ROUTING),
-    ("balancer", ROUTING),
-    ("queue", &["config"]),
-];
+const MAY_NAME: &[(&str, &[&str])] =
+    &[("router", ROUTING), ("cluster", ROUTING), ("balancer", ROUTING), ("queue", &["config"])];
 
-const ROUTING: &[&str] =
-    &["config", "error", "http", "router", "cluster", "balancer", "queue", "clock", "tls"];
+const ROUTING: &[&str] = &["config", "error", "router", "cluster", "balancer", "queue", "clock", "tls"];
 
 /// A part and the only others that may name it.
 const NAMED_ONLY_BY: &[(&str, &[&str])] = &[("connection", &["worker", "server"])];
 
-/// Adds a problem for each name that the tables do not allow.
-pub(super) fn check(source: &Source, problems: &mut Vec<String>) {
-    let Some(inner) = source.path.strip_prefix("proxy/src/") else {
-        return;
-    };
-    if source.is_tests() {
-        return;
+/// Parts that are still in a cycle, by their crate's folder. None may come to them; one that is out of it leaves the list.
+const CYCLIC: &[(&str, &[&str])] = &[(
+    "proxy",
+    &[
+        "access_log",
+        "acme",
+        "body",
+        "bypass",
+        "connection",
+        "debug",
+        "direct",
+        "doctor",
+        "exchange",
+        "http2",
+        "logging",
+        "metrics",
+        "response",
+        "service",
+        "snapshot",
+        "spans",
+        "spool",
+        "stream",
+        "tunnel",
+        "upstream",
+        "worker",
+    ],
+)];
+
+/// The modules at the top of a crate, and which others each names.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// Adds a problem for each name that the tables do not allow, and for each cycle.
+pub(super) fn check(sources: &[Source<'_>], problems: &mut Vec<String>) {
+    let mut crates: BTreeMap<&str, Graph> = BTreeMap::new();
+    for source in sources.iter().filter(|source| !source.is_tests()) {
+        let Some((folder, inner)) = source.path.split_once("/src/") else { continue };
+        let part = part_of(inner);
+        // The root names whatever it likes; so does a program of its own.
+        if matches!(part, "lib" | "main" | "build" | "bin") {
+            continue;
+        }
+        let named = named_parts(&source.production, depth_of(inner));
+        if folder == "proxy" {
+            check_tables(source, part, &named, problems);
+        }
+        let others = crates.entry(folder).or_default().entry(part.to_owned()).or_default();
+        others.extend(named.into_iter().map(|(_, name)| name).filter(|name| name != part));
     }
-    let part = part_of(inner);
-    for (offset, named) in named_parts(&source.production, depth_of(inner)) {
-        if !allowed(part, &named) {
-            let line = line_of(&source.production, offset);
-            problems.push(format!(
-                "{}:{line}: `{part}` must not name `crate::{named}` (import rule)",
-                source.path
-            ));
+    for (folder, graph) in &crates {
+        let known = CYCLIC.iter().find(|(name, _)| name == folder).map_or(&[][..], |(_, parts)| parts);
+        check_cycles(folder, graph, known, problems);
+    }
+}
+
+fn check_tables(source: &Source<'_>, part: &str, named: &[(usize, String)], problems: &mut Vec<String>) {
+    for (offset, name) in named.iter().filter(|(_, name)| !allowed(part, name)) {
+        let line = line_of(&source.production, *offset);
+        problems
+            .push(format!("{}:{line}: `{part}` must not name `crate::{name}` (import rule)", source.path));
+    }
+}
+
+fn check_cycles(folder: &str, graph: &Graph, known: &[&str], problems: &mut Vec<String>) {
+    let cyclic = |part: &str| reached(graph, part).contains(part);
+    let found: BTreeSet<&str> = graph.keys().map(String::as_str).filter(|part| cyclic(part)).collect();
+    let known: BTreeSet<&str> = known.iter().copied().collect();
+    let further: Vec<_> = found.difference(&known).collect();
+    if !further.is_empty() {
+        problems.push(format!("{folder}/src: {further:?} are in an import cycle, of {found:?}"));
+    }
+    for part in known.difference(&found) {
+        problems.push(format!("{folder}/src: `{part}` is in no import cycle any more: take it off the list"));
+    }
+}
+
+/// All parts that are named from a part on.
+fn reached<'a>(graph: &'a Graph, from: &str) -> BTreeSet<&'a str> {
+    let (mut reached, mut left) = (BTreeSet::new(), vec![from]);
+    while let Some(others) = left.pop().map(|part| graph.get(part)) {
+        for other in others.into_iter().flatten() {
+            if graph.contains_key(other) && reached.insert(other.as_str()) {
+                left.push(other);
+            }
         }
     }
+    reached
 }
 
 fn allowed(part: &str, named: &str) -> bool {
@@ -117,31 +179,32 @@ mod tests {
 
     fn problems(path: &str, text: &str) -> Vec<String> {
         let mut problems = Vec::new();
-        check(&Source::new(path, text), &mut problems);
+        check(&[Source::new(path, text)], &mut problems);
+        problems.retain(|problem| problem.contains("import rule"));
         problems
     }
 
     #[test]
-    fn http_names_no_sibling() {
-        assert_eq!(problems("proxy/src/http/head.rs", "use crate::http::Limits;"), [""; 0]);
-        let found = problems("proxy/src/http/head.rs", "\nfn f(c: crate::config::Config) {}");
-        assert!(found[0].starts_with("proxy/src/http/head.rs:2: `http` must not name `crate::config`"));
+    fn what_a_table_forbids_is_found_with_its_line() {
+        assert_eq!(problems("proxy/src/queue/line.rs", "use crate::queue::Limits;"), [""; 0]);
+        let found = problems("proxy/src/queue/line.rs", "\nfn f(c: crate::error::Reason) {}");
+        assert!(found[0].starts_with("proxy/src/queue/line.rs:2: `queue` must not name `crate::error`"));
     }
 
     #[test]
     fn groups_and_super_are_seen() {
-        let text = "use crate::{\n    http::{Head, Framing},\n    error::Reason,\n};";
-        assert_eq!(problems("proxy/src/http/mod.rs", text).len(), 1);
-        assert_eq!(problems("proxy/src/http/mod.rs", "use super::error::Reason;").len(), 1);
-        assert_eq!(problems("proxy/src/http/head.rs", "use super::framing::Framing;").len(), 0);
-        assert_eq!(problems("proxy/src/http/head.rs", "use super::super::error;").len(), 1);
+        let text = "use crate::{\n    queue::{Head, Framing},\n    error::Reason,\n};";
+        assert_eq!(problems("proxy/src/queue/mod.rs", text).len(), 1);
+        assert_eq!(problems("proxy/src/queue/mod.rs", "use super::error::Reason;").len(), 1);
+        assert_eq!(problems("proxy/src/queue/head.rs", "use super::framing::Framing;").len(), 0);
+        assert_eq!(problems("proxy/src/queue/head.rs", "use super::super::error;").len(), 1);
     }
 
     #[test]
     fn comments_and_tests_may_name_anything() {
         let text =
             "/// See crate::connection.\nfn f() {}\n#[cfg(test)]\nmod tests { use crate::error::Reason; }";
-        assert_eq!(problems("proxy/src/config/mod.rs", text), [""; 0]);
+        assert_eq!(problems("proxy/src/queue/mod.rs", text), [""; 0]);
     }
 
     #[test]
@@ -157,5 +220,20 @@ mod tests {
         assert_eq!(problems("proxy/src/worker/mod.rs", text), [""; 0]);
         assert_eq!(problems("proxy/src/connection/mod.rs", text), [""; 0]);
         assert_eq!(problems("proxy/src/exchange/mod.rs", text).len(), 1);
+    }
+
+    #[test]
+    fn cycles_are_found_and_the_list_of_them_only_shrinks() {
+        let edges = [("a", "b"), ("b", "c"), ("c", "b"), ("c", "elsewhere")];
+        let mut graph = Graph::new();
+        for (part, other) in edges {
+            graph.entry(part.to_owned()).or_default().insert(other.to_owned());
+        }
+        let found = |known: &[&str]| {
+            let mut problems = Vec::new();
+            check_cycles("x", &graph, known, &mut problems);
+            problems.len()
+        };
+        assert_eq!([found(&["b", "c"]), found(&["b"]), found(&["a", "b", "c"])], [0, 1, 1]);
     }
 }

@@ -26,14 +26,11 @@ struct Document {
 pub(crate) fn tidy() -> Result<()> {
     let documents = documents()?;
     let mut problems = Vec::new();
-    for document in &documents {
-        text::check(document, &mut problems);
-        if document.path.ends_with(".rs") {
-            let source = Source::new(&document.path, &document.text);
-            imports::check(&source, &mut problems);
-            names::check(&source, &mut problems);
-        }
-    }
+    documents.iter().for_each(|document| text::check(document, &mut problems));
+    let rust = documents.iter().filter(|document| document.path.ends_with(".rs"));
+    let sources: Vec<_> = rust.map(|document| Source::new(&document.path, &document.text)).collect();
+    sources.iter().for_each(|source| names::check(source, &mut problems));
+    imports::check(&sources, &mut problems);
     names::check_siblings(&documents, &mut problems);
 
     for problem in &problems {

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::bench::{self, Identity};
 use crate::browser;
 use crate::process::{Process, bound, free_ports};
-use crate::test::Tally;
+use crate::tally::Tally;
 use crate::workspace;
 
 /// A check and its name.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Served;
 use crate::process::{bound, find_program};
-use crate::{test, workspace};
+use crate::{packages, workspace};
 
 const TOOL: &str = "testssl";
 const PACKAGES: &[&str] = &["testssl.sh", "bsdmainutils", "openssl", "bind9-dnsutils", "procps"];
@@ -46,7 +46,7 @@ struct Finding {
 /// Everything that it looks at, at a listener with the defaults; the order of suites at one that names them.
 pub(super) fn grades(binary: &Path) -> Result<String> {
     if find_program(TOOL).is_none() {
-        test::install(PACKAGES)?;
+        packages::install(PACKAGES)?;
     }
     let served = Served::start(TOOL, binary)?;
     let ordered = scan(&served, served.ordered, "ordered", &["--server-preference"])?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use instant_acme::Problem;
+use sluice_http::{HeadLimits, RequestHead};
 
 use super::super::challenge::{HttpChallenges, Shown};
 use super::super::demand::Denied;
@@ -11,7 +12,6 @@ use super::super::failure::{Failure, Kind};
 use super::super::hook;
 use super::Scratch;
 use crate::config::DnsHook;
-use crate::http::{HeadLimits, RequestHead};
 
 fn head(line: &str) -> RequestHead {
     let mut head = RequestHead::new();

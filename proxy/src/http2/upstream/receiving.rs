@@ -10,11 +10,11 @@ use ::http::{HeaderMap, Response, StatusCode};
 use bytes::{Buf, Bytes};
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
+use sluice_http::encode_chunk;
 
 use super::super::incoming::{CHUNK_OVERHEAD, push_last_chunk};
 use super::super::request::push_field;
 use super::sending::Begun;
-use crate::http::encode_chunk;
 
 /// How far the answer has come.
 enum State {

@@ -8,12 +8,12 @@ use ::http::uri::Scheme;
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
+use sluice_http::{ChunkDecoder, ChunkLimits};
 
 use super::super::outgoing::{gone, invalid};
 use super::super::pieces::{Source, chunks};
 use super::super::response;
 use super::request::{self, Declared};
-use crate::http::{ChunkDecoder, ChunkLimits};
 
 /// What our own encoder writes needs no bound; the client's were kept when it was read.
 const LIMITS: ChunkLimits = ChunkLimits { line_bytes_max: 64, trailer_bytes_max: usize::MAX };

@@ -14,7 +14,8 @@ use serde_json::Value;
 use super::report::Histogram;
 use super::session::obstacle;
 use super::tracefs::Tracefs;
-use crate::test::{Tally, Tools};
+use crate::packages::Tools;
+use crate::tally::Tally;
 use scene::{CROWD, KEPT, NEW, RESETS, SLOW, Scene, TOKEN, Watched};
 
 /// A check and its name.

@@ -40,7 +40,7 @@ impl FieldEdits {
     }
 
     /// Names that are taken out, in lower case.
-    pub(crate) fn names_taken_out(&self) -> impl Iterator<Item = Vec<u8>> {
+    pub fn names_taken_out(&self) -> impl Iterator<Item = Vec<u8>> {
         let set = self.set.iter().filter(|(name, value)| is_writable(name, value)).map(|(name, _)| name);
         self.remove.iter().chain(set).map(|name| name.to_ascii_lowercase())
     }

@@ -6,12 +6,11 @@ use super::authority::{host_name, is_authority};
 use super::error::ParseError;
 use super::expect::{Expect, read_expect};
 use super::fields::{FieldRef, Fields, Parsed, Slots, Span};
-use super::framing::check_lookalikes;
-use super::headers::is_upgrade_list;
-use super::kind::FieldKind;
+use super::kind::{FieldKind, owned_lookalike};
 use super::method::{Method, Version};
 use super::scan::HeadLimits;
 use super::target::{Target, read_target};
+use super::upgrade::is_upgrade_list;
 
 /// A parsed request head. It owns a copy of the bytes and is meant to be reused: `parse` allocates only to grow.
 #[derive(Debug)]
@@ -264,4 +263,19 @@ fn read_grammar<'h, 'b>(bytes: &'b [u8], slots: Slots<'h, 'b>) -> Parsed<'h, 'b,
         version: if minor == 0 { Version::Http10 } else { Version::Http11 },
     };
     Ok((line, request.headers))
+}
+
+/// Refuses `Content_Length` and `Transfer_Encoding`, which CGI-like servers take for the real ones.
+fn check_lookalikes(fields: &Fields) -> Result<(), ParseError> {
+    if !fields.has(FieldKind::Lookalike) {
+        return Ok(());
+    }
+    let imitates_framing = fields.iter().any(|field| {
+        field.kind == FieldKind::Lookalike
+            && matches!(
+                owned_lookalike(field.name),
+                Some(FieldKind::ContentLength | FieldKind::TransferEncoding)
+            )
+    });
+    if imitates_framing { Err(ParseError::BadFraming) } else { Ok(()) }
 }

@@ -4,16 +4,14 @@ use std::net::IpAddr;
 
 use ppp::{PartialResult, v1, v2};
 
-use crate::config::ProxyProtocol;
-
 /// The longest header that is waited for: a v2 header with its addresses and extensions.
-pub(crate) const HEADER_BYTES_MAX: usize = 4096;
+pub const HEADER_BYTES_MAX: usize = 4096;
 /// The longest v1 header, its CRLF included (section 2.1).
 const LINE_BYTES_MAX: usize = 107;
 
 /// What the first bytes of a connection hold.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Header {
+pub enum Header {
     /// A header of this length, and the client it names; `None` when it names none (LOCAL, UNKNOWN).
     Complete(usize, Option<IpAddr>),
     /// More bytes are needed.
@@ -22,12 +20,21 @@ pub(crate) enum Header {
     Invalid,
 }
 
-/// Looks for the `expected` kind of header at the start of `data`.
-pub(crate) fn parse(data: &[u8], expected: ProxyProtocol) -> Header {
+/// Kinds of header that a client may begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// The line of text (version 1).
+    pub text: bool,
+    /// The binary one (version 2).
+    pub binary: bool,
+}
+
+/// Looks for an `expected` kind of header at the start of `data`.
+pub fn parse(data: &[u8], expected: Expected) -> Header {
     const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
     let starts_like = |start: &[u8]| data.iter().zip(start).all(|(a, b)| a == b);
-    let text = matches!(expected, ProxyProtocol::V1 | ProxyProtocol::Any) && starts_like(b"PROXY ");
-    let binary = matches!(expected, ProxyProtocol::V2 | ProxyProtocol::Any) && starts_like(V2_START);
+    let text = expected.text && starts_like(b"PROXY ");
+    let binary = expected.binary && starts_like(V2_START);
     match (text, binary) {
         (true, true) => Header::Partial,
         (true, false) => parse_line(data),
@@ -79,27 +86,30 @@ fn v2_client(header: &v2::Header<'_>) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
+    const TEXT: Expected = Expected { text: true, binary: false };
+    const BINARY: Expected = Expected { text: false, binary: true };
+    const ANY: Expected = Expected { text: true, binary: true };
     const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc6\x33\x64\x01\x7f\0\0\x01\x12\x34\0\x50";
 
     #[test]
     fn both_forms_name_the_client() {
         let client = Some(IpAddr::from([198, 51, 100, 1]));
         let text = b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\nGET /";
-        assert_eq!(parse(text, ProxyProtocol::V1), Header::Complete(text.len() - 5, client));
-        assert_eq!(parse(text, ProxyProtocol::Any), Header::Complete(text.len() - 5, client));
-        assert_eq!(parse(V2, ProxyProtocol::V2), Header::Complete(V2.len(), client));
-        assert_eq!(parse(b"PROXY UNKNOWN\r\n", ProxyProtocol::V1), Header::Complete(15, None));
+        assert_eq!(parse(text, TEXT), Header::Complete(text.len() - 5, client));
+        assert_eq!(parse(text, ANY), Header::Complete(text.len() - 5, client));
+        assert_eq!(parse(V2, BINARY), Header::Complete(V2.len(), client));
+        assert_eq!(parse(b"PROXY UNKNOWN\r\n", TEXT), Header::Complete(15, None));
     }
 
     #[test]
     fn other_bytes_are_refused_at_once_and_prefixes_waited_for() {
-        assert_eq!(parse(b"GET / HTTP/1.1\r\n", ProxyProtocol::Any), Header::Invalid);
-        assert_eq!(parse(b"G", ProxyProtocol::Any), Header::Invalid);
-        assert_eq!(parse(V2, ProxyProtocol::V1), Header::Invalid);
-        assert_eq!(parse(b"PROXY TCP4 x", ProxyProtocol::V2), Header::Invalid);
-        assert_eq!(parse(b"PROXY TCP4 nonsense here\r\n", ProxyProtocol::Any), Header::Invalid);
+        assert_eq!(parse(b"GET / HTTP/1.1\r\n", ANY), Header::Invalid);
+        assert_eq!(parse(b"G", ANY), Header::Invalid);
+        assert_eq!(parse(V2, TEXT), Header::Invalid);
+        assert_eq!(parse(b"PROXY TCP4 x", BINARY), Header::Invalid);
+        assert_eq!(parse(b"PROXY TCP4 nonsense here\r\n", ANY), Header::Invalid);
         let signed = b"PROXY TCP4 198.51.100.1 127.0.0.1 +4660 80\r\n";
-        assert_eq!(parse(signed, ProxyProtocol::Any), Header::Invalid);
+        assert_eq!(parse(signed, ANY), Header::Invalid);
         let text: [&[u8]; 3] = [
             b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\n",
             b"PROXY TCP6 2001:db8::1 ::1 4660 80\r\n",
@@ -107,11 +117,7 @@ mod tests {
         ];
         for header in [V2, text[0], text[1], text[2]] {
             for length in 0..header.len() {
-                assert_eq!(
-                    parse(&header[..length], ProxyProtocol::Any),
-                    Header::Partial,
-                    "{header:?} {length}"
-                );
+                assert_eq!(parse(&header[..length], ANY), Header::Partial, "{header:?} {length}");
             }
         }
     }
@@ -120,6 +126,6 @@ mod tests {
     fn a_header_without_end_is_refused() {
         let mut endless = b"PROXY TCP4 ".to_vec();
         endless.resize(HEADER_BYTES_MAX, b'1');
-        assert_eq!(parse(&endless, ProxyProtocol::Any), Header::Invalid);
+        assert_eq!(parse(&endless, ANY), Header::Invalid);
     }
 }

@@ -3,7 +3,7 @@
 use super::expect::Expect;
 use super::fields::{FieldRef, Fields};
 use super::framing::Framing;
-use super::grammar::{is_token, members};
+
 use super::kind::FieldKind;
 use super::request::RequestHead;
 
@@ -17,13 +17,6 @@ pub fn forwarded_request_id(head: &RequestHead, trusted: bool) -> Option<&[u8]> 
     let well_formed = matches!(id.len(), 1..=REQUEST_ID_BYTES_MAX)
         && id.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     (well_formed && !head.fields.is_nominated(b"x-request-id")).then_some(id)
-}
-
-/// Whether `value` lists protocols that a connection may be switched to (RFC 9110 section 7.8).
-///
-/// HTTP itself and TLS are not among them: requests could then pass that nobody checked.
-pub(crate) fn is_upgrade_list(value: &[u8]) -> bool {
-    members(value).next().is_some() && members(value).all(is_upgrade_protocol)
 }
 
 /// Whether a request's field is copied. Those the proxy renders itself are not.
@@ -86,13 +79,4 @@ fn is_expect_copied(head: &RequestHead, framing: Framing) -> bool {
         Expect::Continue => !matches!(framing, Framing::None | Framing::Length(0)),
         Expect::Other => true,
     }
-}
-
-fn is_upgrade_protocol(protocol: &[u8]) -> bool {
-    let mut parts = protocol.splitn(2, |&byte| byte == b'/');
-    let name = parts.next().unwrap_or_default();
-    let refused: [&[u8]; 4] = [b"h2c", b"h2", b"http", b"tls"];
-    is_token(name)
-        && parts.next().is_none_or(is_token)
-        && !refused.iter().any(|other| name.eq_ignore_ascii_case(other))
 }

@@ -5,10 +5,10 @@ use httparse::{ParserConfig, Response};
 use super::error::ParseError;
 use super::fields::{FieldRef, Fields, Parsed, Slots, Span};
 use super::grammar::is_field_value;
-use super::headers::is_upgrade_list;
 use super::kind::FieldKind;
 use super::method::Version;
 use super::scan::HeadLimits;
+use super::upgrade::is_upgrade_list;
 
 /// Bytes of `HTTP/1.1 200`, after which the reason phrase may follow.
 const STATUS_BYTES: usize = 12;

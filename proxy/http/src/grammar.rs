@@ -25,7 +25,7 @@ pub(crate) fn is_token_byte(byte: u8) -> bool {
 }
 
 /// Whether `bytes` is a token: not empty, and of token bytes only.
-pub(crate) fn is_token(bytes: &[u8]) -> bool {
+pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
 }
 

@@ -5,6 +5,7 @@
 //! [`ResponseHead`] says what it means, [`request_framing`] or [`response_framing`] how its body ends,
 //! [`ChunkDecoder`] reads a chunked body, and the `encode_*` functions build what goes on. Nothing received is echoed:
 //! every forwarded byte passed a rule of RFC 9110 or RFC 9112 first, and where those allow leniency this refuses.
+#![forbid(unsafe_code)]
 
 mod authority;
 mod chunk_extension;
@@ -22,9 +23,12 @@ mod framing;
 mod grammar;
 mod headers;
 mod claim;
+pub mod client_hello;
 mod identity;
 mod kind;
 mod method;
+pub mod postgres;
+pub mod proxy_protocol;
 mod request;
 mod response;
 mod scan;
@@ -32,6 +36,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod trailers;
+mod upgrade;
 
 pub use chunked::{ChunkDecoder, ChunkLimits, Piece};
 pub use cookie_scope::CookieScope;
@@ -43,7 +48,7 @@ pub use error::ParseError;
 pub use expect::Expect;
 pub use fields::FieldRef;
 pub use framing::{Framing, request_framing, response_framing};
-pub(crate) use grammar::is_token;
+pub use grammar::is_token;
 pub use headers::forwarded_request_id;
 pub use kind::FieldKind;
 pub use method::{Method, Version};

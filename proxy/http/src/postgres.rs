@@ -2,19 +2,19 @@
 //! Session Encryption" in its frontend/backend protocol). Pure.
 
 /// Bytes of the requests that come before the first message.
-pub(crate) const REQUEST_BYTES: usize = 8;
+pub const REQUEST_BYTES: usize = 8;
 /// Asks for TLS.
-pub(crate) const SSL_REQUEST: [u8; REQUEST_BYTES] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+pub const SSL_REQUEST: [u8; REQUEST_BYTES] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 /// Asks for encryption by GSSAPI, which libpq does first where it has a ticket.
 const GSSENC_REQUEST: [u8; REQUEST_BYTES] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x30];
 /// Says that the TLS handshake may begin.
-pub(crate) const YES: u8 = b'S';
+pub const YES: u8 = b'S';
 /// Says that there is none of what was asked for; the client may ask for something else.
-pub(crate) const NO: u8 = b'N';
+pub const NO: u8 = b'N';
 
 /// What a client of PostgreSQL begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub enum Opening {
     /// A request for TLS.
     Ssl,
     /// A request for encryption by GSSAPI.
@@ -28,7 +28,7 @@ pub(crate) enum Opening {
 }
 
 /// Looks at the first bytes of a connection.
-pub(crate) fn opening(data: &[u8]) -> Opening {
+pub fn opening(data: &[u8]) -> Opening {
     let starts_like = |request: &[u8]| data.iter().zip(request).all(|(a, b)| a == b);
     match data {
         [] => Opening::Partial,

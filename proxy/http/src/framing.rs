@@ -3,7 +3,7 @@
 use super::error::ParseError;
 use super::fields::Fields;
 use super::grammar::trim_ows;
-use super::kind::{FieldKind, owned_lookalike};
+use super::kind::FieldKind;
 use super::method::{Method, Version};
 use super::request::RequestHead;
 use super::response::ResponseHead;
@@ -122,21 +122,6 @@ pub(crate) fn declared(fields: &Fields) -> Result<Declared, BadDeclaration> {
         // 5. Every member valid, and all the same.
         (false, true) => read_lengths(fields).map(Declared::Length),
     }
-}
-
-/// Refuses `Content_Length` and `Transfer_Encoding`, which CGI-like servers take for the real ones.
-pub(crate) fn check_lookalikes(fields: &Fields) -> Result<(), ParseError> {
-    if !fields.has(FieldKind::Lookalike) {
-        return Ok(());
-    }
-    let imitates_framing = fields.iter().any(|field| {
-        field.kind == FieldKind::Lookalike
-            && matches!(
-                owned_lookalike(field.name),
-                Some(FieldKind::ContentLength | FieldKind::TransferEncoding)
-            )
-    });
-    if imitates_framing { Err(ParseError::BadFraming) } else { Ok(()) }
 }
 
 fn read_lengths(fields: &Fields) -> Result<u64, BadDeclaration> {
