@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sluice_http::RequestHead;
 
 use crate::config;
-use crate::exchange::Progress;
+use crate::progress::Progress;
 
 /// The field that carries the token to us, in lower case.
 pub(crate) const FIELD: &[u8] = b"x-sluice-debug";

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use sluice_http::{FieldKind, Method, RequestHead, Version, canonical_reason};
 
 use crate::error::Reason;
+use crate::html::escape_html;
 use crate::service::entry::ServiceEntry;
 
 /// Seconds after which a client turned away by 503 may try again.
@@ -216,25 +217,6 @@ impl<'a> Local<'a> {
             }
         }
     }
-}
-
-/// Text as it may stand between tags.
-pub(crate) fn escape_html(text: &str) -> Cow<'_, str> {
-    if !text.contains(['<', '>', '&', '"', '\'']) {
-        return Cow::Borrowed(text);
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '"' => escaped.push_str("&#34;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    Cow::Owned(escaped)
 }
 
 enum Kind {

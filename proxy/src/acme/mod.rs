@@ -7,7 +7,6 @@
 
 mod account;
 mod attempt;
-mod board;
 mod challenge;
 mod client;
 mod demand;
@@ -27,12 +26,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-pub use board::{AcmeStatus, AskOutcome, AttemptOutcome};
-pub(crate) use board::{Board, Row};
 pub(crate) use challenge::{CHALLENGE_TYPE, HttpChallenges};
 pub(crate) use keeper::Keeper;
 
 use crate::config::Config;
+use crate::metrics::Board;
 use crate::tls::{ByName, Wanted};
 
 /// Names that clients have asked for and nobody has looked at yet; further ones are asked for again by the next client.

@@ -11,11 +11,11 @@ use sluice_kernel::program::{Bypass, Limits, Marker, ProgramError, cgroup2};
 use sluice_kernel::selftest::{self, Failure};
 use tokio::sync::Notify;
 
+use super::BypassError;
 use super::joiner::{Bounds, Seat};
 use super::place::is_loopback;
 use crate::config::{Address, Config, KernelAssists, Protocol, Switch};
 use crate::direct;
-use crate::doctor::Trouble;
 use crate::listener::Bound;
 
 /// Connections that have a slot, which takes 1.2 KB of the kernel's: those beyond are answered through sluice.
@@ -44,7 +44,7 @@ pub(crate) fn start(
     config: &Config,
     direct_return: bool,
     listeners: &[Vec<Bound>],
-) -> Result<Control, Trouble> {
+) -> Result<Control, BypassError> {
     let began = Instant::now();
     let mut bypass = Bypass::load(limits(config, direct_return), &cgroup2()?)?;
     let mut marker = bypass.marker()?;

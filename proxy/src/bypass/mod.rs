@@ -6,8 +6,10 @@
 //! twice are tried with it, one at a time. Both kinds have an idle pool of their own.
 
 mod control;
+mod error;
 mod joiner;
 mod place;
 
 pub(crate) use control::{Control, start};
+pub(crate) use error::BypassError;
 pub(crate) use joiner::{Candidate, Joined, Joiner, Plan, Seat};

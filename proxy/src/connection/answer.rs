@@ -4,7 +4,7 @@ use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::error::Reason;
-use crate::exchange::Progress;
+use crate::progress::Progress;
 use sluice_http::RequestHead;
 
 use crate::response::{self, Further, Local};

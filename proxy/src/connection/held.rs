@@ -6,7 +6,8 @@ use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::config::Switch;
 use crate::error::Reason;
-use crate::exchange::{self, HeldAnswer, Policy, Progress};
+use crate::exchange::{self, HeldAnswer, Policy};
+use crate::progress::Progress;
 use sluice_http::{Expect, Framing};
 
 use crate::spool::{Held, Intake, SendError};

@@ -13,7 +13,7 @@ use super::account::Account;
 use crate::cluster::Cluster;
 use crate::config::{Passthrough, StartTls};
 use crate::error::Reason;
-use crate::exchange::Progress;
+use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 use crate::worker::Phase;
 

@@ -106,7 +106,7 @@ impl Connection {
     }
 
     fn leave(&self, account: &Account) -> Next {
-        let progress = crate::exchange::Progress { status: 499, ..Default::default() };
+        let progress = crate::progress::Progress { status: 499, ..Default::default() };
         self.record(account, &progress, Some(Reason::ClientGone));
         Next::Abort { reset: true }
     }

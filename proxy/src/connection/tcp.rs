@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, hash_key};
 use crate::config::{Balance, ProxyProtocol};
 use crate::deadline::Deadline;
 use crate::error::Reason;
-use crate::exchange::Progress;
+use crate::progress::Progress;
 use crate::tunnel;
 use crate::upstream::{self, Acquired, UpstreamConnection};
 use crate::worker::Phase;

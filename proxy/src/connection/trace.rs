@@ -6,7 +6,7 @@ use super::Connection;
 use super::account::Account;
 use super::forward::sent_target;
 use crate::debug::{self, Asked};
-use crate::exchange::Progress;
+use crate::progress::Progress;
 use crate::record::ExchangeRecord;
 use crate::snapshot::RouteEntry;
 use crate::spans::{Record, Trace, Upstream};

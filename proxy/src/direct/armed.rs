@@ -12,10 +12,11 @@ use sluice_kernel::program::{ClientSocket, Lease};
 use tokio::time::{Sleep, sleep};
 
 use super::hold::Holding;
-use super::{Direct, Entry, Missed, Place, Unarmed};
+use super::{Direct, Entry, Place};
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
+use crate::metrics::{Missed, Unarmed};
 
 /// When an exchange is looked at again that the program had while somebody waited for its end.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

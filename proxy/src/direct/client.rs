@@ -1,6 +1,7 @@
 //! A downstream connection as one that answers may be sent to past sluice.
 
-use super::{Direct, Unarmed};
+use super::Direct;
+use crate::metrics::Unarmed;
 use sluice_kernel::program::ClientSocket;
 use sluice_kernel::tcp::{self, UnsentMax};
 

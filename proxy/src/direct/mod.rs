@@ -11,7 +11,6 @@ mod armed;
 mod client;
 mod hold;
 mod likely;
-mod missed;
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -32,7 +31,6 @@ pub(crate) use client::Client;
 use hold::Hold;
 use likely::Likely;
 pub(crate) use likely::Place;
-pub(crate) use missed::{Missed, Unarmed};
 
 /// Exchanges under way up to which small answers gain, too, for a worker that preempts others. At 50 connections 1 KB
 /// had 0.85 of bypass' requests.

@@ -19,7 +19,7 @@ use sluice_ring::{self as ring, RingError};
 use crate::config::{Config, Word};
 
 pub(crate) use assists::Assists;
-pub(crate) use trial::{Trouble, note, note_direct};
+pub(crate) use trial::{note, note_direct};
 
 /// Everything that was found.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! What is said of hosts made of folders, and what of it counts.
 #![allow(clippy::unwrap_used)]
 
-use super::trial::{self, Trouble};
+use super::trial;
 use super::{Report, Status, find, judge};
+use crate::bypass::BypassError;
 use crate::config::{AssistMode, Config, KernelAssists};
 use sluice_kernel::probe::fake::{FakeHost, NOBODY};
 use sluice_kernel::program::ProgramError;
@@ -230,7 +231,7 @@ fn what_is_required_counts() {
 }
 
 /// The report on a host that has everything, where the trial came to this.
-fn tried(mode: AssistMode, trouble: Trouble) -> Report {
+fn tried(mode: AssistMode, trouble: BypassError) -> Report {
     let host = FakeHost::whole().read(granted);
     let mut report = judge(&config(mode, AssistMode::Off), None, &host, &Ok(()));
     trial::note(&mut report.assists, &trouble);
@@ -260,8 +261,9 @@ fn direct_return_that_fails_is_left_out_alone() {
 
 #[test]
 fn a_self_test_that_fails_is_told_by_its_check() {
-    let trouble =
-        || Trouble::SelfTest(Failure { check: "half_close", found: "a reset in place of the end".into() });
+    let trouble = || {
+        BypassError::SelfTest(Failure { check: "half_close", found: "a reset in place of the end".into() })
+    };
     let report = tried(AssistMode::Auto, trouble());
     assert!(report.is_well(), "nothing requires it");
     assert_eq!(codes(&report, "bypass"), ["self_test.half_close"]);
@@ -286,7 +288,7 @@ fn programs_that_are_refused_are_told_in_a_line() {
     let log =
         std::io::Error::other("Permission denied (os error 13). Verifier output: 0: R1=ctx()\n1: r0 = 0");
     let error = ProgramError { call: "bpf(BPF_PROG_LOAD) of sk_msg", source: log.into() };
-    let report = tried(AssistMode::Auto, Trouble::Load(error));
+    let report = tried(AssistMode::Auto, BypassError::Load(error));
     assert_eq!(codes(&report, "bypass"), ["load"]);
     assert_eq!(
         report.assists.words()[0],

@@ -4,8 +4,8 @@
 
 use super::Assists;
 use crate::bypass;
+use crate::bypass::BypassError;
 use crate::config::Config;
-use sluice_kernel::program::ProgramError;
 use sluice_kernel::selftest::Failure;
 
 use crate::tunnel;
@@ -25,22 +25,11 @@ pub(super) fn splice(assists: &mut Assists, config: &Config) {
     }
 }
 
-/// Where it failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
-    /// The programs cannot be loaded or attached.
-    #[error("its programs cannot be loaded: {0}")]
-    Load(#[from] ProgramError),
-    /// They do not do what they should.
-    #[error("its self-test failed: {0}")]
-    SelfTest(#[from] Failure),
-}
-
 /// Adds the reason to the verdict on bypass.
-pub(crate) fn note(assists: &mut Assists, trouble: &Trouble) {
+pub(crate) fn note(assists: &mut Assists, trouble: &BypassError) {
     let code = match trouble {
-        Trouble::Load(_) => "load".to_owned(),
-        Trouble::SelfTest(failure) => format!("self_test.{}", failure.check),
+        BypassError::Load(_) => "load".to_owned(),
+        BypassError::SelfTest(failure) => format!("self_test.{}", failure.check),
     };
     assists.note_failure("bypass", code, &trouble.to_string());
 }

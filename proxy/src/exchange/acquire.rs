@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::{Downstream, Failed, Finish, Policy, Progress, download, upload};
+use super::{Downstream, Failed, Finish, Policy, download, upload};
 use crate::error::Reason;
+use crate::progress::Progress;
 use crate::upstream::{self, Acquired, Attempt};
 use crate::worker::Worker;
 

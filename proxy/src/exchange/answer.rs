@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead, encode_response};
 
-use super::{Policy, Progress};
+use super::Policy;
 use crate::cluster::Endpoint;
 use crate::debug;
+use crate::progress::Progress;
 
 /// What the answer has to fit.
 pub(super) struct Answer<'a> {

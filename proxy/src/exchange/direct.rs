@@ -7,12 +7,13 @@ use sluice_http::{Expect, Framing, Method, Version};
 
 use super::answer::Answer;
 use super::transfer::download_reason;
-use super::{Downstream, Failed, Policy, Progress, Shared, chunk_limits, download};
+use super::{Downstream, Failed, Policy, Shared, chunk_limits, download};
 use crate::body::{Transfer, copy};
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
-use crate::direct::{Answered, Armed, Claimed, Direct, Missed, Place, Rest, Unarmed};
+use crate::direct::{Answered, Armed, Claimed, Direct, Place, Rest};
 use crate::error::Reason;
-use crate::metrics::Event;
+use crate::metrics::{Event, Missed, Unarmed};
+use crate::progress::Progress;
 use crate::stream::{Reader, Writer};
 use crate::upstream::UpstreamConnection;
 use crate::worker::Worker;

@@ -10,12 +10,13 @@ use sluice_http::{
 use super::answer::{Answer, debug_fields, forward_head};
 use super::hold::{self, HeldAnswer};
 use super::transfer::download_reason;
-use super::{Failed, Progress, Shared, chunk_limits, direct};
+use super::{Failed, Shared, chunk_limits, direct};
 use crate::body::{Transfer, copy};
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::direct::{Answered, Armed, Claimed, Rest};
 use crate::error::Reason;
+use crate::progress::Progress;
 use crate::stream::{Reader, Writer};
 
 /// The upstream side.
@@ -159,7 +160,7 @@ async fn upgrade(
     }
     shared.head_received.set(true);
     progress.status = 101;
-    progress.note(shared.policy, from.head);
+    progress.logged = shared.policy.logged_values(from.head);
     progress.answered = true;
     let debug = shared.policy.debug.as_ref().map(|facts| facts.fields(progress));
     let [timing, facts] = debug_fields(debug.as_ref());
@@ -214,7 +215,7 @@ async fn respond(
     let policy = shared.policy;
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
-    progress.note(policy, from.head);
+    progress.logged = policy.logged_values(from.head);
     if hold::is_held(shared, from.head, framing) {
         let held = Box::pin(hold::hold(shared, answer, from, progress, framing)).await?;
         return Ok(Received::Held(Box::new(held)));

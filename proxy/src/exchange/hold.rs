@@ -2,10 +2,11 @@
 
 use super::answer::Answer;
 use super::download::From;
-use super::{Failed, Progress, Shared, chunk_limits};
+use super::{Failed, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer};
 use crate::config::Switch;
 use crate::error::Reason;
+use crate::progress::Progress;
 use sluice_http::{Framing, ResponseHead, Version};
 
 use crate::spool::{HoldError, Intake, Message};

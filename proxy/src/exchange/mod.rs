@@ -8,7 +8,6 @@ mod answer;
 mod direct;
 mod download;
 mod hold;
-mod progress;
 mod race;
 mod stamp;
 mod transfer;
@@ -20,7 +19,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_http::{FieldEdits, RequestHead};
+use sluice_http::{FieldEdits, RequestHead, ResponseHead};
 
 use crate::body::Transfer;
 use crate::bypass::Candidate;
@@ -30,6 +29,7 @@ use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::error::{Reason, Side};
+use crate::progress::Progress;
 use crate::service::logged::LoggedField;
 use crate::service::slot::Entered;
 use crate::spool::Message;
@@ -37,7 +37,6 @@ use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 use crate::worker::Worker;
 pub(crate) use hold::HeldAnswer;
-pub(crate) use progress::Progress;
 pub(crate) use stamp::Stamp;
 use stamp::Stamped;
 use transfer::chunk_limits;
@@ -71,6 +70,13 @@ pub(crate) struct Policy<'a> {
     pub(crate) logged: &'a [LoggedField],
     /// Its place at a service's targets, which a drain may end.
     pub(crate) entered: Option<&'a Entered>,
+}
+
+impl Policy<'_> {
+    /// The values of an answer's fields that are to be logged; nearly always none, which costs nothing.
+    fn logged_values(&self, head: &ResponseHead) -> Vec<Vec<u8>> {
+        self.logged.iter().map(|field| field.value(head.fields())).collect()
+    }
 }
 
 /// The downstream side of one exchange.

@@ -1,69 +1,22 @@
-//! What a client's connection is ended for with ENHANCE_YOUR_CALM (RFC 9113 section 10.5).
+//! For which abuse the `h2` crate has ended a connection.
 
 use h2::Reason;
 
-/// A way to have us work for nothing, each with its bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Abuse {
-    /// Requests begun and reset at once (Rapid Reset, CVE-2023-44487): `limits.http2.resets_max`.
-    Resets,
-    /// Reset before they were looked at: `limits.http2.pending_resets_max`.
-    PendingResets,
-    /// Faults that make us reset streams (MadeYouReset, CVE-2025-8671): `limits.http2.faults_max`.
-    Faults,
-    /// A head in more CONTINUATION frames than it can need (CVE-2024-27316).
-    Continuations,
-    /// A head far beyond what is announced (`limits.head_bytes_max`).
-    HeaderList,
-    /// DATA frames that are empty or tiny.
-    DataFrames,
-    /// PING, SETTINGS, PRIORITY, WINDOW_UPDATE: `limits.http2.control_frames_max`.
-    ControlFrames,
-    /// What the crate finds too much and does not name.
-    Other,
-}
+use crate::metrics::Abuse;
 
-impl Abuse {
-    /// Each, in declaration order.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Resets,
-        Self::PendingResets,
-        Self::Faults,
-        Self::Continuations,
-        Self::HeaderList,
-        Self::DataFrames,
-        Self::ControlFrames,
-        Self::Other,
+/// Which one the error is of that ended a connection. The crate says it in the debug data of its GOAWAY alone, which
+/// is the last that it has `said`.
+pub(super) fn abuse_of(error: &h2::Error, said: &[u8]) -> Option<Abuse> {
+    if !(error.is_go_away() && error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)) {
+        return None;
+    }
+    let known: [(&[u8], Abuse); 5] = [
+        (b"too_many_resets", Abuse::PendingResets),
+        (b"too_many_internal_resets", Abuse::Faults),
+        (b"too_many_continuations", Abuse::Continuations),
+        (b"header_list_way_too_large", Abuse::HeaderList),
+        (b"too_many_data_frames", Abuse::DataFrames),
     ];
-
-    /// Its word in log and metrics.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Resets => "resets",
-            Self::PendingResets => "pending_resets",
-            Self::Faults => "faults",
-            Self::Continuations => "continuations",
-            Self::HeaderList => "header_list",
-            Self::DataFrames => "data_frames",
-            Self::ControlFrames => "control_frames",
-            Self::Other => "other",
-        }
-    }
-
-    /// Which one the error is of that ended a connection. The crate says it in the debug data of its GOAWAY alone, which
-    /// is the last that it has `said`.
-    pub(super) fn of(error: &h2::Error, said: &[u8]) -> Option<Self> {
-        if !(error.is_go_away() && error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)) {
-            return None;
-        }
-        let known: [(&[u8], Self); 5] = [
-            (b"too_many_resets", Self::PendingResets),
-            (b"too_many_internal_resets", Self::Faults),
-            (b"too_many_continuations", Self::Continuations),
-            (b"header_list_way_too_large", Self::HeaderList),
-            (b"too_many_data_frames", Self::DataFrames),
-        ];
-        let found = known.iter().find(|(word, _)| said.ends_with(word));
-        Some(found.map_or(Self::Other, |(_, abuse)| *abuse))
-    }
+    let found = known.iter().find(|(word, _)| said.ends_with(word));
+    Some(found.map_or(Abuse::Other, |(_, abuse)| *abuse))
 }

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Builder, Connection};
 
+use super::PREFACE;
+use super::abuse::abuse_of;
 use super::channel::{Channel, Opened};
 use super::control::Control;
 use super::meter::{Bounds, Meter};
 use super::wire::{Io, Wire};
-use super::{Abuse, PREFACE};
 use crate::config::Limits;
 use crate::deadline::Deadline;
 use crate::metrics::{Event, WorkerRecorder};
@@ -254,7 +255,7 @@ impl Driver<'_, '_> {
 
     /// Counts why the crate has ended the connection.
     fn note(&self, error: &h2::Error) {
-        match Abuse::of(error, self.wire.borrow().last_words()) {
+        match abuse_of(error, self.wire.borrow().last_words()) {
             Some(abuse) => self.terms.metrics.count_abuse(abuse),
             None if error.is_library() => self.terms.metrics.count(Event::Http2ProtocolError),
             None => {}

@@ -22,7 +22,6 @@ mod under_way;
 pub(crate) mod upstream;
 mod wire;
 
-pub(crate) use abuse::Abuse;
 pub(crate) use channel::Channel;
 pub(crate) use control::Control;
 pub(crate) use driver::{Terms, is_preface, serve};

@@ -10,7 +10,8 @@ use sluice_http::{HeadLimits, HeadScanner, ParseError, RequestHead, Scan};
 use super::meter::{Bounds, Meter};
 use super::request::{Framing, Malformed, check, render};
 use super::response::{self, Declared};
-use super::{Abuse, PREFACE, is_preface};
+use super::{PREFACE, is_preface};
+use crate::metrics::Abuse;
 
 fn text(request: &Request<()>, ended: bool) -> String {
     let mut out = Vec::new();

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Abuse;
 use super::meter::Meter;
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::deadline::Deadline;
+use crate::metrics::Abuse;
 use crate::stream::{Reader, Writer};
 
 /// What gathers before it is sent in any case; while a send is under way, no more is taken.

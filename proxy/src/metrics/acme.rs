@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::encode::count;
-use crate::acme::{AcmeStatus, AskOutcome, AttemptOutcome};
+use super::{AcmeStatus, AskOutcome, AttemptOutcome};
 
 pub(super) fn encode(status: &AcmeStatus, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let kind = MetricType::Counter;

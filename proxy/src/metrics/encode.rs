@@ -13,10 +13,9 @@ use prometheus_client::registry::Unit;
 use super::process::Process;
 use super::series::{CLASSES, HistogramTotal, Labels, Total};
 use super::worker::PATHS;
-use super::{Event, State};
-use crate::direct::Missed;
+use super::{Event, Missed, State};
+use crate::budget::Place;
 use crate::error::Reason;
-use crate::spool::Place;
 
 type Totals = BTreeMap<Arc<Labels>, Total>;
 

@@ -6,8 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use super::encode::{Rows, count};
-use super::{Event, State};
-use crate::http2::Abuse;
+use super::{Abuse, Event, State};
 
 impl State {
     pub(super) fn http2(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

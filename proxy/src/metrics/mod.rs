@@ -3,13 +3,16 @@
 //! The hot path writes only memory of its own thread. What is global here is either rare (panics,
 //! dropped log lines) or read through a callback (endpoint health).
 
+mod abuse;
 mod acme;
+mod acme_board;
 pub(crate) mod classic;
 mod encode;
 mod handshakes;
 mod event;
 mod http2;
 mod labels;
+mod missed;
 mod process;
 mod recent;
 mod retire;
@@ -25,10 +28,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use prometheus_client::registry::Registry;
 
-use crate::spool::Budget;
+use crate::budget::Budget;
+pub(crate) use abuse::Abuse;
+pub use acme_board::{AcmeStatus, AskOutcome, AttemptOutcome};
+pub(crate) use acme_board::{Board, Row};
 pub use event::Event;
 pub use handshakes::CertificateStatus;
 use labels::LabelTable;
+pub(crate) use missed::{Missed, Unarmed};
 use recent::Recent;
 pub use recent::RecentError;
 pub(crate) use retire::Known;

@@ -8,10 +8,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use sluice_ebpf::Counter;
 
+use super::AcmeStatus;
 use super::acme;
 use super::encode::count;
 use super::handshakes::{self, CertificateStatus};
-use crate::acme::AcmeStatus;
 
 /// An endpoint's state at the time of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]

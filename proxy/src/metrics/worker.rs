@@ -13,11 +13,10 @@ use super::labels::LabelTable;
 use super::lock;
 use super::recent::{Ration, Recent, is_failure};
 use super::series::{Labels, Series, bump};
-use crate::direct::Missed;
+use super::{Abuse, Missed};
+use crate::budget::Budget;
 use crate::error::Reason;
-use crate::http2::Abuse;
 use crate::record::ExchangeRecord;
-use crate::spool::Budget;
 
 /// How bodies can go, as exchanges are recorded.
 pub(super) const PATHS: [&str; 4] = ["copy", "bypass", "direct", "splice"];

@@ -80,7 +80,8 @@ fn start_and_serve(
     let mut assists = Assists::for_start(&config);
     assists.require()?;
     let metrics = Metrics::new();
-    logging::install_panic_hook(Arc::clone(&metrics));
+    let counted = Arc::clone(&metrics);
+    logging::install_panic_hook(move || counted.count_panic());
     privileges::raise_descriptor_limit();
     let demo = start::demo_origin(&config, predecessor.as_mut())?;
     let (clusters, resolvers) = clusters::at_start(&config, predecessor.as_ref())?;

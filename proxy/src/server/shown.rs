@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::acme::{self, Acme, Row};
+use crate::acme::{self, Acme};
 use crate::clock;
 use crate::cluster::QueueCounts;
+use crate::metrics::Row;
 use crate::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
 use crate::snapshot::Snapshot;
 use crate::status::document;

@@ -74,7 +74,7 @@ fn render(parts: &[Part], message: &str, out: &mut String) {
     for part in parts {
         match part {
             Part::Text(text) => out.push_str(text),
-            Part::Message => out.push_str(&crate::response::escape_html(message)),
+            Part::Message => out.push_str(&crate::html::escape_html(message)),
             Part::Choice(with, without) => {
                 render(if message.is_empty() { without } else { with }, message, out);
             }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::HoldError;
-use super::budget::{Place, Share};
 use super::store::Store;
+use crate::budget::{Place, Share};
 use crate::clock;
 use crate::config;
 use crate::worker::Worker;

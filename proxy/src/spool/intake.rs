@@ -1,10 +1,10 @@
 //! Receives a body whole.
 
 use super::HoldError;
-use super::budget::{Place, Share};
 use super::file::File;
 use super::message::Message;
 use crate::body::Transfer;
+use crate::budget::{Place, Share};
 use crate::buffers::{Appetite, SMALL_BYTES};
 use crate::config;
 use crate::deadline::Deadline;

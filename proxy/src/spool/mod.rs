@@ -3,7 +3,6 @@
 //! An [`Intake`] receives a body, [`Held`] is the whole of it, and [`Message`] sends it on behind a head. All of it is
 //! counted in a [`Budget`] of the process, and is given back, and the file gone, when it is dropped.
 
-mod budget;
 mod file;
 mod intake;
 mod message;
@@ -12,7 +11,6 @@ mod store;
 use crate::body::BodyError;
 use crate::error::Reason;
 
-pub(crate) use budget::{Budget, Place};
 pub(crate) use intake::{Held, Intake};
 pub(crate) use message::{Message, SendError};
 

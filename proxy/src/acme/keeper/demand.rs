@@ -2,12 +2,12 @@
 
 use super::Keeper;
 use crate::acme::account::Authority;
-use crate::acme::board::AskOutcome;
 use crate::acme::demand::ask;
 use crate::acme::entry::Entry;
 use crate::acme::failure::Failure;
 use crate::acme::schedule;
 use crate::config::OnDemand;
+use crate::metrics::AskOutcome;
 use crate::tls::Wanted;
 
 impl Keeper {

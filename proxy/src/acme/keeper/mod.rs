@@ -15,13 +15,13 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use super::account::Authority;
 use super::attempt::{Obtained, attempt};
-use super::board::AttemptOutcome;
 use super::challenge::Ways;
 use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
 use super::{Acme, schedule};
 use crate::config::OnDemand;
+use crate::metrics::AttemptOutcome;
 use crate::snapshot::Live;
 use crate::tls::{Certificate, Terminators, Wanted};
 

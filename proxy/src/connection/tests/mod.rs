@@ -31,6 +31,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::Connection;
 use crate::access_log::AccessLog;
+use crate::budget::Place;
 use crate::cluster::Cluster;
 use crate::config;
 use crate::listener::ListenerState;
@@ -38,7 +39,6 @@ use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::Snapshot;
-use crate::spool::Place;
 use crate::stream::Stream;
 use crate::stream::memory::{self, Behaviour, End};
 use crate::upstream::{Connector, Network};

@@ -90,15 +90,15 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(super) fn count_attempt(&self, outcome: AttemptOutcome) {
+    pub(crate) fn count_attempt(&self, outcome: AttemptOutcome) {
         self.attempts[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn count_ask(&self, outcome: AskOutcome) {
+    pub(crate) fn count_ask(&self, outcome: AskOutcome) {
         self.asks[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn show(&self, rows: BTreeMap<String, Row>) {
+    pub(crate) fn show(&self, rows: BTreeMap<String, Row>) {
         *self.lock() = rows;
     }
 

@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_http::ResponseHead;
-
-use super::Policy;
 use crate::cluster::Endpoint;
 
 /// What is known of an exchange while it runs, for the log and for answering failures.
@@ -32,12 +29,4 @@ pub(crate) struct Progress {
     pub(crate) answered: bool,
     /// Whether the answer ends with the connection, so that an early end must be a reset.
     pub(crate) close_delimited: bool,
-}
-
-impl Progress {
-    /// Notes what is to be logged of the answer.
-    pub(super) fn note(&mut self, policy: &Policy<'_>, head: &ResponseHead) {
-        // Nearly always nothing, which costs nothing.
-        self.logged = policy.logged.iter().map(|field| field.value(head.fields())).collect();
-    }
 }

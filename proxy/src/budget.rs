@@ -32,7 +32,7 @@ impl Budget {
     }
 
     /// Counts a file.
-    pub(super) fn count_file(&self) {
+    pub(crate) fn count_file(&self) {
         self.files_made.fetch_add(1, Relaxed);
     }
 
@@ -46,7 +46,7 @@ impl Budget {
 
 /// One body's part of what is held.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     budget: Arc<Budget>,
     place: Place,
     bytes: u64,
@@ -54,13 +54,13 @@ pub(super) struct Share {
 
 impl Share {
     /// Nothing yet.
-    pub(super) fn new(budget: &Arc<Budget>, place: Place) -> Self {
+    pub(crate) fn new(budget: &Arc<Budget>, place: Place) -> Self {
         Self { budget: Arc::clone(budget), place, bytes: 0 }
     }
 
     /// Takes `bytes` more, if no more than `max` are held in all then. The maximum is the caller's, for it may change
     /// while bodies are held.
-    pub(super) fn grow(&mut self, bytes: u64, max: u64) -> bool {
+    pub(crate) fn grow(&mut self, bytes: u64, max: u64) -> bool {
         let more = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= max);
         let taken = self.budget.counter(self.place).fetch_update(Relaxed, Relaxed, more).is_ok();
         if taken {
@@ -70,7 +70,7 @@ impl Share {
     }
 
     /// Gives back what it has.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.budget.counter(self.place).fetch_sub(self.bytes, Relaxed);
         self.bytes = 0;
     }

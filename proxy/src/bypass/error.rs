@@ -1,0 +1,15 @@
+//! Why connections cannot be joined.
+
+use sluice_kernel::program::ProgramError;
+use sluice_kernel::selftest::Failure;
+
+/// Where it failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BypassError {
+    /// The programs cannot be loaded or attached.
+    #[error("its programs cannot be loaded: {0}")]
+    Load(#[from] ProgramError),
+    /// They do not do what they should.
+    #[error("its self-test failed: {0}")]
+    SelfTest(#[from] Failure),
+}
