@@ -12,7 +12,8 @@ const LARGE_BYTES: usize = 64 * 1024;
 /// A copy holds one buffer being filled and one being sent.
 const BUFFERS_PER_COPY: usize = 2;
 
-/// The budget of large buffers of one worker.
+/// The budget of large buffers of one worker. A clone is a share of the same.
+#[derive(Clone)]
 pub(crate) struct Buffers {
     available_bytes: Rc<Cell<usize>>,
 }

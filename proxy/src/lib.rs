@@ -5,6 +5,7 @@
 //! meets them; `connection` is the file to read first, and `ARCHITECTURE.md` is the map.
 
 // -- the data path, in the order a request meets it --
+pub(crate) mod thread;
 pub(crate) mod worker;
 pub(crate) mod listener;
 pub(crate) mod stream;

@@ -58,7 +58,7 @@ impl Connection {
             client: &mut self.direct,
             exchanges: self.exchanges,
         };
-        let forwarding = exchange::forward(worker, policy, downstream, message, &mut progress);
+        let forwarding = exchange::forward(worker.resources(), policy, downstream, message, &mut progress);
         let outcome = until_cut(policy, forwarding).await;
         account.bytes_in = transfer.bytes();
         if progress.joined {
@@ -214,14 +214,14 @@ impl Connection {
         mut progress: Progress,
     ) -> Next {
         // The kernel joins it with other means. All that went to it was seen there before the answer of this.
-        self.direct.leave(worker.direct(), &self.writer);
+        self.direct.leave(worker.resources().dialer.direct(), &self.writer);
         let connection = &mut acquired.connection;
         let ends = tunnel::Ends {
             downstream: (&mut self.reader, &mut self.writer),
             upstream: (&mut connection.reader, &mut connection.writer),
         };
         let idle_ms = policy.cluster.config.tunnel_idle_timeout_ms;
-        let tunnel = tunnel::run(ends, &self.deadline, idle_ms, worker);
+        let tunnel = tunnel::run(ends, &self.deadline, idle_ms, worker.tunnels());
         let drained = async {
             match policy.entered {
                 Some(entered) => entered.drained().await,

@@ -37,7 +37,7 @@ impl Connection {
         if self.head.expect() == Expect::Continue && self.reader.data().is_empty() {
             self.say_continue().await?;
         }
-        let intake = Intake::new(worker, policy.buffers, buffering.buffer_memory_bytes);
+        let intake = Intake::new(&worker.resources().spool, policy.buffers, buffering.buffer_memory_bytes);
         // Boxed, so that other exchanges do not have its size.
         let receiving = Box::pin(intake.run(&mut self.reader, transfer, &self.deadline));
         match self.deadline.run(receiving).await {
@@ -72,7 +72,7 @@ impl Connection {
         progress.answered = true;
         self.deadline.set(policy.body_idle_timeout_ms);
         let before = self.writer.sent_in_all();
-        let buffers = self.worker.buffers();
+        let buffers = &self.worker.resources().buffers;
         let sending = Box::pin(message.send(&mut self.writer, &self.deadline, buffers));
         let sent = self.deadline.run(sending).await;
         let failure = match sent {

@@ -27,11 +27,12 @@ use crate::config::{Limits, Protocol};
 use crate::deadline::Deadline;
 use crate::direct;
 use crate::listener::ListenerState;
+use crate::metrics::Counted;
 use crate::metrics::Event;
 use crate::service::entry::ServiceEntry;
 use crate::stream::{self, Reader, Stream, Writer};
 use crate::tls::ClientIdentity;
-use crate::worker::{Counted, Phase, Worker};
+use crate::worker::{Phase, Worker};
 
 use head::Arrival;
 

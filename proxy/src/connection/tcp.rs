@@ -96,7 +96,8 @@ impl Connection {
             downstream: (&mut self.reader, &mut self.writer),
             upstream: (&mut connection.reader, &mut connection.writer),
         };
-        let outcome = tunnel::run(ends, &self.deadline, cluster.config.tunnel_idle_timeout_ms, &worker).await;
+        let outcome =
+            tunnel::run(ends, &self.deadline, cluster.config.tunnel_idle_timeout_ms, worker.tunnels()).await;
         if outcome.broken {
             self.writer.stream().reset_on_close();
         }
@@ -114,7 +115,8 @@ impl Connection {
         by_request: bool,
     ) -> Result<Acquired, Reason> {
         let hash = matches!(cluster.config.balance, Balance::Hash(_)).then(|| address_key(self.client));
-        let mut acquired = upstream::acquire_fresh(&self.worker, cluster, hash, self.client).await?;
+        let mut acquired =
+            upstream::acquire_fresh(&self.worker.resources().dialer, cluster, hash, self.client).await?;
         progress.endpoint = Some(acquired.connection.endpoint.clone());
         progress.connect = acquired.connect;
         if by_request {

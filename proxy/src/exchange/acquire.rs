@@ -5,21 +5,21 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use super::Resources;
 use super::{Downstream, Failed, Finish, Policy, download, upload};
 use crate::error::Reason;
 use crate::progress::Progress;
 use crate::upstream::{self, Acquired, Attempt};
-use crate::worker::Worker;
 
 /// Gets a connection, unless the client goes away meanwhile. While a request body is still to come, the
 /// client is not read: its bytes would pile up here. But a stream's reset is seen all the same, and must be: its place
 /// among the connection's streams is free by then.
 pub(super) async fn acquire(
-    worker: &Worker,
+    resources: &Resources,
     attempt: &mut Attempt<'_>,
     downstream: &mut Downstream<'_>,
 ) -> Result<Acquired, Reason> {
-    let mut acquiring = pin!(upstream::acquire(worker, attempt));
+    let mut acquiring = pin!(upstream::acquire(&resources.dialer, attempt));
     // Nearly always there is an idle connection, and nothing to wait for.
     if let Poll::Ready(acquired) = poll_fn(|cx| Poll::Ready(acquiring.as_mut().poll(cx))).await {
         return acquired;
@@ -57,7 +57,7 @@ pub(super) fn observe(
 
 /// Releases the connection behind a response that was received whole.
 pub(super) fn finish(
-    worker: &Worker,
+    resources: &Resources,
     policy: &Policy<'_>,
     acquired: Acquired,
     received: download::Received,
@@ -74,7 +74,7 @@ pub(super) fn finish(
             connection.reusable &=
                 !downstream.has_rest() && connection.writer.try_settle(downstream.deadline);
             connection.carried_body = downstream.transfer.bytes() > 0 || downstream.held.is_some();
-            worker.pool().release(connection, policy.cluster.config.pool);
+            resources.dialer.pool.release(connection, policy.cluster.config.pool);
             // Whoever is next at the endpoint finds the connection there.
             drop(in_flight);
             match received {

@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use sluice_http::{Expect, Framing, Method, Version};
 
+use super::Resources;
 use super::answer::Answer;
 use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Shared, chunk_limits, download};
@@ -16,16 +17,15 @@ use crate::metrics::{Event, Missed, Unarmed};
 use crate::progress::Progress;
 use crate::stream::{Reader, Writer};
 use crate::upstream::UpstreamConnection;
-use crate::worker::Worker;
 
 /// Has the answer to the request that is sent next go to the client past sluice, if it may.
 pub(super) fn arm<'a>(
-    worker: &'a Worker,
+    resources: &'a Resources,
     policy: &Policy<'_>,
     downstream: &mut Downstream<'_>,
     connection: &UpstreamConnection,
 ) -> Option<Armed<'a>> {
-    let direct = worker.direct()?;
+    let direct = resources.dialer.direct()?;
     let joined = connection.joined.as_ref()?;
     let checked = check(direct, policy, downstream).and_then(|place| {
         // What the endpoint sends over TLS is records, for nobody but us.
@@ -48,7 +48,7 @@ pub(super) fn arm<'a>(
             Some(armed)
         }
         Err(unarmed) => {
-            worker.metrics().count_missed(unarmed.into());
+            resources.dialer.metrics().count_missed(unarmed.into());
             None
         }
     }
@@ -80,7 +80,7 @@ fn check(direct: &Direct, policy: &Policy<'_>, downstream: &mut Downstream<'_>) 
 /// What has come of an exchange that was armed.
 pub(super) async fn conclude(
     armed: &Armed<'_>,
-    worker: &Worker,
+    resources: &Resources,
     outcome: Result<download::Received, Failed>,
     connection: &mut UpstreamConnection,
     downstream: &mut Downstream<'_>,
@@ -91,7 +91,7 @@ pub(super) async fn conclude(
     match &outcome {
         Ok(download::Received::Direct(answered)) => {
             complete(answered, connection, downstream, progress);
-            worker.metrics().count(Event::DirectReturned);
+            resources.dialer.metrics().count(Event::DirectReturned);
             // A client that asks for more has all of it. Of another it is only known that it was promised.
             if downstream.reader.is_silent(IDLE_BYTES)
                 && downstream.writer.settle(downstream.deadline).await.is_err()
@@ -101,7 +101,7 @@ pub(super) async fn conclude(
         }
         // A connection that was closed before the request came is no answer.
         Err(Failed { silent: true, .. }) => {}
-        _ => worker.metrics().count_missed(missed.unwrap_or(Unarmed::Failed.into())),
+        _ => resources.dialer.metrics().count_missed(missed.unwrap_or(Unarmed::Failed.into())),
     }
     armed.note(missed.is_none_or(Missed::is_passing));
     let Err(mut failed) = outcome else {
@@ -186,7 +186,7 @@ pub(super) async fn go_on(
     writer.settle(shared.deadline).await.map_err(gone)?;
     let framing = Framing::Length(rest.remaining);
     let mut transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), u64::MAX);
-    let buffers = shared.worker.buffers();
+    let buffers = &shared.resources.buffers;
     let copied = copy(from.reader, writer, &mut transfer, Vec::new(), shared.deadline, buffers).await;
     progress.bytes_out += transfer.bytes();
     copied.map_err(download_reason)?;

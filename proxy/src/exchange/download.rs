@@ -229,7 +229,7 @@ async fn respond(
     // is told of a drain does not send its next request into the close.
     let keep_alive = answer.keep_alive
         && shared.is_received()
-        && !shared.worker.is_draining()
+        && !shared.resources.is_draining()
         && towards != Framing::CloseDelimited;
     shared.head_received.set(true);
     shared.deadline.set(policy.body_idle_timeout_ms);
@@ -246,7 +246,7 @@ async fn respond(
     let taken = transfer.push(from.reader.data(), &mut out).map_err(|_| Failed::from(Reason::BadResponse))?;
     from.reader.consume(taken);
     progress.answered = true;
-    let buffers = shared.worker.buffers();
+    let buffers = &shared.resources.buffers;
     let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;
     progress.bytes_out += head_bytes + transfer.bytes();
     copied.map_err(download_reason)?;

@@ -56,12 +56,12 @@ pub(super) async fn hold(
     let mut transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), u64::MAX);
     let failed = |error: HoldError| Failed::from(error.of_response());
     transfer.limit(bytes_max(shared)).map_err(|error| failed(HoldError::Body(error)))?;
-    let intake = Intake::new(shared.worker, policy.buffers, policy.buffering.buffer_memory_bytes);
+    let intake = Intake::new(&shared.resources.spool, policy.buffers, policy.buffering.buffer_memory_bytes);
     let mut held = intake.run(from.reader, &mut transfer, shared.deadline).await.map_err(failed)?;
     if answer.request.version() == Version::Http10 {
         held.drop_trailers();
     }
-    let keep_alive = answer.keep_alive && shared.is_received() && !shared.worker.is_draining();
+    let keep_alive = answer.keep_alive && shared.is_received() && !shared.resources.is_draining();
     let mut head = Vec::new();
     answer.encode_final(&mut head, from.head, policy, progress, (held.framing(), keep_alive));
     *from.reusable = from.head.keep_alive() && !from.is_early && framing != Framing::CloseDelimited;

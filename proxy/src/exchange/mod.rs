@@ -9,6 +9,7 @@ mod direct;
 mod download;
 mod hold;
 mod race;
+mod resources;
 mod stamp;
 mod transfer;
 mod upload;
@@ -35,12 +36,13 @@ use crate::service::slot::Entered;
 use crate::spool::Message;
 use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
-use crate::worker::Worker;
 pub(crate) use hold::HeldAnswer;
 pub(crate) use stamp::Stamp;
 use stamp::Stamped;
 use transfer::chunk_limits;
 pub(crate) use transfer::{request_transfer, upload_reason};
+
+pub(crate) use resources::Resources;
 
 /// The policy in force for one exchange: the route's where it has one, else the cluster's.
 pub(crate) struct Policy<'a> {
@@ -117,7 +119,7 @@ pub(crate) enum Finish {
 struct Shared<'a> {
     deadline: &'a Deadline,
     policy: &'a Policy<'a>,
-    worker: &'a Worker,
+    resources: &'a Resources,
     limits: &'a Limits,
     /// The whole request was received before this began.
     received: bool,
@@ -159,7 +161,7 @@ impl From<Reason> for Failed {
 /// Sends `message` (the request head and what of its body had come with it) to an endpoint of the
 /// cluster, passes the rest of the body on, and the response back.
 pub(crate) async fn forward(
-    worker: &Worker,
+    resources: &Resources,
     policy: &Policy<'_>,
     mut downstream: Downstream<'_>,
     mut message: Vec<u8>,
@@ -175,26 +177,27 @@ pub(crate) async fn forward(
     });
     let mut stamped = Stamped::new(policy.stamp);
     loop {
-        let acquired = acquire::acquire(worker, &mut attempt, &mut downstream).await;
+        let acquired = acquire::acquire(resources, &mut attempt, &mut downstream).await;
         progress.queue = attempt.queued();
         let mut acquired = acquired.inspect_err(|_| progress.endpoint = attempt.unreached.take())?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
         progress.joined = acquired.connection.joined.is_some();
         stamped.put(&mut message, &acquired.connection.endpoint);
-        let armed = direct::arm(worker, policy, &mut downstream, &acquired.connection);
+        let armed = direct::arm(resources, policy, &mut downstream, &acquired.connection);
         start(&mut acquired.connection, message, policy, &downstream, progress);
         let connection = &mut acquired.connection;
-        let mut outcome = run(worker, policy, &mut downstream, connection, progress, armed.as_ref()).await;
+        let mut outcome = run(resources, policy, &mut downstream, connection, progress, armed.as_ref()).await;
         if let Some(armed) = armed {
-            outcome = direct::conclude(&armed, worker, outcome, connection, &mut downstream, progress).await;
-            worker.pool().make_parkable(connection, downstream.deadline).await;
+            outcome =
+                direct::conclude(&armed, resources, outcome, connection, &mut downstream, progress).await;
+            resources.dialer.pool.make_parkable(connection, downstream.deadline).await;
         }
         if in_memory {
             acquire::observe(&acquired, &outcome, progress);
         }
         let failed = match outcome {
-            Ok(received) => return Ok(acquire::finish(worker, policy, acquired, received, &downstream)),
+            Ok(received) => return Ok(acquire::finish(resources, policy, acquired, received, &downstream)),
             Err(failed) => failed,
         };
         let connection = &mut acquired.connection;
@@ -263,7 +266,7 @@ fn start(
 
 /// Runs both directions until the response is whole.
 async fn run(
-    worker: &Worker,
+    resources: &Resources,
     policy: &Policy<'_>,
     downstream: &mut Downstream<'_>,
     connection: &mut UpstreamConnection,
@@ -273,7 +276,7 @@ async fn run(
     let shared = Shared {
         deadline: downstream.deadline,
         policy,
-        worker,
+        resources,
         limits: downstream.limits,
         received: downstream.transfer.is_done(),
         uploaded: Cell::new(!downstream.has_rest()),
@@ -300,7 +303,7 @@ async fn run(
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
         let body = upload::Body { transfer: downstream.transfer, held: downstream.held.as_deref_mut() };
         let upload = pin!(upload::run(&shared, downstream.reader, writer, body));
-        let unread = pin!(race::unread(worker, joined.as_deref()));
+        let unread = pin!(race::unread(resources, joined.as_deref()));
         race::race(download, upload, unread, &shared, armed).await
     };
     outcome.map_err(|failed| failed.unwrap_or_else(|| race::elapsed(&shared, downstream, writer)))

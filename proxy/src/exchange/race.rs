@@ -4,12 +4,12 @@ use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use super::Resources;
 use super::{Downstream, Failed, Shared, download};
 use crate::bypass::Joined;
 use crate::direct::Armed;
 use crate::error::Reason;
 use crate::stream::Writer;
-use crate::worker::Worker;
 
 /// `Err(None)` is the deadline.
 pub(super) async fn race(
@@ -55,8 +55,8 @@ pub(super) async fn race(
 }
 
 /// Resolves if the request is found unread by an endpoint of which it is not known whether it reads joined bytes.
-pub(super) async fn unread(worker: &Worker, joined: Option<&Joined>) {
-    match worker.joiner().zip(joined.filter(|joined| joined.is_on_trial())) {
+pub(super) async fn unread(resources: &Resources, joined: Option<&Joined>) {
+    match resources.dialer.joiner().zip(joined.filter(|joined| joined.is_on_trial())) {
         Some((joiner, joined)) => joiner.unread(joined).await,
         None => pending().await,
     }

@@ -34,7 +34,7 @@ pub(super) async fn run(
 ) -> Reason {
     let transfer = body.transfer;
     if !transfer.is_done() {
-        let buffers = shared.worker.buffers();
+        let buffers = &shared.resources.buffers;
         let copied = copy(reader, upstream, transfer, Vec::new(), shared.deadline, buffers).await;
         match copied {
             Ok(()) => uploaded(shared),
@@ -62,7 +62,7 @@ pub(super) async fn run(
 /// connection breaks, the answer tells.
 async fn send(shared: &Shared<'_>, upstream: &mut Writer, held: Option<&mut Message>) -> Reason {
     if let Some(message) = held.filter(|message| message.has_rest()) {
-        let buffers = shared.worker.buffers();
+        let buffers = &shared.resources.buffers;
         match Box::pin(message.send_rest(upstream, shared.deadline, buffers, true)).await {
             Ok(()) => uploaded(shared),
             Err(SendError::Unwritable) => {}

@@ -25,7 +25,7 @@ use crate::snapshot::Live;
 use crate::spans::Tracing;
 use crate::status;
 use crate::status::document::Fixed;
-use crate::worker::Stage;
+use crate::thread::Stage;
 use crate::{bypass, clock, config, control};
 
 /// What the control plane looks after.

@@ -12,8 +12,8 @@ use crate::bypass;
 use crate::config::{self, Address};
 use crate::handover::{Passed, Role};
 use crate::listener::{self, Bound, Held, Listening, Taken};
+use crate::thread::Command;
 use crate::tls::{Planned, Terminators};
-use crate::worker::Command;
 
 /// How long closing sockets are waited for, three times what their workers take where nothing is amiss.
 const CLOSING_MAX: Duration = Duration::from_secs(1);

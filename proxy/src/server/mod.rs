@@ -34,7 +34,7 @@ use crate::handover::{Predecessor, Program};
 use crate::listener;
 use crate::metrics::Metrics;
 use crate::spans::Tracing;
-use crate::worker::Stage;
+use crate::thread::Stage;
 use crate::{logging, state_file, status};
 use reload::Reloader;
 use site::Site;

@@ -25,9 +25,9 @@ use crate::listener::Held;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::{Live, Snapshot};
+use crate::thread::Command;
 use crate::tls::Terminators;
 use crate::tls::upstream::Refreshed;
-use crate::worker::Command;
 use crate::{bypass, clock, health, resolve, state_file};
 
 /// How often it is looked whether the last exchange of a cluster that was taken out has ended.

@@ -21,9 +21,10 @@ use crate::listener::{self, Bound, Inherited, Listening, Taken};
 use crate::metrics::Metrics;
 use crate::snapshot::Live;
 use crate::spans::Tracing;
+use crate::thread::{self, Command, Stage, Told};
 use crate::tls::Terminators;
 use crate::upstream::Connector;
-use crate::worker::{self, Command, Stage, Told, Worker};
+use crate::worker::Worker;
 use crate::{acme, control, demo, logging, tunnel};
 
 /// Starts the embedded demo origin.
@@ -211,7 +212,7 @@ pub(super) fn workers(
 ) -> Result<Workers, String> {
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
     let scheduling = Scheduling::begin(live.load().config.worker_scheduling);
-    let shares = worker::shares(bound.len());
+    let shares = thread::shares(bound.len());
     for (index, (listeners, (share, handed))) in bound.into_iter().zip(shares).enumerate() {
         let live = Arc::clone(live);
         let recorder = metrics.add_worker();
@@ -237,7 +238,7 @@ pub(super) fn workers(
                     .with_challenges(challenges)
                     .with_pace(is_batch)
             };
-            let run = || worker::run(make, listeners, told);
+            let run = || thread::run(make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {

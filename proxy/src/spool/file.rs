@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::HoldError;
 use super::store::Store;
+use super::{HoldError, Spool};
 use crate::budget::{Place, Share};
 use crate::clock;
 use crate::config;
-use crate::worker::Worker;
 
 /// How often a disk that fails is spoken of; each exchange has its reason.
 const REPORT_MS: u64 = 10_000;
@@ -27,12 +26,12 @@ pub(super) struct File {
 
 impl File {
     /// Makes one.
-    pub(super) async fn create(worker: &Worker, buffers: &config::Buffers) -> Result<Self, HoldError> {
+    pub(super) async fn create(spool: &Spool, buffers: &config::Buffers) -> Result<Self, HoldError> {
         if buffers.spool_bytes_max == 0 {
             return Err(HoldError::Full);
         }
-        let budget = worker.metrics().budget();
-        let store = Store::create(worker, &buffers.directory()).await;
+        let budget = &spool.budget;
+        let store = Store::create(spool.medium, &buffers.directory()).await;
         let store = store.map_err(|error| failed("made", &error))?;
         budget.count_file();
         let bytes_max = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);

@@ -1,8 +1,8 @@
 //! Receives a body whole.
 
-use super::HoldError;
 use super::file::File;
 use super::message::Message;
+use super::{HoldError, Spool};
 use crate::body::Transfer;
 use crate::budget::{Place, Share};
 use crate::buffers::{Appetite, SMALL_BYTES};
@@ -11,11 +11,10 @@ use crate::deadline::Deadline;
 use sluice_http::{Framing, encode_last_chunk};
 
 use crate::stream::Reader;
-use crate::worker::Worker;
 
 /// A body on its way in.
 pub(crate) struct Intake<'a> {
-    worker: &'a Worker,
+    spool: &'a Spool,
     bounds: &'a config::Buffers,
     memory: Vec<u8>,
     /// Bytes that the body may have in memory; less once there is no more for anybody.
@@ -36,9 +35,9 @@ pub(crate) struct Held {
 
 impl<'a> Intake<'a> {
     /// For a body of which `memory_max` bytes may be in memory.
-    pub(crate) fn new(worker: &'a Worker, bounds: &'a config::Buffers, memory_max: usize) -> Self {
-        let share = Share::new(worker.metrics().budget(), Place::Memory);
-        Self { worker, bounds, memory: Vec::new(), memory_max, share, tail: Vec::new(), file: None }
+    pub(crate) fn new(spool: &'a Spool, bounds: &'a config::Buffers, memory_max: usize) -> Self {
+        let share = Share::new(&spool.budget, Place::Memory);
+        Self { spool, bounds, memory: Vec::new(), memory_max, share, tail: Vec::new(), file: None }
     }
 
     /// Receives what `transfer` describes, to its end. Each receive counts as activity on `deadline`.
@@ -49,7 +48,7 @@ impl<'a> Intake<'a> {
         deadline: &Deadline,
     ) -> Result<Held, HoldError> {
         transfer.unframe();
-        let mut appetite = Appetite::new(self.worker.buffers(), transfer.remaining(), SMALL_BYTES);
+        let mut appetite = Appetite::new(&self.spool.buffers, transfer.remaining(), SMALL_BYTES);
         loop {
             self.take(reader, transfer).await?;
             if transfer.is_done() {
@@ -107,7 +106,7 @@ impl<'a> Intake<'a> {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(File::create(self.worker, self.bounds).await?),
+            none => none.insert(File::create(self.spool, self.bounds).await?),
         };
         self.tail = file.append(std::mem::take(&mut self.tail), self.bounds).await?;
         Ok(())

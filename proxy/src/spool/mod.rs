@@ -8,11 +8,31 @@ mod intake;
 mod message;
 mod store;
 
+use std::sync::Arc;
+
 use crate::body::BodyError;
+use crate::budget::Budget;
+use crate::buffers::Buffers;
 use crate::error::Reason;
 
 pub(crate) use intake::{Held, Intake};
 pub(crate) use message::{Message, SendError};
+pub(crate) use store::Medium;
+
+/// What one worker holds bodies with.
+pub(crate) struct Spool {
+    medium: Medium,
+    /// Of the process.
+    budget: Arc<Budget>,
+    buffers: Buffers,
+}
+
+impl Spool {
+    /// Counts what it holds in `budget`.
+    pub(crate) fn new(medium: Medium, budget: Arc<Budget>, buffers: Buffers) -> Self {
+        Self { medium, budget, buffers }
+    }
+}
 
 /// Why a body cannot be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,16 @@ use std::rc::Rc;
 use sluice_ring as ring;
 
 use crate::config;
-use crate::upstream::Connector;
-use crate::worker::Worker;
+
+/// Where files are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Medium {
+    /// On a disk, through the ring of this thread.
+    Disk,
+    /// In memory, for tests without a ring.
+    #[cfg(test)]
+    Memory,
+}
 
 /// One file without a name.
 pub(super) enum Store {
@@ -26,12 +34,11 @@ pub(super) enum Store {
 
 impl Store {
     /// Makes one in `directory`.
-    pub(super) async fn create(worker: &Worker, directory: &Path) -> io::Result<Self> {
-        let name = worker.with_random(|random| random.u128(..));
-        match worker.connector() {
-            Connector::Ring => open(directory, name).await.map(|fd| Self::Ring(Some(Rc::new(fd)))),
+    pub(super) async fn create(medium: Medium, directory: &Path) -> io::Result<Self> {
+        match medium {
+            Medium::Disk => open(directory, fastrand::u128(..)).await.map(|fd| Self::Ring(Some(Rc::new(fd)))),
             #[cfg(test)]
-            Connector::Memory(_) => Ok(Self::Memory(Rc::default())),
+            Medium::Memory => Ok(Self::Memory(Rc::default())),
         }
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn check(shared: &Shared) -> Result<(), String> {
     let metrics = Metrics::new();
     let recorder = std::rc::Rc::new(metrics.add_worker());
     let buffers = Buffers::new(1 << 20);
-    let with = Context { metrics: &recorder, buffers: &buffers, splicer: Some(&splicer) };
+    let with = Context { metrics: &recorder, buffers: &buffers, splicer: Some(&splicer), joiner: None };
     // The ring is left behind when this is over, as every ring is.
     let ran = ring::run(async {
         for (name, client, server) in CHECKS {

@@ -21,12 +21,13 @@ use sluice_kernel::splice::Limits;
 
 use crate::body::Transfer;
 use crate::buffers::Buffers;
+use crate::bypass::Joiner;
 use crate::config::KernelAssists;
 use crate::deadline::Deadline;
 use crate::error::Reason;
+use crate::metrics::Counted;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::{Reader, Writer};
-use crate::worker::{Counted, Worker};
 
 pub(crate) use splicer::{Shared, Splicer};
 use switch::Switch;
@@ -97,15 +98,16 @@ pub(crate) struct Context<'a> {
     pub(crate) buffers: &'a Buffers,
     /// `None` where tunnels are only copied.
     pub(crate) splicer: Option<&'a Splicer>,
+    /// What may have joined the client's connection.
+    pub(crate) joiner: Option<&'a Joiner>,
 }
 
 /// Passes bytes on until both sides have ended, one has broken off, or nothing has moved for `idle_ms`.
-pub(crate) async fn run(ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, worker: &Worker) -> Outcome {
+pub(crate) async fn run(ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: Context<'_>) -> Outcome {
     // What is sent to a joined socket goes past the program that would splice it.
-    let joined = worker.joiner().is_some_and(|joiner| joiner.holds(ends.downstream.0.stream()));
-    let splicer = worker.splicer().filter(|_| !joined);
-    let with = Context { metrics: worker.metrics(), buffers: worker.buffers(), splicer };
-    pass(ends, deadline, idle_ms, &with).await
+    let joined = with.joiner.is_some_and(|joiner| joiner.holds(ends.downstream.0.stream()));
+    let splicer = with.splicer.filter(|_| !joined);
+    pass(ends, deadline, idle_ms, &Context { splicer, ..with }).await
 }
 
 async fn pass(mut ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: &Context<'_>) -> Outcome {

@@ -1,6 +1,7 @@
 //! Upstream connections: pick an endpoint, take an idle connection to it or open one.
 
 mod connect;
+mod dialer;
 mod multiplexed;
 mod place;
 mod pool;
@@ -22,14 +23,15 @@ use crate::cluster::{Cluster, Endpoint, InFlight, Kind};
 use crate::config::{Retry, UpstreamProtocol};
 use crate::direct::Direct;
 use crate::error::{Reason, Side};
+use crate::metrics::Counted;
 use crate::metrics::Event;
 use crate::stream::{self, Reader, Stream, Writer};
 use crate::tls::upstream::Purpose;
-use crate::worker::{Counted, Worker};
 
 pub(crate) use connect::Connector;
 #[cfg(test)]
 pub(crate) use connect::Network;
+pub(crate) use dialer::Dialer;
 pub(crate) use pool::Pool;
 
 /// One connection to an endpoint, used for one exchange at a time.
@@ -195,24 +197,24 @@ pub(crate) struct Acquired {
 
 /// Picks an endpoint and gets a connection to it, after a wait in line if there is no room. An endpoint that
 /// cannot be reached is counted as failed, and another one tried, as often as the retry policy allows.
-pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<Acquired, Reason> {
+pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Result<Acquired, Reason> {
     let mut failure = None;
     for _ in 0..=attempt.retry.connect_attempts_max {
-        let in_flight = match place::begin(worker, attempt).await {
+        let in_flight = match place::begin(dialer, attempt).await {
             Ok(in_flight) => in_flight,
             // Why the last endpoint could not be reached says more than that there is no other.
             Err(reason) => return Err(failure.unwrap_or(reason)),
         };
         let endpoint = Arc::clone(in_flight.endpoint());
-        let plan = plan(worker, attempt, &endpoint);
+        let plan = plan(dialer, attempt, &endpoint);
         if !attempt.fresh
-            && let Some(connection) = take_idle(worker, attempt, &endpoint, plan).await
+            && let Some(connection) = take_idle(dialer, attempt, &endpoint, plan).await
         {
-            worker.metrics().count(Event::UpstreamReused);
+            dialer.metrics().count(Event::UpstreamReused);
             return Ok(Acquired { connection, in_flight, connect: None });
         }
         let started = Instant::now();
-        match open(worker, attempt, &endpoint, plan).await {
+        match open(dialer, attempt, &endpoint, plan).await {
             Ok(connection) => {
                 return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
             }
@@ -233,22 +235,22 @@ pub(crate) async fn acquire(worker: &Worker, attempt: &mut Attempt<'_>) -> Resul
 
 /// An idle connection, one perhaps whose last answer has just gone past us.
 async fn take_idle(
-    worker: &Worker,
+    dialer: &Dialer,
     attempt: &Attempt<'_>,
     endpoint: &Arc<Endpoint>,
     plan: Option<Plan>,
 ) -> Option<UpstreamConnection> {
     if attempt.is_multiplexed() {
-        return multiplexed::take(worker, endpoint);
+        return multiplexed::take(dialer, endpoint);
     }
     let take = || {
-        let taken = worker.pool().acquire(endpoint, plan.is_some(), attempt.cluster.config.pool);
+        let taken = dialer.pool.acquire(endpoint, plan.is_some(), attempt.cluster.config.pool);
         taken.inspect(|connection| begin_trial(plan, connection.joined.as_deref()))
     };
     if let Some(connection) = take() {
         return Some(connection);
     }
-    if plan.is_none() || !worker.direct().is_some_and(Direct::reap) {
+    if plan.is_none() || !dialer.direct().is_some_and(Direct::reap) {
         return None;
     }
     // Their tasks release what they hold.
@@ -257,9 +259,9 @@ async fn take_idle(
 }
 
 /// What a connection for this attempt is to ask for, if it is to be joined.
-fn plan(worker: &Worker, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Plan> {
+fn plan(dialer: &Dialer, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Plan> {
     // What many share is no pair of sockets of one exchange.
-    let joiner = worker.joiner().filter(|_| !attempt.is_multiplexed())?;
+    let joiner = dialer.joiner().filter(|_| !attempt.is_multiplexed())?;
     joiner.plan(endpoint, attempt.candidate?)
 }
 
@@ -270,36 +272,36 @@ fn begin_trial(plan: Option<Plan>, joined: Option<&Joined>) {
 }
 
 async fn open(
-    worker: &Worker,
+    dialer: &Dialer,
     attempt: &Attempt<'_>,
     endpoint: &Arc<Endpoint>,
     plan: Option<Plan>,
 ) -> Result<UpstreamConnection, Reason> {
     let cluster = attempt.cluster;
     if attempt.is_multiplexed() {
-        return multiplexed::open(worker, cluster, endpoint).await;
+        return multiplexed::open(dialer, cluster, endpoint).await;
     }
     let opening = async {
-        let connected = connect(worker, endpoint, plan).await;
+        let connected = connect(dialer, endpoint, plan).await;
         let (stream, joined) = connected.map_err(|error| connect::reason(&error))?;
         Ok((secure::secure(cluster, endpoint, stream, attempt.purpose).await?, joined))
     };
     let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
     let opened = tokio::time::timeout(patience, opening).await;
     let (stream, joined) = opened.unwrap_or(Err(Reason::ConnectTimeout))?;
-    secure::event(&stream).into_iter().for_each(|event| worker.metrics().count(event));
-    let open = worker.count_while(Event::UpstreamOpened, Event::UpstreamClosed);
+    secure::event(&stream).into_iter().for_each(|event| dialer.metrics().count(event));
+    let open = dialer.count_while(Event::UpstreamOpened, Event::UpstreamClosed);
     Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, joined, Some(open)))
 }
 
 /// A connection that is joined if it is to be and can be, else an ordinary one.
 async fn connect(
-    worker: &Worker,
+    dialer: &Dialer,
     endpoint: &Arc<Endpoint>,
     plan: Option<Plan>,
 ) -> io::Result<(Stream, Option<Rc<Joined>>)> {
-    let connector = worker.connector();
-    if let Some((joiner, plan)) = worker.joiner().zip(plan) {
+    let connector = &dialer.connector;
+    if let Some((joiner, plan)) = dialer.joiner().zip(plan) {
         let mut marked = None;
         let mark = |socket: BorrowedFd<'_>| marked = joiner.mark(socket, plan, endpoint);
         let stream = connector.connect(&endpoint.address, mark).await?;
@@ -317,11 +319,11 @@ async fn connect(
 
 /// Opens a connection of its own for a tunnel of a `tcp` listener.
 pub(crate) async fn acquire_fresh(
-    worker: &Worker,
+    dialer: &Dialer,
     cluster: &Arc<Cluster>,
     hash: Option<u64>,
     client: IpAddr,
 ) -> Result<Acquired, Reason> {
     let retry = cluster.config.retry;
-    acquire(worker, &mut Attempt::new(cluster, Kind::Tunnel, hash, retry, client)).await
+    acquire(dialer, &mut Attempt::new(cluster, Kind::Tunnel, hash, retry, client)).await
 }

@@ -4,14 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Dialer;
 use super::{UpstreamConnection, connect, secure};
 use crate::cluster::{Cluster, Endpoint};
 use crate::error::Reason;
 use crate::http2::upstream::{Channel, Shared, Terms, drive};
+use crate::metrics::Counted;
 use crate::metrics::Event;
 use crate::stream::Stream;
 use crate::tls::upstream::Purpose;
-use crate::worker::{Counted, Worker};
 
 impl UpstreamConnection {
     /// What an exchange has come to that broke off for `reason`: the endpoint may have cancelled it on purpose.
@@ -28,8 +29,8 @@ impl UpstreamConnection {
 }
 
 /// A stream of a connection that has room for one.
-pub(super) fn take(worker: &Worker, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
-    let channel = worker.pool().shared_connections().begin(endpoint)?;
+pub(super) fn take(dialer: &Dialer, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
+    let channel = dialer.pool.shared_connections().begin(endpoint)?;
     let mut connection = new(endpoint, channel);
     // It may die under the exchange through nobody's fault.
     connection.reused = true;
@@ -41,18 +42,18 @@ pub(super) fn take(worker: &Worker, endpoint: &Arc<Endpoint>) -> Option<Upstream
 /// # Errors
 /// Why it could not be opened.
 pub(super) async fn open(
-    worker: &Worker,
+    dialer: &Dialer,
     cluster: &Arc<Cluster>,
     endpoint: &Arc<Endpoint>,
 ) -> Result<UpstreamConnection, Reason> {
-    let connections = worker.pool().shared_connections();
+    let connections = dialer.pool.shared_connections();
     let opening = async {
         loop {
             if let Some(channel) = connections.begin(endpoint) {
                 return Ok(new(endpoint, channel));
             }
             let shared = connections.opening(endpoint);
-            shared.unwrap_or_else(|| begin(worker, cluster, endpoint)).opened().await?;
+            shared.unwrap_or_else(|| begin(dialer, cluster, endpoint)).opened().await?;
         }
     };
     let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
@@ -64,10 +65,10 @@ fn new(endpoint: &Arc<Endpoint>, channel: Rc<Channel>) -> UpstreamConnection {
 }
 
 /// Opens a connection in a task of its own: others may have begun to wait for it when whoever asked has gone.
-fn begin(worker: &Worker, cluster: &Arc<Cluster>, endpoint: &Arc<Endpoint>) -> Rc<Shared> {
+fn begin(dialer: &Dialer, cluster: &Arc<Cluster>, endpoint: &Arc<Endpoint>) -> Rc<Shared> {
     let shared = Shared::opening(cluster.config.tls.is_some());
-    worker.pool().shared_connections().add(endpoint, &shared);
-    let (connector, metrics) = (worker.connector().clone(), Rc::clone(worker.metrics()));
+    dialer.pool.shared_connections().add(endpoint, &shared);
+    let (connector, metrics) = (dialer.connector.clone(), Rc::clone(dialer.metrics()));
     let (cluster, endpoint, terms) = (Arc::clone(cluster), Arc::clone(endpoint), Terms::of(&cluster.config));
     let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
     let opening = Rc::clone(&shared);

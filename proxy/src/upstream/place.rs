@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 
 use super::Attempt;
+use super::Dialer;
 use crate::cluster::{InFlight, Kind, NoEndpoint, Pick, Wants};
 use crate::direct::Direct;
 use crate::error::Reason;
 use crate::queue::Refusal;
-use crate::worker::Worker;
 
 /// The reason that stands for a wait refused or ended in vain.
 fn reason(refusal: Refusal) -> Reason {
@@ -19,41 +19,41 @@ fn reason(refusal: Refusal) -> Reason {
     }
 }
 
-fn try_begin(worker: &Worker, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
-    worker.with_random(|random| {
+fn try_begin(dialer: &Dialer, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
+    dialer.with_random(|random| {
         let (kind, hash, exclude) = (attempt.kind, attempt.hash, attempt.tried.as_slice());
         attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: crate::clock::now_ms(), random })
     })
 }
 
-pub(super) async fn begin(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+pub(super) async fn begin(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
     // Answers that have gone past us still have their places, which the balance would count.
-    if attempt.cluster.weighs_load() && worker.direct().is_some_and(Direct::reap_at_times) {
+    if attempt.cluster.weighs_load() && dialer.direct().is_some_and(Direct::reap_at_times) {
         yield_now().await;
     }
-    let mut begun = try_begin(worker, attempt);
+    let mut begun = try_begin(dialer, attempt);
     // Here they would be in the way.
-    if matches!(begun, Err(NoEndpoint::Full)) && worker.direct().is_some_and(Direct::reap) {
+    if matches!(begun, Err(NoEndpoint::Full)) && dialer.direct().is_some_and(Direct::reap) {
         yield_now().await;
-        begun = try_begin(worker, attempt);
+        begun = try_begin(dialer, attempt);
     }
     match begun {
         Ok(in_flight) => Ok(in_flight),
         Err(NoEndpoint::Full) if attempt.kind == Kind::Tunnel => Err(Reason::TooManyTunnels),
-        Err(NoEndpoint::Full) => wait(worker, attempt).await,
+        Err(NoEndpoint::Full) => wait(dialer, attempt).await,
         Err(_) => Err(Reason::NoEndpoint),
     }
 }
 
 /// Stands in line for what is left of the time that a request may.
-async fn wait(worker: &Worker, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
+async fn wait(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
     let cluster = attempt.cluster;
     let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
     let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
     let others_wait = cluster.is_waited_for();
     let waiting = cluster.wait(wants, attempt.client).map_err(reason)?;
     // Nobody would see the ends that we wait for.
-    if let Some(direct) = worker.direct() {
+    if let Some(direct) = dialer.direct() {
         direct.call_in(Some(cluster));
         // While others wait nothing is armed.
         if !others_wait || cluster.queue_counts().length <= 1 {

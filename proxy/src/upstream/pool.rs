@@ -1,4 +1,4 @@
-//! Idle upstream connections of one worker, by endpoint.
+//! Idle upstream connections of one dialer, by endpoint.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,9 +13,9 @@ use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, clo
 use crate::config;
 use crate::deadline::Deadline;
 use crate::http2::upstream::Connections;
+use crate::metrics::Counted;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
-use crate::worker::Counted;
 
 /// Idle connections wait with a receive under way: it sees the end of the connection as it comes, and
 /// brings the next response without another system call.

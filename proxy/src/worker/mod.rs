@@ -1,11 +1,8 @@
-//! One thread, one ring: its listeners, its pool, its share of everything. Workers share nothing on the
-//! hot path but counters; where requests in flight are limited, the line and the idle connections too.
+//! What the connections of one worker share: connections to endpoints, buffers, the configuration in force, counters, and
+//! which of them are open. Workers share nothing on the hot path but counters; where requests in flight are limited, the
+//! line and the idle connections too. `thread` runs it.
 
-mod accept;
-mod counted;
 mod pace;
-mod run;
-mod share;
 mod trace;
 
 use std::cell::{Cell, RefCell};
@@ -18,35 +15,23 @@ use slab::Slab;
 use crate::access_log::AccessLogHandle;
 use crate::acme::HttpChallenges;
 use crate::buffers::Buffers;
-use crate::bypass::{Joiner, Seat};
+use crate::bypass::Seat;
 use crate::direct::{self, Direct};
-use crate::listener::{Bound, ListenerState, Listening};
-use crate::metrics::{Event, WorkerRecorder};
+use crate::exchange::Resources;
+use crate::listener::ListenerState;
+use crate::metrics::{Counted, Event, WorkerRecorder};
 use crate::record::ExchangeRecord;
 use crate::snapshot::{Current, Live, View};
 use crate::spans::Tracer;
+use crate::spool::{Medium, Spool};
 use crate::stream::Stream;
-use crate::tunnel::Splicer;
-use crate::upstream::{Connector, Pool};
-pub(crate) use counted::Counted;
+use crate::tunnel::{self, Splicer};
+use crate::upstream::{Connector, Dialer};
 use pace::Pace;
-pub(crate) use run::{Told, run};
-pub(crate) use share::shares;
 
 /// How long a connection that is to end may be idle: a client that is at it sends its next request meanwhile, and is
 /// told with the answer that it is the last.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
-
-/// What the control plane asks of the workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Accept and serve.
-    Serve,
-    /// Accept no more, end what is under way.
-    Drain,
-    /// The same, but what waits to be accepted is another process's, which has the same sockets.
-    HandOver,
-}
 
 /// What a connection is doing, as far as a drain is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +40,6 @@ pub(crate) enum Phase {
     Idle,
     /// In an exchange or a tunnel.
     Busy,
-}
-
-/// What the control plane has one worker do.
-pub(crate) enum Command {
-    /// Accept from another listener.
-    Listen(Bound),
-    /// Accept no more from one that has been closed, and end its connections after what is under way.
-    Close(Arc<Listening>),
 }
 
 /// A downstream connection, as the worker knows it.
@@ -77,24 +54,27 @@ struct Open {
 /// The state of one worker thread.
 pub(crate) struct Worker {
     view: View,
-    connector: Connector,
-    pool: Pool,
-    joiner: Option<Rc<Joiner>>,
-    buffers: Buffers,
+    resources: Resources,
     random: RefCell<fastrand::Rng>,
-    metrics: Rc<WorkerRecorder>,
     log: RefCell<AccessLogHandle>,
-    draining: Cell<bool>,
     /// Whether another process accepts from the same sockets.
-    shares_sockets: Cell<bool>,
+    pub(crate) shares_sockets: Cell<bool>,
     connections: RefCell<Slab<Open>>,
     turned_away: Rc<()>,
     splicer: Option<Splicer>,
-    direct: Option<Direct>,
     tracer: Option<Tracer>,
     pace: Option<Pace>,
     /// What authorities are answered.
     pub(crate) challenges: Arc<HttpChallenges>,
+}
+
+/// Where bodies are held that are forwarded by `connector`.
+fn medium_beside(connector: &Connector) -> Medium {
+    match connector {
+        Connector::Ring => Medium::Disk,
+        #[cfg(test)]
+        Connector::Memory(_) => Medium::Memory,
+    }
 }
 
 impl Worker {
@@ -106,24 +86,21 @@ impl Worker {
         log: AccessLogHandle,
     ) -> Self {
         let metrics = Rc::new(recorder);
-        let joiner = seat.map(|seat| Rc::new(Joiner::new(seat, Rc::clone(&metrics))));
         let view = View::new(live);
         let snapshot = view.current();
+        let alone = snapshot.config.worker_count() == 1;
+        let buffers = Buffers::new(snapshot.config.limits.body_buffers_bytes_max);
+        let spool = Spool::new(medium_beside(&connector), Arc::clone(metrics.budget()), buffers.clone());
+        let dialer = Dialer::new(connector, alone, seat, metrics);
         Self {
-            buffers: Buffers::new(snapshot.config.limits.body_buffers_bytes_max),
-            pool: Pool::new(snapshot.config.worker_count() == 1, joiner.clone(), Rc::clone(&metrics)),
-            joiner,
+            resources: Resources::new(dialer, spool, buffers),
             view,
-            connector,
             random: RefCell::new(fastrand::Rng::new()),
-            metrics,
             log: RefCell::new(log),
-            draining: Cell::new(false),
             shares_sockets: Cell::new(false),
             connections: RefCell::new(Slab::new()),
             turned_away: Rc::new(()),
             splicer: None,
-            direct: None,
             tracer: None,
             pace: None,
             challenges: Arc::default(),
@@ -137,13 +114,14 @@ impl Worker {
 
     /// Has it be a batch thread, as it is now, only while that is good for it. To be called on its thread.
     pub(crate) fn with_pace(self, is_batch: bool) -> Self {
-        let pace = if is_batch { Pace::begin(&self.metrics) } else { None };
+        let pace = if is_batch { Pace::begin(self.metrics()) } else { None };
         Self { pace, ..self }
     }
 
     /// Has answers go to clients past sluice.
-    pub(crate) fn with_direct(self, seat: Option<direct::Seat>) -> Self {
-        Self { direct: seat.map(Direct::new), ..self }
+    pub(crate) fn with_direct(mut self, seat: Option<direct::Seat>) -> Self {
+        self.resources.dialer.set_direct(seat.map(Direct::new));
+        self
     }
 
     /// Has authorities answered that look whose a name is.
@@ -156,35 +134,27 @@ impl Worker {
         self.view.current()
     }
 
-    pub(crate) fn connector(&self) -> &Connector {
-        &self.connector
-    }
-
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// What joins upstream connections, if anything does.
-    pub(crate) fn joiner(&self) -> Option<&Joiner> {
-        self.joiner.as_deref()
-    }
-
-    pub(crate) fn buffers(&self) -> &Buffers {
-        &self.buffers
+    /// What exchanges need.
+    pub(crate) fn resources(&self) -> &Resources {
+        &self.resources
     }
 
     pub(crate) fn metrics(&self) -> &Rc<WorkerRecorder> {
-        &self.metrics
+        self.resources.dialer.metrics()
     }
 
-    /// What tunnels are spliced with, if they are.
-    pub(crate) fn splicer(&self) -> Option<&Splicer> {
-        self.splicer.as_ref()
+    /// What tunnels need.
+    pub(crate) fn tunnels(&self) -> tunnel::Context<'_> {
+        tunnel::Context {
+            metrics: self.metrics(),
+            buffers: &self.resources.buffers,
+            splicer: self.splicer.as_ref(),
+            joiner: self.resources.dialer.joiner(),
+        }
     }
 
-    /// What has answers go past sluice, if anything does.
     pub(crate) fn direct(&self) -> Option<&Direct> {
-        self.direct.as_ref()
+        self.resources.dialer.direct()
     }
 
     /// Held by each connection that is being told that there are too many.
@@ -200,18 +170,18 @@ impl Worker {
     /// Counts and logs one exchange.
     pub(crate) fn record(&self, record: &ExchangeRecord<'_>, counts: bool) {
         if counts {
-            self.metrics.record(record);
+            self.metrics().record(record);
         }
         self.log.borrow_mut().log(record);
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.get()
+        self.resources.is_draining()
     }
 
     /// Counts `begun` now and `ended` when the guard is dropped.
     pub(crate) fn count_while(&self, begun: Event, ended: Event) -> Counted {
-        Counted::new(&self.metrics, begun, ended)
+        Counted::new(self.metrics(), begun, ended)
     }
 
     /// Makes a connection known to the drain.
@@ -245,14 +215,14 @@ impl Worker {
     }
 
     /// Ends the waits of idle connections; a request that has just arrived is still served.
-    fn drain(&self) {
-        self.draining.set(true);
-        self.pool.clear();
+    pub(crate) fn drain(&self) {
+        self.resources.drain();
+        self.resources.dialer.pool.clear();
         // What is on its way in the kernel would be lost if the process ended before the tunnels do.
         if let Some(splicer) = &self.splicer {
             splicer.return_all();
         }
-        if let Some(direct) = &self.direct {
+        if let Some(direct) = self.direct() {
             direct.call_in(None);
         }
         // Where somebody else serves, the next request of a connection in use must not meet its end.
@@ -263,7 +233,7 @@ impl Worker {
     }
 
     /// From now on idle connections that are to end are given some time.
-    fn begin_to_end(&self) {
+    pub(crate) fn begin_to_end(&self) {
         let now = Instant::now();
         for (_, open) in self.connections.borrow_mut().iter_mut() {
             if self.is_draining() || open.listener.is_closed() {
@@ -288,18 +258,18 @@ impl Worker {
         self.connections.borrow().len()
     }
 
-    fn tick(&self) {
+    pub(crate) fn tick(&self) {
         if let Some(pace) = &self.pace {
             let changed = pace.tick();
             changed.zip(self.direct()).into_iter().for_each(|(batch, direct)| direct.schedule(batch));
         }
-        if let Some(direct) = &self.direct {
+        if let Some(direct) = self.direct() {
             direct.reap();
         }
         // An idle worker would otherwise hold on to a configuration that nobody uses.
         let snapshot = self.snapshot();
-        self.pool.reap(&snapshot.clusters);
-        if let Some(joiner) = &self.joiner {
+        self.resources.dialer.pool.reap(&snapshot.clusters);
+        if let Some(joiner) = self.resources.dialer.joiner() {
             joiner.tick();
         }
         // Also when nothing ends: an endpoint may have come, got well or been given a higher limit.
@@ -310,7 +280,7 @@ impl Worker {
         self.log.borrow_mut().flush();
     }
 
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.is_draining() && self.connections.borrow().is_empty()
     }
 }

@@ -120,7 +120,7 @@ impl Proxy {
         }
         let budget = self.worker.metrics().budget();
         assert_eq!((budget.bytes(Place::Memory), budget.bytes(Place::Spool)), (0, 0), "bytes still held");
-        self.worker.pool().clear();
+        self.worker.resources().dialer.pool.clear();
     }
 }
 

@@ -10,8 +10,9 @@ use tokio::task::JoinHandle;
 
 use super::accept::{Door, Entrance, accept_loop};
 use super::share::{Handed, Share};
-use super::{Command, Stage, Worker};
+use super::{Command, Stage};
 use crate::listener::{Bound, Listening};
+use crate::worker::Worker;
 
 /// How often the worker sees to its pool and its log.
 const TICK: Duration = Duration::from_millis(200);

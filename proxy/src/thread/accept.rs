@@ -11,7 +11,6 @@ use sluice_ring as ring;
 use socket2::SockAddr;
 use tokio::sync::Notify;
 
-use super::Worker;
 use super::share::{Accepted, Place, Share};
 use crate::config::Protocol;
 use crate::connection::Connection;
@@ -19,6 +18,7 @@ use crate::error::Reason;
 use crate::listener::{ListenerState, Listening};
 use crate::metrics::Event;
 use crate::stream::Stream;
+use crate::worker::Worker;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(100);

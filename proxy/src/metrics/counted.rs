@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::metrics::{Event, WorkerRecorder};
+use super::{Event, WorkerRecorder};
 
 /// Something that is open for as long as this lives.
 pub(crate) struct Counted {

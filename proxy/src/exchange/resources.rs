@@ -1,0 +1,30 @@
+//! What exchanges take of their worker.
+
+use std::cell::Cell;
+
+use crate::buffers::Buffers;
+use crate::spool::Spool;
+use crate::upstream::Dialer;
+
+/// What the exchanges of one worker share.
+pub(crate) struct Resources {
+    pub(crate) dialer: Dialer,
+    pub(crate) spool: Spool,
+    pub(crate) buffers: Buffers,
+    draining: Cell<bool>,
+}
+
+impl Resources {
+    pub(crate) fn new(dialer: Dialer, spool: Spool, buffers: Buffers) -> Self {
+        Self { dialer, spool, buffers, draining: Cell::new(false) }
+    }
+
+    /// From now on connections end with the answer under way.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+}

@@ -1,0 +1,31 @@
+//! A worker's thread, with one ring: it accepts, hands connections on to others, serves, ticks and drains.
+
+mod accept;
+mod run;
+mod share;
+
+use std::sync::Arc;
+
+use crate::listener::{Bound, Listening};
+
+pub(crate) use run::{Told, run};
+pub(crate) use share::shares;
+
+/// What the control plane asks of the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Accept and serve.
+    Serve,
+    /// Accept no more, end what is under way.
+    Drain,
+    /// The same, but what waits to be accepted is another process's, which has the same sockets.
+    HandOver,
+}
+
+/// What the control plane has one worker do.
+pub(crate) enum Command {
+    /// Accept from another listener.
+    Listen(Bound),
+    /// Accept no more from one that has been closed, and end its connections after what is under way.
+    Close(Arc<Listening>),
+}

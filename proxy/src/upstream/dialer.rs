@@ -1,0 +1,63 @@
+//! What a worker's connections to endpoints are made from, and where they are kept.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::{Connector, Pool};
+use crate::bypass::{Joiner, Seat};
+use crate::direct::Direct;
+use crate::metrics::{Counted, Event, WorkerRecorder};
+
+/// What one worker reaches endpoints by.
+pub(crate) struct Dialer {
+    pub(crate) connector: Connector,
+    pub(crate) pool: Pool,
+    joiner: Option<Rc<Joiner>>,
+    direct: Option<Direct>,
+    random: RefCell<fastrand::Rng>,
+    metrics: Rc<WorkerRecorder>,
+}
+
+impl Dialer {
+    /// For a worker that is `alone` or has others to share connections with, and that joins connections if it has a
+    /// `seat`.
+    pub(crate) fn new(
+        connector: Connector,
+        alone: bool,
+        seat: Option<Seat>,
+        metrics: Rc<WorkerRecorder>,
+    ) -> Self {
+        let joiner = seat.map(|seat| Rc::new(Joiner::new(seat, Rc::clone(&metrics))));
+        let pool = Pool::new(alone, joiner.clone(), Rc::clone(&metrics));
+        Self { connector, pool, joiner, direct: None, random: RefCell::default(), metrics }
+    }
+
+    /// Has answers go to clients past sluice.
+    pub(crate) fn set_direct(&mut self, direct: Option<Direct>) {
+        self.direct = direct;
+    }
+
+    /// What joins connections, if anything does.
+    pub(crate) fn joiner(&self) -> Option<&Joiner> {
+        self.joiner.as_deref()
+    }
+
+    /// What has answers go past sluice, if anything does.
+    pub(crate) fn direct(&self) -> Option<&Direct> {
+        self.direct.as_ref()
+    }
+
+    pub(crate) fn metrics(&self) -> &Rc<WorkerRecorder> {
+        &self.metrics
+    }
+
+    /// Counts `begun` now and `ended` when the guard is dropped.
+    pub(super) fn count_while(&self, begun: Event, ended: Event) -> Counted {
+        Counted::new(&self.metrics, begun, ended)
+    }
+
+    /// Lends the source of random numbers that endpoints are picked by.
+    pub(super) fn with_random<T>(&self, f: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
+        f(&mut self.random.borrow_mut())
+    }
+}
