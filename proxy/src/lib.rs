@@ -1,6 +1,6 @@
 //! sluice: a reverse proxy for HTTP/1.1 on io_uring.
 //!
-//! A connection is accepted by a `worker` (`listener`), lives in `connection`, where each request becomes
+//! A connection is accepted by a worker's `thread` (`listener`), lives in `connection`, where each request becomes
 //! an `exchange` with an `upstream` connection. Modules are declared in the order in which a request
 //! meets them; `connection` is the file to read first, and `ARCHITECTURE.md` is the map.
 

@@ -1,12 +1,12 @@
 //! Answers that sluice makes itself.
 
+use sluice_http::RequestHead;
+
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::error::Reason;
 use crate::progress::Progress;
-use sluice_http::RequestHead;
-
 use crate::response::{self, Further, Local};
 
 impl Connection {

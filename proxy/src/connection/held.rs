@@ -1,6 +1,8 @@
 //! Bodies that the route holds until they are whole, at the client's end: the request is received before anybody else
 //! is asked, the response is sent when the origin has done its part.
 
+use sluice_http::{Expect, Framing};
+
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
@@ -8,8 +10,6 @@ use crate::config::Switch;
 use crate::error::Reason;
 use crate::exchange::{self, HeldAnswer, Policy};
 use crate::progress::Progress;
-use sluice_http::{Expect, Framing};
-
 use crate::spool::{Held, Intake, SendError};
 use crate::worker::Worker;
 

@@ -1,7 +1,8 @@
 //! Findings on eBPF: what the kernel has, what this process may have of it, and who forbids the rest.
 
-use super::Finding;
 use sluice_kernel::probe::{Capability, Feature, Host};
+
+use super::Finding;
 
 /// The helper that lockdown and CAP_PERFMON decide on.
 const READS_KERNEL: &str = "probe_read_kernel";

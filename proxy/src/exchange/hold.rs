@@ -1,5 +1,7 @@
 //! A response that is received whole before the client gets any of it: which, and how it becomes one message.
 
+use sluice_http::{Framing, ResponseHead, Version};
+
 use super::answer::Answer;
 use super::download::From;
 use super::{Failed, Shared, chunk_limits};
@@ -7,8 +9,6 @@ use crate::body::{BodyError, Transfer};
 use crate::config::Switch;
 use crate::error::Reason;
 use crate::progress::Progress;
-use sluice_http::{Framing, ResponseHead, Version};
-
 use crate::spool::{HoldError, Intake, Message};
 
 /// A whole response; the connection that it came over is free.

@@ -1,7 +1,8 @@
 //! How the workers are scheduled.
 
-use crate::config::WorkerScheduling;
 use sluice_kernel::scheduling::Batch;
+
+use crate::config::WorkerScheduling;
 
 /// What holds for workers that are started while this lives.
 pub(super) struct Scheduling {

@@ -1,9 +1,10 @@
 //! Fields of requests and answers that a service has in the access log, as kamal-proxy names them: `req_x_custom`,
 //! `resp_cache_control`.
 
+use sluice_http::{FieldRef, is_token};
+
 use super::error::ServiceError;
 use super::options::TargetOptions;
-use sluice_http::{FieldRef, is_token};
 
 /// Fields of a request, and as many of its answer, that can be asked for.
 pub const FIELDS_MAX: usize = 32;

@@ -1,5 +1,7 @@
 //! Receives a body whole.
 
+use sluice_http::{Framing, encode_last_chunk};
+
 use super::file::File;
 use super::message::Message;
 use super::{HoldError, Spool};
@@ -8,8 +10,6 @@ use crate::budget::{Place, Share};
 use crate::buffers::{Appetite, SMALL_BYTES};
 use crate::config;
 use crate::deadline::Deadline;
-use sluice_http::{Framing, encode_last_chunk};
-
 use crate::stream::Reader;
 
 /// A body on its way in.
