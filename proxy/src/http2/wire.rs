@@ -22,6 +22,9 @@ const GATHERED_BYTES_MAX: usize = 64 * 1024;
 const LAST_WORDS_BYTES: usize = 64;
 /// Size of a receive behind one that was full: a DATA frame of the usual size.
 const RECEIVED_BYTES: usize = 16 * 1024 + 9;
+/// The same from an endpoint, where all answers share the connection: a receive takes one pass of the ring, and on a busy
+/// core megabytes of long answers would keep the heads behind them waiting for seconds.
+const SHARED_RECEIVED_BYTES: usize = 128 * 1024;
 
 /// Both directions, and what is known of them.
 pub(super) struct Wire<'a> {
@@ -104,6 +107,16 @@ impl<'a> Wire<'a> {
         self.writer.stream().reset_on_close();
     }
 
+    /// Size of the receive behind one of `count` bytes.
+    fn next_appetite(&self, count: usize) -> usize {
+        let is_shared = self.meter.is_none();
+        match count {
+            count if count >= RECEIVED_BYTES && is_shared => SHARED_RECEIVED_BYTES,
+            count if count >= self.appetite || count >= RECEIVED_BYTES => RECEIVED_BYTES,
+            _ => IDLE_BYTES,
+        }
+    }
+
     fn poll_take(&mut self, cx: &mut Context<'_>, offered: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if self.gathered.len() >= GATHERED_BYTES_MAX {
             // Only if it was sent is there a new buffer.
@@ -134,7 +147,7 @@ impl AsyncRead for Io<'_, '_> {
         if wire.reader.data().is_empty() {
             wire.reader.shrink(wire.appetite);
             let count = ready!(wire.reader.poll_fill(cx, wire.appetite))?;
-            wire.appetite = if count >= wire.appetite { RECEIVED_BYTES } else { IDLE_BYTES };
+            wire.appetite = wire.next_appetite(count);
             if count == 0 {
                 return Poll::Ready(Ok(()));
             }
