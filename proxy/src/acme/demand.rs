@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::failure::with_causes;
 use crate::config::{Address, OnDemand, is_issuable};
 
-/// Names that are remembered not to be asked about again; whoever makes names up has older ones forgotten.
+/// Names that are remembered, so that nobody is asked about them again. Beyond that the oldest half is forgotten.
 const DENIED_MAX: usize = 10_000;
 
 /// What is known of names that may have no certificate.

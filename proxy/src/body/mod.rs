@@ -92,6 +92,11 @@ impl Transfer {
         self.bytes
     }
 
+    /// Whether anything of a body has passed, if only its last chunk.
+    pub(crate) fn has_carried(&self) -> bool {
+        self.bytes > 0 || matches!(self.source, Source::Chunked(_))
+    }
+
     /// Bytes still to come; `None` when only their end will tell.
     pub(crate) fn remaining(&self) -> Option<u64> {
         match self.source {

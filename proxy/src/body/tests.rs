@@ -205,3 +205,16 @@ async fn a_dropped_copy_has_counted_nothing_that_it_did_not_send() {
     assert!(!reader.data().is_empty(), "the body has come");
     assert_eq!(transfer.bytes(), 0, "bytes counted that never left");
 }
+
+#[test]
+fn a_last_chunk_alone_is_a_body_that_has_passed() {
+    let passed = |framing, bytes: &[u8]| {
+        let mut transfer = Transfer::new(framing, framing, LIMITS, u64::MAX);
+        transfer.push(bytes, &mut Vec::new()).unwrap();
+        (transfer.is_done(), transfer.has_carried())
+    };
+    assert_eq!(passed(Framing::None, b""), (true, false));
+    assert_eq!(passed(Framing::Length(0), b""), (true, false));
+    assert_eq!(passed(Framing::Length(1), b"x"), (true, true));
+    assert_eq!(passed(Framing::Chunked, b"0\r\n\r\n"), (true, true));
+}

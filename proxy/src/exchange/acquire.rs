@@ -5,8 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::Resources;
-use super::{Downstream, Failed, Finish, Policy, download, upload};
+use super::{Downstream, Failed, Finish, Policy, Resources, download, upload};
 use crate::error::Reason;
 use crate::progress::Progress;
 use crate::upstream::{self, Acquired, Attempt};
@@ -73,7 +72,7 @@ pub(super) fn finish(
             // A request that is not whole leaves the connection in the middle of a body.
             connection.reusable &=
                 !downstream.has_rest() && connection.writer.try_settle(downstream.deadline);
-            connection.carried_body = downstream.transfer.bytes() > 0 || downstream.held.is_some();
+            connection.carried_body = downstream.transfer.has_carried();
             resources.dialer.pool.release(connection, policy.cluster.config.pool);
             // Whoever is next at the endpoint finds the connection there.
             drop(in_flight);

@@ -4,8 +4,7 @@ use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::Resources;
-use super::{Downstream, Failed, Shared, download};
+use super::{Downstream, Failed, Resources, Shared, download};
 use crate::bypass::Joined;
 use crate::direct::Armed;
 use crate::error::Reason;

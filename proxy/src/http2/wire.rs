@@ -107,16 +107,6 @@ impl<'a> Wire<'a> {
         self.writer.stream().reset_on_close();
     }
 
-    /// Size of the receive behind one of `count` bytes.
-    fn next_appetite(&self, count: usize) -> usize {
-        let is_shared = self.meter.is_none();
-        match count {
-            count if count >= RECEIVED_BYTES && is_shared => SHARED_RECEIVED_BYTES,
-            count if count >= self.appetite || count >= RECEIVED_BYTES => RECEIVED_BYTES,
-            _ => IDLE_BYTES,
-        }
-    }
-
     fn poll_take(&mut self, cx: &mut Context<'_>, offered: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if self.gathered.len() >= GATHERED_BYTES_MAX {
             // Only if it was sent is there a new buffer.
@@ -138,6 +128,17 @@ impl<'a> Wire<'a> {
     }
 }
 
+/// Size of the receive behind one of `size` bytes that has brought `count`, on an endpoint's connection if it `is_shared`.
+fn next_appetite(size: usize, count: usize, is_shared: bool) -> usize {
+    if count >= RECEIVED_BYTES && is_shared {
+        SHARED_RECEIVED_BYTES
+    } else if count >= size.min(RECEIVED_BYTES) {
+        RECEIVED_BYTES
+    } else {
+        IDLE_BYTES
+    }
+}
+
 /// The handle that the crate has.
 pub(super) struct Io<'a, 'b>(pub(super) &'a RefCell<Wire<'b>>);
 
@@ -147,7 +148,7 @@ impl AsyncRead for Io<'_, '_> {
         if wire.reader.data().is_empty() {
             wire.reader.shrink(wire.appetite);
             let count = ready!(wire.reader.poll_fill(cx, wire.appetite))?;
-            wire.appetite = wire.next_appetite(count);
+            wire.appetite = next_appetite(wire.appetite, count, wire.meter.is_none());
             if count == 0 {
                 return Poll::Ready(Ok(()));
             }
@@ -190,5 +191,28 @@ impl AsyncWrite for Io<'_, '_> {
             wire.last_words = wire.gathered[start..].to_vec();
         }
         wire.poll_send(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_grow_while_they_are_full_and_shrink_at_once() {
+        let sizes = |is_shared: bool, counts: [usize; 4]| {
+            let mut size = IDLE_BYTES;
+            counts.map(|count| {
+                size = next_appetite(size, count.min(size), is_shared);
+                size
+            })
+        };
+        let much = usize::MAX;
+        let (small, idle) = (RECEIVED_BYTES, IDLE_BYTES);
+        assert_eq!(sizes(false, [much, much, much, 9]), [small, small, small, idle]);
+        assert_eq!(
+            sizes(true, [much, much, small, 9]),
+            [small, SHARED_RECEIVED_BYTES, SHARED_RECEIVED_BYTES, idle]
+        );
     }
 }

@@ -68,14 +68,16 @@ pub(super) async fn accept_loop(door: Door, entrance: Entrance) {
         }
     }
     // Connections that the kernel has completed would be reset with the socket. A process that takes over gets them, but
-    // for the one that may have woken the wait here just before it was called off.
+    // for those that may have woken a wait here just before it was called off: as many as a burst has waits.
     let is_hidden = listening.is_hidden();
     let mut looks = if is_hidden { LAST_LOOKS } else { 0 };
+    let mut left = if worker.shares_sockets.get() && !is_hidden { BURST_MAX } else { usize::MAX };
     loop {
         match ring::accept_waiting(&entrance.socket).await {
             Ok(Some((accepted, peer))) => {
                 door.admit(&state, accepted, &peer);
-                if worker.shares_sockets.get() && !is_hidden {
+                left -= 1;
+                if left == 0 {
                     return;
                 }
             }

@@ -10,7 +10,7 @@ use crate::metrics::{Counted, Event, WorkerRecorder};
 
 /// What one worker reaches endpoints by.
 pub(crate) struct Dialer {
-    pub(crate) connector: Connector,
+    pub(super) connector: Connector,
     pub(crate) pool: Pool,
     joiner: Option<Rc<Joiner>>,
     direct: Option<Direct>,

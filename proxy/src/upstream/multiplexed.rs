@@ -4,8 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Dialer;
-use super::{UpstreamConnection, connect, secure};
+use super::{Dialer, UpstreamConnection, connect, secure};
 use crate::cluster::{Cluster, Endpoint};
 use crate::error::Reason;
 use crate::http2::upstream::{Channel, Shared, Terms, drive};

@@ -90,7 +90,8 @@ pub async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> 
 /// Accepts up to `most` of the connections that wait in the queue of `fd`, in one pass of the ring; fewer when no more
 /// wait, when somebody else takes them, or when the kernel refuses, which the next [`accept`] reports.
 ///
-/// Like [`accept_waiting`], this needs an [`accept`] behind it where others accept from the socket as well.
+/// Each wait that is called off may have been woken for a connection that others are then not told of. So where others
+/// accept from the socket too, an [`accept`] or as many [`accept_waiting`] must follow.
 pub async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr)> {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     if !poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
