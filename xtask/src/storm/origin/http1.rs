@@ -16,8 +16,9 @@ use super::guard::Answering;
 use super::script::{End, Step, script};
 
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long the rest of a request is read that was refused.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long the rest of a request is read that was refused, and how long sluice may take to read an answer: on starved
+/// cores its clients are slow.
+const LINGER: Duration = Duration::from_secs(10);
 const RECEIVE_BYTES: usize = 16 << 10;
 
 /// A connection and what was received and not taken yet.
@@ -59,9 +60,9 @@ pub(super) async fn serve(stream: TcpStream, findings: Arc<Findings>) -> io::Res
         };
         let answering = Answering::new(&findings, plan.token);
         let end = answer(&mut wire, &head, &plan, &findings).await;
-        if matches!(end, Ok(End::Linger)) {
-            // A close amid it would take back what was sent.
-            wire.end_in_order().await?;
+        if matches!(end, Ok(End::Linger)) && !wire.end_in_order().await? {
+            // A close amid it takes back what was sent.
+            findings.break_off(plan.token);
         }
         answering.done();
         let end = end?;
@@ -107,8 +108,9 @@ async fn answer(wire: &mut Wire, head: &Head, plan: &Plan, findings: &Findings) 
             Step::Pause(time) => sleep(time).await,
         }
     }
-    if plan.mode == Mode::CloseDelimited {
-        wire.end_in_order().await?;
+    if plan.mode == Mode::CloseDelimited && !wire.end_in_order().await? {
+        // The close that follows is a reset, and takes back what was not read.
+        findings.break_off(plan.token);
     }
     // Behind the answer to a request that was none, everything is late by one.
     let smuggled = plan.token.kind() != Some(Kind::Answer);
@@ -183,11 +185,11 @@ impl Wire {
         Ok(())
     }
 
-    /// Ends what is sent by a FIN behind the last byte, in place of a reset.
-    async fn end_in_order(&mut self) -> io::Result<()> {
+    /// Ends what is sent by a FIN behind the last byte, in place of a reset. False if the other side has not read all of
+    /// it in time, as far as can be known.
+    async fn end_in_order(&mut self) -> io::Result<bool> {
         self.stream.shutdown().await?;
-        let _ = timeout(LINGER, self.drain()).await;
-        Ok(())
+        Ok(timeout(LINGER, self.drain()).await.is_ok())
     }
 }
 
