@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use crate::config::{Action, Address, Config, HeaderEdits, Route};
+use sluice_config::{Action, Address, Config, HeaderEdits, Route};
+
 use crate::router::normalised;
 
 /// Warnings of one kind that are said before the rest is left out.
@@ -176,7 +177,7 @@ mod tests {
         let text = format!(
             "listeners: [{{address: '127.0.0.1:8080', name: main}}]\nclusters: {{app: {{endpoints: ['127.0.0.1:3000']}}}}\nroutes:\n{routes}"
         );
-        warnings(&crate::config::parse("test.yaml", &text, &[]).unwrap())
+        warnings(&sluice_config::parse("test.yaml", &text, &[]).unwrap())
     }
 
     #[test]
@@ -207,7 +208,7 @@ mod tests {
     fn circles_and_placeholders_are_named() {
         let text = "listeners: [{address: '0.0.0.0:8080', name: main}]\nclusters: {app: {endpoints: ['127.0.0.1:8080']}}\n\
             routes: [{cluster: app, request_headers: {set: {x-ip: '{client}', x-json: '{\"a\":1}'}}}]";
-        let said = warnings(&crate::config::parse("test.yaml", text, &[]).unwrap());
+        let said = warnings(&sluice_config::parse("test.yaml", text, &[]).unwrap());
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
             said[0].starts_with("clusters.app.endpoints[0]: 127.0.0.1:8080 is where listener \"main\" is"),

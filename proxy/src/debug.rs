@@ -9,9 +9,9 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use sluice_config as config;
 use sluice_http::RequestHead;
 
-use crate::config;
 use crate::progress::Progress;
 
 /// The field that carries the token to us, in lower case.
@@ -152,8 +152,9 @@ fn push_fact(facts: &mut String, name: &str, value: Option<&str>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
     use sluice_http::HeadLimits;
+
+    use super::*;
 
     const TOKEN: &[u8] = b"0123456789abcdef";
 

@@ -6,7 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::config::Address;
+use sluice_config::Address;
 
 /// To connect, and then for each read and write. The control thread answers within a millisecond; container
 /// runtimes give a check 30 s.
@@ -72,6 +72,7 @@ fn judge(answer: &str) -> Result<(), String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
     use std::net::{SocketAddr, TcpListener};
     use std::thread;
 

@@ -39,7 +39,6 @@ pub mod metrics;
 
 // -- the control plane --
 pub mod server;
-pub mod config;
 pub(crate) mod snapshot;
 pub(crate) mod clock;
 pub mod health;

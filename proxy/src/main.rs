@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use sluice::config::{self, Config, ConfigError};
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
 use sluice::server::{ControlRuntime, Source};
 use sluice::{advice, doctor, healthcheck, logging, logs, server, surroundings, tls, top};
+use sluice_config::{self as config, Config, ConfigError};
 
 use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
 use crate::cli::service::ServiceCommand;

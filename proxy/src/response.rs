@@ -155,7 +155,7 @@ impl<'a> Local<'a> {
         }
     }
 
-    /// A configured redirect; see [`crate::config::Action::Redirect`] for the placeholders.
+    /// A configured redirect; see [`sluice_config::Action::Redirect`] for the placeholders.
     ///
     /// # Errors
     /// When the Location would be longer than anybody takes.
@@ -308,8 +308,9 @@ pub(crate) fn encode(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use sluice_http::{HeadLimits, HeadScanner, Scan};
+
+    use super::*;
 
     fn head(target: &str) -> RequestHead {
         let limits = HeadLimits { head_bytes_max: 65_536, headers_max: 9, target_bytes_max: 65_536 };

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
+use sluice_config::{self as config, Action, Config};
 use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
 use sluice_http::FieldEdits;
 
 use crate::cluster::Cluster;
-use crate::config::{self, Action, Config};
 use crate::debug;
 use crate::response::ErrorPages;
 use crate::router::Router;

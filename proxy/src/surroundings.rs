@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sluice_config::{Address, Config};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::{Address, Config};
 use crate::control;
 
 /// How long all names together may take.
@@ -112,8 +112,9 @@ fn obstacle(ip: SocketAddr) -> Option<String> {
 mod tests {
     use std::net::TcpListener;
 
+    use sluice_config::parse;
+
     use super::*;
-    use crate::config::parse;
 
     fn of(text: &str) -> Vec<String> {
         warnings(&parse("a.yaml", text, &[]).unwrap())

@@ -18,12 +18,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::config::{self, LogOutput};
-use crate::metrics::Metrics;
-use crate::record::ExchangeRecord;
 use format::Formatter;
 use output::{Output, Sink};
+use sluice_config::{self as config, LogOutput};
 use writer::{Message, Wishes, Writer};
+
+use crate::metrics::Metrics;
+use crate::record::ExchangeRecord;
 
 /// Bytes of lines at which a worker hands its batch over.
 const BATCH_BYTES: usize = 32 << 10;

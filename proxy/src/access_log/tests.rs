@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::{env, fs, process};
 
+use sluice_config::{LogField, LogFormat};
+
 use super::*;
-use crate::config::{LogField, LogFormat};
 
 /// A directory that goes away with the test.
 struct Dir(PathBuf);

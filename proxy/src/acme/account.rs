@@ -8,13 +8,13 @@ use std::sync::Arc;
 use data_encoding::{BASE64URL_NOPAD, Encoding};
 use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
 use serde::Deserialize;
+use sluice_config as config;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::client::{Client, Told};
 use super::failure::Failure;
 use super::folder::{Folder, Lock};
-use crate::config;
 
 /// Bytes of a key of an external account.
 const HMAC_FILE_BYTES_MAX: u64 = 4096;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use instant_acme::{ChallengeType, KeyAuthorization};
+use sluice_config::{AcmeChallenge, DnsHook};
 use sluice_http::{Method, RequestHead};
 
 use super::failure::Failure;
 use super::{hook, made};
-use crate::config::{AcmeChallenge, DnsHook};
 use crate::tls::Terminators;
 
 /// Where an authority looks (RFC 8555 section 8.3); the token follows.

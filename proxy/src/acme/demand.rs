@@ -9,11 +9,11 @@ use http_body_util::Empty;
 use hyper::Request;
 use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use hyper_util::rt::TokioIo;
+use sluice_config::{Address, OnDemand, is_issuable};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::failure::with_causes;
-use crate::config::{Address, OnDemand, is_issuable};
 
 /// Names that are remembered, so that nobody is asked about them again. Beyond that the oldest half is forgotten.
 const DENIED_MAX: usize = 10_000;

@@ -1,9 +1,10 @@
 //! One name that is looked after: what has come of it, and when it is tried next. Pure: the time and the luck are
 //! passed in.
 
+use sluice_config as config;
+
 use super::failure::{Failure, Kind};
 use super::schedule::{pause_ms, renewal_ms};
-use crate::config;
 use crate::metrics::Row;
 use crate::tls::Certificate;
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use sluice_config::{self as config, AcmeDirectory, Config, is_issuable};
 
-use crate::config::{self, AcmeDirectory, Config, is_issuable};
 use crate::state_file::file;
 use crate::tls::{Certificate, Pair, load, now_unix_s};
 

@@ -3,10 +3,9 @@
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use sluice_config::DnsHook;
 use tokio::process::Command;
 use tokio::time::timeout;
-
-use crate::config::DnsHook;
 
 /// Characters of what it has said that are shown.
 const SAID_MAX: usize = 500;

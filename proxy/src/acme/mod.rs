@@ -29,7 +29,8 @@ use tokio::sync::mpsc;
 pub(crate) use challenge::{CHALLENGE_TYPE, HttpChallenges};
 pub(crate) use keeper::Keeper;
 
-use crate::config::Config;
+use sluice_config::Config;
+
 use crate::metrics::Board;
 use crate::tls::{ByName, Wanted};
 

@@ -8,12 +8,12 @@ use instant_acme::{
     AuthorizationHandle, AuthorizationStatus, ChallengeStatus, Identifier, NewOrder, Order, OrderStatus,
     RetryPolicy,
 };
+use sluice_config as config;
 
 use super::account::Session;
 use super::challenge::{Shown, Ways};
 use super::failure::Failure;
 use super::made;
-use crate::config;
 
 /// The first pause before an authority is asked whether it has looked; then longer each time.
 const POLL_FIRST: Duration = Duration::from_millis(500);

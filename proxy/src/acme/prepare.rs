@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sluice_config::{Config, ListenerAcme};
+
 use super::folder::Folder;
 use super::{Acme, made};
-use crate::config::{Config, ListenerAcme};
 use crate::tls::{ByName, Demand, Terminator};
 
 impl Acme {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::config;
+use sluice_config as config;
 
 const DAY_MS: u64 = 86_400_000;
 /// Of the time before the end, how much earlier a renewal may be: so that those got together spread out.

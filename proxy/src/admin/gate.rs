@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
+use sluice_config::Address;
 
 use super::{AdminListener, Token};
-use crate::config::Address;
 
 /// What a request must show.
 #[derive(Debug)]

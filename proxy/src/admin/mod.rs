@@ -23,16 +23,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use events::Lease;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use sluice_config::{Address, Config};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::config::{Address, Config};
 use crate::metrics::Metrics;
 use crate::status::Live;
-use events::Lease;
 pub(crate) use events::Streams;
 pub use gate::Gate;
 pub(crate) use gate::SharedToken;

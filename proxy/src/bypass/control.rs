@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use sluice_config::{Address, Config, KernelAssists, Protocol, Switch};
 use sluice_ebpf::Counter;
 use sluice_kernel::probe;
 use sluice_kernel::program::{Bypass, Limits, Marker, ProgramError, cgroup2};
@@ -14,7 +15,6 @@ use tokio::sync::Notify;
 use super::BypassError;
 use super::joiner::{Bounds, Seat};
 use super::place::is_loopback;
-use crate::config::{Address, Config, KernelAssists, Protocol, Switch};
 use crate::direct;
 use crate::listener::Bound;
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use sluice_config::KernelAssists;
 use sluice_ebpf::Wish;
 use sluice_kernel::program::{Lease, Marker, Slots};
 
 use super::place;
 use crate::clock::now_ms;
 use crate::cluster::{Admission, Endpoint, Place};
-use crate::config::KernelAssists;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
 

@@ -64,12 +64,12 @@ fn is_virtual(name: &str) -> bool {
 }
 
 /// Whether an address as configured can only be of this network namespace.
-pub(crate) fn is_loopback(address: &crate::config::Address) -> bool {
+pub(crate) fn is_loopback(address: &sluice_config::Address) -> bool {
     match address {
-        crate::config::Address::Ip(SocketAddr::V4(v4)) => v4.ip().is_loopback(),
-        crate::config::Address::Ip(SocketAddr::V6(v6)) => v6.ip().to_canonical().is_loopback(),
-        crate::config::Address::Name(name, _) => name == "localhost",
-        crate::config::Address::Unix(_) => true,
+        sluice_config::Address::Ip(SocketAddr::V4(v4)) => v4.ip().is_loopback(),
+        sluice_config::Address::Ip(SocketAddr::V6(v6)) => v6.ip().to_canonical().is_loopback(),
+        sluice_config::Address::Name(name, _) => name == "localhost",
+        sluice_config::Address::Unix(_) => true,
     }
 }
 

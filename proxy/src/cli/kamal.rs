@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use sluice::config::{
+use sluice_config::{
     Address, Config, ControlSocket, Http2, Limits, Listener, Protocol, ProxyProtocol, ServicesState,
 };
 

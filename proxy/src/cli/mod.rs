@@ -6,14 +6,15 @@ pub(crate) mod service;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use self::service::ServiceCommand;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use sluice::config::{self, Address, Config, ConfigError, Override};
 use sluice::control;
 use sluice::logs::LogsArgs;
 use sluice::server::Source;
 use sluice::top;
+use sluice_config::{self as config, Address, Config, ConfigError, Override};
+
+use self::service::ServiceCommand;
 
 /// A reverse proxy for HTTP on io_uring.
 #[derive(Debug, Parser)]
@@ -261,10 +262,11 @@ fn without_lines(mut error: ConfigError) -> ConfigError {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
     use clap::error::ErrorKind;
-    use sluice::config::Word;
+    use sluice_config::Word;
+
+    use super::*;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("sluice").chain(line.split_whitespace()))

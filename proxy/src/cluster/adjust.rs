@@ -92,11 +92,12 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
+    use sluice_config::Balance;
+
     use super::*;
     use crate::balancer::Load;
     use crate::cluster::tests::{config, seed};
     use crate::cluster::{Kind, NoEndpoint, Pick};
-    use crate::config::Balance;
 
     const NAME: &str = "192.0.2.1:1";
 

@@ -69,10 +69,11 @@ pub(crate) fn has_endpoint(label: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sluice_config::Balance;
+
     use super::*;
     use crate::cluster::Cluster;
     use crate::cluster::tests::{config, seed};
-    use crate::config::Balance;
 
     #[test]
     fn names_live_as_long_as_the_last_of_them() {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sluice_config::{self as config, AutoLimit, Ejection, EndpointBypass, MaxInFlight, UpstreamTls};
+
 use super::alive::Alive;
 use super::idle::IdleSockets;
 use super::joinable::Joinable;
@@ -13,7 +15,6 @@ use super::limit::Limit;
 use super::seed::{EndpointAddress, Seed};
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
-use crate::config::{self, AutoLimit, Ejection, EndpointBypass, MaxInFlight, UpstreamTls};
 
 /// Whether an endpoint takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::config::EndpointBypass;
+use sluice_config::EndpointBypass;
 
 /// After so many connections in a row that were not joined in their handshake, none is tried for [`PAUSE_MS`]:
 /// something stands between (address translation, a proxy for containers), and each try costs a connection.

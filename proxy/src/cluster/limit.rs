@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
+use sluice_config::{AutoLimit, MaxInFlight};
+
 use crate::clock;
-use crate::config::{AutoLimit, MaxInFlight};
 use crate::queue::{Gradient, Sample};
 
 /// A number, and what finds it if nobody has said it.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, Guard};
+use sluice_config::{self as config, Balance};
 use twox_hash::XxHash64;
 
 use crate::balancer::{self, Eligible};
-use crate::config::{self, Balance};
 use crate::tls::upstream::UpstreamSessions;
 
 mod adjust;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::config::{EndpointBypass, MaxInFlight};
+use sluice_config::{EndpointBypass, MaxInFlight};
 
 /// Where an endpoint listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

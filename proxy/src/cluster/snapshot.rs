@@ -1,9 +1,9 @@
 //! A cluster as JSON, for the admin listener.
 
 use serde_json::{Value, json};
+use sluice_config::Balance;
 
 use crate::cluster::{Cluster, Endpoint};
-use crate::config::Balance;
 
 /// The cluster and its endpoints at `now_ms`, the process's monotonic clock.
 pub fn snapshot_json(cluster: &Cluster, now_ms: u64) -> Value {

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
 use serde_json::json;
+use sluice_config::{Ejection, HashKey, MaxInFlight, Pool};
 
 use super::*;
-use crate::config::{Ejection, HashKey, MaxInFlight, Pool};
 use crate::queue::{Refusal, Waiting};
 
 const EJECTION: Ejection = Ejection { consecutive_failures: 3, time_ms: 1000 };

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use sluice_config::UpstreamProtocol;
 use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, encode_request};
 
 use super::account::Account;
 use super::{Connection, Next, trace};
 use crate::body::Transfer;
-use crate::config::UpstreamProtocol;
 use crate::error::{Reason, Side};
 use crate::exchange::{self, Downstream, Finish, Policy};
 use crate::forwarded;

@@ -1,12 +1,12 @@
 //! Bodies that the route holds until they are whole, at the client's end: the request is received before anybody else
 //! is asked, the response is sent when the origin has done its part.
 
+use sluice_config::Switch;
 use sluice_http::{Expect, Framing};
 
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::config::Switch;
 use crate::error::Reason;
 use crate::exchange::{self, HeldAnswer, Policy};
 use crate::progress::Progress;

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluice_config::Http2;
+
 use super::{Connection, Next};
 use crate::buffers::IDLE_BYTES;
-use crate::config::Http2;
 use crate::error::Reason;
 use crate::http2::{self, Channel, Control, Terms, is_preface};
 use crate::listener::ListenerState;

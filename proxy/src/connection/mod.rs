@@ -20,10 +20,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use head::Arrival;
+use sluice_config::{Limits, Protocol};
 use sluice_http::{HeadScanner, RequestHead};
 
 use crate::buffers::IDLE_BYTES;
-use crate::config::{Limits, Protocol};
 use crate::deadline::Deadline;
 use crate::direct;
 use crate::listener::ListenerState;
@@ -33,8 +34,6 @@ use crate::service::entry::ServiceEntry;
 use crate::stream::{self, Reader, Stream, Writer};
 use crate::tls::ClientIdentity;
 use crate::worker::{Phase, Worker};
-
-use head::Arrival;
 
 /// One downstream connection.
 pub(crate) struct Connection {

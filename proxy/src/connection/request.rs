@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use sluice_config::{Action, Balance, HashKey};
 use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
 
 use super::account::Account;
@@ -9,7 +10,6 @@ use super::{Connection, Next, head};
 use crate::acme::CHALLENGE_TYPE;
 use crate::body::Transfer;
 use crate::cluster::{Cluster, hash_key};
-use crate::config::{Action, Balance, HashKey};
 use crate::debug::{self, Asked};
 use crate::error::Reason;
 use crate::exchange::{Policy, request_transfer};

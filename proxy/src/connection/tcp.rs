@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_config::{Balance, ProxyProtocol};
 use sluice_http::postgres;
 use sluice_http::proxy_protocol::{self, Expected, Header};
 
@@ -13,7 +14,6 @@ use super::Connection;
 use super::account::Account;
 use crate::buffers;
 use crate::cluster::{Cluster, hash_key};
-use crate::config::{Balance, ProxyProtocol};
 use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::progress::Progress;

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Uid, geteuid, getuid};
-
-use crate::config::ControlSocket;
+use sluice_config::ControlSocket;
 
 /// A bound control socket; to be made before privileges are dropped.
 #[derive(Debug)]

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use slab::Slab;
+use sluice_config::KernelAssists;
 use sluice_ebpf::slot::Phase;
 use sluice_kernel::program::{ClientSocket, Lease, Marker, ProgramError};
 use tokio::sync::Notify;
 
 use crate::clock;
 use crate::cluster::Cluster;
-use crate::config::KernelAssists;
 
 pub(crate) use armed::{Answered, Armed, Claimed, Rest};
 pub(crate) use client::Client;

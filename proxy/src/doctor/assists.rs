@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use sluice_config::{AssistMode, Config, KernelAssists, Switch, Word};
 use sluice_kernel::probe::{Host, Sources};
 
 use super::{Area, Status, areas, find};
-use crate::config::{AssistMode, Config, KernelAssists, Switch, Word};
 
 /// An assist and what it stands on.
 struct Assist {

@@ -1,9 +1,9 @@
 //! Findings on how much of everything there is, against what the configuration lets in.
 
+use sluice_config::Config;
 use sluice_kernel::probe::Host;
 
 use super::Finding;
-use crate::config::Config;
 use crate::listener::BACKLOG;
 
 /// A proxied connection has one descriptor on each side.

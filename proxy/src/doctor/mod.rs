@@ -13,10 +13,9 @@ mod trial;
 mod tests;
 
 use serde_json::{Map, Value, json};
+use sluice_config::{Config, Word};
 use sluice_kernel::probe::{Host, Sources};
 use sluice_ring::{self as ring, RingError};
-
-use crate::config::{Config, Word};
 
 pub(crate) use assists::Assists;
 pub(crate) use trial::{note, note_direct};

@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Write};
 
+use sluice_config::Word;
+
 use super::assists::Verdict;
 use super::{Finding, Report, Status};
-use crate::config::Word;
 
 /// The whole report.
 pub(super) fn report(report: &Report) -> String {

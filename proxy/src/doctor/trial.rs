@@ -2,12 +2,12 @@
 //!
 //! Everything hangs on descriptors of this process, so nothing is left however it ends.
 
+use sluice_config::Config;
 use sluice_kernel::selftest::Failure;
 
 use super::Assists;
 use crate::bypass;
 use crate::bypass::BypassError;
-use crate::config::Config;
 use crate::tunnel;
 
 /// Notes with the verdict why the bypass cannot be used, if so.

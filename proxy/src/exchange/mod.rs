@@ -20,12 +20,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_config::{Buffering, Buffers, Limits, Retry};
 use sluice_http::{FieldEdits, RequestHead, ResponseHead};
 
 use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::cluster::{Cluster, Kind};
-use crate::config::{Buffering, Buffers, Limits, Retry};
 use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};

@@ -52,9 +52,10 @@ impl<'a> Stamped<'a> {
 
 #[cfg(test)]
 mod tests {
+    use sluice_config::Balance;
+
     use super::*;
     use crate::cluster::tests::{config, seed};
-    use crate::config::Balance;
 
     #[test]
     fn the_last_endpoint_is_named() {

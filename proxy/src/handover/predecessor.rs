@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use sluice_config::Address;
+
 use super::{Packet, Passed, Role, VARIABLE, receive, send};
 use crate::cluster::Experience;
-use crate::config::Address;
 use crate::listener::Taken;
 
 /// The process that this one takes over from, and what it has passed.

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
+use sluice_config::HealthCheck;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::cluster::{Endpoint, EndpointAddress};
-use crate::config::HealthCheck;
 use crate::tls::upstream::{Purpose, UpstreamSessions};
 use crate::tls::verify;
 
@@ -167,6 +167,7 @@ fn final_status(mut received: &[u8]) -> Result<Option<u16>, CheckError> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
     use proptest::prelude::*;
 
     #[test]

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sluice_config::HealthCheck;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::cluster::{Cluster, Endpoint, LastCheck};
-use crate::config::HealthCheck;
 
 pub(crate) mod check;
 #[cfg(test)]

@@ -6,11 +6,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
+use sluice_config::Balance;
 use socket2::{Domain, Socket, Type};
 
 use super::*;
 use crate::cluster::{EndpointAddress, Health, Seed};
-use crate::config::Balance;
 
 pub(crate) fn config() -> HealthCheck {
     HealthCheck {

@@ -1,6 +1,6 @@
 //! When checks flip an endpoint: thresholds on both edges, so that one lost packet flips nothing.
 
-use crate::config::HealthCheck;
+use sluice_config::HealthCheck;
 
 /// The state of one endpoint and the results in a row that speak against it.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,7 @@ impl Threshold {
 mod tests {
     use super::*;
     use crate::health::tests::config;
+
     use proptest::prelude::*;
 
     fn flips(threshold: &mut Threshold, config: &HealthCheck, results: &[bool]) -> Vec<Option<bool>> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Builder, Connection};
+use sluice_config::Limits;
 
 use super::PREFACE;
 use super::abuse::abuse_of;
@@ -16,7 +17,6 @@ use super::channel::{Channel, Opened};
 use super::control::Control;
 use super::meter::{Bounds, Meter};
 use super::wire::{Io, Wire};
-use crate::config::Limits;
 use crate::deadline::Deadline;
 use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::{Reader, Writer};

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use listenfd::ListenFd;
+use sluice_config::{self as config, Address};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{Bound, Listening};
-use crate::config::{self, Address};
 use crate::tls;
 
 /// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.

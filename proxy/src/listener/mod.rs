@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use sluice_config as config;
 use sluice_kernel::socket;
 
-use crate::config;
 use crate::tls::Terminator;
 
 pub(crate) use bind::{BACKLOG, Inherited, Taken, bind_all, listen_all};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::config::{LogField, Word};
+use sluice_config::{LogField, Word};
 
 /// What a line says. What it does not say is `None`: the fields of a log are configured.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,10 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-
-use crate::config::{self, LogOutput, Override};
 use filter::Filter;
 use show::Printer;
+use sluice_config::{self as config, LogOutput, Override};
 use source::Follower;
 
 /// Something went wrong while reading or writing.

@@ -175,7 +175,7 @@ clusters:
     #[test]
     fn every_number_of_the_configuration_is_among_them() {
         let keys = all();
-        for (map, numbers) in sluice::config::number_ranges() {
+        for (map, numbers) in sluice_config::number_ranges() {
             for (name, _, _) in numbers {
                 let path = if map.is_empty() { (*name).to_owned() } else { format!("{map}.{name}") };
                 let key = keys.iter().find(|key| key.path == path);

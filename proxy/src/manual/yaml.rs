@@ -1,6 +1,6 @@
 //! `sluice.yaml(5)`: the form of the file, then every key with default, range and reason.
 
-use sluice::config;
+use sluice_config as config;
 
 use super::keys::{self, Key};
 use super::roff::{section, text, title};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
+use sluice_config::{TlsVersion, Word};
 
 use super::encode::count;
 use super::series::bump;
 use super::worker::WorkerRecorder;
 use super::{State, lock};
-use crate::config::{TlsVersion, Word};
 use crate::tls::{Handshake, HandshakeFailure};
 
 const VERSIONS: usize = TlsVersion::ALL.len();

@@ -8,7 +8,7 @@
 //! mean (Little's law). Without the slowest fiftieth, so that one odd answer changes little. Pure: time comes in
 //! as milliseconds.
 
-use crate::config::AutoLimit;
+use sluice_config::AutoLimit;
 
 /// Answers that make one measurement of the latency without load, which lasts as long as a window at least.
 const MEASURE_SAMPLES: usize = 50;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::thread::ThreadId;
 
-use crate::config::{self, QueueOrder};
+use sluice_config::{self as config, QueueOrder};
 
 /// Who is looked at for a place that has become free. More than the first is looked at because the first may
 /// have been to the free endpoint already.

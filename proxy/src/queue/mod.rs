@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use crate::config;
 pub(crate) use gradient::{Gradient, Sample};
 use line::{Line, Ticket};
+use sluice_config as config;
 
 /// The line of one cluster, shared by all workers.
 pub(crate) struct Queue<W, G> {

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use proptest::prelude::*;
+use sluice_config::{AutoLimit, QueueOrder};
 
 use super::gradient::{Gradient, Sample};
 use super::line::Line;
 use super::*;
-use crate::config::{AutoLimit, QueueOrder};
 
 fn rules(order: QueueOrder, fair_by_client: bool, max_length: usize) -> config::Queue {
     config::Queue { order, fair_by_client, max_length, lifo_after_ms: 100, ..config::Queue::default() }

@@ -9,8 +9,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_config::{self as config, Address};
+
 use crate::cluster::{Cluster, Endpoint, EndpointAddress, Replaced, Seed};
-use crate::config::{self, Address};
 
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use sluice_config::{Balance, Endpoint};
+
 use super::*;
-use crate::config::{Balance, Endpoint};
 
 type Answers = Arc<Mutex<HashMap<String, Vec<SocketAddr>>>>;
 

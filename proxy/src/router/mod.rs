@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::config;
+use sluice_config as config;
 
 mod path;
 #[cfg(test)]

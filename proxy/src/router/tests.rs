@@ -4,9 +4,9 @@
 use std::cmp::Reverse;
 
 use proptest::prelude::*;
+use sluice_config::{Action, HeaderEdits, HeaderMatch, Route, RouteDirect};
 
 use super::*;
-use crate::config::{Action, HeaderEdits, HeaderMatch, Route, RouteDirect};
 
 fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Option<&str>)]) -> Route {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
@@ -27,7 +27,7 @@ fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Optio
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         direct_return: RouteDirect::Auto,
-        buffering: crate::config::Buffering::default(),
+        buffering: sluice_config::Buffering::default(),
         response_timeout_ms: None,
         body_idle_timeout_ms: None,
         retry: None,

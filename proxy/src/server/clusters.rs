@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sluice_config::Config;
+
 use crate::clock::now_ms;
 use crate::cluster::Cluster;
-use crate::config::Config;
 use crate::handover::Predecessor;
 use crate::resolve::Resolver;
 use crate::state_file;

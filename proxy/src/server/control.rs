@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
+use sluice_config as config;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -26,7 +27,7 @@ use crate::spans::Tracing;
 use crate::status;
 use crate::status::document::Fixed;
 use crate::thread::Stage;
-use crate::{bypass, clock, config, control};
+use crate::{bypass, clock, control};
 
 /// What the control plane looks after.
 pub(super) struct Control<'a> {

@@ -1,6 +1,6 @@
 //! Keys that stay as they are while the process runs.
 
-use crate::config::{self, Config};
+use sluice_config::{self as config, Config};
 
 /// Gives a new configuration the values that are in force of what cannot change now; a sentence for each that was
 /// to change.

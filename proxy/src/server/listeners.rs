@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use sluice_config::{self as config, Address};
 use tokio::sync::mpsc;
 
 use crate::bypass;
-use crate::config::{self, Address};
 use crate::handover::{Passed, Role};
 use crate::listener::{self, Bound, Held, Listening, Taken};
 use crate::thread::Command;

@@ -24,11 +24,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use reload::Reloader;
+use site::Site;
+use sluice_config::Config;
 use sluice_ring as ring;
 use tokio::sync::watch;
+use upgrade::Upgrader;
 
 use crate::acme::Acme;
-use crate::config::Config;
 use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
 use crate::listener;
@@ -36,9 +39,6 @@ use crate::metrics::Metrics;
 use crate::spans::Tracing;
 use crate::thread::Stage;
 use crate::{logging, state_file, status};
-use reload::Reloader;
-use site::Site;
-use upgrade::Upgrader;
 
 pub use reload::Source;
 pub use signals::ControlRuntime;

@@ -2,8 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Group, Uid, User, getuid, setgid, setgroups, setuid};
-
-use crate::config::Config;
+use sluice_config::Config;
 
 /// Descriptors below which a warning is due: two a proxied connection.
 const DESCRIPTORS_MIN: u64 = 4096;

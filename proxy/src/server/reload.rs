@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
+use sluice_config::{Config, ConfigError};
 
 use super::changes::UpgradeUnderWay;
 use super::control::notify;
 use super::site::{Applied, Site};
-use crate::config::{Config, ConfigError};
 
 /// How often a watched file is looked at.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);

@@ -1,8 +1,7 @@
 //! How the workers are scheduled.
 
+use sluice_config::WorkerScheduling;
 use sluice_kernel::scheduling::Batch;
-
-use crate::config::WorkerScheduling;
 
 /// What holds for workers that are started while this lives.
 pub(super) struct Scheduling {

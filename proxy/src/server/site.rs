@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_config::Config;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
@@ -19,7 +20,6 @@ use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
 use crate::clock::now_ms;
 use crate::cluster::{Cluster, Endpoint, Seed};
-use crate::config::Config;
 use crate::handover::{Estate, Experienced, Unhealthy};
 use crate::listener::Held;
 use crate::resolve::Resolver;

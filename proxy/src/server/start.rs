@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use sluice_config::{self as config, Config, ControlSocket, Protocol};
 use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
@@ -14,7 +15,6 @@ use super::{listeners, upgrade};
 use crate::access_log::AccessLog;
 use crate::admin::Admin;
 use crate::bypass;
-use crate::config::{self, Config, ControlSocket, Protocol};
 use crate::doctor::{self, Assists};
 use crate::handover::{Passed, Predecessor, Role};
 use crate::listener::{self, Bound, Inherited, Listening, Taken};

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use sluice_config::WEIGHT;
+
 use super::compile::Group;
 use super::error::ServiceError;
 use super::model::Service;
 use super::target;
 use crate::cluster::Adjustment;
-use crate::config::WEIGHT;
 
 /// What is to change at a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

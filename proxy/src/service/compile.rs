@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use sluice_config::{
+    Action, Balance, Buffering, Cluster, Ejection, Endpoint, HealthCheck, MaxInFlight, Queue, Route, Switch,
+};
+
 use super::duration::GoDuration;
 use super::error::ServiceError;
 use super::model::Service;
 use super::options::{HealthCheckConfig, InFlightLimit, TargetOptions};
 use super::target;
-use crate::config::{
-    Action, Balance, Buffering, Cluster, Ejection, Endpoint, HealthCheck, MaxInFlight, Queue, Route, Switch,
-};
 
 /// As long as a timeout can be: kamal-proxy has none there.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;

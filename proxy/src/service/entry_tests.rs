@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use sluice_config as config;
+
 use super::*;
 use crate::cluster::tests::seed;
-use crate::config;
 use crate::service::duration::GoDuration;
 use crate::service::model::Pause;
 

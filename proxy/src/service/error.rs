@@ -1,6 +1,6 @@
 //! What can be wrong with a command, in the words of kamal-proxy where it has them.
 
-use crate::config::WEIGHT;
+use sluice_config::WEIGHT;
 
 /// Why a command changed nothing.
 #[derive(Debug, thiserror::Error)]

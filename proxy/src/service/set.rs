@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use sluice_config::{Action, Config};
+
 use super::api::Listed;
 use super::error::ServiceError;
 use super::model::Service;
 use super::options::ServiceOptions;
-use crate::config::{Action, Config};
 
 /// Services by name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -200,7 +201,7 @@ mod tests {
         let text = "listeners: [{address: \"127.0.0.1:0\"}]\n\
                     clusters: {web: {endpoints: [\"127.0.0.1:1\"]}}\n\
                     routes: [{hosts: [a.test], path_prefix: /api, cluster: web, name: api}]\n";
-        let config = crate::config::parse("test", text, &[]).unwrap();
+        let config = sluice_config::parse("test", text, &[]).unwrap();
         let check = |name, options| check_against(&config, name, &options).map_err(|error| error.to_string());
         assert!(check("app", options(&["a.test"], &[])).is_ok());
         assert!(check("app", options(&[], &["/api"])).is_ok());

@@ -154,8 +154,9 @@ impl Gate {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use sluice_config as config;
+
     use super::*;
-    use crate::config;
     use crate::service::duration::GoDuration;
 
     const LONG: Duration = Duration::from_secs(1000);

@@ -1,6 +1,6 @@
 //! Targets as deploys name them: `host:port`, or `host` for port 80.
 
-use crate::config::{Address, Endpoint};
+use sluice_config::{Address, Endpoint};
 
 use super::error::ServiceError;
 

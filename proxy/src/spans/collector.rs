@@ -10,10 +10,9 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
+use sluice_config::{Address, OtlpEndpoint};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-
-use crate::config::{Address, OtlpEndpoint};
 
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

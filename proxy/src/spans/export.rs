@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
+use sluice_config as config;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::Tracer;
 use super::buffer::{Buffered, buffer};
 use super::{collector, encode};
-use crate::config;
 use crate::metrics::{Metrics, SpanFate};
 
 /// Times that the same spans are sent before they are given up.

@@ -5,12 +5,12 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nix::sys::resource::{Resource, getrlimit};
+use sluice_config as config;
 
 use super::store::Store;
 use super::{HoldError, Spool};
 use crate::budget::{Place, Share};
 use crate::clock;
-use crate::config;
 
 /// How often a disk that fails is spoken of; each exchange has its reason.
 const REPORT_MS: u64 = 10_000;

@@ -1,5 +1,6 @@
 //! Receives a body whole.
 
+use sluice_config as config;
 use sluice_http::{Framing, encode_last_chunk};
 
 use super::file::File;
@@ -8,7 +9,6 @@ use super::{HoldError, Spool};
 use crate::body::Transfer;
 use crate::budget::{Place, Share};
 use crate::buffers::{Appetite, SMALL_BYTES};
-use crate::config;
 use crate::deadline::Deadline;
 use crate::stream::Reader;
 

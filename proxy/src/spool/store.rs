@@ -9,9 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use sluice_config as config;
 use sluice_ring as ring;
-
-use crate::config;
 
 /// Where files are.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,10 @@
 
 use std::fs;
 
+use sluice_config::Balance;
+
 use super::*;
 use crate::cluster::tests::seed;
-use crate::config::Balance;
 
 struct Directory(PathBuf);
 

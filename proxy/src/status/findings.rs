@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use sluice_config::{Config, Word};
+
 use super::document::{Assist, Finding, Fixed, Listener};
-use crate::config::{Config, Word};
 use crate::doctor::{self, Assists};
 use crate::listener::ListenerState;
 

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_config as config;
+
 use super::document::{Document, Fixed};
 use super::history::SECONDS;
 use super::live::{Live, Sources};
 use super::sampler::{Sample, Sampler};
 use crate::cluster::{Cluster, EndpointAddress, Seed};
-use crate::config;
 use crate::error::Reason;
 use crate::metrics::{Metrics, WorkerRecorder};
 use crate::record::ExchangeRecord;

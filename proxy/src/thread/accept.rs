@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_config::Protocol;
 use sluice_ring as ring;
 use socket2::SockAddr;
 use tokio::sync::Notify;
 
 use super::share::{Accepted, Place, Share};
-use crate::config::Protocol;
 use crate::connection::Connection;
 use crate::error::Reason;
 use crate::listener::{ListenerState, Listening};

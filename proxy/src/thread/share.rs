@@ -112,8 +112,9 @@ impl Place {
 mod tests {
     use std::net::TcpListener;
 
+    use sluice_config as config;
+
     use super::*;
-    use crate::config;
 
     fn listener() -> Arc<ListenerState> {
         let text = config::short_form("127.0.0.1:1", &["127.0.0.1:2".to_owned()]);

@@ -1,8 +1,7 @@
 //! How handshakes with clients end, in the words of metrics and log.
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible, ServerConnection};
-
-use crate::config::TlsVersion;
+use sluice_config::TlsVersion;
 
 /// How a handshake with a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use sluice_config::CertificateFiles;
+
 use super::certificate::{self, Certificate, Pair};
 use super::folder;
-use crate::config::CertificateFiles;
 
 /// What a listener's files have.
 #[derive(Clone, Debug, Default)]

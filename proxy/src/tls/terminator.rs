@@ -9,10 +9,10 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
+use sluice_config::{self as config, ClientAuthMode, TlsVersion};
 
 use super::certificate;
 use super::store::CertificateStore;
-use crate::config::{self, ClientAuthMode, TlsVersion};
 
 /// TLS on one listener, by one configuration. Connections keep the one they began with.
 pub(crate) struct Terminator {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use sluice_config::{self as config, Http2, Listener, Protocol};
 use tokio::sync::Notify;
 
 use super::certificate::Certificate;
@@ -13,7 +14,6 @@ use super::set::{Look, Remark, Set};
 use super::store::CHALLENGE_PROTOCOL;
 use super::terminator::Terminator;
 use super::upstream;
-use crate::config::{self, Http2, Listener, Protocol};
 
 /// How often it is looked whether a file is to be looked at.
 const TICK: Duration = Duration::from_secs(1);

@@ -13,12 +13,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, Error, RootCertStore};
+use sluice_config::{Config, TlsVersion, UpstreamTls};
 
 use super::Finding;
 use super::roots::system_roots;
 use super::verify::{self, Verifier};
 use crate::clock;
-use crate::config::{Config, TlsVersion, UpstreamTls};
 
 /// Bytes of a PEM file; the roots of a whole system take some hundred thousand.
 const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -12,8 +12,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, VerifierBuilderError};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
+use sluice_config::Pin;
 
-use crate::config::Pin;
 use crate::error::Reason;
 
 /// Characters that a log has of why a handshake failed.

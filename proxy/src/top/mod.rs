@@ -16,7 +16,7 @@ mod tests;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::config::Address;
+use sluice_config::Address;
 
 pub use source::Source;
 

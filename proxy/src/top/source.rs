@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use sluice_config::Address;
 
 use crate::admin::Token;
-use crate::config::Address;
 use crate::status::Document;
 
 /// Only a hang gets there: a document is made within milliseconds.

@@ -17,12 +17,12 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use sluice_config::KernelAssists;
 use sluice_kernel::splice::Limits;
 
 use crate::body::Transfer;
 use crate::buffers::Buffers;
 use crate::bypass::Joiner;
-use crate::config::KernelAssists;
 use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::metrics::Counted;

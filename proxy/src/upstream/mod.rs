@@ -14,13 +14,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_config::{Retry, UpstreamProtocol};
 use sluice_http::{HeadScanner, ResponseHead};
 use sluice_kernel::program::Lease;
 use tokio::task::yield_now;
 
 use crate::bypass::{Candidate, Joined, Plan};
 use crate::cluster::{Cluster, Endpoint, InFlight, Kind};
-use crate::config::{Retry, UpstreamProtocol};
 use crate::direct::Direct;
 use crate::error::{Reason, Side};
 use crate::metrics::Counted;

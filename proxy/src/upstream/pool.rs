@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_config as config;
+
 use super::UpstreamConnection;
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joiner;
 use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, closed_with_endpoints};
-use crate::config;
 use crate::deadline::Deadline;
 use crate::http2::upstream::Connections;
 use crate::metrics::Counted;

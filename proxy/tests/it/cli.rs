@@ -38,8 +38,8 @@ fn config_prints_what_is_in_force() {
     assert_eq!(output.status.code(), Some(0));
     let shown = text(&output.stdout);
     assert!(shown.contains("connect_timeout_ms: 77\n") && shown.contains("response_timeout_ms: 60000\n"));
-    let back = sluice::config::parse("shown", shown, &[]).unwrap();
-    assert_eq!(sluice::config::to_yaml(&back), shown);
+    let back = sluice_config::parse("shown", shown, &[]).unwrap();
+    assert_eq!(sluice_config::to_yaml(&back), shown);
 }
 
 #[test]

@@ -6,9 +6,10 @@
 use std::io::Write;
 use std::time::Duration;
 
+use sluice_config::{self as config, LogField, LogFormat, Word};
+
 use super::clock::Clock;
 use super::escape;
-use crate::config::{self, LogField, LogFormat, Word};
 use crate::record::ExchangeRecord;
 
 /// How much of a value is logged, in bytes as it came: what a client sends must not drown the lines of others.

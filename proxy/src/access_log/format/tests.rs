@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use sluice_config::LogOutput;
 
 use super::*;
-use crate::config::LogOutput;
 use crate::error::Reason;
 
 const ALL: [LogField; 24] = [

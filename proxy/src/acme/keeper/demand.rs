@@ -1,12 +1,13 @@
 //! Names that nobody has written down: who may have a certificate, and who may no more.
 
+use sluice_config::OnDemand;
+
 use super::Keeper;
 use crate::acme::account::Authority;
 use crate::acme::demand::ask;
 use crate::acme::entry::Entry;
 use crate::acme::failure::Failure;
 use crate::acme::schedule;
-use crate::config::OnDemand;
 use crate::metrics::AskOutcome;
 use crate::tls::Wanted;
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_config::OnDemand;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -20,7 +21,6 @@ use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
 use super::{Acme, schedule};
-use crate::config::OnDemand;
 use crate::metrics::AttemptOutcome;
 use crate::snapshot::Live;
 use crate::tls::{Certificate, Terminators, Wanted};

@@ -35,7 +35,7 @@ fn a_name_without_a_certificate_has_a_self_made_one() {
 fn without_acme_nothing_is_offered() {
     let text = "listeners: [{name: web, address: '127.0.0.1:443', tls: {certificates: [{folder: /nowhere}]}}]\n\
                 clusters: {a: {endpoints: ['127.0.0.1:1']}}\n";
-    let config = crate::config::parse("test.yaml", text, &[]).unwrap();
+    let config = sluice_config::parse("test.yaml", text, &[]).unwrap();
     assert!(Terminators::default().plan(&config.listeners).is_err_and(|said| said.contains("/nowhere")));
 }
 

@@ -8,7 +8,7 @@ mod ways;
 
 use std::path::PathBuf;
 
-use crate::config::{Acme, Config};
+use sluice_config::{Acme, Config};
 
 /// A configuration with these listeners, which keeps everything in `folder`.
 fn config(folder: &std::path::Path, acme: &str, listeners: &str) -> Config {
@@ -17,7 +17,7 @@ fn config(folder: &std::path::Path, acme: &str, listeners: &str) -> Config {
          clusters: {{a: {{endpoints: ['127.0.0.1:1']}}}}\n",
         folder.display()
     );
-    crate::config::parse("test.yaml", &text, &[]).unwrap()
+    sluice_config::parse("test.yaml", &text, &[]).unwrap()
 }
 
 fn acme() -> Acme {

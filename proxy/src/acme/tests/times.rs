@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use sluice_config::Acme;
 
 use super::super::entry::Entry;
 use super::super::failure::{Failure, Kind};
 use super::super::schedule::{pause_ms, renewal_ms};
 use super::acme;
-use crate::config::Acme;
 
 const DAY_S: i64 = 86_400;
 const DAY_MS: u64 = 86_400_000;

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use instant_acme::Problem;
+use sluice_config::DnsHook;
 use sluice_http::{HeadLimits, RequestHead};
 
 use super::super::challenge::{HttpChallenges, Shown};
@@ -11,7 +12,6 @@ use super::super::demand::Denied;
 use super::super::failure::{Failure, Kind};
 use super::super::hook;
 use super::Scratch;
-use crate::config::DnsHook;
 
 fn head(line: &str) -> RequestHead {
     let mut head = RequestHead::new();

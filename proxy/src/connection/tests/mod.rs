@@ -27,13 +27,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use proptest::prelude::*;
+use sluice_config as config;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::Connection;
 use crate::access_log::AccessLog;
 use crate::budget::Place;
 use crate::cluster::Cluster;
-use crate::config;
 use crate::listener::ListenerState;
 use crate::metrics::Metrics;
 use crate::resolve::Resolver;

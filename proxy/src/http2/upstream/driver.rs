@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
+use sluice_config::Cluster;
 
 use super::super::wire::{Io, Wire};
 use super::{
     CONNECTION_WINDOW_BYTES, RESET_REMEMBERED, RESETS_REMEMBERED_MAX, SEND_BUFFER_BYTES,
     SMALL_FRAMES_COST_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, Shared,
 };
-use crate::config::Cluster;
 use crate::deadline::Deadline;
 use crate::error::Reason;
 use crate::stream::{self, Stream};

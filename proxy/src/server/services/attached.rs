@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use sluice_config::{self as config, Config, Route};
 
 use crate::cluster::Cluster;
-use crate::config::{self, Config, Route};
 use crate::response::ErrorPages;
 use crate::server::clusters::Clusters;
 use crate::service::entry::ServiceEntry;

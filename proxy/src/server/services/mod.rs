@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluice_config::Config;
 use tokio::sync::Mutex;
 
 use super::site::Site;
-use crate::config::Config;
 use crate::service::api::{ListResponse, PauseRequest, RolloutSetRequest, StopRequest};
 use crate::service::compile::{self, Group};
 use crate::service::duration::GoDuration;

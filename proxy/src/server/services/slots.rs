@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_config::HealthCheck;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::cluster::{Cluster, Endpoint};
-use crate::config::HealthCheck;
 use crate::health::check::check;
 use crate::resolve::Resolver;
 use crate::server::site::Managed;

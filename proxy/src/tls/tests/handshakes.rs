@@ -8,12 +8,12 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, ServerConfig,
     ServerConnection, SignatureScheme, SupportedProtocolVersion,
 };
+use sluice_config::{ClientAuth, ClientAuthMode, TlsVersion};
 
 use super::super::set::Set;
 use super::super::store::CHALLENGE_PROTOCOL;
 use super::super::{Handshake, HandshakeFailure, Terminator, now_unix_s};
 use super::*;
-use crate::config::{ClientAuth, ClientAuthMode, TlsVersion};
 
 /// Takes any certificate: which one it gets is what tests look at.
 #[derive(Debug)]

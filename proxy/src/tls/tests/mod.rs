@@ -15,9 +15,9 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SigningKey};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
+use sluice_config::{CIPHER_SUITES, CertificateFiles, Listener, Tls, TlsVersion};
 
 use super::certificate::{Pair, load};
-use crate::config::{CertificateFiles, Listener, Tls};
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -117,6 +117,20 @@ fn tls(certificates: Vec<CertificateFiles>) -> Tls {
 fn listener(tls: Tls) -> Listener {
     let text =
         "listeners: [{name: web, address: '127.0.0.1:0'}]\nclusters: {a: {endpoints: ['127.0.0.1:1']}}\n";
-    let config = crate::config::parse("test.yaml", text, &[]).unwrap();
+    let config = sluice_config::parse("test.yaml", text, &[]).unwrap();
     Listener { tls: Some(tls), ..config.listeners[0].clone() }
+}
+
+/// What can be configured is what the library has.
+#[test]
+fn every_suite_of_the_library_can_be_named() {
+    let of_version = |suite: &rustls::SupportedCipherSuite| match suite.tls13() {
+        Some(_) => TlsVersion::V13,
+        None => TlsVersion::V12,
+    };
+    let library: Vec<(&str, TlsVersion)> = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES
+        .iter()
+        .map(|suite| (suite.suite().as_str().unwrap(), of_version(suite)))
+        .collect();
+    assert_eq!(library, CIPHER_SUITES);
 }

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use rustls::SignatureScheme;
+use sluice_config::{ClientAuth, ClientAuthMode};
 
 use super::super::Terminators;
 use super::*;
-use crate::config::{ClientAuth, ClientAuthMode};
 
 const SCHEMES: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
 

@@ -117,7 +117,7 @@ pub fn can_spool(config: &Config) -> Result<(), String> {
 }
 
 /// What a filesystem says that has no O_TMPFILE.
-pub(crate) fn lacks_unnamed_files(error: &std::io::Error) -> bool {
+pub fn lacks_unnamed_files(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT | libc::EINVAL))
 }
 

@@ -3,7 +3,7 @@
 use super::https::PRELOAD_AGE_S;
 use super::path::Path;
 use super::problem::Problems;
-use super::tls::suites;
+use super::tls::CIPHER_SUITES;
 use super::{ClientAuthMode, Listener, Protocol, Tls};
 
 /// Reports what keys of one listener say against each other.
@@ -42,8 +42,9 @@ fn check_tls(tls: &Tls, path: &Path, problems: &Problems) {
         }
         _ => {}
     }
-    let usable =
-        |name: &String| suites().any(|(known, version)| known == *name && version >= tls.min_version);
+    let usable = |name: &String| {
+        CIPHER_SUITES.iter().any(|(known, version)| known == name && *version >= tls.min_version)
+    };
     if !tls.cipher_suites.is_empty() && !tls.cipher_suites.iter().any(usable) {
         let message = format!("none of these is of TLS {} or later; add one that is", tls.min_version);
         problems.add(&path.key("cipher_suites"), message);

@@ -11,7 +11,7 @@ use super::super::{
 };
 
 fn directory() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../config"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))
 }
 
 /// Every configuration file of the repository, read as `sluice check` would but for files they name.

@@ -26,7 +26,7 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 /// Worker threads that may be asked for.
 pub(super) const WORKERS: RangeInclusive<u64> = 1..=256;
 /// Share of an endpoint.
-pub(crate) const WEIGHT: RangeInclusive<u64> = 1..=1000;
+pub const WEIGHT: RangeInclusive<u64> = 1..=1000;
 /// A port that is asked for health.
 pub(super) const PORT: RangeInclusive<u64> = 1..=65_535;
 /// Requests under way at an endpoint.

@@ -1,12 +1,12 @@
 //! TLS to the endpoints of a cluster: whom it trusts, and what it shows.
 //!
-//! Opens no file: `crate::tls` reads them and says what is wrong with them.
+//! Opens no file: the TLS store reads them and says what is wrong with them.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
-use rustls::pki_types::ServerName;
+use rustls_pki_types::ServerName;
 use serde_yaml::Value;
 
 use super::emit::{Out, file, list};

@@ -12,7 +12,7 @@ use super::files::EVERY_MAP;
 const PAGES: [&str; 3] = ["moving-from-haproxy.md", "moving-from-kamal-proxy.md", "moving-from-nginx.md"];
 
 fn page(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/docs");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/docs");
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 

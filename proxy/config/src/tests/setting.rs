@@ -2,7 +2,7 @@
 
 use super::super::{Address, LogFormat, LogOutput, Override, short_form};
 use super::{GOOD, mistakes_with, overrides, read, read_with};
-use crate::config::Word;
+use crate::Word;
 
 #[test]
 fn any_key_can_be_set() {

@@ -13,7 +13,7 @@ pub trait Word: Copy + 'static {
 
 macro_rules! words {
     ($type:ident { $($name:ident = $word:literal,)* }) => {
-        impl $crate::config::Word for $type {
+        impl $crate::Word for $type {
             const ALL: &'static [Self] = &[$($type::$name,)*];
 
             fn word(self) -> &'static str {
@@ -23,7 +23,7 @@ macro_rules! words {
 
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str($crate::config::Word::word(*self))
+                f.write_str($crate::Word::word(*self))
             }
         }
     };

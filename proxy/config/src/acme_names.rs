@@ -98,7 +98,7 @@ fn name(item: &Item<'_>) -> Option<String> {
 
 /// Whether an authority could issue a certificate for it, and a file could be named after it: lower case, letters,
 /// digits and inner hyphens, and no address.
-pub(crate) fn is_issuable(name: &str) -> bool {
+pub fn is_issuable(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let label = |label: &str| label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-');
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());

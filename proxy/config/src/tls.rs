@@ -1,10 +1,9 @@
 //! A listener's TLS: certificates, what is negotiated, and who may connect.
 //!
-//! Opens no file: `crate::tls` reads the certificates and says what is wrong with them.
+//! Opens no file: the TLS store reads the certificates and says what is wrong with them.
 
 use std::path::PathBuf;
 
-use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use serde_yaml::{Mapping, Value};
 
 use super::defaults::{NumberRange, numbers};
@@ -13,6 +12,20 @@ use super::nearest::nearest;
 use super::problem::quote;
 use super::reader::{Fields, Item};
 use super::{Listener, ListenerAcme, Word, acme_names};
+
+/// The cipher suites that can be named, and the version each is of. Written down here so that reading a file needs no TLS
+/// library; a test of the TLS store compares them with the library's.
+pub const CIPHER_SUITES: &[(&str, TlsVersion)] = &[
+    ("TLS13_AES_256_GCM_SHA384", TlsVersion::V13),
+    ("TLS13_AES_128_GCM_SHA256", TlsVersion::V13),
+    ("TLS13_CHACHA20_POLY1305_SHA256", TlsVersion::V13),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", TlsVersion::V12),
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", TlsVersion::V12),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", TlsVersion::V12),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", TlsVersion::V12),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", TlsVersion::V12),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", TlsVersion::V12),
+];
 
 /// Pairs and folders of one listener.
 const CERTIFICATES_MAX: usize = 1000;
@@ -130,7 +143,7 @@ pub(super) fn tls(listener: &mut Fields<'_>) -> Option<Tls> {
         tls.min_version = version;
     }
     if let Some(item) = fields.get("cipher_suites") {
-        tls.cipher_suites = item.list(ALL_CIPHER_SUITES.len()).iter().filter_map(suite).collect();
+        tls.cipher_suites = item.list(CIPHER_SUITES.len()).iter().filter_map(suite).collect();
     }
     tls.session_tickets = fields.boolean("session_tickets", tls.session_tickets);
     if let Some(mut inner) = fields.get("client_auth").map(|item| item.fields()) {
@@ -203,7 +216,7 @@ pub(super) fn version(item: &Item<'_>) -> Option<TlsVersion> {
 
 fn suite(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
-    let names: Vec<String> = suites().map(|(name, _)| name).collect();
+    let names: Vec<String> = CIPHER_SUITES.iter().map(|(name, _)| (*name).to_owned()).collect();
     if names.iter().any(|name| name == text) {
         return Some(text.to_owned());
     }
@@ -214,12 +227,4 @@ fn suite(item: &Item<'_>) -> Option<String> {
     };
     item.mistake(format!("no cipher suite is named {}; {hint}", quote(text)));
     None
-}
-
-/// Every suite's name, and its version.
-pub(super) fn suites() -> impl Iterator<Item = (String, TlsVersion)> {
-    ALL_CIPHER_SUITES.iter().map(|suite| {
-        let version = if suite.tls13().is_some() { TlsVersion::V13 } else { TlsVersion::V12 };
-        (suite.suite().as_str().unwrap_or_default().to_owned(), version)
-    })
 }

@@ -1,6 +1,6 @@
 //! Certificates by themselves (ACME, RFC 8555): which authority issues them, and how it is shown that a name is ours.
 //!
-//! Opens no file: `crate::acme` keeps the account and the certificates.
+//! Opens no file: the ACME keeper keeps the account and the certificates.
 
 use std::path::PathBuf;
 
