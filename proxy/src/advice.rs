@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use sluice_config::{Action, Address, Config, HeaderEdits, Route};
-
-use crate::router::normalised;
+use sluice_core::router::normalised;
 
 /// Warnings of one kind that are said before the rest is left out.
 const MOST: usize = 20;

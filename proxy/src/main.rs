@@ -13,8 +13,9 @@ use clap_complete::Shell;
 use sluice::control::{self, ClientError};
 use sluice::handover::Predecessor;
 use sluice::server::{ControlRuntime, Source};
-use sluice::{advice, doctor, healthcheck, logging, logs, server, surroundings, tls, top};
+use sluice::{advice, doctor, healthcheck, logs, server, surroundings, top};
 use sluice_config::{self as config, Config, ConfigError};
+use sluice_core::{logging, tls};
 
 use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
 use crate::cli::service::ServiceCommand;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cluster::Endpoint;
+use sluice_core::cluster::Endpoint;
 
 /// What is known of an exchange while it runs, for the log and for answering failures.
 #[derive(Default)]

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
+use sluice_core::error::Reason;
+use sluice_core::html::escape_html;
+use sluice_core::service::entry::ServiceEntry;
 use sluice_http::{FieldKind, Method, RequestHead, Version, canonical_reason};
-
-use crate::error::Reason;
-use crate::html::escape_html;
-use crate::service::entry::ServiceEntry;
 
 /// Seconds after which a client turned away by 503 may try again.
 const RETRY_AFTER_S: u32 = 1;

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
 use sluice_config::{self as config, Action, Config};
+use sluice_core::cluster::Cluster;
+use sluice_core::router::Router;
+use sluice_core::service::entry::ServiceEntry;
 use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
 use sluice_http::FieldEdits;
 
-use crate::cluster::Cluster;
 use crate::debug;
 use crate::response::ErrorPages;
-use crate::router::Router;
-use crate::service::entry::ServiceEntry;
 
 /// All that an exchange looks up; an exchange under way keeps the one it began with.
 pub(crate) struct Snapshot {

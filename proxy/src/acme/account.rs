@@ -165,8 +165,7 @@ fn external_key(account: &config::ExternalAccount) -> Result<ExternalAccountKey,
 }
 
 fn read(file: &Path) -> Result<String, String> {
-    let bytes =
-        crate::state_file::file::read(file, HMAC_FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+    let bytes = sluice_core::durable::read(file, HMAC_FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     String::from_utf8(bytes.ok_or("does not exist")?).map_err(|error| error.to_string())
 }
 

@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::tls::Certificate;
 use tokio::time::timeout;
 
 use super::account::{Authority, Session, blocking};
 use super::challenge::Ways;
 use super::failure::{Failure, Kind};
 use super::{order, schedule};
-use crate::tls::Certificate;
 
 /// What a try has brought.
 pub(super) struct Obtained {

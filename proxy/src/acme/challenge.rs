@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use instant_acme::{ChallengeType, KeyAuthorization};
 use sluice_config::{AcmeChallenge, DnsHook};
+use sluice_core::tls::Terminators;
 use sluice_http::{Method, RequestHead};
 
 use super::failure::Failure;
 use super::{hook, made};
-use crate::tls::Terminators;
 
 /// Where an authority looks (RFC 8555 section 8.3); the token follows.
 const PATH: &[u8] = b"/.well-known/acme-challenge/";

@@ -2,11 +2,11 @@
 //! passed in.
 
 use sluice_config as config;
+use sluice_core::metrics::Row;
+use sluice_core::tls::Certificate;
 
 use super::failure::{Failure, Kind};
 use super::schedule::{pause_ms, renewal_ms};
-use crate::metrics::Row;
-use crate::tls::Certificate;
 
 /// How long another process of ours is left to it, in milliseconds.
 const BUSY_MS: u64 = 2000;

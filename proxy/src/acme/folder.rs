@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use sluice_config::{self as config, AcmeDirectory, Config, is_issuable};
-
-use crate::state_file::file;
-use crate::tls::{Certificate, Pair, load, now_unix_s};
+use sluice_core::durable;
+use sluice_core::tls::{Certificate, Pair, load, now_unix_s};
 
 /// What the source of its certificates begins with, as the status page says.
 pub(super) const SOURCE: &str = "acme ";
@@ -82,17 +81,17 @@ impl Folder {
 
     /// What is known of the account.
     pub(super) fn account(&self) -> io::Result<Option<Vec<u8>>> {
-        file::read(&self.account_file(), ACCOUNT_BYTES_MAX)
+        durable::read(&self.account_file(), ACCOUNT_BYTES_MAX)
     }
 
     /// Keeps an account.
     pub(super) fn keep_account(&self, bytes: &[u8]) -> io::Result<()> {
-        file::write_as(&self.account_file(), bytes, FILE_MODE)
+        durable::write_as(&self.account_file(), bytes, FILE_MODE)
     }
 
     /// Takes an account that is of no use out of the way; where it is now.
     pub(super) fn set_account_aside(&self) -> io::Result<PathBuf> {
-        file::set_aside(&self.account_file())
+        durable::set_aside(&self.account_file())
     }
 
     /// The certificate that is kept for a name. One that is damaged is said and set aside.
@@ -110,7 +109,7 @@ impl Folder {
         match self.read(&file, name) {
             Ok(certificate) => Some(certificate),
             Err(message) => {
-                let aside = file::set_aside(&file);
+                let aside = durable::set_aside(&file);
                 let aside = aside.map_or_else(|error| error.to_string(), |aside| aside.display().to_string());
                 tracing::warn!(name, "{message}; it is set aside: {aside}");
                 None
@@ -126,11 +125,11 @@ impl Folder {
         let (file, next) = (self.file(name), self.certificates().join(format!(".{}.next", file_stem(name))));
         let said = |error: io::Error| format!("{}: {error}", file.display());
         // Looked at before it takes the place of one that is good.
-        file::write_as(&next, pem.as_bytes(), FILE_MODE).map_err(said)?;
+        durable::write_as(&next, pem.as_bytes(), FILE_MODE).map_err(said)?;
         let read = self.read(&next, name);
         let _ = fs::remove_file(&next);
         read?;
-        file::write_as(&file, pem.as_bytes(), FILE_MODE).map_err(said)?;
+        durable::write_as(&file, pem.as_bytes(), FILE_MODE).map_err(said)?;
         self.read(&file, name)
     }
 

@@ -30,9 +30,8 @@ pub(crate) use challenge::{CHALLENGE_TYPE, HttpChallenges};
 pub(crate) use keeper::Keeper;
 
 use sluice_config::Config;
-
-use crate::metrics::Board;
-use crate::tls::{ByName, Wanted};
+use sluice_core::metrics::Board;
+use sluice_core::tls::{ByName, Wanted};
 
 /// Names that clients have asked for and nobody has looked at yet; further ones are asked for again by the next client.
 const WANTED_MAX: usize = 256;

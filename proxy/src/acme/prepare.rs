@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sluice_config::{Config, ListenerAcme};
+use sluice_core::tls::{ByName, Demand, Terminator};
 
 use super::folder::Folder;
 use super::{Acme, made};
-use crate::tls::{ByName, Demand, Terminator};
 
 impl Acme {
     /// Puts into what terminates TLS on each listener what it is to serve. To be done before the listener is open, so

@@ -9,11 +9,11 @@ use hyper::header::{
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
+use sluice_core::metrics::{self, Metrics, classic};
 
 use super::events::Lease;
 use super::gate::Refusal;
 use super::{AdminState, Body};
-use crate::metrics::{self, Metrics, classic};
 use crate::status::page;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

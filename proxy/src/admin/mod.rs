@@ -28,10 +28,10 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sluice_config::{Address, Config};
+use sluice_core::metrics::Metrics;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::metrics::Metrics;
 use crate::status::Live;
 pub(crate) use events::Streams;
 pub use gate::Gate;

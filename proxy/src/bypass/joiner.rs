@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use sluice_config::KernelAssists;
+use sluice_core::clock::now_ms;
+use sluice_core::cluster::{Admission, Endpoint, Place};
+use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_ebpf::Wish;
 use sluice_kernel::program::{Lease, Marker, Slots};
 
 use super::place;
-use crate::clock::now_ms;
-use crate::cluster::{Admission, Endpoint, Place};
-use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
 
 /// How often, a millisecond apart, a connection is looked at before it counts as not joined. Nearly always the

@@ -6,8 +6,7 @@ use std::path::Path;
 use ipnet::IpNet;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
-
-use crate::cluster::{EndpointAddress, Place};
+use sluice_core::cluster::{EndpointAddress, Place};
 
 /// Looks where `address` is.
 pub(super) fn of(address: &EndpointAddress) -> Place {

@@ -5,17 +5,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use sluice_core::cluster::Cluster;
+use sluice_core::error::Reason;
+use sluice_core::forwarded;
+use sluice_core::record::ExchangeRecord;
+use sluice_core::spans::Trace;
 use sluice_http::{RequestHead, Version, forwarded_request_id};
 
 use super::Connection;
-use crate::cluster::Cluster;
 use crate::debug::{self, Asked};
-use crate::error::Reason;
-use crate::forwarded;
 use crate::progress::Progress;
-use crate::record::ExchangeRecord;
 use crate::snapshot::{Current, RouteEntry, Snapshot, Target};
-use crate::spans::Trace;
 use crate::worker::Worker;
 
 /// The facts of one exchange that do not change while it runs.

@@ -1,11 +1,11 @@
 //! Answers that sluice makes itself.
 
+use sluice_core::error::Reason;
 use sluice_http::RequestHead;
 
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::error::Reason;
 use crate::progress::Progress;
 use crate::response::{self, Further, Local};
 

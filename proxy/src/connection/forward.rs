@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 
 use sluice_config::UpstreamProtocol;
+use sluice_core::error::{Reason, Side};
+use sluice_core::forwarded;
+use sluice_core::router::strip_prefix;
 use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, encode_request};
 
 use super::account::Account;
 use super::{Connection, Next, trace};
 use crate::body::Transfer;
-use crate::error::{Reason, Side};
 use crate::exchange::{self, Downstream, Finish, Policy};
-use crate::forwarded;
 use crate::http2::upstream::can_say;
 use crate::progress::Progress;
 use crate::response::Local;
-use crate::router::strip_prefix;
 use crate::snapshot::RouteEntry;
 use crate::spool::{Held, Message};
 use crate::tunnel;

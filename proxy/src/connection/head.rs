@@ -1,10 +1,10 @@
 //! Waiting for a request and receiving its head.
 
+use sluice_core::error::Reason;
 use sluice_http::{HeadLimits, ParseError, RequestHead, Scan, skip_leading_crlf};
 
 use super::Connection;
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
-use crate::error::Reason;
 use crate::worker::Phase;
 
 /// How long a connection waits for its next request before its buffers are given back.

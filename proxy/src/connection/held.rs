@@ -2,12 +2,12 @@
 //! is asked, the response is sent when the origin has done its part.
 
 use sluice_config::Switch;
+use sluice_core::error::Reason;
 use sluice_http::{Expect, Framing};
 
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::error::Reason;
 use crate::exchange::{self, HeldAnswer, Policy};
 use crate::progress::Progress;
 use crate::spool::{Held, Intake, SendError};

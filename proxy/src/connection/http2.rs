@@ -5,15 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sluice_config::Http2;
+use sluice_core::error::Reason;
+use sluice_core::metrics::Event;
+use sluice_core::tls::ClientIdentity;
 
 use super::{Connection, Next};
 use crate::buffers::IDLE_BYTES;
-use crate::error::Reason;
 use crate::http2::{self, Channel, Control, Terms, is_preface};
 use crate::listener::ListenerState;
-use crate::metrics::Event;
 use crate::stream::Stream;
-use crate::tls::ClientIdentity;
 use crate::worker::{Phase, Worker};
 
 /// What every stream of a connection has from it.

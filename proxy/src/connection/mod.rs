@@ -22,17 +22,17 @@ use std::sync::Arc;
 
 use head::Arrival;
 use sluice_config::{Limits, Protocol};
+use sluice_core::metrics::Counted;
+use sluice_core::metrics::Event;
+use sluice_core::service::entry::ServiceEntry;
+use sluice_core::tls::ClientIdentity;
 use sluice_http::{HeadScanner, RequestHead};
 
 use crate::buffers::IDLE_BYTES;
 use crate::deadline::Deadline;
 use crate::direct;
 use crate::listener::ListenerState;
-use crate::metrics::Counted;
-use crate::metrics::Event;
-use crate::service::entry::ServiceEntry;
 use crate::stream::{self, Reader, Stream, Writer};
-use crate::tls::ClientIdentity;
 use crate::worker::{Phase, Worker};
 
 /// One downstream connection.

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sluice_config::{Passthrough, StartTls};
+use sluice_core::cluster::Cluster;
+use sluice_core::error::Reason;
 use sluice_http::client_hello::{self, ClientHello};
 use sluice_http::postgres::{self, Opening};
 
 use super::Connection;
 use super::account::Account;
-use crate::cluster::Cluster;
-use crate::error::Reason;
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 use crate::worker::Phase;

@@ -3,18 +3,18 @@
 use std::rc::Rc;
 
 use sluice_config::{Action, Balance, HashKey};
+use sluice_core::cluster::{Cluster, hash_key};
+use sluice_core::error::Reason;
+use sluice_core::router::{Found, Query};
 use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
 
 use super::account::Account;
 use super::{Connection, Next, head};
 use crate::acme::CHALLENGE_TYPE;
 use crate::body::Transfer;
-use crate::cluster::{Cluster, hash_key};
 use crate::debug::{self, Asked};
-use crate::error::Reason;
 use crate::exchange::{Policy, request_transfer};
 use crate::response::Local;
-use crate::router::{Found, Query};
 use crate::snapshot::{RouteEntry, Snapshot, Target};
 
 impl Connection {

@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustls::ServerConnection;
+use sluice_core::tls::{CHALLENGE_PROTOCOL, ClientIdentity, Handshake, HandshakeFailure, Terminator};
 
 use super::Connection;
 use crate::buffers::IDLE_BYTES;
 use crate::stream::tls::{HandshakeError, Session};
 use crate::stream::{self, Stream};
-use crate::tls::{CHALLENGE_PROTOCOL, ClientIdentity, Handshake, HandshakeFailure, Terminator};
 
 impl Connection {
     /// Puts a TLS session between the connection and its socket, if the listener asks for one; false when the

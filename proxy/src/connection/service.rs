@@ -4,19 +4,19 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sluice_core::clock;
+use sluice_core::error::Reason;
+use sluice_core::router::Found;
+use sluice_core::service::entry::{Choice, Forward, RequestView, ServiceEntry, writer_cookie};
+use sluice_core::service::slot::Entered;
 use sluice_http::{CookieScope, FieldEdits, FieldKind, RequestHead};
 
 use super::account::Account;
 use super::request::{policy, route};
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::clock;
-use crate::error::Reason;
 use crate::exchange::{Policy, Stamp, client_gone};
 use crate::response::Local;
-use crate::router::Found;
-use crate::service::entry::{Choice, Forward, RequestView, ServiceEntry, writer_cookie};
-use crate::service::slot::Entered;
 use crate::snapshot::{RouteEntry, Target};
 use crate::worker::Worker;
 

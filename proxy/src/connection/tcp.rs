@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_config::{Balance, ProxyProtocol};
+use sluice_core::cluster::{Cluster, hash_key};
+use sluice_core::error::Reason;
 use sluice_http::postgres;
 use sluice_http::proxy_protocol::{self, Expected, Header};
 
 use super::Connection;
 use super::account::Account;
 use crate::buffers;
-use crate::cluster::{Cluster, hash_key};
 use crate::deadline::Deadline;
-use crate::error::Reason;
 use crate::progress::Progress;
 use crate::tunnel;
 use crate::upstream::{self, Acquired, UpstreamConnection};

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use sluice_core::record::ExchangeRecord;
+use sluice_core::spans::{Record, Trace, Upstream};
+
 use super::Connection;
 use super::account::Account;
 use super::forward::sent_target;
 use crate::debug::{self, Asked};
 use crate::progress::Progress;
-use crate::record::ExchangeRecord;
 use crate::snapshot::RouteEntry;
-use crate::spans::{Record, Trace, Upstream};
 
 /// What the client may send and the origin is not to see, in an order in which [`dropped`] is a part of it.
 const DROPPED: [&[u8]; 3] = [debug::FIELD, b"traceparent", b"tracestate"];

@@ -52,7 +52,7 @@ pub(crate) trait Api {
     /// `POST /v1/upgrade`: has another process take over.
     async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure>;
 
-    /// `/v1/services` and all below it; see [`crate::service::api`].
+    /// `/v1/services` and all below it; see [`sluice_core::service::api`].
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
 }
 

@@ -1,7 +1,7 @@
 //! Every operation of the control API: method and path, as `config/openapi.yaml` has them. What is not here is not
 //! answered.
 
-use crate::service::api::parse_path;
+use sluice_core::service::api::parse_path;
 
 /// What stands for the name of a service in [`OPERATIONS`].
 const SERVICE: &str = "{service}";
@@ -39,17 +39,17 @@ pub(super) fn methods(path: &str) -> Vec<&'static str> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
     use serde::Serialize;
     use serde_json::Value;
-
-    use crate::service::api::{
+    use sluice_core::service::api::{
         ApiError, DeployRequest, Done, ListResponse, Listed, PauseRequest, RolloutDeployRequest,
         RolloutSetRequest, SetWeightRequest, StopRequest, TargetRequest,
     };
-    use crate::service::options::{
+    use sluice_core::service::options::{
         DeploymentOptions, HealthCheckConfig, InFlightLimit, ServiceOptions, TargetOptions,
     };
+
+    use super::*;
 
     fn document() -> Value {
         serde_yaml::from_str(include_str!("../../../config/openapi.yaml")).unwrap()

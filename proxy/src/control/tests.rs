@@ -66,7 +66,7 @@ fn what_is_unknown_is_refused() {
 
 #[test]
 fn what_has_another_shape_is_refused() {
-    let refused = |body: &str| match read::<crate::service::api::DeployRequest>(body.as_bytes()) {
+    let refused = |body: &str| match read::<sluice_core::service::api::DeployRequest>(body.as_bytes()) {
         Err(failure) => format!("{failure:?}"),
         Ok(read) => panic!("{body} is read as {read:?}"),
     };
@@ -77,7 +77,7 @@ fn what_has_another_shape_is_refused() {
     );
     assert!(refused(r#"{"options": {"hostz": []}}"#).contains("options.hostz: there is no such key"));
     assert!(refused("{} {}").contains("trailing characters"));
-    assert!(read::<crate::service::api::DeployRequest>(br#"{"targets": null, "options": {}}"#).is_ok());
+    assert!(read::<sluice_core::service::api::DeployRequest>(br#"{"targets": null, "options": {}}"#).is_ok());
 }
 
 #[test]

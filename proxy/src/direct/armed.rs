@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use sluice_core::clock;
+use sluice_core::cluster::Cluster;
+use sluice_core::metrics::{Missed, Unarmed};
 use sluice_ebpf::slot::{Miss, Order, Phase, Slot};
 use sluice_kernel::program::{ClientSocket, Lease};
 use tokio::time::{Sleep, sleep};
 
 use super::hold::Holding;
 use super::{Direct, Entry, Place};
-use crate::clock;
-use crate::cluster::Cluster;
 use crate::deadline::Deadline;
-use crate::metrics::{Missed, Unarmed};
 
 /// When an exchange is looked at again that the program had while somebody waited for its end.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

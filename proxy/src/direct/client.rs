@@ -1,10 +1,10 @@
 //! A downstream connection as one that answers may be sent to past sluice.
 
+use sluice_core::metrics::Unarmed;
 use sluice_kernel::program::ClientSocket;
 use sluice_kernel::tcp::{self, UnsentMax};
 
 use super::Direct;
-use crate::metrics::Unarmed;
 use crate::stream::Writer;
 
 /// What is known of the connection.

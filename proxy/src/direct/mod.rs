@@ -19,12 +19,11 @@ use std::task::Waker;
 
 use slab::Slab;
 use sluice_config::KernelAssists;
+use sluice_core::clock;
+use sluice_core::cluster::Cluster;
 use sluice_ebpf::slot::Phase;
 use sluice_kernel::program::{ClientSocket, Lease, Marker, ProgramError};
 use tokio::sync::Notify;
-
-use crate::clock;
-use crate::cluster::Cluster;
 
 pub(crate) use armed::{Answered, Armed, Claimed, Rest};
 pub(crate) use client::Client;

@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use sluice_core::error::Reason;
+
 use super::{Downstream, Failed, Finish, Policy, Resources, download, upload};
-use crate::error::Reason;
 use crate::progress::Progress;
 use crate::upstream::{self, Acquired, Attempt};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use sluice_core::cluster::Endpoint;
 use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead, encode_response};
 
 use super::Policy;
-use crate::cluster::Endpoint;
 use crate::debug;
 use crate::progress::Progress;
 

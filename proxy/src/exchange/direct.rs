@@ -3,6 +3,8 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use sluice_core::error::Reason;
+use sluice_core::metrics::{Event, Missed, Unarmed};
 use sluice_http::{Expect, Framing, Method, Version};
 
 use super::Resources;
@@ -12,8 +14,6 @@ use super::{Downstream, Failed, Policy, Shared, chunk_limits, download};
 use crate::body::{Transfer, copy};
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::direct::{Answered, Armed, Claimed, Direct, Place, Rest};
-use crate::error::Reason;
-use crate::metrics::{Event, Missed, Unarmed};
 use crate::progress::Progress;
 use crate::stream::{Reader, Writer};
 use crate::upstream::UpstreamConnection;

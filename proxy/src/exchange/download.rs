@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use sluice_core::error::Reason;
 use sluice_http::{
     Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
     encode_response, response_framing,
@@ -15,7 +16,6 @@ use crate::body::{Transfer, copy};
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::direct::{Answered, Armed, Claimed, Rest};
-use crate::error::Reason;
 use crate::progress::Progress;
 use crate::stream::{Reader, Writer};
 

@@ -1,13 +1,13 @@
 //! A response that is received whole before the client gets any of it: which, and how it becomes one message.
 
 use sluice_config::Switch;
+use sluice_core::error::Reason;
 use sluice_http::{Framing, ResponseHead, Version};
 
 use super::answer::Answer;
 use super::download::From;
 use super::{Failed, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer};
-use crate::error::Reason;
 use crate::progress::Progress;
 use crate::spool::{HoldError, Intake, Message};
 

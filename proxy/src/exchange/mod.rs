@@ -21,18 +21,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_config::{Buffering, Buffers, Limits, Retry};
+use sluice_core::cluster::{Cluster, Kind};
+use sluice_core::error::{Reason, Side};
+use sluice_core::service::logged::LoggedField;
+use sluice_core::service::slot::Entered;
 use sluice_http::{FieldEdits, RequestHead, ResponseHead};
 
 use crate::body::Transfer;
 use crate::bypass::Candidate;
-use crate::cluster::{Cluster, Kind};
 use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};
-use crate::error::{Reason, Side};
 use crate::progress::Progress;
-use crate::service::logged::LoggedField;
-use crate::service::slot::Entered;
 use crate::spool::Message;
 use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
@@ -241,7 +241,7 @@ fn blame(cluster: &Cluster, connection: &UpstreamConnection, failed: &Failed) ->
     let reason = connection.refusal(cluster, failed.silent).unwrap_or(failed.reason);
     let reason = connection.unless_cancelled(reason);
     if reason.side() == Side::Upstream && reason != Reason::UpstreamCancelled {
-        connection.endpoint.record_failure(&cluster.config.ejection, crate::clock::now_ms());
+        connection.endpoint.record_failure(&cluster.config.ejection, sluice_core::clock::now_ms());
     }
     reason
 }

@@ -4,10 +4,11 @@ use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use sluice_core::error::Reason;
+
 use super::{Downstream, Failed, Resources, Shared, download};
 use crate::bypass::Joined;
 use crate::direct::Armed;
-use crate::error::Reason;
 use crate::stream::Writer;
 
 /// `Err(None)` is the deadline.

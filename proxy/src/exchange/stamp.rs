@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::cluster::Endpoint;
+use sluice_core::cluster::Endpoint;
 
 /// Bytes that a host name with its port, and what is around it on a line, can have.
 const NAME_BYTES_MAX: usize = 300;
@@ -53,9 +53,9 @@ impl<'a> Stamped<'a> {
 #[cfg(test)]
 mod tests {
     use sluice_config::Balance;
+    use sluice_core::cluster::fake::{config, seed};
 
     use super::*;
-    use crate::cluster::tests::{config, seed};
 
     #[test]
     fn the_last_endpoint_is_named() {

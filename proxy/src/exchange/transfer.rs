@@ -1,10 +1,10 @@
 //! Bodies as an exchange has them: under whose limits they pass, and which reason stands for a fault in one.
 
 use sluice_config::Limits;
+use sluice_core::error::Reason;
 use sluice_http::{ChunkLimits, Framing};
 
 use crate::body::{BodyError, Transfer};
-use crate::error::Reason;
 
 /// The reason that stands for a failed request body.
 pub(crate) fn upload_reason(error: BodyError) -> Reason {

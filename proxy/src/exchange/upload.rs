@@ -6,11 +6,12 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use sluice_core::error::Reason;
+
 use super::{Shared, upload_reason};
 use crate::body::{BodyError, Transfer, copy};
 use crate::buffers::IDLE_BYTES;
 use crate::deadline::Deadline;
-use crate::error::Reason;
 use crate::spool::{Message, SendError};
 use crate::stream::{Reader, Writer};
 

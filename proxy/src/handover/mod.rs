@@ -16,8 +16,7 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
-
-use crate::cluster::Experience;
+use sluice_core::cluster::Experience;
 
 pub use predecessor::Predecessor;
 pub(crate) use predecessor::{Experienced, Unhealthy};

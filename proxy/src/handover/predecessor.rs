@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use sluice_config::Address;
+use sluice_core::cluster::Experience;
 
 use super::{Packet, Passed, Role, VARIABLE, receive, send};
-use crate::cluster::Experience;
 use crate::listener::Taken;
 
 /// The process that this one takes over from, and what it has passed.

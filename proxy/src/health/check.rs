@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use sluice_config::HealthCheck;
+use sluice_core::cluster::{Endpoint, EndpointAddress};
+use sluice_core::tls::upstream::{Purpose, UpstreamSessions};
+use sluice_core::tls::verify;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-
-use crate::cluster::{Endpoint, EndpointAddress};
-use crate::tls::upstream::{Purpose, UpstreamSessions};
-use crate::tls::verify;
 
 /// Bytes of an answer's head, interim answers (1xx) included.
 const HEAD_BYTES_MAX: usize = 16 * 1024;

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluice_config::HealthCheck;
+use sluice_core::cluster::{Cluster, Endpoint, LastCheck};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-
-use crate::cluster::{Cluster, Endpoint, LastCheck};
 
 pub(crate) mod check;
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
 use sluice_config::Balance;
+use sluice_core::cluster::{EndpointAddress, Health, Seed};
 use socket2::{Domain, Socket, Type};
 
 use super::*;
-use crate::cluster::{EndpointAddress, Health, Seed};
 
 pub(crate) fn config() -> HealthCheck {
     HealthCheck {
@@ -26,7 +26,7 @@ pub(crate) fn config() -> HealthCheck {
 }
 
 fn cluster(address: EndpointAddress, check: HealthCheck) -> Arc<Cluster> {
-    let mut config = crate::cluster::tests::config(Balance::LeastRequests, false);
+    let mut config = sluice_core::cluster::fake::config(Balance::LeastRequests, false);
     config.health_check = Some(check);
     let seed =
         Seed { address, host: "origin.test:80".to_owned(), weight: 1, max_in_flight: None, bypass: None };

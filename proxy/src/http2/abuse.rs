@@ -1,8 +1,7 @@
 //! For which abuse the `h2` crate has ended a connection.
 
 use h2::Reason;
-
-use crate::metrics::Abuse;
+use sluice_core::metrics::Abuse;
 
 /// Which one the error is of that ended a connection. The crate says it in the debug data of its GOAWAY alone, which
 /// is the last that it has `said`.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Builder, Connection};
 use sluice_config::Limits;
+use sluice_core::metrics::{Event, WorkerRecorder};
 
 use super::PREFACE;
 use super::abuse::abuse_of;
@@ -18,7 +19,6 @@ use super::control::Control;
 use super::meter::{Bounds, Meter};
 use super::wire::{Io, Wire};
 use crate::deadline::Deadline;
-use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::{Reader, Writer};
 
 /// Streams that a client had opened before it was told to open no more have come within this time.

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::metrics::Abuse;
+use sluice_core::metrics::Abuse;
 
 /// A frame's header (RFC 9113 section 4.1).
 const HEADER_BYTES: usize = 9;

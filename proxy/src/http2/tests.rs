@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use ::http::Request;
 use h2::ext::Protocol;
+use sluice_core::metrics::Abuse;
 use sluice_http::{HeadLimits, HeadScanner, ParseError, RequestHead, Scan};
 
 use super::meter::{Bounds, Meter};
 use super::request::{Framing, Malformed, check, render};
 use super::response::{self, Declared};
 use super::{PREFACE, is_preface};
-use crate::metrics::Abuse;
 
 fn text(request: &Request<()>, ended: bool) -> String {
     let mut out = Vec::new();

@@ -8,12 +8,12 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use sluice_core::metrics::Abuse;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::meter::Meter;
 use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::deadline::Deadline;
-use crate::metrics::Abuse;
 use crate::stream::{Reader, Writer};
 
 /// What gathers before it is sent in any case; while a send is under way, no more is taken.

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use listenfd::ListenFd;
 use sluice_config::{self as config, Address};
+use sluice_core::tls;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{Bound, Listening};
-use crate::tls;
 
 /// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.
 pub(crate) const BACKLOG: i32 = 4096;

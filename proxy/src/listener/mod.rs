@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use sluice_config as config;
+use sluice_core::tls::Terminator;
 use sluice_kernel::socket;
-
-use crate::tls::Terminator;
 
 pub(crate) use bind::{BACKLOG, Inherited, Taken, bind_all, listen_all};
 

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_config::{self as config, Address};
-
-use crate::cluster::{Cluster, Endpoint, EndpointAddress, Replaced, Seed};
+use sluice_core::cluster::{Cluster, Endpoint, EndpointAddress, Replaced, Seed};
 
 #[cfg(test)]
 mod tests;

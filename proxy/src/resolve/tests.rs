@@ -22,7 +22,7 @@ fn config(endpoints: &[(&str, u32)]) -> config::Cluster {
         };
         Endpoint { address, weight, max_in_flight: None, bypass: None }
     };
-    let mut config = crate::cluster::tests::config(Balance::LeastRequests, false);
+    let mut config = sluice_core::cluster::fake::config(Balance::LeastRequests, false);
     config.endpoints = endpoints.iter().map(endpoint).collect();
     config
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_config::Config;
+use sluice_core::clock::now_ms;
+use sluice_core::cluster::Cluster;
 
-use crate::clock::now_ms;
-use crate::cluster::Cluster;
 use crate::handover::Predecessor;
 use crate::resolve::Resolver;
 use crate::state_file;

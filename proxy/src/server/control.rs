@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 use sluice_config as config;
+use sluice_core::access_log::AccessLog;
+use sluice_core::clock;
+use sluice_core::cluster::{alive, snapshot_json};
+use sluice_core::metrics::{Known, Metrics, Status};
+use sluice_core::spans::Tracing;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -17,17 +22,13 @@ use super::operator::Operator;
 use super::services::{Restored, Services};
 use super::shown;
 use super::signals::{ControlRuntime, Signals};
-use crate::access_log::AccessLog;
 use crate::acme::Keeper;
 use crate::admin::{self, Admin, AdminState, Gate};
-use crate::cluster::{alive, snapshot_json};
-use crate::metrics::{Known, Metrics, Status};
 use crate::snapshot::Live;
-use crate::spans::Tracing;
 use crate::status;
 use crate::status::document::Fixed;
 use crate::thread::Stage;
-use crate::{bypass, clock, control};
+use crate::{bypass, control};
 
 /// What the control plane looks after.
 pub(super) struct Control<'a> {

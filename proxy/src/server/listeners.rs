@@ -7,13 +7,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use sluice_config::{self as config, Address};
+use sluice_core::tls::{Planned, Terminators};
 use tokio::sync::mpsc;
 
 use crate::bypass;
 use crate::handover::{Passed, Role};
 use crate::listener::{self, Bound, Held, Listening, Taken};
 use crate::thread::Command;
-use crate::tls::{Planned, Terminators};
 
 /// How long closing sockets are waited for, three times what their workers take where nothing is amiss.
 const CLOSING_MAX: Duration = Duration::from_secs(1);

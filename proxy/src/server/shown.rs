@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sluice_core::clock;
+use sluice_core::cluster::QueueCounts;
+use sluice_core::metrics::Row;
+use sluice_core::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
+use sluice_core::tls::{Certificate, Terminators, now_unix_s};
+
 use crate::acme::{self, Acme};
-use crate::clock;
-use crate::cluster::QueueCounts;
-use crate::metrics::Row;
-use crate::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
 use crate::snapshot::Snapshot;
 use crate::status::document;
-use crate::tls::{Certificate, Terminators, now_unix_s};
 
 /// Certificates that the status page shows, those first that expire first.
 const CERTIFICATES_MAX: usize = 100;

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal as Sig;
+use sluice_core::access_log::AccessLog;
+use sluice_core::logging;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::operator::Operator;
 use super::upgrade::READY_TIMEOUT;
-use crate::access_log::AccessLog;
-use crate::logging;
 
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// Long enough for the runtime to look at what has come.

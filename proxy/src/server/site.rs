@@ -8,6 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_config::Config;
+use sluice_core::clock;
+use sluice_core::clock::now_ms;
+use sluice_core::cluster::{Cluster, Endpoint, Seed};
+use sluice_core::tls::Terminators;
+use sluice_core::tls::upstream::Refreshed;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
@@ -18,17 +23,13 @@ use super::listeners::Listeners;
 use super::services::Attached;
 use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
-use crate::clock::now_ms;
-use crate::cluster::{Cluster, Endpoint, Seed};
 use crate::handover::{Estate, Experienced, Unhealthy};
 use crate::listener::Held;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::{Live, Snapshot};
 use crate::thread::Command;
-use crate::tls::Terminators;
-use crate::tls::upstream::Refreshed;
-use crate::{bypass, clock, health, resolve, state_file};
+use crate::{bypass, health, resolve, state_file};
 
 /// How often it is looked whether the last exchange of a cluster that was taken out has ended.
 const RETIRE_CHECK: Duration = Duration::from_millis(200);

@@ -8,24 +8,25 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use sluice_config::{self as config, Config, ControlSocket, Protocol};
+use sluice_core::access_log::AccessLog;
+use sluice_core::logging;
+use sluice_core::metrics::Metrics;
+use sluice_core::spans::Tracing;
+use sluice_core::tls::Terminators;
 use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
 use super::{listeners, upgrade};
-use crate::access_log::AccessLog;
 use crate::admin::Admin;
 use crate::bypass;
 use crate::doctor::{self, Assists};
 use crate::handover::{Passed, Predecessor, Role};
 use crate::listener::{self, Bound, Inherited, Listening, Taken};
-use crate::metrics::Metrics;
 use crate::snapshot::Live;
-use crate::spans::Tracing;
 use crate::thread::{self, Command, Stage, Told};
-use crate::tls::Terminators;
 use crate::upstream::Connector;
 use crate::worker::Worker;
-use crate::{acme, control, demo, logging, tunnel};
+use crate::{acme, control, demo, tunnel};
 
 /// Starts the embedded demo origin.
 pub(super) fn demo_origin(

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nix::sys::resource::{Resource, getrlimit};
 use sluice_config as config;
+use sluice_core::budget::{Place, Share};
+use sluice_core::clock;
 
 use super::store::Store;
 use super::{HoldError, Spool};
-use crate::budget::{Place, Share};
-use crate::clock;
 
 /// How often a disk that fails is spoken of; each exchange has its reason.
 const REPORT_MS: u64 = 10_000;

@@ -1,13 +1,13 @@
 //! Receives a body whole.
 
 use sluice_config as config;
+use sluice_core::budget::{Place, Share};
 use sluice_http::{Framing, encode_last_chunk};
 
 use super::file::File;
 use super::message::Message;
 use super::{HoldError, Spool};
 use crate::body::Transfer;
-use crate::budget::{Place, Share};
 use crate::buffers::{Appetite, SMALL_BYTES};
 use crate::deadline::Deadline;
 use crate::stream::Reader;

@@ -1,7 +1,8 @@
 //! Sends a held body on, from memory and then from its file.
 
+use sluice_core::budget::Share;
+
 use super::file::File;
-use crate::budget::Share;
 use crate::buffers::{Appetite, Buffers, SMALL_BYTES};
 use crate::deadline::Deadline;
 use crate::stream::Writer;

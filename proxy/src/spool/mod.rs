@@ -10,10 +10,11 @@ mod store;
 
 use std::sync::Arc;
 
+use sluice_core::budget::Budget;
+use sluice_core::error::Reason;
+
 use crate::body::BodyError;
-use crate::budget::Budget;
 use crate::buffers::Buffers;
-use crate::error::Reason;
 
 pub(crate) use intake::{Held, Intake};
 pub(crate) use message::{Message, SendError};

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sluice_core::cluster::Cluster;
+use sluice_core::durable;
 
-use crate::cluster::Cluster;
-
-pub(crate) mod file;
 #[cfg(test)]
 mod tests;
 
@@ -131,7 +130,7 @@ impl State {
     fn of(clusters: &[Arc<Cluster>]) -> State {
         let entries = |cluster: &Arc<Cluster>| {
             let endpoints = cluster.endpoints();
-            let entry = |endpoint: &Arc<crate::cluster::Endpoint>| {
+            let entry = |endpoint: &Arc<sluice_core::cluster::Endpoint>| {
                 let (healthy, since) = (endpoint.active_health(), endpoint.health_since_unix_s());
                 (endpoint.label.clone(), Entry { healthy, since })
             };
@@ -164,7 +163,7 @@ fn apply(state: &State, cluster: &Cluster) {
 }
 
 fn read(path: &Path) -> Result<Option<State>, ReadError> {
-    let Some(bytes) = file::read(path, FILE_BYTES_MAX)? else {
+    let Some(bytes) = durable::read(path, FILE_BYTES_MAX)? else {
         return Ok(None);
     };
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -183,7 +182,7 @@ fn read(path: &Path) -> Result<Option<State>, ReadError> {
 
 fn set_aside(path: &Path, error: &ReadError) {
     let shown = path.display();
-    match file::set_aside(path) {
+    match durable::set_aside(path) {
         Ok(aside) => {
             tracing::warn!(path = %shown, %error, aside = %aside.display(), "the state file is damaged; set aside")
         }
@@ -194,5 +193,5 @@ fn set_aside(path: &Path, error: &ReadError) {
 }
 
 fn write(path: &Path, state: &State) -> io::Result<()> {
-    file::write(path, &serde_json::to_vec_pretty(state)?)
+    durable::write(path, &serde_json::to_vec_pretty(state)?)
 }

@@ -4,9 +4,9 @@
 use std::fs;
 
 use sluice_config::Balance;
+use sluice_core::cluster::fake::seed;
 
 use super::*;
-use crate::cluster::tests::seed;
 
 struct Directory(PathBuf);
 
@@ -38,7 +38,7 @@ impl Drop for Directory {
 }
 
 fn cluster(name: &str, file: &Path, checked: bool) -> Arc<Cluster> {
-    let mut config = crate::cluster::tests::config(Balance::LeastRequests, false);
+    let mut config = sluice_core::cluster::fake::config(Balance::LeastRequests, false);
     config.state_file = Some(file.to_owned());
     config.health_check = checked.then(crate::health::tests::config);
     Arc::new(Cluster::new(name, config, vec![seed(1), seed(2)]))

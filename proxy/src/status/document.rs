@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use crate::metrics::RecentError;
+pub use sluice_core::metrics::RecentError;
 
 /// Raised when a key changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;

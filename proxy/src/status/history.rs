@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use sluice_core::metrics::Counts;
+
 use super::document::{History, Latency, Paths, Rates};
-use crate::metrics::Counts;
 
 /// Seconds of history.
 pub(super) const SECONDS: usize = 120;

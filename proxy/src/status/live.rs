@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use sluice_core::clock;
+use sluice_core::cluster::Cluster;
+use sluice_core::metrics::Metrics;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::document::Fixed;
 use super::sampler::{Sample, Sampler};
-use crate::clock;
-use crate::cluster::Cluster;
-use crate::metrics::Metrics;
 
 /// Between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);

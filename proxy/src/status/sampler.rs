@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sluice_core::cluster::{self, balance_word};
+use sluice_core::metrics::{Counts, Tally};
+
 use super::document::{Cluster, Document, Endpoint, Fixed, History, Queue, RecentError, SCHEMA, Totals};
 use super::history::Track;
-use crate::cluster::{self, balance_word};
-use crate::metrics::{Counts, Tally};
 
 /// Endpoints that are followed, over all clusters; some 5 KB each.
 const ENDPOINTS_MAX: usize = 1000;

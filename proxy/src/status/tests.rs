@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_config as config;
+use sluice_core::cluster::{Cluster, EndpointAddress, Seed};
+use sluice_core::error::Reason;
+use sluice_core::metrics::{Metrics, WorkerRecorder};
+use sluice_core::record::ExchangeRecord;
 
 use super::document::{Document, Fixed};
 use super::history::SECONDS;
 use super::live::{Live, Sources};
 use super::sampler::{Sample, Sampler};
-use crate::cluster::{Cluster, EndpointAddress, Seed};
-use crate::error::Reason;
-use crate::metrics::{Metrics, WorkerRecorder};
-use crate::record::ExchangeRecord;
 
 const LABEL: &str = "127.0.0.1:3000";
 

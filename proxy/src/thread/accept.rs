@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_config::Protocol;
+use sluice_core::error::Reason;
+use sluice_core::metrics::Event;
 use sluice_ring as ring;
 use socket2::SockAddr;
 use tokio::sync::Notify;
 
 use super::share::{Accepted, Place, Share};
 use crate::connection::Connection;
-use crate::error::Reason;
 use crate::listener::{ListenerState, Listening};
-use crate::metrics::Event;
 use crate::stream::Stream;
 use crate::worker::Worker;
 

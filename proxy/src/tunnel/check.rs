@@ -10,14 +10,14 @@ use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
+use sluice_core::error::Reason;
+use sluice_core::metrics::Metrics;
 use sluice_ring as ring;
 use twox_hash::XxHash64;
 
 use super::{Context, Ends, Outcome, Shared, Splicer, pass};
 use crate::buffers::Buffers;
 use crate::deadline::Deadline;
-use crate::error::Reason;
-use crate::metrics::Metrics;
 use crate::stream::{self, Stream};
 
 /// How long one check may take before it has failed.

@@ -18,15 +18,15 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use sluice_config::KernelAssists;
+use sluice_core::error::Reason;
+use sluice_core::metrics::Counted;
+use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_kernel::splice::Limits;
 
 use crate::body::Transfer;
 use crate::buffers::Buffers;
 use crate::bypass::Joiner;
 use crate::deadline::Deadline;
-use crate::error::Reason;
-use crate::metrics::Counted;
-use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::{Reader, Writer};
 
 pub(crate) use splicer::{Shared, Splicer};

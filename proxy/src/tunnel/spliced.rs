@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::error::Reason;
+use sluice_core::metrics::Event;
 use sluice_ebpf::splice::{Ledger, Passed};
 use sluice_kernel::tcp::{self, Counts};
 use sluice_ring as ring;
@@ -23,8 +25,6 @@ use super::watch::{Patience, is_broken, is_writable};
 use super::{Context, Ends, Fault, Stop, Transfers, both, copy};
 use crate::body::{self, Transfer};
 use crate::deadline::Deadline;
-use crate::error::Reason;
-use crate::metrics::Event;
 use crate::stream::{Reader, Writer};
 
 /// How often a tunnel that the kernel carries is looked at, for its idle timeout and for what no event tells.

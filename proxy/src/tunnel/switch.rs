@@ -7,6 +7,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use sluice_core::error::Reason;
+use sluice_core::metrics::Event;
 use sluice_kernel::KernelError;
 use sluice_kernel::tcp::{self, Counts};
 use sluice_ring as ring;
@@ -17,8 +19,6 @@ use super::splicer::Splicer;
 use super::{Context, Ends, Fault, Stop, Transfers};
 use crate::body::Transfer;
 use crate::deadline::Deadline;
-use crate::error::Reason;
-use crate::metrics::Event;
 use crate::stream::{Reader, Writer};
 
 /// How often what came meanwhile is sent on before the tunnel is held to be too busy.

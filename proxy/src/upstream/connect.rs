@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
+use sluice_core::cluster::EndpointAddress;
+use sluice_core::error::Reason;
 use sluice_ring as ring;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::cluster::EndpointAddress;
-use crate::error::Reason;
 use crate::stream::Stream;
 
 /// A function that plays the network.

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use sluice_core::metrics::{Counted, Event, WorkerRecorder};
+
 use super::{Connector, Pool};
 use crate::bypass::{Joiner, Seat};
 use crate::direct::Direct;
-use crate::metrics::{Counted, Event, WorkerRecorder};
 
 /// What one worker reaches endpoints by.
 pub(crate) struct Dialer {

@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_config::{Retry, UpstreamProtocol};
+use sluice_core::cluster::{Cluster, Endpoint, InFlight, Kind};
+use sluice_core::error::{Reason, Side};
+use sluice_core::metrics::Counted;
+use sluice_core::metrics::Event;
+use sluice_core::tls::upstream::Purpose;
 use sluice_http::{HeadScanner, ResponseHead};
 use sluice_kernel::program::Lease;
 use tokio::task::yield_now;
 
 use crate::bypass::{Candidate, Joined, Plan};
-use crate::cluster::{Cluster, Endpoint, InFlight, Kind};
 use crate::direct::Direct;
-use crate::error::{Reason, Side};
-use crate::metrics::Counted;
-use crate::metrics::Event;
 use crate::stream::{self, Reader, Stream, Writer};
-use crate::tls::upstream::Purpose;
 
 pub(crate) use connect::Connector;
 #[cfg(test)]
@@ -222,7 +222,7 @@ pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Resul
                 // Running out of descriptors says nothing about the endpoint.
                 if reason.side() == Side::Upstream {
                     endpoint.joinable.forget();
-                    endpoint.record_failure(&attempt.cluster.config.ejection, crate::clock::now_ms());
+                    endpoint.record_failure(&attempt.cluster.config.ejection, sluice_core::clock::now_ms());
                 }
                 attempt.tried.push(endpoint.id);
                 attempt.unreached = Some(endpoint);

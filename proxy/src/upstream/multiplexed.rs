@@ -4,14 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::cluster::{Cluster, Endpoint};
+use sluice_core::error::Reason;
+use sluice_core::metrics::Counted;
+use sluice_core::metrics::Event;
+use sluice_core::tls::upstream::Purpose;
+
 use super::{Dialer, UpstreamConnection, connect, secure};
-use crate::cluster::{Cluster, Endpoint};
-use crate::error::Reason;
 use crate::http2::upstream::{Channel, Shared, Terms, drive};
-use crate::metrics::Counted;
-use crate::metrics::Event;
 use crate::stream::Stream;
-use crate::tls::upstream::Purpose;
 
 impl UpstreamConnection {
     /// What an exchange has come to that broke off for `reason`: the endpoint may have cancelled it on purpose.

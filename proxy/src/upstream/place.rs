@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use sluice_core::cluster::{InFlight, Kind, NoEndpoint, Pick, Wants};
+use sluice_core::error::Reason;
+use sluice_core::queue::Refusal;
 use tokio::task::yield_now;
 
 use super::Attempt;
 use super::Dialer;
-use crate::cluster::{InFlight, Kind, NoEndpoint, Pick, Wants};
 use crate::direct::Direct;
-use crate::error::Reason;
-use crate::queue::Refusal;
 
 /// The reason that stands for a wait refused or ended in vain.
 fn reason(refusal: Refusal) -> Reason {
@@ -22,7 +22,7 @@ fn reason(refusal: Refusal) -> Reason {
 fn try_begin(dialer: &Dialer, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
     dialer.with_random(|random| {
         let (kind, hash, exclude) = (attempt.kind, attempt.hash, attempt.tried.as_slice());
-        attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: crate::clock::now_ms(), random })
+        attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: sluice_core::clock::now_ms(), random })
     })
 }
 

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_config as config;
+use sluice_core::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, closed_with_endpoints};
+use sluice_core::metrics::Counted;
+use sluice_core::metrics::{Event, WorkerRecorder};
 
 use super::UpstreamConnection;
 use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joiner;
-use crate::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, closed_with_endpoints};
 use crate::deadline::Deadline;
 use crate::http2::upstream::Connections;
-use crate::metrics::Counted;
-use crate::metrics::{Event, WorkerRecorder};
 use crate::stream::Stream;
 
 /// Idle connections wait with a receive under way: it sees the end of the connection as it comes, and

@@ -1,15 +1,15 @@
 //! TLS over a connection to an endpoint.
 
 use rustls::HandshakeKind;
+use sluice_core::cluster::{Cluster, Endpoint};
+use sluice_core::error::Reason;
+use sluice_core::metrics::Event;
+use sluice_core::tls::upstream::Purpose;
+use sluice_core::tls::verify;
 
 use super::UpstreamConnection;
-use crate::cluster::{Cluster, Endpoint};
-use crate::error::Reason;
-use crate::metrics::Event;
 use crate::stream::Stream;
 use crate::stream::tls::{HandshakeError, Session};
-use crate::tls::upstream::Purpose;
-use crate::tls::verify;
 
 impl UpstreamConnection {
     /// Why the endpoint has ended a session that it had just begun, if it said so: what it thinks of our certificate it

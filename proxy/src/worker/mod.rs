@@ -10,24 +10,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pace::Pace;
 use slab::Slab;
+use sluice_core::access_log::AccessLogHandle;
+use sluice_core::metrics::{Counted, Event, WorkerRecorder};
+use sluice_core::record::ExchangeRecord;
+use sluice_core::spans::Tracer;
 
-use crate::access_log::AccessLogHandle;
 use crate::acme::HttpChallenges;
 use crate::buffers::Buffers;
 use crate::bypass::Seat;
 use crate::direct::{self, Direct};
 use crate::exchange::Resources;
 use crate::listener::ListenerState;
-use crate::metrics::{Counted, Event, WorkerRecorder};
-use crate::record::ExchangeRecord;
 use crate::snapshot::{Current, Live, View};
-use crate::spans::Tracer;
 use crate::spool::{Medium, Spool};
 use crate::stream::Stream;
 use crate::tunnel::{self, Splicer};
 use crate::upstream::{Connector, Dialer};
-use pace::Pace;
 
 /// How long a connection that is to end may be idle: a client that is at it sends its next request meanwhile, and is
 /// told with the answer that it is the last.

@@ -9,9 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_kernel::scheduling;
-
-use crate::metrics::{Event, WorkerRecorder};
 
 /// The mean wait beyond which batching costs more than it gains: neighbours that wait for each other run for some tens of
 /// microseconds, one that computes has the core for two milliseconds or more.

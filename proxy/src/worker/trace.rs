@@ -1,7 +1,8 @@
 //! Where a worker's sampled exchanges go.
 
+use sluice_core::spans::Tracer;
+
 use super::Worker;
-use crate::spans::Tracer;
 
 impl Worker {
     /// Has sampled exchanges traced.

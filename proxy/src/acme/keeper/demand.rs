@@ -1,6 +1,8 @@
 //! Names that nobody has written down: who may have a certificate, and who may no more.
 
 use sluice_config::OnDemand;
+use sluice_core::metrics::AskOutcome;
+use sluice_core::tls::Wanted;
 
 use super::Keeper;
 use crate::acme::account::Authority;
@@ -8,8 +10,6 @@ use crate::acme::demand::ask;
 use crate::acme::entry::Entry;
 use crate::acme::failure::Failure;
 use crate::acme::schedule;
-use crate::metrics::AskOutcome;
-use crate::tls::Wanted;
 
 impl Keeper {
     /// A client has asked for a name.

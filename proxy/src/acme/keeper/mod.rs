@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_config::OnDemand;
+use sluice_core::metrics::AttemptOutcome;
+use sluice_core::tls::{Certificate, Terminators, Wanted};
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -21,9 +23,7 @@ use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
 use super::{Acme, schedule};
-use crate::metrics::AttemptOutcome;
 use crate::snapshot::Live;
-use crate::tls::{Certificate, Terminators, Wanted};
 
 /// Certificates that are got at once; authorities bound how many requests come at once.
 const ORDERS_MAX: usize = 4;

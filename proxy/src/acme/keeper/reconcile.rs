@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluice_core::tls::Certificate;
+
 use super::Keeper;
 use crate::acme::account::Authority;
 use crate::acme::entry::Entry;
 use crate::acme::folder::Folder;
 use crate::acme::schedule;
-use crate::tls::Certificate;
 
 impl Keeper {
     /// Goes by the configuration in force.

@@ -1,10 +1,10 @@
 //! What listeners serve before anything has been asked for.
 
 use rustls::SignatureScheme;
+use sluice_core::tls::Terminators;
 
 use super::super::{Acme, is_source};
 use super::{Scratch, config};
-use crate::tls::Terminators;
 
 const SCHEMES: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
 const LISTENER: &str = "{name: web, address: '127.0.0.1:443', tls: {acme: {names: [a.example, b.example]}}}";

@@ -1,9 +1,9 @@
 //! `deploy`: every flag of kamal-proxy's, and what is wrong with them together.
 
 use clap::Args;
-use sluice::service::api::DeployRequest;
-use sluice::service::duration::GoDuration;
-use sluice::service::options::{
+use sluice_core::service::api::DeployRequest;
+use sluice_core::service::duration::GoDuration;
+use sluice_core::service::options::{
     ACME_STAGING, DeploymentOptions, HealthCheckConfig, InFlightLimit, ServiceOptions, TargetOptions,
 };
 

@@ -18,8 +18,8 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice::control::{self, ClientError};
-use sluice::service::api::{ApiError, Done, ListResponse, PauseRequest, StopRequest, path};
-use sluice::service::duration::GoDuration;
+use sluice_core::service::api::{ApiError, Done, ListResponse, PauseRequest, StopRequest, path};
+use sluice_core::service::duration::GoDuration;
 
 pub(crate) use deploy::DeployArgs;
 pub(crate) use rollout::RolloutCommand;

@@ -1,9 +1,9 @@
 //! `rollout`: other targets for a part of the people.
 
 use clap::{Args, Subcommand};
-use sluice::service::api::{RolloutDeployRequest, RolloutSetRequest};
-use sluice::service::duration::GoDuration;
-use sluice::service::options::DeploymentOptions;
+use sluice_core::service::api::{RolloutDeployRequest, RolloutSetRequest};
+use sluice_core::service::duration::GoDuration;
+use sluice_core::service::options::DeploymentOptions;
 
 use super::go::{List, flatten};
 use super::{Asked, NameArgs, integer, one_service, post, post_nothing};

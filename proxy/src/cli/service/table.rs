@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sluice::service::api::{ListResponse, Listed};
+use sluice_core::service::api::{ListResponse, Listed};
 
 const PLAIN: &str = "";
 const ITALIC: &str = "3;94";

@@ -1,7 +1,7 @@
 //! Commands on one target, which kamal-proxy has not: `set-weight`, `disable`, `enable`.
 
 use clap::Args;
-use sluice::service::api::{SetWeightRequest, TargetRequest};
+use sluice_core::service::api::{SetWeightRequest, TargetRequest};
 
 use super::{Asked, integer, post};
 use crate::cli::ControlArgs;

@@ -28,14 +28,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use proptest::prelude::*;
 use sluice_config as config;
+use sluice_core::access_log::AccessLog;
+use sluice_core::budget::Place;
+use sluice_core::cluster::Cluster;
+use sluice_core::metrics::Metrics;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::Connection;
-use crate::access_log::AccessLog;
-use crate::budget::Place;
-use crate::cluster::Cluster;
 use crate::listener::ListenerState;
-use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::Snapshot;

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluice_core::cluster::Endpoint;
+
 use super::{Channel, Shared};
-use crate::cluster::Endpoint;
 
 /// By endpoint, the one opened first at the front: the others run empty when fewer are needed.
 #[derive(Default)]

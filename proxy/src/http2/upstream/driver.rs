@@ -11,6 +11,7 @@ use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
 use sluice_config::Cluster;
+use sluice_core::error::Reason;
 
 use super::super::wire::{Io, Wire};
 use super::{
@@ -18,7 +19,6 @@ use super::{
     SMALL_FRAMES_COST_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, Shared,
 };
 use crate::deadline::Deadline;
-use crate::error::Reason;
 use crate::stream::{self, Stream};
 
 /// What a connection goes by; times in milliseconds.

@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Waker};
 use ::http::uri::Scheme;
 use bytes::Bytes;
 use h2::client::SendRequest;
+use sluice_core::error::Reason;
 use tokio::sync::Notify;
 
 use super::super::control::Control;
 use super::STREAMS_MAX;
 use super::channel::Channel;
-use crate::error::Reason;
 
 /// How far it is.
 enum State {

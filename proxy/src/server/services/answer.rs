@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use sluice_core::service::adjust::Change;
+use sluice_core::service::api::{ApiError, Done, SetWeightRequest, TargetRequest, parse_path};
+use sluice_core::service::error::ServiceError;
 
 use super::Services;
 use crate::control::{Failure, read};
-use crate::service::adjust::Change;
-use crate::service::api::{ApiError, Done, SetWeightRequest, TargetRequest, parse_path};
-use crate::service::error::ServiceError;
 
 impl Services {
     /// Answers one request. A change is carried out to its end even if nobody waits for the answer.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use sluice_config::{self as config, Config, Route};
+use sluice_core::cluster::Cluster;
+use sluice_core::service::entry::ServiceEntry;
+use sluice_core::service::options::ServiceOptions;
+use sluice_core::service::set::check_against;
 
-use crate::cluster::Cluster;
 use crate::response::ErrorPages;
 use crate::server::clusters::Clusters;
-use crate::service::entry::ServiceEntry;
-use crate::service::options::ServiceOptions;
-use crate::service::set::check_against;
 use crate::snapshot::{Live, Snapshot};
 
 /// The services of a moment, ready for a snapshot.

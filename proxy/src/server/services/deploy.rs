@@ -4,18 +4,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sluice_core::service::api::{DeployRequest, RolloutDeployRequest};
+use sluice_core::service::compile::{self, Group};
+use sluice_core::service::error::ServiceError;
+use sluice_core::service::logged;
+use sluice_core::service::model::Service;
+use sluice_core::service::options::{DeploymentOptions, ServiceOptions, TargetOptions};
+use sluice_core::service::pages::ServicePages;
+use sluice_core::service::set::check_against;
+use sluice_core::service::slot::Gate;
+use sluice_core::service::target;
+
 use super::slots::{Built, Kept};
 use super::{Running, Services};
-use crate::service::api::{DeployRequest, RolloutDeployRequest};
-use crate::service::compile::{self, Group};
-use crate::service::error::ServiceError;
-use crate::service::logged;
-use crate::service::model::Service;
-use crate::service::options::{DeploymentOptions, ServiceOptions, TargetOptions};
-use crate::service::pages::ServicePages;
-use crate::service::set::check_against;
-use crate::service::slot::Gate;
-use crate::service::target;
 
 impl Services {
     /// Deploys targets in the place of those that serve.

@@ -14,20 +14,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sluice_config::Config;
+use sluice_core::service::api::{ListResponse, PauseRequest, RolloutSetRequest, StopRequest};
+use sluice_core::service::compile::{self, Group};
+use sluice_core::service::duration::GoDuration;
+use sluice_core::service::entry::ServiceEntry;
+use sluice_core::service::error::ServiceError;
+use sluice_core::service::model::{Pause, Service};
+use sluice_core::service::options::DRAIN_TIMEOUT;
+use sluice_core::service::rollout::Rollout;
+use sluice_core::service::set;
+use sluice_core::service::slot::{Gate, Slot};
+use sluice_core::service::state::StateFile;
 use tokio::sync::Mutex;
 
 use super::site::Site;
-use crate::service::api::{ListResponse, PauseRequest, RolloutSetRequest, StopRequest};
-use crate::service::compile::{self, Group};
-use crate::service::duration::GoDuration;
-use crate::service::entry::ServiceEntry;
-use crate::service::error::ServiceError;
-use crate::service::model::{Pause, Service};
-use crate::service::options::DRAIN_TIMEOUT;
-use crate::service::rollout::Rollout;
-use crate::service::set;
-use crate::service::slot::{Gate, Slot};
-use crate::service::state::StateFile;
 pub(crate) use attached::Attached;
 use slots::{Built, Kept};
 

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_config::HealthCheck;
+use sluice_core::cluster::{Cluster, Endpoint};
+use sluice_core::service::compile::{self, Group};
+use sluice_core::service::duration::GoDuration;
+use sluice_core::service::error::ServiceError;
+use sluice_core::service::model::Service;
+use sluice_core::service::slot::Slot;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::cluster::{Cluster, Endpoint};
 use crate::health::check::check;
 use crate::resolve::Resolver;
 use crate::server::site::Managed;
-use crate::service::compile::{self, Group};
-use crate::service::duration::GoDuration;
-use crate::service::error::ServiceError;
-use crate::service::model::Service;
-use crate::service::slot::Slot;
 
 /// A slot whose clusters nobody looks after yet.
 pub(super) struct Built {

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use sluice_core::cluster::Cluster;
+use sluice_core::service::adjust::{self, Change, adjusted};
+use sluice_core::service::api::Done;
+use sluice_core::service::compile::Group;
+use sluice_core::service::error::ServiceError;
+use sluice_core::service::model::Service;
+
 use super::Services;
 use super::slots::Kept;
-use crate::cluster::Cluster;
-use crate::service::adjust::{self, Change, adjusted};
-use crate::service::api::Done;
-use crate::service::compile::Group;
-use crate::service::error::ServiceError;
-use crate::service::model::Service;
 
 /// What is said of a change that no file keeps.
 const PASSING: &str =

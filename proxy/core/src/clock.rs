@@ -1,0 +1,27 @@
+//! The process's monotonic clock as a number, for state that threads share.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+
+static START: OnceLock<Instant> = OnceLock::new();
+
+/// Milliseconds since the first call.
+pub fn now_ms() -> u64 {
+    let elapsed = START.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time of the kernel's monotonic clock, as eBPF programs note it (`bpf_ktime_get_ns`).
+pub fn instant_of(kernel_ns: u64) -> Instant {
+    let now = Instant::now();
+    let kernel_now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+    now.checked_sub(kernel_now.saturating_sub(Duration::from_nanos(kernel_ns))).unwrap_or(now)
+}
+
+/// [`now_ms`] in microseconds.
+pub(crate) fn now_us() -> u64 {
+    let elapsed = START.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+}

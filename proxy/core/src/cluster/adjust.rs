@@ -1,0 +1,149 @@
+//! What an operator sets on endpoints while they serve: their weight, and whether they take requests. Kept by name,
+//! so that it holds for whatever addresses a name comes to have.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cluster, Endpoint, Seed};
+
+/// What was set for an endpoint; what was not is as configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Adjustment {
+    /// Its share of the load, relative to the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Whether it takes no new requests. What is open finishes, and checks go on.
+    pub disabled: bool,
+}
+
+/// What was set, by the name of the endpoint. Locked by the control plane only.
+#[derive(Debug, Default)]
+pub(super) struct Adjusted(Mutex<BTreeMap<String, Adjustment>>);
+
+impl Adjusted {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Adjustment>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What holds for an endpoint of that seed.
+    pub(super) fn of(&self, seed: &Seed) -> Adjustment {
+        let set = self.lock();
+        let known = set.get(&seed.host).or_else(|| set.get(&seed.address.to_string()));
+        known.copied().unwrap_or_default()
+    }
+}
+
+impl Endpoint {
+    /// Whether it is meant by this name: as configured, or its address.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.host == name || self.label == name
+    }
+
+    /// Whether an operator has it take no new requests. Not a matter of its health.
+    pub fn is_disabled(&self) -> bool {
+        self.disabled.load(Relaxed)
+    }
+
+    pub(super) fn set_disabled(&self, disabled: bool) {
+        self.disabled.store(disabled, Relaxed);
+    }
+
+    /// Whether it may be given a request at `now_ms`.
+    pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
+        !self.is_disabled() && self.health(now_ms).takes_requests()
+    }
+}
+
+impl Cluster {
+    /// Puts what was set for an endpoint in force, in place of what was set for it before. For the control plane.
+    pub fn adjust(&self, name: &str, adjustment: Adjustment) {
+        self.lasting.adjusted.lock().insert(name.to_owned(), adjustment);
+        for endpoint in self.endpoints().iter().filter(|endpoint| endpoint.is_called(name)) {
+            endpoint.set_weight(adjustment.weight.unwrap_or_else(|| self.configured_weight(endpoint)));
+            endpoint.set_disabled(adjustment.disabled);
+        }
+    }
+
+    /// What was set for an endpoint.
+    pub fn adjustment(&self, name: &str) -> Adjustment {
+        self.lasting.adjusted.lock().get(name).copied().unwrap_or_default()
+    }
+
+    /// Has every endpoint be as configured again; true if any was not.
+    pub fn forget_adjustments(&self) -> bool {
+        let set = std::mem::take(&mut *self.lasting.adjusted.lock());
+        for endpoint in self.endpoints().iter().filter(|one| set.keys().any(|name| one.is_called(name))) {
+            endpoint.set_weight(self.configured_weight(endpoint));
+            endpoint.set_disabled(false);
+        }
+        set.values().any(|adjustment| *adjustment != Adjustment::default())
+    }
+
+    fn configured_weight(&self, endpoint: &Endpoint) -> u32 {
+        let configured = self.config.endpoints.iter();
+        let mut configured = configured.filter(|one| endpoint.is_called(&one.address.to_string()));
+        configured.next().map_or(1, |one| one.weight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_config::Balance;
+
+    use super::*;
+    use crate::balancer::Load;
+    use crate::cluster::fake::{config, seed};
+    use crate::cluster::{Kind, NoEndpoint, Pick};
+
+    const NAME: &str = "192.0.2.1:1";
+
+    fn picks(cluster: &Cluster) -> Result<Vec<u16>, NoEndpoint> {
+        let random = &mut fastrand::Rng::with_seed(1);
+        let mut pick =
+            || cluster.pick(&mut Pick { kind: Kind::Request, hash: None, exclude: &[], now_ms: 0, random });
+        (0..12).map(|_| pick().map(|one| if one.is_called(NAME) { 1 } else { 2 })).collect()
+    }
+
+    fn set(weight: Option<u32>, disabled: bool) -> Adjustment {
+        Adjustment { weight, disabled }
+    }
+
+    #[test]
+    fn a_weight_holds_at_once_and_for_new_addresses() {
+        let cluster = Cluster::new("c", config(Balance::RoundRobin, true), vec![seed(1), seed(2)]);
+        cluster.adjust(NAME, set(Some(3), false));
+        let ones = |cluster: &Cluster| picks(cluster).map(|all| all.iter().filter(|one| **one == 1).count());
+        assert_eq!(ones(&cluster), Ok(9));
+        cluster.replace_endpoints(vec![seed(2), seed(1)]);
+        assert_eq!(ones(&cluster), Ok(9), "a lookup does not undo it");
+        assert!(cluster.forget_adjustments() && !cluster.forget_adjustments());
+        assert_eq!(ones(&cluster), Ok(6));
+    }
+
+    #[test]
+    fn the_disabled_are_never_picked() {
+        for fail_open in [true, false] {
+            let cluster =
+                Cluster::new("c", config(Balance::LeastRequests, fail_open), vec![seed(1), seed(2)]);
+            cluster.adjust(NAME, set(None, true));
+            assert_eq!(picks(&cluster), Ok(vec![2; 12]));
+            let endpoints = cluster.endpoints().to_vec();
+            endpoints.iter().for_each(|endpoint| {
+                endpoint.set_active_health(false, 0);
+            });
+            let wanted = if fail_open { Ok(vec![2; 12]) } else { Err(NoEndpoint::Unhealthy) };
+            assert_eq!(picks(&cluster), wanted);
+            cluster.adjust("192.0.2.1:2", set(None, true));
+            assert_eq!(picks(&cluster), Err(NoEndpoint::Disabled));
+            cluster.replace_endpoints(vec![seed(1)]);
+            assert_eq!(picks(&cluster), Err(NoEndpoint::Disabled), "the only one");
+            cluster.adjust(NAME, set(None, false));
+            assert_eq!(picks(&cluster).is_ok(), fail_open);
+            assert_eq!(Load::weight(&cluster.endpoints()[0]), 1);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Clusters for tests, of this and of other crates.
+
+use sluice_config::{self as config, Balance, Ejection, Pool};
+
+use super::{EndpointAddress, Seed};
+
+pub(super) const EJECTION: Ejection = Ejection { consecutive_failures: 3, time_ms: 1000 };
+
+/// A configuration to change in tests.
+pub fn config(balance: Balance, fail_open: bool) -> config::Cluster {
+    let pool = Pool { idle_max_per_endpoint: 1, idle_timeout_ms: 1 };
+    config::Cluster {
+        balance,
+        fail_open,
+        ejection: EJECTION,
+        pool,
+        resolve_interval_ms: 1,
+        ..config::Cluster::default()
+    }
+}
+
+/// A seed at an address that nothing connects to.
+pub fn seed(port: u16) -> Seed {
+    let address = EndpointAddress::Ip(([192, 0, 2, 1], port).into());
+    Seed { host: address.to_string(), address, weight: 1, max_in_flight: None, bypass: None }
+}

@@ -1,0 +1,302 @@
+//! A cluster and its endpoints, shared by every worker.
+//!
+//! Workers read and count with atomics and never wait for one another; the list itself is replaced
+//! whole when names resolve anew. Not here: connections, checks, lookups.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arc_swap::{ArcSwap, Guard};
+use sluice_config::{self as config, Balance};
+use twox_hash::XxHash64;
+
+use crate::balancer::{self, Eligible};
+use crate::tls::upstream::UpstreamSessions;
+
+mod adjust;
+mod admission;
+pub mod alive;
+mod endpoint;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+mod idle;
+mod joinable;
+mod limit;
+mod seed;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use crate::queue::QueueCounts;
+use adjust::Adjusted;
+pub use adjust::Adjustment;
+use admission::ClusterQueue;
+pub use admission::Wants;
+pub use admission::{InFlight, Kind};
+use alive::Alive;
+pub use endpoint::{Endpoint, Health, LastCheck};
+pub use idle::{Attached, IdleSockets, Parked as ParkedSocket, closed_with_endpoints};
+pub use joinable::{Admission, Experience, Place};
+pub use seed::{EndpointAddress, Seed};
+pub use snapshot::balance_word;
+pub use snapshot::snapshot_json;
+
+/// Fixed for good: keys must meet the same endpoint in every worker and after every restart.
+const HASH_SEED: u64 = 0;
+
+/// The hash of a request's key (or of an endpoint's label), the same in every process and release.
+pub fn hash_key(bytes: &[u8]) -> u64 {
+    XxHash64::oneshot(HASH_SEED, bytes)
+}
+
+/// A named group of interchangeable endpoints.
+pub struct Cluster {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its configuration.
+    pub config: config::Cluster,
+    /// TLS to its endpoints, where the configuration says so.
+    tls: Option<Arc<UpstreamSessions>>,
+    lasting: Arc<Lasting>,
+    _alive: Alive,
+}
+
+/// What a cluster keeps when its configuration changes.
+struct Lasting {
+    endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
+    /// Virtual time of round robin.
+    turn: AtomicU64,
+    queue: Arc<ClusterQueue>,
+    adjusted: Adjusted,
+}
+
+/// What one pick goes by.
+pub struct Pick<'a> {
+    /// What is to occupy the endpoint.
+    pub kind: Kind,
+    /// [`hash_key`] of the key that `balance: hash` names; `None` if the request has none, which then
+    /// goes by least requests.
+    pub hash: Option<u64>,
+    /// Ids of endpoints that were already tried for this request; never picked.
+    pub exclude: &'a [u32],
+    /// The process's monotonic clock, in milliseconds.
+    pub now_ms: u64,
+    /// The worker's random source.
+    pub random: &'a mut fastrand::Rng,
+}
+
+/// Why no endpoint was picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoEndpoint {
+    /// the cluster has no endpoint
+    #[error("the cluster has no endpoint")]
+    Empty,
+    /// every endpoint is disabled
+    #[error("every endpoint is disabled")]
+    Disabled,
+    /// no endpoint is healthy
+    #[error("no endpoint is healthy")]
+    Unhealthy,
+    /// every endpoint that may be used was tried
+    #[error("every endpoint that may be used was tried")]
+    Tried,
+    /// every endpoint that may be used has all it may have
+    #[error("every endpoint that may be used has all it may have")]
+    Full,
+}
+
+/// What a change of the list did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Endpoints that are new.
+    pub added: usize,
+    /// Endpoints that left and are draining.
+    pub removed: usize,
+}
+
+impl Cluster {
+    /// A cluster of the endpoints that `seeds` describe, all healthy; of equal addresses the first stays.
+    pub fn new(name: impl Into<String>, config: config::Cluster, seeds: Vec<Seed>) -> Cluster {
+        let lasting = Lasting {
+            queue: Arc::new(ClusterQueue::new(config.queue)),
+            endpoints: ArcSwap::from_pointee(Vec::new()),
+            turn: AtomicU64::new(0),
+            adjusted: Adjusted::default(),
+        };
+        let name = name.into();
+        let cluster =
+            Cluster { _alive: Alive::cluster(&name), name, config, tls: None, lasting: Arc::new(lasting) };
+        cluster.replace_endpoints(seeds);
+        cluster
+    }
+
+    /// The same cluster by another configuration: with its endpoints, what is known of them, and its line. Exchanges
+    /// that go by the old one meet the same endpoints. Its endpoints and its line's rules are to be put in force
+    /// with [`Cluster::replace_endpoints`] and [`Cluster::apply_queue_rules`].
+    pub fn reconfigured(&self, config: config::Cluster) -> Cluster {
+        let (name, lasting) = (self.name.clone(), Arc::clone(&self.lasting));
+        Cluster { _alive: Alive::cluster(&name), name, config, tls: None, lasting }
+    }
+
+    /// Reads what its configuration says of TLS. Without, nothing connects to endpoints that are spoken to over it.
+    ///
+    /// # Errors
+    /// What is wrong with which file.
+    pub fn with_tls(self) -> Result<Cluster, String> {
+        let tls = self.config.tls.as_ref().map(|tls| UpstreamSessions::load(&self.name, tls)).transpose()?;
+        Ok(Cluster { tls: tls.map(Arc::new), ..self })
+    }
+
+    /// TLS to its endpoints, if it is read.
+    pub fn tls(&self) -> Option<&Arc<UpstreamSessions>> {
+        self.tls.as_ref()
+    }
+
+    /// Puts the rules of this configuration in force for the line.
+    pub fn apply_queue_rules(&self) {
+        self.lasting.queue.set_rules(self.config.queue);
+    }
+
+    /// Whether requests go where fewest are under way.
+    pub fn weighs_load(&self) -> bool {
+        matches!(self.config.balance, Balance::LeastRequests | Balance::RandomTwo)
+            && self.endpoints().len() > 1
+    }
+
+    /// The endpoints of this moment. Hold it briefly, and not across an await.
+    pub fn endpoints(&self) -> Guard<Arc<Vec<Arc<Endpoint>>>> {
+        self.lasting.endpoints.load()
+    }
+
+    /// Picks an endpoint as `balance` says among the healthy ones that were not tried. If no endpoint
+    /// of the cluster is healthy and `fail_open` is set, any that was not tried. Never one that is disabled.
+    ///
+    /// Allocates only in clusters of more than 64 endpoints.
+    ///
+    /// # Errors
+    /// If there is none to use.
+    pub fn pick(&self, request: &mut Pick<'_>) -> Result<Arc<Endpoint>, NoEndpoint> {
+        let endpoints = self.lasting.endpoints.load();
+        if let [only] = endpoints.as_slice() {
+            let tried = request.exclude.contains(&only.id);
+            let usable = self.config.fail_open || only.health(request.now_ms).takes_requests();
+            return match (tried, usable) {
+                _ if only.is_disabled() => Err(NoEndpoint::Disabled),
+                (true, _) => Err(NoEndpoint::Tried),
+                (false, false) => Err(NoEndpoint::Unhealthy),
+                (false, true) if !only.has_room(request.kind, self.config.tunnels_max) => {
+                    Err(NoEndpoint::Full)
+                }
+                (false, true) => Ok(Arc::clone(only)),
+            };
+        }
+        let eligible = self.eligible(&endpoints, request)?;
+        let index = self.balance(&endpoints, &eligible, request);
+        index.map(|index| Arc::clone(&endpoints[index])).ok_or(NoEndpoint::Unhealthy)
+    }
+
+    /// Whether an endpoint may serve this request, now or once it has room.
+    pub(crate) fn can_ever_serve(&self, request: &Pick<'_>) -> Result<(), NoEndpoint> {
+        match self.eligible(&self.lasting.endpoints.load(), request) {
+            Ok(_) | Err(NoEndpoint::Full) => Ok(()),
+            Err(never) => Err(never),
+        }
+    }
+
+    fn eligible(&self, endpoints: &[Arc<Endpoint>], request: &Pick<'_>) -> Result<Eligible, NoEndpoint> {
+        let (mut any_healthy, mut any_enabled) = (false, false);
+        let mut healthy = Eligible::default();
+        let mut untried = Eligible::default();
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            if endpoint.is_disabled() {
+                continue;
+            }
+            any_enabled = true;
+            let is_healthy = endpoint.health(request.now_ms).takes_requests();
+            any_healthy |= is_healthy;
+            if request.exclude.contains(&endpoint.id) {
+                continue;
+            }
+            untried.insert(index);
+            if is_healthy {
+                healthy.insert(index);
+            }
+        }
+        let usable = match () {
+            _ if !healthy.is_empty() => healthy,
+            _ if endpoints.is_empty() => return Err(NoEndpoint::Empty),
+            _ if !any_enabled => return Err(NoEndpoint::Disabled),
+            _ if any_healthy || untried.is_empty() => return Err(NoEndpoint::Tried),
+            _ if self.config.fail_open => untried,
+            _ => return Err(NoEndpoint::Unhealthy),
+        };
+        self.with_room(endpoints, usable, request.kind)
+    }
+
+    /// Those of `usable` that may have one more.
+    fn with_room(
+        &self,
+        endpoints: &[Arc<Endpoint>],
+        mut usable: Eligible,
+        kind: Kind,
+    ) -> Result<Eligible, NoEndpoint> {
+        usable.retain(|index| endpoints[index].has_room(kind, self.config.tunnels_max));
+        if usable.is_empty() { Err(NoEndpoint::Full) } else { Ok(usable) }
+    }
+
+    fn balance(
+        &self,
+        endpoints: &[Arc<Endpoint>],
+        eligible: &Eligible,
+        request: &mut Pick<'_>,
+    ) -> Option<usize> {
+        match (&self.config.balance, request.hash) {
+            (Balance::Hash(_), Some(key)) => balancer::hash(endpoints, eligible, key),
+            (Balance::LeastRequests, _) | (Balance::Hash(_), None) => {
+                balancer::least_requests(endpoints, eligible, request.random)
+            }
+            (Balance::RoundRobin, _) => balancer::round_robin(endpoints, eligible, &self.lasting.turn),
+            (Balance::RandomTwo, _) => balancer::random_two(endpoints, eligible, request.random),
+        }
+    }
+
+    /// Replaces the list. An endpoint that stays is kept, with its id, health and counters; one whose limit or
+    /// bypass is another now is new, but as healthy as it was; one that leaves is marked draining. For the control
+    /// plane: of two calls at once, one may be lost.
+    pub fn replace_endpoints(&self, seeds: Vec<Seed>) -> Replaced {
+        let old = self.lasting.endpoints.load_full();
+        let mut leaving: HashMap<_, _> = old.iter().map(|known| (&known.address, known)).collect();
+        let mut taken = HashSet::with_capacity(seeds.len());
+        let mut new = Vec::with_capacity(seeds.len());
+        let mut replaced = Replaced::default();
+        for seed in seeds {
+            if !taken.insert(seed.address.clone()) {
+                continue;
+            }
+            let known = leaving.get(&seed.address).copied();
+            let adjustment = self.lasting.adjusted.of(&seed);
+            let weight = adjustment.weight.unwrap_or(seed.weight);
+            new.push(match known.filter(|known| known.is_made_of(&seed, &self.config)) {
+                Some(known) => {
+                    leaving.remove(&seed.address);
+                    known.set_weight(weight);
+                    Arc::clone(known)
+                }
+                None => {
+                    replaced.added += 1;
+                    let endpoint = Endpoint::new(Seed { weight, ..seed }, &self.config);
+                    endpoint.set_disabled(adjustment.disabled);
+                    if let Some(known) = known {
+                        endpoint.set_active_health(known.active_health(), known.health_since_unix_s());
+                    }
+                    Arc::new(endpoint)
+                }
+            });
+        }
+        replaced.removed = leaving.len();
+        leaving.into_values().for_each(|gone| gone.drain());
+        self.lasting.endpoints.store(Arc::new(new));
+        replaced
+    }
+}

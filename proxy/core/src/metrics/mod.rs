@@ -1,0 +1,227 @@
+//! Counters of every worker, summed when scraped and rendered as OpenMetrics text.
+//!
+//! The hot path writes only memory of its own thread. What is global here is either rare (panics,
+//! dropped log lines) or read through a callback (endpoint health).
+
+mod abuse;
+mod acme;
+mod acme_board;
+pub mod classic;
+mod counted;
+mod encode;
+mod handshakes;
+mod event;
+mod http2;
+mod labels;
+mod missed;
+mod process;
+mod recent;
+mod retire;
+mod series;
+mod spans;
+mod status;
+mod tally;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use prometheus_client::registry::Registry;
+
+use crate::budget::Budget;
+pub use abuse::Abuse;
+pub use acme_board::{AcmeStatus, AskOutcome, AttemptOutcome};
+pub use acme_board::{Board, Row};
+pub use counted::Counted;
+pub use event::Event;
+pub use handshakes::CertificateStatus;
+use labels::LabelTable;
+pub use missed::{Missed, Unarmed};
+use recent::Recent;
+pub use recent::RecentError;
+pub use retire::Known;
+use series::{Labels, Total};
+use spans::SpanCounts;
+pub use spans::SpanFate;
+pub use status::{EndpointStatus, QueueStatus, Status};
+pub use tally::{Counts, Tally};
+use worker::WorkerMetrics;
+pub use worker::WorkerRecorder;
+
+/// Content type of what [`Metrics::render`] returns.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Label sets (route, cluster, endpoint) counted apart; further ones go into one series named `other`.
+pub const SERIES_MAX: usize = 10_000;
+
+type StatusSource = Box<dyn Fn() -> Status + Send + Sync>;
+
+/// All counters of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    state: Arc<State>,
+    registry: Registry,
+}
+
+struct State {
+    workers: Mutex<Vec<Arc<WorkerMetrics>>>,
+    table: Arc<LabelTable>,
+    panics: AtomicU64,
+    access_log_dropped: AtomicU64,
+    budget: Arc<Budget>,
+    spans: SpanCounts,
+    recent: Arc<Recent>,
+    status: OnceLock<StatusSource>,
+    known: OnceLock<Known>,
+    /// What series that went had counted, by cluster.
+    retired: Mutex<BTreeMap<String, Counts>>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("workers", &lock(&self.workers).len()).finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// Counters that are all zero, without workers.
+    pub fn new() -> Arc<Self> {
+        Self::with_series_max(SERIES_MAX)
+    }
+
+    fn with_series_max(max: usize) -> Arc<Self> {
+        let state = Arc::new(State {
+            workers: Mutex::default(),
+            table: Arc::new(LabelTable::new(max)),
+            panics: AtomicU64::new(0),
+            access_log_dropped: AtomicU64::new(0),
+            budget: Arc::default(),
+            spans: SpanCounts::default(),
+            recent: Arc::default(),
+            status: OnceLock::new(),
+            known: OnceLock::new(),
+            retired: Mutex::default(),
+        });
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(&state)));
+        Arc::new(Self { state, registry })
+    }
+
+    /// Counters for one more worker thread. They stay in the sums when the recorder is dropped.
+    pub fn add_worker(&self) -> WorkerRecorder {
+        let counters = Arc::new(WorkerMetrics::new());
+        lock(&self.state.workers).push(Arc::clone(&counters));
+        let State { table, budget, recent, .. } = &*self.state;
+        WorkerRecorder::new(counters, Arc::clone(table), Arc::clone(budget), Arc::clone(recent))
+    }
+
+    /// Says where the state of endpoints and queues comes from; it is asked at every scrape. Only the first
+    /// call counts.
+    pub fn set_status(&self, source: impl Fn() -> Status + Send + Sync + 'static) {
+        let _ = self.state.status.set(Box::new(source));
+    }
+
+    /// Counts a panic.
+    pub fn count_panic(&self) {
+        self.state.panics.fetch_add(1, Relaxed);
+    }
+
+    /// Counts access log lines that were lost.
+    pub fn count_access_log_dropped(&self, lines: u64) {
+        self.state.access_log_dropped.fetch_add(lines, Relaxed);
+    }
+
+    /// Access log lines lost so far.
+    pub fn access_log_dropped(&self) -> u64 {
+        self.state.access_log_dropped.load(Relaxed)
+    }
+
+    /// Counts spans by what became of them.
+    pub fn count_spans(&self, fate: SpanFate, spans: usize) {
+        self.state.spans.add(fate, spans);
+    }
+
+    /// Spans so far of which this became.
+    pub fn spans(&self, fate: SpanFate) -> u64 {
+        self.state.spans.of(fate)
+    }
+
+    /// The last failures, the newest first, and how many more there were that were not noted.
+    pub fn recent_errors(&self) -> (Vec<RecentError>, u64) {
+        (self.state.recent.list(), self.state.recent.dropped())
+    }
+
+    /// Panics so far.
+    pub fn panics(&self) -> u64 {
+        self.state.panics.load(Relaxed)
+    }
+
+    /// All metrics in the OpenMetrics text format 1.0.
+    pub fn render(&self) -> String {
+        let mut text = String::with_capacity(16 << 10);
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)
+            .expect("writing to a String cannot fail");
+        text
+    }
+}
+
+impl State {
+    fn sum_event(&self, event: Event) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.event(event)).sum()
+    }
+
+    /// What has begun and not ended. The ends are read first: a scrape in between may count one too
+    /// many as open, but never fewer than none.
+    fn sum_open(&self, begun: Event, ended: Event) -> u64 {
+        let ended = self.sum_event(ended);
+        self.sum_event(begun).saturating_sub(ended)
+    }
+
+    fn sum_errors(&self, index: usize) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.errors(index)).sum()
+    }
+
+    fn sum_retries(&self) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.retries()).sum()
+    }
+
+    /// Exchanges and bytes of one index of [`worker::PATHS`].
+    fn sum_path(&self, index: usize) -> (u64, u64) {
+        let paths = lock(&self.workers);
+        let paths = paths.iter().map(|worker| worker.path(index));
+        paths.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// Of one index of [`Missed::names`].
+    fn sum_missed(&self, index: usize) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.missed(index)).sum()
+    }
+
+    /// Of one index of [`Abuse::ALL`].
+    fn sum_abuses(&self, index: usize) -> u64 {
+        lock(&self.workers).iter().map(|worker| worker.abuses(index)).sum()
+    }
+
+    fn sum_series(&self) -> BTreeMap<Arc<Labels>, Total> {
+        let mut totals: BTreeMap<Arc<Labels>, Total> = BTreeMap::new();
+        for worker in lock(&self.workers).iter() {
+            for series in worker.series() {
+                totals.entry(Arc::clone(&series.labels)).or_default().add(&series);
+            }
+        }
+        totals
+    }
+
+    fn status(&self) -> Status {
+        self.status.get().map(|source| source()).unwrap_or_default()
+    }
+}
+
+/// Locks what holds only whole values: a panic elsewhere cannot have left it half written.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! What is known of one exchange when it has ended: the one thing that both the metrics and the access log read.
+//!
+//! Borrowed from the data path for the length of a call; nothing here is kept.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use crate::error::Reason;
+
+/// One finished exchange.
+#[derive(Clone, Debug)]
+pub struct ExchangeRecord<'a> {
+    /// When the first byte of the request was read.
+    pub started: SystemTime,
+    /// From then to the last byte written.
+    pub duration: Duration,
+    /// Time spent in the cluster's line; `None` when there was no cluster.
+    pub queue: Option<Duration>,
+    /// Time spent connecting upstream; `None` on a reused connection, or when there was none.
+    pub connect: Option<Duration>,
+    /// From the request sent to the first byte of the response.
+    pub upstream: Option<Duration>,
+    /// From the first byte of the response to its last.
+    pub transfer: Option<Duration>,
+    /// The client, after PROXY protocol and trusted proxies had their say.
+    pub client: IpAddr,
+    /// Name of the listener.
+    pub listener: &'a str,
+    /// Id (unique in the process) and name of the route.
+    pub route: Option<(u32, &'a str)>,
+    /// Name of the cluster.
+    pub cluster: Option<&'a str>,
+    /// Id (unique over all clusters) and label of the endpoint.
+    pub endpoint: Option<(u32, &'a str)>,
+    /// Method as sent; empty when the request line could not be read.
+    pub method: &'a [u8],
+    /// Host as sent.
+    pub host: &'a [u8],
+    /// Request target as sent, query included.
+    pub target: &'a [u8],
+    /// Version of the request, as in its request line.
+    pub version: &'static str,
+    /// Status sent, or logged in its place (499).
+    pub status: u16,
+    /// Body bytes read from the client.
+    pub bytes_in: u64,
+    /// Bytes written to the client.
+    pub bytes_out: u64,
+    /// Tries beyond the first.
+    pub retries: u32,
+    /// Why it did not end with the origin's own answer.
+    pub reason: Option<Reason>,
+    /// How the bodies went: `copy`, `bypass` or `splice`.
+    pub path: &'static str,
+    /// X-Request-Id, kept or made.
+    pub request_id: &'a [u8],
+    /// User-Agent; empty when absent.
+    pub user_agent: &'a [u8],
+    /// Referer; empty when absent.
+    pub referer: &'a [u8],
+    /// What a service has in the log beside the fields of the configuration: keys of ASCII letters, digits, `_` and
+    /// `.`, and values.
+    pub fields: &'a [(&'a str, Vec<u8>)],
+}
+
+#[cfg(any(test, feature = "fake"))]
+impl ExchangeRecord<'static> {
+    /// An ordinary exchange, for tests to start from.
+    pub fn sample() -> Self {
+        Self {
+            started: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_255_200_042),
+            duration: Duration::from_micros(12_345),
+            queue: Some(Duration::ZERO),
+            connect: None,
+            upstream: Some(Duration::from_micros(9_001)),
+            transfer: Some(Duration::from_micros(3_000)),
+            client: IpAddr::from([192, 0, 2, 7]),
+            listener: "web",
+            route: Some((0, "app")),
+            cluster: Some("puma"),
+            endpoint: Some((3, "127.0.0.1:3000")),
+            method: b"GET",
+            host: b"example.com",
+            target: b"/a?b=c",
+            version: "HTTP/1.1",
+            status: 200,
+            bytes_in: 0,
+            bytes_out: 512,
+            retries: 0,
+            reason: None,
+            path: "copy",
+            request_id: b"id-1",
+            user_agent: b"curl/8",
+            referer: b"",
+            fields: &[],
+        }
+    }
+}

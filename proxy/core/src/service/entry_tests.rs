@@ -1,0 +1,139 @@
+//! What becomes of requests, case by case as kamal-proxy's own tests have them.
+
+#![allow(clippy::unwrap_used)]
+
+use sluice_config as config;
+
+use super::*;
+use crate::cluster::fake::seed;
+use crate::service::duration::GoDuration;
+use crate::service::model::Pause;
+
+const NOW_MS: u64 = 1_000_000;
+
+fn cluster(name: &str) -> Arc<Cluster> {
+    Arc::new(Cluster::new(name, config::Cluster::default(), vec![seed(1)]))
+}
+
+fn slot(name: &str, readers: bool) -> Arc<Slot> {
+    Arc::new(Slot::new(cluster(name), readers.then(|| cluster(&format!("{name} readers")))))
+}
+
+fn entry(readers: bool, change: impl FnOnce(&mut Service)) -> ServiceEntry {
+    let mut service = Service { name: "web".to_owned(), ..Service::default() };
+    change(&mut service);
+    let gate = Arc::new(Gate::new(service.pause_controller.clone()));
+    let rollout = service.rollout_controller.is_some().then(|| slot("rollout", readers));
+    ServiceEntry::new(&service, slot("active", readers), rollout, gate).unwrap()
+}
+
+fn view<'a>(method: &'a str, target: &'a str, cookies: &'a [&'a [u8]]) -> RequestView<'a> {
+    let target = target.as_bytes();
+    let path = target.split(|byte| *byte == b'?').next().unwrap();
+    let (method, host) = (method.as_bytes(), b"a.test".as_slice());
+    RequestView { method, host, path, target, cookies, websocket: false, unix_ms: NOW_MS, now_ms: 0 }
+}
+
+/// One word for what becomes of a request.
+fn chosen(entry: &ServiceEntry, request: &RequestView<'_>) -> String {
+    match entry.choose(request) {
+        Choice::Redirect(location) => format!("to {location}"),
+        Choice::Well => "well".to_owned(),
+        Choice::Wait(patience) => format!("wait {patience:?}"),
+        Choice::Stopped(message) => format!("stopped {message}"),
+        Choice::Forward(Forward { cluster, affinity: Some(for_ms), .. }) => {
+            format!("{} {for_ms:?}", cluster.name)
+        }
+        Choice::Forward(Forward { cluster, .. }) => cluster.name.clone(),
+    }
+}
+
+#[test]
+fn a_canonical_host_comes_first() {
+    let entry = entry(false, |service| {
+        service.options.canonical_host = "www.test".to_owned();
+        service.pause_controller = Pause::stopped(String::new());
+    });
+    assert_eq!(chosen(&entry, &view("GET", "/x?y=1", &[])), "to http://www.test/x?y=1");
+    let canonical = RequestView { host: b"WWW.test", ..view("GET", "/x", &[]) };
+    assert_eq!(chosen(&entry, &canonical), "stopped ");
+}
+
+#[test]
+fn who_is_held_or_turned_away_but_for_health_checks() {
+    for (pause, other) in [
+        (Pause::paused(GoDuration::from_secs(3)), "wait 3s"),
+        (Pause::stopped("back at 5".to_owned()), "stopped back at 5"),
+    ] {
+        let entry = entry(false, |service| service.pause_controller = pause);
+        assert_eq!(chosen(&entry, &view("GET", "/", &[])), other);
+        assert_eq!(chosen(&entry, &view("POST", "/up", &[])), other);
+        assert_eq!(chosen(&entry, &view("GET", "/up?x", &[])), "well");
+        assert_eq!(chosen(&entry, &view("HEAD", "/up", &[])), "well");
+        entry.gate.set(Pause::default());
+        assert_eq!(chosen(&entry, &view("GET", "/up", &[])), "active");
+    }
+}
+
+#[test]
+fn a_rollout_goes_by_its_cookie() {
+    let rollout = |list: &[&str]| {
+        let list = list.iter().map(|&value| value.to_owned()).collect();
+        entry(false, |service| service.rollout_controller = Some(Rollout::new(0, list)))
+    };
+    let entry = rollout(&["one"]);
+    assert_eq!(chosen(&entry, &view("GET", "/", &[b"kamal-rollout=one"])), "rollout");
+    assert_eq!(chosen(&entry, &view("GET", "/", &[b"a=1", b"b=2; kamal-rollout=one"])), "rollout");
+    assert_eq!(chosen(&entry, &view("GET", "/", &[b"kamal-rollout=two"])), "active");
+    assert_eq!(chosen(&entry, &view("GET", "/", &[])), "active");
+}
+
+#[test]
+fn reads_go_to_readers() {
+    let readers = entry(true, |_| {});
+    for (method, goes) in [
+        ("GET", "active readers"),
+        ("HEAD", "active readers"),
+        ("POST", "active 1s"),
+        ("DELETE", "active 1s"),
+        ("OPTIONS", "active 1s"),
+    ] {
+        assert_eq!(chosen(&readers, &view(method, "/", &[])), goes, "{method}");
+    }
+    let websocket = RequestView { websocket: true, ..view("GET", "/", &[]) };
+    assert_eq!(chosen(&readers, &websocket), "active 1s");
+    let welcome = entry(true, |service| service.options.read_targets_accept_websockets = true);
+    assert_eq!(chosen(&welcome, &websocket), "active readers");
+    let without = entry(true, |service| service.options.writer_affinity_timeout = GoDuration(0));
+    assert_eq!(chosen(&without, &view("POST", "/", &[])), "active");
+    assert_eq!(chosen(&entry(false, |_| {}), &view("POST", "/", &[])), "active");
+}
+
+#[test]
+fn who_has_written_reads_from_writers_for_a_while() {
+    let entry = entry(true, |_| {});
+    for (cookie, goes) in [
+        ("kamal-writer=1000001", "active"),
+        ("kamal-writer=1000000", "active readers"),
+        ("kamal-writer=junk", "active readers"),
+        ("kamal-writer=-5", "active readers"),
+    ] {
+        assert_eq!(chosen(&entry, &view("GET", "/", &[cookie.as_bytes()])), goes, "{cookie}");
+    }
+}
+
+#[test]
+fn readers_that_are_all_unwell_are_passed_over() {
+    let entry = entry(true, |_| {});
+    for endpoint in entry.active.readers.as_ref().unwrap().endpoints().iter() {
+        endpoint.set_active_health(false, 0);
+    }
+    assert_eq!(chosen(&entry, &view("GET", "/", &[])), "active");
+}
+
+#[test]
+fn the_cookie_of_writers_is_kamal_proxys() {
+    let cookie = writer_cookie(1_700_000_000_500, Duration::from_millis(1500));
+    let wanted = "kamal-writer=1700000002000; Path=/; Expires=Tue, 14 Nov 2023 22:13:23 GMT; HttpOnly";
+    assert_eq!(cookie, wanted);
+}

@@ -1,0 +1,155 @@
+//! Error pages of a service's own: `STATUS.html` in a folder, in which `{{ .Message }}` stands for what the operator
+//! says.
+//!
+//! They are Go templates for kamal-proxy. Understood of those are `{{ .Message }}` and one level of
+//! `{{ if .Message }}…{{ else }}…{{ end }}`; a page with anything else in braces is refused, rather than shown.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::error::ServiceError;
+
+/// Bytes of one page.
+const PAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// Pages by status.
+#[derive(Debug, Default)]
+pub struct ServicePages(BTreeMap<u16, Vec<Part>>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Message,
+    /// With a message, and without one.
+    Choice(Vec<Part>, Vec<Part>),
+}
+
+impl ServicePages {
+    /// Reads the pages of a folder; none if it is not named. Blocks.
+    ///
+    /// # Errors
+    /// When there is no page in it, or one cannot be read.
+    pub fn load(folder: &str) -> Result<Self, ServiceError> {
+        if folder.is_empty() {
+            return Ok(Self::default());
+        }
+        let refuse = |what: String| ServiceError::ErrorPages(format!("{folder}: {what}"));
+        let mut pages = BTreeMap::new();
+        let mut found = false;
+        for entry in std::fs::read_dir(folder).map_err(|error| refuse(error.to_string()))? {
+            let path = entry.map_err(|error| refuse(error.to_string()))?.path();
+            if path.extension().is_none_or(|extension| extension != "html") {
+                continue;
+            }
+            let (status, parts) =
+                page(&path).map_err(|what| refuse(format!("{}: {what}", path.display())))?;
+            found = true;
+            if let Some(status) = status {
+                pages.insert(status, parts);
+            }
+        }
+        // As Go's ParseFS does.
+        if found { Ok(Self(pages)) } else { Err(refuse("no .html file is in it".to_owned())) }
+    }
+
+    /// The page of a status, if there is one.
+    pub fn render(&self, status: u16, message: &str) -> Option<String> {
+        let mut out = String::new();
+        render(self.0.get(&status)?, message, &mut out);
+        Some(out)
+    }
+}
+
+fn page(path: &Path) -> Result<(Option<u16>, Vec<Part>), String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > PAGE_BYTES_MAX {
+        return Err(format!("{size} bytes; at most {PAGE_BYTES_MAX} are kept in memory"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let status = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
+    Ok((status, parse(&text)?))
+}
+
+fn render(parts: &[Part], message: &str, out: &mut String) {
+    for part in parts {
+        match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Message => out.push_str(&crate::html::escape_html(message)),
+            Part::Choice(with, without) => {
+                render(if message.is_empty() { without } else { with }, message, out);
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    // Of a choice that has begun: the parts before it, and those with a message once `else` has come.
+    let mut outer: Option<(Vec<Part>, Option<Vec<Part>>)> = None;
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (action, behind) = after.split_once("}}").ok_or("an action does not end")?;
+        let bare = action.trim_matches('-').trim();
+        let trimmed = if action.starts_with("- ") { before.trim_end() } else { before };
+        parts.push(Part::Text(trimmed.to_owned()));
+        rest = if action.ends_with(" -") { behind.trim_start() } else { behind };
+        match (bare.split_whitespace().collect::<Vec<_>>().as_slice(), &mut outer) {
+            ([".Message"], _) => parts.push(Part::Message),
+            (["if", ".Message"], None) => outer = Some((std::mem::take(&mut parts), None)),
+            (["else"], Some((_, with @ None))) => *with = Some(std::mem::take(&mut parts)),
+            (["end"], Some((before, with))) => {
+                let last = std::mem::replace(&mut parts, std::mem::take(before));
+                let choice = match with.take() {
+                    Some(with) => Part::Choice(with, last),
+                    None => Part::Choice(last, Vec::new()),
+                };
+                parts.push(choice);
+                outer = None;
+            }
+            _ => return Err(format!("{{{{{action}}}}} is not understood")),
+        }
+    }
+    if outer.is_some() {
+        return Err("an if does not end".to_owned());
+    }
+    parts.push(Part::Text(rest.to_owned()));
+    Ok(parts)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn shown(page: &str, message: &str) -> String {
+        let mut out = String::new();
+        render(&parse(page).unwrap(), message, &mut out);
+        out
+    }
+
+    #[test]
+    fn pages_show_the_message() {
+        let page = "<h1>{{ if .Message }}says {{ .Message }}{{ else }}gone{{ end }}</h1>";
+        assert_eq!(shown(page, "back <soon>"), "<h1>says back &lt;soon&gt;</h1>");
+        assert_eq!(shown(page, ""), "<h1>gone</h1>");
+        assert_eq!(shown("a {{- if .Message -}} b {{- end }} c", "x"), "ab c");
+        assert_eq!(shown("body { color: red }", "x"), "body { color: red }");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for page in
+            ["{{ range . }}", "{{ .Message", "{{ if .Message }}", "{{ end }}", "{{ else }}", "{{ .Other }}"]
+        {
+            assert!(parse(page).is_err(), "{page}");
+        }
+    }
+
+    #[test]
+    fn a_folder_without_pages_is_refused() {
+        assert!(ServicePages::load("").unwrap().render(503, "").is_none());
+        let error = ServicePages::load("/nonexistent").unwrap_err();
+        assert_eq!(error.to_string(), "unable to load error pages");
+        assert!(error.details()[0].starts_with("/nonexistent: "));
+    }
+}

@@ -1,0 +1,182 @@
+//! The file that keeps deployed services across a restart: JSON with a version, written whole or not at all.
+//!
+//! Where there is none yet, kamal-proxy's state file is read in its place, and left as it is: whoever goes back to
+//! kamal-proxy finds it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::model::Service;
+use super::set::Services;
+use crate::durable;
+
+/// The version of the format.
+const VERSION: u32 = 1;
+
+/// Bytes of a file that is read, enough for some ten thousand services.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Where services are kept.
+#[derive(Clone, Debug)]
+pub struct StateFile {
+    /// The file.
+    pub path: PathBuf,
+    /// kamal-proxy's file, which is read where there is none of ours.
+    pub kamal: Option<PathBuf>,
+}
+
+/// Why a state file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// it cannot be read
+    #[error("{path}: the state of services cannot be read: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// its content makes no sense
+    #[error("{path}: the state of services is damaged: {what}; {aside}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// Where the file is now.
+        aside: String,
+    },
+}
+
+/// The file's content, as it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    version: u32,
+    services: Vec<&'a Service>,
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    services: Vec<Service>,
+}
+
+impl StateFile {
+    /// The services that were kept; none where there is no file. Blocks.
+    ///
+    /// # Errors
+    /// When the file cannot be read; and when it is damaged or of a later version, in which case it has been renamed
+    /// to `FILE.damaged`.
+    pub fn load(&self) -> Result<Services, StateError> {
+        let ours = read(&self.path)?;
+        let (path, bytes) = match (ours, &self.kamal) {
+            (Some(bytes), _) => (&self.path, bytes),
+            (None, Some(kamal)) => match read(kamal)? {
+                Some(bytes) => (kamal, bytes),
+                None => return Ok(Services::default()),
+            },
+            (None, None) => return Ok(Services::default()),
+        };
+        let parsed = if path == &self.path { parse(&bytes) } else { parse_kamal(&bytes) };
+        parsed.map_err(|what| {
+            let aside = if path == &self.path {
+                match durable::set_aside(path) {
+                    Ok(aside) => format!("it is kept as {}", aside.display()),
+                    Err(error) => format!("it cannot be set aside: {error}"),
+                }
+            } else {
+                "it is left as it is".to_owned()
+            };
+            StateError::Damaged { path: path.clone(), what, aside }
+        })
+    }
+
+    /// Keeps these services in place of what was kept. Blocks until they are on disk.
+    ///
+    /// # Errors
+    /// When they cannot be written; what was kept is then kept still.
+    pub fn save(&self, services: &Services) -> io::Result<()> {
+        let written = Written { version: VERSION, services: services.iter().collect() };
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)?;
+        }
+        durable::write(&self.path, &serde_json::to_vec_pretty(&written)?)
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
+    durable::read(path, FILE_BYTES_MAX).map_err(|error| StateError::Read { path: path.to_owned(), error })
+}
+
+fn parse(bytes: &[u8]) -> Result<Services, String> {
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes"));
+    }
+    // Version first: a later format need not parse as this one.
+    match serde_json::from_slice(bytes).map_err(|error| error.to_string())? {
+        Versioned { version: VERSION } => {
+            let document: Document = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            collect(document.services)
+        }
+        Versioned { version } => Err(format!("it has version {version}, and this release reads {VERSION}")),
+    }
+}
+
+/// kamal-proxy keeps a bare list, in older releases with one target, hosts and paths under other names.
+fn parse_kamal(bytes: &[u8]) -> Result<Services, String> {
+    let list: Vec<Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let services = list.into_iter().map(|mut service| {
+        modernise(&mut service);
+        serde_json::from_value(service).map_err(|error| error.to_string())
+    });
+    collect(services.collect::<Result<_, _>>()?)
+}
+
+fn modernise(service: &mut Value) {
+    let empty = |value: Option<&Value>| value.is_none_or(|value| value.as_array().is_none_or(Vec::is_empty));
+    for (old, new) in [("active_target", "active_targets"), ("rollout_target", "rollout_targets")] {
+        let target = service.get(old).and_then(Value::as_str).unwrap_or_default().to_owned();
+        if !target.is_empty() && empty(service.get(new)) {
+            service[new] = vec![target].into();
+        }
+    }
+    for key in ["hosts", "path_prefixes"] {
+        let old = service.get(key).cloned();
+        if let Some(old) = old.filter(|old| !empty(Some(old)))
+            && empty(service.get("options").and_then(|options| options.get(key)))
+        {
+            service["options"][key] = old;
+        }
+    }
+    if service.get("pause_controller").is_some_and(Value::is_null) {
+        service["pause_controller"] = serde_json::json!({});
+    }
+}
+
+fn collect(mut services: Vec<Service>) -> Result<Services, String> {
+    let mut set = Services::default();
+    for service in &mut services {
+        service.options.normalize();
+        if service.name.is_empty() {
+            return Err("a service has no name".to_owned());
+        }
+        let name = &service.name;
+        if set.get(name).is_ok() {
+            return Err(format!("the service {name:?} is in it twice"));
+        }
+        set.check(name, &service.options).map_err(|error| format!("{name:?}: {error}"))?;
+        set.set(service.clone());
+    }
+    Ok(set)
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

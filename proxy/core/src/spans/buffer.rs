@@ -1,0 +1,100 @@
+//! What lies between the workers and the exporter: bounded in spans, and never waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use tokio::sync::Notify;
+
+use super::Record;
+use super::record::spans;
+use crate::metrics::{Metrics, SpanFate};
+
+/// What both ends count in.
+struct Shared {
+    /// Spans that wait or are being sent.
+    spans: AtomicUsize,
+    spans_max: usize,
+    /// As many are worth sending before it is time.
+    batch: usize,
+    enough: Notify,
+    metrics: Arc<Metrics>,
+}
+
+/// The end that exchanges are put into. Each worker has its own.
+#[derive(Clone)]
+pub struct Tracer {
+    shared: Arc<Shared>,
+    // Unbounded, and so without a lock: `spans` is the bound.
+    queue: Sender<Record>,
+}
+
+/// The end that they are taken from.
+pub(super) struct Buffered {
+    shared: Arc<Shared>,
+    queue: Receiver<Record>,
+}
+
+/// Both ends of a buffer of so many spans; `batch` of them wake the exporter.
+pub(super) fn buffer(spans_max: usize, batch: usize, metrics: &Arc<Metrics>) -> (Tracer, Buffered) {
+    let shared = Arc::new(Shared {
+        spans: AtomicUsize::new(0),
+        spans_max,
+        batch,
+        enough: Notify::new(),
+        metrics: Arc::clone(metrics),
+    });
+    let (sender, receiver) = mpsc::channel();
+    (Tracer { shared: Arc::clone(&shared), queue: sender }, Buffered { shared, queue: receiver })
+}
+
+impl Tracer {
+    /// Puts an exchange into the buffer, if there is room; only then it is made.
+    pub fn offer(&self, has_upstream: bool, make: impl FnOnce() -> Record) {
+        let Shared { spans: buffered, spans_max, batch, enough, metrics } = &*self.shared;
+        let spans = spans(has_upstream);
+        let before = buffered.fetch_add(spans, Relaxed);
+        if before + spans > *spans_max {
+            buffered.fetch_sub(spans, Relaxed);
+            metrics.count_spans(SpanFate::BufferFull, spans);
+        } else if self.queue.send(make()).is_err() {
+            // Only while the process ends.
+            buffered.fetch_sub(spans, Relaxed);
+            metrics.count_spans(SpanFate::Failed, spans);
+        } else if before < *batch && before + spans >= *batch {
+            enough.notify_one();
+        }
+    }
+}
+
+impl Buffered {
+    /// The oldest exchanges, of at most a batch of spans.
+    pub(super) fn take(&self) -> Vec<Record> {
+        let mut taken = Vec::new();
+        let mut spans = 0;
+        // Two spans is the most that one becomes.
+        while spans + 2 <= self.shared.batch.max(2)
+            && let Ok(record) = self.queue.try_recv()
+        {
+            spans += record.spans();
+            taken.push(record);
+        }
+        taken
+    }
+
+    /// Forgets spans that were taken, and counts what became of them.
+    pub(super) fn settle(&self, spans: usize, fate: SpanFate) {
+        self.shared.spans.fetch_sub(spans, Relaxed);
+        self.shared.metrics.count_spans(fate, spans);
+    }
+
+    /// Waits for a batch to be there. One that was there already may have been announced before.
+    pub(super) async fn wait_for_batch(&self) {
+        self.shared.enough.notified().await;
+    }
+
+    /// Whether a whole batch waits.
+    pub(super) fn has_batch(&self) -> bool {
+        self.shared.spans.load(Relaxed) >= self.shared.batch
+    }
+}

@@ -1,0 +1,243 @@
+//! One certificate with its key: read from PEM files, checked, and what is to be known of it.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::chain;
+
+/// Bytes of a file of certificates or of a key; a long chain takes some ten thousand.
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of an OCSP response; a TLS message could carry more, but no responder sends it.
+const OCSP_BYTES_MAX: usize = 1 << 16;
+
+/// The files of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pair {
+    /// The certificate and its chain.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// An OCSP response.
+    pub ocsp: Option<PathBuf>,
+}
+
+/// A certificate that can be served.
+pub struct Certificate {
+    /// Chain, key and staple.
+    pub certified: Arc<CertifiedKey>,
+    /// The hosts it is for, in lower case, some with `*.` in front; never empty.
+    pub names: Vec<String>,
+    /// From when on it is valid, in seconds of Unix time.
+    pub not_before: i64,
+    /// Until when, in seconds of Unix time.
+    pub not_after: i64,
+    /// Where it is from: a file, or a word.
+    pub source: String,
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the key.
+        f.debug_struct("Certificate").field("names", &self.names).field("source", &self.source).finish()
+    }
+}
+
+impl Certificate {
+    /// Looks into the first certificate of a chain.
+    ///
+    /// # Errors
+    /// Why it can be served to nobody.
+    pub(crate) fn new(certified: Arc<CertifiedKey>, source: String) -> Result<Self, String> {
+        let leaf = certified.end_entity_cert().map_err(|error| error.to_string())?;
+        let (_, parsed) =
+            X509Certificate::from_der(leaf).map_err(|error| format!("is no certificate: {error}"))?;
+        let (not_before, not_after) =
+            (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+        let names = names(&parsed);
+        if names.is_empty() {
+            return Err("the certificate names no host (subjectAltName)".to_owned());
+        }
+        Ok(Self { certified, names, not_before, not_after, source })
+    }
+
+    /// The name it is known by.
+    pub fn first_name(&self) -> &str {
+        self.names.first().map_or("-", String::as_str)
+    }
+
+    /// Until when it is valid.
+    pub fn until(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.not_after).unwrap_or(0))
+    }
+
+    /// Whether it is valid at this second of Unix time.
+    pub fn is_valid_at(&self, now_unix_s: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&now_unix_s)
+    }
+}
+
+/// Reads and checks one pair: the certificate, and what is wrong with it but does not keep it from being served.
+///
+/// # Errors
+/// What keeps it from being served, with the file's name.
+pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), String> {
+    let chain = read_chain(&pair.cert)?;
+    let key = read_key(&pair.key)?;
+    let shown = pair.cert.display();
+    let signer = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
+        format!("{}: the key is of a kind that is not known: {error}", pair.key.display())
+    })?;
+    let mut certified = CertifiedKey::new(chain, signer);
+    match certified.keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(Error::InconsistentKeys(_)) => {
+            return Err(format!("{}: this is not the key of {shown}", pair.key.display()));
+        }
+        Err(error) => return Err(format!("{shown}: {error}")),
+    }
+    let mut warnings = Vec::new();
+    match pair.ocsp.as_deref().map(read_ocsp) {
+        Some(Ok(response)) => certified.ocsp = Some(response),
+        Some(Err(message)) => warnings.push(format!("{message}; nothing is stapled")),
+        None => {}
+    }
+    let certificate = Certificate::new(Arc::new(certified), shown.to_string())
+        .map_err(|message| format!("{shown}: {message}"))?;
+    let found =
+        validity(&certificate, now_unix_s).into_iter().chain(chain::check(&certificate.certified.cert));
+    warnings.extend(found.map(|message| format!("{shown}: {message}")));
+    warnings.extend(others_may_read(&pair.key));
+    Ok((certificate, warnings))
+}
+
+/// What may be read at most of a file.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let shown = file.display();
+    let cannot = |error: std::io::Error| format!("{shown}: cannot be read: {error}");
+    // Asked before opening: opening a named pipe would wait for its writer.
+    if !fs::metadata(file).map_err(cannot)?.is_file() {
+        return Err(format!("{shown}: is not a file; write the path of one"));
+    }
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(cannot)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("{shown}: larger than {FILE_BYTES_MAX} bytes"));
+    }
+    Ok(bytes)
+}
+
+/// Every certificate of a PEM file.
+pub(super) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let (bytes, shown) = (read(file)?, file.display());
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("{shown}: is broken: {error}"))?;
+    match chain.is_empty() {
+        true if bytes.first() == Some(&0x30) => {
+            Err(format!("{shown}: is DER; write PEM: openssl x509 -inform der -in {shown}"))
+        }
+        true => Err(format!("{shown}: no certificate is in it (-----BEGIN CERTIFICATE-----)")),
+        false => Ok(chain),
+    }
+}
+
+fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let (bytes, shown) = (read(file)?, file.display());
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
+        pem::Error::NoItemsFound if contains(&bytes, b"ENCRYPTED PRIVATE KEY") => {
+            format!("{shown}: the key is encrypted; take the passphrase off: openssl pkey -in {shown}")
+        }
+        pem::Error::NoItemsFound => format!("{shown}: no key is in it (-----BEGIN PRIVATE KEY-----)"),
+        error => format!("{shown}: is broken: {error}"),
+    })
+}
+
+/// RFC 6960 4.2.1: a sequence whose first part, the status, is 0.
+fn read_ocsp(file: &Path) -> Result<Vec<u8>, String> {
+    let (bytes, shown) = (read(file)?, file.display());
+    if bytes.len() > OCSP_BYTES_MAX {
+        return Err(format!("{shown}: larger than {OCSP_BYTES_MAX} bytes"));
+    }
+    let body = match bytes.get(1) {
+        Some(length) if *length < 0x80 => bytes.get(2..),
+        Some(length) => bytes.get(2 + usize::from(length & 0x7f)..),
+        None => None,
+    };
+    let body = body.filter(|_| bytes[0] == 0x30).unwrap_or_default();
+    if !body.starts_with(&[0x0a, 1, 0]) {
+        return Err(format!("{shown}: is no successful OCSP response in DER"));
+    }
+    Ok(bytes)
+}
+
+fn validity(certificate: &Certificate, now_unix_s: i64) -> Option<String> {
+    let days = |seconds: i64| seconds / 86_400;
+    if now_unix_s > certificate.not_after {
+        let ago = days(now_unix_s - certificate.not_after);
+        return Some(format!("expired {ago} days ago; clients refuse it"));
+    }
+    if now_unix_s < certificate.not_before {
+        let wait = days(certificate.not_before - now_unix_s);
+        return Some(format!(
+            "is not valid for another {wait} days; clients refuse it, or the clock is wrong"
+        ));
+    }
+    None
+}
+
+fn others_may_read(key: &Path) -> Option<String> {
+    let mode = fs::metadata(key).ok()?.permissions().mode();
+    let shown = key.display();
+    (mode & 0o004 != 0).then(|| format!("{shown}: everybody on this host can read the key: chmod o= {shown}"))
+}
+
+/// RFC 6125: the subject's common name counts only where there is no alternative name.
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut add = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    };
+    let mut alternatives = false;
+    for name in
+        certificate.subject_alternative_name().ok().flatten().iter().flat_map(|san| &san.value.general_names)
+    {
+        alternatives = true;
+        match name {
+            GeneralName::DNSName(name) => add(name),
+            // No client asks for one by name; it is served where no name is asked for.
+            GeneralName::IPAddress(bytes) => {
+                let address = match <[u8; 4]>::try_from(*bytes) {
+                    Ok(v4) => Some(std::net::IpAddr::from(v4)),
+                    Err(_) => <[u8; 16]>::try_from(*bytes).ok().map(std::net::IpAddr::from),
+                };
+                address.iter().for_each(|address| add(&address.to_string()));
+            }
+            _ => {}
+        }
+    }
+    if !alternatives {
+        certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()).for_each(add);
+    }
+    names
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    memchr::memmem::find(bytes, part).is_some()
+}

@@ -1,0 +1,152 @@
+//! What the application is told of a client's certificate.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use rustls::pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate, X509Name};
+
+/// Who a client is by its certificate, as fields of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientIdentity {
+    fields: Vec<(&'static [u8], Vec<u8>)>,
+    /// The host that it asked for in its handshake, in lower case, if it named one.
+    host: Option<String>,
+}
+
+impl ClientIdentity {
+    /// Of the chain that rustls has verified; `None` is a client that showed none.
+    pub fn new(chain: Option<&[CertificateDer<'_>]>) -> Self {
+        let leaf = chain.and_then(<[_]>::first);
+        let parsed = leaf.and_then(|leaf| Some((leaf, X509Certificate::from_der(leaf).ok()?.1)));
+        let Some((leaf, certificate)) = parsed else {
+            return Self { fields: vec![(b"X-Client-Cert-Verified", b"NONE".to_vec())], host: None };
+        };
+        let fingerprint = data_encoding::HEXLOWER.encode(&Sha256::digest(leaf));
+        let serial = data_encoding::HEXUPPER.encode(certificate.raw_serial());
+        let fields: [(&'static [u8], String); 5] = [
+            (b"X-Client-Cert-Verified", "SUCCESS".to_owned()),
+            (b"X-Client-Cert-Subject", distinguished(certificate.subject())),
+            (b"X-Client-Cert-Issuer", distinguished(certificate.issuer())),
+            (b"X-Client-Cert-Serial", serial),
+            (b"X-Client-Cert-Fingerprint", fingerprint),
+        ];
+        let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        Self { fields: fields.map(|(name, value)| (name, value.into_bytes())).collect(), host: None }
+    }
+
+    /// The same, with the host that its handshake was for.
+    pub fn asking_for(self, host: Option<&str>) -> Self {
+        Self { host: host.map(str::to_ascii_lowercase), ..self }
+    }
+
+    /// Whether a request for this host may come by its connection.
+    pub fn is_for(&self, host: &[u8]) -> bool {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        // A client of HTTP/1.0 says no host, and gets what is there for everybody.
+        host.is_empty() || self.host.as_ref().is_none_or(|asked| host.eq_ignore_ascii_case(asked.as_bytes()))
+    }
+
+    /// Names and values; the values are visible ASCII with blanks inside.
+    pub fn fields(&self) -> &[(&'static [u8], Vec<u8>)] {
+        &self.fields
+    }
+}
+
+/// RFC 4514, in ASCII: the most specific part first, as nginx has it.
+fn distinguished(name: &X509Name<'_>) -> String {
+    let mut text = String::new();
+    let parts: Vec<_> = name.iter_rdn().collect();
+    for (index, part) in parts.into_iter().rev().enumerate() {
+        for (number, attribute) in part.iter().enumerate() {
+            match (index, number) {
+                (0, 0) => {}
+                (_, 0) => text.push(','),
+                _ => text.push('+'),
+            }
+            text.push_str(&kind(attribute));
+            text.push('=');
+            match attribute.as_str() {
+                Ok(value) => escape(&mut text, value),
+                Err(_) => hexadecimal(&mut text, attribute),
+            }
+        }
+    }
+    text
+}
+
+/// RFC 4514 section 3; other kinds are written as numbers.
+fn kind(attribute: &AttributeTypeAndValue<'_>) -> Cow<'static, str> {
+    let oid = attribute.attr_type().to_id_string();
+    let short = match oid.as_str() {
+        "2.5.4.3" => "CN",
+        "2.5.4.5" => "serialNumber",
+        "2.5.4.6" => "C",
+        "2.5.4.7" => "L",
+        "2.5.4.8" => "ST",
+        "2.5.4.9" => "STREET",
+        "2.5.4.10" => "O",
+        "2.5.4.11" => "OU",
+        "0.9.2342.19200300.100.1.1" => "UID",
+        "0.9.2342.19200300.100.1.25" => "DC",
+        "1.2.840.113549.1.9.1" => "emailAddress",
+        _ => return Cow::Owned(oid),
+    };
+    Cow::Borrowed(short)
+}
+
+/// RFC 4514 section 2.4. Whatever could end the value or the field, or is not ASCII, is written as two digits a byte.
+fn escape(out: &mut String, value: &str) {
+    let last = value.len().saturating_sub(1);
+    for (index, byte) in value.bytes().enumerate() {
+        let is_edge = index == 0 || index == last;
+        let special =
+            b",+\"\\<>;=".contains(&byte) || (byte == b'#' && index == 0) || (byte == b' ' && is_edge);
+        match byte {
+            b' '..=b'~' if !special => out.push(char::from(byte)),
+            _ => {
+                let _ = write!(out, "\\{byte:02X}");
+            }
+        }
+    }
+}
+
+/// A value that is no text: its DER.
+fn hexadecimal(out: &mut String, attribute: &AttributeTypeAndValue<'_>) {
+    let value = attribute.attr_value();
+    out.push('#');
+    {
+        let _ = write!(out, "{:02X}", value.header.tag().0 & 0xff);
+    };
+    match value.data.len() {
+        length @ 0..0x80 => {
+            let _ = write!(out, "{length:02X}");
+        }
+        length @ 0x80..0x100 => {
+            let _ = write!(out, "81{length:02X}");
+        }
+        length => {
+            let _ = write!(out, "82{:04X}", length & 0xffff);
+        }
+    }
+    out.push_str(&data_encoding::HEXUPPER.encode(value.data));
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_may_come_for_the_host_of_the_handshake_alone() {
+        let identity = |host| ClientIdentity::new(None).asking_for(host);
+        for (asked, host, fits) in [
+            (Some("A.test"), "a.test", true),
+            (Some("a.test"), "a.test.", true),
+            (Some("a.test"), "b.test", false),
+            (Some("a.test"), "", true),
+            (None, "b.test", true),
+        ] {
+            assert_eq!(identity(asked).is_for(host.as_bytes()), fits, "{asked:?} {host}");
+        }
+    }
+}

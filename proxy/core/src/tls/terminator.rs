@@ -1,0 +1,176 @@
+//! What terminates TLS on a listener: the configuration of rustls, the certificates, and how many handshakes there may be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use sluice_config::{self as config, ClientAuthMode, TlsVersion};
+
+use super::certificate;
+use super::store::CertificateStore;
+
+/// TLS on one listener, by one configuration. Connections keep the one they began with.
+pub struct Terminator {
+    config: config::Tls,
+    protocols: Vec<Vec<u8>>,
+    /// What `client_auth.ca_file` had in it.
+    authorities: Vec<u8>,
+    server: Arc<ServerConfig>,
+    store: Arc<CertificateStore>,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// A handshake that is under way, until it is dropped.
+pub struct Handshaking(Arc<AtomicUsize>);
+
+impl Terminator {
+    /// What a configuration asks for, offering `protocols` by ALPN (RFC 7301), the preferred one first. Its store is
+    /// that of `before`, if there is one, else empty.
+    ///
+    /// Where nothing has changed that clients have agreed on, they can also resume sessions from before. Else they
+    /// cannot: a ticket would let somebody in who showed no certificate when none was asked for.
+    ///
+    /// # Errors
+    /// What cannot be used, with the file's name.
+    pub(crate) fn new(
+        config: &config::Tls,
+        protocols: Vec<Vec<u8>>,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
+        let ca_file = config.client_auth.ca_file.as_deref().filter(|_| asks(config));
+        let authorities = ca_file.map(certificate::read).transpose()?.unwrap_or_default();
+        let store = before.map(|before| Arc::clone(&before.store)).unwrap_or_default();
+        let agrees = |before: &&Self| {
+            before.protocols == protocols
+                && before.authorities == authorities
+                && before.config.client_auth == config.client_auth
+                && before.config.min_version == config.min_version
+                && before.config.cipher_suites == config.cipher_suites
+                && before.config.session_tickets == config.session_tickets
+        };
+        let server = match before.filter(agrees) {
+            Some(before) => Arc::clone(&before.server),
+            None => Arc::new(server_config(config, &protocols, &store)?),
+        };
+        let under_way = before.map(|before| Arc::clone(&before.under_way)).unwrap_or_default();
+        Ok(Self { config: config.clone(), protocols, authorities, server, store, under_way })
+    }
+
+    /// What a connection is accepted with.
+    pub fn server_config(&self) -> &Arc<ServerConfig> {
+        &self.server
+    }
+
+    /// From the connection's begin to the end of its handshake.
+    pub fn handshake_timeout(&self) -> Duration {
+        Duration::from_millis(self.config.handshake_timeout_ms)
+    }
+
+    /// Takes one of the handshakes that may be under way; `None` when all are taken.
+    pub fn begin_handshake(&self) -> Option<Handshaking> {
+        let handshaking = Handshaking(Arc::clone(&self.under_way));
+        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
+        (before < self.config.handshakes_max).then_some(handshaking)
+    }
+
+    /// Whether clients are asked for a certificate.
+    pub fn asks_for_certificates(&self) -> bool {
+        asks(&self.config)
+    }
+
+    /// The certificates.
+    pub fn store(&self) -> &Arc<CertificateStore> {
+        &self.store
+    }
+
+    /// How names are got that nobody has written down, if they are.
+    pub fn on_demand(&self) -> Option<&config::OnDemand> {
+        self.config.acme.as_ref()?.on_demand.as_ref()
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &config::Tls {
+        &self.config
+    }
+}
+
+impl Drop for Handshaking {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn asks(config: &config::Tls) -> bool {
+    config.client_auth.mode != ClientAuthMode::Off
+}
+
+fn server_config(
+    config: &config::Tls,
+    protocols: &[Vec<u8>],
+    store: &Arc<CertificateStore>,
+) -> Result<ServerConfig, String> {
+    let provider = Arc::new(provider(&config.cipher_suites));
+    let versions: &[_] = match config.min_version {
+        TlsVersion::V12 => &[&TLS13, &TLS12],
+        TlsVersion::V13 => &[&TLS13],
+    };
+    let said = |error: rustls::Error| error.to_string();
+    let verifier = client_verifier(&config.client_auth, &provider)?;
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_protocol_versions(versions).map_err(said)?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut server = builder.with_cert_resolver(Arc::clone(store) as Arc<_>);
+    server.alpn_protocols = protocols.to_vec();
+    // All workers share its keys, which it replaces every six hours. So no session is kept here.
+    if config.session_tickets {
+        server.ticketer = aws_lc_rs::Ticketer::new().map_err(said)?;
+    } else {
+        server.send_tls13_tickets = 0;
+    }
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    // All suites are good, so clients choose what is fast for them; but who names suites has an order in mind.
+    server.ignore_client_order = !config.cipher_suites.is_empty();
+    // Data before the client has finished could be for a client that shows a bad certificate.
+    server.send_half_rtt_data = false;
+    Ok(server)
+}
+
+/// The suites named, in their order; all if there are none.
+fn provider(names: &[String]) -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    if !names.is_empty() {
+        let find = |name: &String| {
+            let known = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied();
+            known.into_iter().find(|suite| suite.suite().as_str() == Some(name))
+        };
+        provider.cipher_suites = names.iter().filter_map(find).collect();
+    }
+    provider
+}
+
+fn client_verifier(
+    auth: &config::ClientAuth,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let (Some(file), true) = (&auth.ca_file, auth.mode != ClientAuthMode::Off) else {
+        return Ok(None);
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in certificate::read_chain(file)? {
+        roots.add(authority).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let builder = match auth.mode {
+        ClientAuthMode::Optional => builder.allow_unauthenticated(),
+        ClientAuthMode::Required | ClientAuthMode::Off => builder,
+    };
+    builder.build().map(Some).map_err(|error| format!("{}: {error}", file.display()))
+}

@@ -1,0 +1,281 @@
+//! What terminates TLS on each listener of the process: made at the start, changed by a reload, and looked at for files that
+//! have changed. Of the control thread; workers reach theirs through the listener.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use sluice_config::{self as config, Http2, Listener, Protocol};
+use tokio::sync::Notify;
+
+use super::certificate::Certificate;
+use super::set::{Look, Remark, Set};
+use super::store::CHALLENGE_PROTOCOL;
+use super::terminator::Terminator;
+use super::upstream;
+
+/// How often it is looked whether a file is to be looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What is said of a file that is no better than before.
+const KEPT: &str = "a certificate cannot be used; the one from before stays";
+/// What is said of a certificate that is served all the same.
+const FLAWED: &str = "something is wrong with a certificate";
+
+/// By the listener's name.
+pub type ByName = BTreeMap<String, Arc<Terminator>>;
+
+/// What terminates TLS, for all listeners.
+#[derive(Default)]
+pub struct Terminators {
+    in_force: ArcSwap<ByName>,
+    watched: Mutex<BTreeMap<String, Watched>>,
+    changed: Notify,
+}
+
+/// What a configuration makes of it, not in force yet.
+pub struct Planned {
+    terminators: ByName,
+    sets: BTreeMap<String, Arc<Set>>,
+}
+
+/// The files of one listener as they were seen.
+struct Watched {
+    looked: Instant,
+    last: Look,
+    in_force: Look,
+}
+
+/// Something about the certificates of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The key, as `listeners[0].tls.certificates[1]`.
+    pub path: String,
+    /// What, with the name of the file.
+    pub message: String,
+    /// Whether sluice does not start with it.
+    pub is_mistake: bool,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// What is wrong with the certificates and authorities that a configuration names, on both sides; mistakes and warnings.
+pub fn check(config: &config::Config) -> Vec<Finding> {
+    let mut findings = plan(&config.listeners, &ByName::new()).1;
+    findings.extend(upstream::check(config));
+    findings
+}
+
+impl Terminators {
+    /// Reads all that these listeners need. Nothing of it is in force before [`Self::switch`]. The log has what is no
+    /// more than a warning.
+    ///
+    /// # Errors
+    /// Every mistake, a line each.
+    pub fn plan(&self, listeners: &[Listener]) -> Result<Planned, String> {
+        let (planned, findings) = plan(listeners, &self.in_force.load());
+        let (mistakes, warnings): (Vec<_>, Vec<_>) =
+            findings.into_iter().partition(|finding| finding.is_mistake);
+        for Finding { path, message: problem, .. } in &warnings {
+            tracing::warn!(key = path, problem, "{FLAWED}");
+        }
+        if mistakes.is_empty() {
+            return Ok(planned);
+        }
+        let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        Err(lines.join("\n"))
+    }
+
+    /// Puts a plan in force. Connections that begin are accepted by it once their listener has it as well.
+    pub fn switch(&self, planned: &Planned) {
+        let now = now_unix_s();
+        for (name, set) in &planned.sets {
+            if let Some(terminator) = planned.terminators.get(name) {
+                terminator.store().replace(Arc::clone(set), now);
+            }
+        }
+        self.in_force.store(Arc::new(planned.terminators.clone()));
+        self.watched().clear();
+        self.changed.notify_one();
+    }
+
+    /// Those in force, by the listener's name.
+    pub fn in_force(&self) -> Arc<ByName> {
+        self.in_force.load_full()
+    }
+
+    /// Waits until others are in force than when this was waited for last. For one task.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Says which keys could be read at the start, but not any more now that privileges are dropped.
+    pub fn warn_of_unreadable(&self) {
+        for (name, terminator) in self.in_force.load().iter() {
+            for key in terminator.store().set().keys() {
+                if let Err(error) = std::fs::File::open(key) {
+                    let file = key.display();
+                    tracing::warn!(
+                        listener = name, %file, %error,
+                        "the account that sluice runs as cannot read this key: once it is renewed, only a restart reads it"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Every certificate, with the listener's name.
+    pub fn certificates(&self) -> Vec<(String, Arc<Certificate>)> {
+        let in_force = self.in_force.load();
+        let of_one = |(name, terminator): (&String, &Arc<Terminator>)| {
+            let certificates = terminator.store().certificates();
+            certificates.into_iter().map(|one| (name.clone(), one)).collect::<Vec<_>>()
+        };
+        in_force.iter().flat_map(of_one).collect()
+    }
+
+    /// Serves what has changed in the files of any listener, for ever. A certificate that is broken now stays as it was.
+    pub async fn watch(self: Arc<Self>) {
+        loop {
+            let least = self.in_force.load().values().filter_map(interval).min();
+            tokio::time::sleep(least.map_or(TICK, |least| least.min(TICK))).await;
+            if least.is_some() {
+                let terminators = Arc::clone(&self);
+                // A file may be on a disk that stalls. A panic would be in the log.
+                let _ = tokio::task::spawn_blocking(move || terminators.look(Instant::now())).await;
+            }
+        }
+    }
+
+    /// Looks at those files that are due.
+    pub(super) fn look(&self, now: Instant) {
+        for (name, terminator) in self.in_force.load().iter() {
+            let Some(interval) = interval(terminator) else { continue };
+            let is_due = |watched: &Watched| now.saturating_duration_since(watched.looked) >= interval;
+            if self.watched().get(name).is_none_or(is_due) {
+                self.look_at(name, terminator, now);
+            }
+        }
+    }
+
+    fn look_at(&self, name: &str, terminator: &Terminator, now: Instant) {
+        let files = &terminator.config().certificates;
+        let look = Look::at(files);
+        let mut watched = self.watched();
+        let Some(known) = watched.get_mut(name) else {
+            let in_force = terminator.store().set().look();
+            watched.insert(name.to_owned(), Watched { looked: now, last: look, in_force });
+            return;
+        };
+        known.looked = now;
+        // Twice the same: whoever writes them, one behind the other, has ended, most likely.
+        let settled = known.last == look;
+        known.last.clone_from(&look);
+        if !settled || known.in_force == look {
+            return;
+        }
+        known.in_force = look;
+        drop(watched);
+        let (now, before) = (now_unix_s(), terminator.store().set());
+        let (set, remarks) = Set::read(files, &before, now);
+        for Remark { message: problem, is_mistake, .. } in remarks {
+            match is_mistake {
+                true => tracing::warn!(listener = name, problem, "{KEPT}"),
+                false => tracing::warn!(listener = name, problem, "{FLAWED}"),
+            }
+        }
+        if set.certificates().next().is_none() {
+            tracing::warn!(listener = name, "no certificate is left; those from before stay");
+            return;
+        }
+        terminator.store().replace(Arc::new(set), now);
+        tracing::info!(listener = name, "certificates have been read again");
+    }
+
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<String, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Planned {
+    /// What terminates TLS on each listener.
+    pub fn by_name(&self) -> &ByName {
+        &self.terminators
+    }
+
+    /// What terminates TLS on the listener of this name.
+    pub fn of(&self, listener: &str) -> Option<Arc<Terminator>> {
+        self.terminators.get(listener).cloned()
+    }
+}
+
+fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
+    let mut planned = Planned { terminators: ByName::new(), sets: BTreeMap::new() };
+    let mut findings = Vec::new();
+    let now = now_unix_s();
+    for (index, listener) in listeners.iter().enumerate() {
+        let Some(tls) = &listener.tls else { continue };
+        let path = format!("listeners[{index}].tls");
+        let before = before.get(&listener.name);
+        let known = before.map(|before| before.store().set()).unwrap_or_default();
+        let (set, remarks) = Set::read(&tls.certificates, &known, now);
+        findings.extend(remarks.into_iter().map(|Remark { index, message, is_mistake }| Finding {
+            path: format!("{path}.certificates[{index}]"),
+            message,
+            is_mistake,
+        }));
+        let is_empty = set.certificates().next().is_none();
+        let is_said = |finding: &Finding| finding.is_mistake && finding.path.starts_with(&path);
+        if is_empty && tls.acme.is_none() && !findings.iter().any(is_said) {
+            let message = "there is no certificate to be served".to_owned();
+            findings.push(Finding { path: format!("{path}.certificates"), message, is_mistake: true });
+        }
+        match Terminator::new(tls, protocols(listener), before.map(Arc::as_ref)) {
+            Ok(terminator) => {
+                planned.terminators.insert(listener.name.clone(), Arc::new(terminator));
+                planned.sets.insert(listener.name.clone(), Arc::new(set));
+            }
+            Err(message) => {
+                findings.push(Finding { path: format!("{path}.client_auth"), message, is_mistake: true });
+            }
+        }
+    }
+    (planned, findings)
+}
+
+/// What is offered by ALPN.
+fn protocols(listener: &Listener) -> Vec<Vec<u8>> {
+    let mut protocols: Vec<&[u8]> = match listener.protocol {
+        Protocol::Http if listener.http2 == Http2::Off => vec![b"http/1.1"],
+        Protocol::Http => vec![b"h2", b"http/1.1"],
+        // What is spoken through a tunnel is not ours to say.
+        Protocol::Tcp | Protocol::TlsPassthrough => Vec::new(),
+    };
+    if !protocols.is_empty() && issues(listener) {
+        // An authority that looks whose a name is speaks nothing else (RFC 8737).
+        protocols.push(CHALLENGE_PROTOCOL);
+    }
+    protocols.into_iter().map(<[u8]>::to_vec).collect()
+}
+
+fn issues(listener: &Listener) -> bool {
+    listener.tls.as_ref().is_some_and(|tls| tls.acme.is_some())
+}
+
+fn interval(terminator: &Arc<Terminator>) -> Option<Duration> {
+    match terminator.config().watch_interval_ms {
+        0 => None,
+        ms => Some(Duration::from_millis(ms)),
+    }
+}
+
+/// Seconds of Unix time.
+pub fn now_unix_s() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,290 @@
+//! TLS to the endpoints of one cluster: whom it trusts, what it shows, and the sessions that it may resume.
+//!
+//! No bytes are moved here; see `stream::tls` for the workers' connections and `health` for the checks.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{fs, io};
+
+use arc_swap::ArcSwap;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, Error, RootCertStore};
+use sluice_config::{Config, TlsVersion, UpstreamTls};
+
+use super::Finding;
+use super::roots::system_roots;
+use super::verify::{self, Verifier};
+use crate::clock;
+
+/// Bytes of a PEM file; the roots of a whole system take some hundred thousand.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// How often it is said at most that handshakes with endpoints of a cluster fail, in milliseconds.
+const WARN_INTERVAL_MS: u64 = 10_000;
+
+/// What a connection is for, which the endpoint is told (RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, many exchanges at once.
+    Http2,
+    /// Whatever the client of a tunnel speaks.
+    Opaque,
+}
+
+/// TLS as a cluster has it towards its endpoints, shared by all workers.
+pub struct UpstreamSessions {
+    cluster: String,
+    config: UpstreamTls,
+    current: ArcSwap<Current>,
+    warned_ms: AtomicU64,
+}
+
+/// What changed files make, before it is in use.
+pub struct Refreshed(Current);
+
+/// What the files of one moment make.
+struct Current {
+    files: Files,
+    http1: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
+    opaque: Arc<ClientConfig>,
+}
+
+/// The files as they were read.
+#[derive(PartialEq, Eq)]
+struct Files {
+    authorities: Option<Vec<u8>>,
+    /// Certificate and key.
+    shown: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl UpstreamSessions {
+    /// Reads the files that `config` names.
+    ///
+    /// # Errors
+    /// What is wrong with which of them, with the path of the key in the configuration.
+    pub fn load(cluster: &str, config: &UpstreamTls) -> Result<Self, String> {
+        let current = Files::read(config).and_then(|files| Current::new(config, files));
+        let current = current.map_err(|message| format!("clusters.{cluster}.tls.{message}"))?;
+        if config.danger_skip_verification {
+            let pinned = !config.pinned_sha256.is_empty();
+            tracing::warn!(
+                cluster,
+                pinned,
+                "certificates of endpoints are not verified (danger_skip_verification)"
+            );
+        }
+        Ok(Self {
+            cluster: cluster.to_owned(),
+            config: config.clone(),
+            current: ArcSwap::from_pointee(current),
+            warned_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// Reads the files again; what they make, if they have changed.
+    ///
+    /// # Errors
+    /// As [`UpstreamSessions::load`].
+    pub fn refreshed(&self) -> Result<Option<Refreshed>, String> {
+        let at = |message| format!("clusters.{}.tls.{message}", self.cluster);
+        let files = Files::read(&self.config).map_err(at)?;
+        if files == self.current.load().files {
+            return Ok(None);
+        }
+        Ok(Some(Refreshed(Current::new(&self.config, files).map_err(at)?)))
+    }
+
+    /// Has connections that begin from now on go by it.
+    pub fn put(&self, refreshed: Refreshed) {
+        self.current.store(Arc::new(refreshed.0));
+        tracing::info!(cluster = self.cluster, "the files of tls have changed and are in use");
+    }
+
+    /// A session about to begin with the endpoint whose host is `host`, which may have a port.
+    ///
+    /// # Errors
+    /// If that is no host.
+    pub fn begin(&self, host: &str, purpose: Purpose) -> Result<ClientConnection, Error> {
+        let name = self.server_name(host).map_err(|error| Error::General(error.to_string()))?;
+        ClientConnection::new(self.client(purpose), name)
+    }
+
+    /// What sessions are made from.
+    pub fn client(&self, purpose: Purpose) -> Arc<ClientConfig> {
+        let current = self.current.load();
+        match purpose {
+            Purpose::Http1 => Arc::clone(&current.http1),
+            Purpose::Http2 => Arc::clone(&current.http2),
+            Purpose::Opaque => Arc::clone(&current.opaque),
+        }
+    }
+
+    /// Whom the certificate must be for.
+    ///
+    /// # Errors
+    /// If that is no host.
+    pub fn server_name(&self, host: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
+        let name = self.config.server_name.as_deref().unwrap_or_else(|| without_port(host));
+        ServerName::try_from(name.to_owned())
+    }
+
+    /// Says why a handshake failed, unless that was said a moment ago.
+    pub fn warn(&self, endpoint: &str, error: &Error) {
+        let (now, last) = (clock::now_ms(), self.warned_ms.load(Relaxed));
+        let is_due = last == 0 || now.saturating_sub(last) >= WARN_INTERVAL_MS;
+        if is_due && self.warned_ms.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok() {
+            let reason = verify::describe(error);
+            tracing::warn!(
+                cluster = self.cluster,
+                endpoint,
+                reason,
+                "the TLS handshake with an endpoint failed"
+            );
+        }
+    }
+}
+
+/// What is wrong with the files that clusters name for TLS to their endpoints; and what should be thought over.
+pub(super) fn check(config: &Config) -> Vec<Finding> {
+    let secured = config.clusters.iter().filter_map(|(name, cluster)| Some((name, cluster.tls.as_ref()?)));
+    let mut findings = Vec::new();
+    for (name, tls) in secured {
+        let mut add = |key: &str, message: String, is_mistake| {
+            findings.push(Finding { path: format!("clusters.{name}.tls.{key}"), message, is_mistake });
+        };
+        if let Err(message) = Files::read(tls).and_then(|files| Current::new(tls, files)) {
+            let (key, message) = message.split_once(": ").unwrap_or(("", &message));
+            add(key, message.to_owned(), true);
+        }
+        if tls.danger_skip_verification {
+            add("danger_skip_verification", "certificates of endpoints are not verified".to_owned(), false);
+        }
+    }
+    findings
+}
+
+/// The host of `host:port`, an IPv6 address without its brackets.
+fn without_port(host: &str) -> &str {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+impl Files {
+    fn read(config: &UpstreamTls) -> Result<Self, String> {
+        let read = |key: &str, path: &Path| {
+            read(path).map_err(|error| format!("{key}: {} cannot be read: {error}", path.display()))
+        };
+        let authorities = config.ca_file.as_deref().map(|path| read("ca_file", path)).transpose()?;
+        let shown = match &config.client_certificate {
+            Some(files) => Some((
+                read("client_certificate.cert", &files.cert)?,
+                read("client_certificate.key", &files.key)?,
+            )),
+            None => None,
+        };
+        Ok(Self { authorities, shown })
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a named pipe would wait for its writer.
+    let found = fs::metadata(path)?;
+    if !found.is_file() || found.len() > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is no file of at most {FILE_BYTES_MAX} bytes")));
+    }
+    fs::read(path)
+}
+
+impl Current {
+    fn new(config: &UpstreamTls, files: Files) -> Result<Self, String> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        // The first random bytes of a process take a tenth of a second (entropy of the processor's jitter); no request is
+        // to wait for that.
+        let _ = provider.secure_random.fill(&mut [0]);
+        let versions: &[_] = match config.min_version {
+            TlsVersion::V12 => &[&TLS13, &TLS12],
+            TlsVersion::V13 => &[&TLS13],
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let builder =
+            builder.with_protocol_versions(versions).map_err(|error| format!("min_version: {error}"))?;
+        let verifier = verifier(config, &files, provider)?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let opaque = match &files.shown {
+            None => builder.with_no_client_auth(),
+            Some(shown) => {
+                let (chain, key) = identity(config, shown)?;
+                let made = builder.with_client_auth_cert(chain, key);
+                made.map_err(|error| match error {
+                    Error::InconsistentKeys(_) => {
+                        "client_certificate.key: it is not the key of cert".to_owned()
+                    }
+                    error => format!("client_certificate.cert: {error}"),
+                })?
+            }
+        };
+        // A copy resumes the same sessions, for it shares their store.
+        let mut http1 = opaque.clone();
+        http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut http2 = opaque.clone();
+        http2.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self { files, http1: Arc::new(http1), http2: Arc::new(http2), opaque: Arc::new(opaque) })
+    }
+}
+
+fn verifier(config: &UpstreamTls, files: &Files, provider: Arc<CryptoProvider>) -> Result<Verifier, String> {
+    let pins = config.pinned_sha256.clone();
+    if config.danger_skip_verification {
+        return Ok(Verifier::skipping(&provider, pins));
+    }
+    let roots = match &files.authorities {
+        None => Arc::clone(system_roots().as_ref().map_err(Clone::clone)?),
+        Some(pem) => {
+            authorities(pem).map_err(|message| named(config.ca_file.as_deref(), "ca_file", &message))?
+        }
+    };
+    Verifier::new(roots, provider, pins).map_err(|error| format!("ca_file: {error}"))
+}
+
+fn named(path: Option<&Path>, key: &str, message: &str) -> String {
+    format!("{key}: {} {message}", path.map(Path::display).map(|shown| shown.to_string()).unwrap_or_default())
+}
+
+fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem)? {
+        roots
+            .add(certificate)
+            .map_err(|error| format!("has a certificate that is none of an authority: {error}"))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// The certificates of a PEM file; never none.
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| format!("is no PEM: {error}"))?;
+    if found.is_empty() { Err("has no certificate (PEM) in it".to_owned()) } else { Ok(found) }
+}
+
+type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn identity(config: &UpstreamTls, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Shown, String> {
+    let paths = config.client_certificate.as_ref();
+    let chain = certificates(cert);
+    let chain = chain
+        .map_err(|message| named(paths.map(|files| &*files.cert), "client_certificate.cert", &message))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
+        let message = format!("has no key (PEM, not encrypted) in it: {error}");
+        named(paths.map(|files| &*files.key), "client_certificate.key", &message)
+    })?;
+    Ok((chain, key))
+}
