@@ -7,9 +7,6 @@
 // -- the data path, in the order a request meets it --
 pub(crate) mod thread;
 pub(crate) mod worker;
-pub(crate) mod listener;
-pub(crate) mod stream;
-pub(crate) mod deadline;
 pub(crate) mod http2;
 pub(crate) mod connection;
 pub(crate) mod upstream;
@@ -17,7 +14,6 @@ pub(crate) mod bypass;
 pub(crate) mod direct;
 pub(crate) mod exchange;
 pub(crate) mod body;
-pub(crate) mod buffers;
 pub(crate) mod spool;
 pub(crate) mod tunnel;
 pub(crate) mod response;

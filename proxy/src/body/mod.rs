@@ -8,10 +8,9 @@ use std::io;
 use std::task::Poll;
 
 use sluice_http::{ChunkDecoder, ChunkLimits, Framing, Piece, encode_chunk, encode_last_chunk};
-
-use crate::buffers::{Appetite, Buffers, SMALL_BYTES};
-use crate::deadline::Deadline;
-use crate::stream::{Reader, Writer};
+use sluice_net::buffers::{Appetite, Buffers, SMALL_BYTES};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 
 /// Size of a receive of a tunnel that is quiet.
 const TUNNEL_BYTES: usize = 4 * 1024;

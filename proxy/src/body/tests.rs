@@ -5,9 +5,9 @@ use std::future::Future;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use sluice_net::stream::{self, Stream, memory};
 
 use super::*;
-use crate::stream::{self, Stream, memory};
 
 const LIMITS: ChunkLimits = ChunkLimits { line_bytes_max: 64, trailer_bytes_max: 256 };
 

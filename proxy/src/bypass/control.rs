@@ -10,13 +10,13 @@ use sluice_ebpf::Counter;
 use sluice_kernel::probe;
 use sluice_kernel::program::{Bypass, Limits, Marker, ProgramError, cgroup2};
 use sluice_kernel::selftest::{self, Failure};
+use sluice_net::listener::Bound;
 use tokio::sync::Notify;
 
 use super::BypassError;
 use super::joiner::{Bounds, Seat};
 use super::place::is_loopback;
 use crate::direct;
-use crate::listener::Bound;
 
 /// Connections that have a slot, which takes 1.2 KB of the kernel's: those beyond are answered through sluice.
 const SLOTS_MAX: u32 = 4096;

@@ -14,9 +14,9 @@ use sluice_core::cluster::{Admission, Endpoint, Place};
 use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_ebpf::Wish;
 use sluice_kernel::program::{Lease, Marker, Slots};
+use sluice_net::stream::Stream;
 
 use super::place;
-use crate::stream::Stream;
 
 /// How often, a millisecond apart, a connection is looked at before it counts as not joined. Nearly always the
 /// other end is in the map before connect returns; with packets steered to another core it is there shortly after.

@@ -91,7 +91,7 @@ impl Connection {
             if transfer.bytes() - start > self.limits().drain_bytes_max {
                 return false;
             }
-            let filled = self.deadline.run(self.reader.fill(crate::buffers::SMALL_BYTES)).await;
+            let filled = self.deadline.run(self.reader.fill(sluice_net::buffers::SMALL_BYTES)).await;
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 return false;
             }

@@ -30,7 +30,7 @@ impl Connection {
             if budget == 0 {
                 return;
             }
-            match self.deadline.run(self.reader.fill(crate::buffers::SMALL_BYTES)).await {
+            match self.deadline.run(self.reader.fill(sluice_net::buffers::SMALL_BYTES)).await {
                 Some(Ok(count)) if count > 0 => {}
                 _ => return,
             }

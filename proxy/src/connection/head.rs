@@ -2,9 +2,9 @@
 
 use sluice_core::error::Reason;
 use sluice_http::{HeadLimits, ParseError, RequestHead, Scan, skip_leading_crlf};
+use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
 
 use super::Connection;
-use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::worker::Phase;
 
 /// How long a connection waits for its next request before its buffers are given back.

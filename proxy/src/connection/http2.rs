@@ -8,12 +8,12 @@ use sluice_config::Http2;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_core::tls::ClientIdentity;
+use sluice_net::buffers::IDLE_BYTES;
+use sluice_net::listener::ListenerState;
+use sluice_net::stream::Stream;
 
 use super::{Connection, Next};
-use crate::buffers::IDLE_BYTES;
 use crate::http2::{self, Channel, Control, Terms, is_preface};
-use crate::listener::ListenerState;
-use crate::stream::Stream;
 use crate::worker::{Phase, Worker};
 
 /// What every stream of a connection has from it.
@@ -82,7 +82,7 @@ impl Connection {
         let control = Rc::<Control>::default();
         if let Some(slot) = self.slot {
             // A drain tells the client, and lets its streams end.
-            self.worker.end_through(slot, Stream::Http2(Channel::of_connection(&control)));
+            self.worker.end_through(slot, Stream::Channel(Channel::of_connection(&control)));
             self.worker.set_phase(slot, Phase::Idle);
         }
         let client = (self.client, Rc::clone(&self.client_text));
@@ -112,7 +112,8 @@ impl Connection {
 impl Parent {
     fn serve_stream(&self, channel: Rc<Channel>) -> impl Future<Output = ()> + 'static {
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
-        let mut connection = Connection::bare(worker, listener, Stream::Http2(channel), self.client.clone());
+        let mut connection =
+            Connection::bare(worker, listener, Stream::Channel(channel), self.client.clone());
         connection.identity.clone_from(&self.identity);
         connection.serve_requests()
     }

@@ -27,12 +27,12 @@ use sluice_core::metrics::Event;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_core::tls::ClientIdentity;
 use sluice_http::{HeadScanner, RequestHead};
+use sluice_net::buffers::IDLE_BYTES;
+use sluice_net::deadline::Deadline;
+use sluice_net::listener::ListenerState;
+use sluice_net::stream::{self, Reader, Stream, Writer};
 
-use crate::buffers::IDLE_BYTES;
-use crate::deadline::Deadline;
 use crate::direct;
-use crate::listener::ListenerState;
-use crate::stream::{self, Reader, Stream, Writer};
 use crate::worker::{Phase, Worker};
 
 /// One downstream connection.
@@ -183,7 +183,7 @@ impl Connection {
         self.set_phase(Phase::Idle);
         self.service = None;
         self.reader.shrink(IDLE_BYTES);
-        self.writer.shrink(crate::buffers::SMALL_BYTES);
+        self.writer.shrink(sluice_net::buffers::SMALL_BYTES);
     }
 }
 

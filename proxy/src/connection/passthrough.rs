@@ -126,7 +126,7 @@ impl Connection {
     /// Waits for more bytes of the client.
     async fn more(&mut self) -> Result<(), Ended> {
         let begun = !self.reader.data().is_empty();
-        match self.deadline.run(self.reader.fill(crate::buffers::IDLE_BYTES)).await {
+        match self.deadline.run(self.reader.fill(sluice_net::buffers::IDLE_BYTES)).await {
             Some(Ok(count)) if count > 0 => Ok(()),
             None => Err(Reason::ClientHelloTimeout.into()),
             _ if begun => Err(Reason::ClientGone.into()),

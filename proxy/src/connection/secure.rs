@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rustls::ServerConnection;
 use sluice_core::tls::{CHALLENGE_PROTOCOL, ClientIdentity, Handshake, HandshakeFailure, Terminator};
+use sluice_net::buffers::IDLE_BYTES;
+use sluice_net::stream::tls::{HandshakeError, Session};
+use sluice_net::stream::{self, Stream};
 
 use super::Connection;
-use crate::buffers::IDLE_BYTES;
-use crate::stream::tls::{HandshakeError, Session};
-use crate::stream::{self, Stream};
 
 impl Connection {
     /// Puts a TLS session between the connection and its socket, if the listener asks for one; false when the

@@ -11,11 +11,11 @@ use sluice_core::cluster::{Cluster, hash_key};
 use sluice_core::error::Reason;
 use sluice_http::postgres;
 use sluice_http::proxy_protocol::{self, Expected, Header};
+use sluice_net::buffers;
+use sluice_net::deadline::Deadline;
 
 use super::Connection;
 use super::account::Account;
-use crate::buffers;
-use crate::deadline::Deadline;
 use crate::progress::Progress;
 use crate::tunnel;
 use crate::upstream::{self, Acquired, UpstreamConnection};

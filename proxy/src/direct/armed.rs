@@ -12,11 +12,11 @@ use sluice_core::cluster::Cluster;
 use sluice_core::metrics::{Missed, Unarmed};
 use sluice_ebpf::slot::{Miss, Order, Phase, Slot};
 use sluice_kernel::program::{ClientSocket, Lease};
+use sluice_net::deadline::Deadline;
 use tokio::time::{Sleep, sleep};
 
 use super::hold::Holding;
 use super::{Direct, Entry, Place};
-use crate::deadline::Deadline;
 
 /// When an exchange is looked at again that the program had while somebody waited for its end.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -3,9 +3,9 @@
 use sluice_core::metrics::Unarmed;
 use sluice_kernel::program::ClientSocket;
 use sluice_kernel::tcp::{self, UnsentMax};
+use sluice_net::stream::Writer;
 
 use super::Direct;
-use crate::stream::Writer;
 
 /// What is known of the connection.
 #[derive(Debug, Default)]

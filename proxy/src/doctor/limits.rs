@@ -2,9 +2,9 @@
 
 use sluice_config::Config;
 use sluice_kernel::probe::Host;
+use sluice_net::listener::BACKLOG;
 
 use super::Finding;
-use crate::listener::BACKLOG;
 
 /// A proxied connection has one descriptor on each side.
 const DESCRIPTORS_PER_CONNECTION: u64 = 2;

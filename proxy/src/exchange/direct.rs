@@ -6,16 +6,16 @@ use std::task::Poll;
 use sluice_core::error::Reason;
 use sluice_core::metrics::{Event, Missed, Unarmed};
 use sluice_http::{Expect, Framing, Method, Version};
+use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
+use sluice_net::stream::{Reader, Writer};
 
 use super::Resources;
 use super::answer::Answer;
 use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Shared, chunk_limits, download};
 use crate::body::{Transfer, copy};
-use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 use crate::direct::{Answered, Armed, Claimed, Direct, Place, Rest};
 use crate::progress::Progress;
-use crate::stream::{Reader, Writer};
 use crate::upstream::UpstreamConnection;
 
 /// Has the answer to the request that is sent next go to the client past sluice, if it may.

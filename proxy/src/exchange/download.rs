@@ -7,17 +7,17 @@ use sluice_http::{
     Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
     encode_response, response_framing,
 };
+use sluice_net::buffers::SMALL_BYTES;
+use sluice_net::stream::{Reader, Writer};
 
 use super::answer::{Answer, debug_fields, forward_head};
 use super::hold::{self, HeldAnswer};
 use super::transfer::download_reason;
 use super::{Failed, Shared, chunk_limits, direct};
 use crate::body::{Transfer, copy};
-use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joined;
 use crate::direct::{Answered, Armed, Claimed, Rest};
 use crate::progress::Progress;
-use crate::stream::{Reader, Writer};
 
 /// The upstream side.
 pub(super) struct From<'a> {

@@ -26,15 +26,15 @@ use sluice_core::error::{Reason, Side};
 use sluice_core::service::logged::LoggedField;
 use sluice_core::service::slot::Entered;
 use sluice_http::{FieldEdits, RequestHead, ResponseHead};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 
 use crate::body::Transfer;
 use crate::bypass::Candidate;
-use crate::deadline::Deadline;
 use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::progress::Progress;
 use crate::spool::Message;
-use crate::stream::{Reader, Writer};
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 pub(crate) use hold::HeldAnswer;
 pub(crate) use stamp::Stamp;

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use sluice_core::error::Reason;
+use sluice_net::stream::Writer;
 
 use super::{Downstream, Failed, Resources, Shared, download};
 use crate::bypass::Joined;
 use crate::direct::Armed;
-use crate::stream::Writer;
 
 /// `Err(None)` is the deadline.
 pub(super) async fn race(

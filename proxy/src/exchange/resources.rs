@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use crate::buffers::Buffers;
+use sluice_net::buffers::Buffers;
+
 use crate::spool::Spool;
 use crate::upstream::Dialer;
 

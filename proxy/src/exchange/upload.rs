@@ -7,13 +7,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use sluice_core::error::Reason;
+use sluice_net::buffers::IDLE_BYTES;
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 
 use super::{Shared, upload_reason};
 use crate::body::{BodyError, Transfer, copy};
-use crate::buffers::IDLE_BYTES;
-use crate::deadline::Deadline;
 use crate::spool::{Message, SendError};
-use crate::stream::{Reader, Writer};
 
 /// How often a client whose next request waits behind this one is asked whether it is still there.
 const HANG_UP_CHECK: Duration = Duration::from_millis(250);

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use sluice_config::Address;
 use sluice_core::cluster::Experience;
+use sluice_net::listener::Taken;
 
 use super::{Packet, Passed, Role, VARIABLE, receive, send};
-use crate::listener::Taken;
 
 /// The process that this one takes over from, and what it has passed.
 #[derive(Debug)]

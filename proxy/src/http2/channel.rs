@@ -1,4 +1,4 @@
-//! One HTTP/2 stream as an engine of [`crate::stream::Stream`]: a connection of one exchange.
+//! One HTTP/2 stream as a [`stream::Channel`]: a connection of one exchange.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,12 +10,12 @@ use ::http::{Method, Request};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
+use sluice_net::stream::{self, Peer};
 
 use super::control::Control;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::request::{self, Framing};
-use super::under_way::{Recv, Send, Ways};
 
 struct Both {
     incoming: Incoming,
@@ -70,40 +70,13 @@ impl Channel {
     pub(crate) fn of_connection(control: &Rc<Control>) -> Rc<Self> {
         Rc::new(Self { ways: None, control: Rc::clone(control), broken: Cell::new(false) })
     }
-
-    /// Starts receiving behind what is in `buf`.
-    pub(crate) fn recv(self: &Rc<Self>, buf: Vec<u8>) -> Recv<Self> {
-        Recv::new(self, buf)
-    }
-
-    /// Starts sending `buf[start..]`: as much as has room goes at once, and is what it comes to.
-    pub(crate) fn send(self: &Rc<Self>, buf: Vec<u8>, start: usize) -> Send<Self> {
-        Send::new(self, buf, start)
-    }
-
-    /// Ready when the client has reset the stream, or its connection has ended.
-    pub(crate) fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.ways {
-            Some(ways) => ways.borrow_mut().outgoing.poll_reset(cx),
-            None => Poll::Pending,
-        }
-    }
-
-    pub(crate) fn shutdown(&self, how: Shutdown) {
-        match (&self.ways, how) {
-            (Some(ways), Shutdown::Write) => ways.borrow_mut().outgoing.finish(),
-            (None, Shutdown::Read) => self.control.end(),
-            _ => {}
-        }
-    }
-
-    /// The close that follows is a break, even behind an answer that only the close would end.
-    pub(crate) fn reset_on_close(&self) {
-        self.broken.set(true);
-    }
 }
 
-impl Ways for Channel {
+impl stream::Channel for Channel {
+    fn peer(&self) -> Peer {
+        Peer::Client
+    }
+
     fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let Some(ways) = &self.ways else {
             return Poll::Ready(Ok(0));
@@ -122,6 +95,25 @@ impl Ways for Channel {
             Some(ways) => ways.borrow_mut().outgoing.poll_room(cx, wanted),
             None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
+    }
+
+    fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.ways {
+            Some(ways) => ways.borrow_mut().outgoing.poll_reset(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        match (&self.ways, how) {
+            (Some(ways), Shutdown::Write) => ways.borrow_mut().outgoing.finish(),
+            (None, Shutdown::Read) => self.control.end(),
+            _ => {}
+        }
+    }
+
+    fn reset_on_close(&self) {
+        self.broken.set(true);
     }
 }
 

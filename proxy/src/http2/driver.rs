@@ -11,6 +11,8 @@ use h2::Reason;
 use h2::server::{Builder, Connection};
 use sluice_config::Limits;
 use sluice_core::metrics::{Event, WorkerRecorder};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 
 use super::PREFACE;
 use super::abuse::abuse_of;
@@ -18,8 +20,6 @@ use super::channel::{Channel, Opened};
 use super::control::Control;
 use super::meter::{Bounds, Meter};
 use super::wire::{Io, Wire};
-use crate::deadline::Deadline;
-use crate::stream::{Reader, Writer};
 
 /// Streams that a client had opened before it was told to open no more have come within this time.
 const LAST_STREAMS: Duration = Duration::from_secs(5);

@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use sluice_core::metrics::Abuse;
+use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::meter::Meter;
-use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
-use crate::deadline::Deadline;
-use crate::stream::{Reader, Writer};
 
 /// What gathers before it is sent in any case; while a send is under way, no more is taken.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;

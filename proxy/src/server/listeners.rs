@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use sluice_config::{self as config, Address};
 use sluice_core::tls::{Planned, Terminators};
+use sluice_net::listener::{self, Bound, Held, Listening, Taken};
 use tokio::sync::mpsc;
 
 use crate::bypass;
 use crate::handover::{Passed, Role};
-use crate::listener::{self, Bound, Held, Listening, Taken};
 use crate::thread::Command;
 
 /// How long closing sockets are waited for, three times what their workers take where nothing is amiss.

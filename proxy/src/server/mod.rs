@@ -30,6 +30,7 @@ use sluice_config::Config;
 use sluice_core::logging;
 use sluice_core::metrics::Metrics;
 use sluice_core::spans::Tracing;
+use sluice_net::listener;
 use sluice_ring as ring;
 use tokio::sync::watch;
 use upgrade::Upgrader;
@@ -37,7 +38,6 @@ use upgrade::Upgrader;
 use crate::acme::Acme;
 use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
-use crate::listener;
 use crate::thread::Stage;
 use crate::{state_file, status};
 

@@ -13,6 +13,7 @@ use sluice_core::clock::now_ms;
 use sluice_core::cluster::{Cluster, Endpoint, Seed};
 use sluice_core::tls::Terminators;
 use sluice_core::tls::upstream::Refreshed;
+use sluice_net::listener::Held;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
@@ -24,7 +25,6 @@ use super::services::Attached;
 use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
 use crate::handover::{Estate, Experienced, Unhealthy};
-use crate::listener::Held;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::{Live, Snapshot};

@@ -13,6 +13,7 @@ use sluice_core::logging;
 use sluice_core::metrics::Metrics;
 use sluice_core::spans::Tracing;
 use sluice_core::tls::Terminators;
+use sluice_net::listener::{self, Bound, Inherited, Listening, Taken};
 use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
@@ -21,7 +22,6 @@ use crate::admin::Admin;
 use crate::bypass;
 use crate::doctor::{self, Assists};
 use crate::handover::{Passed, Predecessor, Role};
-use crate::listener::{self, Bound, Inherited, Listening, Taken};
 use crate::snapshot::Live;
 use crate::thread::{self, Command, Stage, Told};
 use crate::upstream::Connector;

@@ -3,14 +3,14 @@
 use sluice_config as config;
 use sluice_core::budget::{Place, Share};
 use sluice_http::{Framing, encode_last_chunk};
+use sluice_net::buffers::{Appetite, SMALL_BYTES};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::Reader;
 
 use super::file::File;
 use super::message::Message;
 use super::{HoldError, Spool};
 use crate::body::Transfer;
-use crate::buffers::{Appetite, SMALL_BYTES};
-use crate::deadline::Deadline;
-use crate::stream::Reader;
 
 /// A body on its way in.
 pub(crate) struct Intake<'a> {

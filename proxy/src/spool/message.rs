@@ -1,11 +1,11 @@
 //! Sends a held body on, from memory and then from its file.
 
 use sluice_core::budget::Share;
+use sluice_net::buffers::{Appetite, Buffers, SMALL_BYTES};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::Writer;
 
 use super::file::File;
-use crate::buffers::{Appetite, Buffers, SMALL_BYTES};
-use crate::deadline::Deadline;
-use crate::stream::Writer;
 
 /// A head and the whole body behind it. What is in memory comes first and is sent by the caller, or by
 /// [`Message::send`]; the rest is read from the file meanwhile.

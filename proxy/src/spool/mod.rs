@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use sluice_core::budget::Budget;
 use sluice_core::error::Reason;
+use sluice_net::buffers::Buffers;
 
 use crate::body::BodyError;
-use crate::buffers::Buffers;
 
 pub(crate) use intake::{Held, Intake};
 pub(crate) use message::{Message, SendError};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use sluice_config::{Config, Word};
+use sluice_net::listener::ListenerState;
 
 use super::document::{Assist, Finding, Fixed, Listener};
 use crate::doctor::{self, Assists};
-use crate::listener::ListenerState;
 
 /// What is known once everything has been started; configuration and certificates are filled in when they are asked for.
 pub(crate) fn findings(config: &Config, listeners: &[Arc<ListenerState>], assists: &Assists) -> Fixed {

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use sluice_config::Protocol;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
+use sluice_net::listener::{ListenerState, Listening};
+use sluice_net::stream::Stream;
 use sluice_ring as ring;
 use socket2::SockAddr;
 use tokio::sync::Notify;
 
 use super::share::{Accepted, Place, Share};
 use crate::connection::Connection;
-use crate::listener::{ListenerState, Listening};
-use crate::stream::Stream;
 use crate::worker::Worker;
 
 /// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.

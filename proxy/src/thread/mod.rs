@@ -6,7 +6,7 @@ mod share;
 
 use std::sync::Arc;
 
-use crate::listener::{Bound, Listening};
+use sluice_net::listener::{Bound, Listening};
 
 pub(crate) use run::{Told, run};
 pub(crate) use share::shares;

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use sluice_net::listener::{Bound, Listening};
 use sluice_ring as ring;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -11,7 +12,6 @@ use tokio::task::JoinHandle;
 use super::accept::{Door, Entrance, accept_loop};
 use super::share::{Handed, Share};
 use super::{Command, Stage};
-use crate::listener::{Bound, Listening};
 use crate::worker::Worker;
 
 /// How often the worker sees to its pool and its log.

@@ -8,9 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sluice_net::listener::{Admission, ListenerState};
 use tokio::sync::mpsc;
-
-use crate::listener::{Admission, ListenerState};
 
 /// A worker may have more connections than another by one of so many of that one's: where there are many, one more or
 /// less does not matter, and handing on costs waking somebody.

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use sluice_core::error::Reason;
 use sluice_core::metrics::Metrics;
+use sluice_net::buffers::Buffers;
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{self, Stream};
 use sluice_ring as ring;
 use twox_hash::XxHash64;
 
 use super::{Context, Ends, Outcome, Shared, Splicer, pass};
-use crate::buffers::Buffers;
-use crate::deadline::Deadline;
-use crate::stream::{self, Stream};
 
 /// How long one check may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,9 +1,10 @@
 //! One direction of a tunnel, copied through the ring.
 
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
+
 use super::{Context, Fault, Stop};
 use crate::body::{BodyError, Transfer, copy};
-use crate::deadline::Deadline;
-use crate::stream::{Reader, Writer};
 
 /// Copies one direction to its end, and carries the end across; or until the transfer pauses.
 pub(super) async fn direction(

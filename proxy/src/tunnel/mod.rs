@@ -22,12 +22,12 @@ use sluice_core::error::Reason;
 use sluice_core::metrics::Counted;
 use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_kernel::splice::Limits;
+use sluice_net::buffers::Buffers;
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 
 use crate::body::Transfer;
-use crate::buffers::Buffers;
 use crate::bypass::Joiner;
-use crate::deadline::Deadline;
-use crate::stream::{Reader, Writer};
 
 pub(crate) use splicer::{Shared, Splicer};
 use switch::Switch;

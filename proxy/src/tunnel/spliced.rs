@@ -16,6 +16,8 @@ use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_ebpf::splice::{Ledger, Passed};
 use sluice_kernel::tcp::{self, Counts};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 use sluice_ring as ring;
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -24,8 +26,6 @@ use super::splicer::Splicer;
 use super::watch::{Patience, is_broken, is_writable};
 use super::{Context, Ends, Fault, Stop, Transfers, both, copy};
 use crate::body::{self, Transfer};
-use crate::deadline::Deadline;
-use crate::stream::{Reader, Writer};
 
 /// How often a tunnel that the kernel carries is looked at, for its idle timeout and for what no event tells.
 const TICK_MAX: Duration = Duration::from_secs(1);

@@ -94,7 +94,7 @@ pub(crate) struct Splicer {
 impl Splicer {
     /// Whether a tunnel between these may be spliced once it is worth it.
     pub(super) fn wants(&self, ends: &Ends<'_>) -> bool {
-        let is_plain = |stream: &crate::stream::Stream| {
+        let is_plain = |stream: &sluice_net::stream::Stream| {
             stream.socket().is_some_and(|fd| tcp::is_plain(fd.as_fd()).unwrap_or(false))
         };
         !self.is_returning() && is_plain(ends.downstream.0.stream()) && is_plain(ends.upstream.0.stream())

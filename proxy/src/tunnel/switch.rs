@@ -11,6 +11,8 @@ use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_kernel::KernelError;
 use sluice_kernel::tcp::{self, Counts};
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{Reader, Writer};
 use sluice_ring as ring;
 use tokio::time::timeout;
 
@@ -18,8 +20,6 @@ use super::spliced::{Link, Links};
 use super::splicer::Splicer;
 use super::{Context, Ends, Fault, Stop, Transfers};
 use crate::body::Transfer;
-use crate::deadline::Deadline;
-use crate::stream::{Reader, Writer};
 
 /// How often what came meanwhile is sent on before the tunnel is held to be too busy.
 const ROUNDS: u32 = 16;

@@ -6,10 +6,9 @@ use std::rc::Rc;
 
 use sluice_core::cluster::EndpointAddress;
 use sluice_core::error::Reason;
+use sluice_net::stream::Stream;
 use sluice_ring as ring;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-
-use crate::stream::Stream;
 
 /// A function that plays the network.
 #[cfg(test)]

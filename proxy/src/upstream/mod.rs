@@ -22,11 +22,11 @@ use sluice_core::metrics::Event;
 use sluice_core::tls::upstream::Purpose;
 use sluice_http::{HeadScanner, ResponseHead};
 use sluice_kernel::program::Lease;
+use sluice_net::stream::{self, Reader, Stream, Verdict, Writer};
 use tokio::task::yield_now;
 
 use crate::bypass::{Candidate, Joined, Plan};
 use crate::direct::Direct;
-use crate::stream::{self, Reader, Stream, Writer};
 
 pub(crate) use connect::Connector;
 #[cfg(test)]
@@ -90,7 +90,7 @@ impl UpstreamConnection {
 
     /// Whether the endpoint has said that it did nothing about the request.
     pub(crate) fn is_refused(&self) -> bool {
-        self.reader.stream().is_refused()
+        self.reader.stream().verdict() == Some(Verdict::Refused)
     }
 
     /// Whether the endpoint has left the request unread, as some do with what goes past loopback TCP.

@@ -9,22 +9,17 @@ use sluice_core::error::Reason;
 use sluice_core::metrics::Counted;
 use sluice_core::metrics::Event;
 use sluice_core::tls::upstream::Purpose;
+use sluice_net::stream::{Stream, Verdict};
 
 use super::{Dialer, UpstreamConnection, connect, secure};
 use crate::http2::upstream::{Channel, Shared, Terms, drive};
-use crate::stream::Stream;
 
 impl UpstreamConnection {
     /// What an exchange has come to that broke off for `reason`: the endpoint may have cancelled it on purpose.
     pub(crate) fn unless_cancelled(&self, reason: Reason) -> Reason {
-        match (self.reader.stream(), reason) {
-            (Stream::Http2Upstream(channel), Reason::UpstreamClosed | Reason::ResponseTruncated)
-                if channel.is_cancelled() =>
-            {
-                Reason::UpstreamCancelled
-            }
-            _ => reason,
-        }
+        let broken_off = matches!(reason, Reason::UpstreamClosed | Reason::ResponseTruncated);
+        let cancelled = broken_off && self.reader.stream().verdict() == Some(Verdict::Cancelled);
+        if cancelled { Reason::UpstreamCancelled } else { reason }
     }
 }
 
@@ -61,7 +56,7 @@ pub(super) async fn open(
 }
 
 fn new(endpoint: &Arc<Endpoint>, channel: Rc<Channel>) -> UpstreamConnection {
-    UpstreamConnection::new(Arc::clone(endpoint), Stream::Http2Upstream(channel), None, None)
+    UpstreamConnection::new(Arc::clone(endpoint), Stream::Channel(channel), None, None)
 }
 
 /// Opens a connection in a task of its own: others may have begun to wait for it when whoever asked has gone.

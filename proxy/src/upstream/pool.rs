@@ -10,13 +10,13 @@ use sluice_config as config;
 use sluice_core::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, closed_with_endpoints};
 use sluice_core::metrics::Counted;
 use sluice_core::metrics::{Event, WorkerRecorder};
+use sluice_net::buffers::SMALL_BYTES;
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::Stream;
 
 use super::UpstreamConnection;
-use crate::buffers::SMALL_BYTES;
 use crate::bypass::Joiner;
-use crate::deadline::Deadline;
 use crate::http2::upstream::Connections;
-use crate::stream::Stream;
 
 /// Idle connections wait with a receive under way: it sees the end of the connection as it comes, and
 /// brings the next response without another system call.

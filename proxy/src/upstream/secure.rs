@@ -6,10 +6,10 @@ use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_core::tls::upstream::Purpose;
 use sluice_core::tls::verify;
+use sluice_net::stream::Stream;
+use sluice_net::stream::tls::{HandshakeError, Session};
 
 use super::UpstreamConnection;
-use crate::stream::Stream;
-use crate::stream::tls::{HandshakeError, Session};
 
 impl UpstreamConnection {
     /// Why the endpoint has ended a session that it had just begun, if it said so: what it thinks of our certificate it

@@ -16,16 +16,16 @@ use sluice_core::access_log::AccessLogHandle;
 use sluice_core::metrics::{Counted, Event, WorkerRecorder};
 use sluice_core::record::ExchangeRecord;
 use sluice_core::spans::Tracer;
+use sluice_net::buffers::Buffers;
+use sluice_net::listener::ListenerState;
+use sluice_net::stream::Stream;
 
 use crate::acme::HttpChallenges;
-use crate::buffers::Buffers;
 use crate::bypass::Seat;
 use crate::direct::{self, Direct};
 use crate::exchange::Resources;
-use crate::listener::ListenerState;
 use crate::snapshot::{Current, Live, View};
 use crate::spool::{Medium, Spool};
-use crate::stream::Stream;
 use crate::tunnel::{self, Splicer};
 use crate::upstream::{Connector, Dialer};
 

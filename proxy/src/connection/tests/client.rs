@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use sluice_net::stream::memory::End;
 use tokio::sync::Notify;
 
 use super::exchange::{Coding, Exchange};
 use super::peer::{Body, Ended, Fault, Framing, Head, Sink, Source};
-use crate::stream::memory::End;
 
 /// How long an expectant client waits for a 100 before it sends its body all the same.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use proptest::collection::vec;
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{self, Reader, Writer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::exchange::{Coding, Exchange, any_length, exchange, short};
 use super::origin::{Script, serve};
 use super::*;
-use crate::deadline::Deadline;
-use crate::stream::{self, Reader, Writer};
 
 /// A memory stream as the client's crate wants it.
 struct Pipe {

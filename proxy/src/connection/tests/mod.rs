@@ -32,15 +32,15 @@ use sluice_core::access_log::AccessLog;
 use sluice_core::budget::Place;
 use sluice_core::cluster::Cluster;
 use sluice_core::metrics::Metrics;
+use sluice_net::listener::ListenerState;
+use sluice_net::stream::Stream;
+use sluice_net::stream::memory::{self, Behaviour, End};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::Connection;
-use crate::listener::ListenerState;
 use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::Snapshot;
-use crate::stream::Stream;
-use crate::stream::memory::{self, Behaviour, End};
 use crate::upstream::{Connector, Network};
 use crate::worker::Worker;
 

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use sluice_net::stream::memory::End;
+
 use super::exchange::Exchange;
 use super::peer::{Body, Ended, Fault, Framing, Head, Sink, Source};
-use crate::stream::memory::End;
 
 /// A request as an origin got it.
 #[derive(Debug)]

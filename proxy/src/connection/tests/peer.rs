@@ -3,7 +3,7 @@
 use std::net::Shutdown;
 use std::time::Duration;
 
-use crate::stream::memory::End;
+use sluice_net::stream::memory::End;
 
 /// Longer than every timeout of the proxy.
 pub(super) const STALL: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! One exchange on a shared connection, as an engine of [`crate::stream::Stream`].
+//! One exchange on a shared connection, as a [`stream::Channel`].
 
 use std::cell::RefCell;
 use std::io;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ::http::uri::Scheme;
 use bytes::Bytes;
 use h2::client::SendRequest;
+use sluice_net::stream::{self, Peer, Verdict};
 
-use super::super::under_way::{Recv, Send, Ways};
 use super::Shared;
 use super::receiving::Receiving;
 use super::sending::Sending;
@@ -44,27 +44,6 @@ impl Channel {
         Rc::new(Self { shared: Rc::clone(shared), ways: RefCell::new(ways) })
     }
 
-    /// Starts receiving behind what is in `buf`.
-    pub(crate) fn recv(self: &Rc<Self>, buf: Vec<u8>) -> Recv<Self> {
-        Recv::new(self, buf)
-    }
-
-    /// Starts sending `buf[start..]`: as much as has room goes at once, and is what it comes to.
-    pub(crate) fn send(self: &Rc<Self>, buf: Vec<u8>, start: usize) -> Send<Self> {
-        Send::new(self, buf, start)
-    }
-
-    /// Whether the server has not looked at the request, so that it may be sent again whatever it is.
-    pub(crate) fn is_refused(&self) -> bool {
-        let ways = self.ways.borrow();
-        ways.failed || ways.receiving.as_ref().is_some_and(Receiving::is_refused)
-    }
-
-    /// Whether the server has ended the exchange by CANCEL.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.ways.borrow().receiving.as_ref().is_some_and(Receiving::is_cancelled)
-    }
-
     /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
     /// without our knowing.
     fn is_suspect(&self, ways: &Both) -> bool {
@@ -76,7 +55,11 @@ impl Channel {
     }
 }
 
-impl Ways for Channel {
+impl stream::Channel for Channel {
+    fn peer(&self) -> Peer {
+        Peer::Endpoint
+    }
+
     fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let ways = &mut *self.ways.borrow_mut();
         match &mut ways.receiving {
@@ -104,6 +87,16 @@ impl Ways for Channel {
 
     fn poll_room(&self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<()>> {
         self.ways.borrow_mut().sending.poll_room(cx, wanted)
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        let ways = self.ways.borrow();
+        let ended = |way: fn(&Receiving) -> bool| ways.receiving.as_ref().is_some_and(way);
+        match () {
+            () if ways.failed || ended(Receiving::is_refused) => Some(Verdict::Refused),
+            () if ended(Receiving::is_cancelled) => Some(Verdict::Cancelled),
+            () => None,
+        }
     }
 }
 

@@ -12,14 +12,14 @@ use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
 use sluice_config::Cluster;
 use sluice_core::error::Reason;
+use sluice_net::deadline::Deadline;
+use sluice_net::stream::{self, Stream};
 
 use super::super::wire::{Io, Wire};
 use super::{
     CONNECTION_WINDOW_BYTES, RESET_REMEMBERED, RESETS_REMEMBERED_MAX, SEND_BUFFER_BYTES,
     SMALL_FRAMES_COST_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, Shared,
 };
-use crate::deadline::Deadline;
-use crate::stream::{self, Stream};
 
 /// What a connection goes by; times in milliseconds.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! HTTP/2 to endpoints (RFC 9113): connections that many exchanges share, each by a stream of its own.
 //!
-//! The reverse of the module above. A [`Channel`] is an engine of [`crate::stream::Stream`]: HTTP/1.1 bytes as our
+//! The reverse of the module above. A [`Channel`] is an engine of [`sluice_net::stream::Stream`]: HTTP/1.1 bytes as our
 //! encoder writes them go in (`request`, `sending`), and those of the answer come out (`receiving`). The connection
 //! below is a [`Shared`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here
 //! connects: see `upstream::multiplexed`.

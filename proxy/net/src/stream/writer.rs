@@ -23,7 +23,7 @@ struct Sending {
 }
 
 /// Bytes on their way out, and the buffer that the last ones left behind.
-pub(crate) struct Writer {
+pub struct Writer {
     stream: Stream,
     /// The send itself, while `sending` says what it is of.
     outgoing: Rc<Outgoing>,
@@ -55,19 +55,19 @@ impl Writer {
     }
 
     /// The stream that is written.
-    pub(crate) fn stream(&self) -> &Stream {
+    pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// An empty buffer to build the next message in.
-    pub(crate) fn spare(&mut self) -> Vec<u8> {
+    pub fn spare(&mut self) -> Vec<u8> {
         let mut buf = std::mem::take(&mut self.last);
         buf.clear();
         buf
     }
 
     /// The same for a message of `bytes`, without holding on to a much larger buffer.
-    pub(crate) fn spare_for(&mut self, bytes: usize) -> Vec<u8> {
+    pub fn spare_for(&mut self, bytes: usize) -> Vec<u8> {
         if self.last.capacity() > bytes * 2 {
             self.last = Vec::new();
         }
@@ -77,19 +77,19 @@ impl Writer {
     }
 
     /// The buffer of the last settled send with its content, to send it again elsewhere.
-    pub(crate) fn take_sent(&mut self) -> Vec<u8> {
+    pub fn take_sent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.last)
     }
 
     /// Gives the memory of an idle connection back.
-    pub(crate) fn shrink(&mut self, capacity: usize) {
+    pub fn shrink(&mut self, capacity: usize) {
         if self.last.capacity() > capacity {
             self.last = Vec::new();
         }
     }
 
     /// Starts sending `buf[start..]`. The send before it must have been settled.
-    pub(crate) fn submit(&mut self, buf: Vec<u8>, start: usize) {
+    pub fn submit(&mut self, buf: Vec<u8>, start: usize) {
         debug_assert!(self.sending.is_none(), "two sends at once could be reordered");
         if start >= buf.len() {
             self.last = buf;
@@ -106,49 +106,49 @@ impl Writer {
     }
 
     /// Whether the send under way, if any, goes on without being polled.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.sending.as_ref().is_none_or(|sending| sending.quiet)
     }
 
     /// Whether nothing is under way any more; never waits.
-    pub(crate) fn try_settle(&mut self, deadline: &Deadline) -> bool {
+    pub fn try_settle(&mut self, deadline: &Deadline) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.poll_settle(&mut cx, deadline).is_ready()
     }
 
     /// Whether the last send failed before the socket took a byte of it.
-    pub(crate) fn took_nothing(&self) -> bool {
+    pub fn took_nothing(&self) -> bool {
         self.broken.is_some() && self.taken == 0
     }
 
     /// Begins to count bytes that go past this writer, with nothing under way. False if they cannot be counted.
-    pub(crate) fn count_passed(&mut self) -> bool {
+    pub fn count_passed(&mut self) -> bool {
         let socket = self.stream.fd();
         self.passed = socket.and_then(|fd| Passed::begin(fd, self.written)).map(Box::new);
         self.passed.is_some()
     }
 
     /// Notes bytes that the kernel has promised to put into the send queue. Nothing is sent before they are there.
-    pub(crate) fn pass(&mut self, bytes: u64) {
+    pub fn pass(&mut self, bytes: u64) {
         if let Some(passed) = &mut self.passed {
             passed.add(bytes);
         }
     }
 
     /// Bytes that have been sent on this connection, those that went past this writer included.
-    pub(crate) fn sent_in_all(&self) -> u64 {
+    pub fn sent_in_all(&self) -> u64 {
         self.written + self.passed.as_ref().map_or(0, |passed| passed.bytes())
     }
 
     /// Whether all that was submitted has been sent, without an error; never waits, and does not look for what went
     /// past this writer.
-    pub(crate) fn is_sent(&mut self, deadline: &Deadline) -> bool {
+    pub fn is_sent(&mut self, deadline: &Deadline) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         matches!(self.poll_sent(&mut cx, deadline), Poll::Ready(Ok(())))
     }
 
     /// Waits until the send under way is whole; each part of it counts as activity on `deadline`.
-    pub(crate) fn poll_settle(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Poll<io::Result<()>> {
+    pub fn poll_settle(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Poll<io::Result<()>> {
         std::task::ready!(self.poll_sent(cx, deadline))?;
         let (Some(passed), Some(fd)) = (&mut self.passed, self.stream.fd()) else {
             return Poll::Ready(Ok(()));
@@ -193,14 +193,14 @@ impl Writer {
     }
 
     /// [`Writer::poll_settle`] as a future; dropping it loses nothing.
-    pub(crate) async fn settle(&mut self, deadline: &Deadline) -> io::Result<()> {
+    pub async fn settle(&mut self, deadline: &Deadline) -> io::Result<()> {
         poll_fn(|cx| self.poll_settle(cx, deadline)).await
     }
 
     /// Waits until what is under way, if anything, goes on without being polled. To be called after the last
     /// submission before others are waited for: the socket may take a part of a large one only, and nobody
     /// would send the rest.
-    pub(crate) async fn quieten(&mut self, deadline: &Deadline) -> io::Result<()> {
+    pub async fn quieten(&mut self, deadline: &Deadline) -> io::Result<()> {
         if self.is_quiet() { Ok(()) } else { self.settle(deadline).await }
     }
 }

@@ -14,15 +14,15 @@ use tokio::time::Instant;
 
 /// How a connection behaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Behaviour {
+pub struct Behaviour {
     /// Seed of all chance.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Largest piece that one receive brings or one send takes; at least 1.
-    pub(crate) piece_max: usize,
+    pub piece_max: usize,
     /// Bytes under way beyond which senders wait; at least 1.
-    pub(crate) capacity: usize,
+    pub capacity: usize,
     /// One of how many outcomes is not there when first asked for; at 0 none is, and pieces are as large as may be.
-    pub(crate) stall_of: u8,
+    pub stall_of: u8,
 }
 
 /// The send under way in one direction.
@@ -152,10 +152,10 @@ impl Drop for Side {
 
 /// One end of a connection; it closes when the last clone, and the last operation on it, is dropped.
 #[derive(Clone)]
-pub(crate) struct End(Rc<Side>);
+pub struct End(Rc<Side>);
 
 /// A connection of two ends.
-pub(crate) fn connection(behaviour: Behaviour) -> (End, End) {
+pub fn connection(behaviour: Behaviour) -> (End, End) {
     let (there, back) = (Pipe::new(behaviour, 0), Pipe::new(behaviour, 0x9e37_79b9));
     let end = |incoming: &Rc<RefCell<Pipe>>, outgoing: &Rc<RefCell<Pipe>>| {
         End(Rc::new(Side {
@@ -168,13 +168,14 @@ pub(crate) fn connection(behaviour: Behaviour) -> (End, End) {
 }
 
 impl End {
-    pub(crate) fn recv(&self, buf: Vec<u8>) -> Recv {
+    /// Starts a receive behind what is in `buf`.
+    pub fn recv(&self, buf: Vec<u8>) -> MemoryRecv {
         assert!(buf.len() < buf.capacity(), "a receive of no bytes looks like the end of the stream");
-        Recv { side: Rc::clone(&self.0), buf: Some(buf) }
+        MemoryRecv { side: Rc::clone(&self.0), buf: Some(buf) }
     }
 
     /// A `whole` send goes on until all is sent, another one until something is.
-    pub(crate) fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> Send {
+    pub fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> MemorySend {
         let mut pipe = self.0.outgoing.borrow_mut();
         let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
         assert!(idle, "two sends at once could be reordered");
@@ -190,10 +191,11 @@ impl End {
             incoming.wake();
         }
         pipe.advance();
-        Send { side: Rc::clone(&self.0), buf: Some(buf) }
+        MemorySend { side: Rc::clone(&self.0), buf: Some(buf) }
     }
 
-    pub(crate) fn shutdown(&self, how: Shutdown) {
+    /// Ends a direction, as shutdown(2) does.
+    pub fn shutdown(&self, how: Shutdown) {
         let pipe = if how == Shutdown::Read { &self.0.incoming } else { &self.0.outgoing };
         let mut pipe = pipe.borrow_mut();
         let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
@@ -203,7 +205,7 @@ impl End {
     }
 
     /// The close that follows is a reset.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.0.reset_on_close.set(true);
     }
 
@@ -213,12 +215,13 @@ impl End {
     }
 }
 
-pub(crate) struct Recv {
+/// A receive under way.
+pub struct MemoryRecv {
     side: Rc<Side>,
     buf: Option<Vec<u8>>,
 }
 
-impl Future for Recv {
+impl Future for MemoryRecv {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -245,19 +248,20 @@ impl Future for Recv {
     }
 }
 
-pub(crate) struct Send {
+/// A send under way, which goes on by itself.
+pub struct MemorySend {
     side: Rc<Side>,
     buf: Option<Vec<u8>>,
 }
 
-impl Send {
+impl MemorySend {
     /// Ends it. A receive ends with its future.
     pub(crate) fn cancel(&self) {
         self.side.outgoing.borrow_mut().sending = None;
     }
 }
 
-impl Future for Send {
+impl Future for MemorySend {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

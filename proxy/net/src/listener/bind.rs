@@ -17,12 +17,12 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use super::{Bound, Listening};
 
 /// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.
-pub(crate) const BACKLOG: i32 = 4096;
+pub const BACKLOG: i32 = 4096;
 
 /// A listener that could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("listener {name} cannot listen on {address}: {source}")]
-pub(crate) struct BindError {
+pub struct BindError {
     name: String,
     address: Address,
     source: io::Error,
@@ -30,10 +30,11 @@ pub(crate) struct BindError {
 
 /// Sockets that are there already.
 #[derive(Default)]
-pub(crate) struct Taken {
-    pub(crate) sockets: Vec<OwnedFd>,
+pub struct Taken {
+    /// Bound; one for each worker, or fewer.
+    pub sockets: Vec<OwnedFd>,
     /// Whether nobody but sluice has them.
-    pub(crate) are_own: bool,
+    pub are_own: bool,
 }
 
 /// Gives sockets that are there already for a listener, if any.
@@ -47,7 +48,7 @@ pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> Taken;
 ///
 /// # Errors
 /// The first that cannot be bound.
-pub(crate) fn bind_all(
+pub fn bind_all(
     listeners: &[config::Listener],
     workers: usize,
     take: Take<'_>,
@@ -83,7 +84,7 @@ pub(crate) fn bind_all(
 ///
 /// # Errors
 /// The first that cannot, because another process has come to listen on its address since it was bound.
-pub(crate) fn listen_all(bound: &[Vec<Bound>]) -> Result<(), BindError> {
+pub fn listen_all(bound: &[Vec<Bound>]) -> Result<(), BindError> {
     let mut seen: Vec<*const Listening> = Vec::new();
     for Bound { listening, socket, .. } in bound.iter().flatten().filter(|bound| !bound.listens) {
         let is_first = !seen.contains(&Arc::as_ptr(listening));
@@ -166,11 +167,11 @@ fn share(sockets: &[OwnedFd], workers: usize) -> io::Result<Vec<OwnedFd>> {
 
 /// Sockets passed by a service manager, not yet taken.
 #[derive(Default)]
-pub(crate) struct Inherited(Vec<(Address, OwnedFd)>);
+pub struct Inherited(Vec<(Address, OwnedFd)>);
 
 impl Inherited {
     /// Those that the environment tells of (LISTEN_FDS of systemd): one for each address, for all workers.
-    pub(crate) fn from_environment() -> Self {
+    pub fn from_environment() -> Self {
         let mut passed = ListenFd::from_env();
         let mut sockets = Vec::new();
         for index in 0..passed.len() {
@@ -186,13 +187,13 @@ impl Inherited {
     }
 
     /// The socket of an address.
-    pub(crate) fn take(&mut self, wanted: &Address) -> Option<OwnedFd> {
+    pub fn take(&mut self, wanted: &Address) -> Option<OwnedFd> {
         let index = self.0.iter().position(|(address, _)| address == wanted)?;
         Some(self.0.swap_remove(index).1)
     }
 
     /// Says which were not taken.
-    pub(crate) fn warn_of_rest(&self) {
+    pub fn warn_of_rest(&self) {
         for (address, _) in &self.0 {
             tracing::warn!(%address, "a passed socket (LISTEN_FDS) belongs to no listener; it is closed");
         }

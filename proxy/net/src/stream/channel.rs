@@ -1,7 +1,11 @@
-//! A receive and a send under way on a stream, towards clients and towards endpoints alike.
+//! One exchange of a connection that many share, as a stream of its own.
+//!
+//! What speaks HTTP/2 implements [`Channel`]; [`ChannelRecv`] and [`ChannelSend`] make of it the receive and the send
+//! under way that every stream has.
 
 use std::future::Future;
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -9,32 +13,69 @@ use std::task::{Context, Poll, Waker};
 /// What is sent in one piece may wait for a window; a larger one is not asked for at once.
 const ROOM_BYTES: usize = 64 * 1024;
 
-/// What both ask of a stream.
-pub(crate) trait Ways {
-    /// Puts what has come behind what is in `buf`; 0 is the end.
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A client: the channel is one exchange, and then its end.
+    Client,
+    /// An endpoint: the channel is never kept for another exchange.
+    Endpoint,
+}
+
+/// Why the other side ended an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It did nothing about what was sent, so it may be sent again (RFC 9113 section 8.7).
+    Refused,
+    /// It does not want it any more: CANCEL.
+    Cancelled,
+}
+
+/// An exchange on a shared connection.
+pub trait Channel {
+    /// Who is at the other end.
+    fn peer(&self) -> Peer;
+
+    /// Appends what has come to `buf`; 0 is the end.
     fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>>;
 
-    /// Takes as much of `buf[start..]` as has room.
+    /// Takes as much of `buf[start..]` as has room, and returns how much.
     fn push(&self, buf: &mut Vec<u8>, start: usize) -> io::Result<usize>;
 
-    /// Waits for room, `wanted` bytes of it if that many can be had.
+    /// Waits for room, of `wanted` bytes if that much is possible.
     fn poll_room(&self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<()>>;
+
+    /// Ready when the other side has broken off, as far as that is seen without reading.
+    fn poll_reset(&self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    /// Ends a direction, where the protocol does not say by itself where it ends.
+    fn shutdown(&self, _: Shutdown) {}
+
+    /// Makes the close that follows a reset, where it is not one by itself whenever something is missing.
+    fn reset_on_close(&self) {}
+
+    /// What the other side has said about an exchange that it ended early.
+    fn verdict(&self) -> Option<Verdict> {
+        None
+    }
 }
 
 /// A receive under way.
-pub(crate) struct Recv<C> {
-    channel: Rc<C>,
+pub(crate) struct ChannelRecv {
+    channel: Rc<dyn Channel>,
     buf: Option<Vec<u8>>,
 }
 
-impl<C: Ways> Recv<C> {
+impl ChannelRecv {
     /// Starts receiving behind what is in `buf`.
-    pub(super) fn new(channel: &Rc<C>, buf: Vec<u8>) -> Self {
+    pub(super) fn new(channel: &Rc<dyn Channel>, buf: Vec<u8>) -> Self {
         Self { channel: Rc::clone(channel), buf: Some(buf) }
     }
 }
 
-impl<C: Ways> Future for Recv<C> {
+impl Future for ChannelRecv {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -50,23 +91,23 @@ impl<C: Ways> Future for Recv<C> {
 }
 
 /// A send under way. It goes on only while it is polled.
-pub(crate) struct Send<C> {
-    channel: Rc<C>,
+pub(crate) struct ChannelSend {
+    channel: Rc<dyn Channel>,
     buf: Option<Vec<u8>>,
     start: usize,
     outcome: Option<io::Result<usize>>,
 }
 
-impl<C: Ways> Send<C> {
+impl ChannelSend {
     /// Starts sending `buf[start..]`: as much as has room goes at once, and is what it comes to.
-    pub(super) fn new(channel: &Rc<C>, mut buf: Vec<u8>, start: usize) -> Self {
+    pub(super) fn new(channel: &Rc<dyn Channel>, mut buf: Vec<u8>, start: usize) -> Self {
         let outcome = channel.push(&mut buf, start);
         let outcome = (!matches!(outcome, Ok(0))).then_some(outcome);
         Self { channel: Rc::clone(channel), buf: Some(buf), start, outcome }
     }
 }
 
-impl<C: Ways> Future for Send<C> {
+impl Future for ChannelSend {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -80,7 +121,7 @@ impl<C: Ways> Future for Send<C> {
                 Ok(0) => {}
                 outcome => return Poll::Ready((outcome, buf)),
             }
-            // Who only looks must not take the place of who waits: the crate knows one of them.
+            // A look must not take the place of a wait: the HTTP/2 library knows one waker.
             let looks = cx.waker().will_wake(Waker::noop());
             let wanted = (buf.len() - this.start).min(ROOM_BYTES);
             match if looks { Poll::Pending } else { this.channel.poll_room(cx, wanted) } {

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use rustls::Connection;
 
 use super::Stream;
-pub(crate) use handshake::HandshakeError;
+pub use handshake::HandshakeError;
 use state::State;
 
 /// Plain bytes that are encrypted at once when a whole message is not asked for: four records (RFC 8446 5.1).
@@ -28,24 +28,24 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const SLOW_CHUNK_BYTES: usize = 16 * 1024;
 
 /// One session over the stream below.
-pub(crate) struct Session {
+pub struct Session {
     below: Stream,
     state: RefCell<State>,
 }
 
 impl Session {
     /// A session about to begin. `received` is what of it was read already.
-    pub(crate) fn new(below: Stream, connection: impl Into<Connection>, received: &[u8]) -> Rc<Self> {
+    pub fn new(below: Stream, connection: impl Into<Connection>, received: &[u8]) -> Rc<Self> {
         Rc::new(Self { below, state: RefCell::new(State::new(connection.into(), received)) })
     }
 
     /// Looks at what was agreed on.
-    pub(crate) fn inspect<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
+    pub fn inspect<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
         look(&self.state.borrow().tls)
     }
 
     /// What was wrong with what came, or what the peer said was wrong.
-    pub(crate) fn failure(&self) -> Option<rustls::Error> {
+    pub fn failure(&self) -> Option<rustls::Error> {
         self.state.borrow().failed.clone()
     }
 
@@ -55,16 +55,16 @@ impl Session {
     }
 
     /// Begins to receive into the spare capacity of `buf`.
-    pub(super) fn recv(self: &Rc<Self>, buf: Vec<u8>, patient: bool) -> Recv {
+    pub(super) fn recv(self: &Rc<Self>, buf: Vec<u8>, patient: bool) -> TlsRecv {
         let mut state = self.state.borrow_mut();
         if !state.has_received() {
             state.receive(&self.below, buf.capacity() - buf.len(), patient);
         }
-        Recv { session: Rc::clone(self), buf }
+        TlsRecv { session: Rc::clone(self), buf }
     }
 
     /// Begins to send `buf[start..]`, or with `whole` unset some of it.
-    pub(super) fn send(self: &Rc<Self>, buf: Vec<u8>, start: usize, whole: bool) -> Send {
+    pub(super) fn send(self: &Rc<Self>, buf: Vec<u8>, start: usize, whole: bool) -> TlsSend {
         let mut state = self.state.borrow_mut();
         let most = match (whole, state.is_slow) {
             (true, _) => usize::MAX,
@@ -78,7 +78,7 @@ impl Session {
             let session = Rc::clone(self);
             tokio::task::spawn_local(async move { drop(session.flush().await) });
         }
-        Send { session: Rc::clone(self), buf, outcome: Some(outcome) }
+        TlsSend { session: Rc::clone(self), buf, outcome: Some(outcome) }
     }
 
     /// Waits until all that is to be sent was.
@@ -104,12 +104,12 @@ impl Drop for Session {
 }
 
 /// A receive of plain bytes.
-pub(crate) struct Recv {
+pub(crate) struct TlsRecv {
     session: Rc<Session>,
     buf: Vec<u8>,
 }
 
-impl Future for Recv {
+impl Future for TlsRecv {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -120,7 +120,7 @@ impl Future for Recv {
     }
 }
 
-impl Recv {
+impl TlsRecv {
     /// Ends what is under way below, in both directions: records that nobody waits for would hold the socket.
     pub(super) fn cancel(&self) {
         self.session.state.borrow().cancel();
@@ -128,14 +128,14 @@ impl Recv {
 }
 
 /// A send of plain bytes.
-pub(crate) struct Send {
+pub(crate) struct TlsSend {
     session: Rc<Session>,
     buf: Vec<u8>,
     /// How many were encrypted, until they have left.
     outcome: Option<io::Result<usize>>,
 }
 
-impl Future for Send {
+impl Future for TlsSend {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -147,8 +147,8 @@ impl Future for Send {
     }
 }
 
-impl Send {
-    /// As [`Recv::cancel`].
+impl TlsSend {
+    /// As [`TlsRecv::cancel`].
     pub(super) fn cancel(&self) {
         self.session.state.borrow().cancel();
     }

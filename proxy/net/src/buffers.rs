@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// Size of the receive that waits for a request: most heads fit, and an idle connection holds no more.
-pub(crate) const IDLE_BYTES: usize = 2 * 1024;
+pub const IDLE_BYTES: usize = 2 * 1024;
 /// Size of a receive for heads, and for bodies that come in small pieces.
-pub(crate) const SMALL_BYTES: usize = 8 * 1024;
+pub const SMALL_BYTES: usize = 8 * 1024;
 /// Size of a receive for long bodies; larger ones leave the second-level cache before they are sent.
 const LARGE_BYTES: usize = 64 * 1024;
 /// A copy holds one buffer being filled and one being sent.
@@ -14,7 +14,7 @@ const BUFFERS_PER_COPY: usize = 2;
 
 /// The budget of large buffers of one worker. A clone is a share of the same.
 #[derive(Clone)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     available_bytes: Rc<Cell<usize>>,
 }
 
@@ -25,7 +25,7 @@ struct Lease {
 
 impl Buffers {
     /// A budget of `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub fn new(bytes_max: usize) -> Self {
         Self { available_bytes: Rc::new(Cell::new(bytes_max)) }
     }
 
@@ -44,7 +44,7 @@ impl Drop for Lease {
 
 /// The size of the next receive of one copy: it grows when receives fill their buffer and falls back
 /// when they do not, so that an idle stream holds little.
-pub(crate) struct Appetite<'a> {
+pub struct Appetite<'a> {
     buffers: &'a Buffers,
     lease: Option<Lease>,
     small_bytes: usize,
@@ -52,18 +52,18 @@ pub(crate) struct Appetite<'a> {
 
 impl<'a> Appetite<'a> {
     /// For a body of which `remaining` bytes are known to come.
-    pub(crate) fn new(buffers: &'a Buffers, remaining: Option<u64>, small_bytes: usize) -> Self {
+    pub fn new(buffers: &'a Buffers, remaining: Option<u64>, small_bytes: usize) -> Self {
         let long = remaining.is_some_and(|bytes| bytes > SMALL_BYTES as u64);
         Self { buffers, lease: if long { buffers.lease() } else { None }, small_bytes }
     }
 
     /// The size of the next receive.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         if self.lease.is_some() { LARGE_BYTES } else { self.small_bytes }
     }
 
     /// Learns from what a receive brought.
-    pub(crate) fn observe(&mut self, received: usize) {
+    pub fn observe(&mut self, received: usize) {
         if received >= self.small_bytes {
             if self.lease.is_none() {
                 self.lease = self.buffers.lease();

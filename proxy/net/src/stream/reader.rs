@@ -9,18 +9,18 @@ use std::task::{Context, Poll, Waker};
 use sluice_ring as ring;
 
 use super::outgoing::Outgoing;
-use super::{Recv, Stream};
+use super::{Stream, StreamRecv};
 
 /// Received bytes that nobody has consumed yet, and the receive that will bring more.
 ///
 /// A receive once started is kept over dropped futures: it holds the buffer, and what it brings is the
 /// next data whoever asks. While it runs, [`Reader::data`] is empty and what was there is behind it.
-pub(crate) struct Reader {
+pub struct Reader {
     stream: Stream,
     buf: Vec<u8>,
     /// Start of the unread data in `buf`.
     start: usize,
-    pending: Option<Recv>,
+    pending: Option<StreamRecv>,
     /// Bytes received in all, modulo 2^32.
     received: u32,
     /// The other direction's send.
@@ -33,17 +33,17 @@ impl Reader {
     }
 
     /// The unread data.
-    pub(crate) fn data(&self) -> &[u8] {
+    pub fn data(&self) -> &[u8] {
         &self.buf[self.start..]
     }
 
     /// Bytes that it has received in all, modulo 2^32: read or unread, but known of.
-    pub(crate) fn received(&self) -> u32 {
+    pub fn received(&self) -> u32 {
         self.received
     }
 
     /// Marks the first `count` unread bytes as read.
-    pub(crate) fn consume(&mut self, count: usize) {
+    pub fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.buf.len());
         if self.start >= self.buf.len() {
@@ -59,7 +59,7 @@ impl Reader {
     }
 
     /// The same for data that is not expected soon: nothing is tried before something has come.
-    pub(crate) fn arm_patiently(&mut self, capacity: usize) {
+    pub fn arm_patiently(&mut self, capacity: usize) {
         self.arm_for(capacity, true);
     }
 
@@ -81,14 +81,14 @@ impl Reader {
 
     /// Replaces an empty buffer that is larger than `capacity`, so that a connection which waits for its
     /// next request holds little memory.
-    pub(crate) fn shrink(&mut self, capacity: usize) {
+    pub fn shrink(&mut self, capacity: usize) {
         if self.pending.is_none() && self.buf.is_empty() && self.buf.capacity() > capacity * 2 {
             self.buf = Vec::new();
         }
     }
 
     /// Waits for more data behind what is there; see [`Reader::arm`]. 0 is the end of the stream.
-    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, capacity: usize) -> Poll<io::Result<usize>> {
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>, capacity: usize) -> Poll<io::Result<usize>> {
         self.arm(capacity);
         let Some(pending) = self.pending.as_mut() else {
             return Poll::Ready(Ok(0));
@@ -108,12 +108,12 @@ impl Reader {
     }
 
     /// [`Reader::poll_fill`] as a future; dropping it loses nothing.
-    pub(crate) async fn fill(&mut self, capacity: usize) -> io::Result<usize> {
+    pub async fn fill(&mut self, capacity: usize) -> io::Result<usize> {
         poll_fn(|cx| self.poll_fill(cx, capacity)).await
     }
 
     /// Ends the receive under way, keeping what it has brought.
-    pub(crate) async fn stop(&mut self) -> io::Result<()> {
+    pub async fn stop(&mut self) -> io::Result<()> {
         let Some(pending) = self.pending.as_mut() else {
             return Ok(());
         };
@@ -138,13 +138,13 @@ impl Reader {
     }
 
     /// Whether nothing has come: no data, no end, no error. For connections that should be silent.
-    pub(crate) fn is_silent(&mut self, capacity: usize) -> bool {
+    pub fn is_silent(&mut self, capacity: usize) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.data().is_empty() && self.poll_fill(&mut cx, capacity).is_pending()
     }
 
     /// The same, with completions looked at that have not been handed out yet.
-    pub(crate) fn is_still_silent(&mut self, capacity: usize) -> bool {
+    pub fn is_still_silent(&mut self, capacity: usize) -> bool {
         if self.stream.is_socket() {
             ring::dispatch();
         }
@@ -152,19 +152,19 @@ impl Reader {
     }
 
     /// Takes the buffer with all unread data, which starts at the returned index, leaving `spare`.
-    pub(crate) fn take(&mut self, mut spare: Vec<u8>) -> (Vec<u8>, usize) {
+    pub fn take(&mut self, mut spare: Vec<u8>) -> (Vec<u8>, usize) {
         spare.clear();
         let start = std::mem::take(&mut self.start);
         (std::mem::replace(&mut self.buf, spare), start)
     }
 
     /// Whether a receive is under way.
-    pub(crate) fn is_receiving(&self) -> bool {
+    pub fn is_receiving(&self) -> bool {
         self.pending.is_some()
     }
 
     /// The stream that is read.
-    pub(crate) fn stream(&self) -> &Stream {
+    pub fn stream(&self) -> &Stream {
         &self.stream
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A point in time that moves on with each sign of life.
-pub(crate) struct Deadline {
+pub struct Deadline {
     at: Cell<Instant>,
     patience: Cell<Duration>,
     timer: RefCell<Pin<Box<Sleep>>>,
@@ -20,7 +20,7 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     /// A deadline `patience` from now.
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub fn new(patience: Duration) -> Self {
         let at = Instant::now() + patience;
         Self {
             at: Cell::new(at),
@@ -30,34 +30,34 @@ impl Deadline {
     }
 
     /// Changes how long silence may last, counted from now.
-    pub(crate) fn set(&self, patience_ms: u64) {
+    pub fn set(&self, patience_ms: u64) {
         self.patience.set(Duration::from_millis(patience_ms));
         self.touch();
     }
 
     /// The same, counted from a sign of life that is seen only now.
-    pub(crate) fn set_from(&self, patience_ms: u64, last: std::time::Instant) {
+    pub fn set_from(&self, patience_ms: u64, last: std::time::Instant) {
         self.patience.set(Duration::from_millis(patience_ms));
         self.at.set(Instant::from_std(last) + self.patience.get());
     }
 
     /// Notes a sign of life.
-    pub(crate) fn touch(&self) {
+    pub fn touch(&self) {
         self.at.set(Instant::now() + self.patience.get());
     }
 
     /// How long silence may last.
-    pub(crate) fn patience(&self) -> Duration {
+    pub fn patience(&self) -> Duration {
         self.patience.get()
     }
 
     /// When the last sign of life was.
-    pub(crate) fn last_activity(&self) -> Instant {
+    pub fn last_activity(&self) -> Instant {
         self.at.get() - self.patience.get()
     }
 
     /// Ready once there was no sign of life for as long as allowed.
-    pub(crate) fn poll_elapsed(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_elapsed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut timer = self.timer.borrow_mut();
         loop {
             let at = self.at.get();
@@ -73,7 +73,7 @@ impl Deadline {
     }
 
     /// Runs `future` until it is done or the deadline has passed (`None`).
-    pub(crate) async fn run<F: Future>(&self, future: F) -> Option<F::Output> {
+    pub async fn run<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustls::Connection;
 
-use super::super::{Recv, Send, Stream};
+use super::super::{Stream, StreamRecv, StreamSend};
 
 /// Least and most bytes of records that are asked for at a time. An idle session waits with the least; the most is two
 /// records with their overhead (RFC 8446 5.2).
@@ -21,7 +21,7 @@ pub(super) struct State {
     /// Records that rustls has not taken yet, from `start`.
     records: Vec<u8>,
     start: usize,
-    receiving: Option<Recv>,
+    receiving: Option<StreamRecv>,
     sending: Option<Sending>,
     /// Who waits for the end of that.
     waiting: Vec<Waker>,
@@ -36,7 +36,7 @@ pub(super) struct State {
 }
 
 struct Sending {
-    send: Send,
+    send: StreamSend,
     sent: usize,
     whole: bool,
 }
@@ -61,7 +61,7 @@ impl State {
 
     /// Ends what is under way below.
     pub(super) fn cancel(&self) {
-        self.receiving.iter().for_each(Recv::cancel);
+        self.receiving.iter().for_each(StreamRecv::cancel);
         self.sending.iter().for_each(|sending| sending.send.cancel());
     }
 

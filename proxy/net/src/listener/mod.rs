@@ -13,16 +13,16 @@ use sluice_config as config;
 use sluice_core::tls::Terminator;
 use sluice_kernel::socket;
 
-pub(crate) use bind::{BACKLOG, Inherited, Taken, bind_all, listen_all};
+pub use bind::{BACKLOG, Inherited, Taken, bind_all, listen_all};
 
 /// Another hold on the sockets of one listener, to pass them on by.
-pub(crate) type Held = (Arc<Listening>, Vec<OwnedFd>);
+pub type Held = (Arc<Listening>, Vec<OwnedFd>);
 
 /// A bound address for as long as it is; its configuration may change.
-pub(crate) struct Listening {
+pub struct Listening {
     current: ArcSwap<ListenerState>,
     /// Whether nobody but sluice has its sockets; a service manager keeps those that it passes.
-    pub(crate) is_own: bool,
+    pub is_own: bool,
     /// Whether this process had sockets on its port before.
     shares_port: bool,
     is_hidden: AtomicBool,
@@ -30,13 +30,13 @@ pub(crate) struct Listening {
 }
 
 /// A listener by one configuration. Connections keep the one they began with.
-pub(crate) struct ListenerState {
+pub struct ListenerState {
     /// Its configuration, its address as bound.
-    pub(crate) config: config::Listener,
+    pub config: config::Listener,
     /// Host of a forwarded request that came without one (HTTP/1.0).
-    pub(crate) authority: String,
+    pub authority: String,
     /// What answers say in Strict-Transport-Security.
-    pub(crate) hsts: Option<Box<[u8]>>,
+    pub hsts: Option<Box<[u8]>>,
     terminator: Option<Arc<Terminator>>,
     /// What stays when the configuration changes.
     lasting: Arc<Lasting>,
@@ -49,17 +49,17 @@ struct Lasting {
 }
 
 /// A listener as one worker has it.
-pub(crate) struct Bound {
+pub struct Bound {
     /// What is shared.
-    pub(crate) listening: Arc<Listening>,
+    pub listening: Arc<Listening>,
     /// This worker's socket: blocking.
-    pub(crate) socket: OwnedFd,
+    pub socket: OwnedFd,
     /// Whether it listened when we got it.
     listens: bool,
 }
 
 /// One of the connections that a listener may have open.
-pub(crate) struct Admission(Arc<Lasting>);
+pub struct Admission(Arc<Lasting>);
 
 impl Listening {
     pub(crate) fn new(config: config::Listener, terminator: Option<Arc<Terminator>>, is_own: bool) -> Self {
@@ -73,12 +73,12 @@ impl Listening {
     }
 
     /// The configuration that connections accepted now go by.
-    pub(crate) fn current(&self) -> Arc<ListenerState> {
+    pub fn current(&self) -> Arc<ListenerState> {
         self.current.load_full()
     }
 
     /// Has those that are accepted from now on go by another one. The address stays as bound.
-    pub(crate) fn reconfigure(&self, config: config::Listener, terminator: Option<Arc<Terminator>>) {
+    pub fn reconfigure(&self, config: config::Listener, terminator: Option<Arc<Terminator>>) {
         let now = self.current();
         let config = config::Listener { address: now.config.address.clone(), ..config };
         if config != now.config || terminator.is_some() {
@@ -90,7 +90,7 @@ impl Listening {
 
     /// Has new connections find another listener on the port, if there is one, and none otherwise, so that these sockets
     /// can be closed without a connection's being reset. Not those that somebody else may want to use again.
-    pub(crate) fn hide(&self, sockets: &[OwnedFd]) {
+    pub fn hide(&self, sockets: &[OwnedFd]) {
         let is_ip = matches!(self.current().config.address, config::Address::Ip(_));
         if !self.is_own || !is_ip {
             return;
@@ -104,17 +104,17 @@ impl Listening {
     }
 
     /// Notes whether descriptors or memory are short, so that one of the workers says so. True if that is news.
-    pub(crate) fn starve(&self, is_starved: bool) -> bool {
+    pub fn starve(&self, is_starved: bool) -> bool {
         self.is_starved.swap(is_starved, Ordering::Relaxed) != is_starved
     }
 
     /// Whether no new connection finds it any more, but for those whose handshake has begun.
-    pub(crate) fn is_hidden(&self) -> bool {
+    pub fn is_hidden(&self) -> bool {
         self.is_hidden.load(Ordering::Relaxed)
     }
 
     /// Notes that nothing more is accepted, so that open connections end after what is under way.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.current().lasting.closed.store(true, Ordering::Release);
     }
 }
@@ -123,7 +123,7 @@ impl Listening {
 ///
 /// # Errors
 /// When there are no descriptors left.
-pub(crate) fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<Held>> {
+pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<Held>> {
     let mut held: Vec<Held> = Vec::new();
     for Bound { listening, socket, .. } in bound.iter().flatten() {
         let socket = socket.try_clone()?;
@@ -136,7 +136,8 @@ pub(crate) fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<Held>> {
 }
 
 impl ListenerState {
-    pub(crate) fn new(config: config::Listener) -> Self {
+    /// A listener that has accepted nothing.
+    pub fn new(config: config::Listener) -> Self {
         let authority = match &config.address {
             config::Address::Unix(_) => "localhost".to_owned(),
             address => address.to_string(),
@@ -152,19 +153,19 @@ impl ListenerState {
     }
 
     /// What terminates TLS here, if it is TLS that is spoken.
-    pub(crate) fn tls(&self) -> Option<&Arc<Terminator>> {
+    pub fn tls(&self) -> Option<&Arc<Terminator>> {
         self.terminator.as_ref()
     }
 
     /// Takes a place for one connection; `None` when all are taken.
-    pub(crate) fn admit(&self) -> Option<Admission> {
+    pub fn admit(&self) -> Option<Admission> {
         let admission = Admission(Arc::clone(&self.lasting));
         let before = self.lasting.open.fetch_add(1, Ordering::Relaxed);
         (before < self.config.limits.connections_max).then_some(admission)
     }
 
     /// Whether the listener is no more.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.lasting.closed.load(Ordering::Acquire)
     }
 }

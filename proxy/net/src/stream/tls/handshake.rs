@@ -12,7 +12,7 @@ const PLAIN_BYTES: usize = 8 * 1024;
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HandshakeError {
+pub enum HandshakeError {
     /// The connection broke, or ended in the middle.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -27,7 +27,7 @@ impl Session {
     ///
     /// # Errors
     /// The peer has been sent the alert that fits.
-    pub(crate) async fn handshake(&self) -> Result<(), HandshakeError> {
+    pub async fn handshake(&self) -> Result<(), HandshakeError> {
         loop {
             if let Some(error) = self.proceed() {
                 // The alert, which tells more than the close.

@@ -8,7 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::Send;
+use super::StreamSend;
 
 /// What a send came to: how much the socket took, and the buffer.
 type Outcome = (io::Result<usize>, Vec<u8>);
@@ -16,7 +16,7 @@ type Outcome = (io::Result<usize>, Vec<u8>);
 /// At most one send, and whether any was told of a reset.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    send: RefCell<Option<Send>>,
+    send: RefCell<Option<StreamSend>>,
     /// What it came to, if the receiving direction saw that first.
     outcome: Cell<Option<Outcome>>,
     reset: Cell<bool>,
@@ -24,7 +24,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Puts a send under way. There must be none.
-    pub(super) fn begin(&self, send: Send) {
+    pub(super) fn begin(&self, send: StreamSend) {
         self.send.replace(Some(send));
     }
 
