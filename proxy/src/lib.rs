@@ -5,30 +5,15 @@
 //! meets them; `connection` is the file to read first, and `ARCHITECTURE.md` is the map.
 
 // -- the data path, in the order a request meets it --
-pub(crate) mod thread;
-pub(crate) mod worker;
-pub(crate) mod http2;
-pub(crate) mod connection;
-pub(crate) mod upstream;
-pub(crate) mod bypass;
-pub(crate) mod direct;
-pub(crate) mod exchange;
-pub(crate) mod body;
-pub(crate) mod spool;
-pub(crate) mod tunnel;
-pub(crate) mod response;
-pub(crate) mod debug;
-pub(crate) mod progress;
 
 // -- the control plane --
 pub mod server;
-pub(crate) mod snapshot;
 pub mod health;
 pub mod resolve;
 pub mod acme;
 pub mod state_file;
 pub mod admin;
-pub mod control;
+pub mod commands;
 pub mod handover;
 pub mod healthcheck;
 pub mod status;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use sluice::control::{self, ClientError};
+use sluice::commands::{self, ClientError};
 use sluice::handover::Predecessor;
 use sluice::server::{ControlRuntime, Source};
 use sluice::{advice, doctor, healthcheck, logs, server, surroundings, top};
@@ -189,7 +189,7 @@ fn doctor_command(args: &DoctorArgs) -> ExitCode {
 }
 
 fn reload_command(args: &ControlArgs) -> ExitCode {
-    match control::call(&args.path(), "/v1/reload", &serde_json::json!({})) {
+    match commands::call(&args.path(), "/v1/reload", &serde_json::json!({})) {
         Ok(done) => {
             let notes = done["notes"].as_array().map(Vec::as_slice).unwrap_or_default();
             notes.iter().filter_map(|note| note.as_str()).for_each(say);
@@ -212,7 +212,7 @@ fn upgrade_command(args: &UpgradeArgs) -> ExitCode {
         Err(error) => return fail(&format!("--binary: {error}"), EXIT_CONFIG),
     };
     let wanted = serde_json::json!({ "binary": binary, "timeout_ms": args.timeout_ms });
-    match control::call(&args.control.path(), "/v1/upgrade", &wanted) {
+    match commands::call(&args.control.path(), "/v1/upgrade", &wanted) {
         Ok(done) => print(&format!("process {} has taken over\n", done["pid"])),
         Err(error) => fail(&error.to_string(), EXIT_RUNTIME),
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sluice_config::{Address, Config};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::control;
+use crate::commands;
 
 /// How long all names together may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -22,7 +22,7 @@ const NAMES_MAX: usize = 64;
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unresolved(config);
     // A sluice that runs with this file has the addresses itself, and rightly so.
-    if !control::answers(&config.control) {
+    if !commands::answers(&config.control) {
         warnings.extend(taken(config));
     }
     warnings

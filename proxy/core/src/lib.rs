@@ -11,6 +11,7 @@ pub mod balancer;
 pub mod queue;
 pub mod service;
 pub mod forwarded;
+pub mod http_challenges;
 pub mod tls;
 
 // -- what becomes known of it --

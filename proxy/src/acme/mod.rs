@@ -22,11 +22,11 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+use sluice_core::http_challenges::HttpChallenges;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-pub(crate) use challenge::{CHALLENGE_TYPE, HttpChallenges};
 pub(crate) use keeper::Keeper;
 
 use sluice_config::Config;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use sluice::control;
+use sluice::commands;
 use sluice::logs::LogsArgs;
 use sluice::server::Source;
 use sluice::top;
@@ -94,7 +94,7 @@ pub(crate) struct UpgradeArgs {
 impl ControlArgs {
     /// The path of its control socket.
     pub(crate) fn path(&self) -> PathBuf {
-        self.path_or(control::default_path)
+        self.path_or(commands::default_path)
     }
 
     /// The path that was given, or another.

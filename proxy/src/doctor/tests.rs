@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use sluice_config::{AssistMode, Config, KernelAssists};
+use sluice_engine::bypass::BypassError;
 use sluice_kernel::probe::fake::{FakeHost, NOBODY};
 use sluice_kernel::program::ProgramError;
 use sluice_kernel::selftest::Failure;
@@ -9,7 +10,6 @@ use sluice_ring::RingError;
 
 use super::trial;
 use super::{Report, Status, find, judge};
-use crate::bypass::BypassError;
 
 fn config(bypass: AssistMode, splice: AssistMode) -> Config {
     Config {

@@ -3,12 +3,12 @@
 //! Everything hangs on descriptors of this process, so nothing is left however it ends.
 
 use sluice_config::Config;
+use sluice_engine::bypass;
+use sluice_engine::bypass::BypassError;
+use sluice_engine::tunnel;
 use sluice_kernel::selftest::Failure;
 
 use super::Assists;
-use crate::bypass;
-use crate::bypass::BypassError;
-use crate::tunnel;
 
 /// Notes with the verdict why the bypass cannot be used, if so.
 pub(super) fn bypass(assists: &mut Assists, config: &Config) {

@@ -14,6 +14,9 @@ use sluice_core::clock;
 use sluice_core::cluster::{alive, snapshot_json};
 use sluice_core::metrics::{Known, Metrics, Status};
 use sluice_core::spans::Tracing;
+use sluice_engine::bypass;
+use sluice_engine::snapshot::Live;
+use sluice_engine::thread::Stage;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -24,11 +27,9 @@ use super::shown;
 use super::signals::{ControlRuntime, Signals};
 use crate::acme::Keeper;
 use crate::admin::{self, Admin, AdminState, Gate};
-use crate::snapshot::Live;
+use crate::commands;
 use crate::status;
 use crate::status::document::Fixed;
-use crate::thread::Stage;
-use crate::{bypass, control};
 
 /// What the control plane looks after.
 pub(super) struct Control<'a> {
@@ -60,7 +61,7 @@ pub(super) struct Sockets {
     /// To look at.
     pub(super) admin: Option<Admin>,
     /// To change things.
-    pub(super) control: Option<control::Listener>,
+    pub(super) control: Option<commands::Listener>,
 }
 
 impl<'a> Control<'a> {
@@ -147,7 +148,7 @@ impl<'a> Control<'a> {
         tokio::task::spawn_local(Arc::clone(&self.operator.reloader.site.listeners.terminators).watch());
         self.issuing = self.keep_names();
         if let Some(listener) = self.sockets.control.take() {
-            tokio::task::spawn_local(control::serve(listener, Rc::clone(&self.operator)));
+            tokio::task::spawn_local(commands::serve(listener, Rc::clone(&self.operator)));
         }
         if let Some(tracing) = &self.tracing {
             tokio::task::spawn_local(tracing.run());

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use sluice_config::{self as config, Address};
 use sluice_core::tls::{Planned, Terminators};
+use sluice_engine::bypass;
+use sluice_engine::thread::Command;
 use sluice_net::listener::{self, Bound, Held, Listening, Taken};
 use tokio::sync::mpsc;
 
-use crate::bypass;
 use crate::handover::{Passed, Role};
-use crate::thread::Command;
 
 /// How long closing sockets are waited for, three times what their workers take where nothing is amiss.
 const CLOSING_MAX: Duration = Duration::from_secs(1);

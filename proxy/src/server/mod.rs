@@ -30,6 +30,7 @@ use sluice_config::Config;
 use sluice_core::logging;
 use sluice_core::metrics::Metrics;
 use sluice_core::spans::Tracing;
+use sluice_engine::thread::Stage;
 use sluice_net::listener;
 use sluice_ring as ring;
 use tokio::sync::watch;
@@ -38,7 +39,6 @@ use upgrade::Upgrader;
 use crate::acme::Acme;
 use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
-use crate::thread::Stage;
 use crate::{state_file, status};
 
 pub use reload::Source;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::reload::{Refused, Reloader};
 use super::services::Services;
 use super::upgrade::{READY_TIMEOUT, Upgrader};
-use crate::control::{Api, Failure, Upgrade};
+use crate::commands::{Api, Failure, Upgrade};
 
 /// What commands can have done.
 pub(super) struct Operator {

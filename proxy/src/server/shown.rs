@@ -8,9 +8,9 @@ use sluice_core::cluster::QueueCounts;
 use sluice_core::metrics::Row;
 use sluice_core::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
 use sluice_core::tls::{Certificate, Terminators, now_unix_s};
+use sluice_engine::snapshot::Snapshot;
 
 use crate::acme::{self, Acme};
-use crate::snapshot::Snapshot;
 use crate::status::document;
 
 /// Certificates that the status page shows, those first that expire first.

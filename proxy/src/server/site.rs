@@ -13,6 +13,10 @@ use sluice_core::clock::now_ms;
 use sluice_core::cluster::{Cluster, Endpoint, Seed};
 use sluice_core::tls::Terminators;
 use sluice_core::tls::upstream::Refreshed;
+use sluice_engine::bypass;
+use sluice_engine::response::ErrorPages;
+use sluice_engine::snapshot::{Live, Snapshot};
+use sluice_engine::thread::Command;
 use sluice_net::listener::Held;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
@@ -26,10 +30,7 @@ use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
 use crate::handover::{Estate, Experienced, Unhealthy};
 use crate::resolve::Resolver;
-use crate::response::ErrorPages;
-use crate::snapshot::{Live, Snapshot};
-use crate::thread::Command;
-use crate::{bypass, health, resolve, state_file};
+use crate::{health, resolve, state_file};
 
 /// How often it is looked whether the last exchange of a cluster that was taken out has ended.
 const RETIRE_CHECK: Duration = Duration::from_millis(200);

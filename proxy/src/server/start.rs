@@ -13,20 +13,21 @@ use sluice_core::logging;
 use sluice_core::metrics::Metrics;
 use sluice_core::spans::Tracing;
 use sluice_core::tls::Terminators;
+use sluice_engine::bypass;
+use sluice_engine::snapshot::Live;
+use sluice_engine::thread::{self, Command, Stage, Told};
+use sluice_engine::tunnel;
+use sluice_engine::upstream::Connector;
+use sluice_engine::worker::Worker;
 use sluice_net::listener::{self, Bound, Inherited, Listening, Taken};
 use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
 use super::{listeners, upgrade};
 use crate::admin::Admin;
-use crate::bypass;
 use crate::doctor::{self, Assists};
 use crate::handover::{Passed, Predecessor, Role};
-use crate::snapshot::Live;
-use crate::thread::{self, Command, Stage, Told};
-use crate::upstream::Connector;
-use crate::worker::Worker;
-use crate::{acme, control, demo, tunnel};
+use crate::{acme, commands, demo};
 
 /// Starts the embedded demo origin.
 pub(super) fn demo_origin(
@@ -62,14 +63,14 @@ pub(super) fn admin_listener(
 pub(super) fn control_listener(
     config: &Config,
     takes_over: bool,
-) -> Result<Option<control::Listener>, String> {
+) -> Result<Option<commands::Listener>, String> {
     let bound = match &config.control {
         ControlSocket::Off => return Ok(None),
-        ControlSocket::At(path) => control::Listener::bind(path, takes_over)
+        ControlSocket::At(path) => commands::Listener::bind(path, takes_over)
             .map_err(|error| format!("control: cannot listen on {}: {error}", path.display()))?,
         ControlSocket::Auto => {
-            let path = control::default_path();
-            match control::Listener::bind(&path, takes_over) {
+            let path = commands::default_path();
+            match commands::Listener::bind(&path, takes_over) {
                 Ok(bound) => bound,
                 Err(error) => {
                     let path = path.display();
@@ -84,7 +85,7 @@ pub(super) fn control_listener(
 
 /// Puts the control socket where commands find it, in place of another process's that is taken over from. As late as
 /// may be: if this process does not get as far as this, the other one must still be found there.
-pub(super) fn publish(control: Option<&mut control::Listener>) -> Result<(), String> {
+pub(super) fn publish(control: Option<&mut commands::Listener>) -> Result<(), String> {
     let Some(control) = control else {
         return Ok(());
     };

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::control::notify;
 use super::site::Site;
-use crate::control::SecondName;
+use crate::commands::SecondName;
 use crate::handover::{Passed, Program, Role, Successor};
 
 /// How long the new process may take to serve, unless the command says otherwise: its self-tests take a quarter of a

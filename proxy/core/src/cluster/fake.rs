@@ -1,8 +1,8 @@
 //! Clusters for tests, of this and of other crates.
 
-use sluice_config::{self as config, Balance, Ejection, Pool};
+use sluice_config::{self as config, Address, Balance, Ejection, Pool};
 
-use super::{EndpointAddress, Seed};
+use super::{Cluster, EndpointAddress, Seed};
 
 pub(super) const EJECTION: Ejection = Ejection { consecutive_failures: 3, time_ms: 1000 };
 
@@ -23,4 +23,19 @@ pub fn config(balance: Balance, fail_open: bool) -> config::Cluster {
 pub fn seed(port: u16) -> Seed {
     let address = EndpointAddress::Ip(([192, 0, 2, 1], port).into());
     Seed { host: address.to_string(), address, weight: 1, max_in_flight: None, bypass: None }
+}
+
+/// A cluster of the addresses that its configuration has; names are left out, for nothing is looked up.
+pub fn cluster(name: &str, config: &config::Cluster) -> Cluster {
+    let seeds = config.endpoints.iter().filter_map(|endpoint| match endpoint.address {
+        Address::Ip(address) => Some(Seed {
+            address: EndpointAddress::Ip(address),
+            host: address.to_string(),
+            weight: endpoint.weight,
+            max_in_flight: endpoint.max_in_flight,
+            bypass: endpoint.bypass,
+        }),
+        _ => None,
+    });
+    Cluster::new(name, config.clone(), seeds.collect())
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use sluice_config::OnDemand;
 use sluice_core::metrics::AttemptOutcome;
 use sluice_core::tls::{Certificate, Terminators, Wanted};
+use sluice_engine::snapshot::Live;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -23,7 +24,6 @@ use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
 use super::{Acme, schedule};
-use crate::snapshot::Live;
 
 /// Certificates that are got at once; authorities bound how many requests come at once.
 const ORDERS_MAX: usize = 4;

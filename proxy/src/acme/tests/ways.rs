@@ -1,5 +1,6 @@
 //! How it is shown that a name is ours, and who may have one at all.
 
+use sluice_core::http_challenges::HttpChallenges;
 use std::fs;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use instant_acme::Problem;
 use sluice_config::DnsHook;
 use sluice_http::{HeadLimits, RequestHead};
 
-use super::super::challenge::{HttpChallenges, Shown};
+use super::super::challenge::Shown;
 use super::super::demand::Denied;
 use super::super::failure::{Failure, Kind};
 use super::super::hook;

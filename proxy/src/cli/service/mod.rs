@@ -17,7 +17,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use sluice::control::{self, ClientError};
+use sluice::commands::{self, ClientError};
 use sluice_core::service::api::{ApiError, Done, ListResponse, PauseRequest, StopRequest, path};
 use sluice_core::service::duration::GoDuration;
 
@@ -174,7 +174,7 @@ impl ServiceCommand {
     /// Carries the command out. What it prints, or what is to be said of its failure.
     pub(crate) fn run(&self, program: &str, socket: &Path) -> Result<String, Vec<String>> {
         let Asked { method, path, body } = self.asked(program).map_err(|error| vec![error])?;
-        let answer = control::request(socket, method, &path, body).map_err(|error| refused(&error))?;
+        let answer = commands::request(socket, method, &path, body).map_err(|error| refused(&error))?;
         match self {
             Self::List(_) => match serde_json::from_value::<ListResponse>(answer) {
                 Ok(response) => Ok(table::table(&response, is_coloured(program))),

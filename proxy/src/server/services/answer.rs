@@ -9,7 +9,7 @@ use sluice_core::service::api::{ApiError, Done, SetWeightRequest, TargetRequest,
 use sluice_core::service::error::ServiceError;
 
 use super::Services;
-use crate::control::{Failure, read};
+use crate::commands::{Failure, read};
 
 impl Services {
     /// Answers one request. A change is carried out to its end even if nobody waits for the answer.

@@ -9,10 +9,10 @@ use sluice_core::cluster::Cluster;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_core::service::options::ServiceOptions;
 use sluice_core::service::set::check_against;
+use sluice_engine::response::ErrorPages;
+use sluice_engine::snapshot::{Live, Snapshot};
 
-use crate::response::ErrorPages;
 use crate::server::clusters::Clusters;
-use crate::snapshot::{Live, Snapshot};
 
 /// The services of a moment, ready for a snapshot.
 #[derive(Clone, Default)]

@@ -29,14 +29,14 @@ use sluice_net::stream::{Reader, Writer};
 use crate::body::Transfer;
 use crate::bypass::Joiner;
 
-pub(crate) use splicer::{Shared, Splicer};
+pub use splicer::{Shared, Splicer};
 use switch::Switch;
 
 /// Makes splicing ready and tries it on sockets of our own. Takes privilege, and some tenths of a second.
 ///
 /// # Errors
 /// Why it cannot be used, for programs and for people.
-pub(crate) fn ready(kernel: KernelAssists) -> Result<Shared, (&'static str, String)> {
+pub fn ready(kernel: KernelAssists) -> Result<Shared, (&'static str, String)> {
     let limits = Limits {
         budget_bytes: kernel.splice_budget_bytes,
         budget_pieces: kernel.splice_budget_pieces,
@@ -49,13 +49,13 @@ pub(crate) fn ready(kernel: KernelAssists) -> Result<Shared, (&'static str, Stri
 }
 
 /// The two connections, each with its directions.
-pub(crate) struct Ends<'a> {
+pub struct Ends<'a> {
     pub(crate) downstream: (&'a mut Reader, &'a mut Writer),
     pub(crate) upstream: (&'a mut Reader, &'a mut Writer),
 }
 
 /// How a tunnel ended.
-pub(crate) struct Outcome {
+pub struct Outcome {
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
     /// Why, unless both sides had ended properly.
@@ -93,7 +93,7 @@ struct Transfers {
 }
 
 /// What a tunnel takes of its worker.
-pub(crate) struct Context<'a> {
+pub struct Context<'a> {
     pub(crate) metrics: &'a Rc<WorkerRecorder>,
     pub(crate) buffers: &'a Buffers,
     /// `None` where tunnels are only copied.
@@ -103,7 +103,7 @@ pub(crate) struct Context<'a> {
 }
 
 /// Passes bytes on until both sides have ended, one has broken off, or nothing has moved for `idle_ms`.
-pub(crate) async fn run(ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: Context<'_>) -> Outcome {
+pub async fn run(ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: Context<'_>) -> Outcome {
     // What is sent to a joined socket goes past the program that would splice it.
     let joined = with.joiner.is_some_and(|joiner| joiner.holds(ends.downstream.0.stream()));
     let splicer = with.splicer.filter(|_| !joined);

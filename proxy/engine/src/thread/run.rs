@@ -20,20 +20,22 @@ const TICK: Duration = Duration::from_millis(200);
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
 /// How the control plane tells a worker what to do.
-pub(crate) struct Told {
-    pub(crate) stage: watch::Receiver<Stage>,
-    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+pub struct Told {
+    /// How far the process is; a worker drains when it says so.
+    pub stage: watch::Receiver<Stage>,
+    /// What the control thread asks of this worker alone.
+    pub commands: mpsc::UnboundedReceiver<Command>,
     /// What it may hand to others.
-    pub(crate) share: Share,
+    pub share: Share,
     /// And they to it.
-    pub(crate) handed: Handed,
+    pub handed: Handed,
 }
 
 /// Runs a worker on this thread until a drain has ended its last connection.
 ///
 /// # Errors
 /// The ring could not be made.
-pub(crate) fn run(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Told) -> std::io::Result<()> {
+pub fn run(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Told) -> std::io::Result<()> {
     ring::run(serve(worker, listeners, told))
 }
 

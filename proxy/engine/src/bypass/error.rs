@@ -5,7 +5,7 @@ use sluice_kernel::selftest::Failure;
 
 /// Where it failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BypassError {
+pub enum BypassError {
     /// The programs cannot be loaded or attached.
     #[error("its programs cannot be loaded: {0}")]
     Load(#[from] ProgramError),

@@ -17,14 +17,14 @@ const PAGE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Bodies of error pages by status, with their type.
 #[derive(Clone, Default)]
-pub(crate) struct ErrorPages(BTreeMap<u16, (&'static str, Vec<u8>)>);
+pub struct ErrorPages(BTreeMap<u16, (&'static str, Vec<u8>)>);
 
 impl ErrorPages {
     /// Reads the configured files.
     ///
     /// # Errors
     /// A sentence that names the file that cannot be used.
-    pub(crate) fn load(pages: &BTreeMap<u16, PathBuf>) -> Result<Self, String> {
+    pub fn load(pages: &BTreeMap<u16, PathBuf>) -> Result<Self, String> {
         let mut loaded = BTreeMap::new();
         for (status, path) in pages {
             let problem = |what: String| format!("error_pages.{status}: {}: {what}", path.display());

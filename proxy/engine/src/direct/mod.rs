@@ -57,7 +57,7 @@ pub(crate) struct Direct {
 }
 
 /// What a worker needs for it; made on the control thread.
-pub(crate) struct Seat {
+pub struct Seat {
     pub(crate) marker: Marker,
     pub(crate) workers: Arc<Vec<Notify>>,
     pub(crate) index: usize,

@@ -6,7 +6,7 @@ use super::Worker;
 
 impl Worker {
     /// Has sampled exchanges traced.
-    pub(crate) fn with_tracer(self, tracer: Option<Tracer>) -> Self {
+    pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
         Self { tracer, ..self }
     }
 

@@ -10,12 +10,12 @@ use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_frami
 
 use super::account::Account;
 use super::{Connection, Next, head};
-use crate::acme::CHALLENGE_TYPE;
 use crate::body::Transfer;
 use crate::debug::{self, Asked};
 use crate::exchange::{Policy, request_transfer};
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Snapshot, Target};
+use sluice_core::http_challenges::CHALLENGE_TYPE;
 
 impl Connection {
     /// Runs the exchange whose head has just been received.

@@ -16,7 +16,7 @@ pub(crate) type Network = Rc<dyn Fn(&EndpointAddress) -> io::Result<Stream>>;
 
 /// How connections are made: by the ring, or to in-memory origins in tests.
 #[derive(Clone)]
-pub(crate) enum Connector {
+pub enum Connector {
     /// Real sockets.
     Ring,
     /// In memory.

@@ -20,7 +20,6 @@ use sluice_net::buffers::Buffers;
 use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
 
-use crate::acme::HttpChallenges;
 use crate::bypass::Seat;
 use crate::direct::{self, Direct};
 use crate::exchange::Resources;
@@ -28,6 +27,7 @@ use crate::snapshot::{Current, Live, View};
 use crate::spool::{Medium, Spool};
 use crate::tunnel::{self, Splicer};
 use crate::upstream::{Connector, Dialer};
+use sluice_core::http_challenges::HttpChallenges;
 
 /// How long a connection that is to end may be idle: a client that is at it sends its next request meanwhile, and is
 /// told with the answer that it is the last.
@@ -52,7 +52,7 @@ struct Open {
 }
 
 /// The state of one worker thread.
-pub(crate) struct Worker {
+pub struct Worker {
     view: View,
     resources: Resources,
     random: RefCell<fastrand::Rng>,
@@ -78,7 +78,8 @@ fn medium_beside(connector: &Connector) -> Medium {
 }
 
 impl Worker {
-    pub(crate) fn new(
+    /// A worker without connections. `seat` is its place in the direct-return map, where there is one.
+    pub fn new(
         live: Live,
         connector: Connector,
         seat: Option<Seat>,
@@ -108,24 +109,24 @@ impl Worker {
     }
 
     /// Has tunnels spliced by the kernel.
-    pub(crate) fn with_splicer(self, splicer: Option<Splicer>) -> Self {
+    pub fn with_splicer(self, splicer: Option<Splicer>) -> Self {
         Self { splicer, ..self }
     }
 
     /// Has it be a batch thread, as it is now, only while that is good for it. To be called on its thread.
-    pub(crate) fn with_pace(self, is_batch: bool) -> Self {
+    pub fn with_pace(self, is_batch: bool) -> Self {
         let pace = if is_batch { Pace::begin(self.metrics()) } else { None };
         Self { pace, ..self }
     }
 
     /// Has answers go to clients past sluice.
-    pub(crate) fn with_direct(mut self, seat: Option<direct::Seat>) -> Self {
+    pub fn with_direct(mut self, seat: Option<direct::Seat>) -> Self {
         self.resources.dialer.set_direct(seat.map(Direct::new));
         self
     }
 
     /// Has authorities answered that look whose a name is.
-    pub(crate) fn with_challenges(self, challenges: Arc<HttpChallenges>) -> Self {
+    pub fn with_challenges(self, challenges: Arc<HttpChallenges>) -> Self {
         Self { challenges, ..self }
     }
 

@@ -29,7 +29,7 @@ const TRIAL_LOOKS: u32 = 4;
 const TRIAL_LOOK: Duration = Duration::from_millis(50);
 
 /// What a worker needs to join connections; made on the control thread.
-pub(crate) struct Seat {
+pub struct Seat {
     pub(super) marker: Marker,
     pub(super) stopped: Arc<AtomicBool>,
     pub(super) bounds: Bounds,

@@ -27,7 +27,7 @@ struct All {
 }
 
 /// A worker's part in it.
-pub(crate) struct Share {
+pub struct Share {
     all: Arc<All>,
     index: usize,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Share {
 pub(crate) type Handed = mpsc::UnboundedReceiver<Accepted>;
 
 /// A connection that has been accepted, wherever it will be served.
-pub(crate) struct Accepted {
+pub struct Accepted {
     pub(super) state: Arc<ListenerState>,
     pub(super) socket: OwnedFd,
     pub(super) client: IpAddr,
@@ -57,7 +57,7 @@ impl Drop for Place {
 }
 
 /// The parts of so many workers.
-pub(crate) fn shares(workers: usize) -> Vec<(Share, Handed)> {
+pub fn shares(workers: usize) -> Vec<(Share, Handed)> {
     let (doors, handed): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     let all = Arc::new(All { open: doors.iter().map(|_| Open::default()).collect(), doors });
     let share = |(index, handed)| (Share { all: Arc::clone(&all), index }, handed);

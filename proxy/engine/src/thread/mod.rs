@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use sluice_net::listener::{Bound, Listening};
 
-pub(crate) use run::{Told, run};
-pub(crate) use share::shares;
+pub use run::{Told, run};
+pub use share::shares;
 
 /// What the control plane asks of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// Accept and serve.
     Serve,
     /// Accept no more, end what is under way.
@@ -23,7 +23,7 @@ pub(crate) enum Stage {
 }
 
 /// What the control plane has one worker do.
-pub(crate) enum Command {
+pub enum Command {
     /// Accept from another listener.
     Listen(Bound),
     /// Accept no more from one that has been closed, and end its connections after what is under way.

@@ -22,7 +22,7 @@ use crate::direct;
 const SLOTS_MAX: u32 = 4096;
 
 /// The loaded programs.
-pub(crate) struct Control {
+pub struct Control {
     bypass: Mutex<Bypass>,
     /// What the self-test has counted.
     tried: [u64; Counter::COUNT],
@@ -32,7 +32,7 @@ pub(crate) struct Control {
     /// One for each worker, to be called by.
     workers: Arc<Vec<Notify>>,
     /// Why direct return is not used though it was asked for.
-    pub(crate) direct_failure: Option<Failure>,
+    pub direct_failure: Option<Failure>,
 }
 
 /// Loads the programs, tries them on sockets of our own, and has clients of this host joined with `listeners` if
@@ -40,11 +40,7 @@ pub(crate) struct Control {
 ///
 /// # Errors
 /// Why it cannot be used; nothing is left behind then. That direct return cannot be is no error, but noted.
-pub(crate) fn start(
-    config: &Config,
-    direct_return: bool,
-    listeners: &[Vec<Bound>],
-) -> Result<Control, BypassError> {
+pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> Result<Control, BypassError> {
     let began = Instant::now();
     let mut bypass = Bypass::load(limits(config, direct_return), &cgroup2()?)?;
     let mut marker = bypass.marker()?;
@@ -141,7 +137,7 @@ impl Control {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(crate) fn seat(&self) -> Result<Seat, String> {
+    pub fn seat(&self) -> Result<Seat, String> {
         let marker = self.lock().marker().map_err(|error| error.to_string())?;
         let slots = self.lock().slots().cloned();
         Ok(Seat { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds, slots })
@@ -151,7 +147,7 @@ impl Control {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(crate) fn direct_seat(&self, index: usize, is_batch: bool) -> Result<Option<direct::Seat>, String> {
+    pub fn direct_seat(&self, index: usize, is_batch: bool) -> Result<Option<direct::Seat>, String> {
         let bypass = self.lock();
         if bypass.slots().is_none() {
             return Ok(None);
@@ -163,7 +159,7 @@ impl Control {
 
     /// Has the clients of another listener joined, or answered past sluice, as those of the first ones. If that
     /// fails they are served by copying, which is said.
-    pub(crate) fn serve(&self, bound: &Bound) {
+    pub fn serve(&self, bound: &Bound) {
         if let Err(error) = mark(&mut self.lock(), self.kernel, bound) {
             let listener = &bound.listening.current().config.name;
             tracing::warn!(listener, %error, "clients of a new listener cannot be joined");
@@ -171,7 +167,7 @@ impl Control {
     }
 
     /// Joins no more; what is joined ends as it does. The first step of a drain.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
         if let Err(error) = self.lock().stop_joining() {
             tracing::warn!(%error, "joining cannot be stopped in the kernel; no more is asked for");
@@ -179,7 +175,7 @@ impl Control {
     }
 
     /// What the programs have counted since the start; `None` if they cannot be asked.
-    pub(crate) fn counters(&self) -> Option<[u64; Counter::COUNT]> {
+    pub fn counters(&self) -> Option<[u64; Counter::COUNT]> {
         let mut counts = self.lock().counters().ok()?;
         for (count, tried) in counts.iter_mut().zip(self.tried) {
             *count = count.saturating_sub(tried);
@@ -188,7 +184,7 @@ impl Control {
     }
 
     /// Passes on what the programs log, if anything, until it is dropped.
-    pub(crate) async fn log(&self) {
+    pub async fn log(&self) {
         let records = self.lock().take_log();
         let Some(records) = records else {
             return;

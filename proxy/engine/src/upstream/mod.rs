@@ -28,7 +28,7 @@ use tokio::task::yield_now;
 use crate::bypass::{Candidate, Joined, Plan};
 use crate::direct::Direct;
 
-pub(crate) use connect::Connector;
+pub use connect::Connector;
 #[cfg(test)]
 pub(crate) use connect::Network;
 pub(crate) use dialer::Dialer;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::Ends;
 
 /// The loaded program, from which every worker gets its part. Lives as long as the workers.
-pub(crate) struct Shared {
+pub struct Shared {
     splice: Splice,
     listeners: Arc<Listeners>,
     after_bytes: u64,
@@ -49,7 +49,7 @@ impl Shared {
     ///
     /// # Errors
     /// When no descriptor is to be had.
-    pub(crate) fn splicer(&self) -> Result<Splicer, String> {
+    pub fn splicer(&self) -> Result<Splicer, String> {
         self.splicer_after(self.after_bytes)
     }
 
@@ -83,7 +83,7 @@ impl Listeners {
 }
 
 /// One worker's part of it.
-pub(crate) struct Splicer {
+pub struct Splicer {
     handle: RefCell<Handle>,
     listeners: Arc<Listeners>,
     after_bytes: u64,

@@ -30,7 +30,7 @@ use proptest::prelude::*;
 use sluice_config as config;
 use sluice_core::access_log::AccessLog;
 use sluice_core::budget::Place;
-use sluice_core::cluster::Cluster;
+use sluice_core::cluster::{Cluster, fake};
 use sluice_core::metrics::Metrics;
 use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
@@ -38,7 +38,6 @@ use sluice_net::stream::memory::{self, Behaviour, End};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::Connection;
-use crate::resolve::Resolver;
 use crate::response::ErrorPages;
 use crate::snapshot::Snapshot;
 use crate::upstream::{Connector, Network};
@@ -86,7 +85,7 @@ impl Proxy {
         );
         let config = config::parse("test.yaml", &text, &[]).unwrap_or_else(|error| panic!("{error}"));
         let api = &config.clusters["api"];
-        let cluster = Arc::new(Cluster::new("api", api.clone(), Resolver::new("api", api).resolve()));
+        let cluster = Arc::new(fake::cluster("api", api));
         let clusters = BTreeMap::from([("api".to_owned(), Arc::clone(&cluster))]);
         let metrics = Metrics::new();
         let log = AccessLog::start(&config.access_log, Arc::clone(&metrics)).unwrap();

@@ -18,23 +18,23 @@ use crate::debug;
 use crate::response::ErrorPages;
 
 /// All that an exchange looks up; an exchange under way keeps the one it began with.
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     /// The configuration it was made from.
-    pub(crate) config: Config,
+    pub config: Config,
     /// Finds the route of a request.
     pub(crate) router: Router,
     /// What to do on each route, by index in `config.routes`.
     pub(crate) routes: Vec<RouteEntry>,
     /// Clusters by name.
-    pub(crate) clusters: BTreeMap<String, Arc<Cluster>>,
+    pub clusters: BTreeMap<String, Arc<Cluster>>,
     /// Bodies of our own answers.
-    pub(crate) error_pages: ErrorPages,
+    pub error_pages: ErrorPages,
     /// What asks for debug fields, if anything does.
     pub(crate) debug: Option<debug::Token>,
 }
 
 /// The snapshot in force, which the control plane replaces.
-pub(crate) type Live = Arc<ArcSwap<Snapshot>>;
+pub type Live = Arc<ArcSwap<Snapshot>>;
 
 /// The snapshot in force as one worker sees it: looking costs one load of a pointer that hardly ever changes.
 pub(crate) struct View(RefCell<Seen>);
@@ -108,11 +108,7 @@ pub(crate) enum Target {
 
 impl Snapshot {
     /// Makes a configuration ready for use with these clusters.
-    pub(crate) fn new(
-        config: Config,
-        clusters: BTreeMap<String, Arc<Cluster>>,
-        error_pages: ErrorPages,
-    ) -> Self {
+    pub fn new(config: Config, clusters: BTreeMap<String, Arc<Cluster>>, error_pages: ErrorPages) -> Self {
         let routes = config.routes.iter().map(|route| entry(route, &clusters, config.via)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
@@ -120,7 +116,7 @@ impl Snapshot {
     }
 
     /// The same with the routes of deployed services, by name, leading to them.
-    pub(crate) fn with_services(mut self, services: &BTreeMap<String, Arc<ServiceEntry>>) -> Self {
+    pub fn with_services(mut self, services: &BTreeMap<String, Arc<ServiceEntry>>) -> Self {
         for route in &mut self.routes {
             if let Some(service) = services.get(&route.name) {
                 route.target = Target::Service(Arc::clone(service));

@@ -10,6 +10,6 @@ mod error;
 mod joiner;
 mod place;
 
-pub(crate) use control::{Control, start};
-pub(crate) use error::BypassError;
+pub use control::{Control, start};
+pub use error::BypassError;
 pub(crate) use joiner::{Candidate, Joined, Joiner, Plan, Seat};

@@ -1,0 +1,20 @@
+//! The data path: a connection is accepted by a worker's `thread`, lives in `connection`, where each request becomes an
+//! `exchange` with an `upstream` connection.
+//!
+//! `connection` is the file to read first. Modules are declared in the order in which a request meets them.
+
+pub mod thread;
+pub mod worker;
+pub(crate) mod connection;
+pub(crate) mod http2;
+pub(crate) mod exchange;
+pub mod upstream;
+pub(crate) mod body;
+pub(crate) mod spool;
+pub mod tunnel;
+pub mod response;
+pub mod bypass;
+pub(crate) mod direct;
+pub mod snapshot;
+pub(crate) mod progress;
+pub(crate) mod debug;
