@@ -3,37 +3,18 @@
 //! What it writes reads back to an equal configuration.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_yaml::{Mapping, Value};
 
 use super::emit_acme;
 use super::emit_cluster::cluster;
 use super::emit_tls;
+use super::out::{Out, file, list, texts};
 use super::{
     AccessLog, Action, Buffering, Buffers, Config, ControlSocket, HeaderEdits, KernelAssists, Limits,
     Listener, LogFormat, LogOutput, Route, ServicesState, Tracing, Word,
 };
-
-/// A map under construction.
-#[derive(Default)]
-pub(super) struct Out(pub(super) Mapping);
-
-impl Out {
-    pub(super) fn put(&mut self, key: &str, value: impl Into<Value>) {
-        self.0.insert(Value::from(key), value.into());
-    }
-
-    pub(super) fn put_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.put(key, value);
-        }
-    }
-
-    pub(super) fn done(self) -> Value {
-        Value::Mapping(self.0)
-    }
-}
 
 /// The whole configuration.
 pub(super) fn config(config: &Config) -> Value {
@@ -122,19 +103,6 @@ fn error_pages(files: &BTreeMap<u16, PathBuf>) -> Value {
         pages.insert(Value::from(*status), file(page));
     }
     Value::Mapping(pages)
-}
-
-pub(super) fn list<T>(items: &[T], one: impl Fn(&T) -> Value) -> Value {
-    Value::Sequence(items.iter().map(one).collect())
-}
-
-pub(super) fn texts(items: &[String]) -> Value {
-    list(items, |text| Value::from(text.as_str()))
-}
-
-/// Paths come from YAML text, so they are UTF-8.
-pub(super) fn file(path: &Path) -> Value {
-    Value::from(path.display().to_string())
 }
 
 fn limits(limits: &Limits) -> Value {

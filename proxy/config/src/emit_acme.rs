@@ -2,7 +2,7 @@
 
 use serde_yaml::Value;
 
-use super::emit::{Out, file, texts};
+use super::out::{Out, file, texts};
 use super::{Acme, ListenerAcme, Word};
 
 /// What the process says of it.

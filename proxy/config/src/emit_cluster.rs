@@ -2,7 +2,7 @@
 
 use serde_yaml::Value;
 
-use super::emit::{Out, file, list};
+use super::out::{Out, file, list};
 use super::{Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Word, upstream_tls};
 
 /// A cluster.

@@ -2,8 +2,8 @@
 
 use serde_yaml::Value;
 
-use super::emit::{Out, file, list, texts};
 use super::emit_acme;
+use super::out::{Out, file, list, texts};
 use super::{CertificateFiles, Listener, Tls, Word};
 
 /// What `listener` says of TLS.

@@ -11,7 +11,7 @@ use super::path::Path as KeyPath;
 use super::problem::{ConfigError, Problems};
 use super::reader::Item;
 use super::{
-    Config, Override, acme, assist, buffering, clusters, emit, general, lines, overrides, routes, tracing,
+    Config, Override, acme, assist, buffering, clusters, emit, general, overrides, routes, scan, tracing,
     tree, validate,
 };
 
@@ -55,7 +55,7 @@ fn read(
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let problems = Problems::default();
-    let lines = lines::scan(text, &problems).map_err(whole)?;
+    let lines = scan::scan(text, &problems).map_err(whole)?;
     let mut tree = tree::read(text).map_err(whole)?;
     let flags = overrides::apply(&mut tree, overrides, &problems);
     let config = config(&tree, &problems);

@@ -26,6 +26,7 @@ mod limits;
 mod lines;
 mod names;
 mod nearest;
+mod out;
 mod overrides;
 mod passthrough;
 mod path;
@@ -34,6 +35,7 @@ mod ranges;
 mod reader;
 mod route;
 mod routes;
+mod scan;
 #[cfg(test)]
 mod tests;
 mod text;

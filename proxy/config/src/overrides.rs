@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use serde_yaml::{Mapping, Value};
 
+use super::lines::Lines;
 use super::path::{Path, Segment};
 use super::problem::{Problems, quote};
-use super::{lines, tree};
+use super::{scan, tree};
 
 /// Steps of a path; the deepest key we know is six down.
 const STEPS_MAX: usize = 32;
@@ -51,8 +52,8 @@ impl FromStr for Override {
             return Err(format!("the path has more than {STEPS_MAX} steps; write the path of a key"));
         }
         let repeated = Problems::default();
-        lines::scan(value, &repeated).map_err(|(_, message)| message)?;
-        if let Some(problem) = repeated.finish(&lines::Lines::default(), &[]).first() {
+        scan::scan(value, &repeated).map_err(|(_, message)| message)?;
+        if let Some(problem) = repeated.finish(&Lines::default(), &[]).first() {
             return Err(problem.to_string());
         }
         let value = tree::read(value).map_err(|(_, message)| message)?;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_yaml::{Mapping, Value};
 
 use super::defaults::{HOUR_MS, KIB, NumberRange, numbers};
-use super::emit::Out;
 use super::names::words;
+use super::out::Out;
 use super::path::Path;
 use super::problem::{Problems, quote};
 use super::reader::{Fields, Item};

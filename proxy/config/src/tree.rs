@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{Mapping, Value};
 
-use super::lines::Stop;
+use super::scan::Stop;
 
 /// Reads one document. The first of repeated keys wins: `lines` has reported the others.
 pub(super) fn read(text: &str) -> Result<Value, Stop> {

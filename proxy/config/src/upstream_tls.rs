@@ -9,7 +9,7 @@ use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use rustls_pki_types::ServerName;
 use serde_yaml::Value;
 
-use super::emit::{Out, file, list};
+use super::out::{Out, file, list};
 use super::problem::quote;
 use super::reader::{Fields, Item};
 use super::{Address, Endpoint, TlsVersion, Word, tls as listener_tls};

@@ -69,7 +69,7 @@ impl Built {
         programs.push((place.clone(), file.clone()));
         archive.link("bin/sluice", &place.display().to_string());
         // Tests start where cargo starts them.
-        archive.folder(root().join("proxy"));
+        archive.folder(root().join("proxy/sluice"));
         for name in PROGRAMS.iter().chain(&["busybox"]) {
             let file = find_program(name).with_context(|| format!("{name} is missing"))?;
             programs.push((Path::new("bin").join(name), file));

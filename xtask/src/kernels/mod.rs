@@ -199,7 +199,7 @@ impl Kernel {
             Bypass::Refused(_) => ("auto", &BYPASS_USED[..]),
         };
         let skipped = TOO_LONG.iter().chain(&TWO_CORES).chain(refused).map(|name| format!(" --skip={name}"));
-        let folder = root().join("proxy");
+        let folder = root().join("proxy/sluice");
         let (kernel, host) = match extent {
             Extent::Brief => (&BRIEF[..], &BRIEF_HOST_TESTS[..]),
             Extent::Whole => (&[][..], &HOST_TESTS[..]),

@@ -108,7 +108,7 @@ fn pure(tally: &mut Tally) -> Result<()> {
     if tally.filter().is_none() {
         tally.skip(miri::NAME, 1, "a build of its own; run by name: cargo xtask test miri");
     }
-    cargo::test("docs", &["--package", "sluice", "--doc"], &[], tally)
+    cargo::test("docs", &["--workspace", "--doc"], &[], tally)
 }
 
 /// What hostile input met is held against what it meets when connections are joined.
@@ -123,13 +123,9 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         differential::run(plan, &binary(options)?, &Tools::prepare(), tally)?;
         return Ok(Judged::new());
     }
-    if workspace::root().join("proxy/tests/it/main.rs").exists() {
-        let programs = pebble::environment(tally);
-        let programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        cargo::test("it", &["--package", "sluice", "--test", "it"], &programs, tally)?;
-    } else {
-        tally.skip("it", 1, "proxy/tests/it is not there");
-    }
+    let programs = pebble::environment(tally);
+    let programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    cargo::test("it", &["--package", "sluice", "--test", "it"], &programs, tally)?;
 
     run_storm(options, tally)?;
     page::run(|| binary(options), tally)?;

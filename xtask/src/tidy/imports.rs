@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, closing, line_of};
 
-/// A part (first path segment under `proxy/src`) and the other parts it may name.
-const MAY_NAME: &[(&str, &[&str])] =
-    &[("router", ROUTING), ("cluster", ROUTING), ("balancer", ROUTING), ("queue", &["config"])];
+/// A crate's folder, a part of it (a module at its top), and the only other parts that it may name.
+const MAY_NAME: &[(&str, &str, &[&str])] = &[
+    ("proxy/core", "router", ROUTING),
+    ("proxy/core", "cluster", ROUTING),
+    ("proxy/core", "balancer", ROUTING),
+    ("proxy/core", "queue", &[]),
+];
 
-const ROUTING: &[&str] = &["config", "error", "router", "cluster", "balancer", "queue", "clock", "tls"];
+const ROUTING: &[&str] = &["error", "router", "cluster", "balancer", "queue", "clock", "tls"];
 
-/// A part and the only others that may name it.
-const NAMED_ONLY_BY: &[(&str, &[&str])] = &[("connection", &["thread"])];
-
-/// Parts that are still in a cycle, by their crate's folder. None may come to them; one that is out of it leaves the list.
-const CYCLIC: &[(&str, &[&str])] = &[("proxy", &["http2", "stream"])];
+/// A crate's folder, a part of it, and the only others that may name it.
+const NAMED_ONLY_BY: &[(&str, &str, &[&str])] = &[("proxy/engine", "connection", &["thread"])];
 
 /// The modules at the top of a crate, and which others each names.
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -30,36 +31,33 @@ pub(super) fn check(sources: &[Source<'_>], problems: &mut Vec<String>) {
             continue;
         }
         let named = named_parts(&source.production, depth_of(inner));
-        if folder == "proxy" {
-            check_tables(source, part, &named, problems);
-        }
+        check_tables(source, (folder, part), &named, problems);
         let others = crates.entry(folder).or_default().entry(part.to_owned()).or_default();
         others.extend(named.into_iter().map(|(_, name)| name).filter(|name| name != part));
     }
     for (folder, graph) in &crates {
-        let known = CYCLIC.iter().find(|(name, _)| name == folder).map_or(&[][..], |(_, parts)| parts);
-        check_cycles(folder, graph, known, problems);
+        check_cycles(folder, graph, problems);
     }
 }
 
-fn check_tables(source: &Source<'_>, part: &str, named: &[(usize, String)], problems: &mut Vec<String>) {
-    for (offset, name) in named.iter().filter(|(_, name)| !allowed(part, name)) {
+fn check_tables(
+    source: &Source<'_>,
+    (folder, part): (&str, &str),
+    named: &[(usize, String)],
+    problems: &mut Vec<String>,
+) {
+    for (offset, name) in named.iter().filter(|(_, name)| !allowed(folder, part, name)) {
         let line = line_of(&source.production, *offset);
         problems
             .push(format!("{}:{line}: `{part}` must not name `crate::{name}` (import rule)", source.path));
     }
 }
 
-fn check_cycles(folder: &str, graph: &Graph, known: &[&str], problems: &mut Vec<String>) {
-    let cyclic = |part: &str| reached(graph, part).contains(part);
-    let found: BTreeSet<&str> = graph.keys().map(String::as_str).filter(|part| cyclic(part)).collect();
-    let known: BTreeSet<&str> = known.iter().copied().collect();
-    let further: Vec<_> = found.difference(&known).collect();
-    if !further.is_empty() {
-        problems.push(format!("{folder}/src: {further:?} are in an import cycle, of {found:?}"));
-    }
-    for part in known.difference(&found) {
-        problems.push(format!("{folder}/src: `{part}` is in no import cycle any more: take it off the list"));
+fn check_cycles(folder: &str, graph: &Graph, problems: &mut Vec<String>) {
+    let cyclic: Vec<&str> =
+        graph.keys().map(String::as_str).filter(|part| reached(graph, part).contains(part)).collect();
+    if !cyclic.is_empty() {
+        problems.push(format!("{folder}/src: {cyclic:?} are in an import cycle"));
     }
 }
 
@@ -76,9 +74,10 @@ fn reached<'a>(graph: &'a Graph, from: &str) -> BTreeSet<&'a str> {
     reached
 }
 
-fn allowed(part: &str, named: &str) -> bool {
-    let within = |table: &[(&str, &[&str])], key: &str, other: &str| {
-        table.iter().find(|(name, _)| *name == key).is_none_or(|(_, others)| others.contains(&other))
+fn allowed(folder: &str, part: &str, named: &str) -> bool {
+    let within = |table: &[(&str, &str, &[&str])], key: &str, other: &str| {
+        let entry = table.iter().find(|(of, name, _)| *of == folder && *name == key);
+        entry.is_none_or(|(_, _, others)| others.contains(&other))
     };
     part == named || (within(MAY_NAME, part, named) && within(NAMED_ONLY_BY, named, part))
 }
@@ -161,54 +160,55 @@ mod tests {
 
     #[test]
     fn what_a_table_forbids_is_found_with_its_line() {
-        assert_eq!(problems("proxy/src/queue/line.rs", "use crate::queue::Limits;"), [""; 0]);
-        let found = problems("proxy/src/queue/line.rs", "\nfn f(c: crate::error::Reason) {}");
-        assert!(found[0].starts_with("proxy/src/queue/line.rs:2: `queue` must not name `crate::error`"));
+        assert_eq!(problems("proxy/core/src/queue/line.rs", "use crate::queue::Limits;"), [""; 0]);
+        let found = problems("proxy/core/src/queue/line.rs", "\nfn f(c: crate::error::Reason) {}");
+        assert!(found[0].starts_with("proxy/core/src/queue/line.rs:2: `queue` must not name `crate::error`"));
     }
 
     #[test]
     fn groups_and_super_are_seen() {
         let text = "use crate::{\n    queue::{Head, Framing},\n    error::Reason,\n};";
-        assert_eq!(problems("proxy/src/queue/mod.rs", text).len(), 1);
-        assert_eq!(problems("proxy/src/queue/mod.rs", "use super::error::Reason;").len(), 1);
-        assert_eq!(problems("proxy/src/queue/head.rs", "use super::framing::Framing;").len(), 0);
-        assert_eq!(problems("proxy/src/queue/head.rs", "use super::super::error;").len(), 1);
+        assert_eq!(problems("proxy/core/src/queue/mod.rs", text).len(), 1);
+        assert_eq!(problems("proxy/core/src/queue/mod.rs", "use super::error::Reason;").len(), 1);
+        assert_eq!(problems("proxy/core/src/queue/head.rs", "use super::framing::Framing;").len(), 0);
+        assert_eq!(problems("proxy/core/src/queue/head.rs", "use super::super::error;").len(), 1);
     }
 
     #[test]
     fn comments_and_tests_may_name_anything() {
         let text =
             "/// See crate::connection.\nfn f() {}\n#[cfg(test)]\nmod tests { use crate::error::Reason; }";
-        assert_eq!(problems("proxy/src/queue/mod.rs", text), [""; 0]);
+        assert_eq!(problems("proxy/core/src/queue/mod.rs", text), [""; 0]);
     }
 
     #[test]
-    fn routing_sees_config_and_its_own_kind() {
-        let text = "use crate::config::Route; use crate::cluster::Endpoint;";
-        assert_eq!(problems("proxy/src/balancer/mod.rs", text), [""; 0]);
-        assert_eq!(problems("proxy/src/router/mod.rs", "use crate::stream::Stream;").len(), 1);
+    fn routing_sees_its_own_kind() {
+        let text = "use crate::error::Reason; use crate::cluster::Endpoint;";
+        assert_eq!(problems("proxy/core/src/balancer/mod.rs", text), [""; 0]);
+        assert_eq!(problems("proxy/core/src/router/mod.rs", "use crate::stream::Stream;").len(), 1);
     }
 
     #[test]
     fn only_threads_name_connection() {
         let text = "use crate::connection::serve;";
-        assert_eq!(problems("proxy/src/thread/mod.rs", text), [""; 0]);
-        assert_eq!(problems("proxy/src/connection/mod.rs", text), [""; 0]);
-        assert_eq!(problems("proxy/src/exchange/mod.rs", text).len(), 1);
+        assert_eq!(problems("proxy/engine/src/thread/mod.rs", text), [""; 0]);
+        assert_eq!(problems("proxy/engine/src/connection/mod.rs", text), [""; 0]);
+        assert_eq!(problems("proxy/engine/src/exchange/mod.rs", text).len(), 1);
     }
 
     #[test]
-    fn cycles_are_found_and_the_list_of_them_only_shrinks() {
-        let edges = [("a", "b"), ("b", "c"), ("c", "b"), ("c", "elsewhere")];
-        let mut graph = Graph::new();
-        for (part, other) in edges {
-            graph.entry(part.to_owned()).or_default().insert(other.to_owned());
-        }
-        let found = |known: &[&str]| {
+    fn cycles_are_found() {
+        let found = |edges: &[(&str, &str)]| {
+            let mut graph = Graph::new();
+            for (part, other) in edges {
+                graph.entry((*part).to_owned()).or_default().insert((*other).to_owned());
+            }
             let mut problems = Vec::new();
-            check_cycles("x", &graph, known, &mut problems);
-            problems.len()
+            check_cycles("x", &graph, &mut problems);
+            problems
         };
-        assert_eq!([found(&["b", "c"]), found(&["b"]), found(&["a", "b", "c"])], [0, 1, 1]);
+        assert_eq!(found(&[("a", "b"), ("b", "c"), ("c", "elsewhere")]), [""; 0]);
+        let circle = found(&[("a", "b"), ("b", "c"), ("c", "b")]);
+        assert_eq!(circle, ["x/src: [\"b\", \"c\"] are in an import cycle"]);
     }
 }

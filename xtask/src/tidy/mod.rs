@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: house rules that no compiler checks: imports, names, places of unsafe, text. Changes nothing.
 
 mod imports;
+mod layers;
 mod names;
 mod source;
 mod text;
@@ -31,6 +32,7 @@ pub(crate) fn tidy() -> Result<()> {
     let sources: Vec<_> = rust.map(|document| Source::new(&document.path, &document.text)).collect();
     sources.iter().for_each(|source| names::check(source, &mut problems));
     imports::check(&sources, &mut problems);
+    layers::check(&documents, &mut problems);
     names::check_siblings(&documents, &mut problems);
 
     for problem in &problems {

@@ -28,7 +28,7 @@ pub enum Unarmed {
     Failed,
 }
 
-/// A reason, as an index in [`Missed::names`].
+/// A reason, as an index in `Missed::names`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed(u8);
 

@@ -87,7 +87,7 @@ impl Reader {
         }
     }
 
-    /// Waits for more data behind what is there; see [`Reader::arm`]. 0 is the end of the stream.
+    /// Waits for more data behind what is there; see `Reader::arm`. 0 is the end of the stream.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, capacity: usize) -> Poll<io::Result<usize>> {
         self.arm(capacity);
         let Some(pending) = self.pending.as_mut() else {

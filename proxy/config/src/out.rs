@@ -1,0 +1,38 @@
+//! Values under construction: what `sluice config` writes is made of them.
+
+use std::path::Path;
+
+use serde_yaml::{Mapping, Value};
+
+/// A map under construction.
+#[derive(Default)]
+pub(super) struct Out(pub(super) Mapping);
+
+impl Out {
+    pub(super) fn put(&mut self, key: &str, value: impl Into<Value>) {
+        self.0.insert(Value::from(key), value.into());
+    }
+
+    pub(super) fn put_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.put(key, value);
+        }
+    }
+
+    pub(super) fn done(self) -> Value {
+        Value::Mapping(self.0)
+    }
+}
+
+pub(super) fn list<T>(items: &[T], one: impl Fn(&T) -> Value) -> Value {
+    Value::Sequence(items.iter().map(one).collect())
+}
+
+pub(super) fn texts(items: &[String]) -> Value {
+    list(items, |text| Value::from(text.as_str()))
+}
+
+/// Paths come from YAML text, so they are UTF-8.
+pub(super) fn file(path: &Path) -> Value {
+    Value::from(path.display().to_string())
+}

@@ -1,0 +1,120 @@
+//! The token that the admin listener asks for where `admin_token_file` is set.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Fewer characters could be guessed by trying.
+const BYTES_MIN: usize = 16;
+/// Of the file.
+const BYTES_MAX: u64 = 4096;
+/// Bits of the mode that must not be set: writing for the group, anything for others.
+const MODE_REFUSED: u32 = 0o027;
+
+/// A secret that readers must show. It is never printed.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl Token {
+    /// Reads it from a file that only its owner and group can read: one line, at least 16 characters.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with the file.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
+        // Asked before opening: opening a named pipe would wait for its writer.
+        if !fs::metadata(path).map_err(cannot)?.is_file() {
+            return Err(format!("{shown} is not a file; write the path of one"));
+        }
+        let file = File::open(path).map_err(cannot)?;
+        let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
+        if mode & MODE_REFUSED != 0 {
+            return Err(format!(
+                "{shown} is open to others (mode {mode:04o}); allow its owner only: chmod 600 {shown}"
+            ));
+        }
+        let mut text = Vec::new();
+        file.take(BYTES_MAX + 1).read_to_end(&mut text).map_err(cannot)?;
+        let token = text.trim_ascii();
+        let plain = token.iter().all(u8::is_ascii_graphic);
+        if token.len() < BYTES_MIN || text.len() as u64 > BYTES_MAX || !plain {
+            return Err(format!(
+                "{shown} holds no token; write one line of {BYTES_MIN} or more letters and digits, such as \
+                 `openssl rand -hex 32` makes"
+            ));
+        }
+        Ok(Self(token.to_vec()))
+    }
+
+    /// Whether it is the same. How long that takes does not depend on where the first difference is.
+    pub fn is(&self, given: &[u8]) -> bool {
+        let mut differences = given.len() ^ self.0.len();
+        for (given, own) in given.iter().zip(self.0.iter().cycle()) {
+            differences |= usize::from(given ^ own);
+        }
+        black_box(differences) == 0
+    }
+
+    /// The bytes, to be sent.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn read(content: &str, mode: u32) -> Result<Token, String> {
+        let name = format!("sluice-token-{}-{mode:o}-{}", std::process::id(), content.len());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let token = Token::read(&path);
+        fs::remove_file(&path).unwrap();
+        token
+    }
+
+    #[test]
+    fn it_is_read_from_a_file_that_others_cannot_read() {
+        for mode in [0o400, 0o600, 0o640] {
+            assert!(read("0123456789abcdef\n", mode).unwrap().is(b"0123456789abcdef"));
+        }
+        for mode in [0o604, 0o644, 0o660, 0o666, 0o777] {
+            let error = read("0123456789abcdef\n", mode).unwrap_err();
+            assert!(error.contains("is open to others (mode 0") && error.contains("chmod 600"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        for text in ["", "short", "0123456789 abcdef", "0123456789abcdé\u{1}f", &"a".repeat(5000)] {
+            assert!(read(text, 0o600).unwrap_err().contains("holds no token"), "{text:.20}");
+        }
+        assert!(Token::read(Path::new("/")).unwrap_err().contains("is not a file"));
+        assert!(Token::read(Path::new("/no/such")).unwrap_err().contains("cannot be read"));
+    }
+
+    #[test]
+    fn only_the_same_is_the_same() {
+        let token = Token(b"0123456789abcdef".to_vec());
+        let double = b"0123456789abcdef0123456789abcdef";
+        for other in [&b""[..], b"0123456789abcde", b"0123456789abcdeg", b"1123456789abcdef", double] {
+            assert!(!token.is(other));
+        }
+        assert!(token.is(b"0123456789abcdef"));
+        assert_eq!(format!("{token:?}"), "Token(…)");
+    }
+}

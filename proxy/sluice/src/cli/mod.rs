@@ -1,0 +1,359 @@
+//! The command line, and how `run`'s short form becomes a configuration. It runs nothing.
+
+pub(crate) mod kamal;
+pub(crate) mod service;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::logs::LogsArgs;
+use crate::top;
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap_complete::Shell;
+use sluice_config::{self as config, Address, Config, ConfigError, Override};
+use sluice_control::commands;
+use sluice_control::server::Source;
+
+use self::service::ServiceCommand;
+
+/// A reverse proxy for HTTP on io_uring.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", about, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the proxy in the foreground
+    Run(RunArgs),
+    /// Check a configuration file and print every mistake in it
+    Check(FileArgs),
+    /// Print the configuration in force, every default spelled out
+    Config(FileArgs),
+    /// Say what this host gives sluice, and how to change what it does not
+    Doctor(DoctorArgs),
+    /// Have a running sluice read its configuration again
+    Reload(ControlArgs),
+    /// Have another process take over from a running sluice without a request lost, such as after an update
+    Upgrade(UpgradeArgs),
+    /// Ask a running sluice whether it serves, by its admin listener
+    Healthcheck(HealthcheckArgs),
+    /// Show an access log: coloured, filtered, as it grows
+    Logs(LogsArgs),
+    /// Show what a running sluice does, live in this terminal
+    Top(TopArgs),
+    #[command(flatten)]
+    Service(ServiceCommand),
+    /// Print the version
+    Version,
+    /// Print completions for a shell
+    Completions {
+        /// The shell to complete in
+        shell: Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder, made if missing
+        folder: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FileArgs {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Set any key by its dotted path, such as clusters.api.fail_open=false
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) sets: Vec<Override>,
+}
+
+/// Which running sluice is meant.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// Its control socket [default: where sluice makes it by itself]
+    #[arg(long, value_name = "PATH", env = "SLUICE_CONTROL")]
+    pub(in crate::cli) control: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+    /// The binary to start [default: the path of the one that runs]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
+    /// How long it may take to serve, in milliseconds [default: 60000]
+    #[arg(long, value_name = "N")]
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+impl ControlArgs {
+    /// The path of its control socket.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.path_or(commands::default_path)
+    }
+
+    /// The path that was given, or another.
+    pub(crate) fn path_or(&self, other: impl FnOnce() -> PathBuf) -> PathBuf {
+        self.control.clone().unwrap_or_else(other)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The configuration whose requirements count; without one, the defaults
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// One JSON object in place of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Set any key by its dotted path, such as kernel.bypass=required
+    #[arg(long = "set", value_name = "PATH=VALUE", requires = "config")]
+    pub(crate) sets: Vec<Override>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("whom").required(true).args(["config", "admin"]))]
+pub(crate) struct HealthcheckArgs {
+    /// The configuration file of the running sluice, whose admin listener is asked
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the admin listener is, as 9901, host:port or unix:/path
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+}
+
+impl HealthcheckArgs {
+    /// Whom to ask; `None` is that the configuration has no admin listener.
+    pub(crate) fn address(&self) -> Result<Option<Address>, String> {
+        match (&self.config, &self.admin) {
+            (Some(file), _) => config::load(file, &[]).map(|config| config.admin).map_err(|e| e.to_string()),
+            (None, admin) => {
+                let address = with_host(admin.as_deref().unwrap_or_default(), "127.0.0.1");
+                address.parse().map(Some).map_err(|error| format!("--admin: {error}"))
+            }
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The configuration of the running sluice, which says where its admin listener is and what token it asks for
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Its admin listener, as 9901, host:port or unix:/path [default: 127.0.0.1:9901]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    admin: Option<String>,
+    /// A file with the token of the admin listener
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print a table once, and end
+    #[arg(long)]
+    once: bool,
+    /// Print the document as it is, JSON
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+impl TopArgs {
+    /// What they ask for.
+    pub(crate) fn options(&self) -> Result<top::Options, String> {
+        let mut options = top::Options {
+            admin: Address::Ip(([127, 0, 0, 1], 9901).into()),
+            token_file: self.token_file.clone(),
+            once: self.once,
+            json: self.json,
+        };
+        if let Some(file) = &self.config {
+            let config = config::load(file, &[]).map_err(|error| error.to_string())?;
+            let none =
+                || format!("{}: admin is off, so there is nothing to ask; write an address", file.display());
+            options.admin = config.admin.ok_or_else(none)?;
+            options.token_file = options.token_file.or(config.admin_token_file);
+        }
+        if let Some(admin) = &self.admin {
+            options.admin =
+                with_host(admin, "127.0.0.1").parse().map_err(|error| format!("--admin: {error}"))?;
+        }
+        Ok(options)
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("source").required(true).args(["config", "listen"]))]
+pub(crate) struct RunArgs {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["listen", "to"])]
+    config: Option<PathBuf>,
+    /// Without a file: where to listen, as 8080, host:port or unix:/path
+    #[arg(long, value_name = "ADDR", requires = "to")]
+    listen: Option<String>,
+    /// Without a file: an endpoint to forward to, as 3000, host:port or unix:/path
+    #[arg(long, value_name = "ADDR", requires = "listen")]
+    to: Vec<String>,
+    /// Worker threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+    /// Where the admin listener is, as 9901, host:port or unix:/path; or off
+    #[arg(long, value_name = "ADDR|off")]
+    admin: Option<String>,
+    /// Set any key by its dotted path, such as clusters.default.response_timeout_ms=5000
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    sets: Vec<Override>,
+    /// Reload the configuration file whenever it changes
+    #[arg(long, requires = "config")]
+    watch: bool,
+}
+
+impl RunArgs {
+    /// Where the configuration comes from, for reading it again.
+    pub(crate) fn source(&self) -> Source {
+        let args = self.clone();
+        let watched = self.config.clone().filter(|_| self.watch);
+        Source { read: Arc::new(move || args.load()), watched }
+    }
+
+    /// The configuration that the arguments ask for.
+    pub(crate) fn load(&self) -> Result<Config, ConfigError> {
+        let overrides = self.overrides();
+        match (&self.config, &self.listen) {
+            (Some(file), _) => config::load(file, &overrides),
+            (None, listen) => {
+                let listen = with_host(listen.as_deref().unwrap_or_default(), "0.0.0.0");
+                let to: Vec<String> = self.to.iter().map(|to| with_host(to, "127.0.0.1")).collect();
+                let text = config::short_form(&listen, &to);
+                config::parse("command line", &text, &overrides).map_err(without_lines)
+            }
+        }
+    }
+
+    /// `--workers`, `--admin`, then every `--set`, which so has the last word.
+    fn overrides(&self) -> Vec<Override> {
+        let workers = self.workers.map(|count| Override::number("--workers", "workers", count.into()));
+        let admin = self.admin.as_deref().map(|admin| match admin {
+            "off" => Override::text("--admin", "admin", admin),
+            _ => Override::text("--admin", "admin", &with_host(admin, "127.0.0.1")),
+        });
+        workers.into_iter().chain(admin).flatten().chain(self.sets.iter().cloned()).collect()
+    }
+}
+
+/// `8080` and `:8080` with the host they leave out.
+fn with_host(address: &str, host: &str) -> String {
+    let port = address.strip_prefix(':').unwrap_or(address);
+    if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
+        return format!("{host}:{port}");
+    }
+    address.to_owned()
+}
+
+/// The user has not seen the text that the short form is made into, so its lines would only puzzle.
+fn without_lines(mut error: ConfigError) -> ConfigError {
+    for problem in &mut error.problems {
+        problem.line = None;
+    }
+    error
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+    use sluice_config::Word;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("sluice").chain(line.split_whitespace()))
+    }
+
+    fn run(line: &str) -> Result<Config, ConfigError> {
+        match parse(line).unwrap().command {
+            Command::Run(args) => args.load(),
+            other => panic!("{other:?} is not run"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_short_form_is_one_listener_one_route_one_cluster() {
+        let config = run("run --listen :8080 --to 3000 --to unix:/run/app.sock").unwrap();
+        assert_eq!(config.listeners[0].name, "default");
+        assert_eq!(config.listeners[0].address, "0.0.0.0:8080".parse().unwrap());
+        assert_eq!(config.listeners[0].protocol.word(), "http");
+        assert_eq!(config.routes[0].name, "default");
+        let endpoints: Vec<String> = config.clusters["default"]
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.address.to_string())
+            .collect();
+        assert_eq!(endpoints, ["127.0.0.1:3000", "unix:/run/app.sock"]);
+        assert_eq!(config.admin, None);
+    }
+
+    #[test]
+    fn addresses_may_leave_the_host_out() {
+        for (given, read) in [
+            ("8080", "0.0.0.0:8080"),
+            (":8080", "0.0.0.0:8080"),
+            ("localhost:80", "localhost:80"),
+            ("[::]:80", "[::]:80"),
+            ("unix:/a", "unix:/a"),
+        ] {
+            let config = run(&format!("run --listen {given} --to :1")).unwrap();
+            assert_eq!(config.listeners[0].address.to_string(), read);
+        }
+    }
+
+    #[test]
+    fn flags_override_and_set_has_the_last_word() {
+        let line = "run --listen 1 --to 2 --workers 3 --admin 9901 --set workers=4 --set access_log=off \
+                    --set clusters.default.response_timeout_ms=5000 --set listeners.default.proxy_protocol=v2";
+        let config = run(line).unwrap();
+        assert_eq!(config.workers, 4);
+        assert_eq!(config.admin, Some(Address::Ip("127.0.0.1:9901".parse().unwrap())));
+        assert_eq!(config.clusters["default"].response_timeout_ms, 5000);
+        assert_eq!(config.listeners[0].proxy_protocol.word(), "v2");
+        assert_eq!(run("run --listen 1 --to 2 --admin off").unwrap().admin, None);
+    }
+
+    #[test]
+    fn mistakes_name_the_flag_and_no_line() {
+        let error = run("run --listen 1 --to host --admin x --set via=3").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "command line: clusters.default.endpoints[0]: \"host\" has no port; write host:port\n\
+             --set: via: 3 is a number; write true or false\n\
+             --admin: admin: \"x\" has no port; write host:port"
+        );
+    }
+
+    #[test]
+    fn usage_mistakes_are_claps() {
+        for (line, kind) in [
+            ("run", ErrorKind::MissingRequiredArgument),
+            ("run --listen 1", ErrorKind::MissingRequiredArgument),
+            ("run --to 1", ErrorKind::MissingRequiredArgument),
+            ("run --config a --listen 1 --to 2", ErrorKind::ArgumentConflict),
+            ("run --config a --to 2", ErrorKind::ArgumentConflict),
+            ("run --config a --workers 0", ErrorKind::ValueValidation),
+            ("run --config a --workers 257", ErrorKind::ValueValidation),
+            ("run --config a --set nothing", ErrorKind::ValueValidation),
+            ("check", ErrorKind::MissingRequiredArgument),
+            ("healthcheck", ErrorKind::MissingRequiredArgument),
+            ("nonsense", ErrorKind::InvalidSubcommand),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert_eq!((error.kind(), error.exit_code()), (kind, 2), "{line}");
+        }
+    }
+}

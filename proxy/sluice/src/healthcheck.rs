@@ -1,0 +1,121 @@
+//! Asks a running sluice whether it serves, by its admin listener. Blocking: for a process of its own, such as a
+//! container's health check.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use sluice_config::Address;
+
+/// To connect, and then for each read and write. The control thread answers within a millisecond; container
+/// runtimes give a check 30 s.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: u64 = 4 << 10;
+
+/// Asks `/healthz` at `admin`.
+///
+/// # Errors
+/// Whatever is not a plain yes: nobody there, no answer within some seconds, or that it drains.
+pub(crate) fn ask(admin: &Address) -> Result<(), String> {
+    let answer = match admin {
+        Address::Ip(address) => tcp(*address),
+        Address::Name(host, port) => tcp((host.as_str(), *port)),
+        Address::Unix(path) => UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            // A unix socket has no name that a Host field could carry.
+            exchange(stream, "localhost")
+        }),
+    };
+    judge(&answer.map_err(|error| format!("the admin listener cannot be asked: {error}"))?)
+}
+
+/// Tries each address of a name, as one may be bound and another not.
+fn tcp(at: impl ToSocketAddrs) -> io::Result<String> {
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in at.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                return exchange(stream, &address.to_string());
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn exchange(mut stream: impl Read + Write, host: &str) -> io::Result<String> {
+    // In one piece, as `write!` would not.
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn judge(answer: &str) -> Result<(), String> {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    let status = head.lines().next().and_then(|line| line.strip_prefix("HTTP/1.1 "));
+    match status {
+        Some(status) if status.starts_with("200 ") => Ok(()),
+        Some(status) => Err(format!("{status}: {}", body.trim())),
+        None => Err("what answers there does not speak HTTP".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    use std::net::{SocketAddr, TcpListener};
+    use std::thread;
+
+    use socket2::{Domain, Socket, Type};
+
+    /// Whoever asks is told `answer`; what asking gave.
+    fn told(answer: &'static str) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Ip(listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8(head).unwrap()
+        });
+        let verdict = ask(&address);
+        let asked = server.join().unwrap();
+        assert!(asked.starts_with("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:"), "{asked}");
+        verdict
+    }
+
+    #[test]
+    fn only_200_is_well() {
+        assert_eq!(told("HTTP/1.1 200 OK\r\n\r\nok\n"), Ok(()));
+        let draining = told("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\ndraining\n");
+        assert_eq!(draining, Err("503 Service Unavailable: draining".to_owned()));
+        assert_eq!(told("220 mail\r\n"), Err("what answers there does not speak HTTP".to_owned()));
+        assert_eq!(told(""), Err("what answers there does not speak HTTP".to_owned()));
+    }
+
+    #[test]
+    fn nobody_there_is_not_well() {
+        // Bound, so that nobody else gets it, but not listening.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let gone = socket.local_addr().unwrap().as_socket().unwrap();
+        let error = ask(&Address::Ip(gone)).unwrap_err();
+        assert!(error.starts_with("the admin listener cannot be asked: "), "{error}");
+        assert!(ask(&Address::Unix("/nonexistent/admin.sock".into())).is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! The `sluice` binary: parse the command line, load the configuration, run, map errors to exit codes.
+
+mod cli;
+mod healthcheck;
+mod logs;
+mod manual;
+mod top;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use sluice_config::{self as config, Config, ConfigError};
+use sluice_control::commands::{self, ClientError};
+use sluice_control::handover::Predecessor;
+use sluice_control::server::{ControlRuntime, Source};
+use sluice_control::{advice, doctor, server, surroundings};
+use sluice_core::{logging, tls};
+
+use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
+use crate::cli::service::ServiceCommand;
+use crate::cli::service::words::{self, Refusal};
+use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, HealthcheckArgs, RunArgs, UpgradeArgs};
+
+const NO_CONTROL: &str = "the control plane cannot be started";
+/// Something went wrong while running.
+const EXIT_RUNTIME: u8 = 1;
+/// The command line or the configuration is wrong; clap's own code for usage.
+const EXIT_CONFIG: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os().map(|one| one.to_string_lossy().into_owned()).collect();
+    if kamal::is_called(std::env::args_os().next().as_deref()) {
+        let code = kamal_main(&arguments);
+        logging::end();
+        return code;
+    }
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) if is_about_services(&arguments) => return refuse_words(&error, "sluice", &arguments),
+        Err(error) => error.exit(),
+    };
+    let code = obey(command);
+    logging::end();
+    code
+}
+
+fn obey(command: Command) -> ExitCode {
+    match command {
+        Command::Service(command) => {
+            let socket = command.control().path();
+            service_command(&command, "sluice", &socket)
+        }
+        Command::Run(args) => run_command(&args),
+        Command::Check(args) => check_command(&args),
+        Command::Config(args) => config_command(&args),
+        Command::Doctor(args) => doctor_command(&args),
+        Command::Reload(args) => reload_command(&args),
+        Command::Upgrade(args) => upgrade_command(&args),
+        Command::Healthcheck(args) => healthcheck_command(&args),
+        Command::Logs(args) => logs::run(&args),
+        Command::Top(args) => match args.options() {
+            Ok(options) => {
+                top::run(&options).map_or_else(|error| fail(&error, EXIT_RUNTIME), |()| ExitCode::SUCCESS)
+            }
+            Err(error) => fail(&error, EXIT_CONFIG),
+        },
+        Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Completions { shell } => completions_command(shell),
+        Command::Man { folder } => man_command(&folder),
+    }
+}
+
+/// Whether a command line begins with one of the commands that are kamal-proxy's, so that it is refused as there.
+fn is_about_services(arguments: &[String]) -> bool {
+    let verbs = ["deploy", "list", "ls", "remove", "rm", "pause", "stop", "resume", "rollout"];
+    arguments.get(1).is_some_and(|verb| verbs.contains(&verb.as_str()))
+}
+
+/// Called as kamal-proxy.
+fn kamal_main(arguments: &[String]) -> ExitCode {
+    let variable = |name: &str| std::env::var(name).ok();
+    let environment = Environment(&variable);
+    match KamalProxy::try_parse() {
+        Ok(KamalProxy { command: KamalCommand::Run(args) }) => kamal_run(&args, &environment),
+        Ok(KamalProxy { command: KamalCommand::Service(command) }) => {
+            let socket = command.control().path_or(|| environment.socket());
+            service_command(&command, kamal::PROGRAM, &socket)
+        }
+        Err(error) => refuse_words(&error, kamal::PROGRAM, arguments),
+    }
+}
+
+fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
+    let runtime = match ControlRuntime::start() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("{NO_CONTROL}: {error}"), EXIT_RUNTIME),
+    };
+    let predecessor = match Predecessor::from_environment() {
+        Ok(predecessor) => predecessor,
+        Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
+    };
+    logging::init_at(if args.debug(environment) { "debug" } else { "info" });
+    args.missing(environment).iter().for_each(|missing| tracing::warn!("{missing}"));
+    let config = args.config(environment);
+    let same = config.clone();
+    let source = Source { read: Arc::new(move || Ok(same.clone())), watched: None };
+    server::run(runtime, config, source, predecessor).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+}
+
+fn service_command(command: &ServiceCommand, program: &str, socket: &Path) -> ExitCode {
+    match command.run(program, socket) {
+        Ok(text) => print(&text),
+        Err(lines) => complain(&lines),
+    }
+}
+
+/// What clap refuses, as cobra would say it.
+fn refuse_words(error: &clap::Error, program: &str, arguments: &[String]) -> ExitCode {
+    match words::refusal(error, program, arguments.get(1..).unwrap_or_default()) {
+        Refusal::Help(text) => print(&text),
+        Refusal::Error(lines) => complain(&lines),
+    }
+}
+
+fn complain(lines: &[String]) -> ExitCode {
+    let _ = writeln!(io::stderr(), "Error: {}", lines.join("\n"));
+    ExitCode::from(EXIT_RUNTIME)
+}
+
+fn run_command(args: &RunArgs) -> ExitCode {
+    let runtime = match ControlRuntime::start() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("{NO_CONTROL}: {error}"), EXIT_RUNTIME),
+    };
+    let predecessor = match Predecessor::from_environment() {
+        Ok(predecessor) => predecessor,
+        Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
+    };
+    match args.load() {
+        Ok(config) => {
+            logging::init();
+            server::run(runtime, config, args.source(), predecessor)
+                .unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+        }
+        Err(error) => {
+            predecessor.iter().for_each(|predecessor| predecessor.fail(&error.to_string()));
+            refuse(&error)
+        }
+    }
+}
+
+fn check_command(args: &FileArgs) -> ExitCode {
+    let config = match config::load(&args.config, &args.sets) {
+        Ok(config) => config,
+        Err(error) => return refuse(&error),
+    };
+    let (findings, file) = (tls::check(&config), args.config.display());
+    for finding in &findings {
+        let warning = if finding.is_mistake { "" } else { "warning: " };
+        say(&format!("{file}: {warning}{finding}"));
+    }
+    if findings.iter().any(|finding| finding.is_mistake) {
+        return ExitCode::from(EXIT_CONFIG);
+    }
+    for warning in advice::warnings(&config).iter().chain(&surroundings::warnings(&config)) {
+        say(&format!("{file}: warning: {warning}"));
+    }
+    print(&format!("{file}: ok\n"))
+}
+
+fn config_command(args: &FileArgs) -> ExitCode {
+    match config::load(&args.config, &args.sets) {
+        Ok(config) => print(&config::to_yaml(&config)),
+        Err(error) => refuse(&error),
+    }
+}
+
+fn doctor_command(args: &DoctorArgs) -> ExitCode {
+    let file = args.config.as_deref();
+    let config = match file.map_or_else(|| Ok(Config::default()), |file| config::load(file, &args.sets)) {
+        Ok(config) => config,
+        Err(error) => return refuse(&error),
+    };
+    let report = doctor::examine(&config, file.map(|file| file.display().to_string()));
+    let text = if args.json { format!("{:#}\n", report.to_json()) } else { report.to_text() };
+    let printed = print(&text);
+    if report.is_well() { printed } else { ExitCode::from(EXIT_RUNTIME) }
+}
+
+fn reload_command(args: &ControlArgs) -> ExitCode {
+    match commands::call(&args.path(), "/v1/reload", &serde_json::json!({})) {
+        Ok(done) => {
+            let notes = done["notes"].as_array().map(Vec::as_slice).unwrap_or_default();
+            notes.iter().filter_map(|note| note.as_str()).for_each(say);
+            print("the configuration is in force\n")
+        }
+        Err(error @ ClientError::Refused(_)) if error.is_busy() => fail(&error.to_string(), EXIT_RUNTIME),
+        // As `check` prints them: one line a mistake.
+        Err(ClientError::Refused(body)) => {
+            let _ = writeln!(io::stderr(), "{}", ClientError::Refused(body));
+            ExitCode::from(EXIT_CONFIG)
+        }
+        Err(error) => fail(&error.to_string(), EXIT_RUNTIME),
+    }
+}
+
+fn upgrade_command(args: &UpgradeArgs) -> ExitCode {
+    // The one that runs has another current folder.
+    let binary = match args.binary.as_deref().map(std::path::absolute).transpose() {
+        Ok(binary) => binary,
+        Err(error) => return fail(&format!("--binary: {error}"), EXIT_CONFIG),
+    };
+    let wanted = serde_json::json!({ "binary": binary, "timeout_ms": args.timeout_ms });
+    match commands::call(&args.control.path(), "/v1/upgrade", &wanted) {
+        Ok(done) => print(&format!("process {} has taken over\n", done["pid"])),
+        Err(error) => fail(&error.to_string(), EXIT_RUNTIME),
+    }
+}
+
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "sluice: {message}");
+}
+
+fn healthcheck_command(args: &HealthcheckArgs) -> ExitCode {
+    match args.address() {
+        Ok(Some(address)) => match healthcheck::ask(&address) {
+            Ok(()) => print("ok\n"),
+            Err(error) => fail(&format!("{address}: {error}"), EXIT_RUNTIME),
+        },
+        Ok(None) => fail("admin is off, so nobody can be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG),
+        Err(error) => fail(&error, EXIT_CONFIG),
+    }
+}
+
+fn man_command(folder: &Path) -> ExitCode {
+    match manual::write(Cli::command(), folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{}: {error}", folder.display()), EXIT_RUNTIME),
+    }
+}
+
+fn completions_command(shell: Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "sluice", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// Prints to standard output; a reader that has gone away is no reason to panic, as `println!` would.
+fn print(text: &str) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(EXIT_RUNTIME),
+    }
+}
+
+fn refuse(error: &ConfigError) -> ExitCode {
+    // One line a mistake, with nothing in front, so that editors find file and line.
+    let _ = writeln!(io::stderr(), "{error}");
+    ExitCode::from(EXIT_CONFIG)
+}
+
+fn fail(message: &str, code: u8) -> ExitCode {
+    // It comes behind what was logged.
+    logging::end();
+    let _ = writeln!(io::stderr(), "sluice: {message}");
+    ExitCode::from(code)
+}

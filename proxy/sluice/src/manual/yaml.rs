@@ -1,0 +1,100 @@
+//! `sluice.yaml(5)`: the form of the file, then every key with default, range and reason.
+
+use sluice_config as config;
+
+use super::keys::{self, Key};
+use super::roff::{section, text, title};
+
+const DESCRIPTION: &[&str] = &[
+    "One YAML file is all that sluice reads. Unknown keys are mistakes; `sluice check` prints all mistakes at once, \
+     each with its path and line, and `sluice config` prints the configuration in force.",
+    "Times are in milliseconds, sizes in bytes. An address is ip:port, [v6]:port, name:port or unix:/path. Anchors, \
+     aliases and merge keys work; tags and repeated keys are mistakes.",
+    "Keys are named here by their dotted paths, NAME standing for the name of a cluster and [] for one of a list. \
+     `--set PATH=VALUE` sets one from the command line, such as --set clusters.app.fail_open=false.",
+];
+
+const EXAMPLE: &str = include_str!("../../../../config/minimal.yaml");
+
+/// The whole page.
+pub(super) fn page() -> String {
+    let paragraphs: Vec<String> = DESCRIPTION.iter().map(|part| text(part)).collect();
+    let mut page = title("sluice.yaml", 5);
+    page += &section("NAME", "sluice.yaml \\- configuration of sluice\n");
+    page += &section("DESCRIPTION", &(paragraphs.join("\n.PP\n") + "\n"));
+    let mut keys = String::new();
+    for key in keys::all() {
+        keys += &entry(&key);
+    }
+    page += &section("KEYS", &keys);
+    let example: String = EXAMPLE.lines().map(|line| text(line) + "\n").collect();
+    page += &section("EXAMPLE", &format!(".nf\n{example}.fi\n"));
+    page + &section("SEE ALSO", "\\fBsluice\\fR(1), \\fBsluice\\-check\\fR(1), \\fBsluice\\-config\\fR(1)\n")
+}
+
+fn entry(key: &Key) -> String {
+    let mut facts = Vec::new();
+    // The file's own word for a key that is not there by default.
+    let remark = key.text.strip_prefix("none").map(|rest| rest.trim_start_matches([';', ':', ' ']));
+    let is_default = key.is_default && remark.is_none();
+    if remark.is_some() {
+        facts.push("None by default.".to_owned());
+    }
+    if !matches!((key.value.as_str(), is_default), ("", _) | ("[]" | "{}", false)) {
+        let word = if is_default { "Default" } else { "For example" };
+        facts.push(format!("{word} {}.", key.value));
+    }
+    if let Some((least, greatest)) = range(&key.path) {
+        facts.push(format!("From {least} to {greatest}."));
+    }
+    let remark = remark.unwrap_or(&key.text);
+    if !remark.is_empty() {
+        facts.push(sentence(remark));
+    }
+    let body = if facts.is_empty() { "A map.".to_owned() } else { facts.join(" ") };
+    format!(".TP\n\\fB{}\\fR\n{}\n", text(&key.path), text(&body))
+}
+
+/// Least and greatest value of a number.
+fn range(path: &str) -> Option<(u64, u64)> {
+    let (map, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let (_, numbers) = config::number_ranges().into_iter().find(|(one, _)| *one == map)?;
+    let (_, least, greatest) = numbers.iter().find(|(one, _, _)| *one == name)?;
+    Some((*least, *greatest))
+}
+
+/// A remark as a sentence; columns that were lined up are not.
+fn sentence(remark: &str) -> String {
+    let mut words = remark.split_whitespace().collect::<Vec<_>>().join(" ");
+    // A word with other signs in it is to be written as it is.
+    let first = words.split(' ').next().unwrap_or_default().trim_end_matches([',', ';', ':']);
+    if first.chars().all(|c| c.is_ascii_lowercase()) && !first.is_empty() {
+        words[..1].make_ascii_uppercase();
+    }
+    if !words.ends_with(['.', ':', ']', '}']) {
+        words.push('.');
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_told_with_default_range_and_reason() {
+        let page = page();
+        let entry = ".TP\n\\fBclusters.NAME.pool.idle_timeout_ms\\fR\nDefault 4000. From 1 to 86400000. Below the 5 s of \
+                     Node and uvicorn, so that we close first.\n";
+        assert!(page.contains(entry), "{page}");
+        assert!(page.contains(".TP\n\\fBlisteners[].address\\fR\nFor example 127.0.0.1:8080.\n"));
+    }
+
+    #[test]
+    fn no_line_is_a_request_by_accident() {
+        let known = [".TH ", ".SH ", ".TP", ".PP", ".nf", ".fi"];
+        for line in page().lines().filter(|line| line.starts_with(['.', '\''])) {
+            assert!(known.iter().any(|one| line.starts_with(one)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What is shown, and what keys do to it. No terminal is needed for that.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use sluice_control::status::Document;
+
+use super::rows::{Column, Row, rows};
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Show and wait.
+    Go,
+    /// The end.
+    Quit,
+}
+
+/// The state of the screen.
+#[derive(Default)]
+pub(super) struct App {
+    /// The last document, if there was one.
+    pub(super) document: Option<Document>,
+    /// Why there is no newer one.
+    pub(super) trouble: Option<String>,
+    /// The column that rows are sorted by, and whether the largest comes first; else as configured.
+    pub(super) sorted: Option<(Column, bool)>,
+    /// Cluster and endpoint that the cursor is on; it stays there when rows move.
+    selected: Option<(String, String)>,
+    /// Whether that endpoint is shown alone.
+    pub(super) detail: bool,
+}
+
+impl App {
+    /// Takes what was fetched.
+    pub(super) fn take(&mut self, fetched: Result<Document, String>) {
+        match fetched {
+            Ok(document) => {
+                self.document = Some(document);
+                self.trouble = None;
+            }
+            Err(trouble) => self.trouble = Some(trouble),
+        }
+    }
+
+    /// The rows in order.
+    pub(super) fn rows(&self) -> Vec<Row<'_>> {
+        self.document.as_ref().map(|document| rows(document, self.sorted)).unwrap_or_default()
+    }
+
+    /// Which row the cursor is on; the first if its endpoint has gone.
+    pub(super) fn cursor(&self, rows: &[Row<'_>]) -> usize {
+        let wanted = self.selected.as_ref();
+        let is_it = |row: &Row<'_>| {
+            wanted.is_some_and(|(cluster, label)| row.cluster == cluster && row.endpoint.label == *label)
+        };
+        rows.iter().position(is_it).unwrap_or(0)
+    }
+
+    /// Does what a key says.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Next {
+        if key.kind == KeyEventKind::Release {
+            return Next::Go;
+        }
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Next::Quit,
+            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left if self.detail => self.detail = false,
+            KeyCode::Esc => return Next::Quit,
+            KeyCode::Enter | KeyCode::Right => self.detail = true,
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown => self.step(10),
+            KeyCode::PageUp => self.step(-10),
+            KeyCode::Home => self.step(isize::MIN),
+            KeyCode::End => self.step(isize::MAX),
+            KeyCode::Char(letter) => self.sort(letter),
+            _ => {}
+        }
+        Next::Go
+    }
+
+    fn step(&mut self, by: isize) {
+        let rows = self.rows();
+        let last = rows.len().saturating_sub(1);
+        let to = self.cursor(&rows).saturating_add_signed(by).min(last);
+        let selected = rows.get(to).map(|row| (row.cluster.to_owned(), row.endpoint.label.clone()));
+        self.selected = selected;
+    }
+
+    fn sort(&mut self, letter: char) {
+        let Some(column) = Column::ALL.into_iter().find(|column| column.key() == letter) else { return };
+        // The cursor stays on its endpoint, also if it was never moved.
+        self.step(0);
+        self.sorted = match self.sorted {
+            Some((before, down)) if before == column => Some((column, !down)),
+            _ => Some((column, column.is_number())),
+        };
+    }
+}

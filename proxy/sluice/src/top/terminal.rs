@@ -1,0 +1,89 @@
+//! The terminal: taken over, drawn on, and given back as it was, however it ends.
+
+use std::io::{IsTerminal, stdin, stdout};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+use ratatui::crossterm::event::{self, Event};
+use sluice_control::status::Document;
+
+use super::Source;
+use super::app::{App, Next};
+use super::draw::draw;
+
+/// Between two documents; sluice makes one a second.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How soon news are drawn when no key is pressed.
+const POLL: Duration = Duration::from_millis(100);
+
+enum News {
+    Fetched(Box<Result<Document, String>>),
+    /// A signal says that it is over.
+    End,
+}
+
+/// Shows it until `q`, Ctrl-C or a signal.
+pub(super) fn run(source: Source) -> Result<(), String> {
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err("this is no terminal; try --once, or --once --json".to_owned());
+    }
+    // The first answer is waited for, so that a mistake is told on an ordinary screen.
+    let mut app = App::default();
+    app.take(Ok(source.fetch()?));
+    let news = follow(source).map_err(|error| format!("cannot wait for signals: {error}"))?;
+    let mut terminal =
+        ratatui::try_init().map_err(|error| format!("the terminal cannot be taken over: {error}"))?;
+    let ended = show(&mut terminal, &mut app, &news);
+    ratatui::restore();
+    ended.map_err(|error| format!("the terminal: {error}"))
+}
+
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    app: &mut App,
+    news: &Receiver<News>,
+) -> std::io::Result<()> {
+    loop {
+        terminal.draw(|frame| draw(frame, app))?;
+        if event::poll(POLL)?
+            && let Event::Key(key) = event::read()?
+            && app.key(key) == Next::Quit
+        {
+            return Ok(());
+        }
+        for news in news.try_iter() {
+            match news {
+                News::Fetched(fetched) => app.take(*fetched),
+                News::End => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Threads that fetch, and wait for signals. They end with the process.
+fn follow(source: Source) -> nix::Result<Receiver<News>> {
+    let (sender, news) = mpsc::channel();
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    // Before any thread begins, for they inherit it. Unblocked, they would end us with the terminal as it is.
+    signals.thread_block()?;
+    let for_end = Sender::clone(&sender);
+    thread::spawn(move || {
+        if signals.wait().is_ok() {
+            let _ = for_end.send(News::End);
+        }
+    });
+    thread::spawn(move || {
+        loop {
+            thread::sleep(INTERVAL);
+            if sender.send(News::Fetched(Box::new(source.fetch()))).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(news)
+}

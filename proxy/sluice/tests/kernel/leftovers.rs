@@ -1,0 +1,124 @@
+//! Programs, maps and links are gone with their owner, however it ends.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+
+use crate::proxy_support::Proxy;
+use crate::support::{Rig, wait_for};
+
+const OWNER: &str = "SLUICE_KERNEL_OWNER";
+const READY: &str = "loaded and joined";
+
+/// The process of a started sluice, which alone is told of this folder.
+pub(crate) fn process(proxy: &Proxy) -> String {
+    let folder = proxy.folder.to_str().unwrap();
+    let entries = fs::read_dir("/proc").unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let told = |name: &String| {
+        let words = fs::read(format!("/proc/{name}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(folder)
+    };
+    names.filter(|name| name.parse::<u32>().is_ok()).find(told).expect("it runs")
+}
+
+/// Kind (`prog`, `map`, `link`) and id of every BPF object that a process holds by a descriptor.
+pub(crate) fn held(process: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap() {
+        // A descriptor may be closed by now.
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+        for kind in ["prog", "map", "link"] {
+            let prefix = format!("{kind}_id:");
+            if let Some(id) = text.lines().find_map(|line| line.strip_prefix(&prefix)) {
+                found.push((kind.to_owned(), id.trim().to_owned()));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Whether the kernel still has it.
+pub(crate) fn exists(kind: &str, id: &str) -> bool {
+    let status = Command::new("bpftool")
+        .args([kind, "show", "id", id])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.expect("bpftool runs").success()
+}
+
+pub(crate) fn all_kinds(held: &[(String, String)]) -> bool {
+    ["prog", "map", "link"].iter().all(|kind| held.iter().any(|(found, _)| found == kind))
+}
+
+/// The kernel frees some of them a little later.
+pub(crate) fn gone(held: &[(String, String)]) {
+    for (kind, id) in held {
+        wait_for(&format!("{kind} {id} gone"), || !exists(kind, id));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn dropped_programs_leave_nothing() {
+    // In a process of its own: in this one, other tests load and drop objects of theirs meanwhile.
+    if std::env::var_os(OWNER).is_none() {
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        alone.args(["--ignored", "--exact", "--nocapture", "leftovers::dropped_programs_leave_nothing"]);
+        assert!(alone.env(OWNER, "1").status().unwrap().success());
+        return;
+    }
+    let before = held("self");
+    let mut rig = Rig::new();
+    let mut pair = rig.loopback();
+    pair.active.write_all(b"x").unwrap();
+    pair.passive.read_exact(&mut [0]).unwrap();
+    let ours: Vec<_> = held("self").into_iter().filter(|object| !before.contains(object)).collect();
+    assert!(all_kinds(&ours), "{ours:?}");
+    assert!(ours.iter().all(|(kind, id)| exists(kind, id)));
+    drop(rig);
+    // Joined still, and works still.
+    pair.active.write_all(b"y").unwrap();
+    pair.passive.read_exact(&mut [0]).unwrap();
+    drop(pair);
+    gone(&ours);
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_killed_process_leaves_nothing() {
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", "leftovers::process_that_owns"])
+        .env(OWNER, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains(READY)), "it ended early");
+    let objects = held(&owner.id().to_string());
+    assert!(all_kinds(&objects), "{objects:?}");
+    // SIGKILL.
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    gone(&objects);
+}
+
+/// Not a test of its own: what the one above starts, and kills while it waits.
+#[test]
+#[ignore = "started by another test"]
+fn process_that_owns() {
+    if std::env::var_os(OWNER).is_none() {
+        return;
+    }
+    let mut rig = Rig::new();
+    let mut pair = rig.loopback();
+    pair.active.write_all(b"unread").unwrap();
+    println!("{READY}");
+    // Ends with its parent, at the latest.
+    std::io::stdin().read_exact(&mut [0]).unwrap_err();
+}
