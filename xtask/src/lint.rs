@@ -1,9 +1,9 @@
 //! `cargo xtask lint`: everything that judges the text without running it.
 
 use anyhow::Result;
+use sluice_testkit::workspace::{cargo, must};
 
 use crate::tidy;
-use crate::workspace::{cargo, must};
 
 /// Format, clippy, documentation, tidy; stops at the first that fails.
 ///

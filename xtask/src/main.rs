@@ -1,32 +1,15 @@
-//! Developer commands of the workspace: `cargo xtask COMMAND`. Parses the command line, nothing else.
+//! Developer commands of the workspace: `cargo xtask COMMAND`. Parses the command line, and hands on to the package that
+//! has the work: tests and traces to `proxy/system`, benchmarks to `bench`.
 
-mod apps;
-mod bench;
-mod browser;
 mod build_ebpf;
-mod conformance;
-mod differential;
-mod kernels;
 mod lint;
-mod metrics;
-mod operate;
 mod package;
-mod page;
-mod process;
 mod run;
-mod sockets;
-mod storm;
-mod packages;
-mod tally;
-mod test;
 mod tidy;
-mod tls;
-mod trace;
-mod workspace;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Developer commands of sluice")]
@@ -37,28 +20,23 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build the release binary and become `sluice run ARGS` (default: the commented config).
-    Run {
-        /// Arguments of `sluice run`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
-    /// Build the release binary and become `sluice doctor ARGS`: what this host gives sluice.
-    Doctor {
-        /// Arguments of `sluice doctor`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    /// Build sluice, quickly, and become `sluice run ARGS` (default: the commented config).
+    Run(Handed),
+    /// Build sluice, quickly, and become `sluice doctor ARGS`: what this host gives sluice.
+    Doctor(Handed),
     /// Format, clippy, documentation and tidy, all without changing a file.
     Lint,
-    /// Check what clippy cannot: imports, names, paths, places of unsafe.
+    /// Check what clippy cannot: imports, layers, names, places of unsafe.
     Tidy,
-    /// Run every test, or those whose name contains FILTER.
-    Test(test::Options),
-    /// Measure sluice beside other proxies; results go to bench/results/NAME.
-    Bench(bench::Options),
-    /// See where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
-    Trace(trace::Options),
+    /// Run every test, or those whose name contains the first argument; --help lists the options.
+    #[command(disable_help_flag = true)]
+    Test(Handed),
+    /// Measure sluice beside other proxies; results go to bench/results/NAME. --help lists the options.
+    #[command(disable_help_flag = true)]
+    Bench(Handed),
+    /// See where requests wait: run a script of scripts/, or `puma` (root, bpftrace). --help lists the options.
+    #[command(disable_help_flag = true)]
+    Trace(Handed),
     /// Build the eBPF object from source into proxy-ebpf/prebuilt, or compare it with what is there.
     BuildEbpf(build_ebpf::Options),
     /// Build the Debian package with cargo-deb, and look into it: target/xtask/package/sluice.deb.
@@ -67,18 +45,25 @@ enum Command {
     Ci,
 }
 
+/// What the program that does the work gets as it is.
+#[derive(Args)]
+struct Handed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Run { args } => run::run(&args),
-        Command::Doctor { args } => run::doctor(&args),
+        Command::Run(Handed { args }) => run::run(&args),
+        Command::Doctor(Handed { args }) => run::doctor(&args),
         Command::Lint => lint::lint(),
         Command::Tidy => tidy::tidy(),
-        Command::Test(options) => test::test(&options),
-        Command::Bench(options) => bench::bench(&options),
-        Command::Trace(options) => trace::trace(&options),
+        Command::Test(Handed { args }) => run::package("sluice-system", "test", &args),
+        Command::Bench(Handed { args }) => run::package("sluice-bench", "bench", &args),
+        Command::Trace(Handed { args }) => run::package("sluice-system", "trace", &args),
         Command::BuildEbpf(options) => build_ebpf::build(&options),
         Command::Package(options) => package::package(&options),
-        Command::Ci => lint::lint().and_then(|()| test::test(&test::Options::default())),
+        Command::Ci => lint::lint().and_then(|()| run::package("sluice-system", "test", &[])),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

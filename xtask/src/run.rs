@@ -1,11 +1,10 @@
-//! `cargo xtask run` and `doctor`: the release binary, in our place.
+//! Commands that another program takes over: sluice itself, or a package of the workspace.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-
-use crate::workspace;
+use sluice_testkit::workspace::{self, cargo};
 
 /// Builds, then becomes `sluice run ARGS`, so that Ctrl-C and the exit code are sluice's own.
 ///
@@ -27,8 +26,17 @@ pub(crate) fn doctor(args: &[String]) -> Result<()> {
     become_sluice(|command| command.arg("doctor").args(args))
 }
 
+/// Becomes the program of a package of the workspace, with a command and its arguments.
+///
+/// # Errors
+/// When cargo cannot be executed; otherwise it does not return.
+pub(crate) fn package(name: &str, command: &str, args: &[String]) -> Result<()> {
+    let error = cargo(["run", "--quiet", "--package", name, "--", command]).args(args).exec();
+    Err(error).context("cargo")
+}
+
 fn become_sluice(give: impl FnOnce(&mut Command) -> &mut Command) -> Result<()> {
-    let binary = workspace::release_binary()?;
+    let binary = workspace::quick_binary()?;
     let error = give(&mut Command::new(&binary)).exec();
     Err(error).with_context(|| binary.display().to_string())
 }

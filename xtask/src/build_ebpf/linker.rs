@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::workspace::{cargo, must, tools};
 
 use super::toolchain::Toolchain;
-use crate::workspace::{cargo, must, tools};
 
 const VERSION: &str = "0.13.0";
 

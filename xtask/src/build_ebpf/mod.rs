@@ -11,9 +11,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-
-use crate::process::find_program;
-use crate::workspace::{describe, must, root, target};
+use sluice_testkit::process::find_program;
+use sluice_testkit::workspace::{describe, must, root, target};
 use toolchain::Toolchain;
 
 /// What to do with the objects.

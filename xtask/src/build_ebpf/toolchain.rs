@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::geteuid;
-
-use crate::process::find_program;
-use crate::{packages, workspace};
+use sluice_testkit::process::find_program;
+use sluice_testkit::{packages, workspace};
 
 /// Debian's compiler for web browsers, newer than its `rustc`, and the source that belongs to it.
 const DEBIAN_PACKAGES: &[&str] = &["rustc-web", "rust-web-src"];

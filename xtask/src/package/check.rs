@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-
-use crate::process::find_program;
+use sluice_testkit::process::find_program;
 
 /// Files that must be there, each with its mode.
 const FILES: &[(&str, u32)] = &[
@@ -63,7 +62,7 @@ fn dpkg_deb<'a>(args: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> Result<S
 
 /// What a command prints, if it succeeds.
 fn succeed(command: &mut Command) -> Result<String> {
-    let words = crate::workspace::describe(command);
+    let words = sluice_testkit::workspace::describe(command);
     let Output { status, stdout, stderr } = command.output().with_context(|| words.clone())?;
     ensure!(status.success(), "`{words}`: {status}: {}", String::from_utf8_lossy(&stderr));
     Ok(String::from_utf8_lossy(&stdout).into_owned())

@@ -8,8 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-
-use crate::workspace::{self, cargo, must, tools};
+use sluice_testkit::workspace::{self, cargo, must, tools};
 
 const CARGO_DEB: &str = "3.8.0";
 

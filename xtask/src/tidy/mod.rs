@@ -10,8 +10,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-
-use crate::workspace;
+use sluice_testkit::workspace;
 use source::Source;
 
 /// One file to look at: its path from the root, with `/`, and its text.

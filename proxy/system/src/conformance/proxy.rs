@@ -1,0 +1,169 @@
+//! The proxy under test, and how its runners are called.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, ensure};
+use nix::sys::signal::Signal;
+use sluice_testkit::identity::Identity;
+use sluice_testkit::pinned;
+use sluice_testkit::process::{Process, bound, find_program, free_ports};
+use sluice_testkit::{metrics, workspace};
+
+use super::Way;
+use super::relay::{Client, Message, Plans, Relay};
+use crate::apps::REQUIRED;
+
+const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Where the runner listens. Not the proxy's address, so that the runners' own connections differ.
+const BACKEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+/// Keys set for the proxy under test. The runner lets an upstream stall for 7 s, before its answer and
+/// within it.
+const SETTINGS: &[&str] = &[
+    "access_log=off",
+    "clusters.default.response_timeout_ms=5000",
+    "clusters.default.body_idle_timeout_ms=5000",
+];
+
+/// Keys set where bodies are held; little memory, so that files are used.
+const HELD: &[&str] = &[
+    "routes.default.buffer_requests=on",
+    "routes.default.buffer_responses=on",
+    "routes.default.buffer_memory_bytes=1000",
+];
+
+/// What cases are in HTTP/2, by their bytes.
+type Planned = HashMap<Vec<u8>, Vec<Message>>;
+
+/// The proxy under test and the addresses of one run.
+pub(super) struct Proxy {
+    pub(super) process: Process,
+    /// Where the runner connects to.
+    address: SocketAddr,
+    backend: SocketAddr,
+    /// What stands there, where it is not the proxy itself.
+    relay: Option<Relay>,
+    /// Where its counters are, if connections must be joined.
+    admin: Option<SocketAddr>,
+}
+
+impl Proxy {
+    /// Starts it; its log is named after `name`. `plans` are what a relay to HTTP/2 sends.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(super) fn start(way: Way<'_>, name: &str, binary: &Path, plans: Planned) -> Result<Self> {
+        let [port, admin] = free_ports(PROXY.into())?;
+        let admin = Some(SocketAddr::from((PROXY, admin))).filter(|_| way.bypass() == REQUIRED);
+        let [backend] = free_ports(BACKEND.into())?;
+        let address = SocketAddr::from((PROXY, port));
+        let backend = SocketAddr::from((BACKEND, backend));
+        let mut command = bound(binary);
+        command.args(["run", "--listen", &address.to_string()]);
+        let admin_or_off = admin.map_or("off".to_owned(), |address| address.to_string());
+        command.args(["--to", &backend.to_string(), "--admin", &admin_or_off]);
+        command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);
+        // Each case has a connection of its own.
+        command.args(["--set", "kernel.direct_return_from_request=1"]);
+        command.args(["--set", "kernel.direct_return_bytes_min=0"]);
+        let held: &[&str] = if matches!(way, Way::Held) { HELD } else { &[] };
+        for setting in SETTINGS.iter().chain(held) {
+            command.args(["--set", setting]);
+        }
+        let identity = identity(way, name)?;
+        if let Some(identity) = &identity {
+            let (certificate, key) = (identity.certificate.display(), identity.key.display());
+            let tls = format!("{{certificates: [{{cert: {certificate}, key: {key}}}]}}");
+            command.args(["--set", &format!("listeners.default.tls={tls}")]);
+        }
+        if matches!(way, Way::Http2(_)) {
+            command.args(["--set", "listeners.default.http2=prior_knowledge"]);
+        }
+        let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
+        let mut process = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
+        process.wait_ready(address)?;
+        let relay = relay(way, address, identity.as_ref(), plans)?;
+        let address = relay.as_ref().map_or(address, |relay| relay.address);
+        Ok(Self { process, address, backend, relay, admin })
+    }
+
+    /// Adds to a note how many pairs were joined, and answers went straight to the client; where it is asked for there
+    /// must be some.
+    ///
+    /// # Errors
+    /// When there are none, or they cannot be read.
+    pub(super) fn joined(&self, note: String) -> Result<String> {
+        let Some(admin) = self.admin else {
+            return Ok(note);
+        };
+        let pairs = metrics::pairs_joined(admin)?;
+        let direct = metrics::direct_returns(admin)?;
+        ensure!(pairs > 0 && direct > 0, "{pairs} pairs joined, {direct} answers by direct return; {note}");
+        Ok(format!("{note}; {pairs} pairs joined, {direct} answers by direct return"))
+    }
+
+    /// Adds to a note what a relay carried, which must be more than `cases`: a relay that carries nothing looks like a
+    /// proxy that refuses.
+    ///
+    /// # Errors
+    /// When it carried less.
+    pub(super) fn carried(&self, note: String, cases: usize) -> Result<String> {
+        let Some(relay) = &self.relay else {
+            return Ok(note);
+        };
+        let carried = relay.carried();
+        ensure!(carried > cases, "{carried} requests or connections were carried for {cases} cases; {note}");
+        Ok(format!("{note}; {carried} carried"))
+    }
+
+    /// An error of the runner, with what the proxy had to say.
+    pub(super) fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
+        anyhow!("{error:#}\n{}", self.process.tail())
+    }
+
+    /// The runner's command. It holds thousands of sockets, so it gets every descriptor there is.
+    pub(super) fn runner(&self, folder: &Path, script: &str) -> Command {
+        let python = find_program("python3").unwrap_or_else(|| PathBuf::from("python3"));
+        let mut command = bound("/bin/sh");
+        command
+            .args(["-c", "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" -Bu \"$@\""])
+            .arg(python)
+            .arg(folder.join(script))
+            .arg(self.address.to_string())
+            .args(["--backend", &self.backend.to_string()]);
+        command
+    }
+}
+
+/// The certificate of a listener that needs one.
+fn identity(way: Way<'_>, name: &str) -> Result<Option<Identity>> {
+    if !matches!(way, Way::Tls(_)) {
+        return Ok(None);
+    }
+    let folder = workspace::scratch("conformance")?.join(format!("{name}-tls"));
+    fs::create_dir_all(&folder)?;
+    Identity::make(&folder, &pinned::tool("openssl")?).map(Some)
+}
+
+/// What stands between the runner and the proxy.
+fn relay(
+    way: Way<'_>,
+    proxy: SocketAddr,
+    identity: Option<&Identity>,
+    plans: Planned,
+) -> Result<Option<Relay>> {
+    if let Some(identity) = identity {
+        let client = Client { proxy, config: identity.client()? };
+        return Relay::start(Arc::new(move |runner, carried| client.serve(runner, carried))).map(Some);
+    }
+    if matches!(way, Way::Http2(_)) {
+        let plans = Plans { proxy, plans };
+        return Relay::start(Arc::new(move |runner, carried| plans.serve(runner, carried))).map(Some);
+    }
+    Ok(None)
+}

@@ -1,0 +1,117 @@
+//! A differential fuzzer: mutated requests and responses go through sluice, and what arrives is held against an
+//! independent reading of what was sent. `cargo xtask test differential [--seed S] [--cases N]`.
+//!
+//! Requests go to a strict origin of our own, then to real servers, whose applications must have seen the same. What
+//! they see more of was smuggled. Responses come from an origin of our own, too.
+
+mod answers;
+mod client;
+mod findings;
+mod finds;
+mod forwarded;
+mod grammar;
+mod offered;
+mod origin;
+mod proxy;
+mod report;
+mod requests;
+mod responses;
+mod round;
+mod round_trip;
+mod seen;
+mod sent;
+mod server;
+mod servers;
+mod turncoat;
+mod wire;
+
+use std::path::Path;
+
+use anyhow::Result;
+use proxy::Under;
+use round::Round;
+use servers::SERVERS;
+use sluice_testkit::packages::Tools;
+use sluice_testkit::tally::Tally;
+
+/// Cases of one run, unless the command line says otherwise.
+const CASES: u64 = 20_000;
+/// The seed that CI runs with: a run that fails there fails here.
+const SEED: u64 = 1;
+
+const REQUESTS: &str = "differential::requests";
+const RESPONSES: &str = "differential::responses";
+/// The same with connections joined.
+const JOINED: [&str; 2] = ["differential_joined::requests", "differential_joined::responses"];
+/// Of so many cases one is run with connections joined, too.
+const JOINED_SHARE: u64 = 4;
+
+/// What to run.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    seed: u64,
+    cases: u64,
+}
+
+impl Plan {
+    /// A plan with what the command line says of it.
+    pub(crate) fn new(seed: Option<u64>, cases: Option<u64>) -> Self {
+        Self { seed: seed.unwrap_or(SEED), cases: cases.unwrap_or(CASES) }
+    }
+}
+
+/// The names of all checks.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    let servers = SERVERS.iter().map(|server| server.check);
+    [REQUESTS, RESPONSES].into_iter().chain(servers).map(str::to_owned)
+}
+
+/// Whether the filter names checks of this module only.
+pub(crate) fn is_alone(filter: &str) -> bool {
+    filter.starts_with("differential")
+}
+
+/// Runs what the tally wants.
+///
+/// # Errors
+/// When the file of finds is malformed. What a check finds is counted, not an error.
+pub(crate) fn run(plan: Plan, binary: &Path, tools: &Tools, tally: &mut Tally) -> Result<()> {
+    if !names().any(|name| tally.wants(&name)) {
+        return Ok(());
+    }
+    tally.heading("differential");
+    println!("seed {}, {} cases", plan.seed, plan.cases);
+    let under = &Under { binary, joined: None, server: None };
+    let round = Round::new(plan)?;
+    let wanted: Vec<_> = SERVERS.iter().filter(|server| tally.wants(server.check)).collect();
+    if tally.wants(REQUESTS) || !wanted.is_empty() {
+        // Real servers are held against it, so it runs for them, too.
+        tally.settle(REQUESTS, round.strict(under));
+    }
+    for server in wanted {
+        match server.lack(tools) {
+            Some(lack) => tally.skip(server.check, 1, &lack),
+            None => tally.check(server.check, || round.real(server, under)),
+        }
+    }
+    tally.check(RESPONSES, || round_trip::responses(plan, under));
+    Ok(())
+}
+
+/// The names of the checks of [`run_joined`].
+pub(crate) fn joined_names() -> impl Iterator<Item = String> {
+    JOINED.into_iter().map(str::to_owned)
+}
+
+/// The cases against origins of ours with `bypass` as `kernel.bypass`. Needs root, and eBPF if required.
+///
+/// # Errors
+/// As for [`run`].
+pub(crate) fn run_joined(plan: Plan, binary: &Path, bypass: &str, tally: &mut Tally) -> Result<()> {
+    let [requests, responses] = JOINED;
+    let plan = Plan { cases: plan.cases / JOINED_SHARE, ..plan };
+    let under = &Under { binary, joined: Some(bypass), server: None };
+    tally.check(requests, || Round::new(plan)?.strict(under));
+    tally.check(responses, || round_trip::responses(plan, under));
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What is in a guest: the built test binaries and sluice, programs of this host that tests call, and their libraries.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use sluice_testkit::process::find_program;
+use sluice_testkit::workspace::{cargo, describe, must, root, scratch};
+
+use super::archive::Archive;
+use super::image::Image;
+
+/// Programs as the tests know them: those of busybox take other options, and stand in for the rest.
+const PROGRAMS: [&str; 9] = ["bpftool", "cat", "ip", "mount", "nsenter", "setpriv", "sh", "sleep", "unshare"];
+/// What Debian has as modules.
+const MODULES: [&str; 2] = ["tls", "veth"];
+const TESTS: [&str; 2] = ["kernel", "it"];
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
+const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
+
+/// The binaries under test, without what only a debugger needs.
+pub(super) struct Built {
+    /// Where the tests look for sluice, and the stripped file.
+    sluice: (PathBuf, PathBuf),
+    tests: Vec<(&'static str, PathBuf)>,
+}
+
+impl Built {
+    /// Has cargo build them, or say where they are.
+    ///
+    /// # Errors
+    /// When the build fails.
+    pub(super) fn prepare() -> Result<Self> {
+        let mut command = cargo(["test", "--no-run", "--message-format", "json", "--package", "sluice"]);
+        command.args(TESTS.iter().flat_map(|test| ["--test", test]));
+        println!("$ {}", describe(&command));
+        let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cargo test")?;
+        ensure!(output.status.success(), "cargo test --no-run failed");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let sluice = executable(&text, "bin", "sluice")?;
+        let tests = TESTS.map(|test| Ok((test, stripped(&executable(&text, "test", test)?, test)?)));
+        let tests = tests.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(Self { sluice: (sluice.clone(), stripped(&sluice, "sluice")?), tests })
+    }
+
+    /// The files of a guest that runs these `parts`, a shell script.
+    ///
+    /// # Errors
+    /// When something is missing.
+    pub(super) fn archive(&self, image: &Image, parts: &str) -> Result<Archive> {
+        let mut archive = Archive::default();
+        for folder in ["dev", "proc", "sys", "tmp", "run", "root"] {
+            archive.folder(folder);
+        }
+        for link in ["sbin", "usr/bin", "usr/sbin"] {
+            archive.link(link, "/bin");
+        }
+        archive.text("init", include_str!("init.sh"));
+        archive.text("parts.sh", parts);
+        archive.text("etc/passwd", PASSWD);
+        archive.text("etc/group", GROUP);
+        archive.text("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n");
+        let mut programs = Vec::new();
+        for (test, file) in &self.tests {
+            programs.push((Path::new("bin").join(test), file.clone()));
+        }
+        let (place, file) = &self.sluice;
+        programs.push((place.clone(), file.clone()));
+        archive.link("bin/sluice", &place.display().to_string());
+        // Tests start where cargo starts them.
+        archive.folder(root().join("proxy/sluice"));
+        for name in PROGRAMS.iter().chain(&["busybox"]) {
+            let file = find_program(name).with_context(|| format!("{name} is missing"))?;
+            programs.push((Path::new("bin").join(name), file));
+        }
+        for applet in applets()?.iter().filter(|applet| !PROGRAMS.contains(&applet.as_str())) {
+            archive.link(Path::new("bin").join(applet), "busybox");
+        }
+        for library in libraries(programs.iter().map(|(_, file)| file.as_path()))? {
+            archive.file(&library, &library);
+        }
+        for (path, file) in programs {
+            archive.file(path, file);
+        }
+        for name in MODULES {
+            let file = image.module(name)?;
+            archive.file(Path::new("modules").join(file.file_name().unwrap_or_default()), &file);
+        }
+        Ok(archive)
+    }
+}
+
+/// Where cargo has put a target, by the messages of its build.
+fn executable(messages: &str, kind: &str, name: &str) -> Result<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut found =
+        messages.filter(|message| message["target"]["kind"][0] == kind && message["target"]["name"] == name);
+    let path = found.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    path.with_context(|| format!("cargo has built no {kind} {name}"))
+}
+
+fn stripped(file: &Path, name: &str) -> Result<PathBuf> {
+    let to = scratch("kernels/stripped")?.join(name);
+    must(Command::new("strip").arg("-o").args([&to, file]))?;
+    Ok(to)
+}
+
+/// What busybox can stand in for.
+fn applets() -> Result<Vec<String>> {
+    let output = Command::new("busybox").arg("--list").output().context("busybox")?;
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .filter(|name| name != "busybox")
+        .collect())
+}
+
+/// The libraries of these programs, and what loads them, by the paths that they are looked for at.
+fn libraries<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for program in programs {
+        // It fails for what is linked statically, and then names none.
+        let output = Command::new("ldd").arg(program).stderr(Stdio::null()).output().context("ldd")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        found.extend(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
+    }
+    Ok(found)
+}

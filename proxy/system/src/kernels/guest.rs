@@ -1,0 +1,91 @@
+//! A kernel in qemu, from its start until it is switched off, and what it says meanwhile.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use sluice_testkit::process::bound;
+use sluice_testkit::workspace::scratch;
+
+use super::archive::Archive;
+use super::image::Image;
+
+pub(super) const PROGRAM: &str = "qemu-system-x86_64";
+/// A guest takes a third of this on an idle core; what takes all of it hangs.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// All files of a guest are in its memory, twice while it starts.
+const MEMORY_MB: &str = "1024";
+/// What switches the guest off when its kernel has panicked, and spares it what no emulation needs.
+const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 mitigations=off";
+/// The guest's clock goes by its own instructions, one a nanosecond, and jumps where it only waits: time in it is not
+/// this host's, and no test is short of it because the host is slow.
+const CLOCK: [&str; 4] = ["-icount", "shift=0,sleep=off", "-rtc", "clock=vm"];
+/// Copying by single bytes is dear where each is an instruction.
+const PROCESSOR: &str = "max,erms=off,fsrm=off";
+
+/// Boots it; the lines that it has written. They are shown, too, each behind its `name`.
+///
+/// # Errors
+/// When qemu cannot be run, or does not end in time.
+pub(super) fn boot(name: &str, image: &Image, archive: &Archive) -> Result<Vec<String>> {
+    let initial = scratch("kernels/guests")?.join(format!("{name}.cpio"));
+    let mut file = BufWriter::new(File::create(&initial).with_context(|| initial.display().to_string())?);
+    archive.write(&mut file)?;
+    file.flush()?;
+    let mut command = emulator(name, image, &initial)?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context(PROGRAM)?;
+    let output = child.stdout.take().context("stdout is piped above")?;
+    let said = listen(name, output);
+    // It has ended by itself, or has to be.
+    if said.is_err() {
+        child.kill()?;
+    }
+    child.wait()?;
+    said
+}
+
+fn emulator(name: &str, image: &Image, initial: &Path) -> Result<Command> {
+    let mut command = bound(PROGRAM);
+    command.args(["-accel", "tcg,thread=single", "-cpu", PROCESSOR, "-smp", "1", "-m", MEMORY_MB]);
+    command.args(CLOCK).args(["-nodefaults", "-no-reboot", "-display", "none"]);
+    command.arg("-serial").arg(format!("file:{}", console(name)?.display())).args(["-serial", "stdio"]);
+    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(initial).args(["-append", KERNEL_OPTIONS]);
+    Ok(command)
+}
+
+/// Shows and keeps every line until there are no more.
+fn listen(name: &str, output: impl Read + Send + 'static) -> Result<Vec<String>> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(io::Result::ok) {
+            // Nobody listens any more once it is too late.
+            let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_owned());
+        }
+    });
+    let (begun, mut lines) = (Instant::now(), Vec::new());
+    let mut log = File::create(scratch("logs")?.join(format!("test-{name}.log")))?;
+    loop {
+        match receiver.recv_timeout(LIMIT.saturating_sub(begun.elapsed())) {
+            Ok(line) => {
+                // The report of sluice doctor is for the check alone.
+                if !line.starts_with([' ', '{', '}']) {
+                    println!("{name}: {line}");
+                }
+                writeln!(log, "{line}")?;
+                lines.push(line);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(lines),
+            Err(RecvTimeoutError::Timeout) => bail!("the guest is not done after {} s", LIMIT.as_secs()),
+        }
+    }
+}
+
+/// Where the kernel's own words are kept.
+fn console(name: &str) -> Result<PathBuf> {
+    Ok(scratch("logs")?.join(format!("console-{name}.log")))
+}

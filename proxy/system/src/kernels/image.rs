@@ -1,0 +1,122 @@
+//! Debian's packaged kernels: found by the begin of their version, downloaded, unpacked and kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use sluice_testkit::process::find_program;
+use sluice_testkit::workspace::{must, scratch};
+
+/// The smallest that Debian builds; no driver of real hardware is needed.
+const FLAVOUR: &str = "-cloud-amd64";
+const PACKAGE: &str = "linux-image-";
+
+/// An unpacked package.
+pub(super) struct Image {
+    folder: PathBuf,
+    /// As `uname -r` says it.
+    pub(super) release: String,
+    pub(super) kernel: PathBuf,
+}
+
+impl Image {
+    /// The newest of this version that apt knows, or else that is here from before; `None` if there is none.
+    ///
+    /// # Errors
+    /// When a download fails, or the package is not what it should be.
+    pub(super) fn find(version: &str) -> Result<Option<Self>> {
+        let kept = scratch("kernels/images")?;
+        let mut known = offered(version)?;
+        known.extend(names(&kept, version)?);
+        let Some(package) = newest(known) else { return Ok(None) };
+        let folder = kept.join(&package);
+        if !folder.exists() {
+            download(&package, &kept)?;
+        }
+        let release = package.trim_start_matches(PACKAGE).to_owned();
+        let kernel = folder.join("boot").join(format!("vmlinuz-{release}"));
+        ensure!(kernel.is_file(), "{} is not there", kernel.display());
+        Ok(Some(Self { folder, release, kernel }))
+    }
+
+    /// The file of a module, which may be compressed.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(super) fn module(&self, name: &str) -> Result<PathBuf> {
+        let mut folders = vec![self.folder.join("lib/modules").join(&self.release).join("kernel")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+                let path = entry?.path();
+                let file = path.file_name().unwrap_or_default().to_string_lossy();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if file.strip_prefix(name).is_some_and(|rest| rest.starts_with(".ko")) {
+                    return Ok(path);
+                }
+            }
+        }
+        anyhow::bail!("{PACKAGE}{} has no module {name}", self.release)
+    }
+}
+
+/// Packages that apt has; none where there is no apt. Asked again after an update, for a fresh machine has no lists.
+fn offered(version: &str) -> Result<Vec<String>> {
+    if find_program("apt-cache").is_none() {
+        return Ok(Vec::new());
+    }
+    let search = || -> Result<Vec<String>> {
+        let pattern = format!("^{PACKAGE}{}[.].*{FLAVOUR}$", version.replace('.', "[.]"));
+        let output = Command::new("apt-cache").args(["search", "--names-only", &pattern]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+    };
+    let found = search()?;
+    if found.is_empty() && must(Command::new("apt-get").args(["-q", "update"])).is_ok() {
+        return search();
+    }
+    Ok(found)
+}
+
+/// Packages that are unpacked already.
+fn names(kept: &Path, version: &str) -> Result<Vec<String>> {
+    let names = fs::read_dir(kept)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let names: Result<Vec<String>> = names.collect();
+    Ok(names?.into_iter().filter(|name| name.starts_with(&format!("{PACKAGE}{version}."))).collect())
+}
+
+/// By the numbers in the name.
+fn newest(names: Vec<String>) -> Option<String> {
+    let numbers = |name: &String| -> Vec<u64> {
+        name.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    };
+    names.into_iter().filter(|name| name.ends_with(FLAVOUR)).max_by_key(numbers)
+}
+
+/// Unpacked elsewhere first, so that what has the name is whole.
+fn download(package: &str, kept: &Path) -> Result<()> {
+    let folder = scratch("kernels/download")?;
+    must(Command::new("apt-get").args(["-q", "download", package]).current_dir(&folder))?;
+    let mut files = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let file = files.find(|path| path.extension().is_some_and(|name| name == "deb"));
+    let file = file.with_context(|| format!("apt-get download {package} left no file"))?;
+    let unpacked = folder.join(package);
+    must(Command::new("dpkg").arg("-x").args([&file, &unpacked]))?;
+    fs::rename(&unpacked, kept.join(package))?;
+    Ok(fs::remove_dir_all(folder)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_is_so_by_number() {
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+        let of = |all: &[&str]| newest(names(all));
+        let later = "linux-image-6.12.117+deb12-cloud-amd64";
+        assert_eq!(of(&["linux-image-6.12.99+deb12-cloud-amd64", later]).as_deref(), Some(later));
+        assert_eq!(of(&["linux-image-6.12.117+deb12-amd64"]), None);
+    }
+}

@@ -1,0 +1,253 @@
+//! sluice on other kernels than this host's: Debian's, booted in qemu without KVM, with nothing but the tests in them.
+//!
+//! Neither root nor BPF is needed here for it. What runs in a guest is what the kernel tier runs on the host, less what
+//! takes an emulated processor too long. Each guest has one processor, for Linux 6.1 does not come up with two by the
+//! clock that it has, and takes one core.
+
+mod archive;
+mod contents;
+mod guest;
+mod image;
+mod transcript;
+
+use std::thread;
+
+use anyhow::{Result, anyhow, bail};
+use contents::Built;
+use image::Image;
+use sluice_testkit::packages::Tools;
+use sluice_testkit::tally::Tally;
+use sluice_testkit::workspace::root;
+use transcript::Part;
+
+const NAME: &str = "kernels";
+
+/// What is tried, a line each.
+const KERNELS: [Kernel; 2] = [
+    Kernel { version: "6.1", bypass: Bypass::Refused("check fionread") },
+    Kernel { version: "6.12", bypass: Bypass::Used },
+];
+
+/// One of Debian's.
+struct Kernel {
+    /// How its version begins.
+    version: &'static str,
+    bypass: Bypass,
+}
+
+/// How much of it is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What fits into two minutes of emulation.
+    Brief,
+    /// What fits into a quarter of an hour.
+    Whole,
+}
+
+/// What sluice must find there.
+#[derive(Clone, Copy)]
+enum Bypass {
+    /// It, direct return and splice are used.
+    Used,
+    /// Its programs load, but this check of the self-test finds that applications would be misled.
+    Refused(&'static str),
+}
+
+/// Tests of the kernel tier that are always left out: of much of the same, at random, or of nothing that kernels differ in. They
+/// take minutes where each instruction is emulated.
+const TOO_LONG: [&str; 16] = [
+    "bounds::many_slow_readers",
+    "bounds::messages_unread",
+    "direct::adversary::",
+    "direct::slow::",
+    "direct_head::the_cost",
+    "equivalence::",
+    "first_process::",
+    "full_disk::",
+    "joined::order_holds_while",
+    "joined::ten_thousand_messages",
+    "killed::",
+    "memory::",
+    "namespaces::so_they_are",
+    // Its budgets leave 2 s of work to a self-test that may take 2 s.
+    "selftest::it_passes_with_budgets",
+    "spliced::random_streams",
+    "spliced::readers_that_do_not_read",
+];
+
+/// Those that have packets handled by another core: a guest has one.
+const TWO_CORES: [&str; 2] = ["packets_are_steered", "namespaces::so_it_is_where_any_namespace_will_do"];
+
+/// Those that begin with a self-test that passes.
+const BYPASS_USED: [&str; 10] = [
+    "data_path::",
+    "direct::",
+    "mptcp_is_served",
+    "relayed::",
+    "selftest::direct_return_fails",
+    "selftest::direct_return_passes",
+    "selftest::it_passes",
+    "selftest::no_budget",
+    "strangers::no_descriptor",
+    "strangers::the_maps",
+];
+
+/// Of the kernel tier what is run unless all of it is asked for: each assist as it is used, and each self-test.
+const BRIEF: [&str; 15] = [
+    "bounds::",
+    "clients::clients_of_a_listener",
+    "data_path::a_drain",
+    "data_path::it_works_for_a_user",
+    "data_path::requests_that_are_whole",
+    "direct::scripts::a_connection_is_used_again",
+    "joined::a_close_right_after",
+    "leftovers::",
+    "odd_sockets::a_socket_with_a_ulp",
+    "relayed::a_relay_by_splice",
+    "selftest::",
+    "splice::",
+    "spliced::a_close_right_after",
+    "strangers::",
+    "unread::bytes_unread_are",
+];
+/// The same of the host tests.
+const BRIEF_HOST_TESTS: [&str; 3] = [
+    "early_answers::bodies_flow_both_ways",
+    "tunnels::an_upgrade_that_was_asked_for",
+    "tunnels::a_tunnel_that_breaks_off",
+];
+
+/// What the host tests are told by.
+const ASSISTS: &str = "SLUICE_TEST_ASSISTS";
+/// Modules of the host tests that are run with the kernel's help: what it moves most of.
+const HOST_TESTS: [&str; 2] = ["early_answers::", "tunnels::"];
+
+/// Whether nothing but other kernels is asked for.
+pub(crate) fn is_named(filter: &str) -> bool {
+    filter == NAME || KERNELS.iter().any(|kernel| kernel.name() == filter)
+}
+
+/// Boots each kernel that is asked for.
+///
+/// # Errors
+/// When the tests cannot be built, or the tally of a guest not be kept.
+pub(crate) fn run(extent: Extent, tally: &mut Tally) -> Result<()> {
+    let wanted: Vec<&Kernel> = KERNELS.iter().filter(|kernel| tally.wants(&kernel.name())).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    tally.heading("other kernels");
+    if let Some(reason) = obstacle() {
+        tally.skip("kernels", wanted.len(), &reason);
+        return Ok(());
+    }
+    let built = &Built::prepare()?;
+    let mut found = Vec::new();
+    for kernel in wanted {
+        match Image::find(kernel.version)? {
+            Some(image) => found.push((kernel, image)),
+            None => tally.skip(&kernel.name(), 1, "neither apt nor target/xtask/kernels has such a kernel"),
+        }
+    }
+    let said: Vec<Result<Vec<String>>> = thread::scope(|scope| {
+        let guests =
+            found.iter().map(|(kernel, image)| scope.spawn(move || kernel.boot(extent, image, built)));
+        let guests: Vec<_> = guests.collect();
+        guests.into_iter().map(|guest| guest.join().unwrap_or_else(|_| Err(anyhow!("panicked")))).collect()
+    });
+    for ((kernel, _), said) in found.iter().zip(said) {
+        match said {
+            Ok(lines) => kernel.settle(&lines, tally),
+            Err(error) => tally.settle(&kernel.name(), Err(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Why there can be no guest here, if so.
+fn obstacle() -> Option<String> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Some("the packages are for x86-64".to_owned());
+    }
+    Tools::prepare().lack(&[
+        guest::PROGRAM,
+        "bpftool",
+        "busybox",
+        "dpkg",
+        "ip",
+        "nsenter",
+        "strip",
+        "unshare",
+    ])
+}
+
+impl Kernel {
+    fn name(&self) -> String {
+        format!("{NAME}::{}", self.version)
+    }
+
+    fn boot(&self, extent: Extent, image: &Image, built: &Built) -> Result<Vec<String>> {
+        let archive = built.archive(image, &self.script(extent))?;
+        guest::boot(&format!("kernels-{}", self.version), image, &archive)
+    }
+
+    /// What the guest runs.
+    fn script(&self, extent: Extent) -> String {
+        let (assists, refused) = match self.bypass {
+            Bypass::Used => ("required", &[][..]),
+            Bypass::Refused(_) => ("auto", &BYPASS_USED[..]),
+        };
+        let skipped = TOO_LONG.iter().chain(&TWO_CORES).chain(refused).map(|name| format!(" --skip={name}"));
+        let folder = root().join("proxy/sluice");
+        let (kernel, host) = match extent {
+            Extent::Brief => (&BRIEF[..], &BRIEF_HOST_TESTS[..]),
+            Extent::Whole => (&[][..], &HOST_TESTS[..]),
+        };
+        format!(
+            "cd {}\npart doctor sluice doctor --json\npart kernel kernel --ignored {}{}\n\
+             export {ASSISTS}={assists}\npart it it {}\n",
+            folder.display(),
+            kernel.join(" "),
+            skipped.collect::<String>(),
+            host.join(" ")
+        )
+    }
+
+    /// Counts what a guest has said.
+    fn settle(&self, lines: &[String], tally: &mut Tally) {
+        let (parts, all) = transcript::parts(lines);
+        for part in &parts {
+            let name = format!("{}::{}", self.name(), part.name);
+            match part.name.as_str() {
+                "doctor" => tally.settle(&name, self.judge_doctor(part)),
+                "complaints" => tally.settle(&name, judge_complaints(part)),
+                _ if part.lines.iter().filter(|line| tally.add_result_line(&name, line)).count() == 1 => {}
+                _ => tally.settle(&name, Err(anyhow!("ended without a result\n{}", part.tail()))),
+            }
+        }
+        let whole = all.map(str::to_owned).ok_or_else(|| {
+            anyhow!("the guest has ended early: see target/xtask/logs/console-kernels-{}.log", self.version)
+        });
+        tally.settle(&self.name(), whole);
+    }
+
+    /// Whether sluice uses what it must there, and for no other reason not what it must not.
+    fn judge_doctor(&self, part: &Part) -> Result<String> {
+        let report: serde_json::Value = serde_json::from_str(&part.lines.join("\n"))?;
+        let used = |assist: &str| report["assists"][assist]["used"] == true;
+        let reasons = report["assists"]["bypass"]["reasons"].to_string();
+        if !used("splice") {
+            bail!("splice is not used: {}", report["assists"]["splice"]);
+        }
+        match self.bypass {
+            Bypass::Used if used("bypass") && used("direct_return") => Ok("all assists are used".to_owned()),
+            Bypass::Refused(check) if !used("bypass") && reasons.contains(check) => Ok(reasons),
+            _ => bail!("assists: {}", report["assists"]),
+        }
+    }
+}
+
+/// A kernel has nothing to complain of.
+fn judge_complaints(part: &Part) -> Result<String> {
+    if part.lines.is_empty() { Ok(String::new()) } else { bail!("the kernel says\n{}", part.tail()) }
+}

@@ -1,0 +1,46 @@
+//! The system tests of sluice, and `cargo xtask trace`, which one of them tries. Parses the command line, nothing else.
+
+mod apps;
+mod browser;
+mod conformance;
+mod differential;
+mod kernels;
+mod operate;
+mod page;
+mod storm;
+mod test;
+mod tls;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "System tests and traces of sluice")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every test, or those whose name contains FILTER.
+    Test(test::Options),
+    /// See where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
+    Trace(trace::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Test(options) => test::test(&options),
+        Command::Trace(options) => trace::trace(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

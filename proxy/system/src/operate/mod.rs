@@ -1,0 +1,57 @@
+//! What operators do to a sluice that serves, with real servers behind it and real load in front, and what others wrote
+//! to judge it by: `cargo xtask test deploys`, `upgrade`, `contract`, `h2spec` and
+//! `grpc`.
+
+mod client;
+mod contract;
+mod deploys;
+mod forwarder;
+mod grpc;
+mod h2spec;
+mod load;
+mod puma;
+mod site;
+mod upgrade;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use sluice_testkit::packages::Tools;
+use sluice_testkit::tally::Tally;
+pub(crate) use upgrade::Successor;
+
+/// A check: its name, the programs that it needs, and what it does with the binary.
+type Check = (&'static str, &'static [&'static str], fn(&Path) -> Result<String>);
+
+const SERVED: &[&str] = &["puma", "ruby", "rack", "wrk"];
+
+const CHECKS: &[Check] = &[
+    ("deploys::fifty_in_a_row", SERVED, deploys::fifty_in_a_row),
+    ("deploys::never_healthy", SERVED, deploys::never_healthy),
+    ("deploys::pause", SERVED, deploys::pause),
+    ("upgrade::ten_in_a_row", SERVED, upgrade::ten_in_a_row),
+    ("contract::conforms", &["python3"], contract::conforms),
+    ("h2spec::strict", &["go"], h2spec::strict),
+    ("grpc::calls", &["go", "python3"], grpc::calls),
+];
+
+/// Runs the checks that the tally wants. The binary is asked for only if it is needed.
+///
+/// # Errors
+/// When the binary cannot be had. What a check finds is counted, not an error.
+pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
+    if !CHECKS.iter().any(|(name, ..)| tally.wants(name)) {
+        return Ok(());
+    }
+    tally.heading("operations");
+    let binary = binary()?;
+    let tools = Tools::prepare();
+    for (name, programs, check) in CHECKS {
+        match tools.lack(programs) {
+            Some(lack) if tally.wants(name) => tally.skip(name, 1, &lack),
+            Some(_) => {}
+            None => tally.check(name, || check(&binary)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! A running sluice and the commands on it, as a person at a shell gives them.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::workspace;
+
+/// The Host that its services are for.
+pub(super) const HOST: &str = "app.test";
+
+const POLL: Duration = Duration::from_millis(10);
+const TRIES: u32 = 6000;
+
+/// A sluice with a folder, a control socket and a state file of its own.
+pub(super) struct Site {
+    pub(super) sluice: Process,
+    pub(super) address: SocketAddr,
+    pub(super) folder: PathBuf,
+    binary: PathBuf,
+}
+
+/// What a command has done.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) code: Option<i32>,
+    /// Both streams.
+    pub(super) said: String,
+}
+
+impl Site {
+    /// Starts it with these keys beside its own and waits until it listens.
+    ///
+    /// # Errors
+    /// When it does not come up; with its log.
+    pub(super) fn start(name: &str, binary: &Path, keys: Value) -> Result<Self> {
+        let folder = workspace::scratch("operate")?.join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        }
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let [address] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
+        let mut config = json!({
+            "listeners": [{"name": "web", "address": address}],
+            "control": format!("unix:{}", folder.join("control.sock").display()),
+            "services": {"state_file": folder.join("services.json")},
+            "access_log": "off",
+            "workers": 2,
+        });
+        if let (Some(config), Value::Object(keys)) = (config.as_object_mut(), keys) {
+            config.extend(keys);
+        }
+        let file = folder.join("sluice.yaml");
+        fs::write(&file, format!("{config:#}\n"))?;
+        let mut command = bound(binary);
+        command.args(["run", "--config"]).arg(&file);
+        let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
+        let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
+        sluice.wait_ready(address)?;
+        let site = Self { sluice, address, folder, binary: binary.to_owned() };
+        site.wait_for_control()?;
+        Ok(site)
+    }
+
+    /// It comes into its place last of all.
+    fn wait_for_control(&self) -> Result<()> {
+        for _ in 0..TRIES {
+            if UnixStream::connect(self.control()).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(POLL);
+        }
+        bail!("no control socket\n{}", self.sluice.tail());
+    }
+
+    /// Where commands reach it.
+    pub(super) fn control(&self) -> PathBuf {
+        self.folder.join("control.sock")
+    }
+
+    /// A command, its words parted by blanks.
+    pub(super) fn command(&self, line: &str) -> Command {
+        let mut command = bound(&self.binary);
+        command.args(line.split_whitespace()).env("SLUICE_CONTROL", self.control()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub(super) fn run(&self, line: &str) -> Result<Outcome> {
+        let output = self.command(line).output().with_context(|| line.to_owned())?;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        Ok(Outcome { code: output.status.code(), said })
+    }
+
+    /// Runs one that must succeed; what it has said.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(super) fn must(&self, line: &str) -> Result<String> {
+        let Outcome { code, said } = self.run(line)?;
+        ensure!(code == Some(0), "`sluice {line}` ends with {code:?}: {said}");
+        Ok(said)
+    }
+}
+
+/// A port of this host alone.
+pub(super) fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}

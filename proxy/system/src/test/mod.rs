@@ -1,0 +1,313 @@
+//! `cargo xtask test`: every tier in turn, one tally at the end. Nothing here is a test itself.
+
+mod cargo;
+mod miri;
+mod pebble;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use nix::unistd::geteuid;
+use sluice_testkit::packages::Tools;
+use sluice_testkit::tally::Tally;
+use sluice_testkit::{pinned, workspace};
+
+use crate::conformance::{Judged, Way};
+use crate::kernels::Extent;
+use crate::storm::{self, Weather};
+use crate::{apps, conformance, differential, kernels, operate, page, tls, trace};
+
+/// What to run.
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// Only tests and checks whose name contains this.
+    filter: Option<String>,
+    /// Only one tier.
+    #[arg(long)]
+    tier: Option<Tier>,
+    /// Also move 1 GB through sluice each way.
+    #[arg(long)]
+    pub(crate) big: bool,
+    /// Also run on other kernels what takes a quarter of an hour there.
+    #[arg(long)]
+    whole: bool,
+    /// What `kernel.bypass` is where the kernel tier wants connections joined; anything else than `required` shows
+    /// whether it is the joining that a check fails by.
+    #[arg(long, hide = true)]
+    joined: Option<String>,
+    /// How long the mix-up storm lasts; a minute is the default.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// What the choices of the storm and the cases of the differential fuzzer follow from.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// What the storm's origins may do, by name; `!name` leaves one out.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    modes: Vec<String>,
+    /// How many cases the differential fuzzer runs.
+    #[arg(long)]
+    cases: Option<u64>,
+    /// A binary to use in place of the release build.
+    #[arg(long, hide = true)]
+    proxy_bin: Option<PathBuf>,
+}
+
+/// Tests by what they need.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tier {
+    /// No kernel feature, no network.
+    Pure,
+    /// Loopback sockets and io_uring, unprivileged: the proxy's own, real servers, hostile input.
+    Host,
+    /// Root and eBPF: the tracing scripts on real servers.
+    Kernel,
+}
+
+/// Runs what `options` ask for and prints `tests: N passed, N failed, N skipped` last.
+///
+/// # Errors
+/// When anything failed.
+pub(crate) fn test(options: &Options) -> Result<()> {
+    let started = Instant::now();
+    let mut tally = Tally::new(options.filter.clone());
+    let extent = if options.whole { Extent::Whole } else { Extent::Brief };
+    // By their own names these need nothing that the tiers build first.
+    let is_alone = match options.filter.as_deref() {
+        Some(filter) if storm::is_named(filter) => run_storm(options, &mut tally).map(|()| true)?,
+        Some(filter) if kernels::is_named(filter) => kernels::run(extent, &mut tally).map(|()| true)?,
+        Some(miri::NAME) => miri::test(&mut tally).map(|()| true)?,
+        _ => false,
+    };
+    let wanted = |tier| !is_alone && options.tier.is_none_or(|only| only == tier);
+    if wanted(Tier::Pure) {
+        pure(&mut tally)?;
+    }
+    let mut judged = Judged::new();
+    if wanted(Tier::Host) {
+        judged = host(options, &mut tally)?;
+    }
+    if wanted(Tier::Kernel) {
+        kernel(options, &judged, &mut tally)?;
+        if tally.filter().is_none() {
+            kernels::run(extent, &mut tally)?;
+        }
+    }
+    tally.list_failures();
+    println!("took {} s", started.elapsed().as_secs());
+    println!("{}", tally.summary());
+    if tally.failed() > 0 {
+        bail!("{} tests failed", tally.failed());
+    }
+    Ok(())
+}
+
+fn pure(tally: &mut Tally) -> Result<()> {
+    tally.heading("pure tier");
+    cargo::test("units", &["--workspace", "--lib", "--bins"], &[], tally)?;
+    if tally.filter().is_none() {
+        tally.skip(miri::NAME, 1, "a build of its own; run by name: cargo xtask test miri");
+    }
+    cargo::test("docs", &["--workspace", "--doc"], &[], tally)
+}
+
+/// What hostile input met is held against what it meets when connections are joined.
+fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
+    tally.heading("host tier");
+    if let Some(reason) = io_uring_denied() {
+        tally.skip("host tier", 1, &reason);
+        return Ok(Judged::new());
+    }
+    let plan = differential::Plan::new(options.seed, options.cases);
+    if tally.filter().is_some_and(differential::is_alone) {
+        differential::run(plan, &binary(options)?, &Tools::prepare(), tally)?;
+        return Ok(Judged::new());
+    }
+    let programs = pebble::environment(tally);
+    let programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    cargo::test("it", &["--package", "sluice", "--test", "it"], &programs, tally)?;
+
+    run_storm(options, tally)?;
+    page::run(|| binary(options), tally)?;
+    operate::run(|| binary(options), tally)?;
+    tls::run(|| binary(options), tally)?;
+    replay(tally)?;
+    let hostile_names = [Way::Copy, Way::Held, Way::Tls(1), Way::Http2(1)].into_iter().flat_map(Way::names);
+    let mut names = apps::names().chain(hostile_names).chain(differential::names());
+    if !names.any(|name| tally.wants(&name)) {
+        return Ok(Judged::new());
+    }
+    let binary = binary(options)?;
+    let tools = Tools::prepare();
+    tally.heading("real servers");
+    apps::run(&binary, options.big, &tools, tally)?;
+    differential::run(plan, &binary, &tools, tally)?;
+    let judged = hostile(Way::Copy, &binary, &Judged::new(), &tools, tally)?;
+    let everything = tally.wants("");
+    let sample = if everything { SAMPLE } else { 1 };
+    hostile(Way::Tls(sample), &binary, &judged, &tools, tally)?;
+    hostile(Way::Http2(sample), &binary, &judged, &tools, tally)?;
+    if everything {
+        // Two minutes that the whole run is better without.
+        let reason = "it is run by name only: cargo xtask test conformance";
+        tally.skip("conformance_held", Way::Held.names().count(), reason);
+    } else {
+        hostile(Way::Held, &binary, &judged, &tools, tally)?;
+    }
+    Ok(judged)
+}
+
+/// The storms of the kernel's paths are here as well, for all share one time.
+fn run_storm(options: &Options, tally: &mut Tally) -> Result<()> {
+    let weather = Weather { minutes: options.minutes, seed: options.seed, modes: options.modes.clone() };
+    let obstacle = |binary: &Path| match bpf_denied() {
+        Some(reason) => Ok(Some(reason)),
+        None => apps::bypass_obstacle(binary),
+    };
+    storm::run(&weather, || binary(options), obstacle, tally)
+}
+
+/// Of so many cases one goes over TLS and HTTP/2, too, unless the suite is asked for by name: what is above is the same.
+const SAMPLE: usize = 8;
+
+/// kamal-proxy's command lines, by sluice and by kamal-proxy itself.
+const REPLAY: &str = "kamal";
+
+/// Named only, for kamal-proxy has to be fetched and built first.
+fn replay(tally: &mut Tally) -> Result<()> {
+    if tally.filter() != Some(REPLAY) {
+        return Ok(());
+    }
+    tally.heading("kamal-proxy");
+    let program = match pinned::tool("kamal-proxy") {
+        Ok(program) => program.display().to_string(),
+        Err(error) => {
+            tally.skip(REPLAY, 1, &format!("kamal-proxy cannot be had: {error:#}"));
+            return Ok(());
+        }
+    };
+    let arguments = ["--package", "sluice", "--test", "it", "--", "services::re"];
+    cargo::test(REPLAY, &arguments, &[("SLUICE_TEST_KAMAL_PROXY", &program)], tally)
+}
+
+fn hostile(way: Way<'_>, binary: &Path, before: &Judged, tools: &Tools, tally: &mut Tally) -> Result<Judged> {
+    let count = way.names().filter(|name| tally.wants(name)).count();
+    if count == 0 {
+        return Ok(Judged::new());
+    }
+    tally.heading("conformance");
+    match conformance_folder() {
+        Some(folder) => conformance::run(way, &folder, binary, before, tools, tally),
+        None => {
+            let reason = "no ../shared/conformance, and SLUICE_CONFORMANCE is not set";
+            tally.skip("conformance", count, reason);
+            Ok(Judged::new())
+        }
+    }
+}
+
+fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
+    tally.heading("kernel tier");
+    if let Some(reason) = io_uring_denied() {
+        tally.skip("kernel tier", 1, &reason);
+        return Ok(());
+    }
+    trace::checks::run(|| binary(options), tally)?;
+    if let Some(reason) = bpf_denied().or_else(|| Tools::prepare().lack(&["bpftool"])) {
+        tally.skip("kernel", 1, &reason);
+        return Ok(());
+    }
+    if tally.filter().is_some_and(differential::is_alone) {
+        return joined(options, judged, tally);
+    }
+    cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], &[], tally)?;
+    // What passes by copying must pass with the kernel's help, too.
+    let assists = ("SLUICE_TEST_ASSISTS", "required");
+    let arguments = [&["--package", "sluice", "--test", "it", "--"], &BESIDE_THE_DATA_PATH[..]].concat();
+    cargo::test("it-assisted", &arguments, &[assists], tally)?;
+    joined(options, judged, tally)
+}
+
+/// Host tests that the kernel's help makes no difference to, each start of a proxy with it taking half a second.
+const BESIDE_THE_DATA_PATH: [&str; 10] = [
+    "--skip=acme::",
+    "--skip=cli::",
+    "--skip=debug::",
+    "--skip=doctor::",
+    "--skip=logs::",
+    "--skip=packaging::",
+    "--skip=services::",
+    "--skip=status::",
+    "--skip=top::",
+    "--skip=tracing::",
+];
+
+/// Real servers and hostile input once more, connections joined.
+fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
+    let plan = differential::Plan::new(options.seed, options.cases);
+    let bypass = options.joined.as_deref().unwrap_or(apps::REQUIRED);
+    let way = Way::Joined(bypass);
+    let names = apps::joined_names().chain(way.names()).chain(differential::joined_names());
+    let count = names.filter(|name| tally.wants(name)).count();
+    if count == 0 {
+        return Ok(());
+    }
+    let binary = binary(options)?;
+    if bypass == apps::REQUIRED
+        && let Some(reason) = apps::bypass_obstacle(&binary)?
+    {
+        tally.skip("bypass", count, &reason);
+        return Ok(());
+    }
+    let tools = Tools::prepare();
+    tally.heading("real servers, connections joined");
+    apps::run_joined(&binary, bypass, &tools, tally)?;
+    differential::run_joined(plan, &binary, bypass, tally)?;
+    hostile(way, &binary, judged, &tools, tally).map(drop)
+}
+
+/// Why the eBPF programs cannot be tried here, if so.
+fn bpf_denied() -> Option<String> {
+    if !geteuid().is_root() {
+        return Some("eBPF needs root: try again with sudo".to_owned());
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Some("this kernel shows no type information (CONFIG_DEBUG_INFO_BTF)".to_owned());
+    }
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if !mounts.lines().any(|line| line.split(' ').nth(2) == Some("cgroup2")) {
+        return Some("no cgroup2 is mounted".to_owned());
+    }
+    None
+}
+
+fn binary(options: &Options) -> Result<PathBuf> {
+    match &options.proxy_bin {
+        Some(binary) => Ok(binary.clone()),
+        // What the tests of the tiers before have built, where time is short.
+        None if std::env::var_os("SLUICE_TEST_UNOPTIMIZED").is_some() => workspace::test_binary(),
+        None => workspace::release_binary(),
+    }
+}
+
+/// Why a ring cannot be had here, if so.
+fn io_uring_denied() -> Option<String> {
+    let error = io_uring::IoUring::new(8).err()?;
+    let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    Some(match sysctl.as_deref().map(str::trim) {
+        Ok(value @ ("1" | "2")) => {
+            format!("io_uring is denied by sysctl kernel.io_uring_disabled={value} ({error})")
+        }
+        _ => format!("io_uring is denied, by seccomp or a missing kernel option ({error})"),
+    })
+}
+
+fn conformance_folder() -> Option<PathBuf> {
+    let folder = match std::env::var_os("SLUICE_CONFORMANCE") {
+        Some(folder) => PathBuf::from(folder),
+        None => workspace::root().join("../shared/conformance"),
+    };
+    let complete = |folder: &Path| folder.join("run-requests.py").is_file();
+    complete(&folder).then(|| folder.canonicalize().unwrap_or(folder))
+}

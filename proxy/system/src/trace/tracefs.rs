@@ -1,0 +1,39 @@
+//! The file system that tracepoints are switched in: most systems mount it at their start, some never do.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use sluice_testkit::workspace::must;
+
+const PLACE: &str = "/sys/kernel/tracing";
+const OTHER_PLACE: &str = "/sys/kernel/debug/tracing";
+
+/// It is mounted, for as long as this is there if nobody else had.
+pub(super) struct Tracefs {
+    ours: bool,
+}
+
+impl Tracefs {
+    /// Mounts it if it is not.
+    ///
+    /// # Errors
+    /// When that is not allowed.
+    pub(super) fn mounted() -> Result<Self> {
+        let ours = ![PLACE, OTHER_PLACE].iter().any(|place| Path::new(place).join("events").exists());
+        if ours {
+            must(Command::new("mount").args(["-t", "tracefs", "tracefs", PLACE])).context("tracefs")?;
+        }
+        Ok(Self { ours })
+    }
+}
+
+impl Drop for Tracefs {
+    fn drop(&mut self) {
+        if self.ours
+            && let Err(error) = must(Command::new("umount").arg(PLACE))
+        {
+            eprintln!("warning: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What tests and benchmarks start, find and count. No test itself.
+
+pub mod workspace;
+pub mod process;
+pub mod sockets;
+pub mod packages;
+pub mod pinned;
+pub mod nginx;
+#[cfg(feature = "tls")]
+pub mod identity;
+pub mod metrics;
+pub mod tally;

@@ -1,0 +1,149 @@
+//! The programs that checks drive: found, installed by apt where that is possible, or named.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+
+use crate::process::find_program;
+use crate::workspace::must;
+
+/// A program and the Debian package that has it.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("bpftool", "bpftool"),
+    ("bpftrace", "bpftrace"),
+    ("busybox", "busybox-static"),
+    ("curl", "curl"),
+    ("dpkg", "dpkg"),
+    ("go", "golang-go"),
+    ("ip", "iproute2"),
+    ("nginx", "nginx-light"),
+    ("node", "nodejs"),
+    ("nsenter", "util-linux"),
+    ("pgrep", "procps"),
+    ("puma", "puma"),
+    ("python3", "python3"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("ruby", "ruby"),
+    ("sha256sum", "coreutils"),
+    ("strace", "strace"),
+    ("strip", "binutils"),
+    ("unshare", "util-linux"),
+    ("wrk", "wrk"),
+];
+
+/// Not a program: the library that a `config.ru` needs.
+const RACK: (&str, &str) = ("rack", "ruby-rack");
+
+const NGINX_PID: &str = "/run/nginx.pid";
+
+/// What is still missing.
+pub struct Tools {
+    missing: BTreeSet<&'static str>,
+}
+
+impl Tools {
+    /// Looks for every program; as root on Debian or Ubuntu installs what is missing, else names it.
+    pub fn prepare() -> Self {
+        let missing = missing();
+        if missing.is_empty() {
+            return Self { missing };
+        }
+        let packages = packages_of(&missing);
+        let apt = geteuid().is_root()
+            && Path::new("/etc/debian_version").exists()
+            && find_program("apt-get").is_some();
+        if !apt {
+            println!("missing: apt-get install {}", packages.join(" "));
+            return Self { missing };
+        }
+        if let Err(error) = install(&packages) {
+            println!("missing: {}: {error:#}", packages.join(" "));
+        }
+        Self { missing: self::missing() }
+    }
+
+    /// What of `names` is missing, in words, if anything is.
+    pub fn lack(&self, names: &[&'static str]) -> Option<String> {
+        let lacking: BTreeSet<&str> =
+            names.iter().copied().filter(|name| self.missing.contains(name)).collect();
+        let names: Vec<&str> = lacking.iter().copied().collect();
+        (!names.is_empty()).then(|| {
+            let packages = packages_of(&lacking).join(" ");
+            format!("{} missing (apt-get install {packages})", names.join(", "))
+        })
+    }
+}
+
+fn missing() -> BTreeSet<&'static str> {
+    let mut missing: BTreeSet<&str> = PROGRAMS
+        .iter()
+        .map(|(program, _)| *program)
+        .filter(|program| find_program(program).is_none())
+        .collect();
+    let rack = Command::new("ruby")
+        .args(["-e", "require \"rack\""])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !rack.is_ok_and(|status| status.success()) {
+        missing.insert(RACK.0);
+    }
+    missing
+}
+
+fn packages_of(names: &BTreeSet<&str>) -> Vec<&'static str> {
+    PROGRAMS
+        .iter()
+        .chain([&RACK])
+        .filter(|(program, _)| names.contains(program))
+        .map(|(_, package)| *package)
+        .collect()
+}
+
+/// Installs Debian packages; ends the nginx that the installation may have started.
+///
+/// # Errors
+/// When apt-get fails.
+pub fn install(packages: &[&str]) -> Result<()> {
+    let running = fs::read_to_string(NGINX_PID).ok();
+    must(apt().arg("update"))?;
+    must(apt().args(["install", "-y", "--no-install-recommends"]).args(packages))?;
+    // The package may have started a server on port 80. It is ours to end, if it was not there before.
+    let started = fs::read_to_string(NGINX_PID).ok();
+    if let (None, Some(pid)) = (running, started)
+        && let Ok(pid) = pid.trim().parse()
+    {
+        kill(Pid::from_raw(pid), Signal::SIGQUIT)?;
+    }
+    Ok(())
+}
+
+fn apt() -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .args(["-q", "-o", "Dpkg::Use-Pty=0"])
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // As if in single-user mode: services that are installed are not started, without systemd.
+        .env("RUNLEVEL", "1")
+        .stdin(Stdio::null());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package() {
+        let tools = Tools { missing: ["go", "rack"].into() };
+        let lack = tools.lack(&["curl", "go", "rack"]).unwrap();
+        assert_eq!(lack, "go, rack missing (apt-get install golang-go ruby-rack)");
+        assert_eq!(tools.lack(&["curl"]), None);
+    }
+}

