@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::counts::Counts;
+use super::number::number;
 use super::peers::{BYPASS, SLUICE};
 use super::record::{CaseRecord, Figure};
-use super::report::number;
 use super::rig::DIRECT;
 use super::stats::spread;
 

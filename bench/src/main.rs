@@ -18,6 +18,7 @@ mod measure;
 mod record;
 mod stats;
 mod progress;
+mod number;
 mod compare;
 mod report;
 mod summary;

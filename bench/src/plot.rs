@@ -9,9 +9,9 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 
+use super::number::number;
 use super::peers::PEERS;
 use super::record::CaseRecord;
-use super::report::number;
 use super::stats::spread;
 
 const SIZE: (u32, u32) = (860, 460);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::compare;
+use super::number::number;
 use super::peers::SLUICE;
 use super::record::{CaseRecord, Figure, Mark};
 use super::rig::DIRECT;
@@ -141,23 +142,6 @@ fn remarks(case: &CaseRecord, text: &mut String) {
     }
 }
 
-/// One decimal below a hundred, whole above, with thousands set apart.
-pub(super) fn number(value: f64) -> String {
-    if value != 0.0 && value.abs() < 100.0 && value.fract() != 0.0 {
-        return format!("{value:.1}");
-    }
-    let digits = format!("{value:.0}");
-    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |digits| ("-", digits));
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    format!("{sign}{text}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::record::{Sample, Spent};
@@ -196,11 +180,5 @@ mod tests {
         assert!(text.contains("| req/s | 2.00 (2.00-2.00) |\n"), "{text}");
         assert!(text.contains("of the machine: sluice (2 of 2), nginx (2 of 2)\n"), "{text}");
         assert!(text.contains("- envoy is not measured: no envoy\n"), "{text}");
-    }
-
-    #[test]
-    fn numbers_are_read_at_a_glance() {
-        let values = [0.0, 7.0, 7.25, 123.4, 1234.5, 1_234_567.0, -1000.0].map(number);
-        assert_eq!(values, ["0", "7", "7.2", "123", "1 234", "1 234 567", "-1 000"]);
     }
 }

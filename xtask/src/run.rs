@@ -37,6 +37,7 @@ pub(crate) fn package(name: &str, command: &str, args: &[String]) -> Result<()> 
 
 fn become_sluice(give: impl FnOnce(&mut Command) -> &mut Command) -> Result<()> {
     let binary = workspace::quick_binary()?;
+    eprintln!("built quickly, and not to be measured: `cargo build --release` makes the fast one");
     let error = give(&mut Command::new(&binary)).exec();
     Err(error).with_context(|| binary.display().to_string())
 }

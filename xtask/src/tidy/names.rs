@@ -13,7 +13,8 @@ const UNSAFE_PLACES: &[&str] = &["proxy/kernel/", "proxy/ring/", "proxy-ebpf/"];
 /// Adds a problem for each rule that one file breaks.
 pub(super) fn check(source: &Source, problems: &mut Vec<String>) {
     let path = source.path;
-    let ours = ["proxy/", "xtask/"].iter().any(|top| path.starts_with(top)) && path.contains("/src/");
+    let ours =
+        ["proxy/", "bench/", "xtask/"].iter().any(|top| path.starts_with(top)) && path.contains("/src/");
     if ours && !source.text.starts_with("//!") {
         problems.push(format!("{path}:1: does not begin with `//!`"));
     }
