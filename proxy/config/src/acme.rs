@@ -4,12 +4,14 @@
 
 use std::path::PathBuf;
 
-use serde_yaml::{Mapping, Value};
+use serde_yaml::Value;
 
-use super::defaults::{NumberRange, numbers};
+use super::codec::{File, List, Optional, Or, Own, Table, keys, map, number, word};
 use super::names::words;
+use super::out::{Out, file, texts};
 use super::problem::quote;
 use super::reader::{Fields, Item};
+use super::shape::{Key, Shape};
 use super::text;
 
 const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
@@ -49,25 +51,34 @@ pub struct Acme {
     pub order_timeout_ms: u64,
 }
 
-numbers! { Acme {
+keys! { Acme {
     // A third of 90 days leaves a month to notice that it does not work; a third of six days leaves two.
-    renew_before_days: u64 = 0, 0..=365;
+    renew_before_days: 0, number(0..=365);
     // Authorities allow some five failures an hour for a name.
-    retry_first_ms: u64 = 60_000, 100..=DAY_MS;
+    retry_first_ms: 60_000, number(100..=DAY_MS);
     // Four tries a day: whoever has mended it does not wait for long, and no authority minds.
-    retry_max_ms: u64 = 21_600_000, 100..=7 * DAY_MS;
+    retry_max_ms: 21_600_000, number(100..=7 * DAY_MS);
     // Authorities look from several places, one after the other when they are busy.
-    order_timeout_ms: u64 = 300_000, 1000..=DAY_MS;
+    order_timeout_ms: 300_000, number(1000..=DAY_MS);
+    directory: AcmeDirectory::Production, DIRECTORY;
+    ca_file: None, Optional(File);
+    state_folder: None, Optional(File);
+    challenge: AcmeChallenge::Http01, word();
+    profile: None, Optional(PROFILE);
+    dns_hook: None, Or("off", map());
+    external_account: None, Optional(map());
 } rest {
     contacts: Vec::new(),
-    directory: AcmeDirectory::Production,
-    ca_file: None,
-    state_folder: None,
-    challenge: AcmeChallenge::Http01,
-    dns_hook: None,
-    external_account: None,
-    profile: None,
 }}
+
+const DIRECTORY: Own<AcmeDirectory> =
+    Own { read: directory, write: |directory| directory.word().into(), shape: || Shape::TEXT };
+
+const PROFILE: Own<String> = Own {
+    read: |item| item.text().map(str::to_owned),
+    write: |profile| profile.as_str().into(),
+    shape: || Shape::TEXT,
+};
 
 /// An authority, by the URL at which it says where everything is (RFC 8555 section 7.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,15 +141,23 @@ pub struct DnsHook {
     pub wait_ms: u64,
 }
 
-numbers! { DnsHook {
+keys! { DnsHook {
     // The API of a provider takes seconds.
-    timeout_ms: u64 = 60_000, 100..=3_600_000;
+    timeout_ms: 60_000, number(100..=3_600_000);
     // The servers of a zone follow one another within seconds; some providers take minutes.
-    wait_ms: u64 = 10_000, 0..=3_600_000;
-} rest {
-    command: PathBuf::new(),
-    arguments: Vec::new(),
+    wait_ms: 10_000, number(0..=3_600_000);
+    arguments: Vec::new(), List(ARGUMENTS_MAX, ARGUMENT);
+} required {
+    command: PathBuf::new(), "the path of a program", COMMAND;
 }}
+
+const ARGUMENT: Own<String> = Own {
+    read: |item| item.any_text().map(str::to_owned),
+    write: |argument| argument.as_str().into(),
+    shape: || Shape::Text { least: 0 },
+};
+
+const COMMAND: Own<PathBuf> = Own { read: command, write: |path| file(path), shape: || Shape::TEXT };
 
 /// An account that is there already, by what the authority has given (RFC 8555 section 7.3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,25 +168,46 @@ pub struct ExternalAccount {
     pub hmac_file: PathBuf,
 }
 
+keys! { ExternalAccount {
+} required {
+    key_id: String::new(), "what the authority has given", PROFILE;
+    hmac_file: PathBuf::new(), "a file with the key in base64url", File;
+}}
+
 /// `acme`: off, or a map.
 pub(super) fn acme(root: &mut Fields<'_>) -> Option<Acme> {
     let item = root.get("acme").filter(|item| !item.is_off())?;
     let mut acme = Acme::default();
     let mut fields = item.fields();
     acme.contacts = contacts(&mut fields);
-    if let Some(directory) = fields.get("directory").and_then(|item| directory(&item)) {
-        acme.directory = directory;
-    }
-    acme.ca_file = fields.text("ca_file").map(PathBuf::from);
-    acme.state_folder = fields.text("state_folder").map(PathBuf::from);
-    acme.challenge = fields.one_of("challenge", acme.challenge);
-    acme.profile = fields.text("profile").map(str::to_owned);
-    acme.dns_hook = fields.get("dns_hook").filter(|item| !item.is_off()).map(|item| dns_hook(&item));
-    acme.external_account = fields.get("external_account").and_then(|item| external_account(&item));
-    acme.read_numbers(&mut fields);
+    acme.read_keys(&mut fields);
     terms(&mut fields);
     fields.finish();
     Some(acme)
+}
+
+/// `acme`, as values.
+pub(super) fn write(acme: Option<&Acme>) -> Value {
+    let Some(acme) = acme else {
+        return Value::from("off");
+    };
+    let mut out = Out::default();
+    out.put("contacts", texts(&acme.contacts));
+    // Nothing is read without it.
+    out.put("terms_agreed", true);
+    acme.write_keys(&mut out);
+    out.done()
+}
+
+/// What may stand there.
+pub(super) fn shape() -> Shape {
+    let mut keys = vec![
+        Key::required("terms_agreed", Shape::OneOf(vec![true.into()])),
+        Key::optional("email", Shape::TEXT),
+        Key::optional("contacts", Shape::list(Shape::TEXT, CONTACTS_MAX)),
+    ];
+    keys.extend(Acme::keys());
+    Shape::Map(keys).or_off()
 }
 
 /// RFC 8555 section 7.3: whoever makes an account says that he agrees.
@@ -225,30 +265,10 @@ fn directory(item: &Item<'_>) -> Option<AcmeDirectory> {
     }
 }
 
-fn dns_hook(item: &Item<'_>) -> DnsHook {
-    let mut hook = DnsHook::default();
-    let mut fields = item.fields();
-    if let Some(item) = fields.require("command", "the path of a program")
-        && let Some(command) = item.text()
-    {
-        if !command.starts_with('/') {
-            item.mistake(format!("{} is no path from the root; write /path/to/program", quote(command)));
-        }
-        hook.command = PathBuf::from(command);
+fn command(item: &Item<'_>) -> Option<PathBuf> {
+    let command = item.text()?;
+    if !command.starts_with('/') {
+        item.mistake(format!("{} is no path from the root; write /path/to/program", quote(command)));
     }
-    if let Some(item) = fields.get("arguments") {
-        let texts = item.list(ARGUMENTS_MAX);
-        hook.arguments = texts.iter().filter_map(|item| item.any_text()).map(str::to_owned).collect();
-    }
-    hook.read_numbers(&mut fields);
-    fields.finish();
-    hook
-}
-
-fn external_account(item: &Item<'_>) -> Option<ExternalAccount> {
-    let mut fields = item.fields();
-    let key_id = fields.require("key_id", "what the authority has given").and_then(|item| item.text());
-    let file = fields.require("hmac_file", "a file with the key in base64url").and_then(|item| item.text());
-    fields.finish();
-    Some(ExternalAccount { key_id: key_id?.to_owned(), hmac_file: PathBuf::from(file?) })
+    Some(PathBuf::from(command))
 }

@@ -1,11 +1,11 @@
 //! Which names a listener has certificates issued for: those written down, and those that somebody allows when a client
 //! asks for them.
 
-use serde_yaml::{Mapping, Value};
-
-use super::defaults::{NumberRange, numbers};
+use super::codec::{Codec, Or, Own, keys, map, number};
+use super::out::texts;
 use super::problem::quote;
 use super::reader::{Fields, Item};
+use super::shape::Shape;
 use super::{Address, text};
 
 /// Names of one listener; each has a certificate of its own.
@@ -34,16 +34,30 @@ pub struct OnDemand {
     pub names_max: usize,
 }
 
-numbers! { OnDemand {
+keys! { OnDemand {
     // It is on this host or near it, and looks into a table.
-    timeout_ms: u64 = 5000, 10..=600_000;
+    timeout_ms: 5000, number(10..=600_000);
     // A name that was just added is served soon, and scanners cost one question a minute for each name.
-    ask_again_ms: u64 = 60_000, 100..=DAY_MS;
+    ask_again_ms: 60_000, number(100..=DAY_MS);
     // Authorities issue some hundred a week for a domain; a certificate takes some 10 KB.
-    names_max: usize = 1000, 1..=100_000;
-} rest {
-    ask_url: AskUrl::default(),
+    names_max: 1000, number(1..=100_000);
+} required {
+    ask_url: AskUrl::default(), "http://host:port/path", ASK_URL;
 }}
+
+keys! { ListenerAcme, settle has_some {
+    names: Vec::new(), NAMES;
+    on_demand: None, Or("off", map());
+}}
+
+const ASK_URL: Own<AskUrl> =
+    Own { read: ask_url, write: |url| url.to_string().into(), shape: || Shape::TEXT };
+
+const NAMES: Own<Vec<String>> = Own {
+    read: |item| Some(names(item)),
+    write: |names| texts(names),
+    shape: || Shape::list(Shape::TEXT, NAMES_MAX),
+};
 
 /// The URL that is asked whether a name may have a certificate, without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,21 +83,27 @@ impl std::fmt::Display for AskUrl {
 /// `acme` of a listener's `tls`: off, or a map.
 pub(super) fn listener(tls: &mut Fields<'_>) -> Option<ListenerAcme> {
     let item = tls.get("acme").filter(|item| !item.is_off())?;
-    let mut fields = item.fields();
-    let listed = fields.get("names").map(|item| item.list(NAMES_MAX)).unwrap_or_default();
+    map().read(&item)
+}
+
+fn names(item: &Item<'_>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for item in &listed {
-        match name(item) {
+    for item in item.list(NAMES_MAX) {
+        match name(&item) {
             Some(name) if names.contains(&name) => item.mistake(format!("{} is here twice", quote(&name))),
             found => names.extend(found),
         }
     }
-    let on_demand = fields.get("on_demand").filter(|item| !item.is_off()).map(|item| on_demand(&item));
-    if listed.is_empty() && on_demand.is_none() && !fields.is_broken() {
+    names
+}
+
+/// Something is issued.
+fn has_some(acme: &mut ListenerAcme, fields: &mut Fields<'_>) {
+    let lists_none =
+        fields.get("names").is_none_or(|item| item.value.as_sequence().is_none_or(Vec::is_empty));
+    if lists_none && acme.on_demand.is_none() && !fields.is_broken() {
         fields.mistake("no name is here; write names: [example.com], or on_demand");
     }
-    fields.finish();
-    Some(ListenerAcme { names, on_demand })
 }
 
 fn name(item: &Item<'_>) -> Option<String> {
@@ -103,17 +123,6 @@ pub fn is_issuable(name: &str) -> bool {
     let label = |label: &str| label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-');
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
     text::is_host_name(name) && name.split('.').all(label) && !name.rsplit('.').next().is_some_and(is_number)
-}
-
-fn on_demand(item: &Item<'_>) -> OnDemand {
-    let mut on_demand = OnDemand::default();
-    let mut fields = item.fields();
-    if let Some(url) = fields.require("ask_url", "http://host:port/path").and_then(|item| ask_url(&item)) {
-        on_demand.ask_url = url;
-    }
-    on_demand.read_numbers(&mut fields);
-    fields.finish();
-    on_demand
 }
 
 fn ask_url(item: &Item<'_>) -> Option<AskUrl> {

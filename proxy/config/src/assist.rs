@@ -1,10 +1,6 @@
 //! Which kernel assists may be used, and how workers are scheduled. Whether this host can give them is for `kernel::probe` and `doctor`.
 
 use super::names::words;
-use super::reader::Fields;
-
-/// The most for `direct_return_calm_max`.
-const CALM_MAX: u64 = 4096;
 
 /// What each kernel assist may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,24 +127,3 @@ words!(WorkerScheduling {
     Batch = "batch",
     Normal = "normal",
 });
-
-/// `kernel`: a map of the assists.
-pub(super) fn kernel(root: &mut Fields<'_>) -> KernelAssists {
-    let mut kernel = KernelAssists::default();
-    if let Some(mut fields) = root.get("kernel").map(|item| item.fields()) {
-        kernel.bypass = fields.one_of("bypass", kernel.bypass);
-        kernel.bypass_downstream = fields.one_of("bypass_downstream", kernel.bypass_downstream);
-        kernel.direct_return = fields.one_of("direct_return", kernel.direct_return);
-        kernel.direct_return_calm_max = calm_max(&mut fields);
-        kernel.read_numbers(&mut fields);
-        kernel.splice = fields.one_of("splice", kernel.splice);
-        fields.finish();
-    }
-    kernel
-}
-
-/// `direct_return_calm_max`: auto, or a number.
-fn calm_max(fields: &mut Fields<'_>) -> Option<u32> {
-    let item = fields.get("direct_return_calm_max").filter(|item| item.value.as_str() != Some("auto"))?;
-    item.number(0..=CALM_MAX, "auto, or a whole number").and_then(|number| u32::try_from(number).ok())
-}

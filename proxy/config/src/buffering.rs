@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::Switch;
-use super::reader::{Fields, Item};
 
 /// What one route holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +52,6 @@ impl Buffering {
             ("response_body_bytes_max", self.response_body_bytes_max != plain.response_body_bytes_max),
         ]
     }
-
-    /// The keys of a route.
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
-        let mut buffering = Self::default();
-        buffering.buffer_requests = fields.one_of("buffer_requests", buffering.buffer_requests);
-        buffering.buffer_responses = fields.one_of("buffer_responses", buffering.buffer_responses);
-        buffering.read_numbers(fields);
-        buffering
-    }
 }
 
 impl Buffers {
@@ -69,15 +59,4 @@ impl Buffers {
     pub fn directory(&self) -> PathBuf {
         self.spool_directory.clone().unwrap_or_else(std::env::temp_dir)
     }
-}
-
-/// `buffers`: a map of the bounds.
-pub(super) fn buffers(root: &mut Fields<'_>) -> Buffers {
-    let mut buffers = Buffers::default();
-    if let Some(mut fields) = root.get("buffers").map(|item: Item<'_>| item.fields()) {
-        buffers.spool_directory = fields.text("spool_directory").map(PathBuf::from);
-        buffers.read_numbers(&mut fields);
-        fields.finish();
-    }
-    buffers
 }

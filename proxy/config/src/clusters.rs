@@ -1,15 +1,20 @@
 //! Reads `clusters`: endpoints, balancing, health.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
 
 use serde_yaml::Value;
 
-use super::defaults::{MAX_IN_FLIGHT, PORT, WEIGHT};
+use super::codec::{Codec, File, Flag, Optional, Or, Own, Table, checked, keys, map, number, word};
+use super::defaults::{
+    BODY_IDLE_TIMEOUT_MS, DAY_MS, HOUR_MS, KIB, MAX_IN_FLIGHT, MIB, MINUTE_MS, PORT, RESPONSE_TIMEOUT_MS,
+    WEIGHT,
+};
+use super::out::{Out, list};
 use super::reader::{Fields, Item};
+use super::shape::{Key, Shape};
 use super::{
-    Address, AutoLimit, Balance, Cluster, Endpoint, HashKey, HealthCheck, MaxInFlight, Queue, text,
-    upstream_tls,
+    Address, AutoLimit, Balance, Cluster, Ejection, Endpoint, EndpointBypass, HashKey, HealthCheck,
+    MaxInFlight, Pool, Queue, Retry, UpstreamProtocol, Word, text, upstream_tls,
 };
 
 /// Clusters in one configuration.
@@ -47,42 +52,83 @@ fn cluster(item: &Item<'_>) -> Cluster {
             ));
         }
     }
-    cluster.protocol = fields.one_of("protocol", cluster.protocol);
-    if let Some(balance) = fields.get("balance").and_then(|item| balance(&item)) {
-        cluster.balance = balance;
-    }
-    cluster.health_check = fields.get("health_check").and_then(|item| health_check(&item));
-    if let Some(mut ejection) = fields.get("ejection").map(|item| item.fields()) {
-        cluster.ejection.read_numbers(&mut ejection);
-        ejection.finish();
-    }
-    cluster.fail_open = fields.boolean("fail_open", cluster.fail_open);
-    cluster.state_file = fields.text("state_file").map(PathBuf::from);
-    if let Some(mut pool) = fields.get("pool").map(|item| item.fields()) {
-        cluster.pool.read_numbers(&mut pool);
-        pool.finish();
-    }
-    cluster.read_numbers(&mut fields);
-    if let Some(item) = fields.get("endpoint_header") {
-        cluster.endpoint_header = checked(&item, |name| text::edited_field_name(name, false));
-    }
-    if let Some(mut retry) = fields.get("retry").map(|item| item.fields()) {
-        cluster.retry.read_numbers(&mut retry);
-        retry.finish();
-    }
-    if let Some(limit) = fields.get("max_in_flight").and_then(|item| max_in_flight(&item)) {
-        cluster.max_in_flight = limit;
-    }
-    if let Some(item) = fields.get("auto_limit") {
-        cluster.auto_limit = auto_limit(&item);
-    }
-    if let Some(item) = fields.get("queue") {
-        cluster.queue = queue(&item);
-    }
-    cluster.bypass = fields.one_of("bypass", cluster.bypass);
+    cluster.read_keys(&mut fields);
     fields.finish();
     cluster
 }
+
+/// Every cluster by its name, every default spelled out.
+pub(super) fn write(clusters: &BTreeMap<String, Cluster>) -> Value {
+    let mut out = Out::default();
+    for (name, cluster) in clusters {
+        let mut one = Out::default();
+        one.put("endpoints", list(&cluster.endpoints, write_endpoint));
+        one.put("tls", upstream_tls::write(cluster.tls.as_ref()));
+        cluster.write_keys(&mut one);
+        out.put(name, one.done());
+    }
+    out.done()
+}
+
+/// What may stand at `clusters`.
+pub(super) fn shape() -> Shape {
+    let mut keys = vec![
+        Key::required("endpoints", Shape::some(endpoint_shape(), ENDPOINTS_MAX)),
+        Key::optional("tls", upstream_tls::shape()),
+    ];
+    keys.extend(Cluster::keys());
+    Shape::entries(Shape::Map(keys), CLUSTERS_MAX)
+}
+
+keys! { Cluster {
+    // Within a data centre connecting takes a millisecond; three seconds outlast one lost SYN.
+    connect_timeout_ms: 3000, number(1..=10 * MINUTE_MS);
+    // As nginx's proxy_read_timeout.
+    response_timeout_ms: MINUTE_MS, number(RESPONSE_TIMEOUT_MS);
+    // As above. A body that moves never meets it, unless it crawls at some hundred bytes a second.
+    body_idle_timeout_ms: MINUTE_MS, number(BODY_IDLE_TIMEOUT_MS);
+    // Websockets are silent for long; an hour only clears away the dead.
+    tunnel_idle_timeout_ms: HOUR_MS, number(1..=7 * DAY_MS);
+    // Twice what a client may send: applications set large cookies.
+    response_head_bytes_max: 64 * KIB as usize, number(256..=MIB);
+    // As above.
+    response_headers_max: 200, number(1..=1000);
+    // A 100 and some 103s; more is a fault.
+    interim_responses_max: 10, number(0..=1000);
+    // Follows a container that moved within seconds and asks little of the name server.
+    resolve_interval_ms: 10_000, number(100..=DAY_MS);
+    // As many as a listener has connections by default; a database wants far fewer.
+    tunnels_max: 20_000, number(0..=10_000_000);
+    protocol: UpstreamProtocol::Http1, word();
+    balance: Balance::LeastRequests, BALANCE;
+    health_check: None, Or("off", map());
+    ejection: Ejection::default(), map();
+    fail_open: true, Flag;
+    state_file: None, Optional(File);
+    pool: Pool::default(), map();
+    endpoint_header: None, Optional(checked(|name| text::edited_field_name(name, false)));
+    retry: Retry::default(), map();
+    max_in_flight: MaxInFlight::Off, MAX_IN_FLIGHT_CODEC;
+    auto_limit: AutoLimit::default(), map();
+    queue: Queue::default(), map();
+    bypass: EndpointBypass::Auto, word();
+} rest {
+    endpoints: Vec::new(),
+    tls: None,
+}}
+
+const MAX_IN_FLIGHT_CODEC: Own<MaxInFlight> = Own {
+    read: max_in_flight,
+    write: |limit| match limit {
+        MaxInFlight::Off => "off".into(),
+        MaxInFlight::Fixed(requests) => (*requests).into(),
+        MaxInFlight::Auto => "auto".into(),
+    },
+    shape: || {
+        let number = Shape::Integer(*MAX_IN_FLIGHT.start(), *MAX_IN_FLIGHT.end());
+        Shape::AnyOf(vec![number, Shape::words(&["auto", "off"])])
+    },
+};
 
 fn max_in_flight(item: &Item<'_>) -> Option<MaxInFlight> {
     match item.value {
@@ -97,27 +143,6 @@ fn max_in_flight(item: &Item<'_>) -> Option<MaxInFlight> {
             None
         }
     }
-}
-
-fn auto_limit(item: &Item<'_>) -> AutoLimit {
-    let mut fields = item.fields();
-    let mut limit = AutoLimit::default();
-    limit.read_numbers(&mut fields);
-    if limit.min > limit.max {
-        fields.mistake(format!("min {} is over max {}; lower it", limit.min, limit.max));
-    }
-    fields.finish();
-    limit
-}
-
-fn queue(item: &Item<'_>) -> Queue {
-    let mut fields = item.fields();
-    let mut queue = Queue::default();
-    queue.read_numbers(&mut fields);
-    queue.order = fields.one_of("order", queue.order);
-    queue.fair_by_client = fields.boolean("fair_by_client", queue.fair_by_client);
-    fields.finish();
-    queue
 }
 
 /// Every endpoint, and whether they are written as https.
@@ -161,6 +186,25 @@ fn endpoint(item: &Item<'_>) -> Option<(Endpoint, bool)> {
     Some((Endpoint { address: value, weight, max_in_flight: limit, bypass }, https))
 }
 
+fn write_endpoint(endpoint: &Endpoint) -> Value {
+    let mut out = Out::default();
+    out.put("address", endpoint.address.to_string());
+    out.put("weight", endpoint.weight);
+    out.put_some("max_in_flight", endpoint.max_in_flight.and_then(|limit| MAX_IN_FLIGHT_CODEC.write(&limit)));
+    out.put_some("bypass", endpoint.bypass.map(Word::word));
+    out.done()
+}
+
+fn endpoint_shape() -> Shape {
+    let keys = vec![
+        Key::required("address", Shape::TEXT),
+        Key::optional("weight", Shape::Integer(*WEIGHT.start(), *WEIGHT.end())),
+        Key::optional("max_in_flight", MAX_IN_FLIGHT_CODEC.shape()),
+        Key::optional("bypass", word::<EndpointBypass>().shape()),
+    ];
+    Shape::AnyOf(vec![Shape::TEXT, Shape::Map(keys)])
+}
+
 /// An address to connect to, which has a port, and whether it is written as https.
 fn upstream_address(item: &Item<'_>) -> Option<(Address, bool)> {
     let text = upstream_tls::without_scheme(item.value.as_str().unwrap_or_default());
@@ -183,17 +227,8 @@ pub(super) fn address(item: &Item<'_>) -> Option<Address> {
     text.parse().map_err(|message: String| item.mistake(message)).ok()
 }
 
-/// Text that passes a check.
-pub(super) fn checked(item: &Item<'_>, check: impl Fn(&str) -> Result<(), String>) -> Option<String> {
-    let text = item.text()?;
-    match check(text) {
-        Ok(()) => Some(text.to_owned()),
-        Err(message) => {
-            item.mistake(message);
-            None
-        }
-    }
-}
+/// How an endpoint is picked.
+const BALANCE: Own<Balance> = Own { read: balance, write: write_balance, shape: balance_shape };
 
 fn balance(item: &Item<'_>) -> Option<Balance> {
     const WORDS: &[&str] = &["least_requests", "round_robin", "random_two", "{hash: …}"];
@@ -228,9 +263,9 @@ fn hash_key(item: &Item<'_>) -> Option<HashKey> {
     let cookie = fields.get("cookie");
     let key = match (header, cookie) {
         (Some(item), None) => {
-            checked(&item, text::field_name).map(|name| HashKey::Header(name.to_ascii_lowercase()))
+            item.checked(text::field_name).map(|name| HashKey::Header(name.to_ascii_lowercase()))
         }
-        (None, Some(item)) => checked(&item, text::field_name).map(HashKey::Cookie),
+        (None, Some(item)) => item.checked(text::field_name).map(HashKey::Cookie),
         _ => {
             fields.mistake("not exactly one key is here; write header or cookie");
             None
@@ -240,19 +275,51 @@ fn hash_key(item: &Item<'_>) -> Option<HashKey> {
     key
 }
 
-fn health_check(item: &Item<'_>) -> Option<HealthCheck> {
-    if item.is_off() {
-        return None;
-    }
-    let mut fields = item.fields();
-    let mut check = HealthCheck::default();
-    if let Some(path) = fields.get("path").and_then(|item| checked(&item, |path| text::url_path(path, true)))
-    {
-        check.path = path;
-    }
-    check.host = fields.get("host").and_then(|item| checked(&item, text::host_value));
-    check.port = fields.number("port", PORT).and_then(|port| u16::try_from(port).ok());
-    check.read_numbers(&mut fields);
+fn write_balance(balance: &Balance) -> Value {
+    let mut named = Out::default();
+    let key = match balance {
+        Balance::LeastRequests => return Value::from("least_requests"),
+        Balance::RoundRobin => return Value::from("round_robin"),
+        Balance::RandomTwo => return Value::from("random_two"),
+        Balance::Hash(HashKey::ClientAddress) => Value::from("client_address"),
+        Balance::Hash(HashKey::Header(name)) => {
+            named.put("header", name.as_str());
+            named.done()
+        }
+        Balance::Hash(HashKey::Cookie(name)) => {
+            named.put("cookie", name.as_str());
+            named.done()
+        }
+    };
+    let mut out = Out::default();
+    out.put("hash", key);
+    out.done()
+}
+
+fn balance_shape() -> Shape {
+    let one = |name| Shape::Map(vec![Key::required(name, Shape::TEXT)]);
+    let key = Shape::AnyOf(vec![Shape::words(&["client_address"]), one("header"), one("cookie")]);
+    let words = Shape::words(&["least_requests", "round_robin", "random_two"]);
+    Shape::AnyOf(vec![words, Shape::Map(vec![Key::required("hash", key)])])
+}
+
+keys! { HealthCheck, settle within_the_interval {
+    path: "/".to_owned(), checked(|path| text::url_path(path, true));
+    host: None, Optional(checked(text::host_value));
+    port: None, Optional(number(PORT));
+    // Unhealthy within 15 s at a cost that no server notices.
+    interval_ms: 5000, number(10..=DAY_MS);
+    // Below the interval; a check slower than this is no healthy answer.
+    timeout_ms: 2000, number(1..=DAY_MS);
+    // Twice, so that one lucky answer does not bring it back.
+    healthy_after: 2, number(1..=1000);
+    // Three times, so that one lost packet does not take it out.
+    unhealthy_after: 3, number(1..=1000);
+    expected_statuses: vec![(200, 399)], STATUSES;
+}}
+
+/// A check ends before the next begins; unless it is given, its time is cut to that.
+fn within_the_interval(check: &mut HealthCheck, fields: &mut Fields<'_>) {
     if fields.get("timeout_ms").is_none() {
         check.timeout_ms = check.timeout_ms.min(check.interval_ms);
     }
@@ -261,12 +328,13 @@ fn health_check(item: &Item<'_>) -> Option<HealthCheck> {
             format!("timeout_ms {} is over interval_ms {}; lower it", check.timeout_ms, check.interval_ms);
         fields.mistake(message);
     }
-    if let Some(item) = fields.get("expected_statuses") {
-        check.expected_statuses = statuses(&item);
-    }
-    fields.finish();
-    Some(check)
 }
+
+const STATUSES: Own<Vec<(u16, u16)>> = Own {
+    read: |item| Some(statuses(item)),
+    write: |statuses| list(statuses, |(low, high)| Value::from(format!("{low}-{high}"))),
+    shape: || Shape::some(Shape::AnyOf(vec![Shape::Integer(100, 599), Shape::TEXT]), STATUSES_MAX),
+};
 
 fn statuses(item: &Item<'_>) -> Vec<(u16, u16)> {
     let items = item.list(STATUSES_MAX);

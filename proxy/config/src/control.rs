@@ -15,7 +15,7 @@ pub enum ControlSocket {
 }
 
 /// Where deployed services are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicesState {
     /// The file; `None` is the one in the folder that systemd made for the state, or none.
     pub state_file: Option<PathBuf>,

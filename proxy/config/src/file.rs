@@ -2,18 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_yaml::{Mapping, Value};
 
 use super::disk;
-use super::path::Path as KeyPath;
 use super::problem::{ConfigError, Problems};
-use super::reader::Item;
-use super::{
-    Config, Override, acme, assist, buffering, clusters, emit, general, overrides, routes, scan, tracing,
-    tree, validate,
-};
+use super::{Config, Override, overrides, root, scan, tree};
 
 /// Bytes of a configuration file: some ten thousand routes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -58,50 +53,13 @@ fn read(
     let lines = scan::scan(text, &problems).map_err(whole)?;
     let mut tree = tree::read(text).map_err(whole)?;
     let flags = overrides::apply(&mut tree, overrides, &problems);
-    let config = config(&tree, &problems);
+    let config = root::read(&tree, &problems);
     further(&config, &problems);
     let problems = problems.finish(&lines, &flags);
     if problems.is_empty() {
         return Ok(config);
     }
     Err(ConfigError { source_name: source_name.to_owned(), problems })
-}
-
-/// The configuration that a tree holds; what is wrong with it goes to `problems`.
-pub(super) fn config(tree: &Value, problems: &Problems) -> Config {
-    let mut root = Item::new(tree, KeyPath::root(), problems).fields();
-    let mut config = Config::default();
-    if root.is_broken() {
-        return config;
-    }
-    config.limits = general::limits(&mut root, &config.limits);
-    config.listeners = general::listeners(&mut root, &config.limits);
-    config.clusters = clusters::read(&mut root);
-    let given = routes::read(&mut root, &config.clusters);
-    let routes_given = given.is_some();
-    config.routes = given.unwrap_or_else(|| routes::only(&config));
-    config.trusted_proxies = general::trusted_proxies(&mut root);
-    config.via = root.boolean("via", config.via);
-    config.error_pages = general::error_pages(&mut root);
-    config.access_log = general::access_log(&mut root);
-    config.tracing = tracing::tracing(&mut root);
-    config.debug_token_file = root.text("debug_token_file").map(Into::into);
-    config.admin = general::admin(&mut root);
-    config.control = general::control(&mut root);
-    config.admin_token_file = root.text("admin_token_file").map(PathBuf::from);
-    config.services = general::services(&mut root);
-    config.acme = acme::acme(&mut root);
-    config.workers = general::workers(&mut root);
-    config.worker_scheduling = root.one_of("worker_scheduling", config.worker_scheduling);
-    config.user = general::account(&mut root, "user");
-    config.group = general::account(&mut root, "group");
-    config.buffers = buffering::buffers(&mut root);
-    config.kernel = assist::kernel(&mut root);
-    config.read_numbers(&mut root);
-    config.demo_origin = general::demo_origin(&mut root);
-    root.finish();
-    validate::check(&config, routes_given, problems);
-    config
 }
 
 /// The YAML of one listener, one route and one cluster, each named `default`, as `--listen` and `--to` ask for.
@@ -124,12 +82,12 @@ pub fn short_form(listen: &str, to: &[String]) -> String {
 
 /// The configuration in force as YAML, every default spelled out; it parses back to an equal one.
 pub fn to_yaml(config: &Config) -> String {
-    text(&emit::config(config))
+    text(&root::write(config))
 }
 
 /// The configuration in force as JSON, in the shape of the YAML.
 pub fn to_json(config: &Config) -> serde_json::Value {
-    serde_json::to_value(emit::config(config)).expect("the keys are text or numbers, the numbers are finite")
+    serde_json::to_value(root::write(config)).expect("the keys are text or numbers, the numbers are finite")
 }
 
 fn text(tree: &Value) -> String {

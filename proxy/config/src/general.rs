@@ -7,18 +7,23 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde_yaml::Value;
 
-use super::clusters::{address, checked};
+use super::clusters::address;
+use super::codec::{Codec, Map, Or, Own, Table, map, word};
 use super::defaults::WORKERS;
+use super::out::{Out, file, list};
 use super::reader::{Fields, Item};
+use super::shape::{Key, Shape};
 use super::{
-    AccessLog, Address, ControlSocket, Http2, Limits, Listener, LogFormat, LogOutput, Protocol,
-    ProxyProtocol, ServicesState, https, passthrough, text, tls,
+    AccessLog, Address, ControlSocket, Hsts, Http2, Limits, Listener, LogField, LogFormat, LogOutput,
+    Passthrough, Protocol, ProxyProtocol, RedirectToHttps, Word, https, passthrough, text, tls,
 };
 
 /// Listeners in one configuration.
 const LISTENERS_MAX: usize = 256;
+/// Error pages; there are as many error statuses.
+const PAGES_MAX: usize = 200;
 /// Networks of trusted proxies; each request is compared with all of them.
-const TRUSTED_MAX: usize = 1000;
+pub(super) const TRUSTED_MAX: usize = 1000;
 /// Fields of an access log line: each known one, some twice.
 const LOG_FIELDS_MAX: usize = 64;
 /// Bytes of a user or group name (useradd(8) allows 32).
@@ -34,7 +39,7 @@ pub(super) fn listeners(root: &mut Fields<'_>, limits: &Limits) -> Vec<Listener>
 
 fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     let mut fields = item.fields();
-    let name = fields.get("name").and_then(|item| checked(&item, text::name));
+    let name = fields.get("name").and_then(|item| item.checked(text::name));
     let address = fields.require("address", "host:port or unix:/path").and_then(|item| address(&item));
     // Reported already; the name says so to whoever compares listeners.
     let address = address.unwrap_or(Address::Name(String::new(), 0));
@@ -46,8 +51,8 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     });
     let proxy_protocol = fields.one_of("proxy_protocol", ProxyProtocol::Off);
     let tls = tls::tls(&mut fields);
-    let redirect_to_https = https::redirect_to_https(&mut fields);
-    let hsts = https::hsts(&mut fields);
+    let redirect_to_https = fields.get("redirect_to_https").and_then(|item| REDIRECT.read(&item)).flatten();
+    let hsts = fields.get("hsts").and_then(|item| HSTS.read(&item)).flatten();
     let http2 = fields.one_of("http2", Http2::Auto);
     let passthrough = passthrough::read(&mut fields, protocol);
     let limits = self::limits(&mut fields, limits);
@@ -68,27 +73,58 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     }
 }
 
+const REDIRECT: Or<Own<RedirectToHttps>> = Or("off", https::REDIRECT);
+const HSTS: Or<Map<Hsts>> = Or("off", map());
+
+/// Every listener, every default spelled out.
+pub(super) fn write_listeners(listeners: &[Listener]) -> Value {
+    list(listeners, |listener| {
+        let mut out = Out::default();
+        out.put("name", listener.name.as_str());
+        out.put("address", listener.address.to_string());
+        out.put("protocol", listener.protocol.word());
+        out.put("proxy_protocol", listener.proxy_protocol.word());
+        out.put("http2", listener.http2.word());
+        out.put_some("cluster", listener.cluster.clone());
+        out.put("tls", tls::write(listener.tls.as_ref()));
+        out.put_some("redirect_to_https", REDIRECT.write(&listener.redirect_to_https));
+        out.put_some("hsts", HSTS.write(&listener.hsts));
+        listener.passthrough.iter().for_each(|passthrough| passthrough.write_keys(&mut out));
+        out.put("limits", listener.limits.written());
+        out.done()
+    })
+}
+
+/// What may stand at `listeners`.
+pub(super) fn listeners_shape() -> Shape {
+    let mut keys = vec![
+        Key::optional("name", Shape::TEXT),
+        Key::required("address", Shape::TEXT),
+        Key::optional("protocol", word::<Protocol>().shape()),
+        Key::optional("proxy_protocol", word::<ProxyProtocol>().shape()),
+        Key::optional("http2", word::<Http2>().shape()),
+        Key::optional("cluster", Shape::TEXT),
+        Key::optional("tls", tls::shape()),
+        Key::optional("redirect_to_https", REDIRECT.shape()),
+        Key::optional("hsts", HSTS.shape()),
+        Key::optional("limits", map::<Limits>().shape()),
+    ];
+    keys.extend(Passthrough::keys());
+    Shape::some(Shape::Map(keys), LISTENERS_MAX)
+}
+
 /// The limits below `fields`, each from `base` if it is not given.
 pub(super) fn limits(fields: &mut Fields<'_>, base: &Limits) -> Limits {
     let mut limits = base.clone();
-    if let Some(mut own) = fields.get("limits").map(|item| item.fields()) {
-        limits.read_numbers(&mut own);
-        if let Some(mut http2) = own.get("http2").map(|item| item.fields()) {
-            limits.http2.read_numbers(&mut http2);
-            http2.finish();
-        }
-        own.finish();
+    if let Some(item) = fields.get("limits") {
+        map().read_into(&mut limits, &item);
     }
     limits
 }
 
-/// `trusted_proxies`: networks or single addresses.
-pub(super) fn trusted_proxies(root: &mut Fields<'_>) -> Vec<IpNet> {
-    let Some(item) = root.get("trusted_proxies") else {
-        return Vec::new();
-    };
-    item.list(TRUSTED_MAX).iter().filter_map(network).collect()
-}
+/// Networks or single addresses.
+pub(super) const NETWORK: Own<IpNet> =
+    Own { read: network, write: |network| network.to_string().into(), shape: || Shape::TEXT };
 
 fn network(item: &Item<'_>) -> Option<IpNet> {
     let text = item.value.as_str().unwrap_or_default();
@@ -100,13 +136,19 @@ fn network(item: &Item<'_>) -> Option<IpNet> {
     network
 }
 
-/// `error_pages`: a file by status.
-pub(super) fn error_pages(root: &mut Fields<'_>) -> BTreeMap<u16, PathBuf> {
+/// A file by status.
+pub(super) const ERROR_PAGES: Own<BTreeMap<u16, PathBuf>> = Own {
+    read: |item| Some(error_pages(item)),
+    write: |pages| {
+        let pages = pages.iter().map(|(status, page)| (Value::from(*status), file(page)));
+        Value::Mapping(pages.collect())
+    },
+    shape: || Shape::entries(Shape::TEXT, PAGES_MAX),
+};
+
+fn error_pages(item: &Item<'_>) -> BTreeMap<u16, PathBuf> {
     let mut pages = BTreeMap::new();
-    let Some(item) = root.get("error_pages") else {
-        return pages;
-    };
-    for (key, item) in item.entries(200) {
+    for (key, item) in item.entries(PAGES_MAX) {
         let status = key.parse::<u16>().ok().filter(|status| (400..=599).contains(status));
         match (status, item.text()) {
             (Some(status), Some(file)) => {
@@ -119,14 +161,14 @@ pub(super) fn error_pages(root: &mut Fields<'_>) -> BTreeMap<u16, PathBuf> {
     pages
 }
 
-/// `access_log`: off, stdout, a path, or a map with these as `output`.
-pub(super) fn access_log(root: &mut Fields<'_>) -> AccessLog {
+/// Off, stdout, a path, or a map with these as `output`.
+pub(super) const ACCESS_LOG: Own<AccessLog> =
+    Own { read: |item| Some(access_log(item)), write: write_access_log, shape: access_log_shape };
+
+fn access_log(item: &Item<'_>) -> AccessLog {
     let mut log = AccessLog::default();
-    let Some(item) = root.get("access_log") else {
-        return log;
-    };
     if !item.value.is_mapping() {
-        log.output = log_output(&item).unwrap_or(log.output);
+        log.output = log_output(item).unwrap_or(log.output);
         return log;
     }
     let mut fields = item.fields();
@@ -148,6 +190,31 @@ pub(super) fn access_log(root: &mut Fields<'_>) -> AccessLog {
     log
 }
 
+fn write_access_log(log: &AccessLog) -> Value {
+    let mut out = Out::default();
+    let output = match &log.output {
+        LogOutput::Off => Value::from("off"),
+        LogOutput::Stdout => Value::from("stdout"),
+        LogOutput::File(path) => file(path),
+    };
+    out.put("output", output);
+    out.put("format", log.format.word());
+    if log.format != LogFormat::Combined {
+        out.put("fields", list(&log.fields, |field| Value::from(field.word())));
+    }
+    out.done()
+}
+
+fn access_log_shape() -> Shape {
+    let output = || Shape::TEXT.or_off();
+    let keys = vec![
+        Key::optional("output", output()),
+        Key::optional("format", word::<LogFormat>().shape()),
+        Key::optional("fields", Shape::some(word::<LogField>().shape(), LOG_FIELDS_MAX)),
+    ];
+    Shape::AnyOf(vec![output(), Shape::Map(keys)])
+}
+
 fn log_output(item: &Item<'_>) -> Option<LogOutput> {
     if item.is_off() {
         return Some(LogOutput::Off);
@@ -162,14 +229,22 @@ fn log_output(item: &Item<'_>) -> Option<LogOutput> {
     }
 }
 
-/// `admin`: off, an address, or a map with `address`.
-pub(super) fn admin(root: &mut Fields<'_>) -> Option<Address> {
-    let item = root.get("admin")?;
+/// Off, an address, or a map with `address`.
+pub(super) const ADMIN: Own<Option<Address>> = Own {
+    read: |item| Some(admin(item)),
+    write: |address| address.as_ref().map_or("off".to_owned(), ToString::to_string).into(),
+    shape: || {
+        let address = Shape::Map(vec![Key::required("address", Shape::TEXT.or_off())]);
+        Shape::AnyOf(vec![Shape::TEXT, address]).or_off()
+    },
+};
+
+fn admin(item: &Item<'_>) -> Option<Address> {
     if item.is_off() {
         return None;
     }
     if !item.value.is_mapping() {
-        return address(&item);
+        return address(item);
     }
     let mut fields = item.fields();
     let given = fields.require("address", "host:port, unix:/path or off");
@@ -177,11 +252,18 @@ pub(super) fn admin(root: &mut Fields<'_>) -> Option<Address> {
     given.filter(|item| !item.is_off()).and_then(|item| address(&item))
 }
 
-/// `control`: auto, off, or the path of a unix socket.
-pub(super) fn control(root: &mut Fields<'_>) -> ControlSocket {
-    let Some(item) = root.get("control") else {
-        return ControlSocket::Auto;
-    };
+/// Auto, off, or the path of a unix socket.
+pub(super) const CONTROL: Own<ControlSocket> = Own {
+    read: |item| Some(control(item)),
+    write: |control| match control {
+        ControlSocket::Auto => "auto".into(),
+        ControlSocket::Off => "off".into(),
+        ControlSocket::At(path) => format!("unix:{}", path.display()).into(),
+    },
+    shape: || Shape::TEXT.or_off(),
+};
+
+fn control(item: &Item<'_>) -> ControlSocket {
     if item.is_off() {
         return ControlSocket::Off;
     }
@@ -197,21 +279,12 @@ pub(super) fn control(root: &mut Fields<'_>) -> ControlSocket {
     }
 }
 
-/// `services`: where deployed services are kept.
-pub(super) fn services(root: &mut Fields<'_>) -> ServicesState {
-    let mut state = ServicesState::default();
-    if let Some(mut fields) = root.get("services").map(|item| item.fields()) {
-        state.state_file = fields.text("state_file").map(PathBuf::from);
-        state.kamal_state_file = fields.text("kamal_state_file").map(PathBuf::from);
-        fields.finish();
-    }
-    state
-}
+/// A loopback address, for it answers anything to anyone.
+pub(super) const DEMO_ORIGIN: Own<SocketAddr> =
+    Own { read: demo_origin, write: |address| address.to_string().into(), shape: || Shape::TEXT };
 
-/// `demo_origin`: off or a loopback address, for it answers anything to anyone.
-pub(super) fn demo_origin(root: &mut Fields<'_>) -> Option<SocketAddr> {
-    let item = root.get("demo_origin").filter(|item| !item.is_off())?;
-    match address(&item)? {
+fn demo_origin(item: &Item<'_>) -> Option<SocketAddr> {
+    match address(item)? {
         Address::Ip(address) if address.ip().is_loopback() => Some(address),
         other => {
             item.mistake(format!("{other} is not on loopback; write 127.0.0.1:port"));
@@ -220,24 +293,24 @@ pub(super) fn demo_origin(root: &mut Fields<'_>) -> Option<SocketAddr> {
     }
 }
 
-/// `workers`: auto, which is 0 here, or a number.
-pub(super) fn workers(root: &mut Fields<'_>) -> usize {
-    match root.get("workers") {
-        Some(item) if item.value.as_str() != Some("auto") => {
-            item.number(WORKERS, "auto, or a whole number").map_or(0, |number| number as usize)
-        }
-        _ => 0,
-    }
-}
+/// Auto, which is 0 here, or a number.
+pub(super) const WORKER_COUNT: Own<usize> = Own {
+    read: |item| match item.value.as_str() {
+        Some("auto") => Some(0),
+        _ => item.number(WORKERS, "auto, or a whole number").map(|number| number as usize),
+    },
+    write: |count| if *count == 0 { "auto".into() } else { (*count).into() },
+    shape: || {
+        let count = Shape::Integer(*WORKERS.start(), *WORKERS.end());
+        Shape::AnyOf(vec![count, Shape::words(&["auto"])])
+    },
+};
 
-/// `user` or `group`.
-pub(super) fn account(root: &mut Fields<'_>, key: &'static str) -> Option<String> {
-    let item = root.get(key)?;
-    checked(&item, |name| {
-        let plain = |c: char| c.is_alphanumeric() || "._-$".contains(c);
-        if name.len() <= ACCOUNT_BYTES_MAX && name.chars().all(plain) {
-            return Ok(());
-        }
-        Err(format!("{} is not an account name; write one such as www-data", super::problem::quote(name)))
-    })
+/// The name of a user or a group.
+pub(super) fn account(name: &str) -> text::Check {
+    let plain = |c: char| c.is_alphanumeric() || "._-$".contains(c);
+    if name.len() <= ACCOUNT_BYTES_MAX && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(format!("{} is not an account name; write one such as www-data", super::problem::quote(name)))
 }

@@ -2,11 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use serde_yaml::{Mapping, Value};
-
-use super::defaults::{NumberRange, numbers};
+use super::codec::{keys, number};
 use super::names::words;
-use super::reader::Fields;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -57,25 +54,25 @@ pub struct Http2Limits {
     pub faults_max: usize,
 }
 
-numbers! { Http2Limits {
+keys! { Http2Limits {
     // RFC 9113 6.5.2 asks for no less than 100; browsers are content with it.
-    streams_max: u32 = 100, 1..=10_000;
+    streams_max: 100, number(1..=10_000);
     // 20 MB/s at 12 ms; what an application does not take yet is held in memory.
-    stream_window_bytes: u32 = 256 * KIB as u32, WINDOW_BYTES;
+    stream_window_bytes: 256 * KIB as u32, number(WINDOW_BYTES);
     // Four such uploads at full speed; no connection makes us hold more.
-    connection_window_bytes: u32 = MIB as u32, WINDOW_BYTES;
+    connection_window_bytes: MIB as u32, number(WINDOW_BYTES);
     // The least that the protocol allows: streams take turns more often.
-    frame_bytes_max: u32 = 16 * KIB as u32, 16 * KIB..=MIB;
+    frame_bytes_max: 16 * KIB as u32, number(16 * KIB..=MIB);
     // One piece of a body; what the client does not read stays with the application.
-    send_buffer_bytes: usize = 64 * KIB as usize, KIB..=16 * MIB;
+    send_buffer_bytes: 64 * KIB as usize, number(KIB..=16 * MIB);
     // Bursts are evened out, and a flood is seen in time.
-    interval_ms: u64 = 10_000, 100..=HOUR_MS;
+    interval_ms: 10_000, number(100..=HOUR_MS);
     // A browser that leaves a page resets what is open: some hundred. Rapid Reset sends thousands a second.
-    resets_max: u64 = 500, 1..=1_000_000;
+    resets_max: 500, number(1..=1_000_000);
     // A gRPC client pings twice a second at the most; windows are opened as bytes are read.
-    control_frames_max: u64 = 2000, 10..=1_000_000;
+    control_frames_max: 2000, number(10..=1_000_000);
     // They are looked at as they come, so these are few.
-    pending_resets_max: usize = 20, 1..=10_000;
+    pending_resets_max: 20, number(1..=10_000);
     // A client that makes hundreds of mistakes makes them on purpose (CVE-2025-8671).
-    faults_max: usize = 200, 1..=100_000;
+    faults_max: 200, number(1..=100_000);
 }}

@@ -1,9 +1,11 @@
 //! The way from http to https: redirects, and HSTS.
 
-use serde_yaml::{Mapping, Value};
+use serde_yaml::Value;
 
-use super::defaults::{NumberRange, PORT, numbers};
-use super::reader::Fields;
+use super::codec::{Codec, Flag, Own, Table, keys, map, number};
+use super::defaults::PORT;
+use super::reader::Item;
+use super::shape::Shape;
 
 /// What hstspreload.org asks for, in seconds: a year.
 pub(super) const PRELOAD_AGE_S: u64 = 365 * 86_400;
@@ -15,9 +17,9 @@ pub struct RedirectToHttps {
     pub port: u16,
 }
 
-numbers! { RedirectToHttps {
+keys! { RedirectToHttps {
     // The port of https, which URLs leave out.
-    port: u16 = 443, PORT;
+    port: 443, number(PORT);
 }}
 
 /// RFC 6797: has browsers use https only.
@@ -31,12 +33,11 @@ pub struct Hsts {
     pub preload: bool,
 }
 
-numbers! { Hsts {
+keys! { Hsts {
     // What the browsers' list asks for, and what most sites say.
-    max_age_s: u64 = PRELOAD_AGE_S, 0..=20 * PRELOAD_AGE_S;
-} rest {
-    include_subdomains: false,
-    preload: false,
+    max_age_s: PRELOAD_AGE_S, number(0..=20 * PRELOAD_AGE_S);
+    include_subdomains: false, Flag;
+    preload: false, Flag;
 }}
 
 impl Hsts {
@@ -53,31 +54,19 @@ impl Hsts {
     }
 }
 
-/// `redirect_to_https`: off, on, or a map.
-pub(super) fn redirect_to_https(listener: &mut Fields<'_>) -> Option<RedirectToHttps> {
-    let item = listener.get("redirect_to_https").filter(|item| !item.is_off())?;
-    let mut redirect = RedirectToHttps::default();
-    if matches!(item.value, Value::Bool(true)) || item.value.as_str() == Some("on") {
-        return Some(redirect);
-    }
-    if !item.value.is_mapping() {
-        item.not_one_of(&["off", "on", "{port: 8443}"]);
-        return Some(redirect);
-    }
-    let mut fields = item.fields();
-    redirect.read_numbers(&mut fields);
-    fields.finish();
-    Some(redirect)
-}
+/// `redirect_to_https`: on, or a map; off is another's business.
+pub(super) const REDIRECT: Own<RedirectToHttps> = Own {
+    read: redirect_to_https,
+    write: Table::written,
+    shape: || {
+        Shape::AnyOf(vec![Shape::OneOf(vec!["on".into(), true.into()]), map::<RedirectToHttps>().shape()])
+    },
+};
 
-/// `hsts`: off, or a map.
-pub(super) fn hsts(listener: &mut Fields<'_>) -> Option<Hsts> {
-    let item = listener.get("hsts").filter(|item| !item.is_off())?;
-    let mut hsts = Hsts::default();
-    let mut fields = item.fields();
-    hsts.read_numbers(&mut fields);
-    hsts.include_subdomains = fields.boolean("include_subdomains", false);
-    hsts.preload = fields.boolean("preload", false);
-    fields.finish();
-    Some(hsts)
+fn redirect_to_https(item: &Item<'_>) -> Option<RedirectToHttps> {
+    let is_on = matches!(item.value, Value::Bool(true)) || item.value.as_str() == Some("on");
+    if !is_on && !item.value.is_mapping() {
+        item.not_one_of(&["off", "on", "{port: 8443}"]);
+    }
+    if item.value.is_mapping() { map().read(item) } else { Some(RedirectToHttps::default()) }
 }

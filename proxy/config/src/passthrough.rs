@@ -2,21 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use serde_yaml::{Mapping, Value};
-
-use super::defaults::{HOUR_MS, KIB, NumberRange, numbers};
+use super::codec::{Own, Table, keys, number, word};
+use super::defaults::{HOUR_MS, KIB};
 use super::names::words;
 use super::out::Out;
 use super::path::Path;
 use super::problem::{Problems, quote};
 use super::reader::{Fields, Item};
-use super::{Cluster, Listener, Protocol, Word, text};
+use super::shape::Shape;
+use super::{Cluster, Listener, Protocol, text};
 
 /// Server names of one listener.
 const NAMES_MAX: usize = 10_000;
-/// What else only such a listener has.
-const KEYS: [&str; 4] = ["sni", "starttls", "client_hello_bytes_max", "client_hello_timeout_ms"];
-
 /// How a listener finds the cluster of a TLS connection that it passes through untouched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passthrough {
@@ -44,15 +41,24 @@ words!(StartTls {
     Postgres = "postgres",
 });
 
-numbers! { Passthrough {
+keys! { Passthrough {
     // Post-quantum keys make it 2 KB; tickets and certificate authorities rarely as much again.
-    client_hello_bytes_max: usize = 16 * KIB as usize, 256..=256 * KIB;
+    client_hello_bytes_max: 16 * KIB as usize, number(256..=256 * KIB);
     // Two round trips on a slow line; whoever drips bytes must not hold a place for longer.
-    client_hello_timeout_ms: u64 = 10_000, 1..=HOUR_MS;
-} rest {
-    sni: BTreeMap::new(),
-    starttls: StartTls::Off,
+    client_hello_timeout_ms: 10_000, number(1..=HOUR_MS);
+    sni: BTreeMap::new(), SNI;
+    starttls: StartTls::Off, word();
 }}
+
+const SNI: Own<BTreeMap<String, String>> = Own {
+    read: |item| Some(sni(item)),
+    write: |clusters| {
+        let mut sni = Out::default();
+        clusters.iter().for_each(|(name, cluster)| sni.put(name, cluster.as_str()));
+        sni.done()
+    },
+    shape: || Shape::entries(Shape::TEXT, NAMES_MAX),
+};
 
 impl Passthrough {
     /// The cluster of a server name in lower case: by the exact name, else by the longest `*.suffix`.
@@ -67,17 +73,13 @@ impl Passthrough {
 /// The keys of a listener that passes TLS through; on another one each is a mistake.
 pub(super) fn read(fields: &mut Fields<'_>, protocol: Protocol) -> Option<Passthrough> {
     if protocol != Protocol::TlsPassthrough {
-        for item in KEYS.into_iter().filter_map(|key| fields.get(key)) {
+        for item in Passthrough::keys().iter().filter_map(|key| fields.get(key.name)) {
             item.mistake("this is for protocol: tls-passthrough; take it out");
         }
         return None;
     }
     let mut passthrough = Passthrough::default();
-    if let Some(item) = fields.get("sni") {
-        passthrough.sni = sni(&item);
-    }
-    passthrough.starttls = fields.one_of("starttls", passthrough.starttls);
-    passthrough.read_numbers(fields);
+    passthrough.read_keys(fields);
     Some(passthrough)
 }
 
@@ -135,17 +137,6 @@ pub(super) fn check(
             format!("cluster {} has tls, within which TLS would be passed on; take its tls out", quote(name));
         problems.add(path, message);
     }
-}
-
-/// Writes the keys of such a listener.
-pub(super) fn emit(out: &mut Out, passthrough: &Passthrough) {
-    let mut sni = Out::default();
-    for (name, cluster) in &passthrough.sni {
-        sni.put(name, cluster.as_str());
-    }
-    out.put("sni", sni.done());
-    out.put("starttls", passthrough.starttls.word());
-    passthrough.write_numbers(&mut out.0);
 }
 
 #[cfg(test)]

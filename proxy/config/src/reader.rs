@@ -8,8 +8,9 @@ use serde_yaml::{Mapping, Value};
 
 use super::names::Word;
 use super::nearest::nearest;
-use super::path::Path;
+use super::path::{Path, Segment};
 use super::problem::{Problems, quote};
+use super::text::Check;
 
 /// A value, where it stands, and where its mistakes go.
 #[derive(Clone)]
@@ -68,6 +69,27 @@ impl<'a> Item<'a> {
                 self.wrong_kind("text");
                 None
             }
+        }
+    }
+
+    /// Text that passes a check.
+    pub(super) fn checked(&self, check: impl Fn(&str) -> Check) -> Option<String> {
+        let text = self.text()?;
+        match check(text) {
+            Ok(()) => Some(text.to_owned()),
+            Err(message) => {
+                self.mistake(message);
+                None
+            }
+        }
+    }
+
+    /// What a number here counts, which the key's name says.
+    pub(super) fn unit(&self) -> &'static str {
+        match self.path.0.last() {
+            Some(Segment::Key(key)) if key.ends_with("_ms") => "milliseconds",
+            Some(Segment::Key(key)) if key.contains("_bytes") => "bytes",
+            _ => "a whole number",
         }
     }
 
@@ -213,22 +235,14 @@ impl<'a> Fields<'a> {
         self.broken
     }
 
-    pub(super) fn boolean(&mut self, key: &'static str, default: bool) -> bool {
-        self.get(key).and_then(|item| item.boolean()).unwrap_or(default)
-    }
-
     pub(super) fn text(&mut self, key: &'static str) -> Option<&'a str> {
         self.get(key).and_then(|item| item.text())
     }
 
-    /// A whole number; the message names the unit that the key's name ends in.
+    /// A whole number.
     pub(super) fn number(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
-        let unit = match key {
-            _ if key.ends_with("_ms") => "milliseconds",
-            _ if key.contains("_bytes") => "bytes",
-            _ => "a whole number",
-        };
-        self.get(key)?.number(range, unit)
+        let item = self.get(key)?;
+        item.number(range, item.unit())
     }
 
     pub(super) fn one_of<T: Word>(&mut self, key: &'static str, default: T) -> T {

@@ -1,13 +1,18 @@
 //! Reads `routes`: what a request must look like and what follows.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::RangeInclusive;
 
-use super::clusters::checked;
+use serde_yaml::Value;
+
+use super::codec::{Codec, Flag, List, Optional, Own, Table, checked, keys, lowered, map, number, word};
 use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
+use super::out::{Out, list};
 use super::path::Path;
 use super::reader::{Fields, Item};
+use super::shape::{Key, Shape};
 use super::{
-    Action, Buffering, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Route, RouteDirect, text,
+    Action, Buffering, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Retry, Route, RouteDirect, text,
 };
 
 /// Routes in one configuration.
@@ -16,28 +21,33 @@ const ROUTES_MAX: usize = 10_000;
 const ITEMS_MAX: usize = 1000;
 /// Redirects that a client follows.
 const REDIRECTS: &[u64] = &[301, 302, 303, 307, 308];
+/// Statuses of an answer of our own.
+const RESPOND: RangeInclusive<u64> = 200..=599;
+
+keys! { Route {
+    listeners: Vec::new(), List(ITEMS_MAX, checked(text::name));
+    hosts: Vec::new(), List(ITEMS_MAX, lowered(text::host_pattern));
+    path_prefix: "/".to_owned(), checked(|path| text::url_path(path, false));
+    methods: Vec::new(), List(ITEMS_MAX, checked(text::method));
+    headers: Vec::new(), List(ITEMS_MAX, CONDITION);
+    strip_prefix: false, Flag;
+    host_rewrite: None, Optional(checked(text::host_value));
+    request_headers: HeaderEdits::default(), REQUEST_EDITS;
+    response_headers: HeaderEdits::default(), RESPONSE_EDITS;
+    direct_return: RouteDirect::Auto, word();
+    response_timeout_ms: None, Optional(number(RESPONSE_TIMEOUT_MS));
+    body_idle_timeout_ms: None, Optional(number(BODY_IDLE_TIMEOUT_MS));
+} rest {
+    name: String::new(),
+    action: Action::Cluster(String::new()),
+    buffering: Buffering::default(),
+    retry: None,
+}}
 
 impl Route {
     /// A route of any request, with nothing but an action.
     pub fn new(name: &str, action: Action) -> Self {
-        Self {
-            name: name.to_owned(),
-            listeners: Vec::new(),
-            hosts: Vec::new(),
-            path_prefix: "/".to_owned(),
-            methods: Vec::new(),
-            headers: Vec::new(),
-            action,
-            strip_prefix: false,
-            host_rewrite: None,
-            request_headers: HeaderEdits::default(),
-            response_headers: HeaderEdits::default(),
-            direct_return: RouteDirect::Auto,
-            buffering: Buffering::default(),
-            response_timeout_ms: None,
-            body_idle_timeout_ms: None,
-            retry: None,
-        }
+        Self { name: name.to_owned(), action, ..Self::default() }
     }
 }
 
@@ -67,30 +77,22 @@ fn name_the_nameless(routes: &mut [Route]) {
 /// One route; its name is empty if it has none.
 fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     let mut fields = item.fields();
-    let name = fields.get("name").and_then(|item| checked(&item, text::name));
+    let name = fields.get("name").and_then(|item| item.checked(text::name));
     let action = action(&mut fields);
     let mut route = Route::new(&name.unwrap_or_default(), action);
-    conditions(&mut fields, &mut route);
-    route.strip_prefix = fields.boolean("strip_prefix", false);
+    route.read_keys(&mut fields);
     if route.strip_prefix && route.path_prefix == "/" {
         fields
             .problems
             .add(&fields.path.key("strip_prefix"), "path_prefix is missing; write the prefix to strip");
     }
-    route.host_rewrite = fields.get("host_rewrite").and_then(|item| checked(&item, text::host_value));
-    route.request_headers = edits(&mut fields, "request_headers");
-    route.response_headers = edits(&mut fields, "response_headers");
-    route.direct_return = fields.one_of("direct_return", route.direct_return);
-    route.buffering = Buffering::read(&mut fields);
-    route.response_timeout_ms = fields.number("response_timeout_ms", RESPONSE_TIMEOUT_MS);
-    route.body_idle_timeout_ms = fields.number("body_idle_timeout_ms", BODY_IDLE_TIMEOUT_MS);
-    if let Some(mut own) = fields.get("retry").map(|item| item.fields()) {
+    route.buffering.read_keys(&mut fields);
+    if let Some(item) = fields.get("retry") {
         let mut retry = match &route.action {
             Action::Cluster(name) => clusters.get(name).map(|cluster| cluster.retry).unwrap_or_default(),
             _ => Default::default(),
         };
-        retry.read_numbers(&mut own);
-        own.finish();
+        map().read_into(&mut retry, &item);
         route.retry = Some(retry);
     }
     refuse_idle_keys(&fields, &route);
@@ -98,32 +100,60 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route
 }
 
-fn conditions(fields: &mut Fields<'_>, route: &mut Route) {
-    if let Some(item) = fields.get("listeners") {
-        route.listeners = item.list(ITEMS_MAX).iter().filter_map(|item| checked(item, text::name)).collect();
-    }
-    if let Some(item) = fields.get("hosts") {
-        let hosts = item.list(ITEMS_MAX);
-        let hosts = hosts.iter().filter_map(|item| checked(item, text::host_pattern));
-        route.hosts = hosts.map(|host| host.to_ascii_lowercase()).collect();
-    }
-    if let Some(item) = fields.get("path_prefix")
-        && let Some(prefix) = checked(&item, |path| text::url_path(path, false))
-    {
-        route.path_prefix = prefix;
-    }
-    if let Some(item) = fields.get("methods") {
-        route.methods = item.list(ITEMS_MAX).iter().filter_map(|item| checked(item, text::method)).collect();
-    }
-    if let Some(item) = fields.get("headers") {
-        route.headers = item.list(ITEMS_MAX).iter().filter_map(header_match).collect();
-    }
+/// Every route, every default spelled out.
+pub(super) fn write(routes: &[Route]) -> Value {
+    list(routes, |route| {
+        let mut out = Out::default();
+        out.put("name", route.name.as_str());
+        write_action(&mut out, &route.action);
+        route.write_keys(&mut out);
+        route.buffering.write_keys(&mut out);
+        out.put_some("retry", route.retry.as_ref().map(Table::written));
+        out.done()
+    })
 }
+
+/// What may stand at `routes`.
+pub(super) fn shape() -> Shape {
+    let redirect = vec![
+        Key::optional("status", Shape::OneOf(REDIRECTS.iter().map(|status| (*status).into()).collect())),
+        Key::required("location", Shape::TEXT),
+    ];
+    let respond = vec![
+        Key::optional("status", Shape::Integer(*RESPOND.start(), *RESPOND.end())),
+        Key::optional("body", Shape::Text { least: 0 }),
+        Key::optional("content_type", Shape::TEXT),
+    ];
+    let mut keys = vec![
+        Key::optional("name", Shape::TEXT),
+        Key::optional("cluster", Shape::TEXT),
+        Key::optional("redirect", Shape::Map(redirect)),
+        Key::optional("respond", Shape::Map(respond)),
+    ];
+    keys.extend(Route::keys());
+    keys.extend(Buffering::keys());
+    keys.push(Key::optional("retry", map::<Retry>().shape()));
+    Shape::list(Shape::Map(keys), ROUTES_MAX)
+}
+
+const CONDITION: Own<HeaderMatch> = Own {
+    read: header_match,
+    write: |condition| {
+        let mut out = Out::default();
+        out.put("name", condition.name.as_str());
+        out.put_some("value", condition.value.clone());
+        out.done()
+    },
+    shape: || {
+        let value = Key::optional("value", Shape::Text { least: 0 });
+        Shape::Map(vec![Key::required("name", Shape::TEXT), value])
+    },
+};
 
 fn header_match(item: &Item<'_>) -> Option<HeaderMatch> {
     let mut fields = item.fields();
     let name = fields.require("name", "the name of a field");
-    let name = name.and_then(|item| checked(&item, text::field_name));
+    let name = name.and_then(|item| item.checked(text::field_name));
     let value = fields.get("value").and_then(|item| field_value(&item));
     fields.finish();
     Some(HeaderMatch { name: name?.to_ascii_lowercase(), value })
@@ -169,41 +199,85 @@ fn redirect_action(item: &Item<'_>) -> Action {
         }
     }
     let location = fields.require("location", "where to, such as https://{host}{path}{query}");
-    let location = location.and_then(|item| checked(&item, text::location)).unwrap_or_default();
+    let location = location.and_then(|item| item.checked(text::location)).unwrap_or_default();
     fields.finish();
     Action::Redirect { status, location }
 }
 
 fn respond_action(item: &Item<'_>) -> Action {
     let mut fields = item.fields();
-    let status = fields.number("status", 200..=599).map_or(200, |status| status as u16);
+    let status = fields.number("status", RESPOND).map_or(200, |status| status as u16);
     let body = fields.get("body").and_then(|item| item.any_text()).unwrap_or_default().to_owned();
     // RFC 9110 6.4.1: these never have content.
     if matches!(status, 204 | 304) && !body.is_empty() {
         fields.mistake(format!("a {status} has no body; take body out"));
     }
-    let content_type = fields.get("content_type").and_then(|item| checked(&item, text::field_value));
+    let content_type = fields.get("content_type").and_then(|item| item.checked(text::field_value));
     fields.finish();
     let content_type = content_type.unwrap_or_else(|| "text/plain; charset=utf-8".to_owned());
     Action::Respond { status, body, content_type }
 }
 
-fn edits(fields: &mut Fields<'_>, key: &'static str) -> HeaderEdits {
+fn write_action(out: &mut Out, action: &Action) {
+    let mut inner = Out::default();
+    match action {
+        Action::Cluster(name) => out.put("cluster", name.as_str()),
+        Action::Redirect { status, location } => {
+            inner.put("status", *status);
+            inner.put("location", location.as_str());
+            out.put("redirect", inner.done());
+        }
+        Action::Respond { status, body, content_type } => {
+            inner.put("status", *status);
+            inner.put("body", body.as_str());
+            inner.put("content_type", content_type.as_str());
+            out.put("respond", inner.done());
+        }
+    }
+}
+
+const REQUEST_EDITS: Own<HeaderEdits> =
+    Own { read: |item| Some(edits(item, true)), write: write_edits, shape: edits_shape };
+
+const RESPONSE_EDITS: Own<HeaderEdits> =
+    Own { read: |item| Some(edits(item, false)), write: write_edits, shape: edits_shape };
+
+/// `request` tells whether it is of a request, in which less may be changed.
+fn edits(item: &Item<'_>, request: bool) -> HeaderEdits {
     let mut edits = HeaderEdits::default();
-    let Some(mut fields) = fields.get(key).map(|item| item.fields()) else {
-        return edits;
-    };
-    let request = key == "request_headers";
+    let mut fields = item.fields();
     if let Some(item) = fields.get("remove") {
         let names = item.list(ITEMS_MAX);
         let names =
-            names.iter().filter_map(|item| checked(item, |name| text::edited_field_name(name, request)));
+            names.iter().filter_map(|item| item.checked(|name| text::edited_field_name(name, request)));
         edits.remove = names.map(|name| name.to_ascii_lowercase()).collect();
     }
     edits.set = fields.get("set").map(|item| named_values(&item, request)).unwrap_or_default();
     edits.add = fields.get("add").map(|item| named_values(&item, request)).unwrap_or_default();
     fields.finish();
     edits
+}
+
+fn write_edits(edits: &HeaderEdits) -> Value {
+    let pairs = |pairs: &[(String, String)]| {
+        let mut out = Out::default();
+        pairs.iter().for_each(|(name, value)| out.put(name, value.as_str()));
+        out.done()
+    };
+    let mut out = Out::default();
+    out.put("remove", super::out::texts(&edits.remove));
+    out.put("set", pairs(&edits.set));
+    out.put("add", pairs(&edits.add));
+    out.done()
+}
+
+fn edits_shape() -> Shape {
+    let values = || Shape::entries(Shape::Text { least: 0 }, ITEMS_MAX);
+    Shape::Map(vec![
+        Key::optional("remove", Shape::list(Shape::TEXT, ITEMS_MAX)),
+        Key::optional("set", values()),
+        Key::optional("add", values()),
+    ])
 }
 
 fn named_values(item: &Item<'_>, request: bool) -> Vec<(String, String)> {

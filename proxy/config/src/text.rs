@@ -23,7 +23,7 @@ const FRAMING_FIELDS: &[&str] = &[
 ];
 
 /// What a check finds wrong.
-type Check = Result<(), String>;
+pub(super) type Check = Result<(), String>;
 
 /// A listener, route or cluster name.
 pub(super) fn name(text: &str) -> Check {

@@ -4,13 +4,15 @@
 
 use std::path::PathBuf;
 
-use serde_yaml::{Mapping, Value};
+use serde_yaml::Value;
 
-use super::defaults::{NumberRange, numbers};
+use super::codec::{File, Flag, List, Optional, Own, Table, keys, map, number, word};
 use super::names::words;
 use super::nearest::nearest;
+use super::out::{Out, file, list};
 use super::problem::quote;
 use super::reader::{Fields, Item};
+use super::shape::{Key, Shape};
 use super::{Listener, ListenerAcme, Word, acme_names};
 
 /// The cipher suites that can be named, and the version each is of. Written down here so that reading a file needs no TLS
@@ -52,21 +54,39 @@ pub struct Tls {
     pub watch_interval_ms: u64,
 }
 
-numbers! { Tls {
+keys! { Tls {
+    min_version: TlsVersion::V12, VERSION;
+    cipher_suites: Vec::new(), List(CIPHER_SUITES.len(), SUITE);
+    session_tickets: true, Flag;
+    client_auth: ClientAuth::default(), map();
     // A few round trips, over a bad radio link; whoever takes longer is not coming.
-    handshake_timeout_ms: u64 = 10_000, 100..=600_000;
+    handshake_timeout_ms: 10_000, number(100..=600_000);
     // Some 100 MB if all of them are slow; a core does a few thousand a second.
-    handshakes_max: usize = 4096, 1..=1_000_000;
+    handshakes_max: 4096, number(1..=1_000_000);
     // A renewed certificate is in use soon, at the price of a few calls to stat.
-    watch_interval_ms: u64 = 10_000, 0..=86_400_000;
+    watch_interval_ms: 10_000, number(0..=86_400_000);
 } rest {
     certificates: Vec::new(),
     acme: None,
-    min_version: TlsVersion::V12,
-    cipher_suites: Vec::new(),
-    session_tickets: true,
-    client_auth: ClientAuth::default(),
 }}
+
+keys! { ClientAuth {
+    mode: ClientAuthMode::Off, word();
+    ca_file: None, Optional(File);
+}}
+
+/// A version of TLS; without quotes YAML takes it for a number.
+pub(super) const VERSION: Own<TlsVersion> = Own {
+    read: version,
+    write: |version| version.word().into(),
+    shape: || Shape::OneOf(vec!["1.2".into(), "1.3".into(), 1.2.into(), 1.3.into()]),
+};
+
+const SUITE: Own<String> = Own {
+    read: suite,
+    write: |name| name.as_str().into(),
+    shape: || Shape::words(&CIPHER_SUITES.iter().map(|(name, _)| *name).collect::<Vec<_>>()),
+};
 
 /// Where certificates and their keys are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -99,7 +119,7 @@ words!(TlsVersion {
 });
 
 /// Whether clients show certificates.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
     /// Whether they are asked for one.
     pub mode: ClientAuthMode,
@@ -139,21 +159,45 @@ pub(super) fn tls(listener: &mut Fields<'_>) -> Option<Tls> {
     let mut fields = item.fields();
     tls.acme = acme_names::listener(&mut fields);
     tls.certificates = certificates(&mut fields, tls.acme.is_some());
-    if let Some(version) = fields.get("min_version").and_then(|item| version(&item)) {
-        tls.min_version = version;
-    }
-    if let Some(item) = fields.get("cipher_suites") {
-        tls.cipher_suites = item.list(CIPHER_SUITES.len()).iter().filter_map(suite).collect();
-    }
-    tls.session_tickets = fields.boolean("session_tickets", tls.session_tickets);
-    if let Some(mut inner) = fields.get("client_auth").map(|item| item.fields()) {
-        tls.client_auth.mode = inner.one_of("mode", ClientAuthMode::Off);
-        tls.client_auth.ca_file = inner.text("ca_file").map(PathBuf::from);
-        inner.finish();
-    }
-    tls.read_numbers(&mut fields);
+    tls.read_keys(&mut fields);
     fields.finish();
     Some(tls)
+}
+
+/// `tls` of a listener, as values.
+pub(super) fn write(tls: Option<&Tls>) -> Value {
+    let Some(tls) = tls else {
+        return Value::from("off");
+    };
+    let mut out = Out::default();
+    out.put("certificates", list(&tls.certificates, write_files));
+    out.put("acme", tls.acme.as_ref().map_or(Value::from("off"), Table::written));
+    tls.write_keys(&mut out);
+    out.done()
+}
+
+/// What may stand there.
+pub(super) fn shape() -> Shape {
+    let files = ["cert", "key", "ocsp", "folder"].map(|name| Key::optional(name, Shape::TEXT));
+    let mut keys = vec![
+        Key::optional("certificates", Shape::list(Shape::Map(files.into()), CERTIFICATES_MAX)),
+        Key::optional("acme", Shape::Map(ListenerAcme::keys()).or_off()),
+    ];
+    keys.extend(Tls::keys());
+    Shape::Map(keys).or_off()
+}
+
+fn write_files(files: &CertificateFiles) -> Value {
+    let mut out = Out::default();
+    match files {
+        CertificateFiles::Folder(folder) => out.put("folder", file(folder)),
+        CertificateFiles::Pair { cert, key, ocsp } => {
+            out.put("cert", file(cert));
+            out.put("key", file(key));
+            out.put_some("ocsp", ocsp.as_deref().map(file));
+        }
+    }
+    out.done()
 }
 
 /// They may be left out where others are issued.

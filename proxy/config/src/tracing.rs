@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use serde_yaml::{Mapping, Value};
-
-use super::defaults::{MINUTE_MS, NumberRange, numbers};
+use super::codec::{Own, keys, number};
+use super::defaults::MINUTE_MS;
 use super::problem::quote;
-use super::reader::{Fields, Item};
+use super::reader::Item;
+use super::shape::Shape;
 use super::{Address, text};
 
 /// Bytes of a service name.
@@ -35,21 +35,29 @@ pub struct Tracing {
     pub export_timeout_ms: u64,
 }
 
-numbers! { Tracing {
+keys! { Tracing {
     // As the SDKs of OpenTelemetry; a few MB at the most.
-    buffer_spans_max: usize = 2048, 16..=1_000_000;
+    buffer_spans_max: 2048, number(16..=1_000_000);
     // As above.
-    batch_spans_max: usize = 512, 1..=10_000;
+    batch_spans_max: 512, number(1..=10_000);
     // A trace is looked for soon after the request; one request a second is nothing to a collector.
-    export_interval_ms: u64 = 1000, 10..=10 * MINUTE_MS;
+    export_interval_ms: 1000, number(10..=10 * MINUTE_MS);
     // As the SDKs; nothing but spans waits for it.
-    export_timeout_ms: u64 = 10_000, 10..=10 * MINUTE_MS;
-} rest {
-    otlp_endpoint: OtlpEndpoint::default(),
-    service_name: "sluice".to_owned(),
+    export_timeout_ms: 10_000, number(10..=10 * MINUTE_MS);
+    otlp_endpoint: OtlpEndpoint::default(), ENDPOINT;
+    service_name: "sluice".to_owned(), SERVICE_NAME;
     // One in a hundred shows where time goes, and costs the other ninety-nine next to nothing.
-    sample_ratio: 0.01,
+    sample_ratio: 0.01, RATIO;
 }}
+
+const ENDPOINT: Own<OtlpEndpoint> =
+    Own { read: endpoint, write: |endpoint| endpoint.to_string().into(), shape: || Shape::TEXT };
+
+const SERVICE_NAME: Own<String> =
+    Own { read: service_name, write: |name| name.as_str().into(), shape: || Shape::TEXT };
+
+const RATIO: Own<f64> =
+    Own { read: ratio, write: |ratio| (*ratio).into(), shape: || Shape::Number(0.0, 1.0) };
 
 /// The URL of a collector that speaks OTLP over HTTP, without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,25 +79,6 @@ impl fmt::Display for OtlpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}{}", self.address, self.path)
     }
-}
-
-/// `tracing`: off, or a map.
-pub(super) fn tracing(root: &mut Fields<'_>) -> Option<Tracing> {
-    let item = root.get("tracing").filter(|item| !item.is_off())?;
-    let mut tracing = Tracing::default();
-    let mut fields = item.fields();
-    if let Some(endpoint) = fields.get("otlp_endpoint").and_then(|item| endpoint(&item)) {
-        tracing.otlp_endpoint = endpoint;
-    }
-    if let Some(name) = fields.get("service_name").and_then(|item| service_name(&item)) {
-        tracing.service_name = name;
-    }
-    if let Some(ratio) = fields.get("sample_ratio").and_then(|item| ratio(&item)) {
-        tracing.sample_ratio = ratio;
-    }
-    tracing.read_numbers(&mut fields);
-    fields.finish();
-    Some(tracing)
 }
 
 fn endpoint(item: &Item<'_>) -> Option<OtlpEndpoint> {

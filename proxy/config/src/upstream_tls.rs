@@ -9,10 +9,12 @@ use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use rustls_pki_types::ServerName;
 use serde_yaml::Value;
 
-use super::out::{Out, file, list};
+use super::codec::{Codec, File, Flag, List, Optional, Own, Table, keys, map};
 use super::problem::quote;
 use super::reader::{Fields, Item};
-use super::{Address, Endpoint, TlsVersion, Word, tls as listener_tls};
+use super::shape::Shape;
+use super::tls::VERSION;
+use super::{Address, Endpoint, TlsVersion};
 
 /// Pins of one cluster; the new key beside the old one is what they are for.
 const PINS_MAX: usize = 100;
@@ -51,16 +53,25 @@ pub struct ClientCertificate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin(pub [u8; 32]);
 
-impl Default for UpstreamTls {
-    fn default() -> Self {
-        Self {
-            ca_file: None,
-            server_name: None,
-            client_certificate: None,
-            pinned_sha256: Vec::new(),
-            min_version: TlsVersion::V12,
-            danger_skip_verification: false,
-        }
+keys! { UpstreamTls, settle heeds_authorities {
+    ca_file: None, Optional(File);
+    server_name: None, Optional(SERVER_NAME);
+    client_certificate: None, Optional(map());
+    pinned_sha256: Vec::new(), List(PINS_MAX, PIN);
+    min_version: TlsVersion::V12, VERSION;
+    danger_skip_verification: false, Flag;
+}}
+
+keys! { ClientCertificate {
+} required {
+    cert: PathBuf::new(), "the path of a PEM file", File;
+    key: PathBuf::new(), "the path of a PEM file", File;
+}}
+
+/// Authorities are of use only where somebody is verified.
+fn heeds_authorities(tls: &mut UpstreamTls, fields: &mut Fields<'_>) {
+    if tls.danger_skip_verification && tls.ca_file.is_some() {
+        fields.mistake("ca_file does nothing with danger_skip_verification; take one of them out");
     }
 }
 
@@ -95,24 +106,23 @@ pub(super) fn read(fields: &mut Fields<'_>, https: bool) -> Option<UpstreamTls> 
         }
         return None;
     }
-    let mut fields = item.fields();
-    let mut tls =
-        UpstreamTls { ca_file: fields.text("ca_file").map(PathBuf::from), ..UpstreamTls::default() };
-    tls.server_name = fields.get("server_name").and_then(|item| server_name(&item));
-    tls.client_certificate = fields.get("client_certificate").and_then(|item| client_certificate(&item));
-    if let Some(item) = fields.get("pinned_sha256") {
-        tls.pinned_sha256 = item.list(PINS_MAX).iter().filter_map(pin).collect();
-    }
-    if let Some(version) = fields.get("min_version").and_then(|item| listener_tls::version(&item)) {
-        tls.min_version = version;
-    }
-    tls.danger_skip_verification = fields.boolean("danger_skip_verification", false);
-    if tls.danger_skip_verification && tls.ca_file.is_some() {
-        fields.mistake("ca_file does nothing with danger_skip_verification; take one of them out");
-    }
-    fields.finish();
-    Some(tls)
+    map().read(&item)
 }
+
+/// `tls` of a cluster.
+pub(super) fn write(tls: Option<&UpstreamTls>) -> Value {
+    tls.map_or(Value::from("off"), Table::written)
+}
+
+/// What may stand there.
+pub(super) fn shape() -> Shape {
+    Shape::Map(UpstreamTls::keys()).or_off()
+}
+
+const SERVER_NAME: Own<String> =
+    Own { read: server_name, write: |name| name.as_str().into(), shape: || Shape::TEXT };
+
+const PIN: Own<Pin> = Own { read: pin, write: |pin| pin.to_string().into(), shape: || Shape::TEXT };
 
 fn server_name(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
@@ -121,15 +131,6 @@ fn server_name(item: &Item<'_>) -> Option<String> {
         return None;
     }
     Some(text.to_ascii_lowercase())
-}
-
-fn client_certificate(item: &Item<'_>) -> Option<ClientCertificate> {
-    let mut fields = item.fields();
-    let mut file =
-        |key| fields.require(key, "the path of a PEM file").and_then(|item| item.text().map(PathBuf::from));
-    let (cert, key) = (file("cert"), file("key"));
-    fields.finish();
-    Some(ClientCertificate { cert: cert?, key: key? })
 }
 
 fn pin(item: &Item<'_>) -> Option<Pin> {
@@ -167,24 +168,4 @@ pub(super) fn nameless<'e>(tls: Option<&UpstreamTls>, endpoints: &'e [Endpoint])
         Address::Unix(_) => true,
     };
     endpoints.iter().map(|endpoint| &endpoint.address).filter(|_| wanted).find(nameless)
-}
-
-/// `tls` as values again.
-pub(super) fn emit(tls: Option<&UpstreamTls>) -> Value {
-    let Some(tls) = tls else {
-        return Value::from("off");
-    };
-    let mut out = Out::default();
-    out.put_some("ca_file", tls.ca_file.as_deref().map(file));
-    out.put_some("server_name", tls.server_name.clone());
-    if let Some(certificate) = &tls.client_certificate {
-        let mut files = Out::default();
-        files.put("cert", file(&certificate.cert));
-        files.put("key", file(&certificate.key));
-        out.put("client_certificate", files.done());
-    }
-    out.put("pinned_sha256", list(&tls.pinned_sha256, |pin| Value::from(pin.to_string())));
-    out.put("min_version", tls.min_version.word());
-    out.put("danger_skip_verification", tls.danger_skip_verification);
-    out.done()
 }

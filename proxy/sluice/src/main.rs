@@ -57,6 +57,7 @@ fn obey(command: Command) -> ExitCode {
         Command::Run(args) => run_command(&args),
         Command::Check(args) => check_command(&args),
         Command::Config(args) => config_command(&args),
+        Command::Schema => print(&manual::schema()),
         Command::Doctor(args) => doctor_command(&args),
         Command::Reload(args) => reload_command(&args),
         Command::Upgrade(args) => upgrade_command(&args),

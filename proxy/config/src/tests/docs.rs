@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_yaml::Value;
 
 use super::super::problem::Problems;
-use super::super::{LogField, Word, file, parse};
+use super::super::{LogField, Word, parse, root};
 use super::files::EVERY_MAP;
 
 const PAGES: [&str; 3] = ["moving-from-haproxy.md", "moving-from-kamal-proxy.md", "moving-from-nginx.md"];
@@ -43,7 +43,7 @@ fn right_cells(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_key_named_is_a_key() {
     let problems = Problems::default();
-    file::config(&serde_yaml::from_str::<Value>(EVERY_MAP).unwrap(), &problems);
+    root::read(&serde_yaml::from_str::<Value>(EVERY_MAP).unwrap(), &problems);
     let mut known: HashSet<&str> = problems.keys().into_iter().collect();
     known.extend(LogField::ALL.iter().map(|field| field.word()));
     // Words of the configuration that are no keys.

@@ -2,31 +2,41 @@
 
 use std::path::PathBuf;
 
-use serde_yaml::{Mapping, Value};
+use serde_yaml::Value;
 
+use super::super::codec::Table;
 use super::super::problem::Problems;
 use super::super::{
     Acme, AcmeChallenge, AssistMode, ClientAuthMode, Config, DnsHook, Hsts, Http2, LogField, LogFormat,
-    OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, file, load, parse,
+    OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, load, parse, root,
 };
 
 fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))
 }
 
-/// Every configuration file of the repository, read as `sluice check` would but for files they name.
-pub(super) fn all() -> Vec<Config> {
+/// Every configuration file of the repository.
+fn paths() -> Vec<PathBuf> {
     let mut files = vec![directory().join("sluice.yaml"), directory().join("minimal.yaml")];
     files.push(directory().join("packaging/sluice.yaml"));
     for entry in std::fs::read_dir(directory().join("examples")).unwrap() {
         files.push(entry.unwrap().path());
     }
-    // Their certificates are on the hosts that they are for.
+    files
+}
+
+/// What they say.
+pub(super) fn texts() -> Vec<String> {
+    paths().iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+/// Every one of them, read as `sluice check` would but for files they name: those are on the hosts that they are for.
+pub(super) fn all() -> Vec<Config> {
     let read = |file: &PathBuf| {
         let text = std::fs::read_to_string(file).unwrap();
         parse(&file.display().to_string(), &text, &[]).unwrap_or_else(|error| panic!("{error}"))
     };
-    files.iter().map(read).collect()
+    paths().iter().map(read).collect()
 }
 
 #[test]
@@ -63,7 +73,7 @@ clusters:
 fn the_documented_file_has_every_key_and_word() {
     let tree: Value = serde_yaml::from_str(EVERY_MAP).unwrap();
     let problems = Problems::default();
-    file::config(&tree, &problems);
+    root::read(&tree, &problems);
     let mut wanted = problems.keys();
     assert!(wanted.len() > 80, "{wanted:?}");
     wanted.extend(LogField::ALL.iter().map(|field| field.word()));
@@ -91,6 +101,13 @@ fn uncommented(text: &str, map: &str) -> String {
     lines.map(|line| format!("{}\n", &line[2..])).collect()
 }
 
+/// Every number of a table, at its default.
+fn numbers(table: &impl Table) -> Vec<(String, u64)> {
+    let written = table.written();
+    let pairs = written.as_mapping().unwrap().iter();
+    pairs.filter_map(|(key, value)| Some((key.as_str()?.to_owned(), value.as_u64()?))).collect()
+}
+
 #[test]
 fn the_defaults_shown_are_the_defaults() {
     let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
@@ -108,20 +125,14 @@ fn the_defaults_shown_are_the_defaults() {
     assert!(shown("watch_interval_ms", tls.watch_interval_ms));
     assert!(shown("max_age_s", Hsts::default().max_age_s));
 
-    let mut numbers = Mapping::new();
-    Acme::default().write_numbers(&mut numbers);
-    for (key, value) in &numbers {
-        assert!(shown(key.as_str().unwrap(), value.as_u64().unwrap()), "{key:?}: {value:?}");
+    for (key, value) in numbers(&Acme::default()) {
+        assert!(shown(&key, value), "{key}: {value}");
     }
-    let (mut hook, mut on_demand) = (Mapping::new(), Mapping::new());
-    DnsHook::default().write_numbers(&mut hook);
-    OnDemand::default().write_numbers(&mut on_demand);
-    for (key, value) in hook.iter().chain(&on_demand) {
-        let (key, value) = (key.as_str().unwrap(), value.as_u64().unwrap());
+    for (key, value) in numbers(&DnsHook::default()).into_iter().chain(numbers(&OnDemand::default())) {
         assert!(text.contains(&format!(" {key}: {value} ")), "{key}: {value}");
     }
 
-    for (key, value) in super::super::emit::config(&Config {
+    for (key, value) in super::super::root::write(&Config {
         clusters: [("demo".to_owned(), Default::default())].into(),
         ..Config::default()
     })["clusters"]["demo"]

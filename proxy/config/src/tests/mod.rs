@@ -10,6 +10,7 @@ mod mistakes_of_routes;
 mod passthrough;
 mod read;
 mod round_trip;
+mod schema;
 mod setting;
 mod syntax;
 mod tls;
@@ -22,7 +23,9 @@ use super::{Config, Override, parse};
 const GOOD: &str = "listeners: [{address: '127.0.0.1:80'}]\nclusters:\n  api: {endpoints: ['10.0.0.1:80']}\n";
 
 fn read(text: &str) -> Config {
-    parse("c.yaml", text, &[]).unwrap()
+    let config = parse("c.yaml", text, &[]).unwrap();
+    schema::takes(text);
+    config
 }
 
 fn read_with(text: &str, sets: &[&str]) -> Config {
@@ -40,5 +43,8 @@ fn mistakes(text: &str) -> Vec<String> {
 
 fn mistakes_with(text: &str, sets: &[&str]) -> Vec<String> {
     let error = parse("c.yaml", text, &overrides(sets)).unwrap_err();
+    if sets.is_empty() {
+        schema::refuses(text, &error);
+    }
     error.to_string().lines().map(str::to_owned).collect()
 }

@@ -394,6 +394,6 @@ proptest! {
             Ok(back) => prop_assert_eq!(&back, &config),
             Err(error) => prop_assert!(false, "{error}\n{text}"),
         }
-        to_json(&config);
+        super::schema::takes_value(&to_json(&config));
     }
 }

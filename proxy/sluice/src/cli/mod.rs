@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Check(FileArgs),
     /// Print the configuration in force, every default spelled out
     Config(FileArgs),
+    /// Print a JSON Schema of the configuration (draft 2020-12), for editors
+    Schema,
     /// Say what this host gives sluice, and how to change what it does not
     Doctor(DoctorArgs),
     /// Have a running sluice read its configuration again

@@ -1,8 +1,10 @@
-//! The manual pages: a page a command, from what clap knows, and `sluice.yaml(5)`, from the commented configuration.
+//! The manual pages: a page a command, from what clap knows, and `sluice.yaml(5)`, from the commented configuration;
+//! and the schema, whose keys are explained by the same comments.
 
 mod commands;
 mod keys;
 mod roff;
+mod schema;
 mod yaml;
 
 use std::fs;
@@ -10,6 +12,8 @@ use std::io;
 use std::path::Path;
 
 use clap::Command;
+
+pub(crate) use schema::schema;
 
 /// What stands at the foot of each page.
 const SOURCE: &str = concat!("sluice ", env!("CARGO_PKG_VERSION"));

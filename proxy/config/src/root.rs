@@ -1,0 +1,98 @@
+//! The configuration as a whole: its keys, and the order in which those are read that others depend on.
+
+use std::collections::BTreeMap;
+
+use serde_yaml::Value;
+
+use super::codec::{File, Flag, List, Optional, Or, Table, checked, keys, map, number, word};
+use super::defaults::DAY_MS;
+use super::general::{
+    ACCESS_LOG, ADMIN, CONTROL, DEMO_ORIGIN, ERROR_PAGES, NETWORK, TRUSTED_MAX, WORKER_COUNT, account,
+};
+use super::out::Out;
+use super::path::Path;
+use super::problem::Problems;
+use super::reader::Item;
+use super::shape::{Key, Shape};
+use super::{
+    AccessLog, Buffers, Config, ControlSocket, KernelAssists, Limits, ServicesState, WorkerScheduling, acme,
+    clusters, general, routes, validate,
+};
+
+keys! { Config {
+    // Most exchanges end within it; supervisors kill after 30 to 90 s.
+    drain_timeout_ms: 30_000, number(0..=DAY_MS);
+    trusted_proxies: Vec::new(), List(TRUSTED_MAX, NETWORK);
+    via: false, Flag;
+    error_pages: BTreeMap::new(), ERROR_PAGES;
+    access_log: AccessLog::default(), ACCESS_LOG;
+    tracing: None, Or("off", map());
+    debug_token_file: None, Optional(File);
+    admin: None, ADMIN;
+    admin_token_file: None, Optional(File);
+    control: ControlSocket::Auto, CONTROL;
+    services: ServicesState::default(), map();
+    workers: 0, WORKER_COUNT;
+    worker_scheduling: WorkerScheduling::Batch, word();
+    user: None, Optional(checked(account));
+    group: None, Optional(checked(account));
+    buffers: Buffers::default(), map();
+    kernel: KernelAssists::default(), map();
+    demo_origin: None, Or("off", DEMO_ORIGIN);
+} rest {
+    listeners: Vec::new(),
+    routes: Vec::new(),
+    clusters: BTreeMap::new(),
+    limits: Limits::default(),
+    acme: None,
+}}
+
+keys! { ServicesState {
+    state_file: None, Optional(File);
+    kamal_state_file: None, Optional(File);
+}}
+
+/// The configuration that a tree holds; what is wrong with it goes to `problems`.
+pub(super) fn read(tree: &Value, problems: &Problems) -> Config {
+    let mut root = Item::new(tree, Path::root(), problems).fields();
+    let mut config = Config::default();
+    if root.is_broken() {
+        return config;
+    }
+    config.limits = general::limits(&mut root, &config.limits);
+    config.listeners = general::listeners(&mut root, &config.limits);
+    config.clusters = clusters::read(&mut root);
+    let given = routes::read(&mut root, &config.clusters);
+    let routes_given = given.is_some();
+    config.routes = given.unwrap_or_else(|| routes::only(&config));
+    config.acme = acme::acme(&mut root);
+    config.read_keys(&mut root);
+    root.finish();
+    validate::check(&config, routes_given, problems);
+    config
+}
+
+/// The configuration as values again, every default spelled out. They read back to an equal one.
+pub(super) fn write(config: &Config) -> Value {
+    let mut out = Out::default();
+    out.put("listeners", general::write_listeners(&config.listeners));
+    out.put("routes", routes::write(&config.routes));
+    out.put("clusters", clusters::write(&config.clusters));
+    out.put("limits", config.limits.written());
+    out.put("acme", acme::write(config.acme.as_ref()));
+    config.write_keys(&mut out);
+    out.done()
+}
+
+/// What a configuration may be.
+pub(super) fn shape() -> Shape {
+    let mut keys = vec![
+        Key::required("listeners", general::listeners_shape()),
+        Key::optional("routes", routes::shape()),
+        Key::optional("clusters", clusters::shape()),
+        Key::optional("limits", Shape::Map(Limits::keys())),
+        Key::optional("acme", acme::shape()),
+    ];
+    keys.extend(Config::keys());
+    Shape::Map(keys)
+}

@@ -1,0 +1,116 @@
+//! The shapes of all keys as a JSON Schema, and the ranges of all numbers for the manual.
+
+use serde_json::{Map, Value, json};
+
+use super::root;
+use super::shape::{Key, Shape};
+
+/// The version of JSON Schema that is written.
+const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
+
+/// A number's key, its least and its greatest value.
+pub type NumberRange = (&'static str, u64, u64);
+
+/// A JSON Schema of the configuration (draft 2020-12). `describe` says what stands at a path, such as
+/// `clusters.NAME.pool.idle_timeout_ms` or `listeners[].address`.
+///
+/// It refuses what has the wrong shape; what depends on another key is for `sluice check`.
+pub fn schema(describe: impl Fn(&str) -> Option<String>) -> Value {
+    let mut schema = value(&root::shape(), "", &describe);
+    if let Value::Object(map) = &mut schema {
+        map.insert("$schema".to_owned(), DRAFT.into());
+        map.insert("title".to_owned(), "sluice's configuration".into());
+    }
+    schema
+}
+
+/// The range of every number, by the path of the map that it stands in.
+pub fn number_ranges() -> Vec<(String, Vec<NumberRange>)> {
+    let mut found = Vec::new();
+    ranges(&root::shape(), "", &mut found);
+    found
+}
+
+fn ranges(shape: &Shape, path: &str, found: &mut Vec<(String, Vec<NumberRange>)>) {
+    match shape {
+        Shape::Map(keys) => {
+            let numbers: Vec<NumberRange> = keys.iter().filter_map(number_range).collect();
+            if !numbers.is_empty() {
+                found.push((path.to_owned(), numbers));
+            }
+            keys.iter().for_each(|key| ranges(&key.shape, &below(path, key.name), found));
+        }
+        Shape::List { of, .. } => ranges(of, &format!("{path}[]"), found),
+        Shape::Entries { of, .. } => ranges(of, &below(path, "NAME"), found),
+        Shape::AnyOf(shapes) => shapes.iter().for_each(|shape| ranges(shape, path, found)),
+        _ => {}
+    }
+}
+
+fn number_range(key: &Key) -> Option<NumberRange> {
+    match key.shape {
+        Shape::Integer(least, most) => Some((key.name, least, most)),
+        _ => None,
+    }
+}
+
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn value(shape: &Shape, path: &str, describe: &dyn Fn(&str) -> Option<String>) -> Value {
+    match shape {
+        Shape::Integer(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
+        Shape::Number(least, most) => json!({"type": "number", "minimum": least, "maximum": most}),
+        Shape::Boolean => json!({"type": "boolean"}),
+        Shape::Text { least } => json!({"type": "string", "minLength": least}),
+        Shape::OneOf(values) => json!({"enum": values}),
+        Shape::List { of, least, most } => {
+            let of = value(of, &format!("{path}[]"), describe);
+            json!({"type": "array", "items": of, "minItems": least, "maxItems": most})
+        }
+        Shape::Entries { of, most } => {
+            let of = value(of, &below(path, "NAME"), describe);
+            json!({"type": "object", "additionalProperties": of, "maxProperties": most})
+        }
+        Shape::AnyOf(shapes) => {
+            let shapes: Vec<Value> = shapes.iter().map(|shape| value(shape, path, describe)).collect();
+            json!({"anyOf": shapes})
+        }
+        Shape::Map(keys) => map(keys, path, describe),
+    }
+}
+
+fn map(keys: &[Key], path: &str, describe: &dyn Fn(&str) -> Option<String>) -> Value {
+    let mut properties = Map::new();
+    for key in keys {
+        let path = below(path, key.name);
+        let mut property = value(&key.shape, &path, describe);
+        if !key.is_required {
+            property = or_nothing(property);
+        }
+        if let (Value::Object(map), Some(text)) = (&mut property, describe(&path)) {
+            map.insert("description".to_owned(), text.into());
+        }
+        properties.insert(key.name.to_owned(), property);
+    }
+    let required: Vec<&str> = keys.iter().filter(|key| key.is_required).map(|key| key.name).collect();
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+/// A key without a value is as good as absent.
+fn or_nothing(mut schema: Value) -> Value {
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.push(Value::Null);
+    } else if let Some(Value::Array(shapes)) = schema.get_mut("anyOf") {
+        shapes.push(json!({"type": "null"}));
+    } else if let Some(kind) = schema.get("type").cloned() {
+        schema["type"] = json!([kind, "null"]);
+    }
+    schema
+}
