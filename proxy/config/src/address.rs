@@ -1,5 +1,6 @@
 //! Addresses as text: `ip:port`, `[v6]:port`, `name:port`, `unix:/path`. Nothing is resolved here.
 
+use crate::Mistake;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -23,70 +24,73 @@ impl fmt::Display for Address {
 }
 
 impl FromStr for Address {
-    type Err = String;
+    type Err = Mistake;
 
     /// Reads an address; the error says what to write.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Mistake> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix(text, path);
         }
         if text.contains("://") {
-            return Err(format!("{} is a URL; write host:port", quote(text)));
+            return Err(format!("{} is a URL; write host:port", quote(text)).into());
         }
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Address::Ip(address));
         }
         if text.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) {
-            return Err(format!("{} has no port; write [{text}]:port", quote(text)));
+            return Err(format!("{} has no port; write [{text}]:port", quote(text)).into());
         }
         let Some((host, port)) = text.rsplit_once(':') else {
             return Err(match text.starts_with('/') {
-                true => format!("{} is a path; write unix:{text}", quote(text)),
-                false => format!("{} has no port; write host:port", quote(text)),
+                true => format!("{} is a path; write unix:{text}", quote(text)).into(),
+                false => format!("{} has no port; write host:port", quote(text)).into(),
             });
         };
         named(text, host, port)
     }
 }
 
-fn unix(text: &str, path: &str) -> Result<Address, String> {
+fn unix(text: &str, path: &str) -> Result<Address, Mistake> {
     if !path.starts_with('/') {
-        return Err(format!("{} has no absolute path; write unix:/path", quote(text)));
+        return Err(format!("{} has no absolute path; write unix:/path", quote(text)).into());
     }
     if path.len() > UNIX_PATH_BYTES_MAX {
         return Err(format!(
             "{} is too long; the system takes paths up to {UNIX_PATH_BYTES_MAX} bytes",
             quote(text)
-        ));
+        )
+        .into());
     }
     if path.chars().any(char::is_control) {
-        return Err(format!("{} has a control character; take it out", quote(text)));
+        return Err(format!("{} has a control character; take it out", quote(text)).into());
     }
     Ok(Address::Unix(PathBuf::from(path)))
 }
 
-fn named(text: &str, host: &str, port: &str) -> Result<Address, String> {
+fn named(text: &str, host: &str, port: &str) -> Result<Address, Mistake> {
     let Some(number) = port.parse::<u16>().ok().filter(|_| port.bytes().all(|b| b.is_ascii_digit())) else {
-        return Err(format!("{} has no port from 1 to 65535; write host:port", quote(text)));
+        return Err(format!("{} has no port from 1 to 65535; write host:port", quote(text)).into());
     };
     if host.contains(':') {
         return Err(format!(
             "{} is not clear; write an IPv6 address in brackets, as [::1]:{port}",
             quote(text)
-        ));
+        )
+        .into());
     }
     let last_label = host.rsplit('.').next().unwrap_or_default();
     if last_label.bytes().all(|b| b.is_ascii_digit()) && !host.is_empty() {
-        return Err(format!("{} has no valid IPv4 address; write four numbers up to 255", quote(text)));
+        return Err(format!("{} has no valid IPv4 address; write four numbers up to 255", quote(text)).into());
     }
     if host.is_empty() {
-        return Err(format!("{} has no host; write host:port", quote(text)));
+        return Err(format!("{} has no host; write host:port", quote(text)).into());
     }
     if !is_host_name(host) {
         return Err(format!(
             "{} has no valid host name; write letters, digits, dots and hyphens",
             quote(text)
-        ));
+        )
+        .into());
     }
     Ok(Address::Name(host.to_ascii_lowercase(), number))
 }
@@ -132,7 +136,7 @@ mod tests {
             (":80", "\":80\" has no host; write host:port"),
             ("a b:80", "\"a b:80\" has no valid host name; write letters, digits, dots and hyphens"),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap_err(), expected);
+            assert_eq!(text.parse::<Address>().unwrap_err(), expected.into());
         }
         assert!(format!("unix:/{}", "a".repeat(106)).parse::<Address>().is_ok());
         assert!(format!("unix:/{}", "a".repeat(107)).parse::<Address>().is_err());

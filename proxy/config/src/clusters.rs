@@ -14,7 +14,7 @@ use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
     Address, AutoLimit, Balance, Cluster, Ejection, Endpoint, EndpointBypass, HashKey, HealthCheck,
-    MaxInFlight, Pool, Queue, Retry, UpstreamProtocol, Word, text, upstream_tls,
+    MaxInFlight, Mistake, Pool, Queue, Retry, UpstreamProtocol, Word, text, upstream_tls,
 };
 
 /// Clusters in one configuration.
@@ -224,7 +224,7 @@ pub(super) fn address(item: &Item<'_>) -> Option<Address> {
         item.wrong_kind("host:port or unix:/path");
         return None;
     };
-    text.parse().map_err(|message: String| item.mistake(message)).ok()
+    text.parse().map_err(|mistake: Mistake| item.mistake(mistake)).ok()
 }
 
 /// How an endpoint is picked.

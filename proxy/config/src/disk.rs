@@ -1,5 +1,6 @@
 //! Whether the files that a configuration names can be used. The only part besides `load` that touches the disk.
 
+use crate::Mistake;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
@@ -90,7 +91,7 @@ fn tls_files_exist(tls: &UpstreamTls, path: &KeyPath, problems: &Problems) {
 ///
 /// # Errors
 /// A sentence about the folder that is configured.
-pub fn can_spool(config: &Config) -> Result<(), String> {
+pub fn can_spool(config: &Config) -> Result<(), Mistake> {
     let holds = config.routes.iter().any(|route| route.buffering.is_on());
     if !holds || config.buffers.spool_bytes_max == 0 {
         return Ok(());
@@ -98,7 +99,7 @@ pub fn can_spool(config: &Config) -> Result<(), String> {
     let directory = config.buffers.directory();
     let shown = directory.display();
     if !directory.is_dir() {
-        return Err(format!("the directory {shown} does not exist; make it first"));
+        return Err(format!("the directory {shown} does not exist; make it first").into());
     }
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -112,7 +113,7 @@ pub fn can_spool(config: &Config) -> Result<(), String> {
         made => made.map(drop),
     };
     made.map_err(|error| {
-        format!("no file can be made in {shown}: {error}; write a directory for temporary files")
+        format!("no file can be made in {shown}: {error}; write a directory for temporary files").into()
     })
 }
 
@@ -121,16 +122,16 @@ pub fn lacks_unnamed_files(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT | libc::EINVAL))
 }
 
-fn page_is_readable(page: &Path) -> Result<(), String> {
+fn page_is_readable(page: &Path) -> Result<(), Mistake> {
     let shown = page.display();
     let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
     // Asked before opening: opening a named pipe would wait for its writer.
     let metadata = fs::metadata(page).map_err(cannot)?;
     if !metadata.is_file() {
-        return Err(format!("{shown} is not a file; write the path of one"));
+        return Err(format!("{shown} is not a file; write the path of one").into());
     }
     if metadata.len() > PAGE_BYTES_MAX {
-        return Err(format!("{shown} is larger than {PAGE_BYTES_MAX} bytes; make it smaller"));
+        return Err(format!("{shown} is larger than {PAGE_BYTES_MAX} bytes; make it smaller").into());
     }
     File::open(page).map_err(cannot)?;
     Ok(())

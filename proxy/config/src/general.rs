@@ -206,7 +206,7 @@ fn write_access_log(log: &AccessLog) -> Value {
 }
 
 fn access_log_shape() -> Shape {
-    let output = || Shape::TEXT.or_off();
+    let output = || Shape::AnyOf(vec![Shape::words(&["off", "stdout"]), Shape::Matching("/")]);
     let keys = vec![
         Key::optional("output", output()),
         Key::optional("format", word::<LogFormat>().shape()),
@@ -260,7 +260,7 @@ pub(super) const CONTROL: Own<ControlSocket> = Own {
         ControlSocket::Off => "off".into(),
         ControlSocket::At(path) => format!("unix:{}", path.display()).into(),
     },
-    shape: || Shape::TEXT.or_off(),
+    shape: || Shape::AnyOf(vec![Shape::words(&["auto", "off"]), Shape::Matching("^unix:/")]),
 };
 
 fn control(item: &Item<'_>) -> ControlSocket {
@@ -312,5 +312,5 @@ pub(super) fn account(name: &str) -> text::Check {
     if name.len() <= ACCOUNT_BYTES_MAX && name.chars().all(plain) {
         return Ok(());
     }
-    Err(format!("{} is not an account name; write one such as www-data", super::problem::quote(name)))
+    Err(format!("{} is not an account name; write one such as www-data", super::problem::quote(name)).into())
 }

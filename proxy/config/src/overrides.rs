@@ -2,6 +2,7 @@
 //!
 //! They go onto the value tree before it is read, so they are checked like the file's own.
 
+use crate::Mistake;
 use std::str::FromStr;
 
 use serde_yaml::{Mapping, Value};
@@ -27,7 +28,7 @@ impl Override {
     ///
     /// # Errors
     /// If `path` is not one.
-    pub fn text(flag: &'static str, path: &str, value: &str) -> Result<Self, String> {
+    pub fn text(flag: &'static str, path: &str, value: &str) -> Result<Self, Mistake> {
         Ok(Self { path: path.parse()?, value: Value::String(value.to_owned()), flag })
     }
 
@@ -35,26 +36,26 @@ impl Override {
     ///
     /// # Errors
     /// If `path` is not one.
-    pub fn number(flag: &'static str, path: &str, value: u64) -> Result<Self, String> {
+    pub fn number(flag: &'static str, path: &str, value: u64) -> Result<Self, Mistake> {
         Ok(Self { path: path.parse()?, value: Value::from(value), flag })
     }
 }
 
 impl FromStr for Override {
-    type Err = String;
+    type Err = Mistake;
 
     /// Reads `PATH=VALUE`, as `--set` takes it; the value is YAML.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Mistake> {
         let (path, value) =
             split(text).ok_or_else(|| format!("{} has no =; write PATH=VALUE", quote(text)))?;
         let path: Path = path.parse()?;
         if path.0.len() > STEPS_MAX {
-            return Err(format!("the path has more than {STEPS_MAX} steps; write the path of a key"));
+            return Err(format!("the path has more than {STEPS_MAX} steps; write the path of a key").into());
         }
         let repeated = Problems::default();
         scan::scan(value, &repeated).map_err(|(_, message)| message)?;
         if let Some(problem) = repeated.finish(&Lines::default(), &[]).first() {
-            return Err(problem.to_string());
+            return Err(problem.to_string().into());
         }
         let value = tree::read(value).map_err(|(_, message)| message)?;
         Ok(Self { path, value, flag: "--set" })
@@ -94,13 +95,13 @@ pub(super) fn apply(
 }
 
 /// Sets one; returns the path from which on the tree is the command line's.
-fn set(root: &mut Value, one: &Override) -> Result<Path, String> {
+fn set(root: &mut Value, one: &Override) -> Result<Path, Mistake> {
     let mut node = root;
     let mut path = Path::root();
     let mut made = None;
     for segment in &one.path.0 {
         if node.is_null() && is_named_list(&path) {
-            return Err(format!("{path} has no items; --set changes an item but adds none"));
+            return Err(format!("{path} has no items; --set changes an item but adds none").into());
         }
         if node.is_null() && !path.0.is_empty() && made.is_none() {
             made = Some(path.clone());
@@ -135,7 +136,7 @@ fn widen(node: &mut Value, path: &Path) {
     *node = Value::Mapping(map);
 }
 
-fn step<'v>(node: &'v mut Value, path: Path, segment: &Segment) -> Result<(&'v mut Value, Path), String> {
+fn step<'v>(node: &'v mut Value, path: Path, segment: &Segment) -> Result<(&'v mut Value, Path), Mistake> {
     match node {
         Value::Sequence(items) => {
             let count = items.len();
@@ -143,7 +144,7 @@ fn step<'v>(node: &'v mut Value, path: Path, segment: &Segment) -> Result<(&'v m
             let found = index.and_then(|index| Some((items.get_mut(index)?, path.index(index))));
             found.ok_or_else(|| {
                 let name = Path(vec![segment.clone()]);
-                format!("{path} has no item {name} among its {count}; write a name or an index from 0")
+                format!("{path} has no item {name} among its {count}; write a name or an index from 0").into()
             })
         }
         Value::Mapping(map) => match segment {
@@ -155,9 +156,9 @@ fn step<'v>(node: &'v mut Value, path: Path, segment: &Segment) -> Result<(&'v m
                 let key = number.unwrap_or_else(|| Value::from(key.as_str()));
                 Ok((map.entry(key).or_insert(Value::Null), path))
             }
-            Segment::Index(_) => Err(format!("{path} is no list; write a key in place of the index")),
+            Segment::Index(_) => Err(format!("{path} is no list; write a key in place of the index").into()),
         },
-        _ => Err(format!("{path} is neither a map nor a list; nothing can be set below it")),
+        _ => Err(format!("{path} is neither a map nor a list; nothing can be set below it").into()),
     }
 }
 

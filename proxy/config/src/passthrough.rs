@@ -1,5 +1,6 @@
 //! Listeners of `protocol: tls-passthrough`: which cluster a TLS connection goes to, by the server that it names.
 
+use crate::Mistake;
 use std::collections::BTreeMap;
 
 use super::codec::{Own, Table, keys, number, word};
@@ -99,12 +100,12 @@ fn sni(item: &Item<'_>) -> BTreeMap<String, String> {
 }
 
 /// A host, for no client names an address (RFC 6066 3).
-fn server_name(name: &str) -> Result<(), String> {
+fn server_name(name: &str) -> Result<(), Mistake> {
     if name == "*" {
-        return Err("\"*\" is not a host; write cluster beside sni for any other".to_owned());
+        return Err("\"*\" is not a host; write cluster beside sni for any other".to_owned().into());
     }
     if name.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok() {
-        return Err(format!("{} is an address, which no client names; write a host", quote(name)));
+        return Err(format!("{} is an address, which no client names; write a host", quote(name)).into());
     }
     text::host_pattern(name)
 }

@@ -1,5 +1,6 @@
 //! Where a value stands in the configuration: `clusters.api.endpoints[1]`. Not a file path.
 
+use crate::Mistake;
 use std::fmt;
 use std::str::FromStr;
 
@@ -63,10 +64,10 @@ impl fmt::Display for Path {
 }
 
 impl FromStr for Path {
-    type Err = String;
+    type Err = Mistake;
 
     /// Reads `a.b[0]."c.d"`. `a.0` is the key `0`; whoever walks a list takes it for an index.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Mistake> {
         let mut segments = Vec::new();
         let mut rest = text;
         loop {

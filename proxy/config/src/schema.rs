@@ -64,6 +64,7 @@ fn value(shape: &Shape, path: &str, describe: &dyn Fn(&str) -> Option<String>) -
         Shape::Number(least, most) => json!({"type": "number", "minimum": least, "maximum": most}),
         Shape::Boolean => json!({"type": "boolean"}),
         Shape::Text { least } => json!({"type": "string", "minLength": least}),
+        Shape::Matching(pattern) => json!({"type": "string", "pattern": pattern}),
         Shape::OneOf(values) => json!({"enum": values}),
         Shape::List { of, least, most } => {
             let of = value(of, &format!("{path}[]"), describe);

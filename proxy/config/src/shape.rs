@@ -13,6 +13,8 @@ pub(super) enum Shape {
     Boolean,
     /// Text, if the least length is 1 not an empty one.
     Text { least: usize },
+    /// Text in which this regular expression is found.
+    Matching(&'static str),
     /// One of these, as they stand.
     OneOf(Vec<Value>),
     /// A list of so many at least and at most.

@@ -3,6 +3,7 @@
 //! Each check returns what is wrong and what to write; none looks at anything but its text.
 
 use super::problem::quote;
+use crate::Mistake;
 
 /// Bytes of a name: the longest address text, which a listener is named after, is 253 + 1 + 5.
 pub(super) const NAME_BYTES_MAX: usize = 260;
@@ -23,15 +24,17 @@ const FRAMING_FIELDS: &[&str] = &[
 ];
 
 /// What a check finds wrong.
-pub(super) type Check = Result<(), String>;
+pub(super) type Check = Result<(), Mistake>;
 
 /// A listener, route or cluster name.
 pub(super) fn name(text: &str) -> Check {
     if text.len() > NAME_BYTES_MAX {
-        return Err(format!("{} is too long; write a name of at most {NAME_BYTES_MAX} bytes", quote(text)));
+        return Err(
+            format!("{} is too long; write a name of at most {NAME_BYTES_MAX} bytes", quote(text)).into()
+        );
     }
     if text.is_empty() || text.chars().any(char::is_control) {
-        return Err(format!("{} is not a name; write visible characters", quote(text)));
+        return Err(format!("{} is not a name; write visible characters", quote(text)).into());
     }
     Ok(())
 }
@@ -46,7 +49,7 @@ pub(super) fn field_name(text: &str) -> Check {
     if is_token(text) {
         return Ok(());
     }
-    Err(format!("{} is not a field name; write letters, digits and hyphens", quote(text)))
+    Err(format!("{} is not a field name; write letters, digits and hyphens", quote(text)).into())
 }
 
 /// The name of a field that a route changes.
@@ -54,10 +57,12 @@ pub(super) fn edited_field_name(text: &str, request: bool) -> Check {
     field_name(text)?;
     let lower = text.to_ascii_lowercase();
     if lower == "host" && request {
-        return Err(format!("{} cannot be changed here; write host_rewrite", quote(text)));
+        return Err(format!("{} cannot be changed here; write host_rewrite", quote(text)).into());
     }
     if FRAMING_FIELDS.contains(&lower.as_str()) {
-        return Err(format!("{} cannot be changed: sluice frames messages itself; take it out", quote(text)));
+        return Err(
+            format!("{} cannot be changed: sluice frames messages itself; take it out", quote(text)).into()
+        );
     }
     Ok(())
 }
@@ -65,10 +70,10 @@ pub(super) fn edited_field_name(text: &str, request: bool) -> Check {
 /// RFC 9110 5.5: a field value, without the obsolete bytes beyond ASCII and without outer blanks.
 pub(super) fn field_value(text: &str) -> Check {
     if !text.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
-        return Err(format!("{} has a control or non-ASCII character; take it out", quote(text)));
+        return Err(format!("{} has a control or non-ASCII character; take it out", quote(text)).into());
     }
     if text.trim() != text {
-        return Err(format!("{} begins or ends with a blank; take it out", quote(text)));
+        return Err(format!("{} begins or ends with a blank; take it out", quote(text)).into());
     }
     Ok(())
 }
@@ -76,10 +81,12 @@ pub(super) fn field_value(text: &str) -> Check {
 /// A method. They are case-sensitive (RFC 9110 9.1) and all registered ones are in capitals.
 pub(super) fn method(text: &str) -> Check {
     if !is_token(text) {
-        return Err(format!("{} is not a method; write a name such as GET", quote(text)));
+        return Err(format!("{} is not a method; write a name such as GET", quote(text)).into());
     }
     if text.bytes().any(|b| b.is_ascii_lowercase()) {
-        return Err(format!("{} would match no request; write {}", quote(text), text.to_ascii_uppercase()));
+        return Err(
+            format!("{} would match no request; write {}", quote(text), text.to_ascii_uppercase()).into()
+        );
     }
     Ok(())
 }
@@ -108,19 +115,19 @@ pub(super) fn host_pattern(text: &str) -> Check {
         return Err("\"*\" is not a host; leave hosts out to match any".into());
     }
     if !text.is_ascii() {
-        return Err(format!("{} is not ASCII; write the host in punycode (xn--…)", quote(text)));
+        return Err(format!("{} is not ASCII; write the host in punycode (xn--…)", quote(text)).into());
     }
     let bare = text.strip_prefix("*.").unwrap_or(text);
     if is_host(bare) {
         return Ok(());
     }
     if bare.contains('*') {
-        return Err(format!("{} has a * that is not in front; write *.example.com", quote(text)));
+        return Err(format!("{} has a * that is not in front; write *.example.com", quote(text)).into());
     }
     if bare.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok()) {
-        return Err(format!("{} has a port; hosts match without it, take it out", quote(text)));
+        return Err(format!("{} has a port; hosts match without it, take it out", quote(text)).into());
     }
-    Err(format!("{} is not a host; write example.com or *.example.com", quote(text)))
+    Err(format!("{} is not a host; write example.com or *.example.com", quote(text)).into())
 }
 
 /// A Host field that we send: a host with or without a port.
@@ -130,7 +137,7 @@ pub(super) fn host_value(text: &str) -> Check {
     if is_host(text) || with_port {
         return Ok(());
     }
-    Err(format!("{} is not a host; write example.com or example.com:8080", quote(text)))
+    Err(format!("{} is not a host; write example.com or example.com:8080", quote(text)).into())
 }
 
 /// A path that requests are compared with or that we ask for.
@@ -140,13 +147,16 @@ pub(super) fn url_path(text: &str, query: bool) -> Check {
             "{} does not begin with /; write /{}",
             quote(text),
             text.trim_start_matches('*')
-        ));
+        )
+        .into());
     }
     if !text.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(format!("{} has a blank, control or non-ASCII character; write it as %XX", quote(text)));
+        return Err(
+            format!("{} has a blank, control or non-ASCII character; write it as %XX", quote(text)).into()
+        );
     }
     if text.contains('#') || (!query && text.contains('?')) {
-        return Err(format!("{} has a query or fragment; take it out", quote(text)));
+        return Err(format!("{} has a query or fragment; take it out", quote(text)).into());
     }
     Ok(())
 }
@@ -155,16 +165,17 @@ pub(super) fn url_path(text: &str, query: bool) -> Check {
 pub(super) fn location(text: &str) -> Check {
     field_value(text)?;
     if text.contains(' ') {
-        return Err(format!("{} has a blank; write it as %20", quote(text)));
+        return Err(format!("{} has a blank; write it as %20", quote(text)).into());
     }
     if text.starts_with("//") || text.starts_with("/\\") {
         return Err(format!(
             "{} begins with two slashes, which is another host; write its scheme as well",
             quote(text)
-        ));
+        )
+        .into());
     }
     if text.contains("//{path}") || text.contains("//{query}") {
-        return Err(format!("{} takes its host from the path; write a host or {{host}}", quote(text)));
+        return Err(format!("{} takes its host from the path; write a host or {{host}}", quote(text)).into());
     }
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('{') {
@@ -197,7 +208,10 @@ mod tests {
     #[test]
     fn fields() {
         assert_eq!(edited_field_name("X-App", true), Ok(()));
-        assert!(edited_field_name("Host", true).is_err_and(|message| message.contains("host_rewrite")));
+        assert!(
+            edited_field_name("Host", true)
+                .is_err_and(|message| message.to_string().contains("host_rewrite"))
+        );
         for name in ["Content-Length", "transfer-encoding", "Connection", "UPGRADE", "te", "a b", "", "a:"] {
             assert!(edited_field_name(name, false).is_err(), "{name}");
         }
@@ -222,7 +236,7 @@ mod tests {
         }
         assert!(
             method("PURGE").is_ok()
-                && method("get").is_err_and(|m| m.contains("write GET"))
+                && method("get").is_err_and(|m| m.to_string().contains("write GET"))
                 && method("").is_err()
         );
         assert_eq!(location("https://{host}{path}{query}"), Ok(()));

@@ -1,5 +1,6 @@
 //! The secret that asks for debug fields: a file, so that no configuration that is shown has it.
 
+use crate::Mistake;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -13,12 +14,12 @@ const TOKEN_BYTES_MAX: usize = 256;
 ///
 /// # Errors
 /// A sentence: the file cannot be read, or holds no token that a field could carry.
-pub fn read_token(path: &Path) -> Result<Vec<u8>, String> {
+pub fn read_token(path: &Path) -> Result<Vec<u8>, Mistake> {
     let shown = path.display();
     let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
     // Asked before opening: opening a named pipe would wait for its writer.
     if !fs::metadata(path).map_err(cannot)?.is_file() {
-        return Err(format!("{shown} is not a file; write the path of one"));
+        return Err(format!("{shown} is not a file; write the path of one").into());
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(cannot)?;
@@ -28,10 +29,11 @@ pub fn read_token(path: &Path) -> Result<Vec<u8>, String> {
         return Err(format!(
             "{shown} holds no token of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} bytes; write one, such as from \
              `openssl rand -hex 32`"
-        ));
+        )
+        .into());
     }
     if !token.iter().all(u8::is_ascii_graphic) {
-        return Err(format!("{shown} holds a byte that is no visible ASCII character; take it out"));
+        return Err(format!("{shown} holds a byte that is no visible ASCII character; take it out").into());
     }
     Ok(token.to_vec())
 }

@@ -2,6 +2,7 @@
 //!
 //! Opens no file: the TLS store reads them and says what is wrong with them.
 
+use crate::Mistake;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -146,13 +147,13 @@ fn pin(item: &Item<'_>) -> Option<Pin> {
 }
 
 /// An endpoint's address as text, and whether it was written as https.
-pub(super) fn without_scheme(text: &str) -> Result<(String, bool), String> {
+pub(super) fn without_scheme(text: &str) -> Result<(String, bool), Mistake> {
     let Some(rest) = text.strip_prefix(SCHEME) else {
         return Ok((text.to_owned(), false));
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.contains(['/', '?', '#', '@']) {
-        return Err(format!("{} has more than a host; write https://host:port", quote(text)));
+        return Err(format!("{} has more than a host; write https://host:port", quote(text)).into());
     }
     let has_port =
         rest.rsplit_once(':').is_some_and(|(host, _)| !host.starts_with('[') || host.ends_with(']'));

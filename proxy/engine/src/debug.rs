@@ -53,7 +53,7 @@ impl Token {
     pub(crate) fn load(path: &Path) -> Self {
         let token = config::read_token(path);
         if let Err(error) = &token {
-            tracing::error!(error, "debug_token_file: nobody is told anything");
+            tracing::error!(%error, "debug_token_file: nobody is told anything");
         }
         Self(token.ok())
     }

@@ -18,3 +18,6 @@ pub(crate) mod direct;
 pub mod snapshot;
 pub(crate) mod progress;
 pub(crate) mod debug;
+mod assist_error;
+
+pub use assist_error::AssistError;

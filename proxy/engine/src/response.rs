@@ -10,6 +10,23 @@ use sluice_core::html::escape_html;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_http::{FieldKind, Method, RequestHead, Version, canonical_reason};
 
+/// Which error page cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PagesError(String);
+
+impl From<String> for PagesError {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for PagesError {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 /// Seconds after which a client turned away by 503 may try again.
 const RETRY_AFTER_S: u32 = 1;
 /// Largest error page that is read into memory, in bytes.
@@ -24,13 +41,15 @@ impl ErrorPages {
     ///
     /// # Errors
     /// A sentence that names the file that cannot be used.
-    pub fn load(pages: &BTreeMap<u16, PathBuf>) -> Result<Self, String> {
+    pub fn load(pages: &BTreeMap<u16, PathBuf>) -> Result<Self, PagesError> {
         let mut loaded = BTreeMap::new();
         for (status, path) in pages {
             let problem = |what: String| format!("error_pages.{status}: {}: {what}", path.display());
             let size = std::fs::metadata(path).map_err(|error| problem(error.to_string()))?.len();
             if size > PAGE_BYTES_MAX {
-                return Err(problem(format!("{size} bytes; at most {PAGE_BYTES_MAX} are kept in memory")));
+                return Err(
+                    problem(format!("{size} bytes; at most {PAGE_BYTES_MAX} are kept in memory")).into()
+                );
             }
             let body = std::fs::read(path).map_err(|error| problem(error.to_string()))?;
             let content_type = match path.extension().and_then(|extension| extension.to_str()) {

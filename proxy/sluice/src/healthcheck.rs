@@ -8,6 +8,23 @@ use std::time::Duration;
 
 use sluice_config::Address;
 
+/// Why sluice does not serve, as far as can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unhealthy(String);
+
+impl From<String> for Unhealthy {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Unhealthy {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 /// To connect, and then for each read and write. The control thread answers within a millisecond; container
 /// runtimes give a check 30 s.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -19,7 +36,7 @@ const ANSWER_BYTES_MAX: u64 = 4 << 10;
 ///
 /// # Errors
 /// Whatever is not a plain yes: nobody there, no answer within some seconds, or that it drains.
-pub(crate) fn ask(admin: &Address) -> Result<(), String> {
+pub(crate) fn ask(admin: &Address) -> Result<(), Unhealthy> {
     let answer = match admin {
         Address::Ip(address) => tcp(*address),
         Address::Name(host, port) => tcp((host.as_str(), *port)),
@@ -58,13 +75,13 @@ fn exchange(mut stream: impl Read + Write, host: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-fn judge(answer: &str) -> Result<(), String> {
+fn judge(answer: &str) -> Result<(), Unhealthy> {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
     let status = head.lines().next().and_then(|line| line.strip_prefix("HTTP/1.1 "));
     match status {
         Some(status) if status.starts_with("200 ") => Ok(()),
-        Some(status) => Err(format!("{status}: {}", body.trim())),
-        None => Err("what answers there does not speak HTTP".to_owned()),
+        Some(status) => Err(format!("{status}: {}", body.trim()).into()),
+        None => Err("what answers there does not speak HTTP".to_owned().into()),
     }
 }
 
@@ -79,7 +96,7 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     /// Whoever asks is told `answer`; what asking gave.
-    fn told(answer: &'static str) -> Result<(), String> {
+    fn told(answer: &'static str) -> Result<(), Unhealthy> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Ip(listener.local_addr().unwrap());
         let server = thread::spawn(move || {
@@ -103,9 +120,9 @@ mod tests {
     fn only_200_is_well() {
         assert_eq!(told("HTTP/1.1 200 OK\r\n\r\nok\n"), Ok(()));
         let draining = told("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\ndraining\n");
-        assert_eq!(draining, Err("503 Service Unavailable: draining".to_owned()));
-        assert_eq!(told("220 mail\r\n"), Err("what answers there does not speak HTTP".to_owned()));
-        assert_eq!(told(""), Err("what answers there does not speak HTTP".to_owned()));
+        assert_eq!(draining, Err("503 Service Unavailable: draining".into()));
+        assert_eq!(told("220 mail\r\n"), Err("what answers there does not speak HTTP".into()));
+        assert_eq!(told(""), Err("what answers there does not speak HTTP".into()));
     }
 
     #[test]
@@ -115,7 +132,7 @@ mod tests {
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let gone = socket.local_addr().unwrap().as_socket().unwrap();
         let error = ask(&Address::Ip(gone)).unwrap_err();
-        assert!(error.starts_with("the admin listener cannot be asked: "), "{error}");
+        assert!(error.0.starts_with("the admin listener cannot be asked: "), "{error}");
         assert!(ask(&Address::Unix("/nonexistent/admin.sock".into())).is_err());
     }
 }

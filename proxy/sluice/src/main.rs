@@ -5,7 +5,9 @@ mod healthcheck;
 mod logs;
 mod manual;
 mod top;
+mod usage;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -232,7 +234,7 @@ fn healthcheck_command(args: &HealthcheckArgs) -> ExitCode {
             Ok(()) => print("ok\n"),
             Err(error) => fail(&format!("{address}: {error}"), EXIT_RUNTIME),
         },
-        Ok(None) => fail("admin is off, so nobody can be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG),
+        Ok(None) => fail(&"admin is off, so nobody can be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG),
         Err(error) => fail(&error, EXIT_CONFIG),
     }
 }
@@ -266,7 +268,7 @@ fn refuse(error: &ConfigError) -> ExitCode {
     ExitCode::from(EXIT_CONFIG)
 }
 
-fn fail(message: &str, code: u8) -> ExitCode {
+fn fail(message: &dyn Display, code: u8) -> ExitCode {
     // It comes behind what was logged.
     logging::end();
     let _ = writeln!(io::stderr(), "sluice: {message}");

@@ -30,6 +30,7 @@ pub(crate) fn tidy() -> Result<()> {
     let rust = documents.iter().filter(|document| document.path.ends_with(".rs"));
     let sources: Vec<_> = rust.map(|document| Source::new(&document.path, &document.text)).collect();
     sources.iter().for_each(|source| names::check(source, &mut problems));
+    sources.iter().for_each(|source| names::check_errors(source, &mut problems));
     imports::check(&sources, &mut problems);
     layers::check(&documents, &mut problems);
     names::check_siblings(&documents, &mut problems);

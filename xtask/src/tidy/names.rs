@@ -32,6 +32,20 @@ pub(super) fn check(source: &Source, problems: &mut Vec<String>) {
     }
 }
 
+/// Adds a problem for each error that is a mere text: whoever gets it can do nothing but show it.
+pub(super) fn check_errors(source: &Source, problems: &mut Vec<String>) {
+    if source.is_tests() {
+        return;
+    }
+    for (at, _) in source.production.match_indices(", String>") {
+        let line_start = source.production[..at].rfind('\n').map_or(0, |end| end + 1);
+        if source.production[line_start..at].contains("Result<") {
+            let line = line_of(&source.production, at);
+            problems.push(format!("{}:{line}: an error has a type; see the ones beside it", source.path));
+        }
+    }
+}
+
 /// Adds a problem for each `foo.rs` beside a folder `foo`.
 pub(super) fn check_siblings(documents: &[Document], problems: &mut Vec<String>) {
     let folders: BTreeSet<&str> = documents
@@ -77,6 +91,18 @@ mod tests {
         assert_eq!(problems("proxy/src/util.rs", "//! x\n"), 1);
         assert_eq!(problems("proxy/src/helpers/mod.rs", "//! x\n"), 1);
         assert_eq!(problems("proxy/src/utility.rs", "//! x\n"), 0);
+    }
+
+    #[test]
+    fn errors_have_types() {
+        let found = |text: &str| {
+            let mut problems = Vec::new();
+            check_errors(&Source::new("proxy/core/src/x.rs", text), &mut problems);
+            problems.len()
+        };
+        assert_eq!(found("fn f() -> Result<(), String> {}"), 1);
+        assert_eq!(found("fn f() -> Result<String, Wrong> {}\ntype T = BTreeMap<String, String>;"), 0);
+        assert_eq!(found("#[cfg(test)]\nmod tests { fn f() -> Result<(), String> {} }"), 0);
     }
 
     #[test]

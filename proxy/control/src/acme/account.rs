@@ -1,5 +1,6 @@
 //! The account with an authority (RFC 8555 section 7.3): made once, kept, and used from then on.
 
+use crate::acme::AcmeError;
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::{Rc, Weak};
@@ -76,7 +77,7 @@ impl Authority {
 
     async fn open(&self) -> Result<Session, Failure> {
         let ca_file = self.config.ca_file.clone();
-        let client = blocking(move || Client::new(ca_file.as_deref())).await?.map_err(Failure::new)?;
+        let client = blocking(move || Client::new(ca_file.as_deref())).await?.map_err(Failure::from)?;
         let told = Arc::clone(client.told());
         let account = match self.restored(client.clone()).await? {
             Some(account) => account,
@@ -112,7 +113,7 @@ impl Authority {
             NewAccount { contact: &contacts, terms_of_service_agreed: true, only_return_existing: false };
         let external = self.config.external_account.clone();
         let external = blocking(move || external.as_ref().map(external_key).transpose()).await?;
-        let external = external.map_err(Failure::new)?;
+        let external = external.map_err(Failure::from)?;
         let url = self.config.directory.url().to_owned();
         let builder = Account::builder_with_http(Box::new(client));
         let (account, credentials) = builder.create(&wanted, url, external.as_ref()).await?;
@@ -156,17 +157,17 @@ pub(super) async fn blocking<T: Send + 'static>(
     spawn_blocking(work).await.map_err(|error| Failure::new(format!("broke off: {error}")))
 }
 
-fn external_key(account: &config::ExternalAccount) -> Result<ExternalAccountKey, String> {
+fn external_key(account: &config::ExternalAccount) -> Result<ExternalAccountKey, AcmeError> {
     let said =
-        |what: String| format!("acme.external_account.hmac_file: {}: {what}", account.hmac_file.display());
+        |what: AcmeError| format!("acme.external_account.hmac_file: {}: {what}", account.hmac_file.display());
     let text = read(&account.hmac_file).map_err(said)?;
-    let key = decoded(text.trim()).ok_or_else(|| said("is not base64url".to_owned()))?;
+    let key = decoded(text.trim()).ok_or_else(|| said("is not base64url".to_owned().into()))?;
     Ok(ExternalAccountKey::new(account.key_id.clone(), &key))
 }
 
-fn read(file: &Path) -> Result<String, String> {
+fn read(file: &Path) -> Result<String, AcmeError> {
     let bytes = sluice_core::durable::read(file, HMAC_FILE_BYTES_MAX).map_err(|error| error.to_string())?;
-    String::from_utf8(bytes.ok_or("does not exist")?).map_err(|error| error.to_string())
+    String::from_utf8(bytes.ok_or("does not exist")?).map_err(|error| error.to_string().into())
 }
 
 /// Authorities show it with and without padding, and some in the other alphabet.

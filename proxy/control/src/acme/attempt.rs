@@ -36,7 +36,7 @@ pub(super) async fn attempt(authority: &Rc<Authority>, name: &str, ways: &Ways) 
         Err(failure) => return Err(judged(failure, authority, &session).await),
     };
     let (folder, of) = (authority.folder.clone(), name.to_owned());
-    let certificate = blocking(move || folder.keep(&of, &pem)).await?.map_err(Failure::new)?;
+    let certificate = blocking(move || folder.keep(&of, &pem)).await?.map_err(Failure::from)?;
     Ok(Obtained { certificate, is_new: true })
 }
 

@@ -53,7 +53,7 @@ impl Ways {
             }
             AcmeChallenge::TlsAlpn01 => {
                 let digest = authorization.digest();
-                let certified = made::challenge(name, digest.as_ref()).map_err(Failure::new)?;
+                let certified = made::challenge(name, digest.as_ref()).map_err(Failure::from)?;
                 for (_, terminator) in self.terminators.in_force().iter() {
                     terminator.store().begin_challenge(name, &certified);
                 }
@@ -66,7 +66,7 @@ impl Ways {
                 if let Err(message) = hook::run(&hook, "present", &record, &value).await {
                     // It may have done half of it.
                     shown.withdraw().await;
-                    return Err(Failure::new(message));
+                    return Err(Failure::from(message));
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(hook.wait_ms)).await;
                 Ok(shown)

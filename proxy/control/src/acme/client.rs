@@ -1,5 +1,6 @@
 //! How an authority is spoken to: HTTPS with bounds on time and size, and what it says about being asked too often.
 
+use crate::acme::AcmeError;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -60,7 +61,7 @@ impl Client {
     ///
     /// # Errors
     /// Which file cannot be used.
-    pub(super) fn new(ca_file: Option<&Path>) -> Result<Self, String> {
+    pub(super) fn new(ca_file: Option<&Path>) -> Result<Self, AcmeError> {
         let roots = roots(ca_file)?;
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -93,20 +94,21 @@ impl HttpClient for Client {
                 receive(answer, &told).await
             };
             let answer = tokio::time::timeout(TIMEOUT, answered).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
+            let answer =
+                answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs()).into()));
             answer.map_err(|message| Error::Other(format!("{at}: {message}").into()))
         })
     }
 }
 
-async fn receive(answer: Response<Incoming>, told: &Told) -> Result<BytesResponse, String> {
+async fn receive(answer: Response<Incoming>, told: &Told) -> Result<BytesResponse, AcmeError> {
     let (parts, body) = answer.into_parts();
     told.note(parts.status, &parts.headers, SystemTime::now());
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| with_causes(error.as_ref()))?.to_bytes();
     // What is no problem document would be said to be broken JSON.
     if !parts.status.is_success() && !body.starts_with(b"{") {
-        return Err(format!("status {}", parts.status));
+        return Err(format!("status {}", parts.status).into());
     }
     Ok(BytesResponse { parts, body: Box::new(body) })
 }
@@ -120,7 +122,7 @@ fn retry_after(fields: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
 }
 
-fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, AcmeError> {
     let mut roots = RootCertStore::empty();
     match ca_file {
         Some(file) => {
@@ -131,14 +133,15 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
                 roots.add(authority).map_err(|error| said(error.to_string()))?;
             }
             if roots.is_empty() {
-                return Err(said("no certificate is in it".to_owned()));
+                return Err(said("no certificate is in it".to_owned()).into());
             }
         }
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err("this host trusts no authority; install ca-certificates, or write acme.ca_file"
-                    .to_owned());
+                    .to_owned()
+                    .into());
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Names that clients ask for and nobody has written down: who may have a certificate is asked, and not again for a while.
 
+use crate::acme::AcmeError;
 use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
@@ -56,16 +57,16 @@ impl Denied {
 ///
 /// # Errors
 /// Why that is not known.
-pub(super) async fn ask(config: &OnDemand, name: &str) -> Result<bool, String> {
+pub(super) async fn ask(config: &OnDemand, name: &str) -> Result<bool, AcmeError> {
     let asked = timeout(Duration::from_millis(config.timeout_ms), exchange(config, name)).await;
-    match asked.unwrap_or_else(|_| Err(format!("no answer within {} ms", config.timeout_ms)))? {
+    match asked.unwrap_or_else(|_| Err(format!("no answer within {} ms", config.timeout_ms).into()))? {
         200 => Ok(true),
         400..=499 => Ok(false),
-        status => Err(format!("status {status}")),
+        status => Err(format!("status {status}").into()),
     }
 }
 
-async fn exchange(config: &OnDemand, name: &str) -> Result<u16, String> {
+async fn exchange(config: &OnDemand, name: &str) -> Result<u16, AcmeError> {
     let url = &config.ask_url;
     let stream = match &url.address {
         Address::Ip(address) => TcpStream::connect(address).await,

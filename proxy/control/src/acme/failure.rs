@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use instant_acme::Problem;
 
+use super::AcmeError;
+
 /// What the types of problems begin with (RFC 8555 section 6.7).
 const TYPES: &str = "urn:ietf:params:acme:error:";
 
@@ -54,6 +56,12 @@ impl Failure {
             _ => Kind::Failed,
         };
         Self { text: described(problem), kind }
+    }
+}
+
+impl From<AcmeError> for Failure {
+    fn from(error: AcmeError) -> Self {
+        Self::new(error.to_string())
     }
 }
 

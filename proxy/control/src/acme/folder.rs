@@ -3,6 +3,7 @@
 //! Files are there whole or not at all, and for nobody else to read. Each authority has a folder of its own, so that a
 //! certificate of a test never stands in for another.
 
+use crate::acme::AcmeError;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -39,7 +40,7 @@ impl Folder {
     ///
     /// # Errors
     /// When it names no place, and nobody has made one.
-    pub(super) fn of(config: &Config, acme: &config::Acme) -> Result<Self, String> {
+    pub(super) fn of(config: &Config, acme: &config::Acme) -> Result<Self, AcmeError> {
         let beside = || config.services.state_file.as_ref()?.parent().map(|folder| folder.join("acme"));
         let made = || std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
         let made = || made().map(|folder| PathBuf::from(folder).join("acme"));
@@ -54,7 +55,7 @@ impl Folder {
     ///
     /// # Errors
     /// What cannot be made, with its name.
-    pub(super) fn make(&self) -> Result<(), String> {
+    pub(super) fn make(&self) -> Result<(), AcmeError> {
         let certificates = self.certificates();
         let said = |error: io::Error| format!("acme.state_folder: {}: {error}", certificates.display());
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&certificates).map_err(said)?;
@@ -121,7 +122,7 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be used, or not be written; what was kept is kept still.
-    pub(super) fn keep(&self, name: &str, pem: &str) -> Result<Arc<Certificate>, String> {
+    pub(super) fn keep(&self, name: &str, pem: &str) -> Result<Arc<Certificate>, AcmeError> {
         let (file, next) = (self.file(name), self.certificates().join(format!(".{}.next", file_stem(name))));
         let said = |error: io::Error| format!("{}: {error}", file.display());
         // Looked at before it takes the place of one that is good.
@@ -163,12 +164,12 @@ impl Folder {
         format!("{SOURCE}{}", self.authority)
     }
 
-    fn read(&self, file: &Path, name: &str) -> Result<Arc<Certificate>, String> {
+    fn read(&self, file: &Path, name: &str) -> Result<Arc<Certificate>, AcmeError> {
         let pair = Pair { cert: file.to_owned(), key: file.to_owned(), ocsp: None };
         // What clients may stumble over was not for us to choose.
         let (certificate, _) = load(&pair, now_unix_s())?;
         if !certificate.names.iter().any(|one| one == name) {
-            return Err(format!("{}: is for {:?}, not for {name}", file.display(), certificate.names));
+            return Err(format!("{}: is for {:?}, not for {name}", file.display(), certificate.names).into());
         }
         Ok(Arc::new(Certificate { source: self.source(), ..certificate }))
     }

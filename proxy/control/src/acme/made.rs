@@ -1,5 +1,6 @@
 //! Certificates that we make ourselves: what is served until there is another, and the answer to a TLS challenge.
 
+use crate::acme::AcmeError;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +21,7 @@ const BEFORE: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 /// When it cannot be made, which no name that is configured leads to.
-pub(super) fn placeholder(name: &str) -> Result<Arc<CertifiedKey>, String> {
+pub(super) fn placeholder(name: &str) -> Result<Arc<CertifiedKey>, AcmeError> {
     let mut params = params(name)?;
     params.distinguished_name.push(DnType::CommonName, "sluice: waiting for a certificate");
     self_signed(&params)
@@ -30,7 +31,7 @@ pub(super) fn placeholder(name: &str) -> Result<Arc<CertifiedKey>, String> {
 ///
 /// # Errors
 /// As above.
-pub(super) fn challenge(name: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, String> {
+pub(super) fn challenge(name: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, AcmeError> {
     let mut params = params(name)?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     self_signed(&params)
@@ -40,13 +41,13 @@ pub(super) fn challenge(name: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, 
 ///
 /// # Errors
 /// As above.
-pub(super) fn request(name: &str) -> Result<(String, Vec<u8>), String> {
+pub(super) fn request(name: &str) -> Result<(String, Vec<u8>), AcmeError> {
     let key = KeyPair::generate().map_err(said)?;
     let request = params(name)?.serialize_request(&key).map_err(said)?;
     Ok((key.serialize_pem(), request.der().to_vec()))
 }
 
-fn params(name: &str) -> Result<CertificateParams, String> {
+fn params(name: &str) -> Result<CertificateParams, AcmeError> {
     let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(said)?;
     // rcgen would have its own name there, and an authority refuses what it does not know.
     params.distinguished_name = DistinguishedName::new();
@@ -56,7 +57,7 @@ fn params(name: &str) -> Result<CertificateParams, String> {
     Ok(params)
 }
 
-fn self_signed(params: &CertificateParams) -> Result<Arc<CertifiedKey>, String> {
+fn self_signed(params: &CertificateParams) -> Result<Arc<CertifiedKey>, AcmeError> {
     let key = KeyPair::generate().map_err(said)?;
     let certificate = params.self_signed(&key).map_err(said)?;
     let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(str::to_owned)?;

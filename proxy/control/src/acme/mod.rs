@@ -11,6 +11,7 @@ mod challenge;
 mod client;
 mod demand;
 mod entry;
+mod error;
 mod failure;
 mod folder;
 mod hook;
@@ -27,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
+pub use error::AcmeError;
 pub(crate) use keeper::Keeper;
 
 use sluice_config::Config;
@@ -57,7 +59,7 @@ impl Acme {
     ///
     /// # Errors
     /// When there is no place for account and certificates.
-    pub(crate) fn for_start(config: &Config, terminators: &ByName) -> Result<Arc<Self>, String> {
+    pub(crate) fn for_start(config: &Config, terminators: &ByName) -> Result<Arc<Self>, AcmeError> {
         let acme = Self::new();
         acme.prepare(config, terminators)?;
         Ok(acme)

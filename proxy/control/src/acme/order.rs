@@ -43,7 +43,7 @@ pub(super) async fn obtain(
         one.withdraw().await;
     }
     authorized?;
-    let (key, request) = made::request(name).map_err(Failure::new)?;
+    let (key, request) = made::request(name).map_err(Failure::from)?;
     order.finalize_csr(&request).await?;
     let chain = order.poll_certificate(&polls).await?;
     Ok(format!("{chain}\n{key}"))

@@ -1,6 +1,7 @@
 //! What listeners serve before anything has been asked for: the certificates that are kept, and self-made ones for names
 //! that have none. Blocks.
 
+use crate::acme::AcmeError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ impl Acme {
     ///
     /// # Errors
     /// When there is no place for account and certificates.
-    pub(crate) fn prepare(&self, config: &Config, terminators: &ByName) -> Result<(), String> {
+    pub(crate) fn prepare(&self, config: &Config, terminators: &ByName) -> Result<(), AcmeError> {
         let wants: Vec<_> = config
             .listeners
             .iter()
@@ -56,7 +57,7 @@ impl Acme {
         self: &Arc<Self>,
         config: &Config,
         terminators: &ByName,
-    ) -> Result<(), String> {
+    ) -> Result<(), AcmeError> {
         let (acme, config, terminators) = (Arc::clone(self), config.clone(), terminators.clone());
         let prepared = tokio::task::spawn_blocking(move || acme.prepare(&config, &terminators)).await;
         prepared.map_err(|error| format!("reading certificates broke off: {error}"))?
@@ -68,7 +69,7 @@ fn serve_listed(folder: &Folder, terminator: &Terminator, name: &str) {
         return;
     }
     let put = made::placeholder(name)
-        .and_then(|made| terminator.store().put(&[name.to_owned()], made, made::SOURCE));
+        .and_then(|made| Ok(terminator.store().put(&[name.to_owned()], made, made::SOURCE)?));
     match put {
         Ok(()) => {
             tracing::warn!(name, "there is no certificate yet; a self-made one is served until there is");

@@ -37,7 +37,7 @@ pub(crate) use events::Streams;
 pub use gate::Gate;
 pub(crate) use gate::SharedToken;
 use gate::is_loopback;
-pub use token::Token;
+pub use token::{Token, TokenError};
 
 /// Connections served at once; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
@@ -99,7 +99,7 @@ impl Admin {
     ///
     /// # Errors
     /// A sentence about the key that is at fault.
-    pub(crate) fn open(config: &Config, passed: Option<OwnedFd>) -> Result<Option<Self>, String> {
+    pub(crate) fn open(config: &Config, passed: Option<OwnedFd>) -> Result<Option<Self>, TokenError> {
         let Some(address) = &config.admin else {
             return Ok(None);
         };

@@ -7,6 +7,23 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// Why there is no token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TokenError(String);
+
+impl From<String> for TokenError {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for TokenError {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 /// Fewer characters could be guessed by trying.
 const BYTES_MIN: usize = 16;
 /// Of the file.
@@ -23,19 +40,20 @@ impl Token {
     ///
     /// # Errors
     /// A sentence about what is wrong with the file.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
         let shown = path.display();
         let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
         // Asked before opening: opening a named pipe would wait for its writer.
         if !fs::metadata(path).map_err(cannot)?.is_file() {
-            return Err(format!("{shown} is not a file; write the path of one"));
+            return Err(format!("{shown} is not a file; write the path of one").into());
         }
         let file = File::open(path).map_err(cannot)?;
         let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
         if mode & MODE_REFUSED != 0 {
             return Err(format!(
                 "{shown} is open to others (mode {mode:04o}); allow its owner only: chmod 600 {shown}"
-            ));
+            )
+            .into());
         }
         let mut text = Vec::new();
         file.take(BYTES_MAX + 1).read_to_end(&mut text).map_err(cannot)?;
@@ -45,7 +63,8 @@ impl Token {
             return Err(format!(
                 "{shown} holds no token; write one line of {BYTES_MIN} or more letters and digits, such as \
                  `openssl rand -hex 32` makes"
-            ));
+            )
+            .into());
         }
         Ok(Self(token.to_vec()))
     }
@@ -77,7 +96,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn read(content: &str, mode: u32) -> Result<Token, String> {
+    fn read(content: &str, mode: u32) -> Result<Token, TokenError> {
         let name = format!("sluice-token-{}-{mode:o}-{}", std::process::id(), content.len());
         let path = std::env::temp_dir().join(name);
         fs::write(&path, content).unwrap();
@@ -94,17 +113,20 @@ mod tests {
         }
         for mode in [0o604, 0o644, 0o660, 0o666, 0o777] {
             let error = read("0123456789abcdef\n", mode).unwrap_err();
-            assert!(error.contains("is open to others (mode 0") && error.contains("chmod 600"), "{error}");
+            assert!(
+                error.0.contains("is open to others (mode 0") && error.0.contains("chmod 600"),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_token_is_refused() {
         for text in ["", "short", "0123456789 abcdef", "0123456789abcdé\u{1}f", &"a".repeat(5000)] {
-            assert!(read(text, 0o600).unwrap_err().contains("holds no token"), "{text:.20}");
+            assert!(read(text, 0o600).unwrap_err().0.contains("holds no token"), "{text:.20}");
         }
-        assert!(Token::read(Path::new("/")).unwrap_err().contains("is not a file"));
-        assert!(Token::read(Path::new("/no/such")).unwrap_err().contains("cannot be read"));
+        assert!(Token::read(Path::new("/")).unwrap_err().0.contains("is not a file"));
+        assert!(Token::read(Path::new("/no/such")).unwrap_err().0.contains("cannot be read"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What each path of the demo origin answers.
 
+use super::BadParameter;
 use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
@@ -47,7 +48,7 @@ pub(super) async fn answer(mut request: Request<Incoming>) -> Response<DemoBody>
         "/ws" => Ok(websocket::upgrade(&mut request)),
         _ => Ok(text(StatusCode::NOT_FOUND, "not found; / lists what there is\n")),
     };
-    asked.unwrap_or_else(|mistake| text(StatusCode::BAD_REQUEST, mistake + "\n"))
+    asked.unwrap_or_else(|mistake| text(StatusCode::BAD_REQUEST, format!("{mistake}\n")))
 }
 
 /// The request's head as text. Field names come out in lower case, as the library keeps them.
@@ -71,13 +72,13 @@ fn echo(request: Request<Incoming>) -> Response<DemoBody> {
     response
 }
 
-async fn delay<B>(request: &Request<B>) -> Result<Response<DemoBody>, String> {
+async fn delay<B>(request: &Request<B>) -> Result<Response<DemoBody>, BadParameter> {
     let ms = parameter(request, "ms", 1_000, 0, MS_MAX)?;
     tokio::time::sleep(Duration::from_millis(ms)).await;
     Ok(text(StatusCode::OK, format!("after {ms} ms\n")))
 }
 
-fn stream<B>(request: &Request<B>) -> Result<Response<DemoBody>, String> {
+fn stream<B>(request: &Request<B>) -> Result<Response<DemoBody>, BadParameter> {
     let lines = parameter(request, "n", 10, 0, LINES_MAX)?;
     let ms = parameter(request, "ms", 100, 0, MS_MAX)?;
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -104,14 +105,14 @@ fn stream<B>(request: &Request<B>) -> Result<Response<DemoBody>, String> {
     Ok(response)
 }
 
-fn bytes<B>(request: &Request<B>) -> Result<Response<DemoBody>, String> {
+fn bytes<B>(request: &Request<B>) -> Result<Response<DemoBody>, BadParameter> {
     let n = parameter(request, "n", 1_024, 0, BYTES_MAX)?;
     let mut response = plain(StatusCode::OK, DemoBody::Repeat(n));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     Ok(response)
 }
 
-fn status<B>(request: &Request<B>) -> Result<Response<DemoBody>, String> {
+fn status<B>(request: &Request<B>) -> Result<Response<DemoBody>, BadParameter> {
     let code = parameter(request, "code", 200, 200, 599)?;
     let status = StatusCode::from_u16(code).map_err(|error| error.to_string())?;
     // RFC 9110 6.4.1: no content after these, and no field that describes it.
@@ -122,7 +123,7 @@ fn status<B>(request: &Request<B>) -> Result<Response<DemoBody>, String> {
 }
 
 /// A number from the query, or its default.
-fn parameter<B, N>(request: &Request<B>, name: &str, default: N, min: N, max: N) -> Result<N, String>
+fn parameter<B, N>(request: &Request<B>, name: &str, default: N, min: N, max: N) -> Result<N, BadParameter>
 where
     N: FromStr + PartialOrd + std::fmt::Display,
 {
@@ -132,5 +133,5 @@ where
         return Ok(default);
     };
     let number = value.parse().ok().filter(|number| (&min..=&max).contains(&number));
-    number.ok_or_else(|| format!("{name} must be a number from {min} to {max}"))
+    number.ok_or_else(|| format!("{name} must be a number from {min} to {max}").into())
 }

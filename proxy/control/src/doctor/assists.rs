@@ -1,5 +1,6 @@
 //! Whether each kernel assist will be used, and if not, why.
 
+use sluice_engine::AssistError;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
@@ -175,7 +176,7 @@ impl Assists {
     ///
     /// # Errors
     /// A sentence for each that cannot, with what is missing.
-    pub(crate) fn require(&self) -> Result<(), String> {
+    pub(crate) fn require(&self) -> Result<(), AssistError> {
         let lacking: Vec<&str> = self.lacking().collect();
         let told = self.all().into_iter().filter(|one| lacking.contains(&one.name)).map(|one| {
             format!(
@@ -185,7 +186,7 @@ impl Assists {
             )
         });
         let told: Vec<String> = told.collect();
-        if told.is_empty() { Ok(()) } else { Err(told.join("\n")) }
+        if told.is_empty() { Ok(()) } else { Err(told.join("\n").into()) }
     }
 
     /// Of bypass, direct return and splice: `used`, or why not, in a few words.

@@ -225,10 +225,10 @@ fn what_is_required_counts() {
     let both = config(AssistMode::Required, AssistMode::Required);
     let error = judge(&both, None, &nobody, &Ok(())).assists.require().unwrap_err();
     assert!(
-        error.contains("CAP_BPF is missing, CAP_NET_ADMIN is missing, CAP_PERFMON is missing"),
+        error.to_string().contains("CAP_BPF is missing, CAP_NET_ADMIN is missing, CAP_PERFMON is missing"),
         "{error}"
     );
-    assert_eq!(error.lines().count(), 2);
+    assert_eq!(error.to_string().lines().count(), 2);
 }
 
 /// The report on a host that has everything, where the trial came to this.
@@ -257,7 +257,7 @@ fn direct_return_that_fails_is_left_out_alone() {
     let required = report(AssistMode::Required);
     assert_eq!(required.to_json()["lacking"], serde_json::json!(["kernel.direct_return"]));
     let why = "its self-test failed: check direct_return.room: too much was taken";
-    assert!(required.assists.require().unwrap_err().contains(why));
+    assert!(required.assists.require().unwrap_err().to_string().contains(why));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_self_test_that_fails_is_told_by_its_check() {
     assert_eq!(report.to_json()["lacking"], serde_json::json!(["kernel.bypass"]));
     assert_eq!(
         report.assists.require().unwrap_err(),
-        format!("kernel.bypass: required, but bypass cannot be used: {why}; auto runs without it")
+        format!("kernel.bypass: required, but bypass cannot be used: {why}; auto runs without it").into()
     );
 }
 

@@ -4,6 +4,7 @@
 //! They talk by packets over a pair of sockets, the new process's end of which is its standard input. A process
 //! that ends closes its end, so each sees the other's failure.
 
+mod error;
 mod predecessor;
 mod successor;
 
@@ -18,6 +19,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use sluice_core::cluster::Experience;
 
+pub(crate) use error::UpgradeError;
 pub use predecessor::Predecessor;
 pub(crate) use predecessor::{Experienced, Unhealthy};
 pub(crate) use successor::{Estate, Program, Successor};

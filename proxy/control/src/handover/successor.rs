@@ -1,5 +1,6 @@
 //! The old process's side.
 
+use crate::handover::UpgradeError;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,7 +56,11 @@ impl Successor {
     ///
     /// # Errors
     /// A sentence about why it does not; it is gone then.
-    pub(crate) fn start(program: &Program, estate: &Estate, patience: Duration) -> Result<Self, String> {
+    pub(crate) fn start(
+        program: &Program,
+        estate: &Estate,
+        patience: Duration,
+    ) -> Result<Self, UpgradeError> {
         let binary = program.binary.display();
         let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
         let (ours, theirs) = pair.map_err(|error| format!("socketpair: {error}"))?;
@@ -69,27 +74,29 @@ impl Successor {
             Ok(()) => Ok(Self { pid: child.id() }),
             Err(reason) => {
                 drop(ours);
-                Err(format!("{reason}{}", end(&mut child)))
+                Err(format!("{reason}{}", end(&mut child)).into())
             }
         }
     }
 }
 
-fn hand_over(socket: &OwnedFd, estate: &Estate, patience: Duration) -> Result<(), String> {
+fn hand_over(socket: &OwnedFd, estate: &Estate, patience: Duration) -> Result<(), UpgradeError> {
     let limit = TimeVal::milliseconds(i64::try_from(patience.as_millis()).unwrap_or(i64::MAX));
     setsockopt(socket, sockopt::ReceiveTimeout, &limit).map_err(|error| format!("setsockopt: {error}"))?;
     // What cannot be sent is explained by what comes back.
     let sent = pass(socket, estate);
     match receive(socket) {
-        Ok(Some((Packet::Ready, _))) => sent.map_err(|error| format!("sockets cannot be passed: {error}")),
-        Ok(Some((Packet::Failed(reason), _))) => Err(format!("the new process has refused: {reason}")),
-        Ok(Some(_)) => Err("the new process speaks otherwise".to_owned()),
-        Ok(None) => Err(ENDED.to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(ENDED.to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(format!("the new process does not serve after {} ms", patience.as_millis()))
+        Ok(Some((Packet::Ready, _))) => {
+            sent.map_err(|error| format!("sockets cannot be passed: {error}").into())
         }
-        Err(error) => Err(format!("the new process cannot be heard: {error}")),
+        Ok(Some((Packet::Failed(reason), _))) => Err(format!("the new process has refused: {reason}").into()),
+        Ok(Some(_)) => Err("the new process speaks otherwise".to_owned().into()),
+        Ok(None) => Err(ENDED.to_owned().into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(ENDED.to_owned().into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(format!("the new process does not serve after {} ms", patience.as_millis()).into())
+        }
+        Err(error) => Err(format!("the new process cannot be heard: {error}").into()),
     }
 }
 

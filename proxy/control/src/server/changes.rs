@@ -4,6 +4,7 @@
 //! process, and its state file would have the word of two. So whoever comes second is refused, with the reason, and
 //! nothing waits for what may take minutes.
 
+use crate::handover::UpgradeError;
 use std::cell::{Cell, RefCell};
 
 /// What is under way in this process. Of the control thread.
@@ -46,12 +47,14 @@ impl Changes {
     ///
     /// # Errors
     /// What is in the way.
-    pub(super) fn hand_over(&self) -> Result<HandingOver<'_>, String> {
+    pub(super) fn hand_over(&self) -> Result<HandingOver<'_>, UpgradeError> {
         if self.is_handing_over() {
-            return Err("another upgrade is under way".to_owned());
+            return Err("another upgrade is under way".to_owned().into());
         }
         if let Some(change) = self.under_way.borrow().first() {
-            return Err(format!("{change} is under way; nothing has changed, try again when it has ended"));
+            return Err(
+                format!("{change} is under way; nothing has changed, try again when it has ended").into()
+            );
         }
         self.handing_over.set(true);
         Ok(HandingOver(Some(self)))
@@ -97,13 +100,13 @@ mod tests {
         let changes = Changes::default();
         let [one, two] = ["deploy of web", "stop of web"].map(|what| changes.begin(what.to_owned()).unwrap());
         let said = changes.hand_over().unwrap_err();
-        assert!(said.starts_with("deploy of web is under way"), "{said}");
+        assert!(said.to_string().starts_with("deploy of web is under way"), "{said}");
         drop(one);
-        assert!(changes.hand_over().unwrap_err().starts_with("stop of web is under way"));
+        assert!(changes.hand_over().unwrap_err().to_string().starts_with("stop of web is under way"));
         drop(two);
         let handing_over = changes.hand_over().unwrap();
         assert_eq!(changes.begin("deploy of web".to_owned()).unwrap_err(), UpgradeUnderWay);
-        assert_eq!(changes.hand_over().unwrap_err(), "another upgrade is under way");
+        assert_eq!(changes.hand_over().unwrap_err(), "another upgrade is under way".into());
         drop(handing_over);
         drop(changes.begin("deploy of web".to_owned()).unwrap());
         changes.hand_over().unwrap().keep();

@@ -1,5 +1,6 @@
 //! The clusters that are there at the start.
 
+use crate::server::StartError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(super) type Resolvers = Vec<(Arc<Cluster>, Resolver)>;
 pub(super) fn at_start(
     config: &Config,
     predecessor: Option<&Predecessor>,
-) -> Result<(Clusters, Resolvers), String> {
+) -> Result<(Clusters, Resolvers), StartError> {
     let mut clusters = BTreeMap::new();
     let mut resolvers = Vec::new();
     for (name, cluster) in &config.clusters {

@@ -1,6 +1,7 @@
 //! The control plane: one thread with an ordinary runtime for signals, health checks, name resolution and
 //! the admin listener. Nothing here is on the path of a request.
 
+use crate::server::StartError;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -114,8 +115,8 @@ impl<'a> Control<'a> {
         started: ControlRuntime,
         stage: watch::Sender<Stage>,
         join: impl FnOnce(Instant) -> bool + Send + 'static,
-        serving: impl FnOnce() -> Result<(), String>,
-    ) -> Result<(ExitCode, bool), String> {
+        serving: impl FnOnce() -> Result<(), StartError>,
+    ) -> Result<(ExitCode, bool), StartError> {
         let (runtime, mut signals) = started.into_parts();
         let local = tokio::task::LocalSet::new();
         let ended = local.block_on(&runtime, async {

@@ -1,5 +1,6 @@
 //! The listeners of the process: which there are, and how they change.
 
+use crate::server::ReloadError;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -91,15 +92,19 @@ impl Listeners {
     ///
     /// # Errors
     /// What cannot be served.
-    pub(super) async fn plan_tls(&self, wanted: &[config::Listener]) -> Result<Planned, String> {
+    pub(super) async fn plan_tls(&self, wanted: &[config::Listener]) -> Result<Planned, ReloadError> {
         let (terminators, wanted) = (Arc::clone(&self.terminators), wanted.to_vec());
         // A file may be on a disk that stalls.
         let planned = tokio::task::spawn_blocking(move || terminators.plan(&wanted)).await;
-        planned.map_err(|error| format!("reading certificates broke off: {error}"))?
+        Ok(planned.map_err(|error| format!("reading certificates broke off: {error}"))??)
     }
 
     /// Binds the addresses that are new; accepts on none of them yet.
-    pub(super) fn open(&self, plan: &Plan, tls: &Planned) -> Result<(Vec<Vec<Bound>>, Vec<Held>), String> {
+    pub(super) fn open(
+        &self,
+        plan: &Plan,
+        tls: &Planned,
+    ) -> Result<(Vec<Vec<Bound>>, Vec<Held>), ReloadError> {
         let new: Vec<_> =
             plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
         let served = self.served.borrow();

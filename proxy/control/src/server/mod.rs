@@ -3,6 +3,7 @@
 mod changes;
 mod clusters;
 mod control;
+mod error;
 mod fixed;
 mod listeners;
 mod operator;
@@ -41,6 +42,7 @@ use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
 use crate::{state_file, status};
 
+pub use error::{ReloadError, StartError};
 pub use reload::Source;
 pub use signals::ControlRuntime;
 
@@ -59,13 +61,13 @@ pub fn run(
     config: Config,
     source: Source,
     mut predecessor: Option<Predecessor>,
-) -> Result<ExitCode, String> {
+) -> Result<ExitCode, StartError> {
     let outcome = start_and_serve(runtime, config, source, &mut predecessor);
     if let (Ok(_), Some(predecessor)) = (&outcome, &predecessor) {
         predecessor.fail(TOLD_TO_END);
     }
     if let (Err(reason), Some(predecessor)) = (&outcome, &predecessor) {
-        predecessor.fail(reason);
+        predecessor.fail(&reason.to_string());
     }
     outcome
 }
@@ -75,7 +77,7 @@ fn start_and_serve(
     config: Config,
     source: Source,
     predecessor: &mut Option<Predecessor>,
-) -> Result<ExitCode, String> {
+) -> Result<ExitCode, StartError> {
     let program = Program::of_this_process().map_err(|error| format!("the path of the binary: {error}"))?;
     ring::probe(Path::new("/proc")).map_err(|error| error.to_string())?;
     let mut assists = Assists::for_start(&config);
@@ -142,9 +144,9 @@ fn start_and_serve(
         control::Control::new(&metrics, &log, bypass, operator, sockets, (resolvers, restored), fixed)
             .with_tracing(tracing);
     let serving = || match predecessor.take() {
-        Some(predecessor) => {
-            predecessor.ready().map_err(|error| format!("the process to take over from is gone: {error}"))
-        }
+        Some(predecessor) => predecessor
+            .ready()
+            .map_err(|error| format!("the process to take over from is gone: {error}").into()),
         None => Ok(()),
     };
     let (ended, is_handed_over) = control.run(runtime, stage, |deadline| join(threads, deadline), serving)?;

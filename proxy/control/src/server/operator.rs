@@ -31,7 +31,7 @@ impl Api for Operator {
                 let body = json!({ "error": error.to_string(), "busy": true });
                 Err(Failure::with(StatusCode::CONFLICT, body))
             }
-            Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message)),
+            Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message.to_string())),
         }
     }
 
@@ -47,8 +47,8 @@ impl Api for Operator {
         // To its end even if nobody waits for the answer: two processes would go on side by side.
         let upgrader = Rc::clone(&self.upgrader);
         let task = tokio::task::spawn_local(async move { upgrader.upgrade(wanted.binary, patience).await });
-        let pid = task.await.unwrap_or_else(|error| Err(format!("the upgrade broke off: {error}")));
-        let pid = pid.map_err(|reason| Failure::new(StatusCode::CONFLICT, &reason))?;
+        let pid = task.await.unwrap_or_else(|error| Err(format!("the upgrade broke off: {error}").into()));
+        let pid = pid.map_err(|reason| Failure::new(StatusCode::CONFLICT, &reason.to_string()))?;
         Ok(json!({ "pid": pid }))
     }
 }

@@ -1,5 +1,6 @@
 //! What the process may do: descriptors at start, user and group once everything is bound.
 
+use crate::server::StartError;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Group, Uid, User, getuid, setgid, setgroups, setuid};
 use sluice_config::Config;
@@ -28,7 +29,7 @@ pub(super) fn raise_descriptor_limit() {
 ///
 /// # Errors
 /// A sentence that names the key that cannot be obeyed.
-pub(super) fn drop_to(config: &Config) -> Result<(), String> {
+pub(super) fn drop_to(config: &Config) -> Result<(), StartError> {
     let user = config.user.as_deref().map(find_user).transpose()?;
     let group = match (&config.group, &user) {
         (Some(name), _) => Some(find_group(name)?),
@@ -36,7 +37,9 @@ pub(super) fn drop_to(config: &Config) -> Result<(), String> {
         (None, None) => None,
     };
     if user.as_ref().is_some_and(|user| user.uid != getuid()) && !getuid().is_root() {
-        return Err("user: only root can become another user; start as root or leave the key out".to_owned());
+        return Err("user: only root can become another user; start as root or leave the key out"
+            .to_owned()
+            .into());
     }
     if let Some(gid) = group {
         // The groups of whoever started us are of no use to the new user.
@@ -48,22 +51,22 @@ pub(super) fn drop_to(config: &Config) -> Result<(), String> {
     if let Some(user) = user {
         setuid(user.uid).map_err(|error| format!("user: setuid: {error}"))?;
         if user.uid != Uid::from_raw(0) && setuid(Uid::from_raw(0)).is_ok() {
-            return Err("user: root could be taken back; refusing to run".to_owned());
+            return Err("user: root could be taken back; refusing to run".to_owned().into());
         }
         tracing::info!(user = user.name, "privileges dropped");
     }
     Ok(())
 }
 
-fn find_user(name: &str) -> Result<User, String> {
+fn find_user(name: &str) -> Result<User, StartError> {
     User::from_name(name)
         .map_err(|error| format!("user: {name}: {error}"))?
-        .ok_or_else(|| format!("user: {name}: no such user on this host"))
+        .ok_or_else(|| format!("user: {name}: no such user on this host").into())
 }
 
-fn find_group(name: &str) -> Result<Gid, String> {
+fn find_group(name: &str) -> Result<Gid, StartError> {
     Group::from_name(name)
         .map_err(|error| format!("group: {name}: {error}"))?
         .map(|group| group.gid)
-        .ok_or_else(|| format!("group: {name}: no such group on this host"))
+        .ok_or_else(|| format!("group: {name}: no such group on this host").into())
 }

@@ -10,6 +10,7 @@ use sluice_config::{Config, ConfigError};
 
 use super::changes::UpgradeUnderWay;
 use super::control::notify;
+use super::error::ReloadError;
 use super::site::{Applied, Site};
 
 /// How often a watched file is looked at.
@@ -32,7 +33,7 @@ pub(crate) enum Refused {
     Mistakes(ConfigError),
     /// What went wrong.
     #[error("{0}")]
-    Failed(String),
+    Failed(ReloadError),
     /// Another process has read the configuration already.
     #[error(transparent)]
     UpgradeUnderWay(#[from] UpgradeUnderWay),
@@ -71,7 +72,7 @@ impl Reloader {
         let read = Arc::clone(&self.source.read);
         // A file may be on a disk that stalls.
         let config = tokio::task::spawn_blocking(move || read()).await;
-        let config = config.map_err(|error| Refused::Failed(format!("reading broke off: {error}")))?;
+        let config = config.map_err(|error| Refused::Failed(format!("reading broke off: {error}").into()))?;
         self.site.apply(config.map_err(Refused::Mistakes)?).await.map_err(Refused::Failed)
     }
 

@@ -1,6 +1,7 @@
 //! What is in force, and how it is replaced without a request noticing: the snapshot, the clusters with what looks
 //! after them, the listeners.
 
+use crate::server::ReloadError;
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -161,7 +162,7 @@ impl Site {
     ///
     /// # Errors
     /// Why it cannot be; nothing has changed then.
-    pub(super) async fn apply(&self, mut config: Config) -> Result<Applied, String> {
+    pub(super) async fn apply(&self, mut config: Config) -> Result<Applied, ReloadError> {
         let _turn = self.turn.lock().await;
         let old = self.live.load_full();
         let mut notes = fixed::keep(&old.config, &mut config);
@@ -212,7 +213,7 @@ impl Site {
     ///
     /// # Errors
     /// Why they cannot be beside it; nothing has changed then.
-    pub(super) async fn attach(&self, attached: Attached) -> Result<(), String> {
+    pub(super) async fn attach(&self, attached: Attached) -> Result<(), ReloadError> {
         let _turn = self.turn.lock().await;
         attached.check(&self.file())?;
         let old = self.live.load_full();
@@ -278,7 +279,7 @@ impl Site {
 }
 
 /// The clusters of a new configuration, their names looked up; none of it shows yet.
-async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, String> {
+async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, ReloadError> {
     let mut next = Vec::new();
     for (name, config) in &config.clusters {
         let before = old.clusters.get(name);

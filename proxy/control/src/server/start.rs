@@ -1,5 +1,6 @@
 //! The steps of starting, each naming what it could not do.
 
+use crate::server::StartError;
 use std::collections::HashSet;
 use std::io::Write;
 use std::net::TcpListener;
@@ -33,7 +34,7 @@ use crate::{acme, commands, demo};
 pub(super) fn demo_origin(
     config: &Config,
     predecessor: Option<&mut Predecessor>,
-) -> Result<Option<demo::Origin>, String> {
+) -> Result<Option<demo::Origin>, StartError> {
     let Some(address) = config.demo_origin else {
         return Ok(None);
     };
@@ -42,14 +43,14 @@ pub(super) fn demo_origin(
         .map_or_else(|| TcpListener::bind(address), |socket| Ok(TcpListener::from(socket)))
         .and_then(demo::start)
         .map(Some)
-        .map_err(|error| format!("demo_origin: cannot listen on {address}: {error}"))
+        .map_err(|error| format!("demo_origin: cannot listen on {address}: {error}").into())
 }
 
 /// Binds the admin listener.
 pub(super) fn admin_listener(
     config: &Config,
     predecessor: Option<&mut Predecessor>,
-) -> Result<Option<Admin>, String> {
+) -> Result<Option<Admin>, StartError> {
     let address = config.admin.as_ref().map(ToString::to_string);
     let passed = predecessor.zip(address).and_then(|(from, address)| from.take_only(Role::Admin, &address));
     let admin = Admin::open(config, passed)?;
@@ -63,7 +64,7 @@ pub(super) fn admin_listener(
 pub(super) fn control_listener(
     config: &Config,
     takes_over: bool,
-) -> Result<Option<commands::Listener>, String> {
+) -> Result<Option<commands::Listener>, StartError> {
     let bound = match &config.control {
         ControlSocket::Off => return Ok(None),
         ControlSocket::At(path) => commands::Listener::bind(path, takes_over)
@@ -85,7 +86,7 @@ pub(super) fn control_listener(
 
 /// Puts the control socket where commands find it, in place of another process's that is taken over from. As late as
 /// may be: if this process does not get as far as this, the other one must still be found there.
-pub(super) fn publish(control: Option<&mut commands::Listener>) -> Result<(), String> {
+pub(super) fn publish(control: Option<&mut commands::Listener>) -> Result<(), StartError> {
     let Some(control) = control else {
         return Ok(());
     };
@@ -97,16 +98,16 @@ pub(super) fn publish(control: Option<&mut commands::Listener>) -> Result<(), St
 }
 
 /// Opens the access log.
-pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<AccessLog, String> {
+pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<AccessLog, StartError> {
     AccessLog::start(&config.access_log, Arc::clone(metrics))
-        .map_err(|error| format!("access_log: cannot be opened: {error}"))
+        .map_err(|error| format!("access_log: cannot be opened: {error}").into())
 }
 
 /// Reads the certificates of the listeners and binds these, or takes what another process or a service manager passes.
 pub(super) fn listeners(
     config: &Config,
     mut predecessor: Option<&mut Predecessor>,
-) -> Result<(Vec<Vec<Bound>>, Arc<Terminators>), String> {
+) -> Result<(Vec<Vec<Bound>>, Arc<Terminators>), StartError> {
     let terminators = Arc::<Terminators>::default();
     let planned = terminators.plan(&config.listeners)?;
     terminators.switch(&planned);
@@ -148,7 +149,7 @@ pub(super) fn bypass(
     config: &Config,
     assists: &mut Assists,
     bound: &[Vec<Bound>],
-) -> Result<Option<Arc<bypass::Control>>, String> {
+) -> Result<Option<Arc<bypass::Control>>, StartError> {
     if !assists.may_bypass() {
         return Ok(None);
     }
@@ -171,13 +172,13 @@ pub(super) fn bypass(
 }
 
 /// Tries, as the account that sluice runs as, whether bodies can be held in files and keys be read again.
-pub(super) fn try_account(config: &Config, terminators: &Terminators) -> Result<(), String> {
+pub(super) fn try_account(config: &Config, terminators: &Terminators) -> Result<(), StartError> {
     terminators.warn_of_unreadable();
-    config::can_spool(config).map_err(|why| format!("buffers.spool_directory: {why}"))
+    config::can_spool(config).map_err(|why| format!("buffers.spool_directory: {why}").into())
 }
 
 /// Makes splicing ready, and tries it, if it may be used; if that fails, the verdict on it has the reason.
-pub(super) fn splice(config: &Config, assists: &mut Assists) -> Result<Option<tunnel::Shared>, String> {
+pub(super) fn splice(config: &Config, assists: &mut Assists) -> Result<Option<tunnel::Shared>, StartError> {
     if !assists.splices() {
         return Ok(None);
     }
@@ -211,7 +212,7 @@ pub(super) fn workers(
     assisted: Assisted<'_>,
     (tracing, acme): (Option<&Tracing>, &acme::Acme),
     stage: &watch::Receiver<Stage>,
-) -> Result<Workers, String> {
+) -> Result<Workers, StartError> {
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
     let scheduling = Scheduling::begin(live.load().config.worker_scheduling);
     let shares = thread::shares(bound.len());

@@ -1,5 +1,6 @@
 //! Handing over to a new process, of another binary or the same: `sluice upgrade`.
 
+use crate::handover::UpgradeError;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -51,7 +52,11 @@ impl Upgrader {
     ///
     /// # Errors
     /// Why it does not, such as a change that is under way; then it is gone, and this process serves on.
-    pub(super) async fn upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, String> {
+    pub(super) async fn upgrade(
+        &self,
+        binary: Option<PathBuf>,
+        patience: Duration,
+    ) -> Result<u32, UpgradeError> {
         let handing_over = self.site.changes.hand_over()?;
         // Without it the upgrade is as good, and only a failure late in the start of the new process would be felt.
         let control = self.control.as_deref().and_then(|path| SecondName::of(path).ok());
@@ -67,15 +72,17 @@ impl Upgrader {
                 if let Some(Err(error)) = control.as_ref().map(SecondName::restore) {
                     tracing::error!(%error, "the control socket cannot be put back; commands do not find this process");
                 }
-                tracing::error!(reason, "the upgrade has failed; this process serves on");
+                tracing::error!(%reason, "the upgrade has failed; this process serves on");
             }
         }
         outcome
     }
 
-    async fn try_upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, String> {
+    async fn try_upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, UpgradeError> {
         if std::process::id() == 1 {
-            return Err("this process is the first of its container, which would end with it".to_owned());
+            return Err("this process is the first of its container, which would end with it"
+                .to_owned()
+                .into());
         }
         let few = |error: io::Error| format!("sockets cannot be passed: {error}");
         let mut estate = self.site.estate().map_err(few)?;

@@ -3,6 +3,7 @@
 //! Workers read and count with atomics and never wait for one another; the list itself is replaced
 //! whole when names resolve anew. Not here: connections, checks, lookups.
 
+use crate::tls::TlsConfigError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -143,7 +144,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What is wrong with which file.
-    pub fn with_tls(self) -> Result<Cluster, String> {
+    pub fn with_tls(self) -> Result<Cluster, TlsConfigError> {
         let tls = self.config.tls.as_ref().map(|tls| UpstreamSessions::load(&self.name, tls)).transpose()?;
         Ok(Cluster { tls: tls.map(Arc::new), ..self })
     }

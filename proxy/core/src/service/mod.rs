@@ -18,6 +18,7 @@ mod cookies;
 pub mod duration;
 pub mod entry;
 pub mod error;
+mod invalid;
 pub mod logged;
 pub mod model;
 pub mod options;
@@ -27,3 +28,5 @@ pub mod set;
 pub mod slot;
 pub mod state;
 pub mod target;
+
+pub use invalid::InvalidService;

@@ -1,5 +1,6 @@
 //! One deployed service as it is kept: options, targets, pause and rollout. In JSON as in kamal-proxy's state file.
 
+use crate::service::InvalidService;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -102,14 +103,14 @@ impl From<PauseState> for u8 {
 }
 
 impl TryFrom<u8> for PauseState {
-    type Error = String;
+    type Error = InvalidService;
 
-    fn try_from(number: u8) -> Result<Self, String> {
+    fn try_from(number: u8) -> Result<Self, InvalidService> {
         match number {
             0 => Ok(PauseState::Running),
             1 => Ok(PauseState::Paused),
             2 => Ok(PauseState::Stopped),
-            other => Err(format!("{other} is no pause state; 0 is running, 1 paused, 2 stopped")),
+            other => Err(format!("{other} is no pause state; 0 is running, 1 paused, 2 stopped").into()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! In JSON they are named as in kamal-proxy's state file, so that such a file can be taken over.
 
+use crate::service::InvalidService;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::duration::GoDuration;
@@ -228,13 +229,13 @@ pub enum InFlightLimit {
 }
 
 impl std::str::FromStr for InFlightLimit {
-    type Err = String;
+    type Err = InvalidService;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidService> {
         match text.parse::<u32>() {
             Ok(count @ 1..=IN_FLIGHT_MAX) => Ok(Self::Fixed(count)),
             _ if text == "auto" => Ok(Self::Auto),
-            _ => Err("write a number from 1 to 1000000, or auto".to_owned()),
+            _ => Err("write a number from 1 to 1000000, or auto".to_owned().into()),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! They are Go templates for kamal-proxy. Understood of those are `{{ .Message }}` and one level of
 //! `{{ if .Message }}…{{ else }}…{{ end }}`; a page with anything else in braces is refused, rather than shown.
 
+use crate::service::InvalidService;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -60,10 +61,10 @@ impl ServicePages {
     }
 }
 
-fn page(path: &Path) -> Result<(Option<u16>, Vec<Part>), String> {
+fn page(path: &Path) -> Result<(Option<u16>, Vec<Part>), InvalidService> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > PAGE_BYTES_MAX {
-        return Err(format!("{size} bytes; at most {PAGE_BYTES_MAX} are kept in memory"));
+        return Err(format!("{size} bytes; at most {PAGE_BYTES_MAX} are kept in memory").into());
     }
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let status = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
@@ -82,7 +83,7 @@ fn render(parts: &[Part], message: &str, out: &mut String) {
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Part>, String> {
+fn parse(text: &str) -> Result<Vec<Part>, InvalidService> {
     let mut parts = Vec::new();
     // Of a choice that has begun: the parts before it, and those with a message once `else` has come.
     let mut outer: Option<(Vec<Part>, Option<Vec<Part>>)> = None;
@@ -106,11 +107,11 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
                 parts.push(choice);
                 outer = None;
             }
-            _ => return Err(format!("{{{{{action}}}}} is not understood")),
+            _ => return Err(format!("{{{{{action}}}}} is not understood").into()),
         }
     }
     if outer.is_some() {
-        return Err("an if does not end".to_owned());
+        return Err("an if does not end".to_owned().into());
     }
     parts.push(Part::Text(rest.to_owned()));
     Ok(parts)

@@ -3,6 +3,7 @@
 //! Where there is none yet, kamal-proxy's state file is read in its place, and left as it is: whoever goes back to
 //! kamal-proxy finds it.
 
+use crate::service::InvalidService;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -94,7 +95,7 @@ impl StateFile {
             } else {
                 "it is left as it is".to_owned()
             };
-            StateError::Damaged { path: path.clone(), what, aside }
+            StateError::Damaged { path: path.clone(), what: what.to_string(), aside }
         })
     }
 
@@ -115,9 +116,9 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
     durable::read(path, FILE_BYTES_MAX).map_err(|error| StateError::Read { path: path.to_owned(), error })
 }
 
-fn parse(bytes: &[u8]) -> Result<Services, String> {
+fn parse(bytes: &[u8]) -> Result<Services, InvalidService> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes"));
+        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes").into());
     }
     // Version first: a later format need not parse as this one.
     match serde_json::from_slice(bytes).map_err(|error| error.to_string())? {
@@ -125,12 +126,14 @@ fn parse(bytes: &[u8]) -> Result<Services, String> {
             let document: Document = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
             collect(document.services)
         }
-        Versioned { version } => Err(format!("it has version {version}, and this release reads {VERSION}")),
+        Versioned { version } => {
+            Err(format!("it has version {version}, and this release reads {VERSION}").into())
+        }
     }
 }
 
 /// kamal-proxy keeps a bare list, in older releases with one target, hosts and paths under other names.
-fn parse_kamal(bytes: &[u8]) -> Result<Services, String> {
+fn parse_kamal(bytes: &[u8]) -> Result<Services, InvalidService> {
     let list: Vec<Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let services = list.into_iter().map(|mut service| {
         modernise(&mut service);
@@ -160,16 +163,16 @@ fn modernise(service: &mut Value) {
     }
 }
 
-fn collect(mut services: Vec<Service>) -> Result<Services, String> {
+fn collect(mut services: Vec<Service>) -> Result<Services, InvalidService> {
     let mut set = Services::default();
     for service in &mut services {
         service.options.normalize();
         if service.name.is_empty() {
-            return Err("a service has no name".to_owned());
+            return Err("a service has no name".to_owned().into());
         }
         let name = &service.name;
         if set.get(name).is_ok() {
-            return Err(format!("the service {name:?} is in it twice"));
+            return Err(format!("the service {name:?} is in it twice").into());
         }
         set.check(name, &service.options).map_err(|error| format!("{name:?}: {error}"))?;
         set.set(service.clone());

@@ -1,5 +1,6 @@
 //! One certificate with its key: read from PEM files, checked, and what is to be known of it.
 
+use crate::tls::TlsConfigError;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
@@ -59,7 +60,7 @@ impl Certificate {
     ///
     /// # Errors
     /// Why it can be served to nobody.
-    pub(crate) fn new(certified: Arc<CertifiedKey>, source: String) -> Result<Self, String> {
+    pub(crate) fn new(certified: Arc<CertifiedKey>, source: String) -> Result<Self, TlsConfigError> {
         let leaf = certified.end_entity_cert().map_err(|error| error.to_string())?;
         let (_, parsed) =
             X509Certificate::from_der(leaf).map_err(|error| format!("is no certificate: {error}"))?;
@@ -67,7 +68,7 @@ impl Certificate {
             (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
         let names = names(&parsed);
         if names.is_empty() {
-            return Err("the certificate names no host (subjectAltName)".to_owned());
+            return Err("the certificate names no host (subjectAltName)".to_owned().into());
         }
         Ok(Self { certified, names, not_before, not_after, source })
     }
@@ -92,7 +93,7 @@ impl Certificate {
 ///
 /// # Errors
 /// What keeps it from being served, with the file's name.
-pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), String> {
+pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), TlsConfigError> {
     let chain = read_chain(&pair.cert)?;
     let key = read_key(&pair.key)?;
     let shown = pair.cert.display();
@@ -103,9 +104,9 @@ pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), 
     match certified.keys_match() {
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(Error::InconsistentKeys(_)) => {
-            return Err(format!("{}: this is not the key of {shown}", pair.key.display()));
+            return Err(format!("{}: this is not the key of {shown}", pair.key.display()).into());
         }
-        Err(error) => return Err(format!("{shown}: {error}")),
+        Err(error) => return Err(format!("{shown}: {error}").into()),
     }
     let mut warnings = Vec::new();
     match pair.ocsp.as_deref().map(read_ocsp) {
@@ -123,54 +124,54 @@ pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), 
 }
 
 /// What may be read at most of a file.
-pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, TlsConfigError> {
     let shown = file.display();
     let cannot = |error: std::io::Error| format!("{shown}: cannot be read: {error}");
     // Asked before opening: opening a named pipe would wait for its writer.
     if !fs::metadata(file).map_err(cannot)?.is_file() {
-        return Err(format!("{shown}: is not a file; write the path of one"));
+        return Err(format!("{shown}: is not a file; write the path of one").into());
     }
     let mut bytes = Vec::new();
     File::open(file)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(cannot)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("{shown}: larger than {FILE_BYTES_MAX} bytes"));
+        return Err(format!("{shown}: larger than {FILE_BYTES_MAX} bytes").into());
     }
     Ok(bytes)
 }
 
 /// Every certificate of a PEM file.
-pub(super) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let (bytes, shown) = (read(file)?, file.display());
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<_, _>>()
         .map_err(|error| format!("{shown}: is broken: {error}"))?;
     match chain.is_empty() {
         true if bytes.first() == Some(&0x30) => {
-            Err(format!("{shown}: is DER; write PEM: openssl x509 -inform der -in {shown}"))
+            Err(format!("{shown}: is DER; write PEM: openssl x509 -inform der -in {shown}").into())
         }
-        true => Err(format!("{shown}: no certificate is in it (-----BEGIN CERTIFICATE-----)")),
+        true => Err(format!("{shown}: no certificate is in it (-----BEGIN CERTIFICATE-----)").into()),
         false => Ok(chain),
     }
 }
 
-fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     let (bytes, shown) = (read(file)?, file.display());
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
         pem::Error::NoItemsFound if contains(&bytes, b"ENCRYPTED PRIVATE KEY") => {
-            format!("{shown}: the key is encrypted; take the passphrase off: openssl pkey -in {shown}")
+            format!("{shown}: the key is encrypted; take the passphrase off: openssl pkey -in {shown}").into()
         }
-        pem::Error::NoItemsFound => format!("{shown}: no key is in it (-----BEGIN PRIVATE KEY-----)"),
-        error => format!("{shown}: is broken: {error}"),
+        pem::Error::NoItemsFound => format!("{shown}: no key is in it (-----BEGIN PRIVATE KEY-----)").into(),
+        error => format!("{shown}: is broken: {error}").into(),
     })
 }
 
 /// RFC 6960 4.2.1: a sequence whose first part, the status, is 0.
-fn read_ocsp(file: &Path) -> Result<Vec<u8>, String> {
+fn read_ocsp(file: &Path) -> Result<Vec<u8>, TlsConfigError> {
     let (bytes, shown) = (read(file)?, file.display());
     if bytes.len() > OCSP_BYTES_MAX {
-        return Err(format!("{shown}: larger than {OCSP_BYTES_MAX} bytes"));
+        return Err(format!("{shown}: larger than {OCSP_BYTES_MAX} bytes").into());
     }
     let body = match bytes.get(1) {
         Some(length) if *length < 0x80 => bytes.get(2..),
@@ -179,7 +180,7 @@ fn read_ocsp(file: &Path) -> Result<Vec<u8>, String> {
     };
     let body = body.filter(|_| bytes[0] == 0x30).unwrap_or_default();
     if !body.starts_with(&[0x0a, 1, 0]) {
-        return Err(format!("{shown}: is no successful OCSP response in DER"));
+        return Err(format!("{shown}: is no successful OCSP response in DER").into());
     }
     Ok(bytes)
 }

@@ -1,5 +1,6 @@
 //! Which files of a folder are certificates with their keys.
 
+use crate::tls::TlsConfigError;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,19 +16,19 @@ const PAIRS_MAX: usize = 10_000;
 ///
 /// # Errors
 /// Why the folder cannot be read.
-pub(crate) fn pairs(folder: &Path) -> Result<Vec<Pair>, String> {
+pub(crate) fn pairs(folder: &Path) -> Result<Vec<Pair>, TlsConfigError> {
     let mut found = here(folder)?;
     for below in entries(folder)?.into_iter().filter(|path| path.is_dir()) {
         // One that cannot be read may be none of ours.
         found.extend(here(&below).unwrap_or_default());
         if found.len() > PAIRS_MAX {
-            return Err(format!("{}: more than {PAIRS_MAX} certificates", folder.display()));
+            return Err(format!("{}: more than {PAIRS_MAX} certificates", folder.display()).into());
         }
     }
     Ok(found)
 }
 
-fn here(folder: &Path) -> Result<Vec<Pair>, String> {
+fn here(folder: &Path) -> Result<Vec<Pair>, TlsConfigError> {
     let [cert, key] = ["fullchain.pem", "privkey.pem"].map(|name| folder.join(name));
     if cert.exists() && key.exists() {
         let ocsp = Some(folder.join("fullchain.ocsp")).filter(|file| file.exists());
@@ -43,7 +44,7 @@ fn here(folder: &Path) -> Result<Vec<Pair>, String> {
     Ok(entries(folder)?.into_iter().filter(is_certificate).filter_map(pair).collect())
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, TlsConfigError> {
     let cannot = |error: std::io::Error| format!("{}: cannot be read: {error}", folder.display());
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(cannot)? {

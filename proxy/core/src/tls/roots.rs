@@ -1,12 +1,13 @@
 //! The authorities that the system believes.
 
+use crate::tls::TlsConfigError;
 use std::sync::{Arc, LazyLock};
 
 use rustls::RootCertStore;
 
 /// Whom the system trusts; read once, for it takes some ten milliseconds.
-pub(super) fn system_roots() -> &'static Result<Arc<RootCertStore>, String> {
-    static ROOTS: LazyLock<Result<Arc<RootCertStore>, String>> = LazyLock::new(|| {
+pub(super) fn system_roots() -> &'static Result<Arc<RootCertStore>, TlsConfigError> {
+    static ROOTS: LazyLock<Result<Arc<RootCertStore>, TlsConfigError>> = LazyLock::new(|| {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
         // Systems come with some that no library takes.
@@ -15,7 +16,8 @@ pub(super) fn system_roots() -> &'static Result<Arc<RootCertStore>, String> {
             return Ok(Arc::new(roots));
         }
         let why = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
-        Err(format!("ca_file: the system has no authorities that could be believed ({why}); write ca_file"))
+        Err(format!("ca_file: the system has no authorities that could be believed ({why}); write ca_file")
+            .into())
     });
     &ROOTS
 }

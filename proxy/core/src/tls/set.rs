@@ -1,5 +1,6 @@
 //! The certificates of one listener as its files have them, read again where a file has changed.
 
+use crate::tls::TlsConfigError;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Set {
             let (pairs, in_folder) = match pairs(files) {
                 Ok(pairs) => (pairs, matches!(files, CertificateFiles::Folder(_))),
                 Err(message) => {
-                    remark(message, true);
+                    remark(message.to_string(), true);
                     set.keep(files, before);
                     continue;
                 }
@@ -114,12 +115,12 @@ fn entry(pair: Pair, before: &Set, now_unix_s: i64) -> (Entry, Found) {
         Err(message) => {
             let (seen, certificate) =
                 known.map_or((seen, None), |known| (known.seen, known.certificate.clone()));
-            (Entry { pair, seen, certificate }, (Vec::new(), Some(message)))
+            (Entry { pair, seen, certificate }, (Vec::new(), Some(message.to_string())))
         }
     }
 }
 
-fn pairs(files: &CertificateFiles) -> Result<Vec<Pair>, String> {
+fn pairs(files: &CertificateFiles) -> Result<Vec<Pair>, TlsConfigError> {
     match files {
         CertificateFiles::Folder(folder) => folder::pairs(folder),
         CertificateFiles::Pair { cert, key, ocsp } => {

@@ -1,6 +1,7 @@
 //! Which certificate a client gets: by the name it asks for. What is in it may be replaced at any time; handshakes that
 //! begin then see it, without a new configuration of rustls.
 
+use crate::tls::TlsConfigError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -110,7 +111,12 @@ impl CertificateStore {
     /// # Errors
     /// Why it can be served to nobody.
     #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
-    pub fn put(&self, names: &[String], certified: Arc<CertifiedKey>, source: &str) -> Result<(), String> {
+    pub fn put(
+        &self,
+        names: &[String],
+        certified: Arc<CertifiedKey>,
+        source: &str,
+    ) -> Result<(), TlsConfigError> {
         let names: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
         let certificate = Certificate::new(certified, source.to_owned())?;
         let certificate = Arc::new(Certificate { names: names.clone(), ..certificate });

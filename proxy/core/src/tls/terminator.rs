@@ -1,5 +1,6 @@
 //! What terminates TLS on a listener: the configuration of rustls, the certificates, and how many handshakes there may be.
 
+use crate::tls::TlsConfigError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -41,7 +42,7 @@ impl Terminator {
         config: &config::Tls,
         protocols: Vec<Vec<u8>>,
         before: Option<&Self>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, TlsConfigError> {
         let ca_file = config.client_auth.ca_file.as_deref().filter(|_| asks(config));
         let authorities = ca_file.map(certificate::read).transpose()?.unwrap_or_default();
         let store = before.map(|before| Arc::clone(&before.store)).unwrap_or_default();
@@ -113,7 +114,7 @@ fn server_config(
     config: &config::Tls,
     protocols: &[Vec<u8>],
     store: &Arc<CertificateStore>,
-) -> Result<ServerConfig, String> {
+) -> Result<ServerConfig, TlsConfigError> {
     let provider = Arc::new(provider(&config.cipher_suites));
     let versions: &[_] = match config.min_version {
         TlsVersion::V12 => &[&TLS13, &TLS12],
@@ -159,7 +160,7 @@ fn provider(names: &[String]) -> CryptoProvider {
 fn client_verifier(
     auth: &config::ClientAuth,
     provider: &Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsConfigError> {
     let (Some(file), true) = (&auth.ca_file, auth.mode != ClientAuthMode::Off) else {
         return Ok(None);
     };
@@ -172,5 +173,5 @@ fn client_verifier(
         ClientAuthMode::Optional => builder.allow_unauthenticated(),
         ClientAuthMode::Required | ClientAuthMode::Off => builder,
     };
-    builder.build().map(Some).map_err(|error| format!("{}: {error}", file.display()))
+    builder.build().map(Some).map_err(|error| format!("{}: {error}", file.display()).into())
 }

@@ -1,6 +1,7 @@
 //! What terminates TLS on each listener of the process: made at the start, changed by a reload, and looked at for files that
 //! have changed. Of the control thread; workers reach theirs through the listener.
 
+use crate::tls::TlsConfigError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -77,7 +78,7 @@ impl Terminators {
     ///
     /// # Errors
     /// Every mistake, a line each.
-    pub fn plan(&self, listeners: &[Listener]) -> Result<Planned, String> {
+    pub fn plan(&self, listeners: &[Listener]) -> Result<Planned, TlsConfigError> {
         let (planned, findings) = plan(listeners, &self.in_force.load());
         let (mistakes, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(|finding| finding.is_mistake);
@@ -88,7 +89,7 @@ impl Terminators {
             return Ok(planned);
         }
         let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        Err(lines.join("\n"))
+        Err(lines.join("\n").into())
     }
 
     /// Puts a plan in force. Connections that begin are accepted by it once their listener has it as well.
@@ -241,7 +242,11 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
                 planned.sets.insert(listener.name.clone(), Arc::new(set));
             }
             Err(message) => {
-                findings.push(Finding { path: format!("{path}.client_auth"), message, is_mistake: true });
+                findings.push(Finding {
+                    path: format!("{path}.client_auth"),
+                    message: message.to_string(),
+                    is_mistake: true,
+                });
             }
         }
     }

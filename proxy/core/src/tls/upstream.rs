@@ -2,6 +2,7 @@
 //!
 //! No bytes are moved here; see `stream::tls` for the workers' connections and `health` for the checks.
 
+use crate::tls::TlsConfigError;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -68,7 +69,7 @@ impl UpstreamSessions {
     ///
     /// # Errors
     /// What is wrong with which of them, with the path of the key in the configuration.
-    pub fn load(cluster: &str, config: &UpstreamTls) -> Result<Self, String> {
+    pub fn load(cluster: &str, config: &UpstreamTls) -> Result<Self, TlsConfigError> {
         let current = Files::read(config).and_then(|files| Current::new(config, files));
         let current = current.map_err(|message| format!("clusters.{cluster}.tls.{message}"))?;
         if config.danger_skip_verification {
@@ -91,7 +92,7 @@ impl UpstreamSessions {
     ///
     /// # Errors
     /// As [`UpstreamSessions::load`].
-    pub fn refreshed(&self) -> Result<Option<Refreshed>, String> {
+    pub fn refreshed(&self) -> Result<Option<Refreshed>, TlsConfigError> {
         let at = |message| format!("clusters.{}.tls.{message}", self.cluster);
         let files = Files::read(&self.config).map_err(at)?;
         if files == self.current.load().files {
@@ -158,7 +159,8 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         let mut add = |key: &str, message: String, is_mistake| {
             findings.push(Finding { path: format!("clusters.{name}.tls.{key}"), message, is_mistake });
         };
-        if let Err(message) = Files::read(tls).and_then(|files| Current::new(tls, files)) {
+        if let Err(error) = Files::read(tls).and_then(|files| Current::new(tls, files)) {
+            let message = error.to_string();
             let (key, message) = message.split_once(": ").unwrap_or(("", &message));
             add(key, message.to_owned(), true);
         }
@@ -178,7 +180,7 @@ fn without_port(host: &str) -> &str {
 }
 
 impl Files {
-    fn read(config: &UpstreamTls) -> Result<Self, String> {
+    fn read(config: &UpstreamTls) -> Result<Self, TlsConfigError> {
         let read = |key: &str, path: &Path| {
             read(path).map_err(|error| format!("{key}: {} cannot be read: {error}", path.display()))
         };
@@ -204,7 +206,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 impl Current {
-    fn new(config: &UpstreamTls, files: Files) -> Result<Self, String> {
+    fn new(config: &UpstreamTls, files: Files) -> Result<Self, TlsConfigError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         // The first random bytes of a process take a tenth of a second (entropy of the processor's jitter); no request is
         // to wait for that.
@@ -240,7 +242,11 @@ impl Current {
     }
 }
 
-fn verifier(config: &UpstreamTls, files: &Files, provider: Arc<CryptoProvider>) -> Result<Verifier, String> {
+fn verifier(
+    config: &UpstreamTls,
+    files: &Files,
+    provider: Arc<CryptoProvider>,
+) -> Result<Verifier, TlsConfigError> {
     let pins = config.pinned_sha256.clone();
     if config.danger_skip_verification {
         return Ok(Verifier::skipping(&provider, pins));
@@ -251,14 +257,14 @@ fn verifier(config: &UpstreamTls, files: &Files, provider: Arc<CryptoProvider>) 
             authorities(pem).map_err(|message| named(config.ca_file.as_deref(), "ca_file", &message))?
         }
     };
-    Verifier::new(roots, provider, pins).map_err(|error| format!("ca_file: {error}"))
+    Verifier::new(roots, provider, pins).map_err(|error| format!("ca_file: {error}").into())
 }
 
-fn named(path: Option<&Path>, key: &str, message: &str) -> String {
+fn named(path: Option<&Path>, key: &str, message: &TlsConfigError) -> String {
     format!("{key}: {} {message}", path.map(Path::display).map(|shown| shown.to_string()).unwrap_or_default())
 }
 
-fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
+fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
         roots
@@ -269,22 +275,22 @@ fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
 }
 
 /// The certificates of a PEM file; never none.
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| format!("is no PEM: {error}"))?;
-    if found.is_empty() { Err("has no certificate (PEM) in it".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("has no certificate (PEM) in it".to_owned().into()) } else { Ok(found) }
 }
 
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn identity(config: &UpstreamTls, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Shown, String> {
+fn identity(config: &UpstreamTls, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Shown, TlsConfigError> {
     let paths = config.client_certificate.as_ref();
     let chain = certificates(cert);
     let chain = chain
         .map_err(|message| named(paths.map(|files| &*files.cert), "client_certificate.cert", &message))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
         let message = format!("has no key (PEM, not encrypted) in it: {error}");
-        named(paths.map(|files| &*files.key), "client_certificate.key", &message)
+        named(paths.map(|files| &*files.key), "client_certificate.key", &message.into())
     })?;
     Ok((chain, key))
 }

@@ -1,5 +1,6 @@
 //! The programs as the control plane holds them: loaded at start, asked for numbers, stopped before a drain.
 
+use crate::AssistError;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,7 +64,7 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
         && kernel.direct_return_hold_ms > 0
         && let Err(reason) = can_hold(&bypass, &mut marker)
     {
-        tracing::info!(reason, "heads of answers do not wait for their bodies (direct_return_hold_ms)");
+        tracing::info!(%reason, "heads of answers do not wait for their bodies (direct_return_hold_ms)");
         kernel.direct_return_hold_ms = 0;
     }
     tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
@@ -87,13 +88,13 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
 }
 
 /// Whether the kernel can keep the head of an answer until its body begins; if not, why.
-fn can_hold(bypass: &Bypass, marker: &mut Marker) -> Result<(), String> {
+fn can_hold(bypass: &Bypass, marker: &mut Marker) -> Result<(), AssistError> {
     // Older ones look at the page of a message that has none, if they are built to look at all they do.
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if probe::version(&release).is_none_or(|version| version < (6, 5)) {
-        return Err(format!("Linux {} is older than 6.5", release.trim()));
+        return Err(format!("Linux {} is older than 6.5", release.trim()).into());
     }
-    selftest::run_holding(bypass, marker).map_err(|failure| failure.to_string())
+    selftest::run_holding(bypass, marker).map_err(|failure| failure.to_string().into())
 }
 
 /// Has the clients of a listener joined, or answered past sluice.
@@ -137,7 +138,7 @@ impl Control {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn seat(&self) -> Result<Seat, String> {
+    pub fn seat(&self) -> Result<Seat, AssistError> {
         let marker = self.lock().marker().map_err(|error| error.to_string())?;
         let slots = self.lock().slots().cloned();
         Ok(Seat { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds, slots })
@@ -147,7 +148,7 @@ impl Control {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn direct_seat(&self, index: usize, is_batch: bool) -> Result<Option<direct::Seat>, String> {
+    pub fn direct_seat(&self, index: usize, is_batch: bool) -> Result<Option<direct::Seat>, AssistError> {
         let bypass = self.lock();
         if bypass.slots().is_none() {
             return Ok(None);

@@ -3,6 +3,7 @@
 //! A tunnel runs on a ring of this thread as it would on a worker's; threads play both ends of it with the plainest
 //! of system calls. It takes a fraction of a second.
 
+use crate::AssistError;
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -39,7 +40,7 @@ const CHECKS: [Check; 5] = [
 ///
 /// # Errors
 /// The name of the first that failed, and how.
-pub(crate) fn check(shared: &Shared) -> Result<(), String> {
+pub(crate) fn check(shared: &Shared) -> Result<(), AssistError> {
     let splicer = shared.splicer_after(0)?;
     let metrics = Metrics::new();
     let recorder = std::rc::Rc::new(metrics.add_worker());
@@ -59,7 +60,7 @@ async fn one(
     client: fn(TcpStream) -> io::Result<()>,
     server: fn(TcpStream) -> io::Result<()>,
     with: &Context<'_>,
-) -> Result<(), String> {
+) -> Result<(), AssistError> {
     let (near, downstream) = pair().map_err(|error| error.to_string())?;
     let (upstream, far) = pair().map_err(|error| error.to_string())?;
     let mut tunnel = pin!(tunnel(downstream, upstream, with));
@@ -67,7 +68,7 @@ async fn one(
     tokio::select! {
         biased;
         outcome = &mut tunnel => {
-            return Err(outcome.reason.map_or("it ended early", Reason::word).to_owned());
+            return Err(outcome.reason.map_or("it ended early", Reason::word).to_owned().into());
         }
         () = joined(with) => {}
     }
@@ -78,9 +79,9 @@ async fn one(
         end.join().map_err(|_| "it panicked".to_owned())?.map_err(|error| error.to_string())?;
     }
     match outcome {
-        Outcome { reason: Some(reason), .. } => Err(reason.word().to_owned()),
+        Outcome { reason: Some(reason), .. } => Err(reason.word().to_owned().into()),
         Outcome { path: "splice", .. } => Ok(()),
-        _ => Err("it was copied".to_owned()),
+        _ => Err("it was copied".to_owned().into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a worker needs to have tunnels spliced: its own handle on the program's maps, and the bells.
 
+use crate::AssistError;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +24,7 @@ pub struct Shared {
 ///
 /// # Errors
 /// What the kernel refuses.
-pub(crate) fn load(limits: Limits, after_bytes: u64) -> Result<Shared, String> {
+pub(crate) fn load(limits: Limits, after_bytes: u64) -> Result<Shared, AssistError> {
     let mut splice = Splice::load(limits).map_err(|error| error.to_string())?;
     let listeners = Arc::new(Listeners::default());
     if let Some(bells) = splice.take_bells() {
@@ -49,12 +50,12 @@ impl Shared {
     ///
     /// # Errors
     /// When no descriptor is to be had.
-    pub fn splicer(&self) -> Result<Splicer, String> {
+    pub fn splicer(&self) -> Result<Splicer, AssistError> {
         self.splicer_after(self.after_bytes)
     }
 
     /// The same, for tunnels that are to be joined after other than the configured bytes.
-    pub(super) fn splicer_after(&self, after_bytes: u64) -> Result<Splicer, String> {
+    pub(super) fn splicer_after(&self, after_bytes: u64) -> Result<Splicer, AssistError> {
         Ok(Splicer {
             handle: RefCell::new(self.splice.handle().map_err(|error| error.to_string())?),
             listeners: Arc::clone(&self.listeners),
@@ -148,9 +149,9 @@ impl Splicer {
     }
 
     /// Says once why a tunnel could not be joined; the counter says how often.
-    pub(super) fn complain(&self, error: &str) {
+    pub(super) fn complain(&self, error: &AssistError) {
         if !self.complained.replace(true) {
-            tracing::warn!(error, "a tunnel cannot be spliced and is copied; told once a worker");
+            tracing::warn!(%error, "a tunnel cannot be spliced and is copied; told once a worker");
         }
     }
 }

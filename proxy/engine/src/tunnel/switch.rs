@@ -4,6 +4,7 @@
 //! under it nothing may be half read, which is: no receive is under way and nothing is unread. What comes a
 //! moment later is whole and waits for the kick.
 
+use crate::AssistError;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -149,11 +150,11 @@ async fn take_unread(reader: &mut Reader) -> Result<bool, ()> {
 }
 
 /// `None` when something came at the last moment.
-fn try_join<'a>(ends: &Ends<'_>, splicer: &'a Splicer) -> Result<Option<Links<'a>>, String> {
+fn try_join<'a>(ends: &Ends<'_>, splicer: &'a Splicer) -> Result<Option<Links<'a>>, AssistError> {
     let (Some(downstream), Some(upstream)) =
         (ends.downstream.0.stream().socket(), ends.upstream.0.stream().socket())
     else {
-        return Err("not a socket".to_owned());
+        return Err("not a socket".to_owned().into());
     };
     let (Some(first), Some(second)) = (books(downstream.as_fd())?, books(upstream.as_fd())?) else {
         return Ok(None);
@@ -180,7 +181,7 @@ struct Books {
     written: u64,
 }
 
-fn books(socket: BorrowedFd<'_>) -> Result<Option<Books>, String> {
+fn books(socket: BorrowedFd<'_>) -> Result<Option<Books>, AssistError> {
     let Some(written) = tcp::written(socket).map_err(text)? else {
         return Ok(None);
     };

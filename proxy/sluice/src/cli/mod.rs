@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::logs::LogsArgs;
 use crate::top;
+use crate::usage::UsageError;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use sluice_config::{self as config, Address, Config, ConfigError, Override};
@@ -131,12 +132,14 @@ pub(crate) struct HealthcheckArgs {
 
 impl HealthcheckArgs {
     /// Whom to ask; `None` is that the configuration has no admin listener.
-    pub(crate) fn address(&self) -> Result<Option<Address>, String> {
+    pub(crate) fn address(&self) -> Result<Option<Address>, UsageError> {
         match (&self.config, &self.admin) {
-            (Some(file), _) => config::load(file, &[]).map(|config| config.admin).map_err(|e| e.to_string()),
+            (Some(file), _) => {
+                config::load(file, &[]).map(|config| config.admin).map_err(|e| e.to_string().into())
+            }
             (None, admin) => {
                 let address = with_host(admin.as_deref().unwrap_or_default(), "127.0.0.1");
-                address.parse().map(Some).map_err(|error| format!("--admin: {error}"))
+                address.parse().map(Some).map_err(|error| format!("--admin: {error}").into())
             }
         }
     }
@@ -163,7 +166,7 @@ pub(crate) struct TopArgs {
 
 impl TopArgs {
     /// What they ask for.
-    pub(crate) fn options(&self) -> Result<top::Options, String> {
+    pub(crate) fn options(&self) -> Result<top::Options, UsageError> {
         let mut options = top::Options {
             admin: Address::Ip(([127, 0, 0, 1], 9901).into()),
             token_file: self.token_file.clone(),

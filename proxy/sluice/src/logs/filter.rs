@@ -1,5 +1,6 @@
 //! Which lines are shown. What a line does not say matches no filter that asks for it. Pure.
 
+use crate::usage::UsageError;
 use std::str::FromStr;
 
 use clap::Args;
@@ -34,9 +35,9 @@ pub(super) struct Filter {
 pub(super) struct Statuses(u16, u16);
 
 impl FromStr for Statuses {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UsageError> {
         let status = |text: &str| text.parse::<u16>().ok().filter(|status| (100..=599).contains(status));
         let class = text.strip_suffix("xx").and_then(|class| status(&format!("{class}00")));
         let range = match text.split_once('-') {
@@ -45,13 +46,13 @@ impl FromStr for Statuses {
         };
         range
             .map(|(first, last)| Self(first, last))
-            .ok_or_else(|| "no status; write one such as 404, 5xx or 500-504".to_owned())
+            .ok_or_else(|| "no status; write one such as 404, 5xx or 500-504".into())
     }
 }
 
-fn milliseconds(text: &str) -> Result<f64, String> {
+fn milliseconds(text: &str) -> Result<f64, UsageError> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| "no time; write milliseconds such as 250".to_owned())
+    number.ok_or_else(|| "no time; write milliseconds such as 250".into())
 }
 
 impl Filter {

@@ -7,6 +7,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use crate::usage::UsageError;
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ enum When {
 pub(crate) fn run(args: &LogsArgs) -> ExitCode {
     let path = match args.path() {
         Ok(path) => path,
-        Err(message) => return fail(&message, EXIT_CONFIG),
+        Err(error) => return fail(&error.to_string(), EXIT_CONFIG),
     };
     let stdout = io::stdout().lock();
     let colours = args.color.colours(stdout.is_terminal(), std::env::var_os("NO_COLOR").as_deref());
@@ -84,21 +85,21 @@ pub(crate) fn run(args: &LogsArgs) -> ExitCode {
 
 impl LogsArgs {
     /// The file to read; `None` is standard input.
-    fn path(&self) -> Result<Option<PathBuf>, String> {
+    fn path(&self) -> Result<Option<PathBuf>, UsageError> {
         if let Some(file) = &self.config {
             let config = config::load(file, &self.sets).map_err(|error| error.to_string())?;
             return match config.access_log.output {
                 LogOutput::File(path) => Ok(Some(path)),
                 LogOutput::Stdout => {
-                    Err("access_log: it goes to standard output; pipe it to sluice logs".to_owned())
+                    Err("access_log: it goes to standard output; pipe it to sluice logs".to_owned().into())
                 }
-                LogOutput::Off => Err("access_log: it is off; write a path to it".to_owned()),
+                LogOutput::Off => Err("access_log: it is off; write a path to it".to_owned().into()),
             };
         }
         match &self.file {
             Some(path) if path.as_os_str() != "-" => Ok(Some(path.clone())),
             None if io::stdin().is_terminal() => {
-                Err("nothing to read; write --config or --file, or pipe an access log in".to_owned())
+                Err("nothing to read; write --config or --file, or pipe an access log in".to_owned().into())
             }
             _ => Ok(None),
         }

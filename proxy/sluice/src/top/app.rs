@@ -1,5 +1,6 @@
 //! What is shown, and what keys do to it. No terminal is needed for that.
 
+use crate::top::TopError;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use sluice_control::status::Document;
 
@@ -31,13 +32,13 @@ pub(super) struct App {
 
 impl App {
     /// Takes what was fetched.
-    pub(super) fn take(&mut self, fetched: Result<Document, String>) {
+    pub(super) fn take(&mut self, fetched: Result<Document, TopError>) {
         match fetched {
             Ok(document) => {
                 self.document = Some(document);
                 self.trouble = None;
             }
-            Err(trouble) => self.trouble = Some(trouble),
+            Err(trouble) => self.trouble = Some(trouble.to_string()),
         }
     }
 

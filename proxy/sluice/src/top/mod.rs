@@ -18,6 +18,23 @@ use std::path::PathBuf;
 
 use sluice_config::Address;
 
+/// What there is nothing to show for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct TopError(String);
+
+impl From<String> for TopError {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for TopError {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 pub(crate) use source::Source;
 
 /// What to show.
@@ -37,7 +54,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// A sentence about what is wrong: nobody answers, or this is no terminal.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub(crate) fn run(options: &Options) -> Result<(), TopError> {
     let source = Source::new(options.admin.clone(), options.token_file.as_deref())?;
     if !options.once {
         return terminal::run(source);
@@ -49,7 +66,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         text::table(&source.fetch()?)
     };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("cannot print: {error}")),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot print: {error}").into())
+        }
         _ => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! Asks the admin listener for the document. Blocking, with deadlines.
 
+use crate::top::TopError;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -27,7 +28,7 @@ impl Source {
     ///
     /// # Errors
     /// A sentence about what is wrong with the file.
-    pub(crate) fn new(address: Address, token_file: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn new(address: Address, token_file: Option<&Path>) -> Result<Self, TopError> {
         let token = token_file.map(Token::read).transpose().map_err(|error| format!("the token: {error}"))?;
         Ok(Self { address, token })
     }
@@ -36,12 +37,12 @@ impl Source {
     ///
     /// # Errors
     /// A sentence about who does not answer, or what.
-    pub(crate) fn fetch(&self) -> Result<Document, String> {
+    pub(crate) fn fetch(&self) -> Result<Document, TopError> {
         self.fetch_as()
     }
 
     /// The same in another shape.
-    pub(super) fn fetch_as<T: DeserializeOwned>(&self) -> Result<T, String> {
+    pub(super) fn fetch_as<T: DeserializeOwned>(&self) -> Result<T, TopError> {
         let at = &self.address;
         let answer = self.ask().map_err(|error| match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!(
@@ -53,18 +54,18 @@ impl Source {
         let mut head = httparse::Response::new(&mut fields);
         let read = head.parse(&answer);
         let (Ok(httparse::Status::Complete(length)), Some(status)) = (read, head.code) else {
-            return Err(format!("what answers at {at} is no admin listener"));
+            return Err(format!("what answers at {at} is no admin listener").into());
         };
         let body = &answer[length..];
         match status {
             200 => serde_json::from_slice(body).map_err(|error| {
-                format!("what {at} answers is no status of this version of sluice ({error})")
+                format!("what {at} answers is no status of this version of sluice ({error})").into()
             }),
-            401 => Err(format!("{at} asks for its token: --token-file FILE")),
-            404 => Err(format!("the sluice at {at} is too old to have a status, or it is no sluice")),
+            401 => Err(format!("{at} asks for its token: --token-file FILE").into()),
+            404 => Err(format!("the sluice at {at} is too old to have a status, or it is no sluice").into()),
             _ => {
                 let said = String::from_utf8_lossy(body);
-                Err(format!("{at} answers {status}: {}", said.lines().next().unwrap_or_default()))
+                Err(format!("{at} answers {status}: {}", said.lines().next().unwrap_or_default()).into())
             }
         }
     }

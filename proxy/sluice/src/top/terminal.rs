@@ -1,5 +1,6 @@
 //! The terminal: taken over, drawn on, and given back as it was, however it ends.
 
+use crate::top::TopError;
 use std::io::{IsTerminal, stdin, stdout};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -19,15 +20,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(100);
 
 enum News {
-    Fetched(Box<Result<Document, String>>),
+    Fetched(Box<Result<Document, TopError>>),
     /// A signal says that it is over.
     End,
 }
 
 /// Shows it until `q`, Ctrl-C or a signal.
-pub(super) fn run(source: Source) -> Result<(), String> {
+pub(super) fn run(source: Source) -> Result<(), TopError> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        return Err("this is no terminal; try --once, or --once --json".to_owned());
+        return Err("this is no terminal; try --once, or --once --json".to_owned().into());
     }
     // The first answer is waited for, so that a mistake is told on an ordinary screen.
     let mut app = App::default();
@@ -37,7 +38,7 @@ pub(super) fn run(source: Source) -> Result<(), String> {
         ratatui::try_init().map_err(|error| format!("the terminal cannot be taken over: {error}"))?;
     let ended = show(&mut terminal, &mut app, &news);
     ratatui::restore();
-    ended.map_err(|error| format!("the terminal: {error}"))
+    ended.map_err(|error| format!("the terminal: {error}").into())
 }
 
 fn show(

@@ -10,6 +10,7 @@ mod findings;
 mod finds;
 mod forwarded;
 mod grammar;
+mod mismatch;
 mod offered;
 mod origin;
 mod proxy;

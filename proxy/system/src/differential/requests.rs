@@ -1,5 +1,6 @@
 //! The verdict on one case of requests: what the client sent, what arrived at the strict origin, what came back.
 
+use super::mismatch::Mismatch;
 use std::net::SocketAddr;
 
 use super::answers::{self, Answer, Answers};
@@ -64,7 +65,7 @@ pub(super) fn judge(
     own: SocketAddr,
     arrived: &[Arrived],
     heard: &Heard,
-) -> Result<Passed, String> {
+) -> Result<Passed, Mismatch> {
     let sent = sent::read(bytes);
     // What is answered at its head may be cut or invalid behind it.
     let early = arrived.last().is_some_and(|last| !last.is_whole) && sent.halt.is_some();
@@ -74,13 +75,14 @@ pub(super) fn judge(
             arrived.len(),
             sent.requests.len(),
             halt_text(&sent)
-        ));
+        )
+        .into());
     }
     for (nth, (arrived, request)) in arrived.iter().zip(&sent.requests).enumerate() {
         same(request, own, arrived).map_err(|difference| format!("request {}: {difference}", nth + 1))?;
     }
     if heard.end == End::Silent {
-        return Err("the connection was not closed".to_owned());
+        return Err("the connection was not closed".to_owned().into());
     }
     let mut methods: Vec<&[u8]> = sent.requests.iter().map(|request| &request.method[..]).collect();
     methods.push(&sent.next_method);
@@ -93,9 +95,9 @@ fn judge_answers(
     arrived: &[Arrived],
     heard: &Heard,
     answers: &Answers,
-) -> Result<Passed, String> {
+) -> Result<Passed, Mismatch> {
     if let Some(halt) = &answers.halt {
-        return Err(format!("answer {}: {halt:?}", answers.answers.len() + 1));
+        return Err(format!("answer {}: {halt:?}", answers.answers.len() + 1).into());
     }
     let refusals: Vec<&Answer> = answers.answers.iter().filter(|answer| answer.number().is_none()).collect();
     let numbers: Vec<u64> = answers.answers.iter().filter_map(Answer::number).collect();
@@ -105,19 +107,19 @@ fn judge_answers(
     let may_lack = heard.end == End::Reset || is_early && numbers.len() + 1 == expected.len();
     let agree = numbers == expected || may_lack && expected.starts_with(&numbers);
     if !agree {
-        return Err(format!("requests {expected:?} arrived, answers {numbers:?} came back"));
+        return Err(format!("requests {expected:?} arrived, answers {numbers:?} came back").into());
     }
     let refused = match refusals[..] {
         [] => None,
         [refusal] if answers.answers.last().is_some_and(|last| last.number().is_none()) => Some(refusal),
-        _ => return Err("an answer of sluice's own that is not the last".to_owned()),
+        _ => return Err("an answer of sluice's own that is not the last".to_owned().into()),
     };
     if let Some(refusal) = refused {
         if !refusal.is_last {
-            return Err(format!("a {} that does not close the connection", refusal.status));
+            return Err(format!("a {} that does not close the connection", refusal.status).into());
         }
         if matches!(refusal.status, 500 | 502..=504) {
-            return Err(format!("a {} before an origin that answers", refusal.status));
+            return Err(format!("a {} before an origin that answers", refusal.status).into());
         }
     }
     let is_preface = sent.next_method == PREFACE_METHOD;
@@ -134,7 +136,8 @@ fn judge_answers(
             "{} of {} requests got no answer",
             sent.requests.len() - arrived.len(),
             sent.requests.len()
-        ));
+        )
+        .into());
     }
     let is_strict = refused.is_some() && arrived.len() < sent.requests.len();
     Ok(Passed { forwarded: arrived.len(), refused: refused.map(|refusal| refusal.status), is_strict })
@@ -149,7 +152,7 @@ fn halt_text(sent: &Sent) -> String {
 }
 
 /// How what arrived differs from what was sent, if it does.
-fn same(sent: &Request, own: SocketAddr, arrived: &Arrived) -> Result<(), String> {
+fn same(sent: &Request, own: SocketAddr, arrived: &Arrived) -> Result<(), Mismatch> {
     let is_whole = arrived.is_whole;
     let arrived = &arrived.request;
     // Where HTTP/1.0 names no host, sluice names its own address.
@@ -162,12 +165,16 @@ fn same(sent: &Request, own: SocketAddr, arrived: &Arrived) -> Result<(), String
         ("body", &sent.body, &arrived.body),
     ] {
         if sent != arrived && (is_whole || what != "body") {
-            return Err(format!("{what} {} arrived as {}", sent.escape_ascii(), arrived.escape_ascii()));
+            return Err(
+                format!("{what} {} arrived as {}", sent.escape_ascii(), arrived.escape_ascii()).into()
+            );
         }
     }
     same_fields(sent, &sent.fields, &arrived.fields, may_be_missing)?;
     if let Some(trailer) = arrived.trailers.iter().find(|field| field.is(TOKEN_FIELD)) {
-        return Err(format!("{}, which the route sets, arrived as a trailer", trailer.name.escape_ascii()));
+        return Err(
+            format!("{}, which the route sets, arrived as a trailer", trailer.name.escape_ascii()).into()
+        );
     }
     // sluice passes on few trailers, and they are nobody's framing.
     same_fields(sent, &sent.trailers, &arrived.trailers, |_| true)
@@ -179,22 +186,24 @@ fn same_fields(
     sent: &[Field],
     arrived: &[Field],
     may_be_missing: impl Fn(&[u8]) -> bool,
-) -> Result<(), String> {
+) -> Result<(), Mismatch> {
     let options = sent::connection_options(&request.fields).unwrap_or_default();
     let is_nominated = |field: &Field| options.iter().any(|option| option.eq_ignore_ascii_case(&field.name));
     let mut left = arrived.iter().peekable();
     for field in sent {
         if left.peek() == Some(&field) {
             if is_nominated(field) {
-                return Err(format!("{} arrived, though Connection names it", field.name.escape_ascii()));
+                return Err(
+                    format!("{} arrived, though Connection names it", field.name.escape_ascii()).into()
+                );
             }
             left.next();
         } else if !(may_be_missing(&field.name) || is_nominated(field)) {
-            return Err(format!("{} did not arrive", field.name.escape_ascii()));
+            return Err(format!("{} did not arrive", field.name.escape_ascii()).into());
         }
     }
     match left.next() {
-        Some(field) => Err(format!("{} arrived: nobody sent it", field.name.escape_ascii())),
+        Some(field) => Err(format!("{} arrived: nobody sent it", field.name.escape_ascii()).into()),
         None => Ok(()),
     }
 }

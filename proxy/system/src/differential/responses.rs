@@ -3,6 +3,7 @@
 
 use super::answers::{self, Answer, Answers};
 use super::client::{End, Heard};
+use super::mismatch::Mismatch;
 use super::offered::{self, Offered};
 use super::turncoat::{Ending, Script};
 use super::wire::{Halt, Read};
@@ -29,14 +30,14 @@ pub(super) fn judge(
     method: &[u8],
     own: Option<u64>,
     heard: &Heard,
-) -> Result<Passed, String> {
+) -> Result<Passed, Mismatch> {
     let offered = offered::read(&script.case.bytes, method, script.ending == Ending::Close);
     if heard.end == End::Silent {
-        return Err("the connection was not closed".to_owned());
+        return Err("the connection was not closed".to_owned().into());
     }
     let answers = answers::read(&heard.bytes, &[method, b"GET"]);
     if answers.answers.len() > 2 {
-        return Err("more answers than requests".to_owned());
+        return Err("more answers than requests".to_owned().into());
     }
     let passed = match first(&offered, heard, &answers) {
         // A reset may overtake what was sent before it.
@@ -48,15 +49,17 @@ pub(super) fn judge(
 }
 
 /// The answer to the case's own request.
-fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Passed, String> {
+fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Passed, Mismatch> {
     let Some(answer) = answers.answers.first() else {
         return match (&answers.halt, offered) {
             // What breaks off was passed on as far as it came.
             (Some(Halt::Short), Err(_)) => Ok(Passed::Cut),
-            (Some(Halt::Short), Ok(_)) => Err("a whole answer was cut".to_owned()),
-            (Some(Halt::Invalid(reason)), _) => Err(format!("the client received no answer: {reason}")),
+            (Some(Halt::Short), Ok(_)) => Err("a whole answer was cut".to_owned().into()),
+            (Some(Halt::Invalid(reason)), _) => {
+                Err(format!("the client received no answer: {reason}").into())
+            }
             // An answer whose head has not left needs no cut: sluice could still refuse it.
-            (None, _) => Err("the client received nothing".to_owned()),
+            (None, _) => Err("the client received nothing".to_owned().into()),
         };
     };
     if is_refusal(answer) {
@@ -65,12 +68,12 @@ fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Pa
     let whole = !(answer.is_close_delimited && heard.end == End::Reset);
     match offered {
         Ok(offered) if !whole => {
-            Err(format!("a whole answer of {} bytes ended with a reset", offered.answer.body.len()))
+            Err(format!("a whole answer of {} bytes ended with a reset", offered.answer.body.len()).into())
         }
         Ok(offered) => same(&offered.answer, answer).map(|()| Passed::Same),
         Err(_) if !whole => Ok(Passed::Cut),
-        Err(Halt::Short) => Err("a cut answer arrived as whole".to_owned()),
-        Err(Halt::Invalid(reason)) => Err(format!("what is no answer ({reason}) arrived as one")),
+        Err(Halt::Short) => Err("a cut answer arrived as whole".to_owned().into()),
+        Err(Halt::Invalid(reason)) => Err(format!("what is no answer ({reason}) arrived as one").into()),
     }
 }
 
@@ -87,9 +90,9 @@ fn is_refusal(answer: &Answer) -> bool {
     matches!(answer.status, 502 | 504) && answer.fields.iter().any(|field| field.is("x-sluice-reason"))
 }
 
-fn same(sent: &Answer, received: &Answer) -> Result<(), String> {
+fn same(sent: &Answer, received: &Answer) -> Result<(), Mismatch> {
     if sent.status != received.status {
-        return Err(format!("status {} arrived as {}", sent.status, received.status));
+        return Err(format!("status {} arrived as {}", sent.status, received.status).into());
     }
     // Where the origin names no reason, sluice does.
     if sent.reason != received.reason && !sent.reason.is_empty() {
@@ -97,13 +100,16 @@ fn same(sent: &Answer, received: &Answer) -> Result<(), String> {
             "reason {} arrived as {}",
             sent.reason.escape_ascii(),
             received.reason.escape_ascii()
-        ));
+        )
+        .into());
     }
     if sent.body != received.body {
-        return Err(format!("body {} arrived as {}", sent.body.escape_ascii(), received.body.escape_ascii()));
+        return Err(
+            format!("body {} arrived as {}", sent.body.escape_ascii(), received.body.escape_ascii()).into()
+        );
     }
     if let Some(trailer) = received.trailers.iter().find(|trailer| !sent.trailers.contains(trailer)) {
-        return Err(format!("the trailer {} arrived: nobody sent it", trailer.name.escape_ascii()));
+        return Err(format!("the trailer {} arrived: nobody sent it", trailer.name.escape_ascii()).into());
     }
     let unasked = received.fields.iter().find(|field| {
         let ours =
@@ -111,31 +117,33 @@ fn same(sent: &Answer, received: &Answer) -> Result<(), String> {
         !ours && !sent.fields.contains(field)
     });
     match unasked {
-        Some(field) => Err(format!("{} arrived: nobody sent it", field.name.escape_ascii())),
+        Some(field) => Err(format!("{} arrived: nobody sent it", field.name.escape_ascii()).into()),
         None => Ok(()),
     }
 }
 
 /// The answer to the request behind it, which must be its own.
-fn next(own: Option<u64>, heard: &Heard, answers: &Answers) -> Result<(), String> {
+fn next(own: Option<u64>, heard: &Heard, answers: &Answers) -> Result<(), Mismatch> {
     let is_over = |answer: &Answer| answer.is_last || answer.is_close_delimited;
     match &answers.answers[..] {
         [] => Ok(()),
         [first] if is_over(first) && answers.halt.is_none() => Ok(()),
         // The client asked once more, and the connection was reset before it had its answer.
         [_] if heard.end == End::Reset => Ok(()),
-        [_] => Err(format!("the next request got no answer: {:?}", answers.halt)),
-        [first, ..] if is_over(first) => Err("an answer behind the last".to_owned()),
+        [_] => Err(format!("the next request got no answer: {:?}", answers.halt).into()),
+        [first, ..] if is_over(first) => Err("an answer behind the last".to_owned().into()),
         [_, second, ..] if second.number().is_some() && second.number() == own => match second.body {
-            _ if answers.halt.is_some() => Err("surplus behind the answer to the next request".to_owned()),
+            _ if answers.halt.is_some() => {
+                Err("surplus behind the answer to the next request".to_owned().into())
+            }
             ref body if Some(body) == own.map(|own| format!("answer {own}\n").into_bytes()).as_ref() => {
                 Ok(())
             }
-            _ => Err("the next request got its own answer with another body".to_owned()),
+            _ => Err("the next request got its own answer with another body".to_owned().into()),
         },
         [_, second, ..] if is_refusal(second) => Ok(()),
         [_, second, ..] => {
-            Err(format!("the next request got an answer of somebody else, a {}", second.status))
+            Err(format!("the next request got an answer of somebody else, a {}", second.status).into())
         }
     }
 }
@@ -150,7 +158,7 @@ mod tests {
     const REFUSAL: &str =
         "HTTP/1.1 502 Bad Gateway\r\nX-Sluice-Reason: bad_response\r\nContent-Length: 0\r\n\r\n";
 
-    fn judged(sent: &str, received: &str, end: End) -> Result<Passed, String> {
+    fn judged(sent: &str, received: &str, end: End) -> Result<Passed, Mismatch> {
         let script = Script { case: Case::whole(sent.into()), ending: Ending::Close };
         judge(&script, b"GET", Some(7), &Heard { bytes: received.into(), end })
     }

@@ -1,5 +1,6 @@
 //! Runs the cases of requests against the strict origin, then those that it took something of against real servers.
 
+use super::mismatch::Mismatch;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -99,7 +100,7 @@ impl Round {
         let (name, case) = self.case(nth);
         match client::run(client::address(nth), proxy, &case) {
             Ok(heard) if heard.end == End::Silent => {
-                findings.fault(&name, &told("the connection was not closed", &case, &heard));
+                findings.fault(&name, &told(&"the connection was not closed".into(), &case, &heard));
             }
             Ok(heard) => count_refusals(&heard, taken, findings),
             Err(error) => findings.fault(&name, &format!("{error:#}")),
@@ -156,7 +157,7 @@ fn count(passed: Passed, findings: &Findings) {
 }
 
 /// A fault with all that is needed to try it again.
-fn told(fault: &str, case: &Case, heard: &Heard) -> String {
+fn told(fault: &Mismatch, case: &Case, heard: &Heard) -> String {
     format!(
         "{fault}\n  sent, in writes that end at {:?}\n    {}\n  answered ({:?})\n    {}",
         case.cuts,

@@ -1,5 +1,6 @@
 //! Runs the cases of responses: for each a client asks for the case's bytes, then for an answer of its own.
 
+use super::mismatch::Mismatch;
 use std::net::SocketAddr;
 
 use anyhow::Result;
@@ -115,7 +116,7 @@ fn requests(trip: &Trip) -> [Vec<u8>; 2] {
 }
 
 /// A fault with all that is needed to try it again.
-fn told(trip: &Trip, fault: &str, heard: &Heard) -> String {
+fn told(trip: &Trip, fault: &Mismatch, heard: &Heard) -> String {
     format!(
         "{fault}\n  asked by {} {}{}; the origin sent, in writes that end at {:?}, then {:?}\n    {}\n  \
          received ({:?})\n    {}",

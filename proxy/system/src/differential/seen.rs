@@ -1,5 +1,6 @@
 //! What the application of a real server saw, held against what the client sent and the strict origin was given.
 
+use super::mismatch::Mismatch;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -63,14 +64,16 @@ impl Expected<'_> {
     }
 
     /// Whether what was seen is what was forwarded, in order. A server may refuse some of it.
-    fn in_order(&self, client: Ipv4Addr, seen: &[Seen], findings: &Findings) -> Result<(), String> {
+    fn in_order(&self, client: Ipv4Addr, seen: &[Seen], findings: &Findings) -> Result<(), Mismatch> {
         let all = self.taken.get(&client).map(Vec::as_slice).unwrap_or_default();
         let mut left = all.iter();
         for one in seen {
             if one.token != self.token.as_bytes() {
                 let with =
                     if one.token.starts_with(self.token.as_bytes()) { "more than" } else { "another than" };
-                return Err(format!("a request with {with} our field was seen\n    {}", described(one)));
+                return Err(
+                    format!("a request with {with} our field was seen\n    {}", described(one)).into()
+                );
             }
             let same = |taken: &&Request| {
                 let same_target = !self.keeps_target || taken.target == one.target;
@@ -82,7 +85,8 @@ impl Expected<'_> {
                 return Err(format!(
                     "a request was seen\n    {}\n  forwarded were\n    {all}",
                     described(one)
-                ));
+                )
+                .into());
             };
             findings.count("other target", u64::from(taken.target != one.target));
         }

@@ -1,5 +1,6 @@
 //! Names that nobody has written down: who may have a certificate, and who may no more.
 
+use crate::acme::AcmeError;
 use sluice_config::OnDemand;
 use sluice_core::metrics::AskOutcome;
 use sluice_core::tls::Wanted;
@@ -52,7 +53,7 @@ impl Keeper {
         self.running.insert(task.id(), about);
     }
 
-    pub(super) fn hear(&mut self, name: String, on_demand: &OnDemand, answer: Result<bool, String>) {
+    pub(super) fn hear(&mut self, name: String, on_demand: &OnDemand, answer: Result<bool, AcmeError>) {
         let Some(authority) = self.authority.clone() else { return };
         let now = (schedule::now_ms(), fastrand::f64());
         let outcome = match &answer {
@@ -89,7 +90,7 @@ impl Keeper {
     }
 
     /// Why there is no answer is said when it is news.
-    fn say(&mut self, name: &str, on_demand: &OnDemand, trouble: Option<String>) {
+    fn say(&mut self, name: &str, on_demand: &OnDemand, trouble: Option<AcmeError>) {
         if let Some(trouble) = trouble.as_ref().filter(|trouble| self.trouble.as_ref() != Some(trouble)) {
             let url = on_demand.ask_url.to_string();
             tracing::warn!(name, url, "cannot ask whether it may have a certificate: {trouble}");

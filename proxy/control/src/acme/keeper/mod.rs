@@ -5,6 +5,7 @@
 mod demand;
 mod reconcile;
 
+use crate::acme::AcmeError;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ const QUIET_MS: u64 = 60_000;
 /// A try that has ended: by which authority, for which name.
 type Ended = (Rc<Authority>, String, Result<Obtained, Failure>);
 /// A name that was asked about, whoever was asked, and what was said.
-type Asked = (String, OnDemand, Result<bool, String>);
+type Asked = (String, OnDemand, Result<bool, AcmeError>);
 
 /// Looks after the names.
 pub(crate) struct Keeper {
@@ -54,7 +55,7 @@ pub(crate) struct Keeper {
     asks: JoinSet<Asked>,
     /// Whether no further names are got on demand, and why nobody can be asked; said when it changes.
     is_full: bool,
-    trouble: Option<String>,
+    trouble: Option<AcmeError>,
     /// The name that each of those tasks is about, for one that panics.
     running: HashMap<Id, String>,
     /// Until when nothing is begun, in milliseconds of Unix time, since the authority is asked too often.

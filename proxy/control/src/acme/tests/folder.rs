@@ -46,11 +46,11 @@ fn nothing_takes_the_place_of_one_that_is_good() {
     let folder = folder(&scratch, "production");
     let good = folder.keep("a.example", &pem("a.example")).unwrap();
     let other = folder.keep("a.example", &pem("b.example")).unwrap_err();
-    assert!(other.contains("not for a.example"), "{other}");
+    assert!(other.to_string().contains("not for a.example"), "{other}");
     let (chain, key) = (pem("a.example"), pem("a.example"));
     let mixed =
         [chain.split("-----BEGIN PRIVATE").next().unwrap(), &key[key.find("-----BEGIN PRIVATE").unwrap()..]];
-    assert!(folder.keep("a.example", &mixed.concat()).unwrap_err().contains("is not the key of"));
+    assert!(folder.keep("a.example", &mixed.concat()).unwrap_err().to_string().contains("is not the key of"));
     assert!(folder.keep("a.example", "nothing").is_err());
     assert_eq!(folder.certificate("a.example").unwrap().certified.cert, good.certified.cert);
     let root = scratch.0.join("production");

@@ -1,5 +1,6 @@
 //! Deployed services as a part of what is in force: put into each snapshot beside what the file says.
 
+use crate::server::ReloadError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ impl Attached {
     ///
     /// # Errors
     /// A sentence about the first that it does not.
-    pub(crate) fn check(&self, file: &Config) -> Result<(), String> {
+    pub(crate) fn check(&self, file: &Config) -> Result<(), ReloadError> {
         for (name, options) in &self.claims {
             check_against(file, name, options)
                 .map_err(|error| format!("the deployed service {name:?} is in the way: {error}"))?;
@@ -67,7 +68,7 @@ impl Attached {
     ///
     /// # Errors
     /// When an error page cannot be used.
-    pub(crate) fn live(&self, file: &Config, clusters: Clusters) -> Result<Live, String> {
+    pub(crate) fn live(&self, file: &Config, clusters: Clusters) -> Result<Live, ReloadError> {
         let pages = ErrorPages::load(&file.error_pages)?;
         Ok(Arc::new(ArcSwap::from_pointee(self.snapshot(file, clusters, pages))))
     }

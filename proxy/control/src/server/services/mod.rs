@@ -7,6 +7,7 @@ mod deploy;
 mod slots;
 mod targets;
 
+use crate::server::StartError;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,7 +63,7 @@ pub(super) struct Restored {
 /// # Errors
 /// A sentence about a service that the configuration file leaves no room for. A damaged file is set aside and said in
 /// the log; nothing is deployed then.
-pub(super) fn restore(config: &Config) -> Result<Restored, String> {
+pub(super) fn restore(config: &Config) -> Result<Restored, StartError> {
     let file = state_file(config);
     let book = match file.as_ref().map(StateFile::load) {
         Some(Ok(book)) => book,
@@ -227,7 +228,7 @@ impl Services {
     /// Puts the state in force, in one step.
     async fn attach(&self) -> Result<(), ServiceError> {
         let attached = self.attached()?;
-        self.site.attach(attached).await.map_err(ServiceError::Invalid)
+        self.site.attach(attached).await.map_err(|error| ServiceError::Invalid(error.to_string()))
     }
 
     fn attached(&self) -> Result<Attached, ServiceError> {

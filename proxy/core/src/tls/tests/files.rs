@@ -7,7 +7,7 @@ use super::super::now_unix_s;
 use super::*;
 
 fn says(pair: &Pair) -> String {
-    load(pair, now_unix_s()).unwrap_err()
+    load(pair, now_unix_s()).unwrap_err().to_string()
 }
 
 fn warnings(pair: &Pair) -> Vec<String> {
@@ -157,5 +157,5 @@ fn a_folder_has_pairs_by_name_and_as_certbot_has_them() {
     assert_eq!(names, ["a.crt", "b.pem", "live.example/fullchain.pem"]);
     assert_eq!(found[0].ocsp, Some(folder.path("a.ocsp")));
     assert_eq!(found[2].key, folder.path("live.example/privkey.pem"));
-    assert!(pairs(&folder.path("none")).unwrap_err().contains("none: cannot be read"));
+    assert!(pairs(&folder.path("none")).unwrap_err().to_string().contains("none: cannot be read"));
 }

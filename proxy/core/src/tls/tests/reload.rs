@@ -77,7 +77,8 @@ fn a_broken_file_leaves_the_certificate_as_it_was() {
     assert_eq!(before[0].1.names, ["a.example"]);
     let refused = terminators.plan(&[listener(tls(files))]).map(drop).unwrap_err();
     assert!(
-        refused.starts_with("listeners[0].tls.certificates[0]: ") && refused.contains("is not the key"),
+        refused.to_string().starts_with("listeners[0].tls.certificates[0]: ")
+            && refused.to_string().contains("is not the key"),
         "{refused}"
     );
     folder.write("a.key", next.key.serialize_pem());
@@ -149,6 +150,7 @@ fn every_mistake_is_named_at_once() {
     let empty = tls(vec![CertificateFiles::Folder(folder.path("empty"))]);
     let (broken, empty) = (listener(broken), Listener { name: "other".into(), ..listener(empty) });
     let said = Terminators::default().plan(&[broken, empty]).map(drop).unwrap_err();
+    let said = said.to_string();
     let lines: Vec<&str> = said.lines().collect();
     let expected = [
         ("listeners[0].tls.certificates[1]: ", "none.pem: cannot be read"),

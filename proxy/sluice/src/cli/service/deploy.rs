@@ -1,5 +1,6 @@
 //! `deploy`: every flag of kamal-proxy's, and what is wrong with them together.
 
+use crate::usage::UsageError;
 use clap::Args;
 use sluice_core::service::api::DeployRequest;
 use sluice_core::service::duration::GoDuration;
@@ -179,18 +180,22 @@ struct FieldArgs {
 
 impl DeployArgs {
     /// The service and what is asked for, checked in the order of kamal-proxy: what is wrong first is what it says.
-    pub(crate) fn request(&self) -> Result<(&str, DeployRequest), String> {
+    pub(crate) fn request(&self) -> Result<(&str, DeployRequest), UsageError> {
         let service = one_service(&self.service)?;
         let options = self.options();
         if self.buffer.max_request_body.is_some() && self.buffer.buffer_requests.is_none() {
-            return Err("max-request-body can only be set when request buffering is enabled".to_owned());
+            return Err("max-request-body can only be set when request buffering is enabled"
+                .to_owned()
+                .into());
         }
         if self.buffer.max_response_body.is_some() && self.buffer.buffer_responses.is_none() {
-            return Err("max-response-body can only be set when response buffering is enabled".to_owned());
+            return Err("max-response-body can only be set when response buffering is enabled"
+                .to_owned()
+                .into());
         }
         options.validate().map_err(|error| error.to_string())?;
         if self.target.is_empty() {
-            return Err("required flag(s) \"target\" not set".to_owned());
+            return Err("required flag(s) \"target\" not set".to_owned().into());
         }
         self.tls.together()?;
         let deployment_options = DeploymentOptions {
@@ -261,7 +266,7 @@ impl TlsArgs {
         }
     }
 
-    fn together(&self) -> Result<(), String> {
+    fn together(&self) -> Result<(), UsageError> {
         let missing = match (&self.tls_certificate_path, &self.tls_private_key_path) {
             (Some(_), None) => "tls-private-key-path",
             (None, Some(_)) => "tls-certificate-path",
@@ -270,6 +275,6 @@ impl TlsArgs {
         Err(format!(
             "if any flags in the group [tls-certificate-path tls-private-key-path] are set they must all be set; \
              missing [{missing}]"
-        ))
+        ).into())
     }
 }

@@ -1,5 +1,6 @@
 //! Values of flags as Go's pflag reads them, with its words for what it does not.
 
+use crate::usage::UsageError;
 use std::str::FromStr;
 
 /// A value that is none of its kind, in the words of Go's strconv.
@@ -36,9 +37,9 @@ pub(crate) fn integer<T: TryFrom<i64>>(text: &str) -> Result<T, Syntax> {
 pub(crate) struct List(Vec<String>);
 
 impl FromStr for List {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UsageError> {
         let mut values = Vec::new();
         let mut rest = text;
         while !rest.is_empty() || !values.is_empty() {
@@ -57,21 +58,21 @@ impl FromStr for List {
 }
 
 /// A value up to the next comma, and what is behind it.
-fn bare_value(text: &str) -> Result<(String, Option<&str>), String> {
+fn bare_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
     let (value, after) = text.split_once(',').map_or((text, None), |(value, after)| (value, Some(after)));
     if value.contains('"') {
-        return Err("parse error: bare \" in non-quoted-field".to_owned());
+        return Err("parse error: bare \" in non-quoted-field".to_owned().into());
     }
     Ok((value.to_owned(), after))
 }
 
 /// What follows a quote, up to the one that ends it; a doubled one is a quote.
-fn quoted_value(text: &str) -> Result<(String, Option<&str>), String> {
+fn quoted_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
     let mut value = String::new();
     let mut rest = text;
     loop {
         let Some((part, after)) = rest.split_once('"') else {
-            return Err("parse error: extraneous or missing \" in quoted-field".to_owned());
+            return Err("parse error: extraneous or missing \" in quoted-field".to_owned().into());
         };
         value.push_str(part);
         match after.as_bytes().first() {
@@ -81,7 +82,7 @@ fn quoted_value(text: &str) -> Result<(String, Option<&str>), String> {
                 value.push('"');
                 rest = &after[1..];
             }
-            Some(_) => return Err("parse error: extraneous or missing \" in quoted-field".to_owned()),
+            Some(_) => return Err("parse error: extraneous or missing \" in quoted-field".to_owned().into()),
         }
     }
 }

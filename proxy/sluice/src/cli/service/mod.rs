@@ -12,6 +12,7 @@ mod targets;
 mod tests;
 pub(crate) mod words;
 
+use crate::usage::UsageError;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
 
@@ -118,23 +119,23 @@ pub(crate) struct Asked {
 }
 
 /// The only argument there may be.
-pub(super) fn one_service(arguments: &[String]) -> Result<&str, String> {
+pub(super) fn one_service(arguments: &[String]) -> Result<&str, UsageError> {
     match arguments {
         [service] => Ok(service),
-        other => Err(format!("accepts 1 arg(s), received {}", other.len())),
+        other => Err(format!("accepts 1 arg(s), received {}", other.len()).into()),
     }
 }
 
 impl ServiceCommand {
     /// The request that the command is; `program` is what it was called as.
-    pub(crate) fn asked(&self, program: &str) -> Result<Asked, String> {
+    pub(crate) fn asked(&self, program: &str) -> Result<Asked, UsageError> {
         match self {
             Self::Deploy(args) => {
                 let (service, request) = args.request()?;
                 Ok(post(service, "deploy", &request))
             }
             Self::List(ListArgs { surplus, .. }) => match surplus.first() {
-                Some(surplus) => Err(format!("unknown command {surplus:?} for \"{program} list\"")),
+                Some(surplus) => Err(format!("unknown command {surplus:?} for \"{program} list\"").into()),
                 None => Ok(Asked { method: "GET", path: "/v1/services".to_owned(), body: String::new() }),
             },
             Self::Remove(NameArgs { service, .. }) => {
@@ -173,7 +174,7 @@ impl ServiceCommand {
 
     /// Carries the command out. What it prints, or what is to be said of its failure.
     pub(crate) fn run(&self, program: &str, socket: &Path) -> Result<String, Vec<String>> {
-        let Asked { method, path, body } = self.asked(program).map_err(|error| vec![error])?;
+        let Asked { method, path, body } = self.asked(program).map_err(|error| vec![error.to_string()])?;
         let answer = commands::request(socket, method, &path, body).map_err(|error| refused(&error))?;
         match self {
             Self::List(_) => match serde_json::from_value::<ListResponse>(answer) {

@@ -1,5 +1,6 @@
 //! `rollout`: other targets for a part of the people.
 
+use crate::usage::UsageError;
 use clap::{Args, Subcommand};
 use sluice_core::service::api::{RolloutDeployRequest, RolloutSetRequest};
 use sluice_core::service::duration::GoDuration;
@@ -60,12 +61,12 @@ pub(crate) struct RolloutSetArgs {
 
 impl RolloutCommand {
     /// The request that the command is.
-    pub(super) fn asked(&self) -> Result<Asked, String> {
+    pub(super) fn asked(&self) -> Result<Asked, UsageError> {
         match self {
             Self::Deploy(args) => {
                 let service = one_service(&args.service)?;
                 if args.target.is_empty() {
-                    return Err("required flag(s) \"target\" not set".to_owned());
+                    return Err("required flag(s) \"target\" not set".to_owned().into());
                 }
                 let (deploy_timeout, drain_timeout) = (args.deploy_timeout, args.drain_timeout);
                 let request = RolloutDeployRequest {
@@ -79,7 +80,7 @@ impl RolloutCommand {
                 let service = one_service(&args.service)?;
                 if args.percent.is_none() && args.list.is_empty() {
                     let message = "at least one of the flags in the group [percent list] is required";
-                    return Err(message.to_owned());
+                    return Err(message.to_owned().into());
                 }
                 let (percentage, allowlist) = (args.percent.unwrap_or(0), flatten(&args.list));
                 Ok(post(service, "rollout/set", &RolloutSetRequest { percentage, allowlist }))

@@ -15,7 +15,9 @@ fn asked(words: &[&str]) -> Result<Asked, String> {
     let parsed =
         KamalProxy::try_parse_from(std::iter::once("kamal-proxy".to_owned()).chain(arguments.clone()));
     match parsed {
-        Ok(KamalProxy { command: KamalCommand::Service(command) }) => command.asked("kamal-proxy"),
+        Ok(KamalProxy { command: KamalCommand::Service(command) }) => {
+            command.asked("kamal-proxy").map_err(|error| error.to_string())
+        }
         Ok(KamalProxy { command: KamalCommand::Run(_) }) => Err("run".to_owned()),
         Err(error) => match refusal(&error, "kamal-proxy", &arguments) {
             Refusal::Help(_) => Err("help".to_owned()),

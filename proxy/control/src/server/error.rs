@@ -1,0 +1,77 @@
+//! Why the process does not start, or does not change.
+
+use sluice_core::tls::TlsConfigError;
+use sluice_engine::AssistError;
+use sluice_engine::response::PagesError;
+use sluice_net::listener::BindError;
+
+use crate::acme::AcmeError;
+use crate::admin::TokenError;
+use crate::handover::UpgradeError;
+
+/// Why the process does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// a listener cannot be bound
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// certificates cannot be used
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+    /// certificates cannot be issued
+    #[error(transparent)]
+    Acme(#[from] AcmeError),
+    /// the admin listener has no token
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// a required assist is refused
+    #[error(transparent)]
+    Assist(#[from] AssistError),
+    /// the configuration cannot be put in force
+    #[error(transparent)]
+    Site(#[from] ReloadError),
+    /// a step of the start failed
+    #[error("{0}")]
+    Step(String),
+}
+
+impl From<String> for StartError {
+    fn from(text: String) -> Self {
+        Self::Step(text)
+    }
+}
+
+/// Why a configuration is not put in force; the one before stays.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// certificates cannot be used
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+    /// certificates cannot be issued
+    #[error(transparent)]
+    Acme(#[from] AcmeError),
+    /// an error page cannot be read
+    #[error(transparent)]
+    Pages(#[from] PagesError),
+    /// something else cannot be done
+    #[error("{0}")]
+    Step(String),
+}
+
+impl From<String> for ReloadError {
+    fn from(text: String) -> Self {
+        Self::Step(text)
+    }
+}
+
+impl From<&str> for ReloadError {
+    fn from(text: &str) -> Self {
+        Self::Step(text.to_owned())
+    }
+}
+
+impl From<ReloadError> for UpgradeError {
+    fn from(error: ReloadError) -> Self {
+        Self::from(error.to_string())
+    }
+}
