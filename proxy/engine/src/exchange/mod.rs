@@ -10,6 +10,7 @@ mod download;
 mod hold;
 mod race;
 mod resources;
+mod retry;
 mod stamp;
 mod transfer;
 mod upload;
@@ -37,6 +38,7 @@ use crate::progress::Progress;
 use crate::spool::Message;
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 pub(crate) use hold::HeldAnswer;
+use retry::{Facts, RetryVerdict, may_retry};
 pub(crate) use stamp::Stamp;
 use stamp::Stamped;
 use transfer::chunk_limits;
@@ -209,30 +211,29 @@ pub(crate) async fn forward(
         let begun = downstream.held.as_ref().is_some_and(|held| held.has_begun_rest());
         // A dead connection that took not a byte had nothing to act on, whatever the method.
         let untouched = connection.took_nothing() && !begun;
-        let repeatable = downstream.head.method().is_idempotent() || untouched;
-        // A trial is of our making, and costs nobody a retry.
-        let unread = connection.is_unread();
-        if failed.silent
-            && (connection.reused || connection.is_refused() || unread)
-            && replayable
-            && repeatable
-            && settled
-            && (unread || progress.retries < policy.retry.attempts_max)
-        {
-            message = match &mut downstream.held {
-                Some(held) if begun => held.take_first(),
-                _ => connection.writer.take_sent(),
-            };
-            attempt.fresh = true;
-            if unread {
-                // Other endpoints of the cluster may be relays as well: nobody waits for two of them.
-                attempt.candidate = None;
-            } else {
-                progress.retries += 1;
-            }
-            continue;
+        let verdict = may_retry(Facts {
+            silent: failed.silent,
+            reused: connection.reused,
+            refused: connection.is_refused(),
+            unread: connection.is_unread(),
+            replayable,
+            repeatable: downstream.head.method().is_idempotent() || untouched,
+            settled,
+            retries_left: policy.retry.attempts_max.saturating_sub(progress.retries),
+        });
+        if verdict == RetryVerdict::Final {
+            return Err(blame(policy.cluster, connection, &failed));
         }
-        return Err(blame(policy.cluster, connection, &failed));
+        message = match &mut downstream.held {
+            Some(held) if begun => held.take_first(),
+            _ => connection.writer.take_sent(),
+        };
+        attempt.fresh = true;
+        match verdict {
+            // Other endpoints of the cluster may be relays as well: nobody waits for two of them.
+            RetryVerdict::AgainUnjoined => attempt.candidate = None,
+            _ => progress.retries += 1,
+        }
     }
 }
 

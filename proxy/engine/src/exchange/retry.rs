@@ -1,0 +1,83 @@
+//! Whether a request whose exchange failed is sent again.
+
+/// What the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    /// Nothing of a response came back.
+    pub(super) silent: bool,
+    /// The connection may have died through nobody's fault: it had served other requests before.
+    pub(super) reused: bool,
+    /// The endpoint said that it did nothing about the request (RFC 9113 section 8.7).
+    pub(super) refused: bool,
+    /// The endpoint never read the joined bytes: sending them past TCP was our choice.
+    pub(super) unread: bool,
+    /// The request is whole in memory or in a file.
+    pub(super) replayable: bool,
+    /// Its method is idempotent (RFC 9110 section 9.2.2), or the connection took no byte of it.
+    pub(super) repeatable: bool,
+    /// The send under way has ended, so its buffer is ours again.
+    pub(super) settled: bool,
+    /// Retries that the route still allows.
+    pub(super) retries_left: u32,
+}
+
+/// What follows from the facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetryVerdict {
+    /// The failure is the client's to know.
+    Final,
+    /// Send it again, and count that.
+    Again,
+    /// Send it again by TCP. A trial costs nobody a retry.
+    AgainUnjoined,
+}
+
+/// Decides. Nothing is ever sent twice that an endpoint may have acted on, unless acting twice does no harm.
+pub(super) fn may_retry(facts: Facts) -> RetryVerdict {
+    let harmless = facts.silent && facts.replayable && facts.repeatable && facts.settled;
+    match harmless {
+        true if facts.unread => RetryVerdict::AgainUnjoined,
+        true if facts.retries_left > 0 && (facts.reused || facts.refused) => RetryVerdict::Again,
+        _ => RetryVerdict::Final,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dead pooled connection, and a request that may be sent again.
+    const DEAD: Facts = Facts {
+        silent: true,
+        reused: true,
+        refused: false,
+        unread: false,
+        replayable: true,
+        repeatable: true,
+        settled: true,
+        retries_left: 1,
+    };
+
+    #[test]
+    fn the_table() {
+        use RetryVerdict::{Again, AgainUnjoined, Final};
+        let cases = [
+            (DEAD, Again),
+            (Facts { silent: false, ..DEAD }, Final),
+            (Facts { replayable: false, ..DEAD }, Final),
+            (Facts { repeatable: false, ..DEAD }, Final),
+            (Facts { settled: false, ..DEAD }, Final),
+            (Facts { retries_left: 0, ..DEAD }, Final),
+            // A fresh connection that dies says that the endpoint is at fault.
+            (Facts { reused: false, ..DEAD }, Final),
+            (Facts { reused: false, refused: true, ..DEAD }, Again),
+            (Facts { refused: true, retries_left: 0, ..DEAD }, Final),
+            (Facts { unread: true, ..DEAD }, AgainUnjoined),
+            (Facts { unread: true, reused: false, retries_left: 0, ..DEAD }, AgainUnjoined),
+            (Facts { unread: true, repeatable: false, ..DEAD }, Final),
+        ];
+        for (facts, expected) in cases {
+            assert_eq!(may_retry(facts), expected, "{facts:?}");
+        }
+    }
+}
