@@ -12,32 +12,9 @@ pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let allowed = (length / 3).clamp(1, 3);
     let best = known
         .iter()
-        .map(|candidate| (distance(&lower, candidate), *candidate))
+        .map(|candidate| (strsim::osa_distance(&lower, candidate), *candidate))
         .min_by_key(|(edits, _)| *edits)?;
     (best.0 <= allowed).then_some(best.1)
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other
-/// (Damerau-Levenshtein, no letter edited twice).
-fn distance(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().collect();
-    let to: Vec<char> = to.chars().collect();
-    let mut edits = vec![vec![0; to.len() + 1]; from.len() + 1];
-    for i in 0..=from.len() {
-        for j in 0..=to.len() {
-            if i == 0 || j == 0 {
-                edits[i][j] = i + j;
-                continue;
-            }
-            let replaced = edits[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
-            let mut least = replaced.min(edits[i - 1][j] + 1).min(edits[i][j - 1] + 1);
-            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
-                least = least.min(edits[i - 2][j - 2] + 1);
-            }
-            edits[i][j] = least;
-        }
-    }
-    edits[from.len()][to.len()]
 }
 
 #[cfg(test)]
