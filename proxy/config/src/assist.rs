@@ -3,6 +3,8 @@
 use super::names::words;
 
 /// What each kernel assist may do.
+///
+/// Many fields: one for each key of `kernel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelAssists {
     /// Upstream connections on this host, joined past loopback TCP.

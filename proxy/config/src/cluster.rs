@@ -15,6 +15,8 @@ pub struct Retry {
 }
 
 /// A named group of interchangeable endpoints and how they are used.
+///
+/// Many fields: one for each key of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
     /// Its endpoints.

@@ -85,6 +85,8 @@ pub use tracing::{OtlpEndpoint, Tracing};
 pub use upstream_tls::{ClientCertificate, Pin, UpstreamTls};
 
 /// The whole configuration.
+///
+/// Many fields: one for each key of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Bound addresses we accept on.

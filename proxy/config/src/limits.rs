@@ -3,6 +3,8 @@
 use super::http2::Http2Limits;
 
 /// Bounds on what one downstream connection may use. Every key may be set for all listeners or for one.
+///
+/// Many fields: one for each key of `limits`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes of a request head, request line included (431 beyond).

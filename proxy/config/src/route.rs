@@ -3,6 +3,8 @@
 use super::{Buffering, Retry, RouteDirect};
 
 /// A match rule and what follows from it.
+///
+/// Many fields: one for each key of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     /// Name shown in logs and metrics.

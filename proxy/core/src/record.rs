@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 use crate::error::Reason;
 
 /// One finished exchange.
+///
+/// Many fields: one for each thing that a line of the log can say.
 #[derive(Clone, Debug)]
 pub struct ExchangeRecord<'a> {
     /// When the first byte of the request was read.

@@ -11,6 +11,8 @@ use super::request::RequestHead;
 const ADDED_BYTES: usize = 512;
 
 /// What the forwarded request says besides its head's own fields.
+///
+/// Many fields: one for each thing that a forwarded head depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestForward<'a> {
     /// The target to ask for, origin-form or `*`; of the head, perhaps without a prefix.

@@ -3,6 +3,7 @@
 mod imports;
 mod layers;
 mod names;
+mod sizes;
 mod source;
 mod text;
 
@@ -31,6 +32,7 @@ pub(crate) fn tidy() -> Result<()> {
     let sources: Vec<_> = rust.map(|document| Source::new(&document.path, &document.text)).collect();
     sources.iter().for_each(|source| names::check(source, &mut problems));
     sources.iter().for_each(|source| names::check_errors(source, &mut problems));
+    sources.iter().for_each(|source| sizes::check(source, &mut problems));
     imports::check(&sources, &mut problems);
     layers::check(&documents, &mut problems);
     names::check_siblings(&documents, &mut problems);

@@ -47,6 +47,8 @@ impl Default for HealthCheckConfig {
 }
 
 /// How a service meets its clients.
+///
+/// Many fields: one for each option of `deploy`, in kamal-proxy's names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceOptions {
@@ -159,6 +161,8 @@ impl ServiceOptions {
 }
 
 /// How targets are spoken to.
+///
+/// Many fields: one for each option of `deploy`, in kamal-proxy's names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetOptions {

@@ -17,6 +17,8 @@ const TEXT_BYTES_MAX: usize = 256;
 const STATE_BYTES_MAX: usize = 1024;
 
 /// A sampled exchange that has ended: a few hundred bytes, 5 KB at the most.
+///
+/// Many fields: one for each attribute of a span.
 #[derive(Debug)]
 pub struct Record {
     pub(super) trace: Trace,

@@ -33,6 +33,8 @@ use sluice_testkit::tally::Tally;
 use variant::{Ground, HOST, JOINED, Variant};
 
 /// One kind of origin and what is checked through sluice in front of it.
+///
+/// Many fields: one for each way in which applications differ.
 struct App {
     name: &'static str,
     /// File in `config/examples`.

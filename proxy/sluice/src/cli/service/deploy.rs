@@ -13,6 +13,8 @@ use super::one_service;
 use crate::cli::ControlArgs;
 
 /// What `deploy` is given.
+///
+/// Many fields: one for each option of the command line.
 #[derive(Clone, Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct DeployArgs {
