@@ -56,6 +56,7 @@ pub(super) fn measure(
 }
 
 /// The work itself; adds the figures that only its kind has.
+#[expect(clippy::too_many_arguments, reason = "the figures are added to those of other kinds of work")]
 fn perform(
     case: &Case,
     rig: &Rig,

@@ -122,6 +122,7 @@ fn known_listener(config: &Config, name: &str, path: &Path, problems: &Problems)
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "one check in a loop: what it compares, and where it reports")]
 fn unique<'c>(
     names: &mut HashMap<&'c str, usize>,
     name: &'c str,

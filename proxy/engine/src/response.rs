@@ -272,6 +272,7 @@ pub(crate) struct Further<'a> {
 }
 
 /// Appends the whole answer to `out`, fit for the request in `head` (which may be empty).
+#[expect(clippy::too_many_arguments, reason = "pure: all that an answer of our own depends on")]
 pub(crate) fn encode(
     out: &mut Vec<u8>,
     local: &Local<'_>,

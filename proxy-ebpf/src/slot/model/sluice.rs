@@ -234,6 +234,7 @@ impl World {
     }
 
     /// Sends one byte more, or waits for one.
+    #[expect(clippy::too_many_arguments, reason = "a step of the model, with all of its state")]
     fn copy(
         &self,
         index: usize,

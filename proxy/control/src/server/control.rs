@@ -66,6 +66,7 @@ pub(super) struct Sockets {
 }
 
 impl<'a> Control<'a> {
+    #[expect(clippy::too_many_arguments, reason = "made once, of what the start has prepared")]
     pub(super) fn new(
         metrics: &'a Arc<Metrics>,
         log: &'a AccessLog,

@@ -99,6 +99,7 @@ impl Managed {
 }
 
 impl Site {
+    #[expect(clippy::too_many_arguments, reason = "made once, of what the start has prepared")]
     pub(super) fn new(
         live: Live,
         listeners: Vec<Held>,

@@ -204,6 +204,7 @@ pub(super) struct Assisted<'a> {
 pub(super) type Workers = (Vec<JoinHandle<()>>, Vec<mpsc::UnboundedSender<Command>>, &'static str);
 
 /// Starts one thread a worker.
+#[expect(clippy::too_many_arguments, reason = "called once, with what the start has prepared")]
 pub(super) fn workers(
     bound: Vec<Vec<Bound>>,
     live: &Live,

@@ -217,6 +217,10 @@ impl Transfer {
 /// early, with the transfer not done, where that is to pause.
 ///
 /// While a piece leaves the next one is read, never more: a slow receiver stops a fast sender.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "both ends, what passes, and its two bounds: each caller holds them apart"
+)]
 pub(crate) async fn copy(
     reader: &mut Reader,
     writer: &mut Writer,

@@ -26,6 +26,7 @@ const MESSAGE_BYTES: usize = 1024;
 
 impl Connection {
     /// Forwards the request to the route's cluster and passes the answer back.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
     pub(super) async fn forward(
         &mut self,
         worker: &Worker,
@@ -80,6 +81,7 @@ impl Connection {
     }
 
     /// The request as it is to be sent: what of it is sent first, and the whole of it if it was held.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
     async fn compose(
         &mut self,
         worker: &Worker,
@@ -115,6 +117,7 @@ impl Connection {
     }
 
     /// Encodes the head, for a body that is framed so and was, or was not, received whole.
+    #[expect(clippy::too_many_arguments, reason = "a pure step of `compose`, with what that has")]
     fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -205,6 +208,7 @@ impl Connection {
     }
 
     /// Runs the tunnel that an accepted upgrade opened; the exchange is recorded at its end.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
     async fn tunnel(
         &mut self,
         worker: &Worker,

@@ -59,6 +59,7 @@ impl Connection {
     }
 
     /// Sends a response that is whole, for which nobody but its client waits.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
     pub(super) async fn send_held(
         &mut self,
         policy: &Policy<'_>,

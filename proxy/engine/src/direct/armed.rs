@@ -71,6 +71,10 @@ pub(crate) enum Claimed {
 impl<'a> Armed<'a> {
     /// Says that the next answer on a connection goes to `client`, whose `sent` bytes so far are before it. On the
     /// connection `received` bytes have been received so far, modulo 2^32.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the entry of a map that the kernel shares, field by field"
+    )]
     pub(crate) fn new(
         direct: &'a Direct,
         lease: &Arc<Lease>,

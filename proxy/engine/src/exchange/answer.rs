@@ -26,6 +26,7 @@ impl Answer<'_> {
     }
 
     /// Writes a final head as the client gets it: edited as its route says, and with what says who answered.
+    #[expect(clippy::too_many_arguments, reason = "a pure step of the download, with what that has")]
     pub(super) fn encode_final(
         &self,
         out: &mut Vec<u8>,

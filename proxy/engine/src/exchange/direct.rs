@@ -78,6 +78,7 @@ fn check(direct: &Direct, policy: &Policy<'_>, downstream: &mut Downstream<'_>) 
 }
 
 /// What has come of an exchange that was armed.
+#[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
 pub(super) async fn conclude(
     armed: &Armed<'_>,
     resources: &Resources,
@@ -167,6 +168,7 @@ pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
 }
 
 /// Passes the rest of an answer on.
+#[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
 pub(super) async fn go_on(
     shared: &Shared<'_>,
     answer: &Answer<'_>,

@@ -266,6 +266,7 @@ fn start(
 }
 
 /// Runs both directions until the response is whole.
+#[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
 async fn run(
     resources: &Resources,
     policy: &Policy<'_>,

@@ -112,6 +112,7 @@ impl<'a> Link<'a> {
         Self { splicer, cookie, source, target, received_before, written_before, bell, seen: Cell::new(0) }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "one direction: both ends, what passes, and its bounds")]
     async fn direction(
         &self,
         reader: &mut Reader,
@@ -226,6 +227,7 @@ impl<'a> Link<'a> {
     }
 
     /// Copies what the kernel leaves to us, to the end.
+    #[expect(clippy::too_many_arguments, reason = "one direction: both ends, what passes, and its bounds")]
     async fn copy_rest(
         &self,
         reader: &mut Reader,

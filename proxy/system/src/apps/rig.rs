@@ -144,6 +144,7 @@ fn local(port: u16) -> SocketAddr {
 }
 
 /// A sluice from the app's example, its address and that of its admin listener.
+#[expect(clippy::too_many_arguments, reason = "called for each way in which an application is tried")]
 fn start_sluice(
     app: &App,
     place: &Place,

@@ -104,6 +104,7 @@ impl Way<'_> {
 ///
 /// # Errors
 /// When a log cannot be written. What a runner finds is counted, not an error.
+#[expect(clippy::too_many_arguments, reason = "called for each way in which the suites are tried")]
 pub(crate) fn run(
     way: Way<'_>,
     folder: &Path,

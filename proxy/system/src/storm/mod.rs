@@ -164,6 +164,7 @@ impl Storm {
 }
 
 /// Stops origins, reloads and upgrades until the time is over; how often, in words.
+#[expect(clippy::too_many_arguments, reason = "all sides of the storm, which it stirs")]
 fn disturb(
     site: &mut Site,
     origins: &Origins,

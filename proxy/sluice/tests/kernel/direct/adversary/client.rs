@@ -268,6 +268,7 @@ impl<'a> Client<'a> {
     }
 
     /// An answer with another id: to be excused only if it came before this was asked for.
+    #[expect(clippy::too_many_arguments, reason = "all that one forged packet has")]
     fn stray(
         &mut self,
         line: &mut Line,
