@@ -2,7 +2,7 @@
 
 use crate::Mistake;
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -103,8 +103,7 @@ pub fn can_spool(config: &Config) -> Result<(), Mistake> {
     }
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
-    let unnamed = options.clone().custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(&directory);
-    let made = match unnamed {
+    let made = match open_unnamed(&options, &directory) {
         // Not on every filesystem.
         Err(error) if lacks_unnamed_files(&error) => {
             let name = directory.join(format!(".sluice-check-{}", std::process::id()));
@@ -115,6 +114,18 @@ pub fn can_spool(config: &Config) -> Result<(), Mistake> {
     made.map_err(|error| {
         format!("no file can be made in {shown}: {error}; write a directory for temporary files").into()
     })
+}
+
+/// Makes a file without a name, which is gone when it is closed.
+#[cfg(target_os = "linux")]
+fn open_unnamed(options: &OpenOptions, directory: &Path) -> io::Result<File> {
+    options.clone().custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(directory)
+}
+
+/// Other systems have none; a configuration can be checked there all the same.
+#[cfg(not(target_os = "linux"))]
+fn open_unnamed(_: &OpenOptions, _: &Path) -> io::Result<File> {
+    Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
 
 /// What a filesystem says that has no O_TMPFILE.
