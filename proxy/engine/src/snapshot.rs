@@ -37,26 +37,26 @@ pub struct Snapshot {
 pub type Live = Arc<ArcSwap<Snapshot>>;
 
 /// The snapshot in force as one worker sees it: looking costs one load of a pointer that hardly ever changes.
-pub(crate) struct View(RefCell<Seen>);
+pub(crate) struct View(RefCell<LastSeen>);
 
-struct Seen {
+struct LastSeen {
     live: Cache<Live, Arc<Snapshot>>,
     last: Current,
 }
 
 /// The snapshot of one moment, for as long as this lives.
 #[derive(Clone)]
-pub(crate) struct Current(Rc<Held>);
+pub(crate) struct Current(Rc<SnapshotPin>);
 
 /// One count for all workers would be written by each of them with every exchange; so each counts its own uses, and
 /// holds one.
-struct Held(Arc<Snapshot>);
+struct SnapshotPin(Arc<Snapshot>);
 
 impl View {
     pub(crate) fn new(live: Live) -> Self {
         let mut live = Cache::new(live);
-        let last = Current(Rc::new(Held(Arc::clone(live.load()))));
-        Self(RefCell::new(Seen { live, last }))
+        let last = Current(Rc::new(SnapshotPin(Arc::clone(live.load()))));
+        Self(RefCell::new(LastSeen { live, last }))
     }
 
     /// The one in force now.
@@ -64,7 +64,7 @@ impl View {
         let seen = &mut *self.0.borrow_mut();
         let live = seen.live.load();
         if !Arc::ptr_eq(live, &seen.last.0.0) {
-            seen.last = Current(Rc::new(Held(Arc::clone(live))));
+            seen.last = Current(Rc::new(SnapshotPin(Arc::clone(live))));
         }
         seen.last.clone()
     }

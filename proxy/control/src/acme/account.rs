@@ -13,7 +13,7 @@ use sluice_config as config;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::client::{Client, Told};
+use super::client::{Client, RetryAfter};
 use super::failure::Failure;
 use super::folder::{Folder, Lock};
 
@@ -33,12 +33,12 @@ pub(super) struct Authority {
 #[derive(Clone)]
 pub(super) struct Session {
     pub(super) account: Account,
-    pub(super) told: Arc<Told>,
+    pub(super) told: Arc<RetryAfter>,
 }
 
 /// What of a kept account says whose it is.
 #[derive(Deserialize)]
-struct Kept {
+struct StoredAccount {
     directory: Option<String>,
 }
 
@@ -93,8 +93,8 @@ impl Authority {
             return Ok(None);
         };
         let url = self.config.directory.url();
-        let is_ours =
-            serde_json::from_slice(&bytes).is_ok_and(|kept: Kept| kept.directory.as_deref() == Some(url));
+        let is_ours = serde_json::from_slice(&bytes)
+            .is_ok_and(|kept: StoredAccount| kept.directory.as_deref() == Some(url));
         let credentials = serde_json::from_slice::<AccountCredentials>(&bytes);
         match credentials {
             Ok(credentials) if is_ours => {

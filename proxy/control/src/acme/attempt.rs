@@ -8,12 +8,12 @@ use sluice_core::tls::Certificate;
 use tokio::time::timeout;
 
 use super::account::{Authority, Session, blocking};
-use super::challenge::Ways;
+use super::challenge::ChallengeMethods;
 use super::failure::{Failure, Kind};
 use super::{order, schedule};
 
 /// What a try has brought.
-pub(super) struct Obtained {
+pub(super) struct IssuedCertificate {
     pub(super) certificate: Arc<Certificate>,
     /// Whether it was this try that had it issued; another process may have been faster.
     pub(super) is_new: bool,
@@ -23,10 +23,14 @@ pub(super) struct Obtained {
 ///
 /// # Errors
 /// Why there is none.
-pub(super) async fn attempt(authority: &Rc<Authority>, name: &str, ways: &Ways) -> Result<Obtained, Failure> {
+pub(super) async fn attempt(
+    authority: &Rc<Authority>,
+    name: &str,
+    ways: &ChallengeMethods,
+) -> Result<IssuedCertificate, Failure> {
     let lock = authority.lock()?;
     if let Some(certificate) = kept(authority, name).await? {
-        return Ok(Obtained { certificate, is_new: false });
+        return Ok(IssuedCertificate { certificate, is_new: false });
     }
     let session = authority.session(&lock).await?;
     let obtained = timeout(patience(authority), order::obtain(&session, name, &authority.config, ways)).await;
@@ -37,7 +41,7 @@ pub(super) async fn attempt(authority: &Rc<Authority>, name: &str, ways: &Ways) 
     };
     let (folder, of) = (authority.folder.clone(), name.to_owned());
     let certificate = blocking(move || folder.keep(&of, &pem)).await?.map_err(Failure::from)?;
-    Ok(Obtained { certificate, is_new: true })
+    Ok(IssuedCertificate { certificate, is_new: true })
 }
 
 /// What is kept, if it need not be renewed yet.

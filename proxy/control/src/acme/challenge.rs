@@ -12,7 +12,7 @@ use super::{hook, made};
 
 /// How an authority is shown that a name is ours.
 #[derive(Clone)]
-pub(super) struct Ways {
+pub(super) struct ChallengeMethods {
     pub(super) kind: AcmeChallenge,
     pub(super) hook: Option<DnsHook>,
     pub(super) challenges: Arc<HttpChallenges>,
@@ -26,7 +26,7 @@ pub(super) enum Shown {
     Dns { hook: DnsHook, record: String, value: String },
 }
 
-impl Ways {
+impl ChallengeMethods {
     /// What the authority calls it.
     pub(super) fn challenge_type(&self) -> ChallengeType {
         match self.kind {

@@ -35,14 +35,14 @@ type Inner = Pooled<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>;
 #[derive(Clone)]
 pub(super) struct Client {
     inner: Inner,
-    told: Arc<Told>,
+    told: Arc<RetryAfter>,
 }
 
 /// What an authority has said about being asked again.
 #[derive(Debug, Default)]
-pub(super) struct Told(Mutex<Option<Duration>>);
+pub(super) struct RetryAfter(Mutex<Option<Duration>>);
 
-impl Told {
+impl RetryAfter {
     /// What it said last, once.
     pub(super) fn take(&self) -> Option<Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// What the authority says about being asked again.
-    pub(super) fn told(&self) -> &Arc<Told> {
+    pub(super) fn told(&self) -> &Arc<RetryAfter> {
         &self.told
     }
 }
@@ -101,7 +101,7 @@ impl HttpClient for Client {
     }
 }
 
-async fn receive(answer: Response<Incoming>, told: &Told) -> Result<BytesResponse, AcmeError> {
+async fn receive(answer: Response<Incoming>, told: &RetryAfter) -> Result<BytesResponse, AcmeError> {
     let (parts, body) = answer.into_parts();
     told.note(parts.status, &parts.headers, SystemTime::now());
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
@@ -170,7 +170,7 @@ mod tests {
     fn only_who_is_asked_too_often_is_heeded() {
         let mut fields = HeaderMap::new();
         fields.insert(RETRY_AFTER, "5".parse().unwrap());
-        let told = Told::default();
+        let told = RetryAfter::default();
         told.note(StatusCode::OK, &fields, SystemTime::now());
         assert_eq!(told.take(), None);
         told.note(StatusCode::TOO_MANY_REQUESTS, &fields, SystemTime::now());

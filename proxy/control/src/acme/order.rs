@@ -11,7 +11,7 @@ use instant_acme::{
 use sluice_config as config;
 
 use super::account::Session;
-use super::challenge::{Shown, Ways};
+use super::challenge::{ChallengeMethods, Shown};
 use super::failure::Failure;
 use super::made;
 
@@ -27,7 +27,7 @@ pub(super) async fn obtain(
     session: &Session,
     name: &str,
     config: &config::Acme,
-    ways: &Ways,
+    ways: &ChallengeMethods,
 ) -> Result<String, Failure> {
     let identifiers = [Identifier::Dns(name.to_owned())];
     let mut wanted = NewOrder::new(&identifiers);
@@ -52,7 +52,7 @@ pub(super) async fn obtain(
 /// Shows what is to be shown and waits until the authority has seen it. What is in `shown` stays until then.
 async fn authorize(
     order: &mut Order,
-    ways: &Ways,
+    ways: &ChallengeMethods,
     polls: &RetryPolicy,
     shown: &mut Vec<Shown>,
 ) -> Result<(), Failure> {
@@ -71,7 +71,10 @@ async fn authorize(
 }
 
 /// Shows that one name is ours, if that is not known yet.
-async fn show(mut authorization: AuthorizationHandle<'_>, ways: &Ways) -> Result<Option<Shown>, Failure> {
+async fn show(
+    mut authorization: AuthorizationHandle<'_>,
+    ways: &ChallengeMethods,
+) -> Result<Option<Shown>, Failure> {
     match authorization.status {
         AuthorizationStatus::Valid => return Ok(None),
         AuthorizationStatus::Pending => {}

@@ -21,7 +21,7 @@ use sluice_core::cluster::Experience;
 
 pub(crate) use error::UpgradeError;
 pub use predecessor::Predecessor;
-pub(crate) use predecessor::{Experienced, Unhealthy};
+pub(crate) use predecessor::{EndpointExperience, Unhealthy};
 pub(crate) use successor::{Estate, Program, Successor};
 
 /// Set in the environment of a process whose standard input is the other end.

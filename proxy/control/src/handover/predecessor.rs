@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use sluice_config::Address;
 use sluice_core::cluster::Experience;
-use sluice_net::listener::Taken;
+use sluice_net::listener::ReadySockets;
 
 use super::{Packet, Passed, Role, VARIABLE, receive, send};
 
@@ -16,7 +16,7 @@ pub struct Predecessor {
     socket: OwnedFd,
     passed: Vec<(Passed, Vec<OwnedFd>)>,
     unhealthy: Vec<Unhealthy>,
-    experienced: Vec<Experienced>,
+    experienced: Vec<EndpointExperience>,
 }
 
 /// An endpoint that the old process had found unhealthy.
@@ -29,7 +29,7 @@ pub(crate) struct Unhealthy {
 
 /// An endpoint that the old process has found something out about.
 #[derive(Debug)]
-pub(crate) struct Experienced {
+pub(crate) struct EndpointExperience {
     pub(crate) cluster: String,
     pub(crate) endpoint: String,
     pub(crate) experience: Experience,
@@ -56,7 +56,7 @@ impl Predecessor {
                     predecessor.unhealthy.push(Unhealthy { cluster, endpoint, since_unix_s });
                 }
                 Some((Packet::Joinable { cluster, endpoint, experience }, _)) => {
-                    predecessor.experienced.push(Experienced { cluster, endpoint, experience });
+                    predecessor.experienced.push(EndpointExperience { cluster, endpoint, experience });
                 }
                 Some((Packet::Unknown, _)) => {}
                 Some((Packet::End, _)) => return Ok(Some(predecessor)),
@@ -68,15 +68,15 @@ impl Predecessor {
     }
 
     /// Takes the sockets of a listener: those of its name and address, else those of its address.
-    pub(crate) fn take_listener(&mut self, name: &str, configured: &Address) -> Taken {
+    pub(crate) fn take_listener(&mut self, name: &str, configured: &Address) -> ReadySockets {
         let configured = configured.to_string();
         let fits = |passed: &Passed| passed.role == Role::Listener && passed.configured == configured;
         let of = self.passed.iter().find(|(passed, _)| fits(passed) && passed.name == name);
         let of = of.or_else(|| self.passed.iter().find(|(passed, _)| fits(passed)));
         let Some((named, are_own)) = of.map(|(passed, _)| (passed.name.clone(), passed.are_own)) else {
-            return Taken::default();
+            return ReadySockets::default();
         };
-        Taken { sockets: self.take(|passed| fits(passed) && passed.name == named), are_own }
+        ReadySockets { sockets: self.take(|passed| fits(passed) && passed.name == named), are_own }
     }
 
     /// Takes the socket of a role of which there is one.
@@ -94,7 +94,7 @@ impl Predecessor {
     }
 
     /// What it knew of their use of joined connections.
-    pub(crate) fn experienced(&self) -> &[Experienced] {
+    pub(crate) fn experienced(&self) -> &[EndpointExperience] {
         &self.experienced
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use super::predecessor::{Experienced, Unhealthy};
+use super::predecessor::{EndpointExperience, Unhealthy};
 use super::{DESCRIPTORS_MAX, Packet, Passed, VARIABLE, receive, send};
 
 const ENDED: &str = "the new process has ended before it served";
@@ -48,7 +48,7 @@ pub(crate) struct Successor {
 pub(crate) struct Estate {
     pub(crate) sockets: Vec<(Passed, Vec<OwnedFd>)>,
     pub(crate) unhealthy: Vec<Unhealthy>,
-    pub(crate) experienced: Vec<Experienced>,
+    pub(crate) experienced: Vec<EndpointExperience>,
 }
 
 impl Successor {
@@ -111,7 +111,7 @@ fn pass(socket: &OwnedFd, estate: &Estate) -> io::Result<()> {
         let (cluster, endpoint) = (cluster.clone(), endpoint.clone());
         send(socket, &Packet::Unhealthy { cluster, endpoint, since_unix_s: *since_unix_s }, &[])?;
     }
-    for Experienced { cluster, endpoint, experience } in &estate.experienced {
+    for EndpointExperience { cluster, endpoint, experience } in &estate.experienced {
         let (cluster, endpoint) = (cluster.clone(), endpoint.clone());
         send(socket, &Packet::Joinable { cluster, endpoint, experience: *experience }, &[])?;
     }

@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 
 use super::clusters::Resolvers;
 use super::operator::Operator;
-use super::services::{Restored, Services};
+use super::services::{RestoredServices, Services};
 use super::shown;
 use super::signals::{ControlRuntime, Signals};
 use crate::acme::Keeper;
@@ -42,7 +42,7 @@ pub(super) struct Control<'a> {
     sockets: Sockets,
     resolvers: Resolvers,
     tracing: Option<Tracing>,
-    restored: Option<Restored>,
+    restored: Option<RestoredServices>,
     draining: Arc<AtomicBool>,
     fixed: Fixed,
     issuing: Option<AbortHandle>,
@@ -73,7 +73,7 @@ impl<'a> Control<'a> {
         bypass: Option<Arc<bypass::Control>>,
         operator: Operator,
         sockets: Sockets,
-        (resolvers, restored): (Resolvers, Restored),
+        (resolvers, restored): (Resolvers, RestoredServices),
         fixed: Fixed,
     ) -> Self {
         let live = Arc::clone(&operator.reloader.site.live);

@@ -11,7 +11,7 @@ use sluice_config::{self as config, Address};
 use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
 use sluice_engine::thread::Command;
-use sluice_net::listener::{self, Bound, Held, Listening, Taken};
+use sluice_net::listener::{self, Bound, Held, Listening, ReadySockets};
 use tokio::sync::mpsc;
 
 use crate::handover::{Passed, Role};
@@ -112,7 +112,7 @@ impl Listeners {
             Address::Ip(address) => Some(address.port()),
             _ => None,
         });
-        let mut nothing = |_: &_| Taken::default();
+        let mut nothing = |_: &_| ReadySockets::default();
         let bound = listener::bind_all(&new, self.workers.len(), &mut nothing, &ours.collect(), tls);
         let bound = bound.map_err(|error| error.to_string())?;
         listener::listen_all(&bound).map_err(|error| error.to_string())?;

@@ -81,7 +81,7 @@ impl Reloader {
         let Some(file) = &self.source.watched else {
             return;
         };
-        let look = || Seen::of(file);
+        let look = || FileStamp::of(file);
         let (mut in_force, mut last) = (look(), look());
         loop {
             tokio::time::sleep(WATCH_PERIOD).await;
@@ -102,13 +102,13 @@ impl Reloader {
 
 /// What tells one state of a file from another.
 #[derive(Clone, PartialEq, Eq)]
-struct Seen {
+struct FileStamp {
     modified: Option<SystemTime>,
     bytes: u64,
     inode: u64,
 }
 
-impl Seen {
+impl FileStamp {
     fn of(file: &std::path::Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(file).ok()?;

@@ -29,7 +29,7 @@ use super::listeners::Listeners;
 use super::services::Attached;
 use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
-use crate::handover::{Estate, Experienced, Unhealthy};
+use crate::handover::{EndpointExperience, Estate, Unhealthy};
 use crate::resolve::Resolver;
 use crate::{health, resolve, state_file};
 
@@ -244,7 +244,7 @@ impl Site {
             let known = |endpoint: &Arc<Endpoint>| {
                 let experience = endpoint.joinable.experience(now_ms())?;
                 let (cluster, endpoint) = (cluster.name.clone(), endpoint.label.clone());
-                Some(Experienced { cluster, endpoint, experience })
+                Some(EndpointExperience { cluster, endpoint, experience })
             };
             estate.experienced.extend(endpoints.iter().filter_map(known));
         }

@@ -16,11 +16,11 @@ use sluice_core::spans::Tracing;
 use sluice_core::tls::Terminators;
 use sluice_engine::bypass;
 use sluice_engine::snapshot::Live;
-use sluice_engine::thread::{self, Command, Stage, Told};
+use sluice_engine::thread::{self, Command, Stage, WorkerControl};
 use sluice_engine::tunnel;
 use sluice_engine::upstream::Connector;
 use sluice_engine::worker::Worker;
-use sluice_net::listener::{self, Bound, Inherited, Listening, Taken};
+use sluice_net::listener::{self, Bound, Inherited, Listening, ReadySockets};
 use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
@@ -118,7 +118,7 @@ pub(super) fn listeners(
         if !passed.sockets.is_empty() {
             return passed;
         }
-        Taken { sockets: inherited.take(&listener.address).into_iter().collect(), are_own: false }
+        ReadySockets { sockets: inherited.take(&listener.address).into_iter().collect(), are_own: false }
     };
     let (listeners, workers) = (&config.listeners, config.worker_count());
     let bound = listener::bind_all(listeners, workers, &mut take, &HashSet::new(), &planned);
@@ -223,7 +223,7 @@ pub(super) fn workers(
         let log = log.worker();
         let (sender, commands) = mpsc::unbounded_channel();
         senders.push(sender);
-        let told = Told { stage: stage.clone(), commands, share, handed };
+        let told = WorkerControl { stage: stage.clone(), commands, share, handed };
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
         let direct = assisted
             .bypass

@@ -22,9 +22,9 @@ pub struct Adjustment {
 
 /// What was set, by the name of the endpoint. Locked by the control plane only.
 #[derive(Debug, Default)]
-pub(super) struct Adjusted(Mutex<BTreeMap<String, Adjustment>>);
+pub(super) struct Adjustments(Mutex<BTreeMap<String, Adjustment>>);
 
-impl Adjusted {
+impl Adjustments {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Adjustment>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

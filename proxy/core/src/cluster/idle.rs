@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Idle sockets of one endpoint, the one parked last at the end, but for those that are to be taken last.
 #[derive(Default)]
-pub struct IdleSockets(Mutex<Vec<Parked>>);
+pub struct IdleSockets(Mutex<Vec<IdleSocket>>);
 
 /// Sockets that were closed with their endpoint, by no worker; one of them counts them.
 static CLOSED: AtomicU64 = AtomicU64::new(0);
@@ -27,7 +27,7 @@ pub fn closed_with_endpoints() -> u64 {
 }
 
 /// A socket that nobody uses now.
-pub struct Parked {
+pub struct IdleSocket {
     /// Connected, with nothing unread when it was parked.
     pub socket: OwnedFd,
     /// Whether it is joined past loopback TCP.
@@ -47,7 +47,7 @@ pub(crate) type Socket = (OwnedFd, Option<Attached>);
 impl IdleSockets {
     /// Keeps a silent socket, in place of the one that would be taken last when there are as many as allowed; as the one
     /// that is taken last itself if it `carried_body`. How many were closed for it.
-    pub fn park(&self, parked: Parked, carried_body: bool, max: usize) -> usize {
+    pub fn park(&self, parked: IdleSocket, carried_body: bool, max: usize) -> usize {
         let mut all = self.lock();
         let surplus = (all.len() + 1).saturating_sub(max).min(all.len());
         let closed: Vec<_> = all.drain(..surplus).collect();
@@ -93,7 +93,7 @@ impl IdleSockets {
         CLOSED.fetch_add(closed.len() as u64, Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Parked>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<IdleSocket>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,7 +104,7 @@ impl Drop for IdleSockets {
     }
 }
 
-impl Parked {
+impl IdleSocket {
     /// Young enough, and silent: no byte that nobody asked for, no end, no error (poll tells of all three).
     fn is_fresh(&self, timeout: Duration) -> bool {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
@@ -120,8 +120,8 @@ mod tests {
 
     use super::*;
 
-    fn parked(socket: UnixStream, joined: bool) -> Parked {
-        Parked { socket: socket.into(), joined, attached: None, since: Instant::now() }
+    fn parked(socket: UnixStream, joined: bool) -> IdleSocket {
+        IdleSocket { socket: socket.into(), joined, attached: None, since: Instant::now() }
     }
 
     const LONG: Duration = Duration::from_secs(3600);

@@ -30,14 +30,14 @@ mod snapshot;
 mod tests;
 
 pub use crate::queue::QueueCounts;
-use adjust::Adjusted;
 pub use adjust::Adjustment;
+use adjust::Adjustments;
 use admission::ClusterQueue;
 pub use admission::Wants;
 pub use admission::{InFlight, Kind};
 use alive::Alive;
 pub use endpoint::{Endpoint, Health, LastCheck};
-pub use idle::{Attached, IdleSockets, Parked as ParkedSocket, closed_with_endpoints};
+pub use idle::{Attached, IdleSocket, IdleSockets, closed_with_endpoints};
 pub use joinable::{Admission, Experience, Place};
 pub use seed::{EndpointAddress, Seed};
 pub use snapshot::balance_word;
@@ -69,7 +69,7 @@ struct Lasting {
     /// Virtual time of round robin.
     turn: AtomicU64,
     queue: Arc<ClusterQueue>,
-    adjusted: Adjusted,
+    adjusted: Adjustments,
 }
 
 /// What one pick goes by.
@@ -123,7 +123,7 @@ impl Cluster {
             queue: Arc::new(ClusterQueue::new(config.queue)),
             endpoints: ArcSwap::from_pointee(Vec::new()),
             turn: AtomicU64::new(0),
-            adjusted: Adjusted::default(),
+            adjusted: Adjustments::default(),
         };
         let name = name.into();
         let cluster =

@@ -15,7 +15,7 @@ use sluice_net::listener::Bound;
 use tokio::sync::Notify;
 
 use super::BypassError;
-use super::joiner::{Bounds, Seat};
+use super::joiner::{Bounds, JoinerConfig};
 use super::place::is_loopback;
 use crate::direct;
 
@@ -138,24 +138,28 @@ impl Control {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn seat(&self) -> Result<Seat, AssistError> {
+    pub fn seat(&self) -> Result<JoinerConfig, AssistError> {
         let marker = self.lock().marker().map_err(|error| error.to_string())?;
         let slots = self.lock().slots().cloned();
-        Ok(Seat { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds, slots })
+        Ok(JoinerConfig { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds, slots })
     }
 
     /// What one worker has answers go past sluice with, if that is used.
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn direct_seat(&self, index: usize, is_batch: bool) -> Result<Option<direct::Seat>, AssistError> {
+    pub fn direct_seat(
+        &self,
+        index: usize,
+        is_batch: bool,
+    ) -> Result<Option<direct::DirectConfig>, AssistError> {
         let bypass = self.lock();
         if bypass.slots().is_none() {
             return Ok(None);
         }
         let marker = bypass.marker().map_err(|error| error.to_string())?;
         let (workers, kernel) = (Arc::clone(&self.workers), self.kernel);
-        Ok(Some(direct::Seat { marker, workers, index, kernel, is_batch }))
+        Ok(Some(direct::DirectConfig { marker, workers, index, kernel, is_batch }))
     }
 
     /// Has the clients of another listener joined, or answered past sluice, as those of the first ones. If that

@@ -29,7 +29,7 @@ const TRIAL_LOOKS: u32 = 4;
 const TRIAL_LOOK: Duration = Duration::from_millis(50);
 
 /// What a worker needs to join connections; made on the control thread.
-pub struct Seat {
+pub struct JoinerConfig {
     pub(super) marker: Marker,
     pub(super) stopped: Arc<AtomicBool>,
     pub(super) bounds: Bounds,
@@ -147,8 +147,8 @@ impl Joined {
 }
 
 impl Joiner {
-    pub(crate) fn new(seat: Seat, metrics: Rc<WorkerRecorder>) -> Self {
-        let Seat { marker, stopped, bounds, slots } = seat;
+    pub(crate) fn new(seat: JoinerConfig, metrics: Rc<WorkerRecorder>) -> Self {
+        let JoinerConfig { marker, stopped, bounds, slots } = seat;
         Self { marker: RefCell::new(marker), stopped, bounds, slots, watched: RefCell::default(), metrics }
     }
 

@@ -12,4 +12,4 @@ mod place;
 
 pub use control::{Control, start};
 pub use error::BypassError;
-pub(crate) use joiner::{Candidate, Joined, Joiner, Plan, Seat};
+pub(crate) use joiner::{Candidate, Joined, Joiner, JoinerConfig, Plan};

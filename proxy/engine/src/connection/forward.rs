@@ -16,7 +16,7 @@ use crate::http2::upstream::can_say;
 use crate::progress::Progress;
 use crate::response::Local;
 use crate::snapshot::RouteEntry;
-use crate::spool::{Held, Message};
+use crate::spool::{BufferedBody, Message};
 use crate::tunnel;
 use crate::upstream::Acquired;
 use crate::worker::Worker;
@@ -102,7 +102,7 @@ impl Connection {
         });
         let mut first = Vec::with_capacity(MESSAGE_BYTES);
         let held = self.hold_request(worker, policy, transfer).await?;
-        let framing = held.as_ref().map_or_else(|| transfer.framing(), Held::framing);
+        let framing = held.as_ref().map_or_else(|| transfer.framing(), BufferedBody::framing);
         self.encode(&mut first, entry, policy, account, (framing, held.is_some()));
         if let Some(held) = held {
             let mut message = held.behind(&first);

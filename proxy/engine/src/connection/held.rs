@@ -10,7 +10,7 @@ use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::exchange::{self, HeldAnswer, Policy};
 use crate::progress::Progress;
-use crate::spool::{Held, Intake, SendError};
+use crate::spool::{BufferedBody, Intake, SendError};
 use crate::worker::Worker;
 
 /// What a client that waits with its body is told.
@@ -24,7 +24,7 @@ impl Connection {
         worker: &Worker,
         policy: &Policy<'_>,
         transfer: &mut Transfer,
-    ) -> Result<Option<Held>, Reason> {
+    ) -> Result<Option<BufferedBody>, Reason> {
         let buffering = policy.buffering;
         if buffering.request_body_bytes_max > 0 {
             transfer.limit(buffering.request_body_bytes_max).map_err(exchange::upload_reason)?;

@@ -26,7 +26,7 @@ const TARGET_FIELD: &str = "X-Kamal-Target";
 const AFFINITY_FIELD: &[u8] = b"x-writer-affinity";
 
 /// How waiting for the end of a pause has ended.
-enum Waited {
+enum PauseOutcome {
     Over,
     TooLong,
     ClientGone,
@@ -57,16 +57,16 @@ impl Connection {
             let forward = match choice {
                 Choice::Forward(forward) => forward,
                 Choice::Wait(patience) => match self.held(service, patience, &transfer).await {
-                    Waited::Over => {
+                    PauseOutcome::Over => {
                         account.snapshot = worker.snapshot();
                         continue;
                     }
-                    Waited::TooLong => {
+                    PauseOutcome::TooLong => {
                         let reason = Reason::PauseTimeout;
                         let local = Local::reason(reason);
                         return self.answer_locally(&account, &local, Some(reason), &mut transfer).await;
                     }
-                    Waited::ClientGone => return self.leave(&account),
+                    PauseOutcome::ClientGone => return self.leave(&account),
                 },
                 other => return self.answer_choice(&other, &account, &mut transfer).await,
             };
@@ -86,22 +86,28 @@ impl Connection {
 
     /// Waits for the end of a pause, unless the client goes away meanwhile. While a body is still to come the client
     /// is not read: its bytes would pile up here.
-    async fn held(&mut self, service: &ServiceEntry, patience: Duration, transfer: &Transfer) -> Waited {
+    async fn held(
+        &mut self,
+        service: &ServiceEntry,
+        patience: Duration,
+        transfer: &Transfer,
+    ) -> PauseOutcome {
         let half_close = Duration::from_millis(self.limits().half_close_timeout_ms);
-        let opened =
-            async { if service.gate.opened(patience).await { Waited::Over } else { Waited::TooLong } };
+        let opened = async {
+            if service.gate.opened(patience).await { PauseOutcome::Over } else { PauseOutcome::TooLong }
+        };
         if !transfer.is_done() {
             let stream = self.reader.stream();
             return tokio::select! {
                 biased;
                 waited = opened => waited,
-                () = poll_fn(|cx| stream.poll_broken(cx)) => Waited::ClientGone,
+                () = poll_fn(|cx| stream.poll_broken(cx)) => PauseOutcome::ClientGone,
             };
         }
         tokio::select! {
             biased;
             waited = opened => waited,
-            () = client_gone(&self.deadline, &mut self.reader, half_close) => Waited::ClientGone,
+            () = client_gone(&self.deadline, &mut self.reader, half_close) => PauseOutcome::ClientGone,
         }
     }
 

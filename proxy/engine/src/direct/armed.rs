@@ -39,7 +39,7 @@ pub(crate) struct Armed<'a> {
 
 /// An answer that has gone to the client whole, or is on its way there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct DirectAnswer {
     pub(crate) status: u16,
     /// With the head.
     pub(crate) bytes: u64,
@@ -123,7 +123,7 @@ impl<'a> Armed<'a> {
 
     /// Ready once the whole answer has gone. Each part of it that has counts as activity on `deadline`, which then
     /// allows `idle_ms` of silence.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>, deadline: &Deadline, idle_ms: u64) -> Poll<Answered> {
+    pub(crate) fn poll(&self, cx: &mut Context<'_>, deadline: &Deadline, idle_ms: u64) -> Poll<DirectAnswer> {
         let wanted = self.note_waker(cx);
         let slot = self.slot();
         let mut phase = slot.phase();
@@ -217,9 +217,9 @@ impl<'a> Armed<'a> {
         self.rest()
     }
 
-    fn answered(&self) -> Answered {
+    fn answered(&self) -> DirectAnswer {
         let slot = self.slot();
-        Answered {
+        DirectAnswer {
             status: slot.status.get() as u16,
             bytes: slot.sent.get(),
             first_byte_at: clock::instant_of(slot.first_ns.get()),

@@ -25,7 +25,7 @@ use sluice_ebpf::slot::Phase;
 use sluice_kernel::program::{ClientSocket, Lease, Marker, ProgramError};
 use tokio::sync::Notify;
 
-pub(crate) use armed::{Answered, Armed, Claimed, Rest};
+pub(crate) use armed::{Armed, Claimed, DirectAnswer, Rest};
 pub(crate) use client::Client;
 use hold::Hold;
 use likely::Likely;
@@ -57,7 +57,7 @@ pub(crate) struct Direct {
 }
 
 /// What a worker needs for it; made on the control thread.
-pub struct Seat {
+pub struct DirectConfig {
     pub(crate) marker: Marker,
     pub(crate) workers: Arc<Vec<Notify>>,
     pub(crate) index: usize,
@@ -98,8 +98,8 @@ impl Entry {
 }
 
 impl Direct {
-    pub(crate) fn new(seat: Seat) -> Self {
-        let Seat { marker, workers, index, kernel, is_batch } = seat;
+    pub(crate) fn new(seat: DirectConfig) -> Self {
+        let DirectConfig { marker, workers, index, kernel, is_batch } = seat;
         let direct = Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,

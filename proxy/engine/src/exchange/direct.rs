@@ -14,7 +14,7 @@ use super::answer::Answer;
 use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Shared, chunk_limits, download};
 use crate::body::{Transfer, copy};
-use crate::direct::{Answered, Armed, Claimed, Direct, Place, Rest};
+use crate::direct::{Armed, Claimed, Direct, DirectAnswer, Place, Rest};
 use crate::progress::Progress;
 use crate::upstream::UpstreamConnection;
 
@@ -126,7 +126,7 @@ pub(super) async fn conclude(
 }
 
 fn complete(
-    answered: &Answered,
+    answered: &DirectAnswer,
     connection: &mut UpstreamConnection,
     downstream: &mut Downstream<'_>,
     progress: &mut Progress,
@@ -172,7 +172,7 @@ pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
 pub(super) async fn go_on(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
-    from: download::From<'_>,
+    from: download::UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
     rest: Rest,

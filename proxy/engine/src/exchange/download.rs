@@ -16,11 +16,11 @@ use super::transfer::download_reason;
 use super::{Failed, Shared, chunk_limits, direct};
 use crate::body::{Transfer, copy};
 use crate::bypass::Joined;
-use crate::direct::{Answered, Armed, Claimed, Rest};
+use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
 use crate::progress::Progress;
 
 /// The upstream side.
-pub(super) struct From<'a> {
+pub(super) struct UpstreamSide<'a> {
     pub(super) reader: &'a mut Reader,
     pub(super) head: &'a mut ResponseHead,
     pub(super) scanner: &'a mut HeadScanner,
@@ -45,7 +45,7 @@ pub(super) enum Received {
     /// A 101 that was asked for; its head has been passed on.
     Upgrade,
     /// A whole response that went to the client past sluice.
-    Direct(Answered),
+    Direct(DirectAnswer),
     /// A whole response, of which the client has nothing.
     Held(Box<HeldAnswer>),
 }
@@ -54,7 +54,7 @@ pub(super) enum Received {
 pub(super) async fn run(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
-    mut from: From<'_>,
+    mut from: UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<Received, Failed> {
@@ -85,7 +85,7 @@ pub(super) async fn run(
 /// past sluice, until its rest comes.
 async fn receive_head(
     shared: &Shared<'_>,
-    from: &mut From<'_>,
+    from: &mut UpstreamSide<'_>,
     progress: &mut Progress,
 ) -> Result<Option<Rest>, Failed> {
     let config = &shared.policy.cluster.config;
@@ -130,7 +130,7 @@ async fn receive_head(
 async fn pass_interim(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
-    from: &From<'_>,
+    from: &UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<(), Failed> {
@@ -147,7 +147,7 @@ async fn pass_interim(
 async fn upgrade(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
-    from: &From<'_>,
+    from: &UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<Received, Failed> {
@@ -208,7 +208,7 @@ async fn send_head(
 async fn respond(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
-    from: From<'_>,
+    from: UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<Received, Failed> {

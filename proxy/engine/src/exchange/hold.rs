@@ -5,7 +5,7 @@ use sluice_core::error::Reason;
 use sluice_http::{Framing, ResponseHead, Version};
 
 use super::answer::Answer;
-use super::download::From;
+use super::download::UpstreamSide;
 use super::{Failed, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer};
 use crate::progress::Progress;
@@ -46,7 +46,7 @@ pub(super) fn bytes_max(shared: &Shared<'_>) -> u64 {
 pub(super) async fn hold(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
-    from: From<'_>,
+    from: UpstreamSide<'_>,
     progress: &Progress,
     framing: Framing,
 ) -> Result<HeldAnswer, Failed> {

@@ -293,7 +293,7 @@ async fn run(
             endpoint: progress.endpoint.clone(),
             hsts: downstream.hsts,
         };
-        let from = download::From {
+        let from = download::UpstreamSide {
             reader,
             head,
             scanner,

@@ -17,7 +17,7 @@ use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::request::{self, Framing};
 
-struct Both {
+struct Directions {
     incoming: Incoming,
     outgoing: Outgoing,
 }
@@ -33,7 +33,7 @@ pub(super) enum Opened {
 
 /// A stream of a connection; without ways, the connection itself, for who asks it to end.
 pub(crate) struct Channel {
-    ways: Option<RefCell<Both>>,
+    ways: Option<RefCell<Directions>>,
     control: Rc<Control>,
     /// Whether the close that follows is meant as a break.
     broken: Cell<bool>,
@@ -60,7 +60,7 @@ impl Channel {
         let incoming = Incoming::new(request, framing, body, key);
         control.enter();
         Opened::Channel(Rc::new(Self {
-            ways: Some(RefCell::new(Both { incoming, outgoing })),
+            ways: Some(RefCell::new(Directions { incoming, outgoing })),
             control: Rc::clone(control),
             broken: Cell::new(false),
         }))
@@ -81,7 +81,7 @@ impl stream::Channel for Channel {
         let Some(ways) = &self.ways else {
             return Poll::Ready(Ok(0));
         };
-        let Both { incoming, outgoing } = &mut *ways.borrow_mut();
+        let Directions { incoming, outgoing } = &mut *ways.borrow_mut();
         incoming.poll(cx, buf, outgoing)
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Intake<'a> {
 }
 
 /// A whole body.
-pub(crate) struct Held {
+pub(crate) struct BufferedBody {
     memory: Vec<u8>,
     share: Share,
     file: Option<File>,
@@ -46,7 +46,7 @@ impl<'a> Intake<'a> {
         reader: &mut Reader,
         transfer: &mut Transfer,
         deadline: &Deadline,
-    ) -> Result<Held, HoldError> {
+    ) -> Result<BufferedBody, HoldError> {
         transfer.unframe();
         let mut appetite = Appetite::new(&self.spool.buffers, transfer.remaining(), SMALL_BYTES);
         loop {
@@ -65,7 +65,7 @@ impl<'a> Intake<'a> {
         }
         reader.shrink(SMALL_BYTES);
         let trailers = transfer.trailers().to_vec();
-        Ok(Held { memory: self.memory, share: self.share, file: self.file, trailers })
+        Ok(BufferedBody { memory: self.memory, share: self.share, file: self.file, trailers })
     }
 
     /// Takes what has been received.
@@ -113,7 +113,7 @@ impl<'a> Intake<'a> {
     }
 }
 
-impl Held {
+impl BufferedBody {
     fn bytes(&self) -> u64 {
         self.memory.len() as u64 + self.file.as_ref().map_or(0, File::bytes)
     }

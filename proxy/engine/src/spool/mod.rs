@@ -1,6 +1,6 @@
 //! Bodies that a route holds back until they are whole: in memory as far as that is allowed, the rest in a file.
 //!
-//! An [`Intake`] receives a body, [`Held`] is the whole of it, and [`Message`] sends it on behind a head. All of it is
+//! An [`Intake`] receives a body, [`BufferedBody`] is the whole of it, and [`Message`] sends it on behind a head. All of it is
 //! counted in a [`Budget`] of the process, and is given back, and the file gone, when it is dropped.
 
 mod file;
@@ -16,7 +16,7 @@ use sluice_net::buffers::Buffers;
 
 use crate::body::BodyError;
 
-pub(crate) use intake::{Held, Intake};
+pub(crate) use intake::{BufferedBody, Intake};
 pub(crate) use message::{Message, SendError};
 pub(crate) use store::Medium;
 

@@ -37,7 +37,7 @@ const CALM: Duration = Duration::from_secs(1);
 
 /// Who accepts.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(super) struct AcceptContext {
     pub(super) worker: Rc<Worker>,
     pub(super) share: Rc<Share>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Entrance {
 }
 
 /// Accepts until the worker drains or the listener is closed, then takes what is waiting.
-pub(super) async fn accept_loop(door: Door, entrance: Entrance) {
+pub(super) async fn accept_loop(door: AcceptContext, entrance: Entrance) {
     let worker = &door.worker;
     let listening = &entrance.listening;
     let mut shortage = Shortage { listening, refused_at: None };
@@ -146,7 +146,7 @@ impl Shortage<'_> {
     }
 }
 
-impl Door {
+impl AcceptContext {
     /// Takes what waits behind a connection that was just accepted: one a pass of the ring would have newcomers wait for
     /// the work of everybody else in between. The passes take more and more, for mostly none waits.
     async fn admit_waiting(&self, entrance: &Entrance) {

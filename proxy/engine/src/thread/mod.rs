@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sluice_net::listener::{Bound, Listening};
 
-pub use run::{Told, run};
+pub use run::{WorkerControl, run};
 pub use share::shares;
 
 /// What the control plane asks of the workers.

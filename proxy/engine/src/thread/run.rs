@@ -9,7 +9,7 @@ use sluice_ring as ring;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::accept::{Door, Entrance, accept_loop};
+use super::accept::{AcceptContext, Entrance, accept_loop};
 use super::share::{Handed, Share};
 use super::{Command, Stage};
 use crate::worker::Worker;
@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(200);
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
 /// How the control plane tells a worker what to do.
-pub struct Told {
+pub struct WorkerControl {
     /// How far the process is; a worker drains when it says so.
     pub stage: watch::Receiver<Stage>,
     /// What the control thread asks of this worker alone.
@@ -35,7 +35,11 @@ pub struct Told {
 ///
 /// # Errors
 /// The ring could not be made.
-pub fn run(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Told) -> std::io::Result<()> {
+pub fn run(
+    worker: impl FnOnce() -> Worker,
+    listeners: Vec<Bound>,
+    told: WorkerControl,
+) -> std::io::Result<()> {
     ring::run(serve(worker, listeners, told))
 }
 
@@ -48,7 +52,7 @@ struct Accepting {
 }
 
 impl Accepting {
-    fn begin(door: &Door, bound: Bound) -> Self {
+    fn begin(door: &AcceptContext, bound: Bound) -> Self {
         let Bound { listening, socket, .. } = bound;
         let (interrupt, weak_listening) = (Rc::<Notify>::default(), Arc::downgrade(&listening));
         let entrance = Entrance { listening, socket: Rc::new(socket), interrupt: Rc::clone(&interrupt) };
@@ -62,10 +66,10 @@ impl Accepting {
     }
 }
 
-async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Told) {
-    let Told { mut stage, mut commands, share, mut handed } = told;
+async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: WorkerControl) {
+    let WorkerControl { mut stage, mut commands, share, mut handed } = told;
     let worker = Rc::new(worker());
-    let door = Door { worker: Rc::clone(&worker), share: Rc::new(share) };
+    let door = AcceptContext { worker: Rc::clone(&worker), share: Rc::new(share) };
     let mut accepting: Vec<_> = listeners.into_iter().map(|bound| Accepting::begin(&door, bound)).collect();
     tokio::task::spawn_local(look_after_heads(Rc::clone(&worker)));
     let mut tick = tokio::time::interval(TICK);
@@ -101,7 +105,7 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Tol
     }
 }
 
-fn obey(door: &Door, command: Command, accepting: &mut Vec<Accepting>) {
+fn obey(door: &AcceptContext, command: Command, accepting: &mut Vec<Accepting>) {
     accepting.retain(|accepting| !accepting.task.is_finished());
     match command {
         Command::Listen(bound) => accepting.push(Accepting::begin(door, bound)),
@@ -114,7 +118,7 @@ fn obey(door: &Door, command: Command, accepting: &mut Vec<Accepting>) {
 }
 
 /// A socket whose accept loop has panicked would stay open, and its share of the clients would wait for ever.
-async fn keep_accepting(door: Door, entrance: Entrance) {
+async fn keep_accepting(door: AcceptContext, entrance: Entrance) {
     loop {
         let accepting = accept_loop(door.clone(), entrance.clone());
         if tokio::task::spawn_local(accepting).await.is_ok() {

@@ -114,7 +114,7 @@ async fn pass(mut ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: &Cont
     let _open = Counted::new(with.metrics, Event::TunnelOpened, Event::TunnelClosed);
     deadline.set(idle_ms);
     let mut transfers = Transfers { up: Transfer::opaque(), down: Transfer::opaque() };
-    let Moved { result, spliced } = move_all(&mut ends, &mut transfers, deadline, with).await;
+    let TunnelOutcome { result, spliced } = move_all(&mut ends, &mut transfers, deadline, with).await;
     let path = if spliced.is_some() { "splice" } else { "copy" };
     let spliced = spliced.unwrap_or_default();
     let (reason, broken) = match result {
@@ -133,7 +133,7 @@ async fn pass(mut ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: &Cont
 }
 
 /// How the bytes went.
-struct Moved {
+struct TunnelOutcome {
     /// `None` is the deadline.
     result: Option<Result<Stop, Reason>>,
     /// Bytes that the kernel passed on, up and down, if it was joined.
@@ -146,7 +146,7 @@ async fn move_all(
     transfers: &mut Transfers,
     deadline: &Deadline,
     with: &Context<'_>,
-) -> Moved {
+) -> TunnelOutcome {
     let splicer = with.splicer.filter(|splicer| splicer.wants(ends));
     if let Some(splicer) = splicer {
         transfers.pause_at(splicer.after_bytes());
@@ -154,16 +154,16 @@ async fn move_all(
     loop {
         let result = copied(ends, transfers, deadline, with).await;
         let (Some(Ok(Stop::Paused)), Some(splicer)) = (result, splicer) else {
-            return Moved { result, spliced: None };
+            return TunnelOutcome { result, spliced: None };
         };
         match switch::join(ends, transfers, splicer, deadline, with).await {
             Ok(Switch::Joined(links)) => {
                 let result = links.run(ends, transfers, deadline, with).await;
-                return Moved { result, spliced: Some(links.bytes()) };
+                return TunnelOutcome { result, spliced: Some(links.bytes()) };
             }
             Ok(Switch::Busy) => transfers.pause_later(splicer.after_bytes()),
             Ok(Switch::Impossible) => transfers.pause_at(u64::MAX),
-            Err(result) => return Moved { result, spliced: None },
+            Err(result) => return TunnelOutcome { result, spliced: None },
         }
     }
 }

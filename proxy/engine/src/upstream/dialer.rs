@@ -6,7 +6,7 @@ use std::rc::Rc;
 use sluice_core::metrics::{Counted, Event, WorkerRecorder};
 
 use super::{Connector, Pool};
-use crate::bypass::{Joiner, Seat};
+use crate::bypass::{Joiner, JoinerConfig};
 use crate::direct::Direct;
 
 /// What one worker reaches endpoints by.
@@ -25,7 +25,7 @@ impl Dialer {
     pub(crate) fn new(
         connector: Connector,
         alone: bool,
-        seat: Option<Seat>,
+        seat: Option<JoinerConfig>,
         metrics: Rc<WorkerRecorder>,
     ) -> Self {
         let joiner = seat.map(|seat| Rc::new(Joiner::new(seat, Rc::clone(&metrics))));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_config as config;
-use sluice_core::cluster::{Attached, Cluster, Endpoint, IdleSockets, ParkedSocket, closed_with_endpoints};
+use sluice_core::cluster::{Attached, Cluster, Endpoint, IdleSocket, IdleSockets, closed_with_endpoints};
 use sluice_core::metrics::Counted;
 use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_net::buffers::SMALL_BYTES;
@@ -34,17 +34,17 @@ pub(crate) struct Pool {
 struct Idle {
     /// The one released last is at the end, but for those whose last request had a body: they are taken last, so that an
     /// answer that nobody asked for has the most time to come and be seen.
-    connections: VecDeque<Parked>,
+    connections: VecDeque<IdleConnection>,
     timeout: Duration,
 }
 
-struct Parked {
+struct IdleConnection {
     connection: UpstreamConnection,
     since: Instant,
     _counted: Counted,
 }
 
-impl Parked {
+impl IdleConnection {
     /// Whether the connection may still be used, as far as is known.
     fn is_fresh(&mut self, timeout: Duration) -> bool {
         self.since.elapsed() < timeout
@@ -139,7 +139,7 @@ impl Pool {
         let counted = Counted::new(&self.metrics, Event::UpstreamParked, Event::UpstreamUnparked);
         let since = connection.idle_since.take().unwrap_or_else(Instant::now);
         let carried_body = connection.carried_body;
-        let parked = Parked { connection, since, _counted: counted };
+        let parked = IdleConnection { connection, since, _counted: counted };
         if carried_body { idle.connections.push_front(parked) } else { idle.connections.push_back(parked) }
     }
 
@@ -181,7 +181,7 @@ impl Pool {
         if let Some((socket, lease)) = connection.into_socket() {
             self.metrics.count(Event::UpstreamParked);
             let attached = lease.map(|lease| lease as Attached);
-            let parked = ParkedSocket { socket, joined, attached, since };
+            let parked = IdleSocket { socket, joined, attached, since };
             self.count_closed(shared.park(parked, carried_body, limits.idle_max_per_endpoint));
         }
     }

@@ -20,7 +20,7 @@ use sluice_net::buffers::Buffers;
 use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
 
-use crate::bypass::Seat;
+use crate::bypass::JoinerConfig;
 use crate::direct::{self, Direct};
 use crate::exchange::Resources;
 use crate::snapshot::{Current, Live, View};
@@ -82,7 +82,7 @@ impl Worker {
     pub fn new(
         live: Live,
         connector: Connector,
-        seat: Option<Seat>,
+        seat: Option<JoinerConfig>,
         recorder: WorkerRecorder,
         log: AccessLogHandle,
     ) -> Self {
@@ -120,7 +120,7 @@ impl Worker {
     }
 
     /// Has answers go to clients past sluice.
-    pub fn with_direct(mut self, seat: Option<direct::Seat>) -> Self {
+    pub fn with_direct(mut self, seat: Option<direct::DirectConfig>) -> Self {
         self.resources.dialer.set_direct(seat.map(Direct::new));
         self
     }

@@ -30,7 +30,7 @@ pub struct BindError {
 
 /// Sockets that are there already.
 #[derive(Default)]
-pub struct Taken {
+pub struct ReadySockets {
     /// Bound; one for each worker, or fewer.
     pub sockets: Vec<OwnedFd>,
     /// Whether nobody but sluice has them.
@@ -38,7 +38,7 @@ pub struct Taken {
 }
 
 /// Gives sockets that are there already for a listener, if any.
-pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> Taken;
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> ReadySockets;
 
 /// Binds every listener for `workers` workers; the outer list is by worker. New sockets do not listen before
 /// [`listen_all`].
@@ -57,7 +57,7 @@ pub fn bind_all(
 ) -> Result<Vec<Vec<Bound>>, BindError> {
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
-        let Taken { sockets, are_own } = take(listener);
+        let ReadySockets { sockets, are_own } = take(listener);
         let is_own = are_own || sockets.is_empty();
         let listens = !sockets.is_empty();
         let (address, sockets) = match &sockets[..] {

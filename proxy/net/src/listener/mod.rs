@@ -13,7 +13,7 @@ use sluice_config as config;
 use sluice_core::tls::Terminator;
 use sluice_kernel::socket;
 
-pub use bind::{BACKLOG, BindError, Inherited, Taken, bind_all, listen_all};
+pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
 
 /// Another hold on the sockets of one listener, to pass them on by.
 pub type Held = (Arc<Listening>, Vec<OwnedFd>);

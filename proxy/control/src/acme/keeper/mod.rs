@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::account::Authority;
-use super::attempt::{Obtained, attempt};
-use super::challenge::Ways;
+use super::attempt::{IssuedCertificate, attempt};
+use super::challenge::ChallengeMethods;
 use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
@@ -38,7 +38,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(600);
 const QUIET_MS: u64 = 60_000;
 
 /// A try that has ended: by which authority, for which name.
-type Ended = (Rc<Authority>, String, Result<Obtained, Failure>);
+type Ended = (Rc<Authority>, String, Result<IssuedCertificate, Failure>);
 /// A name that was asked about, whoever was asked, and what was said.
 type Asked = (String, OnDemand, Result<bool, AcmeError>);
 
@@ -139,8 +139,8 @@ impl Keeper {
         }
     }
 
-    fn ways(&self, authority: &Authority) -> Ways {
-        Ways {
+    fn ways(&self, authority: &Authority) -> ChallengeMethods {
+        ChallengeMethods {
             kind: authority.config.challenge,
             hook: authority.config.dns_hook.clone(),
             challenges: Arc::clone(&self.acme.challenges),
@@ -168,12 +168,12 @@ impl Keeper {
         ended.ok().map(|(_, value)| value)
     }
 
-    fn settle(&mut self, authority: &Rc<Authority>, name: &str, ended: Result<Obtained, Failure>) {
+    fn settle(&mut self, authority: &Rc<Authority>, name: &str, ended: Result<IssuedCertificate, Failure>) {
         let is_current = self.authority.as_ref().is_some_and(|now| now.folder == authority.folder);
         let now = (schedule::now_ms(), fastrand::f64());
         let Some(entry) = self.entries.get_mut(name).filter(|_| is_current) else { return };
         match ended {
-            Ok(Obtained { certificate, is_new }) => {
+            Ok(IssuedCertificate { certificate, is_new }) => {
                 entry.succeed(&certificate, &authority.config, now.1);
                 if is_new {
                     self.acme.board.count_attempt(AttemptOutcome::Issued);

@@ -15,7 +15,7 @@ use sluice_core::service::set::check_against;
 use sluice_core::service::slot::Gate;
 use sluice_core::service::target;
 
-use super::slots::{Built, Kept};
+use super::slots::{ActiveSlot, Built};
 use super::{Running, Services};
 
 impl Services {
@@ -103,7 +103,7 @@ impl Services {
         service: Service,
         built: Built,
         group: Group,
-    ) -> Result<Option<Kept>, ServiceError> {
+    ) -> Result<Option<ActiveSlot>, ServiceError> {
         let name = service.name.clone();
         let pause = service.pause_controller.clone();
         let mut book = self.book.borrow().clone();
@@ -127,11 +127,11 @@ impl Services {
         };
         self.attach().await?;
         // From here on requests that still come by the old snapshot are routed again.
-        replaced.iter().for_each(Kept::replace);
+        replaced.iter().for_each(ActiveSlot::replace);
         Ok(replaced)
     }
 
-    async fn retire(&self, replaced: Option<Kept>, options: &DeploymentOptions) {
+    async fn retire(&self, replaced: Option<ActiveSlot>, options: &DeploymentOptions) {
         if let Some(replaced) = replaced {
             replaced.drain(options.drain_timeout).await;
         }

@@ -30,7 +30,7 @@ use tokio::sync::Mutex;
 
 use super::site::Site;
 pub(crate) use attached::Attached;
-use slots::{Built, Kept};
+use slots::{ActiveSlot, Built};
 
 /// The deployed services, and what carries out commands on them.
 pub(super) struct Services {
@@ -46,12 +46,12 @@ pub(super) struct Services {
 /// A service that serves.
 struct Running {
     gate: Arc<Gate>,
-    active: Kept,
-    rollout: Option<Kept>,
+    active: ActiveSlot,
+    rollout: Option<ActiveSlot>,
 }
 
 /// The services of the state file, made ready before anything is served.
-pub(super) struct Restored {
+pub(super) struct RestoredServices {
     file: Option<StateFile>,
     book: set::Services,
     built: BTreeMap<String, (Arc<Gate>, Built, Option<Built>)>,
@@ -63,7 +63,7 @@ pub(super) struct Restored {
 /// # Errors
 /// A sentence about a service that the configuration file leaves no room for. A damaged file is set aside and said in
 /// the log; nothing is deployed then.
-pub(super) fn restore(config: &Config) -> Result<Restored, StartError> {
+pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     let file = state_file(config);
     let book = match file.as_ref().map(StateFile::load) {
         Some(Ok(book)) => book,
@@ -73,7 +73,7 @@ pub(super) fn restore(config: &Config) -> Result<Restored, StartError> {
         }
         None => set::Services::default(),
     };
-    let mut restored = Restored { file, book, built: BTreeMap::new(), attached: Attached::default() };
+    let mut restored = RestoredServices { file, book, built: BTreeMap::new(), attached: Attached::default() };
     for service in restored.book.iter() {
         let name = &service.name;
         let made = |error: ServiceError| format!("the service {name:?} of the state file: {error}");
@@ -116,7 +116,7 @@ fn add(
 
 impl Services {
     /// Begins to look after the services that were restored. Wants the control plane's runtime.
-    pub(super) fn new(site: Rc<Site>, restored: Restored) -> Self {
+    pub(super) fn new(site: Rc<Site>, restored: RestoredServices) -> Self {
         let running = restored.built.into_iter().map(|(name, (gate, active, rollout))| {
             (name, Running { gate, active: active.keep(), rollout: rollout.map(Built::keep) })
         });

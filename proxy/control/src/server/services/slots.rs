@@ -24,7 +24,7 @@ pub(super) struct Built {
 }
 
 /// A slot, and what looks after its clusters.
-pub(super) struct Kept {
+pub(super) struct ActiveSlot {
     pub(super) slot: Arc<Slot>,
     tasks: Vec<Managed>,
 }
@@ -136,14 +136,14 @@ impl Built {
     }
 
     /// Begins to look after its clusters. Wants the control plane's runtime.
-    pub(super) fn keep(self) -> Kept {
+    pub(super) fn keep(self) -> ActiveSlot {
         let tasks = self.clusters.into_iter();
         let tasks = tasks.map(|(cluster, resolver)| Managed::look_after(cluster, resolver)).collect();
-        Kept { slot: self.slot, tasks }
+        ActiveSlot { slot: self.slot, tasks }
     }
 }
 
-impl Kept {
+impl ActiveSlot {
     /// Its clusters.
     pub(super) fn clusters(&self) -> impl Iterator<Item = &Arc<Cluster>> {
         self.slot.clusters()

@@ -10,7 +10,7 @@ use sluice_core::service::error::ServiceError;
 use sluice_core::service::model::Service;
 
 use super::Services;
-use super::slots::Kept;
+use super::slots::ActiveSlot;
 
 /// What is said of a change that no file keeps.
 const PASSING: &str =
@@ -48,7 +48,7 @@ impl Services {
         let sides = [(Group::Active, Some(&running.active)), (Group::Rollout, running.rollout.as_ref())];
         for (group, kept) in sides {
             let adjustment = group.adjusted(&service).get(&name).copied().unwrap_or_default();
-            let clusters = kept.into_iter().flat_map(Kept::clusters);
+            let clusters = kept.into_iter().flat_map(ActiveSlot::clusters);
             clusters.for_each(|cluster| cluster.adjust(&name, adjustment));
         }
         Ok(Done::default())

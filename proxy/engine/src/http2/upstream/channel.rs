@@ -18,7 +18,7 @@ use super::sending::Sending;
 /// An exchange that is given up after hearing nothing for as long makes its connection suspect.
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 
-struct Both {
+struct Directions {
     sending: Sending,
     /// Since the head has gone out.
     receiving: Option<Receiving>,
@@ -33,20 +33,20 @@ struct Both {
 /// A stream of a shared connection: it is there when its request is sent.
 pub(crate) struct Channel {
     shared: Rc<Shared>,
-    ways: RefCell<Both>,
+    ways: RefCell<Directions>,
 }
 
 impl Channel {
     pub(super) fn new(shared: &Rc<Shared>, sender: SendRequest<Bytes>, scheme: Scheme) -> Rc<Self> {
         shared.control.enter();
         let sending = Sending::new(sender, scheme);
-        let ways = Both { sending, receiving: None, failed: false, reader: None, begun: None };
+        let ways = Directions { sending, receiving: None, failed: false, reader: None, begun: None };
         Rc::new(Self { shared: Rc::clone(shared), ways: RefCell::new(ways) })
     }
 
     /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
     /// without our knowing.
-    fn is_suspect(&self, ways: &Both) -> bool {
+    fn is_suspect(&self, ways: &Directions) -> bool {
         let awaited = ways.receiving.as_ref().is_some_and(Receiving::is_awaited);
         let silent = |(at, received): (Instant, u32)| {
             received == self.shared.received.get() && at.elapsed() >= SUSPECT_AFTER

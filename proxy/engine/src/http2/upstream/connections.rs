@@ -12,15 +12,15 @@ use super::{Channel, Shared};
 /// By endpoint, the one opened first at the front: the others run empty when fewer are needed.
 #[derive(Default)]
 pub(crate) struct Connections {
-    all: RefCell<HashMap<u32, Held>>,
+    all: RefCell<HashMap<u32, EndpointConnections>>,
 }
 
-struct Held {
+struct EndpointConnections {
     endpoint: Arc<Endpoint>,
     connections: Vec<Rc<Shared>>,
 }
 
-impl Held {
+impl EndpointConnections {
     fn prune(&mut self) {
         self.connections.retain(|connection| connection.is_of_use());
     }
@@ -44,7 +44,7 @@ impl Connections {
     /// Keeps one more.
     pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, connection: &Rc<Shared>) {
         let mut all = self.all.borrow_mut();
-        let new = || Held { endpoint: Arc::clone(endpoint), connections: Vec::new() };
+        let new = || EndpointConnections { endpoint: Arc::clone(endpoint), connections: Vec::new() };
         all.entry(endpoint.id).or_insert_with(new).connections.push(Rc::clone(connection));
     }
 
