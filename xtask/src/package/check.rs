@@ -104,8 +104,18 @@ fn binary(root: &Path) -> Result<()> {
     ensure!(version == concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n"), "version says {version:?}");
     for entry in fs::read_dir(root.join("usr/share/doc/sluice/examples"))? {
         let path = entry?.path();
-        run(&["check", "--config", &path.display().to_string()])?;
+        example(root, &path)?;
     }
+    Ok(())
+}
+
+/// An example has no mistake but that it names files of the hosts that it is for.
+fn example(root: &Path, path: &Path) -> Result<()> {
+    let output = Command::new(root.join("usr/bin/sluice")).args(["check", "--config"]).arg(path).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_elsewhere = |line: &str| line.ends_with("does not exist; make it first");
+    let fits = output.status.success() || !said.is_empty() && said.lines().all(is_elsewhere);
+    ensure!(fits, "`sluice check --config {}`: {said}", path.display());
     Ok(())
 }
 
