@@ -102,7 +102,7 @@ fn sni(item: &Item<'_>) -> BTreeMap<String, String> {
 /// A host, for no client names an address (RFC 6066 3).
 fn server_name(name: &str) -> Result<(), Mistake> {
     if name == "*" {
-        return Err("\"*\" is not a host; write cluster beside sni for any other".to_owned().into());
+        return Err("\"*\" is not a host; write cluster beside sni for any other".into());
     }
     if name.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok() {
         return Err(format!("{} is an address, which no client names; write a host", quote(name)).into());

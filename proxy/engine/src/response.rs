@@ -11,21 +11,10 @@ use sluice_core::service::entry::ServiceEntry;
 use sluice_http::{FieldKind, Method, RequestHead, Version, canonical_reason};
 
 /// Which error page cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
+#[from(String, &'static str)]
 pub struct PagesError(String);
-
-impl From<String> for PagesError {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl From<&str> for PagesError {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
 
 /// Seconds after which a client turned away by 503 may try again.
 const RETRY_AFTER_S: u32 = 1;

@@ -9,21 +9,10 @@ use std::time::Duration;
 use sluice_config::Address;
 
 /// Why sluice does not serve, as far as can be asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
+#[from(String, &'static str)]
 pub(crate) struct Unhealthy(String);
-
-impl From<String> for Unhealthy {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl From<&str> for Unhealthy {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
 
 /// To connect, and then for each read and write. The control thread answers within a millisecond; container
 /// runtimes give a check 30 s.
@@ -81,7 +70,7 @@ fn judge(answer: &str) -> Result<(), Unhealthy> {
     match status {
         Some(status) if status.starts_with("200 ") => Ok(()),
         Some(status) => Err(format!("{status}: {}", body.trim()).into()),
-        None => Err("what answers there does not speak HTTP".to_owned().into()),
+        None => Err("what answers there does not speak HTTP".into()),
     }
 }
 

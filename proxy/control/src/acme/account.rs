@@ -161,7 +161,7 @@ fn external_key(account: &config::ExternalAccount) -> Result<ExternalAccountKey,
     let said =
         |what: AcmeError| format!("acme.external_account.hmac_file: {}: {what}", account.hmac_file.display());
     let text = read(&account.hmac_file).map_err(said)?;
-    let key = decoded(text.trim()).ok_or_else(|| said("is not base64url".to_owned().into()))?;
+    let key = decoded(text.trim()).ok_or_else(|| said("is not base64url".into()))?;
     Ok(ExternalAccountKey::new(account.key_id.clone(), &key))
 }
 

@@ -8,21 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Why there is no token.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
+#[from(String, &'static str)]
 pub struct TokenError(String);
-
-impl From<String> for TokenError {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl From<&str> for TokenError {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
 
 /// Fewer characters could be guessed by trying.
 const BYTES_MIN: usize = 16;

@@ -24,21 +24,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use body::DemoBody;
 
 /// Which parameter of a request is wrong, and what it may be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
+#[from(String, &'static str)]
 pub(crate) struct BadParameter(String);
-
-impl From<String> for BadParameter {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl From<&str> for BadParameter {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
 
 /// Connections served at once; further ones wait in the backlog. A WebSocket no longer counts.
 const CONNECTIONS_MAX: usize = 4096;

@@ -90,7 +90,7 @@ fn hand_over(socket: &OwnedFd, estate: &Estate, patience: Duration) -> Result<()
             sent.map_err(|error| format!("sockets cannot be passed: {error}").into())
         }
         Ok(Some((Packet::Failed(reason), _))) => Err(format!("the new process has refused: {reason}").into()),
-        Ok(Some(_)) => Err("the new process speaks otherwise".to_owned().into()),
+        Ok(Some(_)) => Err("the new process speaks otherwise".into()),
         Ok(None) => Err(ENDED.to_owned().into()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(ENDED.to_owned().into()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -49,7 +49,7 @@ impl Changes {
     /// What is in the way.
     pub(super) fn hand_over(&self) -> Result<HandingOver<'_>, UpgradeError> {
         if self.is_handing_over() {
-            return Err("another upgrade is under way".to_owned().into());
+            return Err("another upgrade is under way".into());
         }
         if let Some(change) = self.under_way.borrow().first() {
             return Err(

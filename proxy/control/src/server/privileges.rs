@@ -51,7 +51,7 @@ pub(super) fn drop_to(config: &Config) -> Result<(), StartError> {
     if let Some(user) = user {
         setuid(user.uid).map_err(|error| format!("user: setuid: {error}"))?;
         if user.uid != Uid::from_raw(0) && setuid(Uid::from_raw(0)).is_ok() {
-            return Err("user: root could be taken back; refusing to run".to_owned().into());
+            return Err(StartError::Step("user: root could be taken back; refusing to run".to_owned()));
         }
         tracing::info!(user = user.name, "privileges dropped");
     }

@@ -239,7 +239,7 @@ impl std::str::FromStr for InFlightLimit {
         match text.parse::<u32>() {
             Ok(count @ 1..=IN_FLIGHT_MAX) => Ok(Self::Fixed(count)),
             _ if text == "auto" => Ok(Self::Auto),
-            _ => Err("write a number from 1 to 1000000, or auto".to_owned().into()),
+            _ => Err("write a number from 1 to 1000000, or auto".into()),
         }
     }
 }

@@ -111,7 +111,7 @@ fn parse(text: &str) -> Result<Vec<Part>, InvalidService> {
         }
     }
     if outer.is_some() {
-        return Err("an if does not end".to_owned().into());
+        return Err("an if does not end".into());
     }
     parts.push(Part::Text(rest.to_owned()));
     Ok(parts)

@@ -168,7 +168,7 @@ fn collect(mut services: Vec<Service>) -> Result<Services, InvalidService> {
     for service in &mut services {
         service.options.normalize();
         if service.name.is_empty() {
-            return Err("a service has no name".to_owned().into());
+            return Err("a service has no name".into());
         }
         let name = &service.name;
         if set.get(name).is_ok() {

@@ -68,7 +68,7 @@ impl Certificate {
             (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
         let names = names(&parsed);
         if names.is_empty() {
-            return Err("the certificate names no host (subjectAltName)".to_owned().into());
+            return Err("the certificate names no host (subjectAltName)".into());
         }
         Ok(Self { certified, names, not_before, not_after, source })
     }

@@ -278,7 +278,7 @@ fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsConfigError> {
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| format!("is no PEM: {error}"))?;
-    if found.is_empty() { Err("has no certificate (PEM) in it".to_owned().into()) } else { Ok(found) }
+    if found.is_empty() { Err("has no certificate (PEM) in it".into()) } else { Ok(found) }
 }
 
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);

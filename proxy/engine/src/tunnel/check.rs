@@ -81,7 +81,7 @@ async fn one(
     match outcome {
         Outcome { reason: Some(reason), .. } => Err(reason.word().to_owned().into()),
         Outcome { path: "splice", .. } => Ok(()),
-        _ => Err("it was copied".to_owned().into()),
+        _ => Err("it was copied".into()),
     }
 }
 

@@ -154,7 +154,7 @@ fn try_join<'a>(ends: &Ends<'_>, splicer: &'a Splicer) -> Result<Option<Links<'a
     let (Some(downstream), Some(upstream)) =
         (ends.downstream.0.stream().socket(), ends.upstream.0.stream().socket())
     else {
-        return Err("not a socket".to_owned().into());
+        return Err("not a socket".into());
     };
     let (Some(first), Some(second)) = (books(downstream.as_fd())?, books(upstream.as_fd())?) else {
         return Ok(None);

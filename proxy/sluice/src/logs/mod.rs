@@ -91,15 +91,15 @@ impl LogsArgs {
             return match config.access_log.output {
                 LogOutput::File(path) => Ok(Some(path)),
                 LogOutput::Stdout => {
-                    Err("access_log: it goes to standard output; pipe it to sluice logs".to_owned().into())
+                    Err("access_log: it goes to standard output; pipe it to sluice logs".into())
                 }
-                LogOutput::Off => Err("access_log: it is off; write a path to it".to_owned().into()),
+                LogOutput::Off => Err("access_log: it is off; write a path to it".into()),
             };
         }
         match &self.file {
             Some(path) if path.as_os_str() != "-" => Ok(Some(path.clone())),
             None if io::stdin().is_terminal() => {
-                Err("nothing to read; write --config or --file, or pipe an access log in".to_owned().into())
+                Err("nothing to read; write --config or --file, or pipe an access log in".into())
             }
             _ => Ok(None),
         }

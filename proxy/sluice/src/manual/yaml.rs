@@ -1,6 +1,6 @@
 //! `sluice.yaml(5)`: the form of the file, then every key with default, range and reason.
 
-use sluice_config as config;
+use sluice_config::{self as config, NumberRange};
 
 use super::keys::{self, Key};
 use super::roff::{section, text, title};
@@ -23,8 +23,9 @@ pub(super) fn page() -> String {
     page += &section("NAME", "sluice.yaml \\- configuration of sluice\n");
     page += &section("DESCRIPTION", &(paragraphs.join("\n.PP\n") + "\n"));
     let mut keys = String::new();
+    let ranges = config::number_ranges();
     for key in keys::all() {
-        keys += &entry(&key);
+        keys += &entry(&key, &ranges);
     }
     page += &section("KEYS", &keys);
     let example: String = EXAMPLE.lines().map(|line| text(line) + "\n").collect();
@@ -32,7 +33,7 @@ pub(super) fn page() -> String {
     page + &section("SEE ALSO", "\\fBsluice\\fR(1), \\fBsluice\\-check\\fR(1), \\fBsluice\\-config\\fR(1)\n")
 }
 
-fn entry(key: &Key) -> String {
+fn entry(key: &Key, ranges: &[(String, Vec<NumberRange>)]) -> String {
     let mut facts = Vec::new();
     // The file's own word for a key that is not there by default.
     let remark = key.text.strip_prefix("none").map(|rest| rest.trim_start_matches([';', ':', ' ']));
@@ -44,7 +45,7 @@ fn entry(key: &Key) -> String {
         let word = if is_default { "Default" } else { "For example" };
         facts.push(format!("{word} {}.", key.value));
     }
-    if let Some((least, greatest)) = range(&key.path) {
+    if let Some((least, greatest)) = range(ranges, &key.path) {
         facts.push(format!("From {least} to {greatest}."));
     }
     let remark = remark.unwrap_or(&key.text);
@@ -56,9 +57,9 @@ fn entry(key: &Key) -> String {
 }
 
 /// Least and greatest value of a number.
-fn range(path: &str) -> Option<(u64, u64)> {
+fn range(ranges: &[(String, Vec<NumberRange>)], path: &str) -> Option<(u64, u64)> {
     let (map, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let (_, numbers) = config::number_ranges().into_iter().find(|(one, _)| *one == map)?;
+    let (_, numbers) = ranges.iter().find(|(one, _)| *one == map)?;
     let (_, least, greatest) = numbers.iter().find(|(one, _, _)| *one == name)?;
     Some((*least, *greatest))
 }

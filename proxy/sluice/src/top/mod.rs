@@ -19,21 +19,10 @@ use std::path::PathBuf;
 use sluice_config::Address;
 
 /// What there is nothing to show for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
+#[from(String, &'static str)]
 pub(crate) struct TopError(String);
-
-impl From<String> for TopError {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl From<&str> for TopError {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
 
 pub(crate) use source::Source;
 

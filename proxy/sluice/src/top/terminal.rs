@@ -28,7 +28,7 @@ enum News {
 /// Shows it until `q`, Ctrl-C or a signal.
 pub(super) fn run(source: Source) -> Result<(), TopError> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        return Err("this is no terminal; try --once, or --once --json".to_owned().into());
+        return Err("this is no terminal; try --once, or --once --json".into());
     }
     // The first answer is waited for, so that a mistake is told on an ordinary screen.
     let mut app = App::default();

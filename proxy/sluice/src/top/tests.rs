@@ -103,7 +103,7 @@ fn any_size_will_do() {
     }
     let mut empty = App::default();
     screen(&empty, 20, 5);
-    empty.take(Err("nobody listens there".to_owned().into()));
+    empty.take(Err("nobody listens there".into()));
     assert!(screen(&empty, 80, 5).contains("nobody listens there"));
     empty.take(Ok(Document::default()));
     for code in [KeyCode::Down, KeyCode::End, KeyCode::Enter, KeyCode::Up] {
@@ -156,7 +156,7 @@ fn the_cursor_stays_on_its_endpoint() {
 #[test]
 fn trouble_is_told_and_goes_away() {
     let mut app = app();
-    app.take(Err("nobody listens there".to_owned().into()));
+    app.take(Err("nobody listens there".into()));
     let shown = screen(&app, 100, 30);
     assert!(shown.contains("nobody listens there") && shown.contains("10.0.0.1:80"), "{shown}");
     app.take(Ok(document()));

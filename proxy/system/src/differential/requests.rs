@@ -82,7 +82,7 @@ pub(super) fn judge(
         same(request, own, arrived).map_err(|difference| format!("request {}: {difference}", nth + 1))?;
     }
     if heard.end == End::Silent {
-        return Err("the connection was not closed".to_owned().into());
+        return Err("the connection was not closed".into());
     }
     let mut methods: Vec<&[u8]> = sent.requests.iter().map(|request| &request.method[..]).collect();
     methods.push(&sent.next_method);
@@ -112,7 +112,7 @@ fn judge_answers(
     let refused = match refusals[..] {
         [] => None,
         [refusal] if answers.answers.last().is_some_and(|last| last.number().is_none()) => Some(refusal),
-        _ => return Err("an answer of sluice's own that is not the last".to_owned().into()),
+        _ => return Err("an answer of sluice's own that is not the last".into()),
     };
     if let Some(refusal) = refused {
         if !refusal.is_last {

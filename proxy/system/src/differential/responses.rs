@@ -33,11 +33,11 @@ pub(super) fn judge(
 ) -> Result<Passed, Mismatch> {
     let offered = offered::read(&script.case.bytes, method, script.ending == Ending::Close);
     if heard.end == End::Silent {
-        return Err("the connection was not closed".to_owned().into());
+        return Err("the connection was not closed".into());
     }
     let answers = answers::read(&heard.bytes, &[method, b"GET"]);
     if answers.answers.len() > 2 {
-        return Err("more answers than requests".to_owned().into());
+        return Err("more answers than requests".into());
     }
     let passed = match first(&offered, heard, &answers) {
         // A reset may overtake what was sent before it.
@@ -54,12 +54,12 @@ fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Pa
         return match (&answers.halt, offered) {
             // What breaks off was passed on as far as it came.
             (Some(Halt::Short), Err(_)) => Ok(Passed::Cut),
-            (Some(Halt::Short), Ok(_)) => Err("a whole answer was cut".to_owned().into()),
+            (Some(Halt::Short), Ok(_)) => Err("a whole answer was cut".into()),
             (Some(Halt::Invalid(reason)), _) => {
                 Err(format!("the client received no answer: {reason}").into())
             }
             // An answer whose head has not left needs no cut: sluice could still refuse it.
-            (None, _) => Err("the client received nothing".to_owned().into()),
+            (None, _) => Err("the client received nothing".into()),
         };
     };
     if is_refusal(answer) {
@@ -72,7 +72,7 @@ fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Pa
         }
         Ok(offered) => same(&offered.answer, answer).map(|()| Passed::Same),
         Err(_) if !whole => Ok(Passed::Cut),
-        Err(Halt::Short) => Err("a cut answer arrived as whole".to_owned().into()),
+        Err(Halt::Short) => Err("a cut answer arrived as whole".into()),
         Err(Halt::Invalid(reason)) => Err(format!("what is no answer ({reason}) arrived as one").into()),
     }
 }
@@ -131,15 +131,13 @@ fn next(own: Option<u64>, heard: &Heard, answers: &Answers) -> Result<(), Mismat
         // The client asked once more, and the connection was reset before it had its answer.
         [_] if heard.end == End::Reset => Ok(()),
         [_] => Err(format!("the next request got no answer: {:?}", answers.halt).into()),
-        [first, ..] if is_over(first) => Err("an answer behind the last".to_owned().into()),
+        [first, ..] if is_over(first) => Err("an answer behind the last".into()),
         [_, second, ..] if second.number().is_some() && second.number() == own => match second.body {
-            _ if answers.halt.is_some() => {
-                Err("surplus behind the answer to the next request".to_owned().into())
-            }
+            _ if answers.halt.is_some() => Err("surplus behind the answer to the next request".into()),
             ref body if Some(body) == own.map(|own| format!("answer {own}\n").into_bytes()).as_ref() => {
                 Ok(())
             }
-            _ => Err("the next request got its own answer with another body".to_owned().into()),
+            _ => Err("the next request got its own answer with another body".into()),
         },
         [_, second, ..] if is_refusal(second) => Ok(()),
         [_, second, ..] => {

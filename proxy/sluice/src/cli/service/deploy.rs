@@ -197,7 +197,7 @@ impl DeployArgs {
         }
         options.validate().map_err(|error| error.to_string())?;
         if self.target.is_empty() {
-            return Err("required flag(s) \"target\" not set".to_owned().into());
+            return Err("required flag(s) \"target\" not set".into());
         }
         self.tls.together()?;
         let deployment_options = DeploymentOptions {

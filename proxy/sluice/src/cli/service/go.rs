@@ -61,7 +61,7 @@ impl FromStr for List {
 fn bare_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
     let (value, after) = text.split_once(',').map_or((text, None), |(value, after)| (value, Some(after)));
     if value.contains('"') {
-        return Err("parse error: bare \" in non-quoted-field".to_owned().into());
+        return Err("parse error: bare \" in non-quoted-field".into());
     }
     Ok((value.to_owned(), after))
 }
@@ -72,7 +72,7 @@ fn quoted_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
     let mut rest = text;
     loop {
         let Some((part, after)) = rest.split_once('"') else {
-            return Err("parse error: extraneous or missing \" in quoted-field".to_owned().into());
+            return Err("parse error: extraneous or missing \" in quoted-field".into());
         };
         value.push_str(part);
         match after.as_bytes().first() {
@@ -82,7 +82,7 @@ fn quoted_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
                 value.push('"');
                 rest = &after[1..];
             }
-            Some(_) => return Err("parse error: extraneous or missing \" in quoted-field".to_owned().into()),
+            Some(_) => return Err("parse error: extraneous or missing \" in quoted-field".into()),
         }
     }
 }

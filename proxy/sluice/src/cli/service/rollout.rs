@@ -66,7 +66,7 @@ impl RolloutCommand {
             Self::Deploy(args) => {
                 let service = one_service(&args.service)?;
                 if args.target.is_empty() {
-                    return Err("required flag(s) \"target\" not set".to_owned().into());
+                    return Err("required flag(s) \"target\" not set".into());
                 }
                 let (deploy_timeout, drain_timeout) = (args.deploy_timeout, args.drain_timeout);
                 let request = RolloutDeployRequest {
