@@ -13,6 +13,7 @@ pub(crate) mod body;
 pub(crate) mod spool;
 pub mod tunnel;
 pub mod response;
+pub(crate) mod opening;
 pub mod bypass;
 pub(crate) mod direct;
 pub mod snapshot;

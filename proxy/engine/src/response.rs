@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 use sluice_core::error::Reason;
 use sluice_core::html::escape_html;
 use sluice_core::service::entry::ServiceEntry;
-use sluice_http::{FieldKind, Method, RequestHead, Version, canonical_reason};
+use sluice_http::{FieldKind, Framing, Method, RequestHead, Version, canonical_reason};
+
+use crate::opening::Opening;
 
 /// Which error page cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
@@ -17,7 +18,7 @@ use sluice_http::{FieldKind, Method, RequestHead, Version, canonical_reason};
 pub struct PagesError(String);
 
 /// Seconds after which a client turned away by 503 may try again.
-const RETRY_AFTER_S: u32 = 1;
+const RETRY_AFTER_S: &[u8] = b"1";
 /// Largest error page that is read into memory, in bytes.
 const PAGE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -63,6 +64,8 @@ pub(crate) struct Local<'a> {
     pub(crate) allow: Option<String>,
     /// What else there is to say.
     message: String,
+    /// Whether it answers a HEAD that could not be read.
+    is_to_head: bool,
 }
 
 /// Longest Location made from a template, in bytes: twice the longest target that is taken by default.
@@ -125,7 +128,13 @@ impl<'a> Local<'a> {
             location: None,
             allow: None,
             message: String::new(),
+            is_to_head: false,
         }
+    }
+
+    /// The same to a HEAD that could not be read, if it is one.
+    pub(crate) fn for_head(self, is_to_head: bool) -> Self {
+        Self { is_to_head, ..self }
     }
 
     /// The same with something to say to whoever reads it; nothing if it is empty.
@@ -159,6 +168,7 @@ impl<'a> Local<'a> {
             location: None,
             allow: None,
             message: String::new(),
+            is_to_head: false,
         }
     }
 
@@ -175,6 +185,7 @@ impl<'a> Local<'a> {
             location: Some(location),
             allow: None,
             message: String::new(),
+            is_to_head: false,
         })
     }
 
@@ -256,61 +267,57 @@ pub(crate) struct Further<'a> {
     pub(crate) fields: &'a [(&'a [u8], &'a [u8])],
     /// The value of Strict-Transport-Security.
     pub(crate) hsts: Option<&'a [u8]>,
-    /// Whether the request is a HEAD, though its head could not be parsed.
-    pub(crate) is_head: bool,
 }
 
-/// Appends the whole answer to `out`, fit for the request in `head` (which may be empty).
+/// Writes the whole answer to `out`, fit for the request in `head` (which may be empty).
 #[expect(clippy::too_many_arguments, reason = "pure: all that an answer of our own depends on")]
 pub(crate) fn encode(
-    out: &mut Vec<u8>,
+    out: &mut Opening,
     local: &Local<'_>,
     head: &RequestHead,
     keep_alive: bool,
     pages: &ErrorPages,
     further: Further<'_>,
 ) {
-    let Further { body: own, fields: extra, hsts, is_head } = further;
+    let Further { body: own, fields: extra, hsts } = further;
     let (content_type, body) = match own {
         Some(page) => ("text/html; charset=utf-8", Cow::Owned(page.into_bytes())),
         None => local.content(head, pages),
     };
-    // Writing into a Vec cannot fail.
-    let _ = write!(out, "HTTP/1.1 {} {}\r\n", local.status, canonical_reason(local.status));
+    let is_bodiless = matches!(local.status, 204 | 304);
+    let sink = out.head();
+    sink.response(local.status, canonical_reason(local.status).as_bytes());
     if let Some(location) = &local.location {
-        let _ = write!(out, "Location: {location}\r\n");
+        sink.field(b"Location", location.as_bytes());
     }
     if let Some(hsts) = hsts {
-        out.extend_from_slice(b"Strict-Transport-Security: ");
-        out.extend_from_slice(hsts);
-        out.extend_from_slice(b"\r\n");
+        sink.field(b"Strict-Transport-Security", hsts);
     }
     if let Some(allow) = &local.allow {
-        let _ = write!(out, "Allow: {allow}\r\n");
+        sink.field(b"Allow", allow.as_bytes());
     }
     if local.status == 503 {
-        let _ = write!(out, "Retry-After: {RETRY_AFTER_S}\r\n");
+        sink.field(b"Retry-After", RETRY_AFTER_S);
     }
     if let Some(reason) = local.reason {
-        let _ = write!(out, "X-Sluice-Reason: {}\r\nCache-Control: no-store\r\n", reason.word());
+        sink.field(b"X-Sluice-Reason", reason.word().as_bytes());
+        sink.field(b"Cache-Control", b"no-store");
     }
     for (name, value) in extra {
-        for part in [*name, b": ", *value, b"\r\n"] {
-            out.extend_from_slice(part);
-        }
+        sink.field(name, value);
     }
-    let bodiless = matches!(local.status, 204 | 304);
-    if !bodiless {
-        let _ = write!(out, "Content-Type: {content_type}\r\nContent-Length: {}\r\n", body.len());
+    if !is_bodiless {
+        sink.field(b"Content-Type", content_type.as_bytes());
+        sink.framing(Framing::Length(body.len() as u64));
     }
     match (keep_alive, head.version()) {
-        (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
-        (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-        (true, Version::Http11) => {}
+        (false, _) => sink.connection_field(b"Connection", b"close"),
+        (true, Version::Http10) => sink.connection_field(b"Connection", b"keep-alive"),
+        (true, Version::Http11 | Version::Http2) => {}
     }
-    out.extend_from_slice(b"\r\n");
-    if !bodiless && !is_head && head.method() != Method::Head {
-        out.extend_from_slice(&body);
+    sink.end();
+    if !is_bodiless && !local.is_to_head && head.method() != Method::Head {
+        out.bytes.extend_from_slice(&body);
     }
 }
 

@@ -54,7 +54,6 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
         via,
         upgrade: head.upgrade(),
         dropped: &[],
-        http2: false,
         traceparent: None,
         identity: None,
         edits: None,
@@ -123,11 +122,7 @@ fn response(bytes: &[u8]) {
 fn forward_response(head: &ResponseHead, request_method: Method, client_version: Version, keep_alive: bool) {
     let Ok(framing) = response_framing(head, request_method) else { return };
     // As the exchange chooses it.
-    let towards = match (framing, client_version) {
-        (Framing::Chunked | Framing::CloseDelimited, Version::Http10) => Framing::CloseDelimited,
-        (Framing::Chunked | Framing::CloseDelimited, Version::Http11) => Framing::Chunked,
-        (framing, _) => framing,
-    };
+    let towards = framing.towards(client_version);
     let upgrade = head.upgrade().is_some();
     let forward = ResponseForward {
         framing: towards,

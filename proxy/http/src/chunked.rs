@@ -3,7 +3,7 @@
 use super::chunk_extension::Extension;
 use super::error::ParseError;
 use super::grammar::is_value_byte;
-use super::trailers::take_trailer;
+use super::trailers::Trailers;
 
 /// Most hexadecimal digits of a chunk size, leading zeros included.
 const SIZE_DIGITS_MAX: usize = 16;
@@ -73,7 +73,7 @@ pub struct ChunkDecoder {
     data_bytes: u64,
     trailer_bytes: usize,
     line: Vec<u8>,
-    trailers: Vec<u8>,
+    trailers: Trailers,
     /// Names of further trailers that are dropped, in lower case.
     refused: Vec<Vec<u8>>,
 }
@@ -91,7 +91,7 @@ impl ChunkDecoder {
             data_bytes: 0,
             trailer_bytes: 0,
             line: Vec::new(),
-            trailers: Vec::new(),
+            trailers: Trailers::default(),
             refused: Vec::new(),
         }
     }
@@ -128,19 +128,14 @@ impl ChunkDecoder {
         }
     }
 
-    /// The trailers that may be forwarded, as field lines each with its CRLF; complete once the body has ended.
-    pub fn trailers(&self) -> &[u8] {
+    /// The trailers that may be forwarded; complete once the body has ended.
+    pub fn trailers(&self) -> &Trailers {
         &self.trailers
     }
 
     /// Whether the body has ended.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
-    }
-
-    /// Whether the next byte is data.
-    pub fn is_within_data(&self) -> bool {
-        self.state == State::Data
     }
 
     /// Bytes of data returned so far.
@@ -254,7 +249,7 @@ impl ChunkDecoder {
 
     fn trailer_lf(&mut self, byte: u8) -> Result<State, ParseError> {
         let next = expect(byte, b'\n', State::TrailerStart)?;
-        take_trailer(&mut self.trailers, &self.line, &self.refused)?;
+        self.trailers.take_line(&self.line, &self.refused)?;
         Ok(next)
     }
 }

@@ -3,8 +3,8 @@
 use super::cookie_scope::CookieScope;
 use super::fields::{FieldRef, Fields};
 use super::grammar::{is_field_value, is_token};
-use super::headers::push_field;
 use super::kind::FieldKind;
+use super::sink::HeadSink;
 
 /// What to change in the fields of a forwarded head: first `remove`, then `set`, then `add`.
 ///
@@ -52,21 +52,21 @@ impl FieldEdits {
     }
 
     /// Appends what is set and added to a head with these fields.
-    pub(crate) fn render_to(&self, out: &mut Vec<u8>, fields: &Fields) {
+    pub(crate) fn render_to(&self, out: &mut impl HeadSink, fields: &Fields) {
         let withheld = self.unless.as_ref().is_some_and(|(name, value)| fields.get(name) == Some(value));
         let add = if withheld { &[][..] } else { &self.add };
         self.push_all(out, self.set.iter().chain(add));
     }
 
     /// Appends what is set and added.
-    pub(crate) fn render(&self, out: &mut Vec<u8>) {
+    pub(crate) fn render(&self, out: &mut impl HeadSink) {
         self.push_all(out, self.set.iter().chain(&self.add));
     }
 
-    fn push_all<'a>(&self, out: &mut Vec<u8>, fields: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>) {
+    fn push_all<'a>(&self, out: &mut impl HeadSink, fields: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>) {
         for (name, value) in fields {
             if is_writable(name, value) {
-                push_field(out, name, value);
+                out.field(name, value);
             }
         }
     }

@@ -1,11 +1,12 @@
-//! Renders the head of a forwarded request. Its body is framed by `chunked`, or is plain bytes.
+//! Encodes the head of a forwarded request, for whatever protocol it goes out by.
 
 use super::edits::FieldEdits;
 use super::framing::Framing;
-use super::headers::{forwarded_request_id, is_copied_upstream, push_field, push_framing};
+use super::headers::{forwarded_request_id, is_copied_upstream};
 use super::kind::FieldKind;
 use super::method::Version;
 use super::request::RequestHead;
+use super::sink::HeadSink;
 
 /// Room for what is added to a head, in bytes.
 const ADDED_BYTES: usize = 512;
@@ -45,44 +46,43 @@ pub struct RequestForward<'a> {
     /// Fields that say who the client is by the certificate that it has shown to us, in place of all that it says itself;
     /// with `None` a trusted peer's are kept.
     pub identity: Option<&'a [(&'static [u8], Vec<u8>)]>,
-    /// Whether the client spoke HTTP/2: Via says so, and that it takes trailers is passed on, if it says so in TE (RFC
-    /// 9110 section 10.1.4), which has no meaning for one connection there.
-    pub http2: bool,
     /// What the route changes.
     pub edits: Option<&'a FieldEdits>,
 }
 
-/// Appends the head of the forwarded request to `out`.
-pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForward<'_>) {
+/// Writes the head of the forwarded request to `out`.
+pub fn encode_request(out: &mut impl HeadSink, head: &RequestHead, forward: &RequestForward<'_>) {
     out.reserve(head.fields.bytes.len() + ADDED_BYTES);
-    out.extend_from_slice(head.method_bytes());
-    out.push(b' ');
-    out.extend_from_slice(forward.path_and_query);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-    push_field(out, b"Host", forward.host);
+    out.request(head.method_bytes(), forward.path_and_query, forward.host);
     for field in head.fields() {
         let identified = forward.identity.is_some();
         let copied = is_copied_upstream(head, &field, forward.framing, forward.trusted, identified);
         let met = forward.continued && field.kind == FieldKind::Expect;
         if copied && !met && !forward.takes_out(field.name) && !forward.drops(field.name) {
-            push_field(out, field.name, field.value);
+            out.field(field.name, field.value);
         }
     }
     push_provenance(out, head, forward);
     if let Some(edits) = forward.edits {
         edits.render(out);
     }
-    push_framing(out, forward.framing);
-    if forward.http2 && head.fields.only(FieldKind::Te).is_some_and(|te| te.eq_ignore_ascii_case(b"trailers"))
-    {
-        push_field(out, b"Connection", b"te");
-        push_field(out, b"TE", b"trailers");
+    out.framing(forward.framing);
+    if takes_trailers(head) {
+        out.connection_field(b"Connection", b"te");
+        out.field(b"TE", b"trailers");
     }
     if let Some(protocols) = forward.upgrade {
-        push_field(out, b"Connection", b"upgrade");
-        push_field(out, b"Upgrade", protocols);
+        out.connection_field(b"Connection", b"upgrade");
+        out.connection_field(b"Upgrade", protocols);
     }
-    out.extend_from_slice(b"\r\n");
+    out.end();
+}
+
+/// Whether the client says in TE that it takes trailers (RFC 9110 section 10.1.4). In HTTP/2 that is not about one
+/// connection, so it is passed on.
+fn takes_trailers(head: &RequestHead) -> bool {
+    head.version() == Version::Http2
+        && head.fields.only(FieldKind::Te).is_some_and(|te| te.eq_ignore_ascii_case(b"trailers"))
 }
 
 impl RequestForward<'_> {
@@ -94,10 +94,10 @@ impl RequestForward<'_> {
         self.edits.is_some_and(|edits| edits.takes_out(name))
     }
 
-    /// Appends a field of the proxy's own, unless it is empty or the route takes it out.
-    fn push_own(&self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    /// Adds a field of the proxy's own, unless it is empty or the route takes it out.
+    fn push_own(&self, out: &mut impl HeadSink, name: &[u8], value: &[u8]) {
         if !value.is_empty() && !self.takes_out(name) {
-            push_field(out, name, value);
+            out.field(name, value);
         }
     }
 
@@ -109,7 +109,7 @@ impl RequestForward<'_> {
 
 /// Where the request came from. These are not subject to Connection's nominations: a client could otherwise have a
 /// trusted proxy's word about it removed (CVE-2022-31813).
-fn push_provenance(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForward<'_>) {
+fn push_provenance(out: &mut impl HeadSink, head: &RequestHead, forward: &RequestForward<'_>) {
     push_forwarded_for(out, head, forward);
     let proto = forward.told(head, FieldKind::XForwardedProto).unwrap_or(forward.proto);
     forward.push_own(out, b"X-Forwarded-Proto", proto);
@@ -124,29 +124,22 @@ fn push_provenance(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForwa
         forward.push_own(out, name, value);
     }
     if forward.via {
-        let via: &[u8] = match head.version() {
-            _ if forward.http2 => b"2.0 sluice",
-            Version::Http10 => b"1.0 sluice",
-            Version::Http11 => b"1.1 sluice",
-        };
-        forward.push_own(out, b"Via", via);
+        forward.push_own(out, b"Via", head.version().via());
     }
 }
 
 /// The addresses a trusted peer listed, then the peer's own.
-fn push_forwarded_for(out: &mut Vec<u8>, head: &RequestHead, forward: &RequestForward<'_>) {
-    if forward.takes_out(b"x-forwarded-for") {
-        return;
-    }
+fn push_forwarded_for(out: &mut impl HeadSink, head: &RequestHead, forward: &RequestForward<'_>) {
     let told = head.fields.all(FieldKind::XForwardedFor).filter(|_| forward.trusted);
-    let addresses = told.chain([forward.client_ip]).filter(|value| !value.is_empty());
-    let mut separator: &[u8] = b"X-Forwarded-For: ";
+    let mut addresses = told.chain([forward.client_ip]).filter(|value| !value.is_empty());
+    let Some(first) = addresses.next() else { return };
+    let Some(second) = addresses.next() else {
+        return forward.push_own(out, b"X-Forwarded-For", first);
+    };
+    let mut all = [first, b", ", second].concat();
     for address in addresses {
-        out.extend_from_slice(separator);
-        out.extend_from_slice(address);
-        separator = b", ";
+        all.extend_from_slice(b", ");
+        all.extend_from_slice(address);
     }
-    if separator == b", " {
-        out.extend_from_slice(b"\r\n");
-    }
+    forward.push_own(out, b"X-Forwarded-For", &all);
 }

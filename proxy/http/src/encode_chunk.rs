@@ -1,5 +1,8 @@
 //! Renders a body in the chunked coding (RFC 9112 section 7.1), without extensions.
 
+use super::sink::push_line;
+use super::trailers::Trailers;
+
 /// Appends `data` as one chunk; nothing if it is empty, for an empty chunk would end the body.
 pub fn encode_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if data.is_empty() {
@@ -11,11 +14,12 @@ pub fn encode_chunk(out: &mut Vec<u8>, data: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the last chunk and `trailers`, field lines each with its CRLF, as
-/// [`ChunkDecoder::trailers`](super::ChunkDecoder::trailers) has them.
-pub fn encode_last_chunk(out: &mut Vec<u8>, trailers: &[u8]) {
+/// Appends the last chunk and `trailers`.
+pub fn encode_last_chunk(out: &mut Vec<u8>, trailers: &Trailers) {
     out.extend_from_slice(b"0\r\n");
-    out.extend_from_slice(trailers);
+    for (name, value) in trailers.fields() {
+        push_line(out, name, value);
+    }
     out.extend_from_slice(b"\r\n");
 }
 

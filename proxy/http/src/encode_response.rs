@@ -1,11 +1,12 @@
-//! Renders the head of a forwarded response, interim ones included. The proxy's own answers are not made here.
+//! Encodes the head of a forwarded response, interim ones included. The proxy's own answers are not made here.
 
 use super::edits::FieldEdits;
 use super::framing::{Declared, Framing, declared, is_bodiless};
-use super::headers::{is_copied_downstream, push_field, push_framing};
+use super::headers::is_copied_downstream;
 use super::kind::FieldKind;
 use super::method::{Method, Version};
 use super::response::ResponseHead;
+use super::sink::HeadSink;
 
 /// Room for what is added to a head, in bytes.
 const ADDED_BYTES: usize = 256;
@@ -36,10 +37,10 @@ pub struct ResponseForward<'a> {
     pub hsts: Option<&'a [u8]>,
 }
 
-/// Appends the head of the forwarded response to `out`.
-pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &ResponseForward<'_>) {
+/// Writes the head of the forwarded response to `out`.
+pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &ResponseForward<'_>) {
     out.reserve(head.fields.bytes.len() + ADDED_BYTES);
-    push_status_line(out, head);
+    out.response(head.status(), reason(head));
     let interim = matches!(head.status(), 100..=199) && !forward.upgrade;
     let edits = forward.edits.filter(|_| !interim);
     let framing = rendered_framing(head, forward);
@@ -58,27 +59,26 @@ pub fn encode_response(out: &mut Vec<u8>, head: &ResponseHead, forward: &Respons
         };
         if copied {
             let rewritten = edits.and_then(|edits| edits.rewritten(&field));
-            push_field(out, field.name, rewritten.as_deref().unwrap_or(field.value));
+            out.field(field.name, rewritten.as_deref().unwrap_or(field.value));
         }
     }
     if let Some(value) = hsts {
-        push_field(out, HSTS, value);
+        out.field(HSTS, value);
     }
     if forward.via && !is_edited(b"via") {
-        let via: &[u8] = if head.version() == Version::Http10 { b"1.0 sluice" } else { b"1.1 sluice" };
-        push_field(out, b"Via", via);
+        out.field(b"Via", head.version().via());
     }
     for (name, value) in forward.extra.into_iter().flatten().filter(|_| !interim) {
-        push_field(out, name, value);
+        out.field(name, value);
     }
     if let Some(edits) = edits {
         edits.render_to(out, &head.fields);
     }
     if !length_stays {
-        push_framing(out, framing);
+        out.framing(framing);
     }
     push_connection(out, head, forward);
-    out.extend_from_slice(b"\r\n");
+    out.end();
 }
 
 /// The reason phrase that belongs to `status`; empty if it is not registered (RFC 9110 section 15).
@@ -128,16 +128,12 @@ pub fn canonical_reason(status: u16) -> &'static str {
     }
 }
 
-fn push_status_line(out: &mut Vec<u8>, head: &ResponseHead) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(itoa::Buffer::new().format(head.status()).as_bytes());
-    // The space stays even without a reason phrase (RFC 9112 section 4).
-    out.push(b' ');
+/// The reason phrase to send: the origin's, or what belongs to the status.
+fn reason(head: &ResponseHead) -> &[u8] {
     match head.reason() {
-        [] => out.extend_from_slice(canonical_reason(head.status()).as_bytes()),
-        reason => out.extend_from_slice(reason),
+        [] => canonical_reason(head.status()).as_bytes(),
+        reason => reason,
     }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// RFC 9110 section 8.6: a 1xx or 204 declares no length; a 304, or an answer to HEAD, the one its body would have.
@@ -164,17 +160,17 @@ fn is_canonical_length(head: &ResponseHead, framing: Framing) -> bool {
     field.is_some_and(|digits| digits == itoa::Buffer::new().format(bytes).as_bytes())
 }
 
-fn push_connection(out: &mut Vec<u8>, head: &ResponseHead, forward: &ResponseForward<'_>) {
+fn push_connection(out: &mut impl HeadSink, head: &ResponseHead, forward: &ResponseForward<'_>) {
     let stays = forward.keep_alive && forward.framing != Framing::CloseDelimited;
     match (head.status(), forward.upgrade, head.field(FieldKind::Upgrade)) {
         (101, true, Some(protocol)) => {
-            push_field(out, b"Connection", b"upgrade");
-            push_field(out, b"Upgrade", protocol);
+            out.connection_field(b"Connection", b"upgrade");
+            out.connection_field(b"Upgrade", protocol);
         }
         (100..=199, _, _) => {}
-        _ if !stays => push_field(out, b"Connection", b"close"),
+        _ if !stays => out.connection_field(b"Connection", b"close"),
         _ if forward.client_version == Version::Http10 => {
-            push_field(out, b"Connection", b"keep-alive");
+            out.connection_field(b"Connection", b"keep-alive");
         }
         _ => {}
     }

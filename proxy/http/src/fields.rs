@@ -26,7 +26,7 @@ pub struct FieldRef<'a> {
 }
 
 /// A range of a head's bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     start: usize,
     end: usize,
@@ -103,6 +103,27 @@ impl Fields {
             }
             Ok(found)
         })
+    }
+
+    /// Appends bytes that are part of no field.
+    pub(crate) fn push_bytes(&mut self, part: &[u8]) -> Span {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(part);
+        Span::new(start, self.bytes.len())
+    }
+
+    /// Appends a field that came apart from others, so that nothing needs to be found.
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) -> FieldKind {
+        let kind = FieldKind::of(name);
+        self.kinds |= kind.bit();
+        let (name, value) = (self.push_bytes(name), self.push_bytes(trim_ows(value)));
+        self.list.push(Field { name, value, kind });
+        kind
+    }
+
+    /// How many fields there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
     }
 
     /// Reads the Connection fields; to be called once, after `fill`.

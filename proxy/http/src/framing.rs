@@ -1,5 +1,6 @@
 //! How a message's body ends: RFC 9112 section 6.3, case by case, and stricter. The body is read in `chunked`.
 
+use super::assemble::StreamEnd;
 use super::error::ParseError;
 use super::fields::Fields;
 use super::grammar::trim_ows;
@@ -19,6 +20,30 @@ pub enum Framing {
     Chunked,
     /// With the connection; of responses only.
     CloseDelimited,
+    /// With the stream of its exchange, in a protocol with frames, and perhaps with trailers.
+    Stream,
+}
+
+impl Framing {
+    /// Whether trailers may follow the body.
+    pub(crate) fn has_trailers(self) -> bool {
+        matches!(self, Framing::Chunked | Framing::Stream)
+    }
+
+    /// How a body that comes framed so is framed towards a receiver of this version.
+    pub fn towards(self, version: Version) -> Framing {
+        match (self, version) {
+            (Framing::None | Framing::Length(_), _) => self,
+            (_, Version::Http10) => Framing::CloseDelimited,
+            (_, Version::Http11) => Framing::Chunked,
+            (_, Version::Http2) => Framing::Stream,
+        }
+    }
+
+    /// Whether no byte of a body follows.
+    pub fn is_empty(self) -> bool {
+        matches!(self, Framing::None | Framing::Length(0))
+    }
 }
 
 /// Largest Content-Length accepted, in bytes: an origin may keep it in a signed 64-bit number.
@@ -60,17 +85,24 @@ pub fn request_framing(head: &RequestHead) -> Result<Framing, ParseError> {
     if declared == Declared::Chunked && head.version() == Version::Http10 {
         return Err(ParseError::BadFraming);
     }
-    let framing = match declared {
-        Declared::Chunked => Framing::Chunked,
+    let framing = match (declared, head.stream_end()) {
+        (Declared::Chunked, StreamEnd::InFields) => Framing::Chunked,
+        // RFC 9113 section 8.1.1: a length that is not that of the body, and a coding that the protocol has no use for.
+        (Declared::Length(1..), StreamEnd::WithHead) | (Declared::Chunked, _) => {
+            return Err(ParseError::BadFraming);
+        }
         // 6. A valid Content-Length.
-        Declared::Length(bytes) => Framing::Length(bytes),
+        (Declared::Length(bytes), _) => Framing::Length(bytes),
+        (Declared::Nothing, StreamEnd::Later) => Framing::Stream,
         // 7. Neither field: no body.
-        Declared::Nothing => Framing::None,
+        (Declared::Nothing, _) => Framing::None,
     };
     // RFC 9110 sections 9.3.6 and 9.3.8: these have no content, and what follows a CONNECT is no message.
     let takes_body = !matches!(head.method(), Method::Trace | Method::Connect);
     match framing {
-        Framing::Chunked | Framing::Length(1..) if !takes_body => Err(ParseError::BadFraming),
+        Framing::Chunked | Framing::Stream | Framing::Length(1..) if !takes_body => {
+            Err(ParseError::BadFraming)
+        }
         _ => Ok(framing),
     }
 }
@@ -93,13 +125,22 @@ pub fn response_framing(head: &ResponseHead, request_method: Method) -> Result<F
     if request_method == Method::Connect && matches!(head.status(), 200..=299) {
         return Ok(Framing::None);
     }
-    Ok(match declared {
-        Declared::Chunked => Framing::Chunked,
+    match (declared, head.stream_end()) {
+        (Declared::Chunked, StreamEnd::InFields) => Ok(Framing::Chunked),
+        (Declared::Length(1..), StreamEnd::WithHead) | (Declared::Chunked, _) => Err(ParseError::BadResponse),
+        // Trailers cannot follow a counted body in HTTP/1.1, and this one is of no use without.
+        (Declared::Length(_), StreamEnd::Later) if is_grpc(head) => Ok(Framing::Stream),
         // 6. A valid Content-Length.
-        Declared::Length(bytes) => Framing::Length(bytes),
+        (Declared::Length(bytes), _) => Ok(Framing::Length(bytes)),
+        (Declared::Nothing, StreamEnd::WithHead) => Ok(Framing::Length(0)),
+        (Declared::Nothing, StreamEnd::Later) => Ok(Framing::Stream),
         // 8. Neither field: until the connection closes.
-        Declared::Nothing => Framing::CloseDelimited,
-    })
+        (Declared::Nothing, StreamEnd::InFields) => Ok(Framing::CloseDelimited),
+    }
+}
+
+fn is_grpc(head: &ResponseHead) -> bool {
+    head.get(b"content-type").is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }
 
 /// Whether a response with this status never has a body (RFC 9110 section 6.4.1).

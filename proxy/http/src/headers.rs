@@ -34,7 +34,7 @@ pub(crate) fn is_copied_upstream(
         XForwardedFor | XForwardedProto | XForwardedHost | XRequestId | XRequestStart => false,
         Forwarded | Claim => trusted,
         Identity => trusted && !is_identified,
-        Trailer => framing == Framing::Chunked,
+        Trailer => framing.has_trailers(),
         Expect => is_expect_copied(head, framing),
         Via | Cookie | UserAgent | Referer | Accept | Date | Server | Other => true,
     };
@@ -47,29 +47,10 @@ pub(crate) fn is_copied_downstream(fields: &Fields, field: &FieldRef<'_>, framin
     let end_to_end = match field.kind {
         ContentLength | TransferEncoding | Connection | KeepAlive | ProxyConnection | Lookalike => false,
         ProxyAuthorization | ProxyAuthenticate | Te | Upgrade | Http2Settings => false,
-        Trailer => framing == Framing::Chunked,
+        Trailer => framing.has_trailers(),
         _ => true,
     };
     end_to_end && !fields.is_nominated(field.name)
-}
-
-/// Appends one field line.
-pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the field that declares `framing`, if it has one.
-pub(crate) fn push_framing(out: &mut Vec<u8>, framing: Framing) {
-    match framing {
-        Framing::Length(bytes) => {
-            push_field(out, b"Content-Length", itoa::Buffer::new().format(bytes).as_bytes());
-        }
-        Framing::Chunked => push_field(out, b"Transfer-Encoding", b"chunked"),
-        Framing::None | Framing::CloseDelimited => {}
-    }
 }
 
 /// An HTTP/1.0 client could make nothing of a 100, and without a body there is nothing to wait for.

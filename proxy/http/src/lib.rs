@@ -1,12 +1,20 @@
-//! HTTP/1.1 messages as bytes: scanning, parsing, framing, and rendering what is forwarded.
+//! HTTP messages: reading heads, framing bodies, and encoding what is forwarded. One model for every version.
 //!
-//! This is the security core. It is pure: no IO, no descriptor, no clock, no unsafe, and it imports nothing from the
-//! crate. A message passes it in this order: [`HeadScanner`] finds where the head ends, [`RequestHead`] or
-//! [`ResponseHead`] says what it means, [`request_framing`] or [`response_framing`] how its body ends,
-//! [`ChunkDecoder`] reads a chunked body, and the `encode_*` functions build what goes on. Nothing received is echoed:
-//! every forwarded byte passed a rule of RFC 9110 or RFC 9112 first, and where those allow leniency this refuses.
+//! This is the security core. It is pure: no I/O, no descriptor, no clock, no unsafe code. A message passes it in this
+//! order:
+//!
+//! 1. The text of HTTP/1.1: [`HeadScanner`] finds where a head ends, and [`RequestHead::parse`] or [`ResponseHead::parse`]
+//!    reads it. HTTP/2 has fields instead: [`RequestHead::assemble`], [`ResponseHead::assemble`]. Either way the same rules
+//!    judge the head.
+//! 2. [`request_framing`] and [`response_framing`] tell how the body ends. [`ChunkDecoder`] reads a chunked one.
+//! 3. [`encode_request`] and [`encode_response`] write the head that goes on into a [`HeadSink`]: text, or a
+//!    [`FieldBlock`] for a protocol with frames.
+//!
+//! Nothing received is echoed: every forwarded byte passed a rule of RFC 9110 or RFC 9112 first, and where those allow
+//! leniency this refuses.
 #![forbid(unsafe_code)]
 
+mod assemble;
 mod authority;
 mod chunk_extension;
 mod chunked;
@@ -18,6 +26,7 @@ mod encode_chunk;
 mod encode_response;
 mod error;
 mod expect;
+mod field_block;
 mod fields;
 mod framing;
 mod grammar;
@@ -32,12 +41,14 @@ pub mod proxy_protocol;
 mod request;
 mod response;
 mod scan;
+mod sink;
 mod target;
 #[cfg(test)]
 mod tests;
 mod trailers;
 mod upgrade;
 
+pub use assemble::RequestParts;
 pub use chunked::{ChunkDecoder, ChunkLimits, Piece};
 pub use cookie_scope::CookieScope;
 pub use edits::FieldEdits;
@@ -46,6 +57,7 @@ pub use encode_chunk::{encode_chunk, encode_last_chunk};
 pub use encode_response::{ResponseForward, canonical_reason, encode_response};
 pub use error::ParseError;
 pub use expect::Expect;
+pub use field_block::FieldBlock;
 pub use fields::FieldRef;
 pub use framing::{Framing, request_framing, response_framing};
 pub use grammar::is_token;
@@ -55,3 +67,5 @@ pub use method::{Method, Version};
 pub use request::RequestHead;
 pub use response::ResponseHead;
 pub use scan::{HeadLimits, HeadScanner, Scan, skip_leading_crlf};
+pub use sink::HeadSink;
+pub use trailers::{TrailerReader, Trailers};

@@ -1,12 +1,25 @@
 //! The method and version of a message; the request line itself is read in `request`.
 
-/// The HTTP version a message was sent with. What sluice sends is always HTTP/1.1.
+/// The HTTP version a message was sent with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     /// HTTP/1.0.
     Http10,
     /// HTTP/1.1.
     Http11,
+    /// HTTP/2: heads come as fields, bodies in frames, and each exchange has a stream of its own.
+    Http2,
+}
+
+impl Version {
+    /// How Via names it (RFC 9110 section 7.6.3).
+    pub(crate) fn via(self) -> &'static [u8] {
+        match self {
+            Version::Http10 => b"1.0 sluice",
+            Version::Http11 => b"1.1 sluice",
+            Version::Http2 => b"2.0 sluice",
+        }
+    }
 }
 
 /// A request method, as far as forwarding depends on it. Methods are case-sensitive (RFC 9110 section 9.1).

@@ -2,10 +2,12 @@
 
 use httparse::{ParserConfig, Request};
 
+use super::assemble::{Assembly, RequestParts, StreamEnd};
 use super::authority::{host_name, is_authority};
 use super::error::ParseError;
 use super::expect::{Expect, read_expect};
 use super::fields::{FieldRef, Fields, Parsed, Slots, Span};
+use super::grammar::is_token;
 use super::kind::{FieldKind, owned_lookalike};
 use super::method::{Method, Version};
 use super::scan::HeadLimits;
@@ -19,6 +21,7 @@ pub struct RequestHead {
     line: RequestLine,
     path_and_query: Span,
     host: Span,
+    stream_end: StreamEnd,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,7 @@ impl Default for RequestHead {
             line: EMPTY_LINE,
             path_and_query: Span::EMPTY,
             host: Span::EMPTY,
+            stream_end: StreamEnd::InFields,
         }
     }
 }
@@ -65,10 +69,7 @@ impl RequestHead {
     /// Any [`ParseError`] of a request head; `self` then holds as much of it as was read, for a log line. Framing
     /// fields are judged by [`request_framing`](super::request_framing), but for names that only imitate them.
     pub fn parse(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), ParseError> {
-        self.line = EMPTY_LINE;
-        self.path_and_query = Span::EMPTY;
-        self.host = Span::EMPTY;
-        self.fields.load(b"");
+        self.clear();
         if head.len() > limits.head_bytes_max {
             return Err(ParseError::HeadTooLarge);
         }
@@ -79,6 +80,45 @@ impl RequestHead {
             Err(httparse::Error::Version) => return Err(version_error(head)),
             Err(_) => return Err(ParseError::BadRequest),
         };
+        self.settle(limits)
+    }
+
+    /// Takes a head that came as fields, in a protocol with frames. What [`RequestHead::parse`] refuses is refused.
+    ///
+    /// # Errors
+    /// As those of [`RequestHead::parse`].
+    pub fn assemble<'a>(
+        &mut self,
+        parts: &RequestParts<'a>,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        limits: &HeadLimits,
+    ) -> Result<(), ParseError> {
+        self.clear();
+        self.stream_end =
+            if parts.ended || parts.websocket.is_some() { StreamEnd::WithHead } else { StreamEnd::Later };
+        let method_bytes = self.fields.push_bytes(parts.method);
+        let method = Method::from_bytes(parts.method);
+        let target = self.fields.push_bytes(parts.target);
+        self.line = RequestLine { method, method_bytes, target, version: Version::Http2 };
+        // RFC 9113 section 8.3.1: no absolute-form, which would name a second authority.
+        let rooted = method == Method::Connect || matches!(parts.target, [b'/', ..] | b"*");
+        if !(rooted && is_token(parts.method)) {
+            return Err(ParseError::BadRequest);
+        }
+        Assembly::new(&mut self.fields, limits).take_request(parts, fields)?;
+        self.settle(limits)
+    }
+
+    fn clear(&mut self) {
+        self.line = EMPTY_LINE;
+        self.path_and_query = Span::EMPTY;
+        self.host = Span::EMPTY;
+        self.stream_end = StreamEnd::InFields;
+        self.fields.load(b"");
+    }
+
+    /// Judges what was read.
+    fn settle(&mut self, limits: &HeadLimits) -> Result<(), ParseError> {
         if self.target().len() > limits.target_bytes_max {
             return Err(ParseError::TargetTooLong);
         }
@@ -86,6 +126,10 @@ impl RequestHead {
         self.fields.read_connection().map_err(|_| ParseError::BadRequest)?;
         self.read_host()?;
         self.read_target()
+    }
+
+    pub(crate) fn stream_end(&self) -> StreamEnd {
+        self.stream_end
     }
 
     /// The method.
@@ -150,19 +194,19 @@ impl RequestHead {
     pub fn keep_alive(&self) -> bool {
         let options = &self.fields.connection;
         match self.version() {
-            Version::Http11 => !options.close,
+            Version::Http11 | Version::Http2 => !options.close,
             Version::Http10 => options.keep_alive && !options.close,
         }
     }
 
     /// The protocols asked for (RFC 9110 section 7.8), if the request can be upgraded: a GET of HTTP/1.1 without a
-    /// body, with one Upgrade field that Connection names.
+    /// body, with one Upgrade field that Connection names; or what stands for it in HTTP/2 (RFC 8441).
     ///
     /// Never one that turns the connection into another HTTP or into TLS: what then goes through it would be requests
     /// nobody checked.
     pub fn upgrade(&self) -> Option<&[u8]> {
         let eligible = self.method() == Method::Get
-            && self.version() == Version::Http11
+            && self.version() != Version::Http10
             && self.fields.connection.upgrade
             && !self.fields.has(FieldKind::ContentLength)
             && !self.fields.has(FieldKind::TransferEncoding);

@@ -2,6 +2,7 @@
 
 use httparse::{ParserConfig, Response};
 
+use super::assemble::{Assembly, StreamEnd};
 use super::error::ParseError;
 use super::fields::{FieldRef, Fields, Parsed, Slots, Span};
 use super::grammar::is_field_value;
@@ -18,6 +19,7 @@ const STATUS_BYTES: usize = 12;
 pub struct ResponseHead {
     pub(super) fields: Fields,
     line: StatusLine,
+    stream_end: StreamEnd,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +33,7 @@ const EMPTY_LINE: StatusLine = StatusLine { version: Version::Http11, status: 0,
 
 impl Default for ResponseHead {
     fn default() -> Self {
-        ResponseHead { fields: Fields::default(), line: EMPTY_LINE }
+        ResponseHead { fields: Fields::default(), line: EMPTY_LINE, stream_end: StreamEnd::InFields }
     }
 }
 
@@ -47,8 +49,7 @@ impl ResponseHead {
     /// # Errors
     /// [`ParseError::BadResponse`]; the head then means nothing until the next `parse`.
     pub fn parse(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), ParseError> {
-        self.line = EMPTY_LINE;
-        self.fields.load(b"");
+        self.clear();
         if head.len() > limits.head_bytes_max {
             return Err(ParseError::BadResponse);
         }
@@ -60,6 +61,36 @@ impl ResponseHead {
             return Err(ParseError::BadResponse);
         }
         self.fields.read_connection().map_err(|_| ParseError::BadResponse)
+    }
+
+    fn clear(&mut self) {
+        self.line = EMPTY_LINE;
+        self.stream_end = StreamEnd::InFields;
+        self.fields.load(b"");
+    }
+
+    /// Takes a head that came as fields, in a protocol with frames; `ended` tells whether its stream ends with it.
+    ///
+    /// # Errors
+    /// [`ParseError::BadResponse`]; the head then means nothing until the next.
+    pub fn assemble<'a>(
+        &mut self,
+        (status, ended): (u16, bool),
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        limits: &HeadLimits,
+    ) -> Result<(), ParseError> {
+        self.clear();
+        self.line = StatusLine { version: Version::Http2, status, reason: Span::EMPTY };
+        self.stream_end = if ended { StreamEnd::WithHead } else { StreamEnd::Later };
+        let mut assembly = Assembly::new(&mut self.fields, limits);
+        for (name, value) in fields {
+            assembly.take(name, value).map_err(|_| ParseError::BadResponse)?;
+        }
+        if matches!(status, 100..=599) { Ok(()) } else { Err(ParseError::BadResponse) }
+    }
+
+    pub(crate) fn stream_end(&self) -> StreamEnd {
+        self.stream_end
     }
 
     /// The status, 100 to 599.
@@ -96,7 +127,7 @@ impl ResponseHead {
     pub fn keep_alive(&self) -> bool {
         let options = &self.fields.connection;
         match self.version() {
-            Version::Http11 => !options.close,
+            Version::Http11 | Version::Http2 => !options.close,
             Version::Http10 => options.keep_alive && !options.close,
         }
     }

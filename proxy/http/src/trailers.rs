@@ -2,8 +2,8 @@
 
 use super::claim::is_claim;
 use super::error::ParseError;
+use super::fields::Span;
 use super::grammar::{is_field_value, is_token, trim_ows};
-use super::headers::push_field;
 use super::identity;
 
 /// Fields that frame, route, authenticate or control, and so may not come after the fact (RFC 9110 section 6.5.1).
@@ -46,21 +46,104 @@ const REFUSED: &[&[u8]] = &[
 /// Beginnings of further refused names.
 const REFUSED_PREFIXES: &[&[u8]] = &[b"if-", b"proxy-", identity::PREFIX, identity::STANDARD_PREFIX];
 
-/// Checks one line, without its CRLF, like a field of a head, and appends it to `kept` if it may be forwarded, which those
-/// of the names in `refused` may not either.
-///
-/// # Errors
-/// [`ParseError::BadBody`] if it is no valid field line; a field that may not be a trailer is dropped silently.
-pub(crate) fn take_trailer(kept: &mut Vec<u8>, line: &[u8], refused: &[Vec<u8>]) -> Result<(), ParseError> {
-    let colon = line.iter().position(|&byte| byte == b':').ok_or(ParseError::BadBody)?;
-    let (name, value) = (&line[..colon], &line[colon + 1..]);
-    if !is_token(name) || !is_field_value(value) {
-        return Err(ParseError::BadBody);
+/// Bytes of a field line beside its name and value.
+const LINE_BYTES: usize = 4;
+
+/// Fields behind a body, as far as they may be forwarded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trailers {
+    bytes: Vec<u8>,
+    fields: Vec<(Span, Span)>,
+}
+
+impl Trailers {
+    /// None.
+    pub const NONE: &'static Trailers = &Trailers { bytes: Vec::new(), fields: Vec::new() };
+
+    /// Names and values in order. Both are slices of [`Trailers::bytes`].
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|(name, value)| (name.get(&self.bytes), value.get(&self.bytes)))
     }
-    if !is_refused(name) && !refused.iter().any(|other| is_same(name, other)) {
-        push_field(kept, name, trim_ows(value));
+
+    /// The bytes that names and values are parts of.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
-    Ok(())
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.fields.clear();
+    }
+
+    /// Takes one in, checked like a field of a head, if it may be forwarded, which those of the names in `refused` may not
+    /// either.
+    ///
+    /// # Errors
+    /// [`ParseError::BadBody`] if it is no valid field; one that may not be a trailer is dropped silently.
+    pub(crate) fn take(&mut self, name: &[u8], value: &[u8], refused: &[Vec<u8>]) -> Result<(), ParseError> {
+        if !is_token(name) || !is_field_value(value) {
+            return Err(ParseError::BadBody);
+        }
+        if !is_refused(name) && !refused.iter().any(|other| is_same(name, other)) {
+            let field = (self.push(name), self.push(trim_ows(value)));
+            self.fields.push(field);
+        }
+        Ok(())
+    }
+
+    /// [`Trailers::take`] of a line without its CRLF.
+    pub(crate) fn take_line(&mut self, line: &[u8], refused: &[Vec<u8>]) -> Result<(), ParseError> {
+        let colon = line.iter().position(|&byte| byte == b':').ok_or(ParseError::BadBody)?;
+        self.take(&line[..colon], &line[colon + 1..], refused)
+    }
+
+    fn push(&mut self, part: &[u8]) -> Span {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(part);
+        Span::new(start, self.bytes.len())
+    }
+}
+
+/// Takes the trailers in that a protocol with frames brings as fields, within the same bounds as those behind chunks.
+#[derive(Debug)]
+pub struct TrailerReader {
+    /// Bytes that are left, counted as if they were lines.
+    bytes_left: usize,
+    refused: Vec<Vec<u8>>,
+    trailers: Trailers,
+}
+
+impl TrailerReader {
+    /// For at most `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> TrailerReader {
+        TrailerReader { bytes_left: bytes_max, refused: Vec::new(), trailers: Trailers::default() }
+    }
+
+    /// Drops trailers of these names as well, in lower case.
+    pub fn refuse(&mut self, names: Vec<Vec<u8>>) {
+        self.refused = names;
+    }
+
+    /// Takes one in.
+    ///
+    /// # Errors
+    /// [`ParseError::BadBody`] and [`ParseError::TrailersTooLarge`].
+    pub fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), ParseError> {
+        let bytes = name.len() + value.len() + LINE_BYTES;
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(ParseError::TrailersTooLarge)?;
+        self.trailers.take(name, value, &self.refused)
+    }
+
+    /// Those that may be forwarded.
+    pub fn trailers(&self) -> &Trailers {
+        &self.trailers
+    }
 }
 
 fn is_refused(name: &[u8]) -> bool {

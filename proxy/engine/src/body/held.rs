@@ -1,6 +1,6 @@
 //! What a transfer is told by those who hold its body until it is whole.
 
-use super::{BodyError, Source, Transfer};
+use super::{BodyError, Transfer};
 
 impl Transfer {
     /// Has the body leave as it is, without chunks; what frames it is decided once it is whole.
@@ -17,14 +17,6 @@ impl Transfer {
         match self.remaining() {
             Some(bytes) if self.bytes.saturating_add(bytes) > self.bytes_max => Err(BodyError::TooLarge),
             _ => Ok(()),
-        }
-    }
-
-    /// The trailers that may be forwarded, as field lines each with its CRLF; complete once the body has passed.
-    pub(crate) fn trailers(&self) -> &[u8] {
-        match &self.source {
-            Source::Chunked(decoder) => decoder.trailers(),
-            _ => b"",
         }
     }
 }

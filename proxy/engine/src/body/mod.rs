@@ -7,7 +7,10 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
-use sluice_http::{ChunkDecoder, ChunkLimits, Framing, Piece, encode_chunk, encode_last_chunk};
+use sluice_http::{
+    ChunkDecoder, ChunkLimits, Framing, Piece, TrailerReader, Trailers, Version, encode_chunk,
+    encode_last_chunk,
+};
 use sluice_net::buffers::{Appetite, Buffers, SMALL_BYTES};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
@@ -21,6 +24,8 @@ enum Source {
     Length(u64),
     Chunked(Box<ChunkDecoder>),
     UntilClose,
+    /// Until the reader says that its message has ended; what follows are trailers.
+    Stream(Box<TrailerReader>),
 }
 
 /// Why a body cannot be passed on whole.
@@ -48,6 +53,8 @@ pub(crate) struct Transfer {
     small_bytes: usize,
     /// Once as many have passed a copy stops for a while.
     pause_at: u64,
+    /// Whether a receiver to whom ends are no bytes has still to be told of the end.
+    end_is_owed: bool,
 }
 
 impl Transfer {
@@ -58,17 +65,27 @@ impl Transfer {
             Framing::Length(length) => Source::Length(length),
             Framing::Chunked => Source::Chunked(Box::new(ChunkDecoder::new(limits))),
             Framing::CloseDelimited => Source::UntilClose,
+            Framing::Stream => Source::Stream(Box::new(TrailerReader::new(limits.trailer_bytes_max))),
         };
-        let done = matches!(source, Source::None | Source::Length(0));
-        let chunked = to == Framing::Chunked;
-        Self { source, chunked, done, bytes: 0, bytes_max, small_bytes: SMALL_BYTES, pause_at: u64::MAX }
+        // The head has told of what is empty.
+        let done = from.is_empty();
+        Self {
+            source,
+            chunked: to == Framing::Chunked,
+            done,
+            bytes: 0,
+            bytes_max,
+            small_bytes: SMALL_BYTES,
+            pause_at: u64::MAX,
+            end_is_owed: !done,
+        }
     }
 
     /// Opaque bytes until the sender ends. Many of these wait at once for long, so they wait with little.
     pub(crate) fn opaque() -> Self {
         let limits = ChunkLimits { line_bytes_max: 0, trailer_bytes_max: 0 };
         let opaque = Self::new(Framing::CloseDelimited, Framing::CloseDelimited, limits, u64::MAX);
-        Self { small_bytes: TUNNEL_BYTES, ..opaque }
+        Self { small_bytes: TUNNEL_BYTES, end_is_owed: false, ..opaque }
     }
 
     /// Has a copy return once `bytes` have passed, with the rest still to come.
@@ -93,7 +110,7 @@ impl Transfer {
 
     /// Whether anything of a body has passed, if only its last chunk.
     pub(crate) fn has_carried(&self) -> bool {
-        self.bytes > 0 || matches!(self.source, Source::Chunked(_))
+        self.bytes > 0 || matches!(self.source, Source::Chunked(_) | Source::Stream(_))
     }
 
     /// Bytes still to come; `None` when only their end will tell.
@@ -102,15 +119,23 @@ impl Transfer {
             _ if self.done => Some(0),
             Source::None => Some(0),
             Source::Length(remaining) => Some(remaining),
-            Source::Chunked(_) | Source::UntilClose => None,
+            Source::Chunked(_) | Source::UntilClose | Source::Stream(_) => None,
         }
     }
 
     /// Drops trailers of these names, in lower case, beside those that nobody may send.
     pub(crate) fn refuse_trailers(&mut self, names: impl FnOnce() -> Vec<Vec<u8>>) {
-        if let Source::Chunked(decoder) = &mut self.source {
-            decoder.refuse_trailers(names());
+        match &mut self.source {
+            Source::Chunked(decoder) => decoder.refuse_trailers(names()),
+            Source::Stream(reader) => reader.refuse(names()),
+            Source::None | Source::Length(_) | Source::UntilClose => {}
         }
+    }
+
+    /// Has a request's body leave as a receiver of this version takes it.
+    pub(crate) fn set_receiver(&mut self, version: Version) {
+        let is_open = matches!(self.source, Source::Chunked(_) | Source::Stream(_));
+        self.chunked = is_open && version != Version::Http2;
     }
 
     /// How the body is delimited where it goes, as long as none of it has passed.
@@ -119,7 +144,8 @@ impl Transfer {
             Source::None => Framing::None,
             Source::Length(length) if !self.chunked => Framing::Length(length),
             Source::UntilClose if !self.chunked => Framing::CloseDelimited,
-            _ => Framing::Chunked,
+            _ if self.chunked => Framing::Chunked,
+            _ => Framing::Stream,
         }
     }
 
@@ -138,7 +164,7 @@ impl Transfer {
                 self.done = *remaining == 0;
                 count
             }
-            Source::UntilClose | Source::Chunked(_) => available,
+            Source::UntilClose | Source::Stream(_) | Source::Chunked(_) => available,
         };
         self.count(count)?;
         Ok(count)
@@ -162,7 +188,7 @@ impl Transfer {
         if self.chunked {
             encode_chunk(out, &input[..count]);
             if self.done {
-                encode_last_chunk(out, b"");
+                encode_last_chunk(out, Trailers::NONE);
             }
         } else {
             out.extend_from_slice(&input[..count]);
@@ -196,6 +222,59 @@ impl Transfer {
         }
     }
 
+    /// Takes what `reader` holds of this body, and its end if that has come, and appends what is to be sent to `out`.
+    pub(crate) fn take(&mut self, reader: &mut Reader, out: &mut Vec<u8>) -> Result<(), BodyError> {
+        let taken = self.push(reader.data(), out)?;
+        reader.consume(taken);
+        self.look_for_end(reader, out)
+    }
+
+    /// Ends a body whose end is no byte, if that has come.
+    pub(crate) fn look_for_end(&mut self, reader: &Reader, out: &mut Vec<u8>) -> Result<(), BodyError> {
+        let Source::Stream(trailers) = &mut self.source else {
+            return Ok(());
+        };
+        if self.done || !reader.has_ended() {
+            return Ok(());
+        }
+        let mut read = Ok(());
+        reader.trailers(&mut |name, value| {
+            if read.is_ok() {
+                read = trailers.take(name, value);
+            }
+        });
+        read.map_err(|_| BodyError::Malformed)?;
+        self.done = true;
+        if self.chunked {
+            encode_last_chunk(out, trailers.trailers());
+        }
+        Ok(())
+    }
+
+    /// The trailers that may be forwarded; complete once the body has passed.
+    pub(crate) fn trailers(&self) -> &Trailers {
+        match &self.source {
+            Source::Chunked(decoder) => decoder.trailers(),
+            Source::Stream(reader) => reader.trailers(),
+            Source::None | Source::Length(_) | Source::UntilClose => Trailers::NONE,
+        }
+    }
+
+    /// Whether `writer` has still to be told of the end, which has come.
+    fn owes_end(&self, writer: &Writer) -> bool {
+        self.done && self.end_is_owed && writer.stream().is_channel()
+    }
+
+    /// Hands on what was taken, and the end with it.
+    fn submit(&mut self, writer: &mut Writer, buf: Vec<u8>, start: usize) {
+        if self.owes_end(writer) {
+            self.end_is_owed = false;
+            writer.submit_last(buf, start, self.trailers());
+        } else {
+            writer.submit(buf, start);
+        }
+    }
+
     /// The sender has ended: right for a close-delimited body, otherwise an error.
     pub(crate) fn end(&mut self, out: &mut Vec<u8>) -> Result<(), BodyError> {
         match self.source {
@@ -203,7 +282,7 @@ impl Transfer {
             Source::UntilClose => {
                 self.done = true;
                 if self.chunked {
-                    encode_last_chunk(out, b"");
+                    encode_last_chunk(out, Trailers::NONE);
                 }
                 Ok(())
             }
@@ -245,6 +324,7 @@ pub(crate) async fn copy(
         deadline.touch();
         if received == 0 {
             out = writer.spare();
+            transfer.look_for_end(reader, &mut out)?;
             transfer.end(&mut out)?;
         }
     }
@@ -259,17 +339,16 @@ async fn pass(
     deadline: &Deadline,
 ) -> Result<(), BodyError> {
     let nothing_new = reader.data().is_empty() || transfer.is_done();
-    if nothing_new && out.is_empty() {
+    if nothing_new && out.is_empty() && !transfer.owes_end(writer) {
         return Ok(());
     }
     // The one wait comes first: a copy that is dropped between taking bytes and submitting them would count
     // a body as whole whose last piece never left, and its connection would be used again.
     writer.settle(deadline).await.map_err(|_| BodyError::Unwritable)?;
-    if !out.is_empty() || !transfer.is_plain() {
-        let taken = transfer.push(reader.data(), out)?;
-        reader.consume(taken);
-        if !out.is_empty() {
-            writer.submit(std::mem::take(out), 0);
+    if nothing_new || !out.is_empty() || !transfer.is_plain() {
+        transfer.take(reader, out)?;
+        if !out.is_empty() || transfer.owes_end(writer) {
+            transfer.submit(writer, std::mem::take(out), 0);
         }
         return Ok(());
     }
@@ -277,14 +356,17 @@ async fn pass(
     let count = transfer.claim(available)?;
     if count == available && count > SMALL_BYTES {
         let (buf, start) = reader.take(writer.spare());
-        writer.submit(buf, start);
+        // It is plain, so an end is no byte.
+        transfer.look_for_end(reader, &mut Vec::new())?;
+        transfer.submit(writer, buf, start);
         return Ok(());
     }
     // A small piece travels in a small buffer: its send may outlast the lease of the large one.
     let mut piece = writer.spare_for(count);
     piece.extend_from_slice(&reader.data()[..count]);
     reader.consume(count);
-    writer.submit(piece, 0);
+    transfer.look_for_end(reader, &mut Vec::new())?;
+    transfer.submit(writer, piece, 0);
     Ok(())
 }
 

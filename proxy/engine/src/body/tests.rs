@@ -72,7 +72,7 @@ const FRAMINGS: [Framing; 3] = [Framing::Length(0), Framing::Chunked, Framing::C
 fn frame(kind: Framing, bytes: &[u8], sizes: &[usize], trailers: &[u8]) -> (Framing, Vec<u8>) {
     match kind {
         Framing::Chunked => (kind, chunked(bytes, sizes, trailers)),
-        Framing::CloseDelimited | Framing::None => (kind, bytes.to_vec()),
+        Framing::CloseDelimited | Framing::Stream | Framing::None => (kind, bytes.to_vec()),
         Framing::Length(_) => (Framing::Length(bytes.len() as u64), bytes.to_vec()),
     }
 }
@@ -178,6 +178,21 @@ fn a_body_is_declared_as_it_will_leave() {
     assert_eq!(leaves(Framing::CloseDelimited, Framing::Chunked), Framing::Chunked);
     assert_eq!(leaves(Framing::CloseDelimited, Framing::CloseDelimited), Framing::CloseDelimited);
     assert_eq!(leaves(Framing::Chunked, Framing::Chunked), Framing::Chunked);
+    for from in [Framing::Chunked, Framing::Stream] {
+        let mut transfer = transfer(from, Framing::Chunked, u64::MAX);
+        transfer.set_receiver(Version::Http2);
+        assert_eq!(transfer.framing(), Framing::Stream);
+        transfer.set_receiver(Version::Http11);
+        assert_eq!(transfer.framing(), Framing::Chunked);
+    }
+}
+
+/// A stream ends when its protocol says so, and not when there is nothing more.
+#[test]
+fn a_stream_that_is_cut_short_never_looks_whole() {
+    let mut transfer = transfer(Framing::Stream, Framing::Stream, u64::MAX);
+    assert_eq!(transfer.push(b"abc", &mut Vec::new()), Ok(3));
+    assert_eq!(transfer.end(&mut Vec::new()), Err(BodyError::Incomplete));
 }
 
 #[tokio::test]

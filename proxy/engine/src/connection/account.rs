@@ -114,9 +114,9 @@ impl Connection {
             host: account.server_name.as_deref().map_or(self.head.host(), str::as_bytes),
             target: self.head.target(),
             version: match self.head.version() {
-                _ if self.reader.stream().is_http2() => "HTTP/2.0",
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
+                Version::Http2 => "HTTP/2.0",
             },
             status: progress.status,
             bytes_in: account.bytes_in,

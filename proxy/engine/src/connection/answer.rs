@@ -1,22 +1,26 @@
 //! Answers that sluice makes itself.
 
 use sluice_core::error::Reason;
-use sluice_http::RequestHead;
+use sluice_http::{RequestHead, Trailers};
 
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
+use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::response::{self, Further, Local};
 
 impl Connection {
     /// Answers bytes that are no acceptable head, and closes: where a next request would begin is
     /// anybody's guess.
-    pub(super) async fn refuse(&mut self, reason: Reason) -> Next {
+    /// `is_head` tells whether it looks like a HEAD all the same.
+    pub(super) async fn refuse(&mut self, reason: Reason, is_head: bool) -> Next {
         // The fields of a head that failed to parse are not to be trusted for anything.
         self.head = RequestHead::new();
         let account = Account::new(&self.worker, self.client, &self.head);
-        self.reject(&account, reason).await
+        let local = Local::reason(reason).for_head(is_head);
+        self.answer_and_record(&account, &local, false, Some(reason)).await;
+        Next::Close { linger: true }
     }
 
     /// Answers a head that was parsed but cannot be served, and closes.
@@ -53,7 +57,7 @@ impl Connection {
         if !matches!(settled, Some(Ok(()))) {
             return false;
         }
-        let mut out = self.writer.spare();
+        let mut out = Opening::to(&mut self.writer);
         let snapshot = &account.snapshot;
         let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
         let debug = debug.as_ref().map(|fields| fields.each());
@@ -62,13 +66,11 @@ impl Connection {
             // Whoever reports it can say which line of the log tells of it.
             extra.push((b"X-Request-Id", &account.request_id));
         }
-        // The head of a request that was refused is gone.
-        let is_head = self.head.method_bytes().is_empty() && self.reader.data().starts_with(b"HEAD ");
         let body = self.service.as_ref().and_then(|service| local.page(service));
-        let further = Further { body, fields: &extra, hsts: self.listener.hsts.as_deref(), is_head };
+        let further = Further { body, fields: &extra, hsts: self.listener.hsts.as_deref() };
         response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages, further);
-        progress.bytes_out += out.len() as u64;
-        self.writer.submit(out, 0);
+        progress.bytes_out += out.size() as u64;
+        out.submit(&mut self.writer, Some(Trailers::NONE));
         let sent = self.deadline.run(self.writer.quieten(&self.deadline)).await;
         keep_alive && matches!(sent, Some(Ok(())))
     }
@@ -81,10 +83,9 @@ impl Connection {
         let mut scrap = Vec::new();
         loop {
             scrap.clear();
-            let Ok(taken) = transfer.push(self.reader.data(), &mut scrap) else {
+            if transfer.take(&mut self.reader, &mut scrap).is_err() {
                 return false;
-            };
-            self.reader.consume(taken);
+            }
             if transfer.is_done() {
                 return true;
             }
@@ -92,7 +93,8 @@ impl Connection {
                 return false;
             }
             let filled = self.deadline.run(self.reader.fill(sluice_net::buffers::SMALL_BYTES)).await;
-            if !matches!(filled, Some(Ok(count)) if count > 0) {
+            let has_more = matches!(filled, Some(Ok(count)) if count > 0 || self.reader.has_ended());
+            if !has_more {
                 return false;
             }
         }

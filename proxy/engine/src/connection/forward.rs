@@ -6,17 +6,18 @@ use sluice_config::UpstreamProtocol;
 use sluice_core::error::{Reason, Side};
 use sluice_core::forwarded;
 use sluice_core::router::strip_prefix;
-use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, encode_request};
+use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, Version};
 
 use super::account::Account;
 use super::{Connection, Next, trace};
 use crate::body::Transfer;
 use crate::exchange::{self, Downstream, Finish, Policy};
 use crate::http2::upstream::can_say;
+use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::response::Local;
 use crate::snapshot::RouteEntry;
-use crate::spool::{BufferedBody, Message};
+use crate::spool::Message;
 use crate::tunnel;
 use crate::upstream::Acquired;
 use crate::worker::Worker;
@@ -37,7 +38,7 @@ impl Connection {
     ) -> Next {
         account.path = "copy";
         let composing = self.compose(worker, entry, policy, &account, &mut transfer);
-        let (mut held, message) = match until_cut(policy, composing).await {
+        let (mut held, opening) = match until_cut(policy, composing).await {
             Ok(composed) => composed,
             Err(reason) => {
                 account.bytes_in = transfer.bytes();
@@ -59,7 +60,7 @@ impl Connection {
             client: &mut self.direct,
             exchanges: self.exchanges,
         };
-        let forwarding = exchange::forward(worker.resources(), policy, downstream, message, &mut progress);
+        let forwarding = exchange::forward(worker.resources(), policy, downstream, opening, &mut progress);
         let outcome = until_cut(policy, forwarding).await;
         account.bytes_in = transfer.bytes();
         if progress.joined {
@@ -89,38 +90,39 @@ impl Connection {
         policy: &Policy<'_>,
         account: &Account,
         transfer: &mut Transfer,
-    ) -> Result<(Option<Message>, Vec<u8>), Reason> {
+    ) -> Result<(Option<Message>, Opening), Reason> {
         let over_http2 = policy.cluster.config.protocol == UpstreamProtocol::H2;
         if over_http2 && !can_say(&sent_target(entry, &self.head), self.sent_host(entry)) {
             return Err(Reason::BadRequest);
         }
+        let version = if over_http2 { Version::Http2 } else { Version::Http11 };
+        transfer.set_receiver(version);
         // An application may take a trailer for a field of the head.
         transfer.refuse_trailers(|| {
             let edited = policy.request_edits.into_iter().flat_map(FieldEdits::names_taken_out);
             let dropped = trace::dropped(account).iter().map(|name| name.to_vec());
             edited.chain(dropped).chain(self.head.nominated()).collect()
         });
-        let mut first = Vec::with_capacity(MESSAGE_BYTES);
+        let mut opening = Opening::new(Vec::with_capacity(MESSAGE_BYTES), over_http2);
         let held = self.hold_request(worker, policy, transfer).await?;
-        let framing = held.as_ref().map_or_else(|| transfer.framing(), BufferedBody::framing);
-        self.encode(&mut first, entry, policy, account, (framing, held.is_some()));
+        let framing = held.as_ref().map_or_else(|| transfer.framing(), |held| held.framing(version));
+        self.encode(&mut opening, entry, policy, account, (framing, held.is_some()));
         if let Some(held) = held {
-            let mut message = held.behind(&first);
-            first = message.take_first();
-            return Ok((Some(message), first));
+            let mut message = held.behind(&opening.bytes, framing);
+            opening.bytes = message.take_first();
+            return Ok((Some(message), opening));
         }
         // What has come of the body is checked before anything is sent: a request with a fault in its
         // first bytes never reaches an origin.
-        let taken = transfer.push(self.reader.data(), &mut first).map_err(exchange::upload_reason)?;
-        self.reader.consume(taken);
-        Ok((None, first))
+        transfer.take(&mut self.reader, &mut opening.bytes).map_err(exchange::upload_reason)?;
+        Ok((None, opening))
     }
 
     /// Encodes the head, for a body that is framed so and was, or was not, received whole.
     #[expect(clippy::too_many_arguments, reason = "a pure step of `compose`, with what that has")]
     fn encode(
         &self,
-        out: &mut Vec<u8>,
+        out: &mut Opening,
         entry: &RouteEntry,
         policy: &Policy<'_>,
         account: &Account,
@@ -129,8 +131,7 @@ impl Connection {
         let target = sent_target(entry, &self.head);
         let mut clock = [0; forwarded::REQUEST_START_MAX];
         let traceparent = account.trace.map(|trace| trace.traceparent());
-        encode_request(
-            out,
+        out.encode_request(
             &self.head,
             &RequestForward {
                 path_and_query: &target,
@@ -144,7 +145,6 @@ impl Connection {
                 continued: whole && self.head.expect() == Expect::Continue,
                 via: policy.via,
                 upgrade: self.head.upgrade(),
-                http2: self.reader.stream().is_http2(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
                 identity: self.identity(),
@@ -204,7 +204,7 @@ impl Connection {
     fn is_understood(&self, progress: &Progress) -> bool {
         let is_grpc =
             || self.head.get(b"content-type").is_some_and(|kind| kind.starts_with(b"application/grpc"));
-        self.reader.stream().is_http2() && (progress.answered || is_grpc())
+        self.head.version() == Version::Http2 && (progress.answered || is_grpc())
     }
 
     /// Runs the tunnel that an accepted upgrade opened; the exchange is recorded at its end.

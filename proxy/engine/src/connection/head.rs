@@ -21,13 +21,18 @@ pub(super) enum Arrival {
 }
 
 impl Connection {
-    /// Receives the next request head.
-    pub(super) async fn next_head(&mut self) -> Arrival {
-        let limits = HeadLimits {
+    /// The listener's limits on heads.
+    pub(super) fn head_limits(&self) -> HeadLimits {
+        HeadLimits {
             head_bytes_max: self.limits().head_bytes_max,
             headers_max: self.limits().headers_max,
             target_bytes_max: self.limits().target_bytes_max,
-        };
+        }
+    }
+
+    /// Receives the next request head.
+    pub(super) async fn next_head(&mut self) -> Arrival {
+        let limits = self.head_limits();
         self.scanner.reset();
         let patience_ms = if self.is_ending() {
             // Its next request is on its way, or never comes.

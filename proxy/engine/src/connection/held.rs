@@ -3,18 +3,19 @@
 
 use sluice_config::Switch;
 use sluice_core::error::Reason;
-use sluice_http::{Expect, Framing};
+use sluice_http::{Expect, canonical_reason};
 
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::exchange::{self, HeldAnswer, Policy};
+use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::spool::{BufferedBody, Intake, SendError};
 use crate::worker::Worker;
 
 /// What a client that waits with its body is told.
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+const CONTINUE: u16 = 100;
 
 impl Connection {
     /// Receives the whole body of the request, if the route wants that and there is one. What the route allows of a
@@ -29,8 +30,7 @@ impl Connection {
         if buffering.request_body_bytes_max > 0 {
             transfer.limit(buffering.request_body_bytes_max).map_err(exchange::upload_reason)?;
         }
-        let bodiless = matches!(transfer.framing(), Framing::None | Framing::Length(0));
-        if buffering.buffer_requests == Switch::Off || bodiless {
+        if buffering.buffer_requests == Switch::Off || transfer.framing().is_empty() {
             return Ok(None);
         }
         self.deadline.set(policy.body_idle_timeout_ms);
@@ -52,9 +52,10 @@ impl Connection {
         if !matches!(settled, Some(Ok(()))) {
             return Err(Reason::ClientGone);
         }
-        let mut out = self.writer.spare();
-        out.extend_from_slice(CONTINUE);
-        self.writer.submit(out, 0);
+        let mut out = Opening::to(&mut self.writer);
+        out.head().response(CONTINUE, canonical_reason(CONTINUE).as_bytes());
+        out.head().end();
+        out.submit(&mut self.writer, None);
         Ok(())
     }
 
@@ -68,13 +69,14 @@ impl Connection {
         answer: HeldAnswer,
         transfer: &Transfer,
     ) -> Next {
-        let HeldAnswer { status, mut message, keep_alive } = answer;
+        let HeldAnswer { status, opening, mut message, keep_alive } = answer;
         progress.status = status;
         progress.answered = true;
         self.deadline.set(policy.body_idle_timeout_ms);
         let before = self.writer.sent_in_all();
         let buffers = &self.worker.resources().buffers;
-        let sending = Box::pin(message.send(&mut self.writer, &self.deadline, buffers));
+        let head_bytes = opening.size() as u64;
+        let sending = Box::pin(message.send(opening, &mut self.writer, &self.deadline, buffers));
         let sent = self.deadline.run(sending).await;
         let failure = match sent {
             Some(Ok(())) => None,
@@ -83,7 +85,7 @@ impl Connection {
             None => Some(Reason::ClientStalled),
         };
         progress.bytes_out += match failure {
-            None => message.bytes(),
+            None => head_bytes + message.bytes(),
             Some(_) => self.writer.sent_in_all() - before,
         };
         if let Some(reason) = failure {

@@ -8,12 +8,12 @@ use sluice_config::Http2;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_core::tls::ClientIdentity;
-use sluice_net::buffers::IDLE_BYTES;
+use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
 use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
 
-use super::{Connection, Next};
-use crate::http2::{self, Channel, Control, Terms, is_preface};
+use super::{Connection, Next, head};
+use crate::http2::{self, Accepted, Control, Terms, is_preface};
 use crate::worker::{Phase, Worker};
 
 /// What every stream of a connection has from it.
@@ -82,7 +82,7 @@ impl Connection {
         let control = Rc::<Control>::default();
         if let Some(slot) = self.slot {
             // A drain tells the client, and lets its streams end.
-            self.worker.end_through(slot, Stream::Channel(Channel::of_connection(&control)));
+            self.worker.end_through(slot, Rc::clone(&control));
             self.worker.set_phase(slot, Phase::Idle);
         }
         let client = (self.client, Rc::clone(&self.client_text));
@@ -93,28 +93,54 @@ impl Connection {
             identity: self.identity.clone(),
         };
         let mut streams = 0_u64;
-        let open = |channel| {
+        let open = |accepted| {
             streams += 1;
             if streams > 1 {
                 parent.worker.metrics().count(Event::DownstreamReused);
             }
-            tokio::task::spawn_local(parent.serve_stream(channel));
+            tokio::task::spawn_local(parent.serve_stream(accepted));
         };
-        let random = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
         let terms =
             Terms { limits: &parent.listener.config.limits, metrics: parent.worker.metrics(), control };
-        http2::serve((&mut self.reader, &mut self.writer), &terms, random, open).await;
+        http2::serve((&mut self.reader, &mut self.writer), &terms, open).await;
         // What is unread would have the close take back what was said last.
         self.close(true).await;
     }
 }
 
+impl Connection {
+    /// Serves the one exchange of a stream, whose head was read or is refused.
+    pub(super) async fn serve_stream(mut self, read: Result<(), Refused>) {
+        self.exchanges = 1;
+        let next = match read {
+            Ok(()) => {
+                // What has come of the body goes on together with the head.
+                self.reader.peek(SMALL_BYTES);
+                Box::pin(self.exchange()).await
+            }
+            Err(Refused { reason, is_head }) => Box::pin(self.refuse(reason, is_head)).await,
+        };
+        self.follow(next).await;
+    }
+}
+
+/// A head that is refused.
+pub(super) struct Refused {
+    reason: Reason,
+    /// Whether its method is HEAD all the same.
+    is_head: bool,
+}
+
 impl Parent {
-    fn serve_stream(&self, channel: Rc<Channel>) -> impl Future<Output = ()> + 'static {
+    fn serve_stream(&self, accepted: Accepted) -> impl Future<Output = ()> + 'static {
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
-        let mut connection =
-            Connection::bare(worker, listener, Stream::Channel(channel), self.client.clone());
+        let stream = Stream::Channel(Rc::clone(&accepted.channel) as _);
+        let mut connection = Connection::bare(worker, listener, stream, self.client.clone());
         connection.identity.clone_from(&self.identity);
-        connection.serve_requests()
+        let limits = connection.head_limits();
+        let key = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
+        let read = accepted.read(&mut connection.head, &limits, key);
+        let is_head = accepted.is_head();
+        connection.serve_stream(read.map_err(|error| Refused { reason: head::reason(error), is_head }))
     }
 }

@@ -164,17 +164,27 @@ impl Connection {
                     Box::pin(self.exchange()).await
                 }
                 Arrival::Refused(reason) if self.is_broken_preface(reason) => self.drop_unanswered(reason),
-                Arrival::Refused(reason) => Box::pin(self.refuse(reason)).await,
+                Arrival::Refused(reason) => {
+                    let is_head = self.reader.data().starts_with(b"HEAD ");
+                    Box::pin(self.refuse(reason, is_head)).await
+                }
                 // The last answer may still be leaving: a client that has half-closed may read slowly.
                 Arrival::Closed => Next::Close { linger: false },
             };
             match next {
                 // Also when it is to end: the client was not told, so its next request may be on its way.
-                Next::KeepAlive if !self.reader.stream().is_http2() => self.rest(),
-                Next::KeepAlive => return Box::pin(self.close(false)).await,
-                Next::Close { linger } => return Box::pin(self.close(linger)).await,
-                Next::Abort { reset } => return Box::pin(self.abort(reset)).await,
+                Next::KeepAlive => self.rest(),
+                end => return self.follow(end).await,
             }
+        }
+    }
+
+    /// Ends the connection as its last exchange asks for.
+    async fn follow(&mut self, next: Next) {
+        match next {
+            Next::KeepAlive => Box::pin(self.close(false)).await,
+            Next::Close { linger } => Box::pin(self.close(linger)).await,
+            Next::Abort { reset } => Box::pin(self.abort(reset)).await,
         }
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use sluice_core::cluster::Endpoint;
-use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead, encode_response};
+use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead};
 
 use super::Policy;
 use crate::debug;
+use crate::opening::Opening;
 use crate::progress::Progress;
 
 /// What the answer has to fit.
@@ -29,7 +30,7 @@ impl Answer<'_> {
     #[expect(clippy::too_many_arguments, reason = "a pure step of the download, with what that has")]
     pub(super) fn encode_final(
         &self,
-        out: &mut Vec<u8>,
+        out: &mut Opening,
         head: &ResponseHead,
         policy: &Policy<'_>,
         progress: &Progress,
@@ -44,7 +45,7 @@ impl Answer<'_> {
             extra: [field.zip(label), timing, facts],
             ..forward_head(self, framing, keep_alive)
         };
-        encode_response(out, head, &forward);
+        out.encode_response(head, &forward);
     }
 }
 

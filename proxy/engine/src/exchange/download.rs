@@ -1,11 +1,12 @@
 //! The response's way: interim heads, the head, the body.
 
+use std::future::poll_fn;
 use std::time::Instant;
 
 use sluice_core::error::Reason;
 use sluice_http::{
     Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
-    encode_response, response_framing,
+    response_framing,
 };
 use sluice_net::buffers::SMALL_BYTES;
 use sluice_net::stream::{Reader, Writer};
@@ -17,6 +18,7 @@ use super::{Failed, Shared, chunk_limits, direct};
 use crate::body::{Transfer, copy};
 use crate::bypass::Joined;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
+use crate::opening::Opening;
 use crate::progress::Progress;
 
 /// The upstream side.
@@ -95,6 +97,13 @@ async fn receive_head(
         target_bytes_max: config.response_head_bytes_max,
     };
     let bad = |_| Failed::from(Reason::BadResponse);
+    if from.reader.stream().is_channel() {
+        let received = poll_fn(|cx| from.reader.poll_head(cx, from.head, &limits)).await;
+        let silent = progress.first_byte_at.is_none();
+        let read = received.map_err(|_| Failed { reason: Reason::UpstreamClosed, silent })?;
+        progress.first_byte_at.get_or_insert_with(Instant::now);
+        return read.map(|()| None).map_err(bad);
+    }
     loop {
         if let Scan::Complete(length) = from.scanner.scan(from.reader.data(), &limits).map_err(bad)? {
             from.head.parse(&from.reader.data()[..length], &limits).map_err(bad)?;
@@ -197,10 +206,11 @@ async fn send_head(
 ) -> Result<(), Failed> {
     let gone = |_| Failed::from(Reason::ClientGone);
     writer.settle(shared.deadline).await.map_err(gone)?;
-    let mut out = writer.spare();
-    encode_response(&mut out, head, forward);
-    progress.bytes_out += out.len() as u64;
-    writer.submit(out, 0);
+    let mut opening = Opening::to(writer);
+    opening.encode_response(head, forward);
+    progress.bytes_out += opening.size() as u64;
+    let bytes = opening.begin(writer, false).map_err(gone)?;
+    writer.submit(bytes, 0);
     writer.quieten(shared.deadline).await.map_err(gone)
 }
 
@@ -217,14 +227,11 @@ async fn respond(
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
     progress.logged = policy.logged_values(from.head);
     if hold::is_held(shared, from.head, framing) {
-        let held = Box::pin(hold::hold(shared, answer, from, progress, framing)).await?;
+        let is_framed = writer.stream().is_channel();
+        let held = Box::pin(hold::hold(shared, answer, (from, is_framed), progress, framing)).await?;
         return Ok(Received::Held(Box::new(held)));
     }
-    let towards = match (framing, answer.request.version()) {
-        (Framing::Chunked | Framing::CloseDelimited, Version::Http10) => Framing::CloseDelimited,
-        (Framing::Chunked | Framing::CloseDelimited, Version::Http11) => Framing::Chunked,
-        (framing, _) => framing,
-    };
+    let towards = framing.towards(answer.request.version());
     // A request that is not whole by now leaves the client's connection in the middle of a body. A client that
     // is told of a drain does not send its next request into the close.
     let keep_alive = answer.keep_alive
@@ -237,15 +244,16 @@ async fn respond(
     progress.close_delimited = towards == Framing::CloseDelimited;
 
     writer.settle(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
-    let mut out = writer.spare();
-    answer.encode_final(&mut out, from.head, policy, progress, (towards, keep_alive));
-    let head_bytes = out.len() as u64;
+    let mut opening = Opening::to(writer);
+    answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive));
+    let head_bytes = opening.size() as u64;
     let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX);
     let mut transfer = hold::limited(shared, transfer)?;
     // What has come is checked before the head goes out: a fault found here is still a clean 502.
-    let taken = transfer.push(from.reader.data(), &mut out).map_err(|_| Failed::from(Reason::BadResponse))?;
-    from.reader.consume(taken);
+    from.reader.peek(SMALL_BYTES);
+    transfer.take(from.reader, &mut opening.bytes).map_err(|_| Failed::from(Reason::BadResponse))?;
     progress.answered = true;
+    let out = opening.begin(writer, towards.is_empty()).map_err(|_| Failed::from(Reason::ClientGone))?;
     let buffers = &shared.resources.buffers;
     let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;
     progress.bytes_out += head_bytes + transfer.bytes();

@@ -2,12 +2,13 @@
 
 use sluice_config::Switch;
 use sluice_core::error::Reason;
-use sluice_http::{Framing, ResponseHead, Version};
+use sluice_http::{Framing, ResponseHead};
 
 use super::answer::Answer;
 use super::download::UpstreamSide;
 use super::{Failed, Shared, chunk_limits};
 use crate::body::{BodyError, Transfer};
+use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::spool::{HoldError, Intake, Message};
 
@@ -15,6 +16,8 @@ use crate::spool::{HoldError, Intake, Message};
 pub(crate) struct HeldAnswer {
     /// Its status.
     pub(crate) status: u16,
+    /// Its head, where that is not part of the message.
+    pub(crate) opening: Opening,
     /// What is to be sent.
     pub(crate) message: Message,
     /// Whether the client may send another request.
@@ -23,9 +26,7 @@ pub(crate) struct HeldAnswer {
 
 /// Whether the response is to be held. One without a body is whole; events are of use only as they come.
 pub(super) fn is_held(shared: &Shared<'_>, head: &ResponseHead, framing: Framing) -> bool {
-    shared.policy.buffering.buffer_responses == Switch::On
-        && !matches!(framing, Framing::None | Framing::Length(0))
-        && !is_event_stream(head)
+    shared.policy.buffering.buffer_responses == Switch::On && !framing.is_empty() && !is_event_stream(head)
 }
 
 fn is_event_stream(head: &ResponseHead) -> bool {
@@ -46,7 +47,7 @@ pub(super) fn bytes_max(shared: &Shared<'_>) -> u64 {
 pub(super) async fn hold(
     shared: &Shared<'_>,
     answer: &Answer<'_>,
-    from: UpstreamSide<'_>,
+    (from, is_framed): (UpstreamSide<'_>, bool),
     progress: &Progress,
     framing: Framing,
 ) -> Result<HeldAnswer, Failed> {
@@ -57,15 +58,14 @@ pub(super) async fn hold(
     let failed = |error: HoldError| Failed::from(error.of_response());
     transfer.limit(bytes_max(shared)).map_err(|error| failed(HoldError::Body(error)))?;
     let intake = Intake::new(&shared.resources.spool, policy.buffers, policy.buffering.buffer_memory_bytes);
-    let mut held = intake.run(from.reader, &mut transfer, shared.deadline).await.map_err(failed)?;
-    if answer.request.version() == Version::Http10 {
-        held.drop_trailers();
-    }
+    let held = intake.run(from.reader, &mut transfer, shared.deadline).await.map_err(failed)?;
     let keep_alive = answer.keep_alive && shared.is_received() && !shared.resources.is_draining();
-    let mut head = Vec::new();
-    answer.encode_final(&mut head, from.head, policy, progress, (held.framing(), keep_alive));
+    let towards = held.framing(answer.request.version());
+    let mut opening = Opening::new(Vec::new(), is_framed);
+    answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive));
+    let message = held.behind(&std::mem::take(&mut opening.bytes), towards);
     *from.reusable = from.head.keep_alive() && !from.is_early && framing != Framing::CloseDelimited;
-    Ok(HeldAnswer { status: from.head.status(), message: held.behind(&head), keep_alive })
+    Ok(HeldAnswer { status: from.head.status(), opening, message, keep_alive })
 }
 
 /// Refuses what is declared to be larger than the route allows, while nothing of it has gone out.

@@ -34,6 +34,7 @@ use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::debug;
 use crate::direct::{Armed, Client};
+use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::spool::Message;
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
@@ -90,9 +91,9 @@ pub(crate) struct Downstream<'a> {
     pub(crate) writer: &'a mut Writer,
     pub(crate) deadline: &'a Deadline,
     pub(crate) limits: &'a Limits,
-    /// The request body; what had come with the head is in `message` already.
+    /// The request body; what had come with the head is in the opening already.
     pub(crate) transfer: &'a mut Transfer,
-    /// The request, if its body was held until it was whole. The part in memory is `message`.
+    /// The request, if its body was held until it was whole. The part in memory is in the opening.
     pub(crate) held: Option<&'a mut Message>,
     /// Whether the client may send another request after this one.
     pub(crate) keep_alive: bool,
@@ -160,13 +161,13 @@ impl From<Reason> for Failed {
     }
 }
 
-/// Sends `message` (the request head and what of its body had come with it) to an endpoint of the
+/// Sends `opening` (the request head and what of its body had come with it) to an endpoint of the
 /// cluster, passes the rest of the body on, and the response back.
 pub(crate) async fn forward(
     resources: &Resources,
     policy: &Policy<'_>,
     mut downstream: Downstream<'_>,
-    mut message: Vec<u8>,
+    mut opening: Opening,
     progress: &mut Progress,
 ) -> Result<Finish, Reason> {
     let replayable = downstream.transfer.is_done();
@@ -174,7 +175,7 @@ pub(crate) async fn forward(
     // What may become a tunnel, or is not whole yet, goes by TCP: see `bypass`.
     let in_memory = !downstream.has_rest();
     attempt.candidate = (in_memory && downstream.head.upgrade().is_none()).then(|| Candidate {
-        bytes: message.len() + policy.stamp.map_or(0, Stamp::room),
+        bytes: opening.bytes.len() + policy.stamp.map_or(0, Stamp::room),
         repeatable: downstream.head.method().is_idempotent(),
     });
     let mut stamped = Stamped::new(policy.stamp);
@@ -185,9 +186,9 @@ pub(crate) async fn forward(
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
         progress.connect = acquired.connect;
         progress.joined = acquired.connection.joined.is_some();
-        stamped.put(&mut message, &acquired.connection.endpoint);
+        stamped.put(&mut opening, &acquired.connection.endpoint);
         let armed = direct::arm(resources, policy, &mut downstream, &acquired.connection);
-        start(&mut acquired.connection, message, policy, &downstream, progress);
+        start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
         let connection = &mut acquired.connection;
         let mut outcome = run(resources, policy, &mut downstream, connection, progress, armed.as_ref()).await;
         if let Some(armed) = armed {
@@ -224,7 +225,7 @@ pub(crate) async fn forward(
         if verdict == RetryVerdict::Final {
             return Err(blame(policy.cluster, connection, &failed));
         }
-        message = match &mut downstream.held {
+        opening.bytes = match &mut downstream.held {
             Some(held) if begun => held.take_first(),
             _ => connection.writer.take_sent(),
         };
@@ -250,12 +251,16 @@ fn blame(cluster: &Cluster, connection: &UpstreamConnection, failed: &Failed) ->
 /// Starts sending the request, and the clock.
 fn start(
     connection: &mut UpstreamConnection,
-    message: Vec<u8>,
+    opening: &mut Opening,
     policy: &Policy<'_>,
     downstream: &Downstream<'_>,
     progress: &mut Progress,
 ) {
-    connection.writer.submit(message, 0);
+    let trailers = || match &downstream.held {
+        Some(held) => held.trailers(),
+        None => downstream.transfer.trailers(),
+    };
+    opening.submit(&mut connection.writer, (!downstream.has_rest()).then(trailers));
     let now = Instant::now();
     connection.sent(now);
     progress.sent_at = Some(now);

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use sluice_core::cluster::Endpoint;
 
+use crate::opening::Opening;
+
 /// Bytes that a host name with its port, and what is around it on a line, can have.
 const NAME_BYTES_MAX: usize = 300;
 
@@ -35,9 +37,14 @@ impl<'a> Stamped<'a> {
         Self { stamp, line: 0..0 }
     }
 
-    /// Writes the line into a message that begins with a whole head, in place of the one from before.
-    pub(super) fn put(&mut self, message: &mut Vec<u8>, endpoint: &Endpoint) {
+    /// Writes the field into a whole head, in place of the one from before.
+    pub(super) fn put(&mut self, opening: &mut Opening, endpoint: &Endpoint) {
         let Some(stamp) = self.stamp else { return };
+        if let Some(fields) = opening.fields() {
+            let value = [&*stamp.before, endpoint.host.as_bytes()].concat();
+            return fields.set(stamp.field.as_bytes(), &value);
+        }
+        let message = &mut opening.bytes;
         if self.line.is_empty() {
             let Some(end) = message.windows(2).position(|pair| pair == b"\r\n") else { return };
             self.line = end + 2..end + 2;
@@ -51,6 +58,7 @@ impl<'a> Stamped<'a> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use sluice_config::Balance;
     use sluice_core::cluster::fake::{config, seed};
@@ -61,17 +69,22 @@ mod tests {
     fn the_last_endpoint_is_named() {
         let config = config(Balance::RoundRobin, true);
         let [one, other] = [1, 20].map(|port| Endpoint::new(seed(port), &config));
-        let mut message = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody\r\n\r\n".to_vec();
+        let mut opening = Opening::new(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody\r\n\r\n".to_vec(), false);
+        let mut framed = Opening::new(Vec::new(), true);
         let stamp = Stamp { field: "X-To", before: b"a, ".to_vec() };
         let mut stamped = Stamped::new(Some(&stamp));
         for endpoint in [&one, &other, &one] {
-            stamped.put(&mut message, endpoint);
+            stamped.put(&mut opening, endpoint);
+            Stamped::new(Some(&stamp)).put(&mut framed, endpoint);
             let line = format!("X-To: a, {}\r\n", endpoint.label);
             let wanted = format!("GET / HTTP/1.1\r\n{line}Host: a\r\n\r\nbody\r\n\r\n");
-            assert_eq!(String::from_utf8_lossy(&message), wanted);
+            assert_eq!(String::from_utf8_lossy(&opening.bytes), wanted);
+            let value = format!("a, {}", endpoint.label);
+            let set: Vec<_> = framed.fields().unwrap().fields().collect();
+            assert_eq!(set, [(&b"X-To"[..], value.as_bytes())]);
             assert!(line.len() <= stamp.room());
         }
-        Stamped::new(None).put(&mut message, &other);
-        assert!(!String::from_utf8_lossy(&message).contains(&other.label));
+        Stamped::new(None).put(&mut opening, &other);
+        assert!(!String::from_utf8_lossy(&opening.bytes).contains(&other.label));
     }
 }

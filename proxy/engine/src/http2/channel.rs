@@ -1,39 +1,79 @@
-//! One HTTP/2 stream as a [`stream::Channel`]: a connection of one exchange.
+//! One HTTP/2 stream of a client as a [`stream::Channel`].
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-use ::http::{Method, Request};
+use ::http::header::SEC_WEBSOCKET_ACCEPT;
+use ::http::{Method, Request, StatusCode};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
-use sluice_net::stream::{self, Peer};
+use sluice_http::{FieldBlock, HeadLimits, ParseError, RequestHead, Trailers};
+use sluice_net::stream;
 
 use super::control::Control;
-use super::incoming::Incoming;
-use super::outgoing::Outgoing;
+use super::inbound::Inbound;
+use super::outbound::{Outbound, gone};
 use super::request::{self, Framing};
+use super::{broken, fields, invalid};
 
-struct Directions {
-    incoming: Incoming,
-    outgoing: Outgoing,
+/// A stream that a client has opened.
+pub(crate) struct Accepted {
+    /// The rest of the exchange.
+    pub(crate) channel: Rc<Channel>,
+    request: Request<()>,
+    framing: Framing,
 }
 
-/// What comes of an accepted stream.
-pub(super) enum Opened {
-    Channel(Rc<Channel>),
+impl Accepted {
+    /// Reads the request into `head`. `key` is asked for the nonce of a WebSocket.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read(
+        &self,
+        head: &mut RequestHead,
+        limits: &HeadLimits,
+        key: impl FnOnce() -> [u8; 16],
+    ) -> Result<(), ParseError> {
+        request::read(&self.request, self.framing, head, limits, key)
+    }
+
+    /// Whether it is a HEAD, whatever else it may be.
+    pub(crate) fn is_head(&self) -> bool {
+        self.request.method() == Method::HEAD
+    }
+}
+
+/// Why a stream becomes no exchange.
+pub(super) enum Declined {
     /// Its head could not be said; it has been reset.
     Malformed,
     /// It was reset before we saw it, so nobody is asked for anything.
     Gone,
 }
 
-/// A stream of a connection; without ways, the connection itself, for who asks it to end.
+/// The response.
+enum Answer {
+    /// No final head has gone out.
+    Awaited(SendResponse<Bytes>),
+    Begun(Outbound),
+}
+
+struct Directions {
+    framing: Framing,
+    request: Inbound,
+    answer: Answer,
+    /// Whether what follows is opaque, in both directions, the other one also when this one has ended.
+    is_tunnel: bool,
+}
+
+/// A stream of a connection.
 pub(crate) struct Channel {
-    ways: Option<RefCell<Directions>>,
+    ways: RefCell<Directions>,
     control: Rc<Control>,
     /// Whether the close that follows is meant as a break.
     broken: Cell<bool>,
@@ -45,70 +85,137 @@ impl Channel {
         control: &Rc<Control>,
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
-        key: [u8; 16],
-    ) -> Opened {
+    ) -> Result<Accepted, Declined> {
         if respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
-            return Opened::Gone;
+            return Err(Declined::Gone);
         }
         let (head, body) = request.into_parts();
         let request = Request::from_parts(head, ());
         let Ok(framing) = request::check(&request, body.is_end_stream()) else {
             respond.send_reset(Reason::PROTOCOL_ERROR);
-            return Opened::Malformed;
+            return Err(Declined::Malformed);
         };
-        let outgoing = Outgoing::new(respond, request.method() == Method::HEAD, framing == Framing::Tunnel);
-        let incoming = Incoming::new(request, framing, body, key);
+        let answer = Answer::Awaited(respond);
+        let ways = Directions { framing, request: Inbound::new(body), answer, is_tunnel: false };
         control.enter();
-        Opened::Channel(Rc::new(Self {
-            ways: Some(RefCell::new(Directions { incoming, outgoing })),
-            control: Rc::clone(control),
-            broken: Cell::new(false),
-        }))
+        let (ways, control) = (RefCell::new(ways), Rc::clone(control));
+        let channel = Rc::new(Self { ways, control, broken: Cell::new(false) });
+        Ok(Accepted { channel, request, framing })
+    }
+}
+
+impl Directions {
+    fn has_answered(&self) -> bool {
+        matches!(&self.answer, Answer::Begun(answer) if answer.is_done())
     }
 
-    /// The connection as those know it who may ask it to end.
-    pub(crate) fn of_connection(control: &Rc<Control>) -> Rc<Self> {
-        Rc::new(Self { ways: None, control: Rc::clone(control), broken: Cell::new(false) })
+    fn answer(&mut self) -> io::Result<&mut Outbound> {
+        match &mut self.answer {
+            Answer::Awaited(_) => Err(invalid()),
+            Answer::Begun(answer) => Ok(answer),
+        }
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        match self.framing {
+            Framing::Tunnel if self.is_tunnel => self.request.poll(cx, buf).map_err(gone),
+            // The client is heard when the endpoint has agreed.
+            Framing::Tunnel => self.poll_silent(cx),
+            // Nobody asks for the rest of a request that has its answer.
+            _ if self.has_answered() => Poll::Ready(Ok(0)),
+            _ if self.request.has_ended() => self.poll_silent(cx),
+            Framing::Stream => self.request.poll(cx, buf).map_err(gone),
+            // Its receiver knows where it ends.
+            Framing::None | Framing::Length => match ready!(self.request.poll(cx, buf)) {
+                Ok(0) => self.poll_silent(cx),
+                outcome => Poll::Ready(outcome.map_err(gone)),
+            },
+        }
+    }
+
+    /// After the request: the end once the answer is whole, an error when the client wants it no more.
+    fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.has_answered() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_reset(cx).map(|()| Err(broken()))
+    }
+
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.answer {
+            Answer::Awaited(respond) => respond.poll_reset(cx).map(drop),
+            Answer::Begun(answer) => answer.poll_reset(cx),
+        }
+    }
+
+    fn send_head(&mut self, head: &FieldBlock, ends: bool) -> io::Result<()> {
+        let Answer::Awaited(respond) = &mut self.answer else {
+            return Err(invalid());
+        };
+        let mut response = fields::response(head).ok_or_else(invalid)?;
+        let opens_tunnel =
+            response.status() == StatusCode::SWITCHING_PROTOCOLS && self.framing == Framing::Tunnel;
+        if opens_tunnel {
+            *response.status_mut() = StatusCode::OK;
+            response.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
+        } else if response.status().is_informational() {
+            return respond.send_informational(response).map_err(gone);
+        }
+        let stream = respond.send_response(response, ends).map_err(gone)?;
+        self.answer = Answer::Begun(Outbound::new(stream, ends));
+        self.is_tunnel = opens_tunnel;
+        Ok(())
+    }
+
+    /// Breaks off what is not whole, so that nobody takes it for that.
+    fn break_off(&mut self, reason: Reason) {
+        match &mut self.answer {
+            Answer::Awaited(respond) => respond.send_reset(reason),
+            Answer::Begun(answer) if !answer.is_done() => answer.reset(reason),
+            Answer::Begun(_) => {}
+        }
     }
 }
 
 impl stream::Channel for Channel {
-    fn peer(&self) -> Peer {
-        Peer::Client
+    fn send_head(&self, head: &FieldBlock, ends: bool) -> io::Result<()> {
+        self.ways.borrow_mut().send_head(head, ends)
     }
 
     fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        let Some(ways) = &self.ways else {
-            return Poll::Ready(Ok(0));
-        };
-        let Directions { incoming, outgoing } = &mut *ways.borrow_mut();
-        incoming.poll(cx, buf, outgoing)
+        self.ways.borrow_mut().poll_recv(cx, buf)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ways.borrow().request.has_ended()
+    }
+
+    fn trailers(&self, show: &mut dyn FnMut(&[u8], &[u8])) {
+        let ways = self.ways.borrow();
+        let trailers = ways.request.trailers().into_iter().flat_map(fields::shown);
+        trailers.for_each(|(name, value)| show(name, value));
     }
 
     fn push(&self, buf: &mut Vec<u8>, start: usize) -> io::Result<usize> {
-        let ways = self.ways.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        ways.borrow_mut().outgoing.push(buf, start)
+        self.ways.borrow_mut().answer()?.push(buf, start, false)
+    }
+
+    fn end_after(&self, bytes: usize, trailers: &Trailers) -> io::Result<()> {
+        self.ways.borrow_mut().answer()?.end_after(bytes, trailers)
     }
 
     fn poll_room(&self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<()>> {
-        match &self.ways {
-            Some(ways) => ways.borrow_mut().outgoing.poll_room(cx, wanted),
-            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-        }
+        self.ways.borrow_mut().answer()?.poll_room(cx, wanted)
     }
 
     fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.ways {
-            Some(ways) => ways.borrow_mut().outgoing.poll_reset(cx),
-            None => Poll::Pending,
-        }
+        self.ways.borrow_mut().poll_reset(cx)
     }
 
     fn shutdown(&self, how: Shutdown) {
-        match (&self.ways, how) {
-            (Some(ways), Shutdown::Write) => ways.borrow_mut().outgoing.finish(),
-            (None, Shutdown::Read) => self.control.end(),
-            _ => {}
+        let ways = &mut *self.ways.borrow_mut();
+        if let (Shutdown::Write, Answer::Begun(answer), true) = (how, &mut ways.answer, ways.is_tunnel) {
+            answer.finish();
         }
     }
 
@@ -119,10 +226,8 @@ impl stream::Channel for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        if let Some(ways) = &mut self.ways {
-            let reason = if self.broken.get() { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
-            ways.get_mut().outgoing.break_off(reason);
-            self.control.leave();
-        }
+        let reason = if self.broken.get() { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
+        self.ways.get_mut().break_off(reason);
+        self.control.leave();
     }
 }

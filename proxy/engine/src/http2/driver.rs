@@ -16,7 +16,7 @@ use sluice_net::stream::{Reader, Writer};
 
 use super::PREFACE;
 use super::abuse::abuse_of;
-use super::channel::{Channel, Opened};
+use super::channel::{Accepted, Channel, Declined};
 use super::control::Control;
 use super::meter::{Bounds, Meter};
 use super::wire::{Io, Wire};
@@ -66,8 +66,7 @@ struct Driver<'a, 'b> {
 pub(crate) async fn serve(
     directions: (&mut Reader, &mut Writer),
     terms: &Terms<'_>,
-    random: impl Fn() -> [u8; 16],
-    mut open: impl FnMut(Rc<Channel>),
+    mut open: impl FnMut(Accepted),
 ) {
     let limits = terms.limits;
     let silence = Deadline::new(Duration::from_millis(limits.header_timeout_ms));
@@ -90,7 +89,7 @@ pub(crate) async fn serve(
             idle: true,
             streams: 0,
         };
-        poll_fn(|cx| driver.poll(cx, &random, &mut open)).await;
+        poll_fn(|cx| driver.poll(cx, &mut open)).await;
     }
     // The streams see that it is over. They hold nothing of it, but they are counted with it.
     silence.set(limits.keep_alive_timeout_ms);
@@ -153,12 +152,7 @@ fn builder(limits: &Limits) -> Builder {
 
 impl Driver<'_, '_> {
     /// Ready when nothing of the connection is left but what its streams do about that.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        random: &impl Fn() -> [u8; 16],
-        open: &mut impl FnMut(Rc<Channel>),
-    ) -> Poll<()> {
+    fn poll(&mut self, cx: &mut Context<'_>, open: &mut impl FnMut(Accepted)) -> Poll<()> {
         self.terms.control.register(cx);
         loop {
             self.look_for_ends();
@@ -170,10 +164,10 @@ impl Driver<'_, '_> {
                         respond.send_reset(Reason::REFUSED_STREAM);
                         continue;
                     }
-                    match Channel::open(&self.terms.control, request, respond, random()) {
-                        Opened::Channel(channel) => open(channel),
-                        Opened::Malformed => self.terms.metrics.count(Event::Http2Malformed),
-                        Opened::Gone => {}
+                    match Channel::open(&self.terms.control, request, respond) {
+                        Ok(accepted) => open(accepted),
+                        Err(Declined::Malformed) => self.terms.metrics.count(Event::Http2Malformed),
+                        Err(Declined::Gone) => {}
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {

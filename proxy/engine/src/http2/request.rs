@@ -1,11 +1,14 @@
-//! The head of a request, from HTTP/2 to the HTTP/1.1 bytes that stand for it (RFC 9113 section 8.3.1).
+//! The head of a request from a client (RFC 9113 section 8.3.1).
 //!
-//! What it says is judged by the parser that reads it: two hosts, an authority with userinfo, a method without a body
-//! that has one. Here is refused only what could not be said in HTTP/1.1, or would be read as something else there.
+//! What it says is judged where that of HTTP/1.1 is: two hosts, an authority with userinfo, a method without a body that
+//! has one. Refused here is only what no other version could say.
 
-use ::http::header::{CONTENT_LENGTH, COOKIE, HOST, SEC_WEBSOCKET_KEY};
+use ::http::header::CONTENT_LENGTH;
 use ::http::{Method, Request};
 use h2::ext::Protocol;
+use sluice_http::{HeadLimits, ParseError, RequestHead, RequestParts};
+
+use super::fields::shown;
 
 /// How the rest of the stream is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +17,8 @@ pub(super) enum Framing {
     None,
     /// A body whose length the head has.
     Length,
-    /// A body that ends when it ends.
-    Chunked,
+    /// A body that ends when its stream does.
+    Stream,
     /// Opaque bytes, once the other side has agreed (RFC 8441).
     Tunnel,
 }
@@ -45,7 +48,7 @@ pub(super) fn check(request: &Request<()>, ended: bool) -> Result<Framing, Malfo
         (Some(protocol), _) if is_websocket(protocol) => Ok(Framing::Tunnel),
         (Some(_), _) | (None, true) => Ok(Framing::None),
         (None, false) if has_length => Ok(Framing::Length),
-        (None, false) => Ok(Framing::Chunked),
+        (None, false) => Ok(Framing::Stream),
     }
 }
 
@@ -53,81 +56,31 @@ fn is_websocket(protocol: &Protocol) -> bool {
     protocol.as_str().eq_ignore_ascii_case("websocket")
 }
 
-/// Appends the head as HTTP/1.1. `key` is for the Sec-WebSocket-Key that a websocket has there and not here.
-pub(super) fn render(out: &mut Vec<u8>, request: &Request<()>, framing: Framing, key: [u8; 16]) {
-    let headers = request.headers();
-    let values: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    out.reserve(values + request.uri().path().len() + 256);
-    push_line(out, request, framing);
-    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-    push_hosts(out, request, authority);
-    for (name, value) in headers {
-        let elsewhere =
-            name == HOST || name == COOKIE || name == SEC_WEBSOCKET_KEY && framing == Framing::Tunnel;
-        if !elsewhere {
-            push_field(out, name.as_str(), value.as_bytes());
-        }
-    }
-    push_cookies(out, request);
-    match framing {
-        Framing::Chunked => push_field(out, "transfer-encoding", b"chunked"),
-        Framing::Tunnel => {
-            push_field(out, "connection", b"upgrade");
-            push_field(out, "upgrade", b"websocket");
-            push_field(out, "sec-websocket-key", data_encoding::BASE64.encode(&key).as_bytes());
-        }
-        Framing::None | Framing::Length => {}
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-fn push_line(out: &mut Vec<u8>, request: &Request<()>, framing: Framing) {
+/// Reads a request that was checked into `head`. `key` makes the Sec-WebSocket-Key that a WebSocket has in HTTP/1.1 and
+/// not here.
+pub(super) fn read(
+    request: &Request<()>,
+    framing: Framing,
+    head: &mut RequestHead,
+    limits: &HeadLimits,
+    key: impl FnOnce() -> [u8; 16],
+) -> Result<(), ParseError> {
     let uri = request.uri();
-    let (method, target) = match (request.method(), framing) {
-        (_, Framing::Tunnel) => ("GET", uri.path_and_query().map_or("/", |path| path.as_str())),
+    let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let path = uri.path_and_query().map_or("/", |path| path.as_str()).as_bytes();
+    let websocket = (framing == Framing::Tunnel).then(|| data_encoding::BASE64.encode(&key()));
+    let (method, target) = match request.method() {
+        _ if websocket.is_some() => ("GET", path),
         // Also for a protocol that we do not know: there is no other word for it, and it gets the same answer.
-        (&Method::CONNECT, _) => ("CONNECT", uri.authority().map_or("", |authority| authority.as_str())),
-        (method, _) => (method.as_str(), uri.path_and_query().map_or("/", |path| path.as_str())),
+        &Method::CONNECT => ("CONNECT", authority.unwrap_or_default()),
+        method => (method.as_str(), path),
     };
-    out.extend_from_slice(method.as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(target.as_bytes());
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-}
-
-/// The authority is the Host. One that came beside it and agrees is the same; another is kept, so that the parser
-/// sees both and refuses them.
-fn push_hosts(out: &mut Vec<u8>, request: &Request<()>, authority: Option<&[u8]>) {
-    if let Some(authority) = authority {
-        push_field(out, "host", authority);
-    }
-    let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
-    let agrees = |host: &[u8]| authority.is_some_and(|other| host.eq_ignore_ascii_case(other));
-    if let Some(first) = hosts.next()
-        && !agrees(first)
-    {
-        push_field(out, "host", first);
-    }
-    hosts.for_each(|host| push_field(out, "host", host));
-}
-
-/// Clients may divide it, for it then compresses better (RFC 9113 section 8.2.3).
-fn push_cookies(out: &mut Vec<u8>, request: &Request<()>) {
-    let mut separator: &[u8] = b"cookie: ";
-    for crumb in request.headers().get_all(COOKIE) {
-        out.extend_from_slice(separator);
-        out.extend_from_slice(crumb.as_bytes());
-        separator = b"; ";
-    }
-    if separator == b"; " {
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-/// Neither name nor value can hold a byte that would end the line: their types see to that.
-pub(super) fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
+    let parts = RequestParts {
+        method: method.as_bytes(),
+        target,
+        authority,
+        ended: framing == Framing::None,
+        websocket: websocket.as_ref().map(String::as_bytes),
+    };
+    head.assemble(&parts, shown(request.headers()), limits)
 }

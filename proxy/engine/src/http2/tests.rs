@@ -3,79 +3,66 @@
 
 use std::time::{Duration, Instant};
 
-use ::http::Request;
+use ::http::uri::Scheme;
+use ::http::{Method, Request};
 use h2::ext::Protocol;
 use sluice_core::metrics::Abuse;
-use sluice_http::{HeadLimits, HeadScanner, ParseError, RequestHead, Scan};
+use sluice_http::Method::{Connect, Get};
+use sluice_http::{
+    FieldBlock, HeadLimits, HeadSink, ParseError, RequestHead, TrailerReader, Trailers, request_framing,
+};
 
 use super::meter::{Bounds, Meter};
-use super::request::{Framing, Malformed, check, render};
-use super::response::{self, Declared};
-use super::{PREFACE, is_preface};
-
-fn text(request: &Request<()>, ended: bool) -> String {
-    let mut out = Vec::new();
-    render(&mut out, request, check(request, ended).unwrap(), [7; 16]);
-    String::from_utf8(out).unwrap()
-}
+use super::request::{self, Framing, Malformed, check};
+use super::{PREFACE, fields, is_preface};
 
 fn get(uri: &str) -> ::http::request::Builder {
     Request::builder().uri(uri)
 }
 
-/// What the parser makes of it, behind the translation.
-fn verdict(request: &Request<()>) -> Result<(), ParseError> {
-    let bytes = text(request, true).into_bytes();
+/// What is read of a request.
+fn read(request: &Request<()>, ended: bool) -> Result<RequestHead, ParseError> {
     let limits = HeadLimits { head_bytes_max: 65536, headers_max: 100, target_bytes_max: 8192 };
-    let Scan::Complete(length) = HeadScanner::new().scan(&bytes, &limits)? else {
-        panic!("no whole head");
-    };
-    assert_eq!(length, bytes.len(), "nothing of a head may become another");
-    RequestHead::new().parse(&bytes, &limits)
+    let mut head = RequestHead::new();
+    let framing = check(request, ended).unwrap();
+    request::read(request, framing, &mut head, &limits, || [7; 16])?;
+    Ok(head)
+}
+
+fn lines(head: &RequestHead) -> Vec<String> {
+    head.fields()
+        .map(|field| format!("{}: {}", field.name.escape_ascii(), field.value.escape_ascii()))
+        .collect()
 }
 
 #[test]
-fn a_head_is_said_in_http_1() {
+fn a_request_is_read() {
     let request = get("https://a.example/x?y=z").header("accept", "*/*").body(()).unwrap();
-    assert_eq!(text(&request, true), "GET /x?y=z HTTP/1.1\r\nhost: a.example\r\naccept: */*\r\n\r\n");
+    let head = read(&request, true).unwrap();
+    assert_eq!((head.method(), head.path_and_query(), head.host()), (Get, &b"/x?y=z"[..], &b"a.example"[..]));
+    assert_eq!(lines(&head), ["host: a.example", "accept: */*"]);
 }
 
 #[test]
 fn a_body_is_framed_as_it_was_declared() {
     let post = |builder: ::http::request::Builder| builder.method("POST").body(()).unwrap();
+    let framing = |request: &Request<()>, ended| request_framing(&read(request, ended).unwrap());
     let plain = post(get("http://a/"));
-    assert!(text(&plain, false).ends_with("\r\ntransfer-encoding: chunked\r\n\r\n"));
-    assert!(!text(&plain, true).contains("transfer-encoding"));
+    assert_eq!(framing(&plain, false), Ok(sluice_http::Framing::Stream));
+    assert_eq!(framing(&plain, true), Ok(sluice_http::Framing::None));
     let counted = post(get("http://a/").header("content-length", "3"));
     assert_eq!(check(&counted, false), Ok(Framing::Length));
-    assert!(text(&counted, false).ends_with("host: a\r\ncontent-length: 3\r\n\r\n"));
+    assert_eq!(framing(&counted, false), Ok(sluice_http::Framing::Length(3)));
 }
 
 #[test]
-fn cookies_become_one_and_a_host_that_agrees_is_not_repeated() {
-    let request = get("http://a/").header("cookie", "a=1").header("host", "A").header("cookie", "b=2");
-    let text = text(&request.body(()).unwrap(), true);
-    assert_eq!(text, "GET / HTTP/1.1\r\nhost: a\r\ncookie: a=1; b=2\r\n\r\n");
-}
-
-#[test]
-fn what_http_1_refuses_is_refused_by_its_parser() {
-    let request = |uri: &str, fields: &[(&str, &str)]| {
-        let builder = fields.iter().fold(get(uri), |builder, (name, value)| builder.header(*name, *value));
-        verdict(&builder.body(()).unwrap())
-    };
-    assert_eq!(request("http://a/", &[]), Ok(()));
-    assert_eq!(request("/", &[("host", "a")]), Ok(()));
-    for fields in [&[("host", "b")][..], &[("host", "a"), ("host", "a")], &[("host", "a"), ("host", "b")]] {
-        assert_eq!(request("http://a/", fields), Err(ParseError::BadHost), "{fields:?}");
-    }
-    assert_eq!(request("/", &[]), Err(ParseError::BadHost));
-    assert_eq!(request("/", &[("host", "a"), ("host", "a")]), Err(ParseError::BadHost));
-    assert_eq!(request("http://user@a/", &[]), Err(ParseError::BadHost));
-    assert_eq!(request("http://a/", &[("content_length", "1")]), Err(ParseError::BadFraming));
-    assert_eq!(request("http://a/", &[("transfer_encoding", "chunked")]), Err(ParseError::BadFraming));
-    // Obsolete text is no ASCII, and no target either.
-    assert_eq!(request("http://a/\u{e9}", &[]), Err(ParseError::BadRequest));
+fn a_request_without_an_authority_has_its_host() {
+    assert_eq!(read(&get("/").header("host", "a").body(()).unwrap(), true).unwrap().host(), b"a");
+    assert_eq!(
+        read(&get("http://a/").header("host", "b").body(()).unwrap(), true).unwrap_err(),
+        ParseError::BadHost
+    );
+    assert_eq!(read(&get("http://user@a/").body(()).unwrap(), true).unwrap_err(), ParseError::BadHost);
 }
 
 #[test]
@@ -95,37 +82,73 @@ fn a_websocket_asks_for_an_upgrade() {
     let request =
         socket.header("sec-websocket-version", "13").header("sec-websocket-key", "x").body(()).unwrap();
     assert_eq!(check(&request, false), Ok(Framing::Tunnel));
-    let text = text(&request, false);
-    assert!(text.starts_with("GET /chat HTTP/1.1\r\nhost: a\r\nsec-websocket-version: 13\r\n"), "{text}");
-    assert!(text.ends_with(
-        "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: BwcHBwcHBwcHBwcHBwcHBw==\r\n\r\n"
-    ));
+    let head = read(&request, false).unwrap();
+    assert_eq!((head.method(), head.path(), head.upgrade()), (Get, &b"/chat"[..], Some(&b"websocket"[..])));
+    assert_eq!(head.get(b"sec-websocket-key"), Some(&b"BwcHBwcHBwcHBwcHBwcHBw=="[..]));
     // The word for what is not known is the one that is refused.
     let other = get("https://a/").method("CONNECT").extension(Protocol::from_static("connect-udp"));
-    assert!(self::text(&other.body(()).unwrap(), false).starts_with("CONNECT a HTTP/1.1\r\n"));
+    assert_eq!(read(&other.body(()).unwrap(), false).unwrap().method(), Connect);
+}
+
+/// A head as our encoder writes it.
+fn block(write: impl FnOnce(&mut FieldBlock)) -> FieldBlock {
+    let mut block = FieldBlock::default();
+    write(&mut block);
+    block.end();
+    block
 }
 
 #[test]
-fn an_answer_loses_what_is_about_its_connection() {
-    let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nKeep-Alive: timeout=5\r\n\
-        Transfer-Encoding: chunked\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nConnection: close\r\n\r\n";
-    assert_eq!(response::length(head), Some(head.len()));
-    let parsed = response::parse(head).unwrap();
-    assert_eq!((parsed.response.status().as_u16(), parsed.declared), (200, Declared::Chunked));
-    let names: Vec<&str> = parsed.response.headers().keys().map(|name| name.as_str()).collect();
-    assert_eq!(names, ["content-type", "set-cookie"]);
-    assert_eq!(parsed.response.headers().get_all("set-cookie").iter().count(), 2);
-    let counted = response::parse(b"HTTP/1.1 404 Not Found\r\ncontent-length: 12\r\n\r\n").unwrap();
-    assert_eq!(counted.declared, Declared::Length(12));
-    assert_eq!(response::parse(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap().declared, Declared::Close);
-    assert!(response::parse(b"HTTP/1.1 2x0 OK\r\n\r\n").is_none());
+fn a_response_has_what_was_written() {
+    let head = block(|block| {
+        block.response(418, b"ignored");
+        block.field(b"Content-Type", b"text/plain");
+        block.field(b"Set-Cookie", b"a");
+        block.field(b"X-Empty", b"");
+        block.field(b"Set-Cookie", b"b");
+        block.connection_field(b"Connection", b"close");
+        block.framing(sluice_http::Framing::Length(12));
+    });
+    let response = fields::response(&head).unwrap();
+    assert_eq!(response.status().as_u16(), 418);
+    let shown: Vec<(&[u8], &[u8])> = fields::shown(response.headers()).collect();
+    let wanted: [(&[u8], &[u8]); 5] = [
+        (b"content-type", b"text/plain"),
+        (b"set-cookie", b"a"),
+        (b"set-cookie", b"b"),
+        (b"x-empty", b""),
+        (b"content-length", b"12"),
+    ];
+    assert_eq!(shown, wanted);
+    assert!(fields::request(&head, &Scheme::HTTP).is_none());
+    assert!(fields::response(&block(|block| block.field(b"a", b"b"))).is_none());
+}
+
+#[test]
+fn a_request_goes_out_with_its_authority() {
+    let head = |target: &[u8], host: &[u8]| block(|block| block.request(b"PATCH", target, host));
+    let request = fields::request(&head(b"/x?y=z", b"a:81"), &Scheme::HTTPS).unwrap();
+    assert_eq!(
+        (request.method(), request.uri().to_string()),
+        (&Method::PATCH, "https://a:81/x?y=z".to_owned())
+    );
+    let all = fields::request(&block(|block| block.request(b"OPTIONS", b"*", b"a")), &Scheme::HTTP).unwrap();
+    assert_eq!(all.uri().path(), "*");
+    for (target, host) in [(&b"/\"<>"[..], &b"a"[..]), (b"/", b"a b")] {
+        assert!(
+            !fields::can_say(target, host) && fields::request(&head(target, host), &Scheme::HTTP).is_none()
+        );
+    }
 }
 
 #[test]
 fn trailers_are_fields() {
-    let trailers = response::trailers(b"grpc-status: 0\r\nx: y: z\r\n").unwrap();
+    let mut reader = TrailerReader::new(99);
+    reader.take(b"grpc-status", b"0").unwrap();
+    reader.take(b"x", b"y: z").unwrap();
+    let trailers = fields::trailers(reader.trailers()).unwrap();
     assert_eq!((&trailers["grpc-status"], &trailers["x"]), (&"0".parse().unwrap(), &"y: z".parse().unwrap()));
-    assert!(response::trailers(b"").unwrap().is_empty());
+    assert!(fields::trailers(Trailers::NONE).unwrap().is_empty());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use sluice_config as config;
 use sluice_core::budget::{Place, Share};
-use sluice_http::{Framing, encode_last_chunk};
+use sluice_http::{Framing, Trailers, Version, encode_last_chunk};
 use sluice_net::buffers::{Appetite, SMALL_BYTES};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::Reader;
@@ -30,7 +30,7 @@ pub(crate) struct BufferedBody {
     memory: Vec<u8>,
     share: Share,
     file: Option<File>,
-    trailers: Vec<u8>,
+    trailers: Trailers,
 }
 
 impl<'a> Intake<'a> {
@@ -60,11 +60,13 @@ impl<'a> Intake<'a> {
             appetite.observe(received);
             deadline.touch();
             if received == 0 {
+                // It is plain, so its end is no byte.
+                transfer.look_for_end(reader, &mut Vec::new()).map_err(HoldError::Body)?;
                 transfer.end(&mut Vec::new()).map_err(HoldError::Body)?;
             }
         }
         reader.shrink(SMALL_BYTES);
-        let trailers = transfer.trailers().to_vec();
+        let trailers = transfer.trailers().clone();
         Ok(BufferedBody { memory: self.memory, share: self.share, file: self.file, trailers })
     }
 
@@ -80,7 +82,7 @@ impl<'a> Intake<'a> {
             reader.consume(taken.map_err(HoldError::Body)?);
             self.spill().await?;
         }
-        Ok(())
+        transfer.look_for_end(reader, &mut Vec::new()).map_err(HoldError::Body)
     }
 
     /// How many of `wanted` bytes may go into memory.
@@ -118,21 +120,19 @@ impl BufferedBody {
         self.memory.len() as u64 + self.file.as_ref().map_or(0, File::bytes)
     }
 
-    /// How it goes on: counted, unless it has trailers, for which only chunks have a place.
-    pub(crate) fn framing(&self) -> Framing {
-        if self.trailers.is_empty() { Framing::Length(self.bytes()) } else { Framing::Chunked }
+    /// How it goes on: counted, unless it has trailers for which a receiver of this version has a place.
+    pub(crate) fn framing(&self, version: Version) -> Framing {
+        match version {
+            Version::Http11 | Version::Http2 if !self.trailers.is_empty() => Framing::Stream.towards(version),
+            _ => Framing::Length(self.bytes()),
+        }
     }
 
-    /// Forgets the trailers, for a receiver that does not know chunks.
-    pub(crate) fn drop_trailers(&mut self) {
-        self.trailers.clear();
-    }
-
-    /// The body behind `head`, as one message to be sent.
-    pub(crate) fn behind(mut self, head: &[u8]) -> Message {
+    /// The body behind `head`, as one message to be sent, framed as its head says.
+    pub(crate) fn behind(mut self, head: &[u8], framing: Framing) -> Message {
         let mut before = head.to_vec();
         let mut after = Vec::new();
-        if self.framing() == Framing::Chunked {
+        if framing == Framing::Chunked {
             // The length is known, so one chunk will do; an empty one would be the last.
             if self.bytes() > 0 {
                 before.extend_from_slice(format!("{:x}\r\n", self.bytes()).as_bytes());
@@ -144,7 +144,7 @@ impl BufferedBody {
         if self.file.is_none() {
             self.memory.append(&mut after);
         }
-        Message::new(self.memory, self.share, self.file, after)
+        Message::new(self.memory, self.share, (self.file, after), self.trailers)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Sends a held body on, from memory and then from its file.
 
 use sluice_core::budget::Share;
+use sluice_http::Trailers;
 use sluice_net::buffers::{Appetite, Buffers, SMALL_BYTES};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::Writer;
 
 use super::file::File;
+use crate::opening::Opening;
 
 /// A head and the whole body behind it. What is in memory comes first and is sent by the caller, or by
 /// [`Message::send`]; the rest is read from the file meanwhile.
@@ -16,6 +18,8 @@ pub(crate) struct Message {
     file: Option<File>,
     /// What comes behind the file.
     after: Vec<u8>,
+    /// Trailers, where they are no bytes.
+    trailers: Trailers,
     /// Bytes of the file that were handed to the writer.
     sent: u64,
     bytes: u64,
@@ -31,15 +35,25 @@ pub(crate) enum SendError {
 }
 
 impl Message {
-    pub(super) fn new(first: Vec<u8>, share: Share, file: Option<File>, after: Vec<u8>) -> Self {
+    pub(super) fn new(
+        first: Vec<u8>,
+        share: Share,
+        (file, after): (Option<File>, Vec<u8>),
+        trailers: Trailers,
+    ) -> Self {
         let behind = file.as_ref().map_or(0, |file| file.bytes() + after.len() as u64);
         let bytes = first.len() as u64 + behind;
-        Self { first, share, file, after, sent: 0, bytes }
+        Self { first, share, file, after, trailers, sent: 0, bytes }
     }
 
     /// Bytes of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The trailers behind it, where they are no bytes.
+    pub(crate) fn trailers(&self) -> &Trailers {
+        &self.trailers
     }
 
     /// Whether there is a file, and bytes of it that no writer has.
@@ -58,15 +72,18 @@ impl Message {
         std::mem::take(&mut self.first)
     }
 
-    /// Sends all of it, for once. The last piece may still be under way when this returns.
+    /// Sends all of it, for once, behind what `opening` has of a head. The last piece may still be under way when this
+    /// returns.
     pub(crate) async fn send(
         &mut self,
+        mut opening: Opening,
         writer: &mut Writer,
         deadline: &Deadline,
         buffers: &Buffers,
     ) -> Result<(), SendError> {
         writer.settle(deadline).await.map_err(|_| SendError::Unwritable)?;
-        writer.submit(std::mem::take(&mut self.first), 0);
+        opening.bytes = std::mem::take(&mut self.first);
+        opening.submit(writer, (!self.has_rest()).then_some(&self.trailers));
         self.send_rest(writer, deadline, buffers, false).await?;
         writer.quieten(deadline).await.map_err(|_| SendError::Unwritable)?;
         writer.shrink(SMALL_BYTES);
@@ -110,8 +127,12 @@ impl Message {
                 }
                 _ => writer.spare_for(appetite.bytes()),
             };
-            writer.submit(piece, 0);
             self.sent += count;
+            if self.has_rest() {
+                writer.submit(piece, 0);
+            } else {
+                writer.submit_last(piece, 0, &self.trailers);
+            }
         }
         Ok(())
     }

@@ -115,7 +115,7 @@ impl Pool {
     /// now have in use: a server would wait on it, perhaps with a thread.
     pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
         let silent = connection.reader.data().is_empty();
-        if connection.reader.stream().is_multiplexed() {
+        if connection.reader.stream().is_channel() {
             return;
         }
         let endpoint = Arc::clone(&connection.endpoint);

@@ -23,6 +23,7 @@ use sluice_net::stream::Stream;
 use crate::bypass::JoinerConfig;
 use crate::direct::{self, Direct};
 use crate::exchange::Resources;
+use crate::http2::Control;
 use crate::snapshot::{Current, Live, View};
 use crate::spool::{Medium, Spool};
 use crate::tunnel::{self, Splicer};
@@ -42,9 +43,26 @@ pub(crate) enum Phase {
     Busy,
 }
 
+/// What an idle connection waits for, and how it is told to wait no more.
+enum Wait {
+    /// Its next request.
+    Stream(Stream),
+    /// Its next stream.
+    Http2(Rc<Control>),
+}
+
+impl Wait {
+    fn end(&self) {
+        match self {
+            Self::Stream(stream) => stream.shutdown_read(),
+            Self::Http2(control) => control.end(),
+        }
+    }
+}
+
 /// A downstream connection, as the worker knows it.
 struct Open {
-    stream: Stream,
+    wait: Wait,
     phase: Phase,
     /// Since when it is in that phase, or to end if that is later.
     since: Instant,
@@ -188,17 +206,17 @@ impl Worker {
     /// Makes a connection known to the drain.
     pub(crate) fn enrol(&self, stream: Stream, listener: Arc<ListenerState>) -> usize {
         self.connections.borrow_mut().insert(Open {
-            stream,
+            wait: Wait::Stream(stream),
             phase: Phase::Idle,
             since: Instant::now(),
             listener,
         })
     }
 
-    /// Has the end of an idle connection asked of something else than its socket.
-    pub(crate) fn end_through(&self, slot: usize, stream: Stream) {
+    /// Has an idle connection of HTTP/2 told that it is to end.
+    pub(crate) fn end_through(&self, slot: usize, control: Rc<Control>) {
         if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
-            open.stream = stream;
+            open.wait = Wait::Http2(control);
         }
     }
 
@@ -248,7 +266,7 @@ impl Worker {
         for (_, open) in self.connections.borrow().iter() {
             let is_ending = self.is_draining() || open.listener.is_closed();
             if is_ending && open.phase == Phase::Idle && open.since.elapsed() >= grace {
-                open.stream.shutdown_read();
+                open.wait.end();
             }
         }
     }

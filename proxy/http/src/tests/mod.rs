@@ -1,6 +1,7 @@
 //! The rules of RFC 9110 and RFC 9112 by table, and what must hold for any input. One file for each step of a message.
 #![allow(clippy::unwrap_used)]
 
+mod assembled;
 mod chunks;
 mod direct_head;
 mod framing;
@@ -56,6 +57,11 @@ pub(super) fn post_with(fields: &[u8]) -> Vec<u8> {
 /// A 200 with these field lines.
 pub(super) fn ok_with(fields: &[u8]) -> Vec<u8> {
     [b"HTTP/1.1 200 OK\r\n", fields, b"\r\n"].concat()
+}
+
+/// Trailers as they stand behind the last chunk.
+pub(super) fn lines(trailers: &Trailers) -> Vec<u8> {
+    trailers.fields().flat_map(|(name, value)| [name, b": ", value, b"\r\n"].concat()).collect()
 }
 
 /// Asserts that `bytes` is refused with `error`.

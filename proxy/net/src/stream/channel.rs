@@ -1,7 +1,8 @@
 //! One exchange of a connection that many share, as a stream of its own.
 //!
-//! What speaks HTTP/2 implements [`Channel`]; [`ChannelRecv`] and [`ChannelSend`] make of it the receive and the send
-//! under way that every stream has.
+//! What speaks HTTP/2 implements [`Channel`]. Bytes of bodies pass it like those of a socket: [`ChannelRecv`] and
+//! [`ChannelSend`] make of it the receive and the send under way that every stream has. Heads, trailers and ends of
+//! messages are no bytes there, so each has a way of its own.
 
 use std::future::Future;
 use std::io;
@@ -10,17 +11,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use sluice_http::{FieldBlock, HeadLimits, ParseError, ResponseHead, Trailers};
+
 /// What is sent in one piece may wait for a window; a larger one is not asked for at once.
 const ROOM_BYTES: usize = 64 * 1024;
-
-/// Who is at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// A client: the channel is one exchange, and then its end.
-    Client,
-    /// An endpoint: the channel is never kept for another exchange.
-    Endpoint,
-}
 
 /// Why the other side ended an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +27,33 @@ pub enum Verdict {
 
 /// An exchange on a shared connection.
 pub trait Channel {
-    /// Who is at the other end.
-    fn peer(&self) -> Peer;
+    /// Sends a head; `ends` tells that nothing follows it.
+    fn send_head(&self, head: &FieldBlock, ends: bool) -> io::Result<()>;
 
-    /// Appends what has come to `buf`; 0 is the end.
+    /// Reads the next head that an endpoint sends into `head`, interim ones included.
+    fn poll_head(
+        &self,
+        _: &mut Context<'_>,
+        _head: &mut ResponseHead,
+        _limits: &HeadLimits,
+    ) -> Poll<io::Result<Result<(), ParseError>>> {
+        Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+    }
+
+    /// Appends bytes of the body to `buf`; 0 is the end of the message.
     fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>>;
+
+    /// Whether the message that is received has ended, and all of it has been given out.
+    fn has_ended(&self) -> bool;
+
+    /// Shows the trailers of a message that has ended.
+    fn trailers(&self, show: &mut dyn FnMut(&[u8], &[u8]));
 
     /// Takes as much of `buf[start..]` as has room, and returns how much.
     fn push(&self, buf: &mut Vec<u8>, start: usize) -> io::Result<usize>;
+
+    /// Has the message end behind the next `bytes` that are pushed, with `trailers`.
+    fn end_after(&self, bytes: usize, trailers: &Trailers) -> io::Result<()>;
 
     /// Waits for room, of `wanted` bytes if that much is possible.
     fn poll_room(&self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<()>>;

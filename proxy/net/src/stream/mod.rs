@@ -27,7 +27,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use sluice_ring as ring;
 use socket2::SockRef;
 
-pub use channel::{Channel, Peer, Verdict};
+pub use channel::{Channel, Verdict};
 use channel::{ChannelRecv, ChannelSend};
 pub use reader::Reader;
 pub use writer::Writer;
@@ -99,9 +99,10 @@ impl Stream {
         }
     }
 
-    /// Whether it is one stream of an HTTP/2 connection: one exchange, and then its end.
-    pub fn is_http2(&self) -> bool {
-        matches!(self, Self::Channel(channel) if channel.peer() == Peer::Client)
+    /// Whether it is one exchange of a shared connection: heads and ends of messages are apart from their bytes, and
+    /// there is no exchange behind it.
+    pub fn is_channel(&self) -> bool {
+        matches!(self, Self::Channel(_))
     }
 
     /// Ready when the other side has broken off, as far as that is seen without reading: on a stream of HTTP/2.
@@ -115,11 +116,6 @@ impl Stream {
     /// Whether a send goes on by itself, so that its outcome may be looked at when that is of interest.
     fn sends_by_itself(&self) -> bool {
         !matches!(self, Self::Channel(_))
-    }
-
-    /// Whether its exchanges share a connection, so that it is never kept for the next one.
-    pub fn is_multiplexed(&self) -> bool {
-        matches!(self, Self::Channel(channel) if channel.peer() == Peer::Endpoint)
     }
 
     /// What the other side has said about an exchange that it ended early, where it can say so.

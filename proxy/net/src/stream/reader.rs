@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use sluice_http::{HeadLimits, ParseError, ResponseHead};
 use sluice_ring as ring;
 
 use super::outgoing::Outgoing;
@@ -104,6 +105,38 @@ impl Reader {
             }
             Ok(0) if self.outgoing.was_reset(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             outcome => Poll::Ready(outcome),
+        }
+    }
+
+    /// Reads the next head of a response into `head`, on a channel.
+    pub fn poll_head(
+        &self,
+        cx: &mut Context<'_>,
+        head: &mut ResponseHead,
+        limits: &HeadLimits,
+    ) -> Poll<io::Result<Result<(), ParseError>>> {
+        match &self.stream {
+            Stream::Channel(channel) => channel.poll_head(cx, head, limits),
+            _ => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// Whether the message has ended by other means than its bytes, and all of it was read. Only a channel has such.
+    pub fn has_ended(&self) -> bool {
+        self.data().is_empty() && matches!(&self.stream, Stream::Channel(channel) if channel.has_ended())
+    }
+
+    /// Shows the trailers of a message that has ended so.
+    pub fn trailers(&self, show: &mut dyn FnMut(&[u8], &[u8])) {
+        if let Stream::Channel(channel) = &self.stream {
+            channel.trailers(show);
+        }
+    }
+
+    /// Takes what has come already, on a channel: never waits. A fault is found again by whoever reads on.
+    pub fn peek(&mut self, capacity: usize) {
+        if self.stream.is_channel() && self.data().is_empty() && !self.has_ended() {
+            let _ = self.poll_fill(&mut Context::from_waker(Waker::noop()), capacity);
         }
     }
 

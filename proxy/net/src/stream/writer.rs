@@ -5,6 +5,8 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use sluice_http::{FieldBlock, Trailers};
+
 use super::Stream;
 use super::outgoing::Outgoing;
 use super::passed::Passed;
@@ -34,6 +36,8 @@ pub struct Writer {
     broken: Option<io::ErrorKind>,
     /// Bytes of the last submitted buffer that the socket took.
     taken: usize,
+    /// Whether a head has been sent that is no bytes.
+    has_sent_head: bool,
     /// Bytes that the socket took in all.
     written: u64,
     /// Bytes that went past this writer.
@@ -49,6 +53,7 @@ impl Writer {
             last: Vec::new(),
             broken: None,
             taken: 0,
+            has_sent_head: false,
             written: 0,
             passed: None,
         }
@@ -100,6 +105,36 @@ impl Writer {
         self.send(buf, start, quiet);
     }
 
+    /// [`Writer::submit`] of the last bytes of a message. Where its end is no byte, this sends that as well, with
+    /// `trailers`.
+    pub fn submit_last(&mut self, buf: Vec<u8>, start: usize, trailers: &Trailers) {
+        if let Stream::Channel(channel) = &self.stream
+            && let Err(error) = channel.end_after(buf.len().saturating_sub(start), trailers)
+        {
+            self.broken.get_or_insert(error.kind());
+        }
+        match self.broken {
+            Some(_) => self.last = buf,
+            None => self.submit(buf, start),
+        }
+    }
+
+    /// Sends a head where heads are no bytes; with `ends` it is the whole message. Nothing may be under way.
+    ///
+    /// # Errors
+    /// It cannot be sent; everything later fails with it.
+    pub fn send_head(&mut self, head: &FieldBlock, ends: bool) -> io::Result<()> {
+        let sent = match &self.stream {
+            Stream::Channel(channel) => channel.send_head(head, ends),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        match &sent {
+            Ok(()) => self.has_sent_head = true,
+            Err(error) => _ = self.broken.get_or_insert(error.kind()),
+        }
+        sent
+    }
+
     fn send(&mut self, buf: Vec<u8>, sent: usize, quiet: bool) {
         self.outgoing.begin(self.stream.send(buf, sent, quiet));
         self.sending = Some(Sending { sent, quiet });
@@ -118,7 +153,7 @@ impl Writer {
 
     /// Whether the last send failed before the socket took a byte of it.
     pub fn took_nothing(&self) -> bool {
-        self.broken.is_some() && self.taken == 0
+        self.broken.is_some() && self.taken == 0 && !self.has_sent_head
     }
 
     /// Begins to count bytes that go past this writer, with nothing under way. False if they cannot be counted.

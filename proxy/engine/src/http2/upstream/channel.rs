@@ -8,107 +8,171 @@ use std::time::{Duration, Instant};
 
 use ::http::uri::Scheme;
 use bytes::Bytes;
+use h2::Reason;
 use h2::client::SendRequest;
-use sluice_net::stream::{self, Peer, Verdict};
+use sluice_http::{FieldBlock, HeadLimits, ParseError, ResponseHead, Trailers};
+use sluice_net::stream::{self, Verdict};
 
+use super::super::outbound::{Outbound, gone};
+use super::super::{broken, fields, invalid};
 use super::Shared;
-use super::receiving::Receiving;
-use super::sending::Sending;
+use super::response::Response;
 
 /// An exchange that is given up after hearing nothing for as long makes its connection suspect.
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 
-struct Directions {
-    sending: Sending,
-    /// Since the head has gone out.
-    receiving: Option<Receiving>,
+/// How far the exchange is.
+#[expect(clippy::large_enum_variant, reason = "nearly all of its life the exchange has begun")]
+enum State {
+    /// Nothing has been sent.
+    Ready(SendRequest<Bytes>),
+    Begun(Exchange),
     /// The head could not be sent, so nothing was.
-    failed: bool,
-    /// Who waits for the head to be sent.
-    reader: Option<Waker>,
+    Failed,
+}
+
+struct Exchange {
+    request: Outbound,
+    response: Response,
     /// When the head was sent, and how much the connection had received by then.
-    begun: Option<(Instant, u32)>,
+    begun: (Instant, u32),
 }
 
 /// A stream of a shared connection: it is there when its request is sent.
 pub(crate) struct Channel {
     shared: Rc<Shared>,
-    ways: RefCell<Directions>,
+    scheme: Scheme,
+    state: RefCell<State>,
+    /// Who waits for the head to be sent.
+    reader: RefCell<Option<Waker>>,
 }
 
 impl Channel {
     pub(super) fn new(shared: &Rc<Shared>, sender: SendRequest<Bytes>, scheme: Scheme) -> Rc<Self> {
         shared.control.enter();
-        let sending = Sending::new(sender, scheme);
-        let ways = Directions { sending, receiving: None, failed: false, reader: None, begun: None };
-        Rc::new(Self { shared: Rc::clone(shared), ways: RefCell::new(ways) })
+        let (state, reader) = (RefCell::new(State::Ready(sender)), RefCell::default());
+        Rc::new(Self { shared: Rc::clone(shared), scheme, state, reader })
     }
 
-    /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
-    /// without our knowing.
-    fn is_suspect(&self, ways: &Directions) -> bool {
-        let awaited = ways.receiving.as_ref().is_some_and(Receiving::is_awaited);
-        let silent = |(at, received): (Instant, u32)| {
-            received == self.shared.received.get() && at.elapsed() >= SUSPECT_AFTER
+    /// Begins the exchange.
+    fn begin(&self, state: &mut State, head: &FieldBlock, ends: bool) -> io::Result<()> {
+        let State::Ready(sender) = state else {
+            return Err(invalid());
         };
-        awaited && ways.begun.is_some_and(silent)
+        let request = fields::request(head, &self.scheme).ok_or_else(invalid)?;
+        let is_head = request.method() == ::http::Method::HEAD;
+        let (response, stream) = sender.send_request(request, ends).map_err(gone)?;
+        *state = State::Begun(Exchange {
+            request: Outbound::new(stream, ends),
+            response: Response::new(response, is_head),
+            begun: (Instant::now(), self.shared.received.get()),
+        });
+        Ok(())
     }
-}
 
-impl stream::Channel for Channel {
-    fn peer(&self) -> Peer {
-        Peer::Endpoint
-    }
-
-    fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        let ways = &mut *self.ways.borrow_mut();
-        match &mut ways.receiving {
-            Some(receiving) => receiving.poll(cx, buf),
-            None if ways.failed => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            None => {
-                ways.reader = Some(cx.waker().clone());
+    /// The exchange that has begun; waits for that.
+    fn poll_exchange<T>(
+        &self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Exchange, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match &mut *self.state.borrow_mut() {
+            State::Begun(exchange) => poll(exchange, cx),
+            State::Failed => Poll::Ready(Err(broken())),
+            State::Ready(_) => {
+                *self.reader.borrow_mut() = Some(cx.waker().clone());
                 Poll::Pending
             }
         }
     }
 
-    fn push(&self, buf: &mut Vec<u8>, start: usize) -> io::Result<usize> {
-        let ways = &mut *self.ways.borrow_mut();
-        let mut begun = None;
-        let outcome = ways.sending.push(&buf[start..], &mut begun);
-        if let Some(begun) = begun {
-            ways.receiving = Some(Receiving::new(begun));
-            ways.begun = Some((Instant::now(), self.shared.received.get()));
+    fn with_request<T>(&self, with: impl FnOnce(&mut Outbound) -> io::Result<T>) -> io::Result<T> {
+        match &mut *self.state.borrow_mut() {
+            State::Begun(exchange) => with(&mut exchange.request),
+            State::Ready(_) | State::Failed => Err(invalid()),
         }
-        ways.failed = ways.receiving.is_none();
-        ways.reader.take().into_iter().for_each(Waker::wake);
-        outcome
+    }
+}
+
+impl Exchange {
+    /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
+    /// without our knowing.
+    fn is_suspect(&self, received: u32) -> bool {
+        let (at, before) = self.begun;
+        self.response.is_awaited() && before == received && at.elapsed() >= SUSPECT_AFTER
+    }
+}
+
+impl stream::Channel for Channel {
+    fn send_head(&self, head: &FieldBlock, ends: bool) -> io::Result<()> {
+        let state = &mut *self.state.borrow_mut();
+        let begun = self.begin(state, head, ends);
+        if begun.is_err() {
+            *state = State::Failed;
+        }
+        self.reader.take().into_iter().for_each(Waker::wake);
+        begun
+    }
+
+    fn poll_head(
+        &self,
+        cx: &mut Context<'_>,
+        head: &mut ResponseHead,
+        limits: &HeadLimits,
+    ) -> Poll<io::Result<Result<(), ParseError>>> {
+        self.poll_exchange(cx, |exchange, cx| exchange.response.poll_head(cx, head, limits))
+    }
+
+    fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        self.poll_exchange(cx, |exchange, cx| exchange.response.poll_body(cx, buf))
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Begun(exchange) if exchange.response.is_whole())
+    }
+
+    fn trailers(&self, show: &mut dyn FnMut(&[u8], &[u8])) {
+        if let State::Begun(exchange) = &*self.state.borrow() {
+            let trailers = exchange.response.trailers().into_iter().flat_map(fields::shown);
+            trailers.for_each(|(name, value)| show(name, value));
+        }
+    }
+
+    /// The buffer stays as it is: the request may have to be sent again.
+    fn push(&self, buf: &mut Vec<u8>, start: usize) -> io::Result<usize> {
+        self.with_request(|request| request.push(buf, start, true))
+    }
+
+    fn end_after(&self, bytes: usize, trailers: &Trailers) -> io::Result<()> {
+        self.with_request(|request| request.end_after(bytes, trailers))
     }
 
     fn poll_room(&self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<()>> {
-        self.ways.borrow_mut().sending.poll_room(cx, wanted)
+        match &mut *self.state.borrow_mut() {
+            State::Begun(exchange) => exchange.request.poll_room(cx, wanted),
+            State::Ready(_) | State::Failed => Poll::Ready(Err(invalid())),
+        }
     }
 
     fn verdict(&self) -> Option<Verdict> {
-        let ways = self.ways.borrow();
-        let ended = |way: fn(&Receiving) -> bool| ways.receiving.as_ref().is_some_and(way);
-        match () {
-            () if ways.failed || ended(Receiving::is_refused) => Some(Verdict::Refused),
-            () if ended(Receiving::is_cancelled) => Some(Verdict::Cancelled),
-            () => None,
+        match &*self.state.borrow() {
+            State::Ready(_) => None,
+            State::Failed => Some(Verdict::Refused),
+            State::Begun(exchange) => exchange.response.verdict(),
         }
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        let suspect = self.is_suspect(&self.ways.borrow());
-        let ways = self.ways.get_mut();
-        if !(ways.sending.is_done() && ways.receiving.as_ref().is_some_and(Receiving::is_whole)) {
-            ways.sending.cancel();
-        }
-        if suspect {
-            self.shared.control.end();
+        if let State::Begun(exchange) = self.state.get_mut() {
+            if exchange.is_suspect(self.shared.received.get()) {
+                self.shared.control.end();
+            }
+            // Nobody wants the answer any more, or the request will not become whole.
+            if !(exchange.request.is_done() && exchange.response.is_whole()) {
+                exchange.request.reset(Reason::CANCEL);
+            }
         }
         self.shared.control.leave();
     }

@@ -1,24 +1,21 @@
 //! HTTP/2 to endpoints (RFC 9113): connections that many exchanges share, each by a stream of its own.
 //!
-//! The reverse of the module above. A [`Channel`] is an engine of [`sluice_net::stream::Stream`]: HTTP/1.1 bytes as our
-//! encoder writes them go in (`request`, `sending`), and those of the answer come out (`receiving`). The connection
-//! below is a [`Shared`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here
-//! connects: see `upstream::multiplexed`.
+//! The reverse of the module above. A [`Channel`] is one exchange as a [`sluice_net::stream::Stream`]. The connection below
+//! it is a [`Shared`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here connects:
+//! see `upstream::multiplexed`.
 
 mod channel;
 mod connections;
 mod driver;
-mod receiving;
-mod request;
-mod sending;
+mod response;
 mod shared;
 
 use std::time::Duration;
 
+pub(crate) use super::fields::can_say;
 pub(crate) use channel::Channel;
 pub(crate) use connections::Connections;
 pub(crate) use driver::{Terms, drive};
-pub(crate) use request::can_say;
 pub(crate) use shared::Shared;
 
 /// Exchanges on one connection, whatever the server allows.

@@ -1,0 +1,62 @@
+//! Heads and trailers as the `h2` crate has them, made of what our encoders write and shown as what our readers take.
+
+use ::http::header::{HeaderMap, HeaderName, HeaderValue};
+use ::http::uri::{Authority, PathAndQuery, Scheme};
+use ::http::{Method, Request, Response, StatusCode, Uri, Version};
+use bytes::Bytes;
+use sluice_http::{FieldBlock, Trailers};
+
+/// The head of a response. `None` if it is none.
+pub(super) fn response(head: &FieldBlock) -> Option<Response<()>> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(head.as_response()?).ok()?;
+    fill(response.headers_mut(), head.bytes(), head.fields())?;
+    Some(response)
+}
+
+/// The head of a request to a server that is reached by `scheme`. `None` if it is none, or has a target or a host that
+/// HTTP/2 cannot say.
+pub(super) fn request(head: &FieldBlock, scheme: &Scheme) -> Option<Request<()>> {
+    let [method, path_and_query, host] = head.as_request()?;
+    let mut request = Request::new(());
+    *request.method_mut() = Method::from_bytes(method).ok()?;
+    *request.version_mut() = Version::HTTP_2;
+    let uri = Uri::builder().scheme(scheme.clone());
+    *request.uri_mut() = uri.authority(host).path_and_query(path_and_query).build().ok()?;
+    fill(request.headers_mut(), head.bytes(), head.fields())?;
+    Some(request)
+}
+
+/// Whether HTTP/2 can say this target and this host: HTTP/1.1 lets bytes through that no URI has.
+pub(crate) fn can_say(target: &[u8], host: &[u8]) -> bool {
+    PathAndQuery::try_from(target).is_ok() && Authority::try_from(host).is_ok()
+}
+
+/// Trailers. `None` if one of them is no field.
+pub(super) fn trailers(trailers: &Trailers) -> Option<HeaderMap> {
+    let mut fields = HeaderMap::new();
+    fill(&mut fields, trailers.bytes(), trailers.fields())?;
+    Some(fields)
+}
+
+/// Names and values, in order.
+pub(super) fn shown(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+}
+
+/// Appends fields whose values are slices of `bytes`: so all of them share one copy.
+fn fill<'a>(
+    map: &mut HeaderMap,
+    bytes: &'a [u8],
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Option<()> {
+    let copy = Bytes::copy_from_slice(bytes);
+    for (name, value) in fields {
+        let start =
+            (value.as_ptr() as usize).checked_sub(bytes.as_ptr() as usize).filter(|_| !value.is_empty());
+        let value = copy.slice(start.map_or(0..0, |start| start..start + value.len()));
+        let value = HeaderValue::from_maybe_shared(value).ok()?;
+        map.try_append(HeaderName::from_bytes(name).ok()?, value).ok()?;
+    }
+    Some(())
+}

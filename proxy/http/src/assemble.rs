@@ -1,0 +1,116 @@
+//! Heads that come as fields, in a protocol with frames (RFC 9113 section 8): what is read of them, and how it fills
+//! the same head that the text of HTTP/1.1 does.
+
+use super::error::ParseError;
+use super::fields::Fields;
+use super::grammar::{is_field_value, is_token};
+use super::kind::FieldKind;
+use super::scan::HeadLimits;
+
+/// Bytes of a field line beside its name and value: limits count a head as if it were text.
+const LINE_BYTES: usize = 4;
+
+/// What a request says apart from its fields.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestParts<'a> {
+    /// The method; GET for a WebSocket.
+    pub method: &'a [u8],
+    /// Path and query, or `*`; of CONNECT the authority.
+    pub target: &'a [u8],
+    /// The authority, if it is given apart from a Host field.
+    pub authority: Option<&'a [u8]>,
+    /// Whether the stream ends with the head.
+    pub ended: bool,
+    /// If the request opens a WebSocket (RFC 8441): the Sec-WebSocket-Key that stands for it in HTTP/1.1.
+    pub websocket: Option<&'a [u8]>,
+}
+
+/// What a protocol with frames says of a body beside the fields of its head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StreamEnd {
+    /// Nothing: the fields say it all.
+    InFields,
+    /// The stream has ended with the head.
+    WithHead,
+    /// The stream goes on.
+    Later,
+}
+
+/// Fills the fields of a head, within its limits.
+pub(crate) struct Assembly<'h> {
+    fields: &'h mut Fields,
+    headers_max: usize,
+    bytes_left: usize,
+}
+
+impl<'h> Assembly<'h> {
+    pub(crate) fn new(fields: &'h mut Fields, limits: &HeadLimits) -> Assembly<'h> {
+        let bytes_left = limits.head_bytes_max.saturating_sub(fields.bytes.len());
+        Assembly { fields, headers_max: limits.headers_max, bytes_left }
+    }
+
+    /// Takes the fields of a request in: its authority as Host, and what was divided put together.
+    pub(crate) fn take_request<'a>(
+        &mut self,
+        parts: &RequestParts<'a>,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<(), ParseError> {
+        if let Some(authority) = parts.authority {
+            self.push(b"host", authority)?;
+        }
+        let mut cookie = Vec::new();
+        // A Host beside the authority that agrees is the same; another is kept, so that both are seen and refused.
+        let mut authority = parts.authority;
+        for (name, value) in fields {
+            let agrees = || authority.is_some_and(|authority| value.eq_ignore_ascii_case(authority));
+            match () {
+                () if is(name, b"host") && agrees() => authority = None,
+                () if is(name, b"cookie") => {
+                    // Clients may divide it, for it then compresses better (RFC 9113 section 8.2.3).
+                    cookie.extend_from_slice(if cookie.is_empty() { b"" } else { b"; " });
+                    cookie.extend_from_slice(value);
+                }
+                () if parts.websocket.is_some() && is(name, b"sec-websocket-key") => {}
+                () => self.take(name, value)?,
+            }
+        }
+        if !cookie.is_empty() {
+            self.take(b"cookie", &cookie)?;
+        }
+        if let Some(key) = parts.websocket {
+            self.push(b"connection", b"upgrade")?;
+            self.push(b"upgrade", b"websocket")?;
+            self.push(b"sec-websocket-key", key)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a field in that the other side has sent. One that is about a connection of HTTP/1.1 makes the head malformed
+    /// (RFC 9113 section 8.2.2).
+    pub(crate) fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), ParseError> {
+        use FieldKind::{Connection, KeepAlive, ProxyConnection, Te, TransferEncoding, Upgrade};
+        match self.push(name, value)? {
+            Connection | KeepAlive | ProxyConnection | TransferEncoding | Upgrade => {
+                Err(ParseError::BadRequest)
+            }
+            Te if !value.eq_ignore_ascii_case(b"trailers") => Err(ParseError::BadRequest),
+            _ => Ok(()),
+        }
+    }
+
+    fn push(&mut self, name: &[u8], value: &[u8]) -> Result<FieldKind, ParseError> {
+        let bytes = name.len() + value.len() + LINE_BYTES;
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(ParseError::HeadTooLarge)?;
+        if self.fields.len() == self.headers_max {
+            return Err(ParseError::HeadTooLarge);
+        }
+        if !(is_token(name) && is_field_value(value)) {
+            return Err(ParseError::BadRequest);
+        }
+        Ok(self.fields.push(name, value))
+    }
+}
+
+fn is(name: &[u8], other: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(other)
+}
