@@ -7,6 +7,34 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::Reason;
 
+/// How the bytes of an exchange went between client and endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyPath {
+    /// Through buffers of ours.
+    Copy,
+    /// The same, over a connection to the endpoint that is joined past loopback TCP.
+    Bypass,
+    /// The response went to the client past sluice.
+    Direct,
+    /// The kernel passed them on, in a tunnel.
+    Splice,
+}
+
+impl BodyPath {
+    /// All of them, each at the index that is its number.
+    pub const ALL: [Self; 4] = [Self::Copy, Self::Bypass, Self::Direct, Self::Splice];
+
+    /// The word that logs and metrics show.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Bypass => "bypass",
+            Self::Direct => "direct",
+            Self::Splice => "splice",
+        }
+    }
+}
+
 /// One finished exchange.
 ///
 /// Many fields: one for each thing that a line of the log can say.
@@ -52,8 +80,8 @@ pub struct ExchangeRecord<'a> {
     pub retries: u32,
     /// Why it did not end with the origin's own answer.
     pub reason: Option<Reason>,
-    /// How the bodies went: `copy`, `bypass` or `splice`.
-    pub path: &'static str,
+    /// How its bytes went, if an endpoint had a part in it.
+    pub path: Option<BodyPath>,
     /// X-Request-Id, kept or made.
     pub request_id: &'a [u8],
     /// User-Agent; empty when absent.
@@ -90,7 +118,7 @@ impl ExchangeRecord<'static> {
             bytes_out: 512,
             retries: 0,
             reason: None,
-            path: "copy",
+            path: Some(BodyPath::Copy),
             request_id: b"id-1",
             user_agent: b"curl/8",
             referer: b"",

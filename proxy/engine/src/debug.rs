@@ -13,6 +13,7 @@ use sluice_config as config;
 use sluice_http::RequestHead;
 
 use crate::progress::Progress;
+use sluice_core::record::BodyPath;
 
 /// The field that carries the token to us, in lower case.
 pub(crate) const FIELD: &[u8] = b"x-sluice-debug";
@@ -91,18 +92,19 @@ impl Facts<'_> {
     pub(crate) fn fields(&self, progress: &Progress) -> Fields {
         let now = Instant::now();
         let upstream = progress
+            .times
             .sent_at
-            .map(|sent| progress.first_byte_at.unwrap_or(now).saturating_duration_since(sent));
+            .map(|sent| progress.times.first_byte_at.unwrap_or(now).saturating_duration_since(sent));
         let mut timing = String::new();
-        let queue = self.cluster.as_ref().map(|_| progress.queue);
+        let queue = self.cluster.as_ref().map(|_| progress.times.queue);
         let total = Some(now.saturating_duration_since(self.clock));
         for (name, took) in
-            [("queue", queue), ("connect", progress.connect), ("upstream", upstream), ("total", total)]
+            [("queue", queue), ("connect", progress.times.connect), ("upstream", upstream), ("total", total)]
         {
             push_timing(&mut timing, name, took);
         }
         let endpoint = progress.endpoint.as_ref();
-        let path = progress.sent_at.map(|_| if progress.joined { "bypass" } else { "copy" });
+        let path = progress.path.filter(|_| progress.times.sent_at.is_some()).map(BodyPath::word);
         let mut facts = format!("retries={}", progress.retries);
         for (name, value) in [
             ("path", path),

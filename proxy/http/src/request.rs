@@ -10,7 +10,7 @@ use super::fields::{FieldRef, Fields, Parsed, Slots, Span};
 use super::grammar::is_token;
 use super::kind::{FieldKind, owned_lookalike};
 use super::method::{Method, Version};
-use super::scan::HeadLimits;
+use super::scan::{HeadLimits, METHOD_BYTES_MAX};
 use super::target::{Target, read_target};
 use super::upgrade::is_upgrade_list;
 
@@ -102,11 +102,20 @@ impl RequestHead {
         self.line = RequestLine { method, method_bytes, target, version: Version::Http2 };
         // RFC 9113 section 8.3.1: no absolute-form, which would name a second authority.
         let rooted = method == Method::Connect || matches!(parts.target, [b'/', ..] | b"*");
-        if !(rooted && is_token(parts.method)) {
+        if !(rooted && is_token(parts.method) && parts.method.len() <= METHOD_BYTES_MAX) {
             return Err(ParseError::BadRequest);
         }
         Assembly::new(&mut self.fields, limits).take_request(parts, fields)?;
         self.settle(limits)
+    }
+
+    /// Forgets what was read, but for whether it came in frames: of a head that is refused nothing is to be trusted.
+    pub fn forget(&mut self) {
+        let version = self.line.version;
+        *self = RequestHead::new();
+        if version == Version::Http2 {
+            self.line.version = version;
+        }
     }
 
     fn clear(&mut self) {

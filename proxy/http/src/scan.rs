@@ -6,7 +6,7 @@ use super::error::ParseError;
 use super::grammar::is_token_byte;
 
 /// Longest method accepted, in bytes; the longest registered one has 17.
-const METHOD_BYTES_MAX: usize = 32;
+pub(crate) const METHOD_BYTES_MAX: usize = 32;
 
 /// Bytes of a request line besides its target: the method, two spaces and the version, rounded up.
 const REQUEST_LINE_OVERHEAD_BYTES: usize = 64;

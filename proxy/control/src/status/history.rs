@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use sluice_core::metrics::Counts;
+use sluice_core::record::BodyPath;
 
 use super::document::{History, Latency, Paths, Rates};
 
@@ -74,13 +75,14 @@ impl Track {
 fn rates(last: &Counts, seconds: f64, window: &Counts) -> Rates {
     let per_second = |n: u64| rounded(n as f64 / seconds);
     let mut paths = Paths::default();
-    for (name, n) in Counts::paths().into_iter().zip(last.paths) {
-        match name {
-            "copy" => paths.copy = per_second(n),
-            "bypass" => paths.bypass = per_second(n),
-            "direct" => paths.direct = per_second(n),
-            _ => paths.splice = per_second(n),
-        }
+    for (path, n) in BodyPath::ALL.into_iter().zip(last.paths) {
+        let rate = match path {
+            BodyPath::Copy => &mut paths.copy,
+            BodyPath::Bypass => &mut paths.bypass,
+            BodyPath::Direct => &mut paths.direct,
+            BodyPath::Splice => &mut paths.splice,
+        };
+        *rate = per_second(n);
     }
     let all = window.requests();
     Rates {

@@ -45,11 +45,11 @@ impl Endpoint {
 
     /// Whether an operator has it take no new requests. Not a matter of its health.
     pub fn is_disabled(&self) -> bool {
-        self.disabled.load(Relaxed)
+        self.standing.disabled.load(Relaxed)
     }
 
     pub(super) fn set_disabled(&self, disabled: bool) {
-        self.disabled.store(disabled, Relaxed);
+        self.standing.disabled.store(disabled, Relaxed);
     }
 
     /// Whether it may be given a request at `now_ms`.

@@ -156,7 +156,7 @@ impl Endpoint {
     /// Counts one more, unless there are as many of its kind as may be.
     fn try_begin(&self, kind: Kind, tunnels_max: u32) -> bool {
         let limit = self.limit_now();
-        let begun = self.traffic.under_way.fetch_update(SeqCst, SeqCst, |under_way| {
+        let begun = self.capacity.traffic.under_way.fetch_update(SeqCst, SeqCst, |under_way| {
             let (requests, tunnels) = split(under_way);
             match kind {
                 Kind::Request => (requests < limit).then_some(under_way + 1),
@@ -174,16 +174,16 @@ impl Endpoint {
             Kind::Request => 1,
             Kind::Tunnel => TUNNEL,
         };
-        self.traffic.under_way.fetch_sub(one, SeqCst);
+        self.capacity.traffic.under_way.fetch_sub(one, SeqCst);
     }
 
     fn turn_into_tunnel(&self) {
-        self.traffic.under_way.fetch_add(TUNNEL - 1, SeqCst);
+        self.capacity.traffic.under_way.fetch_add(TUNNEL - 1, SeqCst);
     }
 
     /// Whether one more of its kind may begin.
     pub(super) fn has_room(&self, kind: Kind, tunnels_max: u32) -> bool {
-        let (requests, tunnels) = split(self.traffic.under_way.load(SeqCst));
+        let (requests, tunnels) = split(self.capacity.traffic.under_way.load(SeqCst));
         match kind {
             Kind::Request => requests < self.limit_now(),
             Kind::Tunnel => tunnels < tunnels_max,
@@ -192,24 +192,24 @@ impl Endpoint {
 
     /// Whether more requests are under way than there may be: the limit has been lowered.
     pub fn is_over_limit(&self) -> bool {
-        split(self.traffic.under_way.load(SeqCst)).0 > self.limit_now()
+        split(self.capacity.traffic.under_way.load(SeqCst)).0 > self.limit_now()
     }
 
     /// How many requests more it may have under way now.
     pub fn room(&self) -> usize {
-        let (requests, _) = split(self.traffic.under_way.load(SeqCst));
+        let (requests, _) = split(self.capacity.traffic.under_way.load(SeqCst));
         self.limit_now().saturating_sub(requests) as usize
     }
 
     /// Requests and tunnels under way over all workers.
     pub fn in_flight(&self) -> u32 {
-        let (requests, tunnels) = split(self.traffic.under_way.load(SeqCst));
+        let (requests, tunnels) = split(self.capacity.traffic.under_way.load(SeqCst));
         requests.saturating_add(tunnels)
     }
 
     /// Tunnels under way over all workers.
     pub fn tunnels(&self) -> u32 {
-        split(self.traffic.under_way.load(SeqCst)).1
+        split(self.capacity.traffic.under_way.load(SeqCst)).1
     }
 }
 

@@ -3,62 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sluice_config::{self as config, AutoLimit, Ejection, EndpointBypass, MaxInFlight, UpstreamTls};
 
 use super::alive::Alive;
+use super::health::{CheckedHealth, Failures, Health, LastCheck};
 use super::idle::IdleSockets;
 use super::joinable::Joinable;
 use super::limit::Limit;
 use super::seed::{EndpointAddress, Seed};
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
-
-/// Whether an endpoint takes requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// It does: it has answered a check or a request.
-    Healthy,
-    /// It does, though nothing has been heard of it yet.
-    Unchecked,
-    /// Active checks found it wanting.
-    Unhealthy,
-    /// Live traffic found it wanting; it is left alone for a time.
-    Ejected,
-    /// It left the cluster; what is under way ends, nothing new comes.
-    Draining,
-}
-
-impl Health {
-    /// Whether an endpoint of that health takes new requests.
-    pub fn takes_requests(self) -> bool {
-        matches!(self, Health::Healthy | Health::Unchecked)
-    }
-
-    /// The word that logs, metrics and the admin listener show.
-    pub fn word(self) -> &'static str {
-        match self {
-            Health::Healthy => "healthy",
-            Health::Unchecked => "unchecked",
-            Health::Unhealthy => "unhealthy",
-            Health::Ejected => "ejected",
-            Health::Draining => "draining",
-        }
-    }
-}
-
-/// The last active check of an endpoint, for display.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastCheck {
-    /// The status, or what went wrong.
-    pub outcome: String,
-    /// Whether it counted as a success.
-    pub success: bool,
-    /// When it ended on the process's monotonic clock, in milliseconds.
-    pub at_ms: u64,
-}
 
 /// What every request writes, on cache lines of its own: readers of the fields beside it (health, on
 /// every pick of every worker) would otherwise miss each time. 128, as x86 fetches lines in pairs.
@@ -80,31 +36,70 @@ pub struct Endpoint {
     pub label: String,
     /// The Host of requests of our own to it.
     pub host: String,
+    /// What a hashing balancer knows it by.
+    identity: u64,
+    /// Whether connections to it may be joined past loopback TCP.
+    pub joinable: Joinable,
+    terms: Terms,
+    pub(super) capacity: Capacity,
+    checked: CheckedHealth,
+    failures: Failures,
+    pub(super) standing: Standing,
+    _alive: Alive,
+}
+
+/// What it may have, and what it has.
+pub(super) struct Capacity {
     weight: AtomicU32,
-    /// Requests it may have under way, as configured.
-    pub max_in_flight: MaxInFlight,
     limit: Limit,
-    auto_limit: AutoLimit,
+    /// Idle connections, if there is a limit; else workers keep their own.
+    idle: Option<IdleSockets>,
+    pub(super) traffic: Traffic,
+}
+
+impl Capacity {
+    fn new(weight: u32, max_in_flight: MaxInFlight, bounds: AutoLimit) -> Self {
+        Self {
+            weight: AtomicU32::new(weight),
+            limit: Limit::new(max_in_flight, bounds),
+            idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
+            traffic: Traffic {
+                under_way: AtomicU64::new(0),
+                requests: AtomicU64::new(0),
+                turn: AtomicU64::new(first_turn(weight)),
+            },
+        }
+    }
+}
+
+/// What it is configured with: an endpoint of other terms is another.
+#[derive(PartialEq)]
+struct Terms {
+    max_in_flight: MaxInFlight,
+    /// Of use only where the limit is found by itself.
+    auto_limit: Option<AutoLimit>,
     bypass: EndpointBypass,
     /// What connections to it are secured by; they are not interchangeable with others.
     tls: Option<UpstreamTls>,
-    /// Idle connections, if there is a limit; else workers keep their own.
-    idle: Option<IdleSockets>,
-    /// Whether connections to it may be joined past loopback TCP.
-    pub joinable: Joinable,
-    identity: u64,
-    pub(super) traffic: Traffic,
-    failures: AtomicU64,
-    consecutive_failures: AtomicU32,
-    ejected_until_ms: AtomicU64,
-    unhealthy: AtomicBool,
-    /// It has answered a check or a request.
-    heard_of: AtomicBool,
-    health_since_unix_s: AtomicU64,
+}
+
+impl Terms {
+    fn of(seed: &Seed, config: &config::Cluster) -> Self {
+        let max_in_flight = seed.max_in_flight.unwrap_or(config.max_in_flight);
+        Self {
+            max_in_flight,
+            auto_limit: (max_in_flight == MaxInFlight::Auto).then_some(config.auto_limit),
+            bypass: seed.bypass.unwrap_or(config.bypass),
+            tls: config.tls.clone(),
+        }
+    }
+}
+
+/// Whether it is to be used, as operators and configurations have it.
+#[derive(Default)]
+pub(super) struct Standing {
     draining: AtomicBool,
     pub(super) disabled: AtomicBool,
-    last_check: Mutex<Option<LastCheck>>,
-    _alive: Alive,
 }
 
 impl Endpoint {
@@ -114,188 +109,139 @@ impl Endpoint {
         let label = seed.address.to_string();
         let alive = Alive::endpoint(&label);
         let weight = seed.weight.max(1);
-        let max_in_flight = seed.max_in_flight.unwrap_or(config.max_in_flight);
-        let bypass = seed.bypass.unwrap_or(config.bypass);
+        let terms = Terms::of(&seed, config);
         Endpoint {
             id: NEXT_ID.fetch_add(1, Relaxed),
             address: seed.address,
             identity: hash_key(label.as_bytes()),
             label,
             host: seed.host,
-            weight: AtomicU32::new(weight),
-            max_in_flight,
-            limit: Limit::new(max_in_flight, config.auto_limit),
-            auto_limit: config.auto_limit,
-            bypass,
-            tls: config.tls.clone(),
             // An application that has the kernel encrypt changes what a message of its socket is, amid the connection.
-            joinable: Joinable::new(if config.tls.is_some() { EndpointBypass::Off } else { bypass }),
-            idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
-            traffic: Traffic {
-                under_way: AtomicU64::new(0),
-                requests: AtomicU64::new(0),
-                turn: AtomicU64::new(first_turn(weight)),
-            },
-            failures: AtomicU64::new(0),
-            consecutive_failures: AtomicU32::new(0),
-            ejected_until_ms: AtomicU64::new(0),
-            unhealthy: AtomicBool::new(false),
-            heard_of: AtomicBool::new(false),
-            health_since_unix_s: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
-            disabled: AtomicBool::new(false),
-            last_check: Mutex::new(None),
+            joinable: Joinable::new(if terms.tls.is_some() { EndpointBypass::Off } else { terms.bypass }),
+            capacity: Capacity::new(weight, terms.max_in_flight, config.auto_limit),
+            terms,
+            checked: CheckedHealth::default(),
+            failures: Failures::default(),
+            standing: Standing::default(),
             _alive: alive,
         }
     }
 
     /// Whether an endpoint of that seed would be this one, but for its weight.
     pub(super) fn is_made_of(&self, seed: &Seed, config: &config::Cluster) -> bool {
-        self.host == seed.host
-            && self.max_in_flight == seed.max_in_flight.unwrap_or(config.max_in_flight)
-            && self.bypass == seed.bypass.unwrap_or(config.bypass)
-            && self.tls == config.tls
-            && (self.max_in_flight != MaxInFlight::Auto || self.auto_limit == config.auto_limit)
+        self.host == seed.host && self.terms == Terms::of(seed, config)
+    }
+
+    /// Requests it may have under way, as configured.
+    pub fn max_in_flight(&self) -> MaxInFlight {
+        self.terms.max_in_flight
     }
 
     /// Share of the load relative to the others.
     pub fn weight(&self) -> u32 {
-        self.weight.load(Relaxed)
+        self.capacity.weight.load(Relaxed)
     }
 
     /// Sets it, to at least 1.
     pub(crate) fn set_weight(&self, weight: u32) {
-        self.weight.store(weight.max(1), Relaxed);
+        self.capacity.weight.store(weight.max(1), Relaxed);
     }
 
     pub(super) fn count_request(&self) {
-        self.traffic.requests.fetch_add(1, Relaxed);
+        self.capacity.traffic.requests.fetch_add(1, Relaxed);
     }
 
     /// Requests it may have under way now; `u32::MAX` without a limit.
     pub fn limit_now(&self) -> u32 {
-        self.limit.now()
+        self.capacity.limit.now()
     }
 
     /// Idle connections that workers share, if the endpoint has a limit.
     pub fn shared_idle(&self) -> Option<&IdleSockets> {
-        self.idle.as_ref()
+        self.capacity.idle.as_ref()
     }
 
     /// The latency without load that `max_in_flight: auto` goes by, in microseconds; `None` without it.
     pub fn base_latency_us(&self) -> Option<u64> {
-        self.limit.base_us()
+        self.capacity.limit.base_us()
     }
 
     /// Takes an answer's latency into account where the limit is found from it. True if the limit has grown.
     pub(crate) fn observe(&self, sent: Instant, latency: Duration) -> bool {
-        self.limit.observe(sent, latency, self.in_flight())
+        self.capacity.limit.observe(sent, latency, self.in_flight())
     }
 
     /// Requests begun since the endpoint is known.
     pub fn requests(&self) -> u64 {
-        self.traffic.requests.load(Relaxed)
+        self.capacity.traffic.requests.load(Relaxed)
     }
 
     /// Failures recorded since the endpoint is known.
     pub fn failures(&self) -> u64 {
-        self.failures.load(Relaxed)
+        self.failures.all()
     }
 
     /// Whether it takes requests at `now_ms`, the process's monotonic clock.
     pub fn health(&self, now_ms: u64) -> Health {
         match () {
-            _ if self.draining.load(Relaxed) => Health::Draining,
-            _ if self.unhealthy.load(Relaxed) => Health::Unhealthy,
-            _ if self.is_ejected(now_ms) => Health::Ejected,
-            _ if self.heard_of.load(Relaxed) => Health::Healthy,
-            _ => Health::Unchecked,
+            () if self.is_draining() => Health::Draining,
+            () if !self.checked.is_healthy() => Health::Unhealthy,
+            () if self.failures.is_ejected(now_ms) => Health::Ejected,
+            () if self.checked.is_heard_of() => Health::Healthy,
+            () => Health::Unchecked,
         }
-    }
-
-    fn is_ejected(&self, now_ms: u64) -> bool {
-        now_ms < self.ejected_until_ms.load(Relaxed)
     }
 
     /// Notes that a request was answered whole. Does not end an ejection: such an answer may stem from
     /// before it.
     pub fn record_success(&self) {
-        // Read first: a plain store would take the cache line from every other worker each time.
-        if self.consecutive_failures.load(Relaxed) != 0 {
-            self.consecutive_failures.store(0, Relaxed);
-        }
-        self.hear_of();
-    }
-
-    fn hear_of(&self) {
-        if !self.heard_of.load(Relaxed) {
-            self.heard_of.store(true, Relaxed);
-        }
+        self.failures.forget_consecutive();
+        self.checked.hear_of();
     }
 
     /// Notes that a request failed by the endpoint's fault (connect error, timeout, broken answer).
     /// True if this failure ejected it; of workers that fail at once, one is told so.
     pub fn record_failure(&self, ejection: &Ejection, now_ms: u64) -> bool {
-        self.failures.fetch_add(1, Relaxed);
-        let until_ms = self.ejected_until_ms.load(Relaxed);
-        // Requests that were under way when it was ejected say nothing new.
-        if ejection.consecutive_failures == 0 || now_ms < until_ms {
-            return false;
-        }
-        let count = self.consecutive_failures.fetch_add(1, Relaxed).saturating_add(1);
-        if count < ejection.consecutive_failures {
-            return false;
-        }
-        let next_ms = now_ms.saturating_add(ejection.time_ms);
-        let ejected = self.ejected_until_ms.compare_exchange(until_ms, next_ms, Relaxed, Relaxed);
-        self.consecutive_failures.store(0, Relaxed);
-        ejected.is_ok() && next_ms > until_ms
+        self.failures.add(ejection, now_ms)
     }
 
     /// Sets what active checks say, and since when (seconds of Unix time). True if that is a change.
     pub fn set_active_health(&self, healthy: bool, since_unix_s: u64) -> bool {
-        let changed = self.unhealthy.swap(!healthy, Relaxed) == healthy;
-        if changed {
-            self.health_since_unix_s.store(since_unix_s, Relaxed);
-        }
-        changed
+        self.checked.set(healthy, since_unix_s)
     }
 
     /// What active checks say, ejection left out.
     pub fn active_health(&self) -> bool {
-        !self.unhealthy.load(Relaxed)
+        self.checked.is_healthy()
     }
 
     /// When [`Self::active_health`] last changed, in seconds of Unix time; 0 if it never has.
     pub fn health_since_unix_s(&self) -> u64 {
-        self.health_since_unix_s.load(Relaxed)
+        self.checked.since_unix_s()
     }
 
     /// The last active check, if there was one. Locks, so not for the data path.
     pub fn last_check(&self) -> Option<LastCheck> {
-        self.last_check.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.checked.last_check()
     }
 
     /// Keeps what the latest active check came to.
     pub fn set_last_check(&self, check: LastCheck) {
-        if check.success {
-            self.hear_of();
-        }
-        *self.last_check.lock().unwrap_or_else(PoisonError::into_inner) = Some(check);
+        self.checked.set_last_check(check);
     }
 
     /// Gives it nothing new to do: it has left its cluster, or is about to. Its idle connections are closed, those of
     /// the workers by their next tick.
     pub fn drain(&self) {
-        self.draining.store(true, Relaxed);
-        if let Some(idle) = &self.idle {
+        self.standing.draining.store(true, Relaxed);
+        if let Some(idle) = &self.capacity.idle {
             idle.close();
         }
     }
 
     /// Whether it has left its cluster.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Relaxed)
+        self.standing.draining.load(Relaxed)
     }
 }
 
@@ -313,6 +259,6 @@ impl Load for Arc<Endpoint> {
     }
 
     fn turn(&self) -> &AtomicU64 {
-        &self.traffic.turn
+        &self.capacity.traffic.turn
     }
 }

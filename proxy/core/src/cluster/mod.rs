@@ -19,6 +19,7 @@ mod adjust;
 mod admission;
 pub mod alive;
 mod endpoint;
+mod health;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod idle;
@@ -36,7 +37,8 @@ use admission::ClusterQueue;
 pub use admission::Wants;
 pub use admission::{InFlight, Kind};
 use alive::Alive;
-pub use endpoint::{Endpoint, Health, LastCheck};
+pub use endpoint::Endpoint;
+pub use health::{Health, LastCheck};
 pub use idle::{Attached, IdleSocket, IdleSockets, closed_with_endpoints};
 pub use joinable::{Admission, Experience, Place};
 pub use seed::{EndpointAddress, Seed};

@@ -12,10 +12,10 @@ use prometheus_client::registry::Unit;
 
 use super::process::Process;
 use super::series::{CLASSES, HistogramTotal, Labels, Total};
-use super::worker::PATHS;
 use super::{Event, Missed, State};
 use crate::budget::Place;
 use crate::error::Reason;
+use crate::record::BodyPath;
 
 type Totals = BTreeMap<Arc<Labels>, Total>;
 
@@ -142,14 +142,14 @@ impl State {
         let help = "Exchanges and tunnels ended, by the path that their bytes took.";
         let mut family =
             encoder.encode_descriptor("sluice_path_exchanges", help, None, MetricType::Counter)?;
-        for (index, path) in PATHS.into_iter().enumerate() {
-            count(&mut family.encode_family(&[("path", path)])?, self.sum_path(index).0)?;
+        for path in BodyPath::ALL {
+            count(&mut family.encode_family(&[("path", path.word())])?, self.sum_path(path).0)?;
         }
         let help = "Bytes of clients' requests and answers, by the path that they took.";
         let mut family =
             encoder.encode_descriptor("sluice_path", help, Some(&Unit::Bytes), MetricType::Counter)?;
-        for (index, path) in PATHS.into_iter().enumerate() {
-            count(&mut family.encode_family(&[("path", path)])?, self.sum_path(index).1)?;
+        for path in BodyPath::ALL {
+            count(&mut family.encode_family(&[("path", path.word())])?, self.sum_path(path).1)?;
         }
         let help = "Upstream connections that could not be joined, or whose endpoints are not joined for a while, by reason.";
         let mut family =

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prometheus_client::registry::Registry;
 
 use crate::budget::Budget;
+use crate::record::BodyPath;
 pub use abuse::Abuse;
 pub use acme_board::{AcmeStatus, AskOutcome, AttemptOutcome};
 pub use acme_board::{Board, Row};
@@ -186,10 +187,10 @@ impl State {
         lock(&self.workers).iter().map(|worker| worker.retries()).sum()
     }
 
-    /// Exchanges and bytes of one index of [`worker::PATHS`].
-    fn sum_path(&self, index: usize) -> (u64, u64) {
+    /// Exchanges and bytes by one path.
+    fn sum_path(&self, path: BodyPath) -> (u64, u64) {
         let paths = lock(&self.workers);
-        let paths = paths.iter().map(|worker| worker.path(index));
+        let paths = paths.iter().map(|worker| worker.path(path));
         paths.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 

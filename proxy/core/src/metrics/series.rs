@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::recent::is_failure;
-use super::worker::PATHS;
-use crate::record::ExchangeRecord;
+use crate::record::{BodyPath, ExchangeRecord};
 
 /// Upper bounds of the histogram buckets, in microseconds; one more bucket holds what is over the last.
 pub(super) const BOUNDS_US: [u64; 15] = [
@@ -84,7 +83,7 @@ pub(super) struct Series {
     retired: AtomicBool,
     requests: [AtomicU64; CLASSES.len()],
     failed: AtomicU64,
-    paths: [AtomicU64; PATHS.len()],
+    paths: [AtomicU64; BodyPath::ALL.len()],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     duration: Histogram,
@@ -122,10 +121,10 @@ impl Series {
         self.retired.load(Relaxed)
     }
 
-    /// Counts an exchange; `path` is the index of its path in [`PATHS`].
-    pub(super) fn record(&self, record: &ExchangeRecord<'_>, path: Option<usize>) {
-        if let Some(path) = path {
-            bump(&self.paths[path], 1);
+    /// Counts an exchange.
+    pub(super) fn record(&self, record: &ExchangeRecord<'_>) {
+        if let Some(path) = record.path {
+            bump(&self.paths[path as usize], 1);
         }
         if is_failure(record) {
             bump(&self.failed, 1);
@@ -187,7 +186,7 @@ impl HistogramTotal {
 pub(super) struct Total {
     pub(super) requests: [u64; CLASSES.len()],
     pub(super) failed: u64,
-    pub(super) paths: [u64; PATHS.len()],
+    pub(super) paths: [u64; BodyPath::ALL.len()],
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) duration: HistogramTotal,
@@ -243,7 +242,7 @@ mod tests {
     fn any_status_has_a_class() {
         let series = Series::new(Arc::new(Labels::other()));
         for status in [0, 99, 100, 204, 301, 499, 599, 600, u16::MAX] {
-            series.record(&ExchangeRecord { status, ..ExchangeRecord::sample() }, None);
+            series.record(&ExchangeRecord { status, ..ExchangeRecord::sample() });
         }
         let mut total = Total::default();
         total.add(&series);

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::series::{BOUNDS_US, CLASSES, Total};
-use super::worker::PATHS;
 use super::{Event, Metrics};
+use crate::record::BodyPath;
 
 /// Buckets of a latency histogram; the last holds what is over every bound.
 const BUCKETS: usize = BOUNDS_US.len() + 1;
@@ -43,18 +43,13 @@ pub struct Counts {
     pub bytes_in: u64,
     /// Bytes written to clients.
     pub bytes_out: u64,
-    /// Exchanges by the path of their bytes, in the order of [`Counts::paths`].
-    pub paths: [u64; PATHS.len()],
+    /// Exchanges by the path of their bytes, in the order of [`BodyPath::ALL`].
+    pub paths: [u64; BodyPath::ALL.len()],
     /// Exchanges by duration.
     buckets: [u64; BUCKETS],
 }
 
 impl Counts {
-    /// The names of the paths, in the order of the counts.
-    pub fn paths() -> [&'static str; PATHS.len()] {
-        PATHS
-    }
-
     /// Exchanges.
     pub fn requests(&self) -> u64 {
         self.classes.iter().sum()

@@ -16,10 +16,7 @@ use super::series::{Labels, Series, bump};
 use super::{Abuse, Missed};
 use crate::budget::Budget;
 use crate::error::Reason;
-use crate::record::ExchangeRecord;
-
-/// How bodies can go, as exchanges are recorded.
-pub(super) const PATHS: [&str; 4] = ["copy", "bypass", "direct", "splice"];
+use crate::record::{BodyPath, ExchangeRecord};
 
 /// One worker's counters, as a scrape sees them.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ pub(super) struct WorkerMetrics {
     errors: [AtomicU64; Reason::ALL.len()],
     retries: AtomicU64,
     /// Exchanges and their bytes, in both directions, by path.
-    paths: [(AtomicU64, AtomicU64); PATHS.len()],
+    paths: [(AtomicU64, AtomicU64); BodyPath::ALL.len()],
     /// Answers over joined connections that did not go past sluice, by reason.
     missed: [AtomicU64; Missed::COUNT],
     pub(super) handshakes: Handshakes,
@@ -60,9 +57,9 @@ impl WorkerMetrics {
         self.errors[index].load(Relaxed)
     }
 
-    /// Exchanges and bytes of one index of [`PATHS`].
-    pub(super) fn path(&self, index: usize) -> (u64, u64) {
-        let (exchanges, bytes) = &self.paths[index];
+    /// Exchanges and bytes by one path.
+    pub(super) fn path(&self, path: BodyPath) -> (u64, u64) {
+        let (exchanges, bytes) = &self.paths[path as usize];
         (exchanges.load(Relaxed), bytes.load(Relaxed))
     }
 
@@ -152,7 +149,7 @@ impl WorkerRecorder {
 
     /// Exchanges that have ended.
     pub fn exchanges(&self) -> u64 {
-        (0..PATHS.len()).map(|index| self.counters.path(index).0).sum()
+        BodyPath::ALL.into_iter().map(|path| self.counters.path(path).0).sum()
     }
 
     /// Whether bytes may pass without an exchange's end.
@@ -167,7 +164,6 @@ impl WorkerRecorder {
 
     /// Counts a finished exchange: its series, its retries and its reason.
     pub fn record(&self, record: &ExchangeRecord<'_>) {
-        let path = PATHS.iter().position(|path| *path == record.path);
         let mut by_key = self.by_key.take();
         let key = key(record);
         match by_key.get(&key) {
@@ -176,13 +172,13 @@ impl WorkerRecorder {
                 if !series.is_retired()
                     && (series.labels.are_of(record) || Arc::ptr_eq(&series.labels, &self.table.other)) =>
             {
-                series.record(record, path);
+                series.record(record);
             }
-            _ => self.record_first(&mut by_key, key, record, path),
+            _ => self.record_first(&mut by_key, key, record),
         }
         self.by_key.set(by_key);
-        if let Some(index) = path {
-            let (exchanges, bytes) = &self.counters.paths[index];
+        if let Some(path) = record.path {
+            let (exchanges, bytes) = &self.counters.paths[path as usize];
             bump(exchanges, 1);
             bump(bytes, record.bytes_in.wrapping_add(record.bytes_out));
         }
@@ -198,13 +194,7 @@ impl WorkerRecorder {
     }
 
     #[cold]
-    fn record_first(
-        &self,
-        by_key: &mut SeriesMap,
-        key: u64,
-        record: &ExchangeRecord<'_>,
-        path: Option<usize>,
-    ) {
+    fn record_first(&self, by_key: &mut SeriesMap, key: u64, record: &ExchangeRecord<'_>) {
         let labels = self.table.intern(record);
         let series = {
             let mut all = lock(&self.counters.series);
@@ -217,7 +207,7 @@ impl WorkerRecorder {
                 }
             }
         };
-        series.record(record, path);
+        series.record(record);
         // Endpoint ids grow with deploys and as names are resolved anew; old keys must not pile up.
         by_key.retain(|_, series| !series.is_retired());
         if by_key.len() > self.table.max {

@@ -7,7 +7,7 @@ use sluice_http::RequestHead;
 
 use super::{TRACESTATE, Trace, values};
 use crate::error::Reason;
-use crate::record::ExchangeRecord;
+use crate::record::{BodyPath, ExchangeRecord};
 
 /// Bytes kept of a target; the rest of a longer one says little in a trace.
 const TARGET_BYTES_MAX: usize = 2048;
@@ -96,7 +96,7 @@ impl Record {
             bytes_out: exchange.bytes_out,
             retries: exchange.retries,
             reason: exchange.reason,
-            path: exchange.path,
+            path: exchange.path.map_or("-", BodyPath::word),
             upstream: upstream.map(|mut upstream| {
                 upstream.target.truncate(TARGET_BYTES_MAX);
                 upstream

@@ -35,8 +35,6 @@ pub(super) struct Account {
     pub(super) chosen: Option<Arc<Cluster>>,
     /// The server that a client of TLS names.
     pub(super) server_name: Option<String>,
-    pub(super) bytes_in: u64,
-    pub(super) path: &'static str,
     /// Whether the answer is to tell about it.
     pub(super) debug: Asked,
     /// Its place in a trace, if exchanges are traced.
@@ -61,8 +59,6 @@ impl Account {
             route: None,
             chosen: None,
             server_name: None,
-            bytes_in: 0,
-            path: "-",
             debug: Asked::Off,
             trace: None,
         }
@@ -87,7 +83,7 @@ impl Account {
 impl Connection {
     /// Writes the exchange into metrics and access log.
     pub(super) fn record(&self, account: &Account, progress: &Progress, reason: Option<Reason>) {
-        let now = progress.ended_at.unwrap_or_else(Instant::now);
+        let now = progress.times.ended_at.unwrap_or_else(Instant::now);
         let route = account.route.map(|index| &account.snapshot.routes[index as usize]);
         let cluster = match route.map(|entry| &entry.target) {
             Some(Target::Cluster(cluster)) => Some(cluster.name.as_str()),
@@ -95,41 +91,41 @@ impl Connection {
             Some(Target::Local) => None,
         };
         let fields = match route.map(|entry| &entry.target) {
-            Some(Target::Service(one)) => one.logged.of(self.head.fields(), &progress.logged),
+            Some(Target::Service(one)) => one.logged.of(self.session.head.fields(), &progress.logged),
             _ => Vec::new(),
         };
         let record = ExchangeRecord {
             started: account.started,
             duration: now - account.clock,
-            queue: route.and(cluster).map(|_| progress.queue),
-            connect: progress.connect,
-            upstream: progress.sent_at.map(|sent| progress.first_byte_at.unwrap_or(now) - sent),
-            transfer: progress.first_byte_at.map(|first| now - first),
+            queue: route.and(cluster).map(|_| progress.times.queue),
+            connect: progress.times.connect,
+            upstream: progress.times.sent_at.map(|sent| progress.times.first_byte_at.unwrap_or(now) - sent),
+            transfer: progress.times.first_byte_at.map(|first| now - first),
             client: account.client,
             listener: &self.listener.config.name,
             route: route.map(|entry| (entry.id, entry.name.as_str())),
             cluster,
             endpoint: progress.endpoint.as_ref().map(|endpoint| (endpoint.id, endpoint.label.as_str())),
-            method: self.head.method_bytes(),
-            host: account.server_name.as_deref().map_or(self.head.host(), str::as_bytes),
-            target: self.head.target(),
-            version: match self.head.version() {
+            method: self.session.head.method_bytes(),
+            host: account.server_name.as_deref().map_or(self.session.head.host(), str::as_bytes),
+            target: self.session.head.target(),
+            version: match self.session.head.version() {
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
                 Version::Http2 => "HTTP/2.0",
             },
             status: progress.status,
-            bytes_in: account.bytes_in,
+            bytes_in: progress.bytes_in,
             bytes_out: progress.bytes_out,
             retries: progress.retries,
             reason,
-            path: account.path,
+            path: progress.path,
             request_id: &account.request_id,
-            user_agent: self.head.get(b"user-agent").unwrap_or_default(),
-            referer: self.head.get(b"referer").unwrap_or_default(),
+            user_agent: self.session.head.get(b"user-agent").unwrap_or_default(),
+            referer: self.session.head.get(b"referer").unwrap_or_default(),
             fields: &fields,
         };
-        let path = self.head.path();
+        let path = self.session.head.path();
         let excluded =
             |entry: &RouteEntry| matches!(&entry.target, Target::Service(one) if one.excludes(path));
         self.worker.record(&record, !route.is_some_and(excluded));

@@ -1,7 +1,7 @@
 //! Answers that sluice makes itself.
 
 use sluice_core::error::Reason;
-use sluice_http::{RequestHead, Trailers};
+use sluice_http::Trailers;
 
 use super::account::Account;
 use super::{Connection, Next};
@@ -16,8 +16,8 @@ impl Connection {
     /// `is_head` tells whether it looks like a HEAD all the same.
     pub(super) async fn refuse(&mut self, reason: Reason, is_head: bool) -> Next {
         // The fields of a head that failed to parse are not to be trusted for anything.
-        self.head = RequestHead::new();
-        let account = Account::new(&self.worker, self.client, &self.head);
+        self.session.head.forget();
+        let account = Account::new(&self.worker, self.peer.address, &self.session.head);
         let local = Local::reason(reason).for_head(is_head);
         self.answer_and_record(&account, &local, false, Some(reason)).await;
         Next::Close { linger: true }
@@ -51,39 +51,39 @@ impl Connection {
         keep_alive: bool,
         progress: &mut Progress,
     ) -> bool {
-        self.deadline.set(self.limits().keep_alive_timeout_ms);
+        self.io.deadline.set(self.limits().keep_alive_timeout_ms);
         progress.status = local.status;
-        let settled = self.deadline.run(self.writer.settle(&self.deadline)).await;
+        let settled = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
         if !matches!(settled, Some(Ok(()))) {
             return false;
         }
-        let mut out = Opening::to(&mut self.writer);
+        let mut out = Opening::to(&mut self.io.writer);
         let snapshot = &account.snapshot;
         let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
         let debug = debug.as_ref().map(|fields| fields.each());
         let mut extra = debug.as_ref().map_or_else(Vec::new, |fields| fields.to_vec());
-        if local.is_failure() && !self.head.method_bytes().is_empty() {
+        if local.is_failure() && !self.session.head.method_bytes().is_empty() {
             // Whoever reports it can say which line of the log tells of it.
             extra.push((b"X-Request-Id", &account.request_id));
         }
-        let body = self.service.as_ref().and_then(|service| local.page(service));
+        let body = self.session.service.as_ref().and_then(|service| local.page(service));
         let further = Further { body, fields: &extra, hsts: self.listener.hsts.as_deref() };
-        response::encode(&mut out, local, &self.head, keep_alive, &snapshot.error_pages, further);
+        response::encode(&mut out, local, &self.session.head, keep_alive, &snapshot.error_pages, further);
         progress.bytes_out += out.size() as u64;
-        out.submit(&mut self.writer, Some(Trailers::NONE));
-        let sent = self.deadline.run(self.writer.quieten(&self.deadline)).await;
+        out.submit(&mut self.io.writer, Some(Trailers::NONE));
+        let sent = self.io.deadline.run(self.io.writer.quieten(&self.io.deadline)).await;
         keep_alive && matches!(sent, Some(Ok(())))
     }
 
     /// Reads and drops the rest of a request body that nobody wanted; false when it is too much, too slow
     /// or malformed.
     pub(super) async fn drain_body(&mut self, transfer: &mut Transfer) -> bool {
-        self.deadline.set(self.limits().drain_body_timeout_ms);
+        self.io.deadline.set(self.limits().drain_body_timeout_ms);
         let start = transfer.bytes();
         let mut scrap = Vec::new();
         loop {
             scrap.clear();
-            if transfer.take(&mut self.reader, &mut scrap).is_err() {
+            if transfer.take(&mut self.io.reader, &mut scrap).is_err() {
                 return false;
             }
             if transfer.is_done() {
@@ -92,8 +92,8 @@ impl Connection {
             if transfer.bytes() - start > self.limits().drain_bytes_max {
                 return false;
             }
-            let filled = self.deadline.run(self.reader.fill(sluice_net::buffers::SMALL_BYTES)).await;
-            let has_more = matches!(filled, Some(Ok(count)) if count > 0 || self.reader.has_ended());
+            let filled = self.io.deadline.run(self.io.reader.fill(sluice_net::buffers::SMALL_BYTES)).await;
+            let has_more = matches!(filled, Some(Ok(count)) if count > 0 || self.io.reader.has_ended());
             if !has_more {
                 return false;
             }

@@ -11,26 +11,26 @@ impl Connection {
     /// sends: closing with unread bytes resets the connection, which may cost the client its answer
     /// (RFC 9112 9.6).
     pub(super) async fn close(&mut self, linger: bool) {
-        self.deadline.set(self.limits().keep_alive_timeout_ms);
-        if !matches!(self.deadline.run(self.writer.settle(&self.deadline)).await, Some(Ok(()))) {
+        self.io.deadline.set(self.limits().keep_alive_timeout_ms);
+        if !matches!(self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await, Some(Ok(()))) {
             return;
         }
-        let linger = linger || !self.reader.data().is_empty();
+        let linger = linger || !self.io.reader.data().is_empty();
         if !linger {
-            self.writer.stream().say_goodbye();
+            self.io.writer.stream().say_goodbye();
             return;
         }
-        self.writer.stream().shutdown_write();
+        self.io.writer.stream().shutdown_write();
         let mut budget = self.limits().drain_bytes_max;
-        self.deadline.set(self.limits().drain_body_timeout_ms);
+        self.io.deadline.set(self.limits().drain_body_timeout_ms);
         loop {
-            let pending = self.reader.data().len();
+            let pending = self.io.reader.data().len();
             budget = budget.saturating_sub(pending as u64);
-            self.reader.consume(pending);
+            self.io.reader.consume(pending);
             if budget == 0 {
                 return;
             }
-            match self.deadline.run(self.reader.fill(sluice_net::buffers::SMALL_BYTES)).await {
+            match self.io.deadline.run(self.io.reader.fill(sluice_net::buffers::SMALL_BYTES)).await {
                 Some(Ok(count)) if count > 0 => {}
                 _ => return,
             }
@@ -39,18 +39,18 @@ impl Connection {
 
     /// Tells a client that there are too many connections.
     pub(crate) async fn turn_away(mut self) {
-        self.writer.submit(TOO_MANY.to_vec(), 0);
+        self.io.writer.submit(TOO_MANY.to_vec(), 0);
         self.close(true).await;
     }
 
     /// Closes without a proper end.
     pub(super) async fn abort(&mut self, reset: bool) {
         if reset {
-            self.writer.stream().reset_on_close();
+            self.io.writer.stream().reset_on_close();
             return;
         }
         // What is under way is part of a message that its framing shows to be broken off; let it leave.
-        self.deadline.set(self.limits().half_close_timeout_ms);
-        let _ = self.deadline.run(self.writer.settle(&self.deadline)).await;
+        self.io.deadline.set(self.limits().half_close_timeout_ms);
+        let _ = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
     }
 }

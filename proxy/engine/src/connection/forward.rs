@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use sluice_config::UpstreamProtocol;
 use sluice_core::error::{Reason, Side};
 use sluice_core::forwarded;
+use sluice_core::record::BodyPath;
 use sluice_core::router::strip_prefix;
 use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, Version};
 
@@ -14,7 +15,7 @@ use crate::body::Transfer;
 use crate::exchange::{self, Downstream, Finish, Policy};
 use crate::http2::upstream::can_say;
 use crate::opening::Opening;
-use crate::progress::Progress;
+use crate::progress::{Progress, Sent};
 use crate::response::Local;
 use crate::snapshot::RouteEntry;
 use crate::spool::Message;
@@ -33,39 +34,35 @@ impl Connection {
         worker: &Worker,
         entry: &RouteEntry,
         policy: &Policy<'_>,
-        mut account: Account,
+        account: Account,
         mut transfer: Transfer,
     ) -> Next {
-        account.path = "copy";
+        let mut progress = Progress { path: Some(BodyPath::Copy), ..Progress::default() };
         let composing = self.compose(worker, entry, policy, &account, &mut transfer);
         let (mut held, opening) = match until_cut(policy, composing).await {
             Ok(composed) => composed,
             Err(reason) => {
-                account.bytes_in = transfer.bytes();
-                return self.fail(&account, Progress::default(), reason, &transfer).await;
+                progress.bytes_in = transfer.bytes();
+                return self.fail(&account, progress, reason, &transfer).await;
             }
         };
-        let mut progress = Progress::default();
         let keep_alive = self.may_continue();
         let downstream = Downstream {
-            head: &self.head,
-            reader: &mut self.reader,
-            writer: &mut self.writer,
-            deadline: &self.deadline,
+            head: &self.session.head,
+            reader: &mut self.io.reader,
+            writer: &mut self.io.writer,
+            deadline: &self.io.deadline,
             limits: &self.listener.config.limits,
             transfer: &mut transfer,
             held: held.as_mut(),
             keep_alive,
             hsts: self.listener.hsts.as_deref(),
-            client: &mut self.direct,
-            exchanges: self.exchanges,
+            client: &mut self.peer.direct,
+            exchanges: self.session.exchanges,
         };
         let forwarding = exchange::forward(worker.resources(), policy, downstream, opening, &mut progress);
         let outcome = until_cut(policy, forwarding).await;
-        account.bytes_in = transfer.bytes();
-        if progress.joined {
-            account.path = if progress.direct { "direct" } else { "bypass" };
-        }
+        progress.bytes_in = transfer.bytes();
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
                 self.record(&account, &progress, None);
@@ -92,7 +89,7 @@ impl Connection {
         transfer: &mut Transfer,
     ) -> Result<(Option<Message>, Opening), Reason> {
         let over_http2 = policy.cluster.config.protocol == UpstreamProtocol::H2;
-        if over_http2 && !can_say(&sent_target(entry, &self.head), self.sent_host(entry)) {
+        if over_http2 && !can_say(&sent_target(entry, &self.session.head), self.sent_host(entry)) {
             return Err(Reason::BadRequest);
         }
         let version = if over_http2 { Version::Http2 } else { Version::Http11 };
@@ -101,7 +98,7 @@ impl Connection {
         transfer.refuse_trailers(|| {
             let edited = policy.request_edits.into_iter().flat_map(FieldEdits::names_taken_out);
             let dropped = trace::dropped(account).iter().map(|name| name.to_vec());
-            edited.chain(dropped).chain(self.head.nominated()).collect()
+            edited.chain(dropped).chain(self.session.head.nominated()).collect()
         });
         let mut opening = Opening::new(Vec::with_capacity(MESSAGE_BYTES), over_http2);
         let held = self.hold_request(worker, policy, transfer).await?;
@@ -114,7 +111,7 @@ impl Connection {
         }
         // What has come of the body is checked before anything is sent: a request with a fault in its
         // first bytes never reaches an origin.
-        transfer.take(&mut self.reader, &mut opening.bytes).map_err(exchange::upload_reason)?;
+        transfer.take(&mut self.io.reader, &mut opening.bytes).map_err(exchange::upload_reason)?;
         Ok((None, opening))
     }
 
@@ -128,23 +125,23 @@ impl Connection {
         account: &Account,
         (framing, whole): (Framing, bool),
     ) {
-        let target = sent_target(entry, &self.head);
+        let target = sent_target(entry, &self.session.head);
         let mut clock = [0; forwarded::REQUEST_START_MAX];
         let traceparent = account.trace.map(|trace| trace.traceparent());
         out.encode_request(
-            &self.head,
+            &self.session.head,
             &RequestForward {
                 path_and_query: &target,
                 host: self.sent_host(entry),
                 framing,
-                client_ip: self.client_text.as_bytes(),
+                client_ip: self.peer.text.as_bytes(),
                 proto: if self.listener.tls().is_some() { b"https" } else { b"http" },
                 trusted: account.trusted,
                 request_id: &account.request_id,
                 request_start: forwarded::request_start(account.started, &mut clock),
-                continued: whole && self.head.expect() == Expect::Continue,
+                continued: whole && self.session.head.expect() == Expect::Continue,
                 via: policy.via,
-                upgrade: self.head.upgrade(),
+                upgrade: self.session.head.upgrade(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
                 identity: self.identity(),
@@ -157,14 +154,14 @@ impl Connection {
     fn sent_host<'a>(&'a self, entry: &'a RouteEntry) -> &'a [u8] {
         match &entry.config.host_rewrite {
             Some(host) => host.as_bytes(),
-            None if self.head.host().is_empty() => self.listener.authority.as_bytes(),
-            None => self.head.host(),
+            None if self.session.head.host().is_empty() => self.listener.authority.as_bytes(),
+            None => self.session.head.host(),
         }
     }
 
     /// What the origin is told of the client's certificate, where the listener asks for one.
     fn identity(&self) -> Option<&[(&'static [u8], Vec<u8>)]> {
-        self.identity.as_ref().map(|identity| identity.fields())
+        self.peer.identity.as_ref().map(|identity| identity.fields())
     }
 
     /// Answers a failed exchange if nothing of an answer has gone out yet; else ends the connection so
@@ -182,15 +179,15 @@ impl Connection {
             return Next::Abort { reset: true };
         }
         if reason == Reason::UpstreamCancelled && self.is_understood(&progress) {
-            progress.status = if progress.answered { progress.status } else { reason.status() };
+            progress.status = if progress.is_answered() { progress.status } else { reason.status() };
             self.record(account, &progress, Some(reason));
             // CANCEL, behind what has gone out of the answer.
-            self.writer.stream().reset_on_close();
+            self.io.writer.stream().reset_on_close();
             return Next::Abort { reset: false };
         }
-        if progress.answered {
+        if progress.is_answered() {
             self.record(account, &progress, Some(reason));
-            return Next::Abort { reset: progress.close_delimited };
+            return Next::Abort { reset: progress.sent == Sent::CloseDelimited };
         }
         let whole = transfer.is_done();
         let keep_alive = whole && reason.side() != Side::Downstream && self.may_continue();
@@ -202,9 +199,10 @@ impl Connection {
     /// Whether the client knows better what to make of a cancelled stream than of an answer of ours: a gRPC client takes
     /// a 502 for an outage, and this may be no more than its own deadline (PROTOCOL-HTTP2 of gRPC, "Errors").
     fn is_understood(&self, progress: &Progress) -> bool {
-        let is_grpc =
-            || self.head.get(b"content-type").is_some_and(|kind| kind.starts_with(b"application/grpc"));
-        self.head.version() == Version::Http2 && (progress.answered || is_grpc())
+        let is_grpc = || {
+            self.session.head.get(b"content-type").is_some_and(|kind| kind.starts_with(b"application/grpc"))
+        };
+        self.session.head.version() == Version::Http2 && (progress.is_answered() || is_grpc())
     }
 
     /// Runs the tunnel that an accepted upgrade opened; the exchange is recorded at its end.
@@ -214,20 +212,20 @@ impl Connection {
         worker: &Worker,
         policy: &Policy<'_>,
         mut acquired: Acquired,
-        mut account: Account,
+        account: Account,
         mut progress: Progress,
     ) -> Next {
         // The kernel joins it with other means. All that went to it was seen there before the answer of this.
-        self.direct.leave(worker.resources().dialer.direct(), &self.writer);
+        self.peer.direct.leave(worker.resources().dialer.direct(), &self.io.writer);
         let connection = &mut acquired.connection;
         let ends = tunnel::Ends {
-            downstream: (&mut self.reader, &mut self.writer),
+            downstream: (&mut self.io.reader, &mut self.io.writer),
             upstream: (&mut connection.reader, &mut connection.writer),
         };
         let idle_ms = policy.cluster.config.tunnel_idle_timeout_ms;
-        let tunnel = tunnel::run(ends, &self.deadline, idle_ms, worker.tunnels());
+        let tunnel = tunnel::run(ends, &self.io.deadline, idle_ms, worker.tunnels());
         let drained = async {
-            match policy.entered {
+            match policy.request.entered {
                 Some(entered) => entered.drained().await,
                 None => std::future::pending().await,
             }
@@ -240,9 +238,9 @@ impl Connection {
                 return Next::Abort { reset: false };
             }
         };
-        account.bytes_in += outcome.bytes_up;
+        progress.bytes_in += outcome.bytes_up;
         progress.bytes_out += outcome.bytes_down;
-        account.path = outcome.path;
+        progress.path = Some(outcome.path);
         self.record(&account, &progress, outcome.reason);
         Next::Abort { reset: outcome.broken }
     }
@@ -263,7 +261,7 @@ async fn until_cut<T>(
     policy: &Policy<'_>,
     part: impl Future<Output = Result<T, Reason>>,
 ) -> Result<T, Reason> {
-    match policy.entered {
+    match policy.request.entered {
         None => part.await,
         Some(entered) => tokio::select! {
             biased;

@@ -33,7 +33,7 @@ impl Connection {
     /// Receives the next request head.
     pub(super) async fn next_head(&mut self) -> Arrival {
         let limits = self.head_limits();
-        self.scanner.reset();
+        self.session.scanner.reset();
         let patience_ms = if self.is_ending() {
             // Its next request is on its way, or never comes.
             self.limits().half_close_timeout_ms
@@ -41,13 +41,13 @@ impl Connection {
             self.limits().keep_alive_timeout_ms
         };
         let awake_ms = patience_ms.min(AWAKE_MS);
-        self.deadline.set(awake_ms);
+        self.io.deadline.set(awake_ms);
         let mut awake = true;
         let mut begun = false;
         loop {
             if !begun {
-                let skipped = skip_leading_crlf(self.reader.data());
-                self.reader.consume(skipped);
+                let skipped = skip_leading_crlf(self.io.reader.data());
+                self.io.reader.consume(skipped);
             }
             match self.parse(&limits) {
                 Ok(true) => return Arrival::Head,
@@ -55,20 +55,20 @@ impl Connection {
                 Err(error) => return Arrival::Refused(reason(error)),
             }
             // A lone CR may be half of an empty line before the head, to be passed over once its LF is there.
-            if !begun && !matches!(self.reader.data(), [] | b"\r") {
+            if !begun && !matches!(self.io.reader.data(), [] | b"\r") {
                 begun = true;
                 self.set_phase(Phase::Busy);
                 // From here on there is one deadline for the whole head, whatever trickles in.
-                self.deadline.set(self.limits().header_timeout_ms);
+                self.io.deadline.set(self.limits().header_timeout_ms);
             }
             let capacity = if begun { SMALL_BYTES } else { IDLE_BYTES };
-            match self.deadline.run(self.reader.fill(capacity)).await {
+            match self.io.deadline.run(self.io.reader.fill(capacity)).await {
                 Some(Ok(count)) if count > 0 => {}
                 None if begun => return Arrival::Refused(Reason::HeaderTimeout),
                 None if awake && patience_ms > awake_ms => {
                     awake = false;
                     self.release_memory();
-                    self.deadline.set(patience_ms - awake_ms);
+                    self.io.deadline.set(patience_ms - awake_ms);
                 }
                 _ => return Arrival::Closed,
             }
@@ -77,19 +77,19 @@ impl Connection {
 
     /// Gives back what only the next request needs.
     fn release_memory(&mut self) {
-        if self.writer.try_settle(&self.deadline) {
-            self.writer.shrink(0);
+        if self.io.writer.try_settle(&self.io.deadline) {
+            self.io.writer.shrink(0);
         }
-        self.head = RequestHead::new();
+        self.session.head = RequestHead::new();
     }
 
     /// Parses what has come; false when it is not yet a whole head.
     fn parse(&mut self, limits: &HeadLimits) -> Result<bool, ParseError> {
-        match self.scanner.scan(self.reader.data(), limits)? {
+        match self.session.scanner.scan(self.io.reader.data(), limits)? {
             Scan::Partial => Ok(false),
             Scan::Complete(length) => {
-                self.head.parse(&self.reader.data()[..length], limits)?;
-                self.reader.consume(length);
+                self.session.head.parse(&self.io.reader.data()[..length], limits)?;
+                self.io.reader.consume(length);
                 Ok(true)
             }
         }

@@ -10,7 +10,7 @@ use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::exchange::{self, HeldAnswer, Policy};
 use crate::opening::Opening;
-use crate::progress::Progress;
+use crate::progress::{Progress, Sent};
 use crate::spool::{BufferedBody, Intake, SendError};
 use crate::worker::Worker;
 
@@ -33,14 +33,14 @@ impl Connection {
         if buffering.buffer_requests == Switch::Off || transfer.framing().is_empty() {
             return Ok(None);
         }
-        self.deadline.set(policy.body_idle_timeout_ms);
-        if self.head.expect() == Expect::Continue && self.reader.data().is_empty() {
+        self.io.deadline.set(policy.body_idle_timeout_ms);
+        if self.session.head.expect() == Expect::Continue && self.io.reader.data().is_empty() {
             self.say_continue().await?;
         }
         let intake = Intake::new(&worker.resources().spool, policy.buffers, buffering.buffer_memory_bytes);
         // Boxed, so that other exchanges do not have its size.
-        let receiving = Box::pin(intake.run(&mut self.reader, transfer, &self.deadline));
-        match self.deadline.run(receiving).await {
+        let receiving = Box::pin(intake.run(&mut self.io.reader, transfer, &self.io.deadline));
+        match self.io.deadline.run(receiving).await {
             Some(held) => held.map(Some).map_err(|error| error.of_request()),
             None => Err(Reason::BodyTimeout),
         }
@@ -48,14 +48,14 @@ impl Connection {
 
     /// The origin would say it too late: it is asked when the body is here.
     async fn say_continue(&mut self) -> Result<(), Reason> {
-        let settled = self.deadline.run(self.writer.settle(&self.deadline)).await;
+        let settled = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
         if !matches!(settled, Some(Ok(()))) {
             return Err(Reason::ClientGone);
         }
-        let mut out = Opening::to(&mut self.writer);
+        let mut out = Opening::to(&mut self.io.writer);
         out.head().response(CONTINUE, canonical_reason(CONTINUE).as_bytes());
         out.head().end();
-        out.submit(&mut self.writer, None);
+        out.submit(&mut self.io.writer, None);
         Ok(())
     }
 
@@ -71,13 +71,13 @@ impl Connection {
     ) -> Next {
         let HeldAnswer { status, opening, mut message, keep_alive } = answer;
         progress.status = status;
-        progress.answered = true;
-        self.deadline.set(policy.body_idle_timeout_ms);
-        let before = self.writer.sent_in_all();
+        progress.sent = Sent::Head;
+        self.io.deadline.set(policy.body_idle_timeout_ms);
+        let before = self.io.writer.sent_in_all();
         let buffers = &self.worker.resources().buffers;
         let head_bytes = opening.size() as u64;
-        let sending = Box::pin(message.send(opening, &mut self.writer, &self.deadline, buffers));
-        let sent = self.deadline.run(sending).await;
+        let sending = Box::pin(message.send(opening, &mut self.io.writer, &self.io.deadline, buffers));
+        let sent = self.io.deadline.run(sending).await;
         let failure = match sent {
             Some(Ok(())) => None,
             Some(Err(SendError::Unwritable)) => Some(Reason::ClientGone),
@@ -86,7 +86,7 @@ impl Connection {
         };
         progress.bytes_out += match failure {
             None => head_bytes + message.bytes(),
-            Some(_) => self.writer.sent_in_all() - before,
+            Some(_) => self.io.writer.sent_in_all() - before,
         };
         if let Some(reason) = failure {
             return self.fail(account, progress, reason, transfer).await;

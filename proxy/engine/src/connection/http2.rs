@@ -1,18 +1,16 @@
 //! HTTP/2: a connection whose streams are connections of one exchange each.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use sluice_config::Http2;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
-use sluice_core::tls::ClientIdentity;
-use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
+use sluice_net::buffers::IDLE_BYTES;
 use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
 
-use super::{Connection, Next, head};
+use super::{Connection, Next, Peer, Place, head};
 use crate::http2::{self, Accepted, Control, Terms, is_preface};
 use crate::worker::{Phase, Worker};
 
@@ -20,8 +18,7 @@ use crate::worker::{Phase, Worker};
 struct Parent {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
-    client: (IpAddr, Rc<str>),
-    identity: Option<Rc<ClientIdentity>>,
+    peer: Peer,
 }
 
 impl Connection {
@@ -34,26 +31,26 @@ impl Connection {
         if self.listener.config.http2 != Http2::PriorKnowledge {
             return Some(false);
         }
-        self.deadline.set(self.limits().keep_alive_timeout_ms);
+        self.io.deadline.set(self.limits().keep_alive_timeout_ms);
         loop {
-            if let Some(is_preface) = is_preface(self.reader.data()) {
+            if let Some(is_preface) = is_preface(self.io.reader.data()) {
                 return Some(is_preface);
             }
-            if !self.reader.data().is_empty() {
+            if !self.io.reader.data().is_empty() {
                 self.set_phase(Phase::Busy);
-                self.deadline.set(self.limits().header_timeout_ms);
+                self.io.deadline.set(self.limits().header_timeout_ms);
             }
-            let filled = self.deadline.run(self.reader.fill(IDLE_BYTES)).await;
+            let filled = self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await;
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 // What is half a preface is no request either, and is told so.
-                return (!self.reader.data().is_empty()).then_some(false);
+                return (!self.io.reader.data().is_empty()).then_some(false);
             }
         }
     }
 
     /// What the TLS handshake agreed on, if there was one that did (RFC 7301).
     fn has_agreed_on_http2(&self) -> Option<bool> {
-        let Stream::Tls(session) = self.reader.stream() else {
+        let Stream::Tls(session) = self.io.reader.stream() else {
             return None;
         };
         session.inspect(|connection| Some(connection.alpn_protocol()? == b"h2"))
@@ -62,12 +59,12 @@ impl Connection {
     /// Whether a first head that was refused is none at all, where it may have been meant for a preface: that gets no
     /// answer in a protocol that nobody spoke (RFC 9113 section 3.4).
     pub(super) fn is_broken_preface(&self, reason: Reason) -> bool {
-        let mut lines = self.reader.data().split(|byte| *byte == b'\r');
+        let mut lines = self.io.reader.data().split(|byte| *byte == b'\r');
         let begins_http1 = lines.next().is_some_and(|line| {
             line.rsplit(|byte| *byte == b' ').next().is_some_and(|last| last.starts_with(b"HTTP/1."))
         });
         self.listener.config.http2 == Http2::PriorKnowledge
-            && self.exchanges == 0
+            && self.session.exchanges == 0
             && reason == Reason::BadRequest
             && !begins_http1
     }
@@ -80,18 +77,13 @@ impl Connection {
     /// Serves the streams of a connection that speaks HTTP/2, of which nothing has been taken off the reader.
     pub(super) async fn serve_http2(mut self) {
         let control = Rc::<Control>::default();
-        if let Some(slot) = self.slot {
+        if let Some(Place { slot, .. }) = self.place {
             // A drain tells the client, and lets its streams end.
             self.worker.end_through(slot, Rc::clone(&control));
             self.worker.set_phase(slot, Phase::Idle);
         }
-        let client = (self.client, Rc::clone(&self.client_text));
-        let parent = Parent {
-            worker: Rc::clone(&self.worker),
-            listener: Arc::clone(&self.listener),
-            client,
-            identity: self.identity.clone(),
-        };
+        let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
+        let parent = Parent { worker, listener, peer: self.peer.on_stream() };
         let mut streams = 0_u64;
         let open = |accepted| {
             streams += 1;
@@ -102,7 +94,7 @@ impl Connection {
         };
         let terms =
             Terms { limits: &parent.listener.config.limits, metrics: parent.worker.metrics(), control };
-        http2::serve((&mut self.reader, &mut self.writer), &terms, open).await;
+        http2::serve((&mut self.io.reader, &mut self.io.writer), &terms, open).await;
         // What is unread would have the close take back what was said last.
         self.close(true).await;
     }
@@ -111,13 +103,9 @@ impl Connection {
 impl Connection {
     /// Serves the one exchange of a stream, whose head was read or is refused.
     pub(super) async fn serve_stream(mut self, read: Result<(), Refused>) {
-        self.exchanges = 1;
+        self.session.exchanges = 1;
         let next = match read {
-            Ok(()) => {
-                // What has come of the body goes on together with the head.
-                self.reader.peek(SMALL_BYTES);
-                Box::pin(self.exchange()).await
-            }
+            Ok(()) => Box::pin(self.exchange()).await,
             Err(Refused { reason, is_head }) => Box::pin(self.refuse(reason, is_head)).await,
         };
         self.follow(next).await;
@@ -135,11 +123,10 @@ impl Parent {
     fn serve_stream(&self, accepted: Accepted) -> impl Future<Output = ()> + 'static {
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
         let stream = Stream::Channel(Rc::clone(&accepted.channel) as _);
-        let mut connection = Connection::bare(worker, listener, stream, self.client.clone());
-        connection.identity.clone_from(&self.identity);
+        let mut connection = Connection::bare(worker, listener, stream, self.peer.on_stream());
         let limits = connection.head_limits();
         let key = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
-        let read = accepted.read(&mut connection.head, &limits, key);
+        let read = accepted.read(&mut connection.session.head, &limits, key);
         let is_head = accepted.is_head();
         connection.serve_stream(read.map_err(|error| Refused { reason: head::reason(error), is_head }))
     }

@@ -19,6 +19,7 @@ mod tests;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use head::Arrival;
 use sluice_config::{Limits, Protocol};
@@ -39,25 +40,62 @@ use crate::worker::{Phase, Worker};
 pub(crate) struct Connection {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
-    /// The client's address: the peer's, or what a PROXY protocol header says.
-    client: IpAddr,
-    /// The same as text, for X-Forwarded-For.
-    client_text: Rc<str>,
+    io: Io,
+    peer: Peer,
+    session: Session,
+    /// A stream of another connection has none: it is found by that.
+    place: Option<Place>,
+}
+
+/// Its bytes, and the time that they may take.
+struct Io {
     reader: Reader,
     writer: Writer,
     deadline: Deadline,
+}
+
+/// Who is at the other end.
+struct Peer {
+    /// The address of the socket, or what a PROXY protocol header says.
+    address: IpAddr,
+    /// The same as text, for X-Forwarded-For.
+    text: Rc<str>,
+    /// Who it is by its certificate, where it is asked for one.
+    identity: Option<Rc<ClientIdentity>>,
+    /// Whether answers can be sent to it past sluice.
+    direct: direct::Client,
+}
+
+/// Its requests, one behind the other.
+struct Session {
     head: RequestHead,
     scanner: HeadScanner,
+    /// Those that have begun.
     exchanges: u64,
-    /// Whether answers can be sent to this connection past sluice.
-    direct: direct::Client,
     /// The service that the exchange under way is of.
     service: Option<Arc<ServiceEntry>>,
-    /// Who the client is by its certificate, where it is asked for one.
-    identity: Option<Rc<ClientIdentity>>,
-    /// Where the worker finds this connection when it drains; a stream of another one is found by that.
-    slot: Option<usize>,
-    _open: Option<Counted>,
+}
+
+/// Its place among the worker's open connections.
+struct Place {
+    worker: Rc<Worker>,
+    /// Where the worker finds it when it drains.
+    slot: usize,
+    _open: Counted,
+}
+
+impl Place {
+    fn take(worker: &Rc<Worker>, stream: Stream, listener: &Arc<ListenerState>) -> Self {
+        let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
+        let slot = worker.enrol(stream, Arc::clone(listener));
+        Self { worker: Rc::clone(worker), slot, _open: open }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.worker.strike_off(self.slot);
+    }
 }
 
 /// What follows an exchange.
@@ -78,48 +116,27 @@ impl Connection {
         stream: Stream,
         client: IpAddr,
     ) -> Self {
-        let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
-        let slot = worker.enrol(stream.clone(), Arc::clone(&listener));
-        let mut connection = Self::bare(worker, listener, stream, (client, client_text(client)));
-        (connection.slot, connection._open) = (Some(slot), Some(open));
-        connection
+        let place = Some(Place::take(&worker, stream.clone(), &listener));
+        Self { place, ..Self::bare(worker, listener, stream, Peer::at(client)) }
     }
 
-    fn bare(
-        worker: Rc<Worker>,
-        listener: Arc<ListenerState>,
-        stream: Stream,
-        (client, client_text): (IpAddr, Rc<str>),
-    ) -> Self {
+    fn bare(worker: Rc<Worker>, listener: Arc<ListenerState>, stream: Stream, mut peer: Peer) -> Self {
         let (reader, writer) = stream::halves(stream);
-        // Nobody, until a certificate is seen.
-        let asks = listener.tls().is_some_and(|tls| tls.asks_for_certificates());
-        let identity = asks.then(|| Rc::new(ClientIdentity::new(None)));
-        Self {
-            deadline: Deadline::new(std::time::Duration::from_millis(
-                listener.config.limits.keep_alive_timeout_ms,
-            )),
-            worker,
-            listener,
-            client,
-            client_text,
-            reader,
-            writer,
-            head: RequestHead::new(),
-            scanner: HeadScanner::new(),
-            exchanges: 0,
-            direct: direct::Client::default(),
-            service: None,
-            identity,
-            slot: None,
-            _open: None,
+        if listener.tls().is_some_and(|tls| tls.asks_for_certificates()) {
+            // Nobody, until a certificate is seen.
+            peer.identity.get_or_insert_with(|| Rc::new(ClientIdentity::new(None)));
         }
+        let patience = Duration::from_millis(listener.config.limits.keep_alive_timeout_ms);
+        let io = Io { reader, writer, deadline: Deadline::new(patience) };
+        let session =
+            Session { head: RequestHead::new(), scanner: HeadScanner::new(), exchanges: 0, service: None };
+        Self { worker, listener, io, peer, session, place: None }
     }
 
     /// Notes what it is doing, for the drain.
     fn set_phase(&self, phase: Phase) {
-        if let Some(slot) = self.slot {
-            self.worker.set_phase(slot, phase);
+        if let Some(place) = &self.place {
+            self.worker.set_phase(place.slot, phase);
         }
     }
 
@@ -156,16 +173,16 @@ impl Connection {
             let next = match self.next_head().await {
                 Arrival::Head => {
                     self.set_phase(Phase::Busy);
-                    if self.exchanges > 0 {
+                    if self.session.exchanges > 0 {
                         self.worker.metrics().count(Event::DownstreamReused);
                     }
-                    self.exchanges += 1;
+                    self.session.exchanges += 1;
                     // Boxed, so that an idle connection does not hold the memory of an exchange.
                     Box::pin(self.exchange()).await
                 }
                 Arrival::Refused(reason) if self.is_broken_preface(reason) => self.drop_unanswered(reason),
                 Arrival::Refused(reason) => {
-                    let is_head = self.reader.data().starts_with(b"HEAD ");
+                    let is_head = self.io.reader.data().starts_with(b"HEAD ");
                     Box::pin(self.refuse(reason, is_head)).await
                 }
                 // The last answer may still be leaving: a client that has half-closed may read slowly.
@@ -191,20 +208,26 @@ impl Connection {
     /// Prepares for the wait between two requests.
     fn rest(&mut self) {
         self.set_phase(Phase::Idle);
-        self.service = None;
-        self.reader.shrink(IDLE_BYTES);
-        self.writer.shrink(sluice_net::buffers::SMALL_BYTES);
+        self.session.service = None;
+        self.io.reader.shrink(IDLE_BYTES);
+        self.io.writer.shrink(sluice_net::buffers::SMALL_BYTES);
     }
 }
 
-fn client_text(client: IpAddr) -> Rc<str> {
-    client.to_canonical().to_string().into()
+impl Peer {
+    /// One of which only its address is known.
+    fn at(address: IpAddr) -> Self {
+        Self { address, text: text_of(address), identity: None, direct: direct::Client::default() }
+    }
+
+    /// The same on a stream of its connection.
+    fn on_stream(&self) -> Self {
+        let (text, identity) = (Rc::clone(&self.text), self.identity.clone());
+        Self { address: self.address, text, identity, direct: direct::Client::default() }
+    }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.worker.strike_off(slot);
-        }
-    }
+/// An address as X-Forwarded-For has it.
+fn text_of(address: IpAddr) -> Rc<str> {
+    address.to_canonical().to_string().into()
 }

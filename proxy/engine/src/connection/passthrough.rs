@@ -49,7 +49,7 @@ impl Connection {
             return;
         };
         let worker = Rc::clone(&self.worker);
-        let mut account = Account::new(&worker, self.client, &self.head);
+        let mut account = Account::new(&worker, self.peer.address, &self.session.head);
         let asked = match self.asked(config).await {
             Ok(asked) => asked,
             Err(Ended::Silently) => return,
@@ -77,13 +77,13 @@ impl Connection {
 
     /// Waits for a whole ClientHello, and for what comes before it where something does.
     async fn asked(&mut self, config: &Passthrough) -> Result<Asked, Ended> {
-        self.deadline.set(config.client_hello_timeout_ms);
+        self.io.deadline.set(config.client_hello_timeout_ms);
         let by_request = match config.starttls {
             StartTls::Off => false,
             StartTls::Postgres => self.answer_requests().await?,
         };
         loop {
-            match client_hello::parse(self.reader.data(), config.client_hello_bytes_max) {
+            match client_hello::parse(self.io.reader.data(), config.client_hello_bytes_max) {
                 ClientHello::Complete(server_name) => return Ok(Asked { server_name, by_request }),
                 ClientHello::Partial => self.more().await?,
                 ClientHello::TooLarge => return Err(Reason::ClientHelloTooLarge.into()),
@@ -97,7 +97,7 @@ impl Connection {
     async fn answer_requests(&mut self) -> Result<bool, Ended> {
         let mut declined = false;
         loop {
-            match postgres::opening(self.reader.data()) {
+            match postgres::opening(self.io.reader.data()) {
                 Opening::Direct => return Ok(false),
                 Opening::Ssl => {
                     self.answer_request(postgres::YES).await?;
@@ -115,18 +115,18 @@ impl Connection {
     }
 
     async fn answer_request(&mut self, answer: u8) -> Result<(), Ended> {
-        self.reader.consume(postgres::REQUEST_BYTES);
-        let settled = self.deadline.run(self.writer.settle(&self.deadline)).await;
-        let mut out = self.writer.spare();
+        self.io.reader.consume(postgres::REQUEST_BYTES);
+        let settled = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
+        let mut out = self.io.writer.spare();
         out.push(answer);
-        self.writer.submit(out, 0);
+        self.io.writer.submit(out, 0);
         if matches!(settled, Some(Ok(()))) { Ok(()) } else { Err(Reason::ClientGone.into()) }
     }
 
     /// Waits for more bytes of the client.
     async fn more(&mut self) -> Result<(), Ended> {
-        let begun = !self.reader.data().is_empty();
-        match self.deadline.run(self.reader.fill(sluice_net::buffers::IDLE_BYTES)).await {
+        let begun = !self.io.reader.data().is_empty();
+        match self.io.deadline.run(self.io.reader.fill(sluice_net::buffers::IDLE_BYTES)).await {
             Some(Ok(count)) if count > 0 => Ok(()),
             None => Err(Reason::ClientHelloTimeout.into()),
             _ if begun => Err(Reason::ClientGone.into()),
@@ -143,8 +143,8 @@ impl Connection {
             _ => return,
         };
         self.set_phase(Phase::Busy);
-        if matches!(self.deadline.run(self.writer.settle(&self.deadline)).await, Some(Ok(()))) {
-            self.writer.submit(vec![21, 3, 3, 0, 2, 2, alert], 0);
+        if matches!(self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await, Some(Ok(()))) {
+            self.io.writer.submit(vec![21, 3, 3, 0, 2, 2, alert], 0);
             self.close(true).await;
         }
     }

@@ -8,11 +8,13 @@ use sluice_core::error::Reason;
 use sluice_core::router::{Found, Query};
 use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
 
+use sluice_net::buffers::SMALL_BYTES;
+
 use super::account::Account;
 use super::{Connection, Next, head};
 use crate::body::Transfer;
 use crate::debug::{self, Asked};
-use crate::exchange::{Policy, request_transfer};
+use crate::exchange::{Policy, RequestContext, request_transfer};
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Snapshot, Target};
 use sluice_core::http_challenges::CHALLENGE_TYPE;
@@ -21,16 +23,20 @@ impl Connection {
     /// Runs the exchange whose head has just been received.
     pub(super) async fn exchange(&mut self) -> Next {
         let worker = Rc::clone(&self.worker);
-        let mut account = Account::new(&worker, self.client, &self.head);
+        let mut account = Account::new(&worker, self.peer.address, &self.session.head);
         account.trace = self.begin_trace(&account);
         let snapshot = &account.snapshot.clone();
-        account.debug = debug::asked(snapshot.debug.as_ref(), &self.head);
+        account.debug = debug::asked(snapshot.debug.as_ref(), &self.session.head);
         let framing = match self.check() {
             Ok(framing) => framing,
             Err(reason) => return self.reject(&account, reason).await,
         };
         let mut transfer = request_transfer(framing, self.limits());
-        if let Some(authorization) = worker.challenges.answer(&self.head) {
+        if !transfer.is_done() {
+            // What has come of the body goes on together with the head.
+            self.io.reader.peek(SMALL_BYTES);
+        }
+        if let Some(authorization) = worker.challenges.answer(&self.session.head) {
             let local = Local::fixed(200, &authorization, CHALLENGE_TYPE);
             return self.answer_locally(&account, &local, None, &mut transfer).await;
         }
@@ -39,19 +45,19 @@ impl Connection {
         {
             return self.send_to_https(&account, redirect.port, &mut transfer).await;
         }
-        match route(snapshot, &self.listener.config.name, &self.head) {
+        match route(snapshot, &self.listener.config.name, &self.session.head) {
             Found::Route(index) => {
                 let entry = &snapshot.routes[index];
                 account.route = u32::try_from(index).ok();
                 match &entry.target {
                     Target::Cluster(cluster) => {
-                        let policy = policy(snapshot, entry, cluster, &account, &self.head);
+                        let policy = policy(snapshot, entry, cluster, &account, &self.session.head);
                         self.forward(&worker, entry, &policy, account, transfer).await
                     }
                     // Boxed, so that other exchanges do not carry its memory.
                     Target::Service(_) => Box::pin(self.through_service(&worker, account, transfer)).await,
                     Target::Local => {
-                        let local = local_answer(entry, &self.head);
+                        let local = local_answer(entry, &self.session.head);
                         self.answer_locally(&account, &local, None, &mut transfer).await
                     }
                 }
@@ -73,13 +79,14 @@ impl Connection {
     fn came_by_https(&self, account: &Account) -> bool {
         account.trusted
             && self
+                .session
                 .head
                 .field(FieldKind::XForwardedProto)
                 .is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"))
     }
 
     async fn send_to_https(&mut self, account: &Account, port: u16, transfer: &mut Transfer) -> Next {
-        match Local::to_https(port, &self.head) {
+        match Local::to_https(port, &self.session.head) {
             Some(local) => self.answer_locally(account, &local, None, transfer).await,
             None => self.reject(account, Reason::BadHost).await,
         }
@@ -87,15 +94,16 @@ impl Connection {
 
     /// What a head alone can be refused for.
     fn check(&self) -> Result<Framing, Reason> {
-        let framing = request_framing(&self.head).map_err(head::reason)?;
-        if self.head.method() == Method::Connect {
+        let framing = request_framing(&self.session.head).map_err(head::reason)?;
+        if self.session.head.method() == Method::Connect {
             return Err(Reason::NotImplemented);
         }
         // What a client may do here goes by the certificate that it showed for the host that it asked for then.
-        if self.identity.as_ref().is_some_and(|identity| !identity.is_for(self.head.host_name())) {
+        if self.peer.identity.as_ref().is_some_and(|identity| !identity.is_for(self.session.head.host_name()))
+        {
             return Err(Reason::MisdirectedRequest);
         }
-        if self.head.expect() == Expect::Failed {
+        if self.session.head.expect() == Expect::Failed {
             return Err(Reason::ExpectationFailed);
         }
         match framing {
@@ -106,14 +114,14 @@ impl Connection {
 
     /// Whether the client asks for, and may have, another exchange on this connection.
     pub(super) fn may_continue(&self) -> bool {
-        self.head.keep_alive()
+        self.session.head.keep_alive()
             && !self.is_ending()
-            && self.exchanges < self.limits().requests_per_connection_max
+            && self.session.exchanges < self.limits().requests_per_connection_max
     }
 
     /// Closes behind an answer. A client that meant to go on may be sending already.
     pub(super) fn last_answer(&self, transfer: &Transfer) -> Next {
-        Next::Close { linger: !transfer.is_done() || self.head.keep_alive() }
+        Next::Close { linger: !transfer.is_done() || self.session.head.keep_alive() }
     }
 
     /// Answers without an origin, and keeps the connection if the request's body is small enough to read.
@@ -124,7 +132,7 @@ impl Connection {
         reason: Option<Reason>,
         transfer: &mut Transfer,
     ) -> Next {
-        let expects = self.head.expect() == Expect::Continue;
+        let expects = self.session.head.expect() == Expect::Continue;
         let drainable = transfer
             .remaining()
             .is_some_and(|bytes| bytes <= self.limits().drain_bytes_max && (bytes == 0 || !expects));
@@ -166,14 +174,16 @@ pub(super) fn policy<'a>(
         via: snapshot.config.via,
         // What goes past sluice cannot be told about.
         direct_return: entry.direct_return && account.debug != Asked::Yes,
-        debug: account.facts(snapshot),
         buffering: route.buffering,
         buffers: &snapshot.config.buffers,
-        logged: &[],
-        stamp: None,
-        hash: hash(&config.balance, account, head),
-        client: account.client,
-        entered: None,
+        request: RequestContext {
+            client: account.client,
+            hash: hash(&config.balance, account, head),
+            debug: account.facts(snapshot),
+            stamp: None,
+            logged: &[],
+            entered: None,
+        },
     }
 }
 

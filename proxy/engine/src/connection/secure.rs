@@ -38,7 +38,7 @@ impl Connection {
                 self.worker.metrics().handshake(Handshake::Failed(failure));
                 tracing::debug!(
                     listener = self.listener.config.name,
-                    client = &*self.client_text,
+                    client = &*self.peer.text,
                     reason = failure.word(),
                     "no TLS session"
                 );
@@ -52,11 +52,11 @@ impl Connection {
     }
 
     async fn shake_hands(&mut self, terminator: &Terminator) -> Result<Rc<Session>, HandshakeFailure> {
-        self.deadline.set(u64::try_from(terminator.handshake_timeout().as_millis()).unwrap_or(u64::MAX));
-        if self.reader.data().is_empty() {
+        self.io.deadline.set(u64::try_from(terminator.handshake_timeout().as_millis()).unwrap_or(u64::MAX));
+        if self.io.reader.data().is_empty() {
             // Who says nothing takes nobody's place.
-            self.reader.arm_patiently(IDLE_BYTES);
-            match self.deadline.run(self.reader.fill(IDLE_BYTES)).await {
+            self.io.reader.arm_patiently(IDLE_BYTES);
+            match self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await {
                 Some(Ok(1..)) => {}
                 Some(_) => return Err(HandshakeFailure::Closed),
                 None => return Err(HandshakeFailure::TimedOut),
@@ -66,9 +66,9 @@ impl Connection {
         let connection = ServerConnection::new(Arc::clone(terminator.server_config()))
             .map_err(|error| HandshakeFailure::from(&error))?;
         // What came with a PROXY protocol header belongs to the session.
-        let (received, start) = self.reader.take(Vec::new());
-        let session = Session::new(self.reader.stream().clone(), connection, &received[start..]);
-        match self.deadline.run(session.handshake()).await {
+        let (received, start) = self.io.reader.take(Vec::new());
+        let session = Session::new(self.io.reader.stream().clone(), connection, &received[start..]);
+        match self.io.deadline.run(session.handshake()).await {
             Some(Ok(())) => Ok(session),
             Some(Err(HandshakeError::Tls(error))) => Err(HandshakeFailure::from(&error)),
             Some(Err(HandshakeError::Io(_))) => Err(HandshakeFailure::Closed),
@@ -86,8 +86,8 @@ impl Connection {
                 };
                 ClientIdentity::new(connection.peer_certificates()).asking_for(host)
             });
-            self.identity = Some(Rc::new(identity));
+            self.peer.identity = Some(Rc::new(identity));
         }
-        (self.reader, self.writer) = stream::halves(Stream::Tls(session));
+        (self.io.reader, self.io.writer) = stream::halves(Stream::Tls(session));
     }
 }

@@ -15,7 +15,7 @@ use super::account::Account;
 use super::request::{policy, route};
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::exchange::{Policy, Stamp, client_gone};
+use crate::exchange::{Policy, RequestContext, Stamp, client_gone};
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Target};
 use crate::worker::Worker;
@@ -43,7 +43,7 @@ impl Connection {
     ) -> Next {
         loop {
             let snapshot = account.snapshot.clone();
-            let Found::Route(index) = route(&snapshot, &self.listener.config.name, &self.head) else {
+            let Found::Route(index) = route(&snapshot, &self.listener.config.name, &self.session.head) else {
                 return self.no_route(&account, &mut transfer).await;
             };
             let entry = &snapshot.routes[index];
@@ -52,8 +52,8 @@ impl Connection {
                 // The service was removed meanwhile, and the file's route takes its requests from now on.
                 return self.no_route(&account, &mut transfer).await;
             };
-            self.service = Some(Arc::clone(service));
-            let choice = choose(service, &self.head);
+            self.session.service = Some(Arc::clone(service));
+            let choice = choose(service, &self.session.head);
             let forward = match choice {
                 Choice::Forward(forward) => forward,
                 Choice::Wait(patience) => match self.held(service, patience, &transfer).await {
@@ -76,10 +76,10 @@ impl Connection {
             };
             account.chosen = Some(Arc::clone(forward.cluster));
             account.trusted |= service.target_options.forward_headers;
-            let mut edits = Edits::new(service, &forward, &self.head, &account);
-            edits.scope_cookies(service, entry, &self.head);
-            let policy = policy(&snapshot, entry, forward.cluster, &account, &self.head);
-            let policy = Policy { logged: &service.logged.response, ..edits.apply(policy, &entered) };
+            let mut edits = Edits::new(service, &forward, &self.session.head, &account);
+            edits.scope_cookies(service, entry, &self.session.head);
+            let policy = policy(&snapshot, entry, forward.cluster, &account, &self.session.head);
+            let policy = edits.apply(policy, service, &entered);
             return self.forward(worker, entry, &policy, account, transfer).await;
         }
     }
@@ -97,7 +97,7 @@ impl Connection {
             if service.gate.opened(patience).await { PauseOutcome::Over } else { PauseOutcome::TooLong }
         };
         if !transfer.is_done() {
-            let stream = self.reader.stream();
+            let stream = self.io.reader.stream();
             return tokio::select! {
                 biased;
                 waited = opened => waited,
@@ -107,7 +107,7 @@ impl Connection {
         tokio::select! {
             biased;
             waited = opened => waited,
-            () = client_gone(&self.deadline, &mut self.reader, half_close) => PauseOutcome::ClientGone,
+            () = client_gone(&self.io.deadline, &mut self.io.reader, half_close) => PauseOutcome::ClientGone,
         }
     }
 
@@ -211,13 +211,22 @@ impl Edits {
         }
     }
 
-    fn apply<'a>(&'a self, policy: Policy<'a>, entered: &'a Entered) -> Policy<'a> {
+    fn apply<'a>(
+        &'a self,
+        policy: Policy<'a>,
+        service: &'a ServiceEntry,
+        entered: &'a Entered,
+    ) -> Policy<'a> {
         Policy {
             request_edits: Some(&self.request),
             response_edits: (!self.response.is_empty()).then_some(&self.response).or(policy.response_edits),
-            stamp: Some(&self.stamp),
             direct_return: false,
-            entered: Some(entered),
+            request: RequestContext {
+                stamp: Some(&self.stamp),
+                logged: &service.logged.response,
+                entered: Some(entered),
+                ..policy.request
+            },
             ..policy
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sluice_config::{Balance, ProxyProtocol};
 use sluice_core::cluster::{Cluster, hash_key};
 use sluice_core::error::Reason;
+use sluice_core::record::BodyPath;
 use sluice_http::postgres;
 use sluice_http::proxy_protocol::{self, Expected, Header};
 use sluice_net::buffers;
@@ -35,17 +36,17 @@ impl Connection {
     /// Reads the PROXY protocol header that the listener expects; false when the connection must end.
     pub(super) async fn greet(&mut self) -> bool {
         let Some(expected) = expected(self.listener.config.proxy_protocol) else { return true };
-        self.deadline.set(self.limits().header_timeout_ms);
+        self.io.deadline.set(self.limits().header_timeout_ms);
         loop {
-            let header = match self.reader.data() {
+            let header = match self.io.reader.data() {
                 [] => Header::Partial,
                 data => proxy_protocol::parse(data, expected),
             };
             match header {
                 Header::Complete(length, client) => {
-                    self.reader.consume(length);
-                    self.client = client.unwrap_or(self.client);
-                    self.client_text = super::client_text(self.client);
+                    self.io.reader.consume(length);
+                    self.peer.address = client.unwrap_or(self.peer.address);
+                    self.peer.text = super::text_of(self.peer.address);
                     return true;
                 }
                 Header::Invalid => {
@@ -54,7 +55,7 @@ impl Connection {
                 }
                 Header::Partial => {}
             }
-            let filled = self.deadline.run(self.reader.fill(buffers::IDLE_BYTES)).await;
+            let filled = self.io.deadline.run(self.io.reader.fill(buffers::IDLE_BYTES)).await;
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 return false;
             }
@@ -62,13 +63,13 @@ impl Connection {
     }
 
     pub(super) fn record_connection(&self, reason: Reason) {
-        let account = Account::new(&self.worker, self.client, &self.head);
+        let account = Account::new(&self.worker, self.peer.address, &self.session.head);
         self.record(&account, &Progress::default(), Some(reason));
     }
 
     /// Tunnels this connection to its listener's cluster until it ends.
     pub(super) async fn tunnel_connection(self) {
-        let account = Account::new(&self.worker, self.client, &self.head);
+        let account = Account::new(&self.worker, self.peer.address, &self.session.head);
         let snapshot = account.snapshot.clone();
         let cluster = self.listener.config.cluster.as_ref().and_then(|name| snapshot.clusters.get(name));
         if let Some(cluster) = cluster {
@@ -81,29 +82,29 @@ impl Connection {
     pub(super) async fn tunnel_to(mut self, mut account: Account, cluster: &Arc<Cluster>, by_request: bool) {
         let worker = Rc::clone(&self.worker);
         self.set_phase(Phase::Busy);
-        account.path = "copy";
         account.chosen = Some(Arc::clone(cluster));
-        let mut progress = Progress::default();
+        let mut progress = Progress { path: Some(BodyPath::Copy), ..Progress::default() };
         let mut acquired = match self.endpoint_of(cluster, &mut progress, by_request).await {
             Ok(acquired) => acquired,
             Err(reason) => {
-                self.writer.stream().reset_on_close();
+                self.io.writer.stream().reset_on_close();
                 return self.record(&account, &progress, Some(reason));
             }
         };
         let connection = &mut acquired.connection;
         let ends = tunnel::Ends {
-            downstream: (&mut self.reader, &mut self.writer),
+            downstream: (&mut self.io.reader, &mut self.io.writer),
             upstream: (&mut connection.reader, &mut connection.writer),
         };
         let outcome =
-            tunnel::run(ends, &self.deadline, cluster.config.tunnel_idle_timeout_ms, worker.tunnels()).await;
+            tunnel::run(ends, &self.io.deadline, cluster.config.tunnel_idle_timeout_ms, worker.tunnels())
+                .await;
         if outcome.broken {
-            self.writer.stream().reset_on_close();
+            self.io.writer.stream().reset_on_close();
         }
-        account.bytes_in = outcome.bytes_up;
+        progress.bytes_in = outcome.bytes_up;
         progress.bytes_out = outcome.bytes_down;
-        account.path = outcome.path;
+        progress.path = Some(outcome.path);
         self.record(&account, &progress, outcome.reason);
     }
 
@@ -114,14 +115,16 @@ impl Connection {
         progress: &mut Progress,
         by_request: bool,
     ) -> Result<Acquired, Reason> {
-        let hash = matches!(cluster.config.balance, Balance::Hash(_)).then(|| address_key(self.client));
+        let hash = matches!(cluster.config.balance, Balance::Hash(_)).then(|| address_key(self.peer.address));
         let mut acquired =
-            upstream::acquire_fresh(&self.worker.resources().dialer, cluster, hash, self.client).await?;
+            upstream::acquire_fresh(&self.worker.resources().dialer, cluster, hash, self.peer.address)
+                .await?;
         progress.endpoint = Some(acquired.connection.endpoint.clone());
-        progress.connect = acquired.connect;
+        progress.times.connect = acquired.connect;
         if by_request {
             let patience = Duration::from_millis(cluster.config.connect_timeout_ms);
-            let asked = tokio::time::timeout(patience, ask_for_tls(&mut acquired.connection, &self.deadline));
+            let asked =
+                tokio::time::timeout(patience, ask_for_tls(&mut acquired.connection, &self.io.deadline));
             asked.await.unwrap_or(Err(Reason::ConnectTimeout))?;
         }
         Ok(acquired)

@@ -28,7 +28,10 @@ impl Connection {
     pub(super) fn begin_trace(&self, account: &Account) -> Option<Trace> {
         self.worker.tracer()?;
         let ratio = account.snapshot.config.tracing.as_ref()?.sample_ratio;
-        Some(self.worker.with_random(|random| Trace::begin(&self.head, account.trusted, ratio, random)))
+        Some(
+            self.worker
+                .with_random(|random| Trace::begin(&self.session.head, account.trusted, ratio, random)),
+        )
     }
 
     /// Hands an exchange that has ended over to become spans, if it is sampled.
@@ -42,24 +45,24 @@ impl Connection {
         let Some((trace, tracer)) = account.trace.filter(Trace::is_sampled).zip(self.worker.tracer()) else {
             return;
         };
-        let sent = progress.sent_at.zip(progress.endpoint.as_ref()).zip(route);
+        let sent = progress.times.sent_at.zip(progress.endpoint.as_ref()).zip(route);
         tracer.offer(sent.is_some(), || {
             let upstream = sent.map(|((sent, endpoint), route)| Upstream {
                 host: endpoint.host.clone(),
                 address: endpoint.label.clone(),
-                target: sent_target(route, &self.head).into_owned(),
+                target: sent_target(route, &self.session.head).into_owned(),
                 began: began(account, progress, sent),
-                connect: progress.connect,
-                first_byte: progress.first_byte_at.map(|first| first.saturating_duration_since(sent)),
-                status: progress.answered.then_some(progress.status),
+                connect: progress.times.connect,
+                first_byte: progress.times.first_byte_at.map(|first| first.saturating_duration_since(sent)),
+                status: progress.is_answered().then_some(progress.status),
             });
             let prefix = route.map_or("", |route| route.config.path_prefix.as_str());
-            Record::of(trace, &self.head, record, prefix, upstream)
+            Record::of(trace, &self.session.head, record, prefix, upstream)
         });
     }
 }
 
 /// When the last try began, seen from the begin of the exchange: with connecting, if it had to.
 fn began(account: &Account, progress: &Progress, sent: Instant) -> Duration {
-    sent.saturating_duration_since(account.clock).saturating_sub(progress.connect.unwrap_or_default())
+    sent.saturating_duration_since(account.clock).saturating_sub(progress.times.connect.unwrap_or_default())
 }

@@ -48,10 +48,10 @@ pub(super) fn observe(
     progress: &Progress,
 ) {
     let timed_out = matches!(outcome, Err(Failed { reason: Reason::ResponseTimeout, .. }));
-    let Some(sent) = progress.sent_at.filter(|_| outcome.is_ok() || timed_out) else {
+    let Some(sent) = progress.times.sent_at.filter(|_| outcome.is_ok() || timed_out) else {
         return;
     };
-    let latency = progress.first_byte_at.unwrap_or_else(Instant::now) - sent;
+    let latency = progress.times.first_byte_at.unwrap_or_else(Instant::now) - sent;
     acquired.in_flight.observe(sent, latency);
 }
 

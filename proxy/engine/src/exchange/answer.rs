@@ -37,7 +37,7 @@ impl Answer<'_> {
         (framing, keep_alive): (Framing, bool),
     ) {
         let (field, label) = self.endpoint_field(policy);
-        let debug = policy.debug.as_ref().map(|facts| facts.fields(progress));
+        let debug = policy.request.debug.as_ref().map(|facts| facts.fields(progress));
         let [timing, facts] = debug_fields(debug.as_ref());
         let forward = ResponseForward {
             via: policy.via,

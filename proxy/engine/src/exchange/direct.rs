@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use sluice_core::error::Reason;
 use sluice_core::metrics::{Event, Missed, Unarmed};
+use sluice_core::record::BodyPath;
 use sluice_http::{Expect, Framing, Method, Version};
 use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
 use sluice_net::stream::{Reader, Writer};
@@ -15,7 +16,7 @@ use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, Shared, chunk_limits, download};
 use crate::body::{Transfer, copy};
 use crate::direct::{Armed, Claimed, Direct, DirectAnswer, Place, Rest};
-use crate::progress::Progress;
+use crate::progress::{Progress, Sent};
 use crate::upstream::UpstreamConnection;
 
 /// Has the answer to the request that is sent next go to the client past sluice, if it may.
@@ -108,11 +109,11 @@ pub(super) async fn conclude(
     let Err(mut failed) = outcome else {
         return outcome;
     };
-    if !progress.answered && armed.has_begun() {
+    if !progress.is_answered() && armed.has_begun() {
         let partial = armed.partial();
-        progress.answered = true;
+        progress.sent = Sent::Head;
         progress.bytes_out = partial.sent;
-        progress.first_byte_at = (partial.sent > 0).then_some(partial.first_byte_at);
+        progress.times.first_byte_at = (partial.sent > 0).then_some(partial.first_byte_at);
         failed.silent = false;
         failed.reason = match failed.reason {
             Reason::UpstreamClosed => Reason::ResponseTruncated,
@@ -137,12 +138,12 @@ fn complete(
     if let Some(joined) = &connection.joined {
         joined.answered();
     }
-    progress.direct = true;
-    progress.answered = true;
+    progress.path = Some(BodyPath::Direct);
+    progress.sent = Sent::Head;
     progress.status = answered.status;
     progress.bytes_out += answered.bytes;
-    progress.first_byte_at = Some(answered.first_byte_at);
-    progress.ended_at = Some(answered.ended_at);
+    progress.times.first_byte_at = Some(answered.first_byte_at);
+    progress.times.ended_at = Some(answered.ended_at);
 }
 
 /// Receives more, or waits for a head that was kept and is sluice's now. False at the end of the stream.
@@ -181,8 +182,8 @@ pub(super) async fn go_on(
     shared.head_received.set(true);
     shared.deadline.set(shared.policy.body_idle_timeout_ms);
     progress.status = rest.status;
-    progress.answered = true;
-    progress.first_byte_at = Some(rest.first_byte_at);
+    progress.sent = Sent::Head;
+    progress.times.first_byte_at = Some(rest.first_byte_at);
     progress.bytes_out = rest.sent;
     writer.pass(rest.sent);
     writer.settle(shared.deadline).await.map_err(gone)?;

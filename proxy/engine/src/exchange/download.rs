@@ -19,7 +19,7 @@ use crate::body::{Transfer, copy};
 use crate::bypass::Joined;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
 use crate::opening::Opening;
-use crate::progress::Progress;
+use crate::progress::{Progress, Sent};
 
 /// The upstream side.
 pub(super) struct UpstreamSide<'a> {
@@ -99,9 +99,9 @@ async fn receive_head(
     let bad = |_| Failed::from(Reason::BadResponse);
     if from.reader.stream().is_channel() {
         let received = poll_fn(|cx| from.reader.poll_head(cx, from.head, &limits)).await;
-        let silent = progress.first_byte_at.is_none();
+        let silent = progress.times.first_byte_at.is_none();
         let read = received.map_err(|_| Failed { reason: Reason::UpstreamClosed, silent })?;
-        progress.first_byte_at.get_or_insert_with(Instant::now);
+        progress.times.first_byte_at.get_or_insert_with(Instant::now);
         return read.map(|()| None).map_err(bad);
     }
     loop {
@@ -117,16 +117,16 @@ async fn receive_head(
             None => Claimed::Bytes,
         };
         if !received && matches!(claimed, Claimed::Bytes) {
-            let silent = progress.first_byte_at.is_none();
+            let silent = progress.times.first_byte_at.is_none();
             return Err(Failed { reason: Reason::UpstreamClosed, silent });
         }
         if let Some(joined) = from.joined {
             joined.answered();
         }
         match claimed {
-            Claimed::Bytes => _ = progress.first_byte_at.get_or_insert_with(Instant::now),
+            Claimed::Bytes => _ = progress.times.first_byte_at.get_or_insert_with(Instant::now),
             Claimed::Head(head, at) => {
-                progress.first_byte_at = Some(at);
+                progress.times.first_byte_at = Some(at);
                 from.head.parse(&head, &limits).map_err(bad)?;
                 return Ok(None);
             }
@@ -170,8 +170,8 @@ async fn upgrade(
     shared.head_received.set(true);
     progress.status = 101;
     progress.logged = shared.policy.logged_values(from.head);
-    progress.answered = true;
-    let debug = shared.policy.debug.as_ref().map(|facts| facts.fields(progress));
+    progress.sent = Sent::Head;
+    let debug = shared.policy.request.debug.as_ref().map(|facts| facts.fields(progress));
     let [timing, facts] = debug_fields(debug.as_ref());
     let forward = ResponseForward {
         upgrade: true,
@@ -241,7 +241,6 @@ async fn respond(
     shared.head_received.set(true);
     shared.deadline.set(policy.body_idle_timeout_ms);
     progress.status = from.head.status();
-    progress.close_delimited = towards == Framing::CloseDelimited;
 
     writer.settle(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
     let mut opening = Opening::to(writer);
@@ -252,7 +251,7 @@ async fn respond(
     // What has come is checked before the head goes out: a fault found here is still a clean 502.
     from.reader.peek(SMALL_BYTES);
     transfer.take(from.reader, &mut opening.bytes).map_err(|_| Failed::from(Reason::BadResponse))?;
-    progress.answered = true;
+    progress.sent = if towards == Framing::CloseDelimited { Sent::CloseDelimited } else { Sent::Head };
     let out = opening.begin(writer, towards.is_empty()).map_err(|_| Failed::from(Reason::ClientGone))?;
     let buffers = &shared.resources.buffers;
     let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;

@@ -63,13 +63,18 @@ pub(crate) struct Policy<'a> {
     pub(crate) buffering: Buffering,
     /// What all that is held may take.
     pub(crate) buffers: &'a Buffers,
-    /// What the answer is to tell about, if it is asked to.
-    pub(crate) debug: Option<debug::Facts<'a>>,
+    pub(crate) request: RequestContext<'a>,
+}
+
+/// What one request brings to the policy of its route.
+pub(crate) struct RequestContext<'a> {
+    /// Whose it is.
+    pub(crate) client: IpAddr,
     /// Key of a hashing balancer.
     pub(crate) hash: Option<u64>,
-    /// Whose the request is.
-    pub(crate) client: IpAddr,
-    /// What names the endpoint in the request.
+    /// What the answer is to tell about, if it is asked to.
+    pub(crate) debug: Option<debug::Facts<'a>>,
+    /// What names the endpoint to it.
     pub(crate) stamp: Option<&'a Stamp>,
     /// Fields of the answer that are to be logged.
     pub(crate) logged: &'a [LoggedField],
@@ -80,7 +85,7 @@ pub(crate) struct Policy<'a> {
 impl Policy<'_> {
     /// The values of an answer's fields that are to be logged; nearly always none, which costs nothing.
     fn logged_values(&self, head: &ResponseHead) -> Vec<Vec<u8>> {
-        self.logged.iter().map(|field| field.value(head.fields())).collect()
+        self.request.logged.iter().map(|field| field.value(head.fields())).collect()
     }
 }
 
@@ -171,21 +176,22 @@ pub(crate) async fn forward(
     progress: &mut Progress,
 ) -> Result<Finish, Reason> {
     let replayable = downstream.transfer.is_done();
-    let mut attempt = Attempt::new(policy.cluster, Kind::Request, policy.hash, policy.retry, policy.client);
+    let RequestContext { hash, client, stamp, .. } = policy.request;
+    let mut attempt = Attempt::new(policy.cluster, Kind::Request, hash, policy.retry, client);
     // What may become a tunnel, or is not whole yet, goes by TCP: see `bypass`.
     let in_memory = !downstream.has_rest();
     attempt.candidate = (in_memory && downstream.head.upgrade().is_none()).then(|| Candidate {
-        bytes: opening.bytes.len() + policy.stamp.map_or(0, Stamp::room),
+        bytes: opening.bytes.len() + stamp.map_or(0, Stamp::room),
         repeatable: downstream.head.method().is_idempotent(),
     });
-    let mut stamped = Stamped::new(policy.stamp);
+    let mut stamped = Stamped::new(stamp);
     loop {
         let acquired = acquire::acquire(resources, &mut attempt, &mut downstream).await;
-        progress.queue = attempt.queued();
+        progress.times.queue = attempt.queued();
         let mut acquired = acquired.inspect_err(|_| progress.endpoint = attempt.unreached.take())?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
-        progress.connect = acquired.connect;
-        progress.joined = acquired.connection.joined.is_some();
+        progress.times.connect = acquired.connect;
+        progress.path = Some(acquired.connection.path());
         stamped.put(&mut opening, &acquired.connection.endpoint);
         let armed = direct::arm(resources, policy, &mut downstream, &acquired.connection);
         start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
@@ -263,8 +269,8 @@ fn start(
     opening.submit(&mut connection.writer, (!downstream.has_rest()).then(trailers));
     let now = Instant::now();
     connection.sent(now);
-    progress.sent_at = Some(now);
-    progress.first_byte_at = None;
+    progress.times.sent_at = Some(now);
+    progress.times.first_byte_at = None;
     let patience_ms =
         if downstream.has_rest() { policy.body_idle_timeout_ms } else { policy.response_timeout_ms };
     downstream.deadline.set(patience_ms);

@@ -94,7 +94,12 @@ pub(super) async fn watch(
 ) {
     if reader.data().is_empty() {
         reader.arm_patiently(IDLE_BYTES);
-        match reader.fill(IDLE_BYTES).await {
+        let mut received = reader.fill(IDLE_BYTES).await;
+        if matches!(received, Ok(0)) && reader.has_ended() {
+            // The end of a message that nobody took any more, and none of the stream's.
+            received = reader.fill(IDLE_BYTES).await;
+        }
+        match received {
             Ok(0) => {}
             Ok(_) => {
                 more.inspect(|more| more.set(true));

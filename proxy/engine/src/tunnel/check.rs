@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use sluice_core::error::Reason;
 use sluice_core::metrics::Metrics;
+use sluice_core::record::BodyPath;
 use sluice_net::buffers::Buffers;
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{self, Stream};
@@ -80,7 +81,7 @@ async fn one(
     }
     match outcome {
         Outcome { reason: Some(reason), .. } => Err(reason.word().to_owned().into()),
-        Outcome { path: "splice", .. } => Ok(()),
+        Outcome { path: BodyPath::Splice, .. } => Ok(()),
         _ => Err("it was copied".into()),
     }
 }

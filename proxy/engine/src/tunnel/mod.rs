@@ -21,6 +21,7 @@ use sluice_config::KernelAssists;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Counted;
 use sluice_core::metrics::{Event, WorkerRecorder};
+use sluice_core::record::BodyPath;
 use sluice_kernel::splice::Limits;
 use sluice_net::buffers::Buffers;
 use sluice_net::deadline::Deadline;
@@ -62,8 +63,8 @@ pub struct Outcome {
     pub(crate) reason: Option<Reason>,
     /// One side broke off, so the other must be reset rather than closed.
     pub(crate) broken: bool,
-    /// How the bytes went: `splice` if any of them could go past sluice.
-    pub(crate) path: &'static str,
+    /// How the bytes went: by splice if any of them could go past sluice.
+    pub(crate) path: BodyPath,
 }
 
 /// Why a direction stopped, if nothing is wrong.
@@ -115,7 +116,7 @@ async fn pass(mut ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: &Cont
     deadline.set(idle_ms);
     let mut transfers = Transfers { up: Transfer::opaque(), down: Transfer::opaque() };
     let TunnelOutcome { result, spliced } = move_all(&mut ends, &mut transfers, deadline, with).await;
-    let path = if spliced.is_some() { "splice" } else { "copy" };
+    let path = if spliced.is_some() { BodyPath::Splice } else { BodyPath::Copy };
     let spliced = spliced.unwrap_or_default();
     let (reason, broken) = match result {
         Some(Ok(_)) => (None, false),

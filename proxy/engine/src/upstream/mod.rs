@@ -19,6 +19,7 @@ use sluice_core::cluster::{Cluster, Endpoint, InFlight, Kind};
 use sluice_core::error::{Reason, Side};
 use sluice_core::metrics::Counted;
 use sluice_core::metrics::Event;
+use sluice_core::record::BodyPath;
 use sluice_core::tls::upstream::Purpose;
 use sluice_http::{HeadScanner, ResponseHead};
 use sluice_kernel::program::Lease;
@@ -79,6 +80,11 @@ impl UpstreamConnection {
             idle_since: None,
             open,
         }
+    }
+
+    /// How the bytes of an exchange go over it.
+    pub(crate) fn path(&self) -> BodyPath {
+        if self.joined.is_some() { BodyPath::Bypass } else { BodyPath::Copy }
     }
 
     /// Notes that a request is on its way.

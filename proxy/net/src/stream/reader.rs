@@ -103,7 +103,10 @@ impl Reader {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Ok(0) if self.outgoing.was_reset(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            // A channel says so itself, and may end its message properly before it wants no more of ours.
+            Ok(0) if !self.stream.is_channel() && self.outgoing.was_reset(cx) => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
             outcome => Poll::Ready(outcome),
         }
     }

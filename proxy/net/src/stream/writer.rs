@@ -140,9 +140,9 @@ impl Writer {
         self.sending = Some(Sending { sent, quiet });
     }
 
-    /// Whether the send under way, if any, goes on without being polled.
+    /// Whether the send under way, if any, goes on without being polled. One that has failed is to be looked at.
     pub fn is_quiet(&self) -> bool {
-        self.sending.as_ref().is_none_or(|sending| sending.quiet)
+        self.broken.is_none() && self.sending.as_ref().is_none_or(|sending| sending.quiet)
     }
 
     /// Whether nothing is under way any more; never waits.

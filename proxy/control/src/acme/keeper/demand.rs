@@ -20,7 +20,7 @@ impl Keeper {
         let is_known = self.entries.contains_key(&wanted.name);
         let Some(on_demand) = on_demand.filter(|_| !is_known && self.authority.is_some()) else { return };
         let now_ms = schedule::now_ms();
-        let is_running = self.running.values().any(|name| *name == wanted.name);
+        let is_running = self.tasks.running.values().any(|name| *name == wanted.name);
         if is_running || !self.denied.may_ask(&wanted.name, now_ms) {
             return;
         }
@@ -36,21 +36,21 @@ impl Keeper {
         let is_full = got >= on_demand.names_max;
         if is_full {
             self.acme.board.count_ask(AskOutcome::Dropped);
-            if !self.is_full {
+            if !self.shown.is_full {
                 tracing::warn!(name, names_max = on_demand.names_max, "no further names are got on demand");
             }
         }
-        self.is_full = is_full;
+        self.shown.is_full = is_full;
         !is_full
     }
 
     pub(super) fn begin_to_ask(&mut self, name: String, on_demand: OnDemand) {
         let about = name.clone();
-        let task = self.asks.spawn_local(async move {
+        let task = self.tasks.asks.spawn_local(async move {
             let answer = ask(&on_demand, &name).await;
             (name, on_demand, answer)
         });
-        self.running.insert(task.id(), about);
+        self.tasks.running.insert(task.id(), about);
     }
 
     pub(super) fn hear(&mut self, name: String, on_demand: &OnDemand, answer: Result<bool, AcmeError>) {
@@ -91,11 +91,12 @@ impl Keeper {
 
     /// Why there is no answer is said when it is news.
     fn say(&mut self, name: &str, on_demand: &OnDemand, trouble: Option<AcmeError>) {
-        if let Some(trouble) = trouble.as_ref().filter(|trouble| self.trouble.as_ref() != Some(trouble)) {
+        if let Some(trouble) = trouble.as_ref().filter(|trouble| self.shown.trouble.as_ref() != Some(trouble))
+        {
             let url = on_demand.ask_url.to_string();
             tracing::warn!(name, url, "cannot ask whether it may have a certificate: {trouble}");
         }
-        self.trouble = trouble;
+        self.shown.trouble = trouble;
     }
 
     /// It may have a certificate no more.

@@ -51,17 +51,30 @@ pub(crate) struct Keeper {
     authority: Option<Rc<Authority>>,
     entries: BTreeMap<String, Entry>,
     denied: Denied,
-    orders: JoinSet<Ended>,
-    asks: JoinSet<Asked>,
-    /// Whether no further names are got on demand, and why nobody can be asked; said when it changes.
-    is_full: bool,
-    trouble: Option<AcmeError>,
-    /// The name that each of those tasks is about, for one that panics.
-    running: HashMap<Id, String>,
+    tasks: Tasks,
     /// Until when nothing is begun, in milliseconds of Unix time, since the authority is asked too often.
     quiet_until_ms: u64,
+    shown: Shown,
+}
+
+/// What is under way.
+#[derive(Default)]
+struct Tasks {
+    orders: JoinSet<Ended>,
+    asks: JoinSet<Asked>,
+    /// The name that each of them is about, for one that panics.
+    running: HashMap<Id, String>,
+}
+
+/// What has been said, and is said again only when it changes.
+#[derive(Default)]
+struct Shown {
+    /// Whether no further names are got on demand.
+    is_full: bool,
+    /// Why nobody can be asked.
+    trouble: Option<AcmeError>,
     /// Whether what is shown is as it is.
-    is_shown: bool,
+    is_current: bool,
 }
 
 impl Keeper {
@@ -76,13 +89,9 @@ impl Keeper {
             authority: None,
             entries: BTreeMap::new(),
             denied: Denied::default(),
-            orders: JoinSet::new(),
-            asks: JoinSet::new(),
-            is_full: false,
-            trouble: None,
-            running: HashMap::new(),
+            tasks: Tasks::default(),
             quiet_until_ms: 0,
-            is_shown: false,
+            shown: Shown::default(),
         })
     }
 
@@ -95,17 +104,17 @@ impl Keeper {
             let pause = self.pause();
             tokio::select! {
                 () = self.terminators.changed() => self.reconcile(),
-                Some(ended) = self.orders.join_next_with_id(), if !self.orders.is_empty() => {
+                Some(ended) = self.tasks.orders.join_next_with_id(), if !self.tasks.orders.is_empty() => {
                     if let Some((authority, name, ended)) = self.returned(ended) {
                         self.settle(&authority, &name, ended);
                     }
                 }
-                Some(asked) = self.asks.join_next_with_id(), if !self.asks.is_empty() => {
+                Some(asked) = self.tasks.asks.join_next_with_id(), if !self.tasks.asks.is_empty() => {
                     if let Some((name, on_demand, answer)) = self.returned(asked) {
                         self.hear(name, &on_demand, answer);
                     }
                 }
-                Some(wanted) = self.wanted.recv(), if self.asks.len() < ASKS_MAX => self.want(&wanted),
+                Some(wanted) = self.wanted.recv(), if self.tasks.asks.len() < ASKS_MAX => self.want(&wanted),
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -122,19 +131,19 @@ impl Keeper {
             if !entry.is_listed && !entry.is_allowed {
                 // Whoever allowed it once may have changed his mind.
                 let asked = self.terminators.in_force().values().find_map(|one| one.on_demand().cloned());
-                if let Some(on_demand) = asked.filter(|_| self.asks.len() < ASKS_MAX) {
+                if let Some(on_demand) = asked.filter(|_| self.tasks.asks.len() < ASKS_MAX) {
                     entry.is_running = true;
                     self.begin_to_ask(name, on_demand);
                 }
-            } else if self.orders.len() < ORDERS_MAX && self.quiet_until_ms <= now_ms {
+            } else if self.tasks.orders.len() < ORDERS_MAX && self.quiet_until_ms <= now_ms {
                 entry.is_running = true;
                 let (authority, ways) = (Rc::clone(&authority), self.ways(&authority));
                 let about = name.clone();
-                let task = self.orders.spawn_local(async move {
+                let task = self.tasks.orders.spawn_local(async move {
                     let ended = attempt(&authority, &name, &ways).await;
                     (authority, name, ended)
                 });
-                self.running.insert(task.id(), about);
+                self.tasks.running.insert(task.id(), about);
             }
         }
     }
@@ -159,9 +168,9 @@ impl Keeper {
 
     /// What a task has come back with; `None` of one that panicked, which is a failure like others.
     fn returned<T>(&mut self, ended: Result<(Id, T), JoinError>) -> Option<T> {
-        self.is_shown = false;
+        self.shown.is_current = false;
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let name = self.running.remove(&id);
+        let name = self.tasks.running.remove(&id);
         if let (Err(_), Some(name), Some(authority)) = (&ended, name, self.authority.clone()) {
             self.settle(&authority, &name, Err(Failure::new("it broke off")));
         }
@@ -229,7 +238,7 @@ impl Keeper {
     }
 
     fn publish(&mut self) {
-        if std::mem::replace(&mut self.is_shown, true) {
+        if std::mem::replace(&mut self.shown.is_current, true) {
             return;
         }
         self.acme.board.show(self.entries.iter().map(|(name, entry)| (name.clone(), entry.row())).collect());

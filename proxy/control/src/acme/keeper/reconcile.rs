@@ -15,7 +15,7 @@ use crate::acme::schedule;
 impl Keeper {
     /// Goes by the configuration in force.
     pub(super) fn reconcile(&mut self) {
-        self.is_shown = false;
+        self.shown.is_current = false;
         let snapshot = self.live.load_full();
         let acme = snapshot.config.acme.as_ref();
         let placed = acme.and_then(|acme| Some((acme, Folder::of(&snapshot.config, acme).ok()?)));

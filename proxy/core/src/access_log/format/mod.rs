@@ -10,7 +10,7 @@ use sluice_config::{self as config, LogField, LogFormat, Word};
 
 use super::clock::Clock;
 use super::escape;
-use crate::record::ExchangeRecord;
+use crate::record::{BodyPath, ExchangeRecord};
 
 /// How much of a value is logged, in bytes as it came: what a client sends must not drown the lines of others.
 const TARGET_BYTES_MAX: usize = 2048;
@@ -180,7 +180,7 @@ fn value<'a>(field: LogField, record: &ExchangeRecord<'a>) -> Value<'a> {
         LogField::ConnectMs => record.connect.map_or(Value::Absent, Value::Millis),
         LogField::UpstreamMs => record.upstream.map_or(Value::Absent, Value::Millis),
         LogField::TransferMs => record.transfer.map_or(Value::Absent, Value::Millis),
-        LogField::Path => bytes(record.path.as_bytes()),
+        LogField::Path => bytes(record.path.map_or("-", BodyPath::word).as_bytes()),
         LogField::Retries => Value::Number(u64::from(record.retries)),
         LogField::Reason => text(record.reason.map(|reason| reason.word())),
         LogField::UserAgent => bytes(record.user_agent),

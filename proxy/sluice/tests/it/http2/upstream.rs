@@ -11,7 +11,7 @@ use h2::server::Builder;
 use http::HeaderMap;
 use tokio::sync::Barrier;
 
-use super::client::{get, piece, post, send, talk, talk_by, to};
+use super::client::{answer, get, piece, post, send, talk, talk_by, to};
 use super::server::{Asked, Server, head};
 use crate::support::{Authority, Origin, Setup, assert_same, pattern, poll};
 
@@ -90,6 +90,42 @@ fn an_answer_of_trailers_only_stays_one() {
     });
     assert_eq!((reply.status(), reply.get("grpc-status"), reply.body.len()), (200, Some("12"), 0));
     assert_eq!(reply.trailers, None);
+}
+
+/// As gRPC servers end a call early (RFC 9113 section 8.1): trailers, and NO_ERROR for the request that nobody reads.
+#[test]
+fn an_answer_that_ends_before_its_request_is_whole() {
+    let server = Server::new(async |mut asked| {
+        let mut stream = asked.begin(200, &[("content-type", "application/grpc")]);
+        stream.send_data(Bytes::from_static(b"message"), false).unwrap();
+        // The window is full, and is not opened again.
+        let mut received = 0;
+        while received < 65_535 {
+            received += asked.request.body_mut().data().await.unwrap().unwrap().len();
+        }
+        stream.send_trailers(status("0")).unwrap();
+    });
+    let Some(proxy) = setup(&server).start() else { return };
+    let reply = talk(&proxy, async |sender| {
+        let mut sender = sender.ready().await.unwrap();
+        let request = to("/call").method("POST").body(()).unwrap();
+        let (response, mut stream) = sender.send_request(request, false).unwrap();
+        let sending = async {
+            loop {
+                stream.reserve_capacity(16 * 1024);
+                let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+                let Some(Ok(room)) = room else { return std::future::pending().await };
+                let _ = stream.send_data(Bytes::from(vec![0; room]), false);
+            }
+        };
+        tokio::select! {
+            () = sending => unreachable!(),
+            reply = async { answer(response.await.unwrap()).await.unwrap() } => reply,
+        }
+    });
+    assert_eq!((reply.status(), reply.body.as_slice()), (200, &b"message"[..]));
+    assert_eq!(reply.trailers, Some(status("0")));
+    assert_eq!(proxy.outcome("/call"), (200, "-".to_owned()));
 }
 
 #[test]
