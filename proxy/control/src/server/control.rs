@@ -2,6 +2,7 @@
 //! the admin listener. Nothing here is on the path of a request.
 
 use crate::server::StartError;
+use crate::spans::Tracing;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use sluice_core::access_log::AccessLog;
 use sluice_core::clock;
 use sluice_core::cluster::{alive, snapshot_json};
 use sluice_core::metrics::{Known, Metrics, Status};
-use sluice_core::spans::Tracing;
 use sluice_engine::bypass;
 use sluice_engine::snapshot::Live;
 use sluice_engine::thread::Stage;

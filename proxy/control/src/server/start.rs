@@ -1,6 +1,7 @@
 //! The steps of starting, each naming what it could not do.
 
 use crate::server::StartError;
+use crate::spans::Tracing;
 use std::collections::HashSet;
 use std::io::Write;
 use std::net::TcpListener;
@@ -12,7 +13,6 @@ use sluice_config::{self as config, Config, ControlSocket, Protocol};
 use sluice_core::access_log::AccessLog;
 use sluice_core::logging;
 use sluice_core::metrics::Metrics;
-use sluice_core::spans::Tracing;
 use sluice_core::tls::Terminators;
 use sluice_engine::bypass;
 use sluice_engine::snapshot::Live;

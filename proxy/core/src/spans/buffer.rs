@@ -30,13 +30,13 @@ pub struct Tracer {
 }
 
 /// The end that they are taken from.
-pub(super) struct Buffered {
+pub struct Buffered {
     shared: Arc<Shared>,
     queue: Receiver<Record>,
 }
 
 /// Both ends of a buffer of so many spans; `batch` of them wake the exporter.
-pub(super) fn buffer(spans_max: usize, batch: usize, metrics: &Arc<Metrics>) -> (Tracer, Buffered) {
+pub fn buffer(spans_max: usize, batch: usize, metrics: &Arc<Metrics>) -> (Tracer, Buffered) {
     let shared = Arc::new(Shared {
         spans: AtomicUsize::new(0),
         spans_max,
@@ -69,7 +69,7 @@ impl Tracer {
 
 impl Buffered {
     /// The oldest exchanges, of at most a batch of spans.
-    pub(super) fn take(&self) -> Vec<Record> {
+    pub fn take(&self) -> Vec<Record> {
         let mut taken = Vec::new();
         let mut spans = 0;
         // Two spans is the most that one becomes.
@@ -83,18 +83,18 @@ impl Buffered {
     }
 
     /// Forgets spans that were taken, and counts what became of them.
-    pub(super) fn settle(&self, spans: usize, fate: SpanFate) {
+    pub fn settle(&self, spans: usize, fate: SpanFate) {
         self.shared.spans.fetch_sub(spans, Relaxed);
         self.shared.metrics.count_spans(fate, spans);
     }
 
     /// Waits for a batch to be there. One that was there already may have been announced before.
-    pub(super) async fn wait_for_batch(&self) {
+    pub async fn wait_for_batch(&self) {
         self.shared.enough.notified().await;
     }
 
     /// Whether a whole batch waits.
-    pub(super) fn has_batch(&self) -> bool {
+    pub fn has_batch(&self) -> bool {
         self.shared.spans.load(Relaxed) >= self.shared.batch
     }
 }

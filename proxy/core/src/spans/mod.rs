@@ -1,24 +1,20 @@
-//! Traces: an exchange's place in one, the spans that it becomes, and their way to a collector (OTLP over HTTP).
+//! Traces: an exchange's place in one, and what is kept of it until its spans are built.
 //!
-//! A worker decides at the begin of an exchange whether it is sampled, tells the origin so in traceparent, and at its
-//! end hands what is to be known of a sampled one over. Spans are built, encoded and sent on the control thread; the
-//! buffer in between is bounded, and what does not fit is dropped and counted. No exchange waits for any of it.
+//! A worker decides when an exchange begins whether it is sampled, tells the origin so in traceparent, and at its end
+//! hands over what is to be known of a sampled one. The control thread builds, encodes and sends spans; the buffer in
+//! between is bounded, and what does not fit is dropped and counted. No exchange waits for any of it.
 
 mod buffer;
-mod collector;
 mod context;
-mod encode;
-mod export;
 mod record;
 #[cfg(test)]
 mod tests;
 
 use sluice_http::RequestHead;
 
-pub use buffer::Tracer;
+pub use buffer::{Buffered, Tracer, buffer};
 use context::Context;
 pub(crate) use context::TRACEPARENT_BYTES;
-pub use export::Tracing;
 pub use record::{Record, Upstream};
 
 /// Fields of the trace context, in lower case.
@@ -72,6 +68,26 @@ impl Trace {
     /// What the origin is told.
     pub fn traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
         self.context().render()
+    }
+
+    /// What names the trace.
+    pub fn trace_id(&self) -> u128 {
+        self.trace_id
+    }
+
+    /// The span of the exchange, and that of the caller, if there is one.
+    pub fn server_span(&self) -> (u64, Option<u64>) {
+        (self.server, self.parent)
+    }
+
+    /// The span of what is asked of the origin.
+    pub fn client_span(&self) -> u64 {
+        self.client
+    }
+
+    /// The flags of traceparent.
+    pub fn flags(&self) -> u8 {
+        self.context().flags()
     }
 
     fn context(&self) -> Context {

@@ -21,30 +21,50 @@ const STATE_BYTES_MAX: usize = 1024;
 /// Many fields: one for each attribute of a span.
 #[derive(Debug)]
 pub struct Record {
-    pub(super) trace: Trace,
+    /// Its place in a trace.
+    pub trace: Trace,
     /// The caller's tracestate; empty if there is none, or it is too long to keep.
-    pub(super) state: String,
-    pub(super) started: SystemTime,
-    pub(super) duration: Duration,
-    pub(super) queue: Option<Duration>,
-    pub(super) client: IpAddr,
-    pub(super) method: String,
-    pub(super) host: String,
-    pub(super) target: String,
-    pub(super) version: &'static str,
-    pub(super) user_agent: String,
-    pub(super) request_id: String,
-    pub(super) listener: String,
+    pub state: String,
+    /// When its first byte was read.
+    pub started: SystemTime,
+    /// From then to the last byte written.
+    pub duration: Duration,
+    /// Time in the line of its cluster.
+    pub queue: Option<Duration>,
+    /// Whose it was.
+    pub client: IpAddr,
+    /// The method as sent.
+    pub method: String,
+    /// The host as sent.
+    pub host: String,
+    /// The target as sent.
+    pub target: String,
+    /// As in its request line.
+    pub version: &'static str,
+    /// User-Agent.
+    pub user_agent: String,
+    /// X-Request-Id.
+    pub request_id: String,
+    /// Name of the listener.
+    pub listener: String,
     /// Name and path prefix.
-    pub(super) route: Option<(String, String)>,
-    pub(super) cluster: Option<String>,
-    pub(super) status: u16,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    pub(super) retries: u32,
-    pub(super) reason: Option<Reason>,
-    pub(super) path: &'static str,
-    pub(super) upstream: Option<Upstream>,
+    pub route: Option<(String, String)>,
+    /// Name of the cluster.
+    pub cluster: Option<String>,
+    /// Status sent, or logged in its place (499).
+    pub status: u16,
+    /// Body bytes read from the client.
+    pub bytes_in: u64,
+    /// Bytes written to the client.
+    pub bytes_out: u64,
+    /// Tries beyond the first.
+    pub retries: u32,
+    /// Why it did not end with the origin's own answer.
+    pub reason: Option<Reason>,
+    /// How its bytes went.
+    pub path: &'static str,
+    /// What was asked of an endpoint.
+    pub upstream: Option<Upstream>,
 }
 
 /// The last request that was sent to an endpoint. Times count from the begin of the exchange; it lasted to its end.
@@ -105,7 +125,7 @@ impl Record {
     }
 
     /// How many spans it becomes.
-    pub(super) fn spans(&self) -> usize {
+    pub fn spans(&self) -> usize {
         spans(self.upstream.is_some())
     }
 }

@@ -9,10 +9,10 @@ use sluice_config as config;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::Tracer;
-use super::buffer::{Buffered, buffer};
+use sluice_core::metrics::{Metrics, SpanFate};
+use sluice_core::spans::{Buffered, Tracer, buffer};
+
 use super::{collector, encode};
-use crate::metrics::{Metrics, SpanFate};
 
 /// Times that the same spans are sent before they are given up.
 const ATTEMPTS_MAX: u32 = 5;
@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Tracing, as the control plane has it.
-pub struct Tracing {
+pub(crate) struct Tracing {
     tracer: Tracer,
     /// Until it is run.
     exporter: Mutex<Option<Exporter>>,
@@ -31,7 +31,7 @@ pub struct Tracing {
 
 impl Tracing {
     /// Makes tracing ready as configured.
-    pub fn new(config: &config::Tracing, metrics: &Arc<Metrics>) -> Self {
+    pub(crate) fn new(config: &config::Tracing, metrics: &Arc<Metrics>) -> Self {
         let batch = config.batch_spans_max.min(config.buffer_spans_max);
         let (tracer, buffered) = buffer(config.buffer_spans_max, batch, metrics);
         let (flush, flushes) = mpsc::channel(1);
@@ -40,12 +40,12 @@ impl Tracing {
     }
 
     /// What a worker hands its exchanges over to.
-    pub fn tracer(&self) -> Tracer {
+    pub(crate) fn tracer(&self) -> Tracer {
         self.tracer.clone()
     }
 
     /// Sends spans until dropped. To be run once, on a runtime with IO and time.
-    pub fn run(&self) -> impl Future<Output = ()> + use<> {
+    pub(crate) fn run(&self) -> impl Future<Output = ()> + use<> {
         let exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take();
         async {
             if let Some(exporter) = exporter {
@@ -55,7 +55,7 @@ impl Tracing {
     }
 
     /// Has all that waits sent, once, and waits for it for two seconds at most.
-    pub async fn flush(&self) {
+    pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         let flushing = async {
             if self.flush.send(done).await.is_ok() {

@@ -7,9 +7,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, Key
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span, status};
 
-use super::Record;
-use super::record::Upstream;
-use crate::error::{Reason, Side};
+use sluice_core::error::{Reason, Side};
+use sluice_core::spans::{Record, Upstream};
 
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.29.0";
 
@@ -66,9 +65,13 @@ fn server_span(record: &Record) -> Span {
     own_attributes(&mut attributes, record);
     attributes.some_text("error.type", failed.as_deref());
     Span {
-        span_id: record.trace.server.to_be_bytes().to_vec(),
-        parent_span_id: record.trace.parent.map_or_else(Vec::new, |parent| parent.to_be_bytes().to_vec()),
-        flags: PARENT_IS_REMOTE | u32::from(record.trace.context().flags()),
+        span_id: record.trace.server_span().0.to_be_bytes().to_vec(),
+        parent_span_id: record
+            .trace
+            .server_span()
+            .1
+            .map_or_else(Vec::new, |parent| parent.to_be_bytes().to_vec()),
+        flags: PARENT_IS_REMOTE | u32::from(record.trace.flags()),
         name: prefix.map_or_else(|| name(method).to_owned(), |prefix| format!("{} {prefix}", name(method))),
         kind: span::SpanKind::Server.into(),
         start_time_unix_nano: nanos(record.started),
@@ -100,9 +103,9 @@ fn client_span(record: &Record, upstream: &Upstream) -> Span {
     attributes.text("sluice.path", record.path);
     attributes.some_text("error.type", failed.as_deref());
     Span {
-        span_id: record.trace.client.to_be_bytes().to_vec(),
-        parent_span_id: record.trace.server.to_be_bytes().to_vec(),
-        flags: PARENT_IS_LOCAL | u32::from(record.trace.context().flags()),
+        span_id: record.trace.client_span().to_be_bytes().to_vec(),
+        parent_span_id: record.trace.server_span().0.to_be_bytes().to_vec(),
+        flags: PARENT_IS_LOCAL | u32::from(record.trace.flags()),
         name: name(method).to_owned(),
         kind: span::SpanKind::Client.into(),
         start_time_unix_nano: nanos(record.started + upstream.began.min(record.duration)),
@@ -116,7 +119,7 @@ fn client_span(record: &Record, upstream: &Upstream) -> Span {
 /// What both spans have.
 fn common(record: &Record) -> Span {
     Span {
-        trace_id: record.trace.trace_id.to_be_bytes().to_vec(),
+        trace_id: record.trace.trace_id().to_be_bytes().to_vec(),
         trace_state: record.state.clone(),
         ..Span::default()
     }

@@ -1,0 +1,199 @@
+//! A start, as the stages that it goes through. Each is made of the one before and has what the next one needs.
+//!
+//! [`Prepared`] has read and restored what there is; nothing of clients is bound. [`Bound`] has the listeners' sockets,
+//! on which nobody is heard yet, and the kernel assists that work. [`Running`] has given up privileges, and its
+//! workers accept.
+
+use std::cell::OnceCell;
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sluice_config::Config;
+use sluice_core::access_log::AccessLog;
+use sluice_core::logging;
+use sluice_core::metrics::Metrics;
+use sluice_core::tls::Terminators;
+use sluice_engine::bypass;
+use sluice_engine::thread::Stage;
+use sluice_net::listener::{self, Held};
+use sluice_ring as ring;
+use tokio::sync::watch;
+
+use super::clusters::{Clusters, Resolvers};
+use super::control::{Control, Sockets};
+use super::operator::Operator;
+use super::reload::{Reloader, Source};
+use super::services::RestoredServices;
+use super::signals::ControlRuntime;
+use super::site::Site;
+use super::upgrade::Upgrader;
+use super::{StartError, clusters, privileges, services, start};
+use crate::acme::Acme;
+use crate::demo;
+use crate::doctor::Assists;
+use crate::handover::{Predecessor, Program};
+use crate::spans::Tracing;
+use crate::status::document::Fixed;
+use crate::{state_file, status};
+
+/// How often the end of the workers is looked for while draining.
+const JOIN_CHECK: Duration = Duration::from_millis(20);
+
+/// What was read and restored.
+pub(super) struct Prepared {
+    config: Config,
+    program: Program,
+    assists: Assists,
+    metrics: Arc<Metrics>,
+    demo: Option<demo::Origin>,
+    clusters: (Clusters, Resolvers),
+    restored: RestoredServices,
+}
+
+/// The listeners' sockets, and what the kernel does for them.
+pub(super) struct Bound {
+    prepared: Prepared,
+    sockets: Vec<Vec<listener::Bound>>,
+    held: Vec<Held>,
+    terminators: Arc<Terminators>,
+    bypass: Option<Arc<bypass::Control>>,
+}
+
+/// Workers that accept, and what the control plane is made of.
+pub(super) struct Running {
+    metrics: Arc<Metrics>,
+    log: AccessLog,
+    tracing: Option<Tracing>,
+    bypass: Option<Arc<bypass::Control>>,
+    operator: Operator,
+    sockets: Sockets,
+    resolved: (Resolvers, RestoredServices),
+    fixed: Fixed,
+    stage: watch::Sender<Stage>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Prepared {
+    pub(super) fn new(config: Config, predecessor: Option<&mut Predecessor>) -> Result<Self, StartError> {
+        let program =
+            Program::of_this_process().map_err(|error| format!("the path of the binary: {error}"))?;
+        ring::probe(Path::new("/proc")).map_err(|error| error.to_string())?;
+        let assists = Assists::for_start(&config);
+        assists.require()?;
+        let metrics = Metrics::new();
+        let counted = Arc::clone(&metrics);
+        logging::install_panic_hook(move || counted.count_panic());
+        privileges::raise_descriptor_limit();
+        let mut predecessor = predecessor;
+        let demo = start::demo_origin(&config, predecessor.as_deref_mut())?;
+        let clusters = clusters::at_start(&config, predecessor.as_deref())?;
+        let restored = services::restore(&config)?;
+        Ok(Self { config, program, assists, metrics, demo, clusters, restored })
+    }
+
+    /// Takes the time that a start takes: the kernel assists are tried.
+    pub(super) fn bind(mut self, predecessor: Option<&mut Predecessor>) -> Result<Bound, StartError> {
+        let (sockets, terminators) = start::listeners(&self.config, predecessor)?;
+        let held = listener::hold(&sockets).map_err(|error| error.to_string())?;
+        let bypass = start::bypass(&self.config, &mut self.assists, &sockets)?;
+        Ok(Bound { prepared: self, sockets, held, terminators, bypass })
+    }
+}
+
+impl Bound {
+    /// Begins to serve, once nothing is left that could fail for want of a privilege or of a file.
+    pub(super) fn start(
+        self,
+        source: Source,
+        mut predecessor: Option<&mut Predecessor>,
+    ) -> Result<Running, StartError> {
+        let Self { prepared, sockets: bound, held, terminators, bypass } = self;
+        let Prepared { config, program, mut assists, metrics, demo, clusters, restored } = prepared;
+        let (clusters, resolvers) = clusters;
+        let mut sockets = Sockets {
+            admin: start::admin_listener(&config, predecessor.as_deref_mut())?,
+            control: start::control_listener(&config, predecessor.is_some())?,
+        };
+        let others = start::others(&config, sockets.admin.as_ref(), demo.as_ref());
+        let log = start::access_log(&config, &metrics)?;
+        let live = restored.attached.live(&config, clusters)?;
+        let snapshot = live.load_full();
+        predecessor.iter().for_each(|from| clusters::inherit_experience(&snapshot.clusters, from));
+        // Before privileges are dropped: loading takes some.
+        let splice = start::splice(&snapshot.config, &mut assists)?;
+        // Nobody else asks for it, and looking takes some milliseconds.
+        let fixed = sockets.admin.as_ref().map(|_| {
+            let listeners: Vec<_> = held.iter().map(|(listening, _)| listening.current()).collect();
+            status::findings(&snapshot.config, &listeners, &assists)
+        });
+        start::publish(sockets.control.as_mut())?;
+        privileges::drop_to(&snapshot.config)?;
+        start::try_account(&snapshot.config, &terminators)?;
+        let acme = Acme::for_start(&snapshot.config, &terminators.in_force())?;
+
+        // Last, so that whoever finds the port open finds the control socket as well, and is answered at once.
+        listener::listen_all(&bound).map_err(|error| error.to_string())?;
+        let (stage, watched) = watch::channel(Stage::Serve);
+        let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
+        let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
+        let (threads, senders, scheduling) =
+            start::workers(bound, &live, &metrics, &log, assisted, (tracing.as_ref(), &acme), &watched)?;
+        let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();
+        start::announce(&listening, snapshot.config.worker_count(), scheduling, &assists);
+        start::invite(&snapshot.config, &listening, demo.is_some());
+        let said = (config, restored.attached.clone(), acme);
+        let token = sockets.admin.as_ref().and_then(|admin| admin.token.clone());
+        let site = Site::new(live, held, senders, bypass.clone(), terminators, said).with_admin_token(token);
+        let site = Rc::new(site);
+        let path = sockets.control.as_ref().map(|control| control.path().to_owned());
+        let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others, path));
+        let operator = Operator { reloader: Reloader { site, source }, upgrader, services: OnceCell::new() };
+        let (resolved, fixed) = ((resolvers, restored), fixed.unwrap_or_default());
+        Ok(Running { metrics, log, tracing, bypass, operator, sockets, resolved, fixed, stage, threads })
+    }
+}
+
+impl Running {
+    /// Serves until the process is told to end or another one has taken over. The predecessor is told once commands are
+    /// obeyed.
+    pub(super) fn serve(
+        self,
+        runtime: ControlRuntime,
+        predecessor: &mut Option<Predecessor>,
+    ) -> Result<ExitCode, StartError> {
+        let Self { metrics, log, tracing, bypass, operator, sockets, resolved, fixed, stage, threads } = self;
+        let live = Arc::clone(&operator.reloader.site.live);
+        let control = Control::new(&metrics, &log, bypass, operator, sockets, resolved, fixed);
+        let serving = || match predecessor.take() {
+            Some(predecessor) => predecessor
+                .ready()
+                .map_err(|error| format!("the process to take over from is gone: {error}").into()),
+            None => Ok(()),
+        };
+        let join = |deadline| join(threads, deadline);
+        let (ended, is_handed_over) = control.with_tracing(tracing).run(runtime, stage, join, serving)?;
+        if !is_handed_over {
+            state_file::save(&live.load().clusters.values().cloned().collect::<Vec<_>>());
+        }
+        log.close();
+        Ok(ended)
+    }
+}
+
+/// Waits for the workers to end, at most until `deadline`; true when all have.
+fn join(mut threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
+    loop {
+        threads.retain(|thread| !thread.is_finished());
+        if threads.is_empty() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(JOIN_CHECK);
+    }
+}
