@@ -80,7 +80,7 @@ pub struct ExchangeRecord<'a> {
     pub retries: u32,
     /// Why it did not end with the origin's own answer.
     pub reason: Option<Reason>,
-    /// How its bytes went, if an endpoint had a part in it.
+    /// How its bytes went, if it was to be forwarded.
     pub path: Option<BodyPath>,
     /// X-Request-Id, kept or made.
     pub request_id: &'a [u8],

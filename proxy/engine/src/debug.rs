@@ -23,7 +23,7 @@ pub(crate) struct Token(Option<Vec<u8>>);
 
 /// Whether an exchange is one to tell about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum DebugRequest {
     /// Nobody is told anything, and the field is one as any other.
     Off,
     /// It has not shown the token.
@@ -70,11 +70,11 @@ impl Token {
 }
 
 /// Whether the request is one to tell about.
-pub(crate) fn asked(token: Option<&Token>, head: &RequestHead) -> Asked {
+pub(crate) fn asked(token: Option<&Token>, head: &RequestHead) -> DebugRequest {
     match token {
-        None => Asked::Off,
-        Some(token) if token.is_shown_by(head) => Asked::Yes,
-        Some(_) => Asked::No,
+        None => DebugRequest::Off,
+        Some(token) if token.is_shown_by(head) => DebugRequest::Yes,
+        Some(_) => DebugRequest::No,
     }
 }
 
@@ -172,19 +172,19 @@ mod tests {
         let token = Token(Some(TOKEN.to_vec()));
         let good = "X-SLUICE-debug: 0123456789abcdef\r\n";
         for (fields, expected) in [
-            (good.to_owned(), Asked::Yes),
-            (String::new(), Asked::No),
-            ("X-Sluice-Debug:\r\n".to_owned(), Asked::No),
-            (good.replace("f\r", "e\r"), Asked::No),
-            (good.replace("f\r", "\r"), Asked::No),
-            (good.replace("f\r", "f0123456789abcdef\r"), Asked::No),
-            (good.to_uppercase(), Asked::No),
-            (good.repeat(2), Asked::No),
+            (good.to_owned(), DebugRequest::Yes),
+            (String::new(), DebugRequest::No),
+            ("X-Sluice-Debug:\r\n".to_owned(), DebugRequest::No),
+            (good.replace("f\r", "e\r"), DebugRequest::No),
+            (good.replace("f\r", "\r"), DebugRequest::No),
+            (good.replace("f\r", "f0123456789abcdef\r"), DebugRequest::No),
+            (good.to_uppercase(), DebugRequest::No),
+            (good.repeat(2), DebugRequest::No),
         ] {
             assert_eq!(asked(Some(&token), &head(&fields)), expected, "{fields}");
         }
-        assert_eq!(asked(None, &head(good)), Asked::Off);
-        assert_eq!(asked(Some(&Token(None)), &head(good)), Asked::No);
+        assert_eq!(asked(None, &head(good)), DebugRequest::Off);
+        assert_eq!(asked(Some(&Token(None)), &head(good)), DebugRequest::No);
     }
 
     #[test]

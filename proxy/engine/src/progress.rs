@@ -11,7 +11,7 @@ use sluice_core::record::BodyPath;
 pub(crate) struct Progress {
     pub(crate) endpoint: Option<Arc<Endpoint>>,
     pub(crate) times: Times,
-    /// How its bytes go, once they go to an endpoint.
+    /// How its bytes go, if it is to be forwarded.
     pub(crate) path: Option<BodyPath>,
     pub(crate) status: u16,
     pub(crate) bytes_in: u64,

@@ -11,10 +11,10 @@ use sluice_config::{self as config, Address};
 use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
 use sluice_engine::thread::Command;
-use sluice_net::listener::{self, Bound, Held, Listening, ReadySockets};
+use sluice_net::listener::{self, Bound, HeldSockets, Listening, ReadySockets};
 use tokio::sync::mpsc;
 
-use crate::handover::{Passed, Role};
+use crate::handover::{PassedSocket, Role};
 
 /// How long closing sockets are waited for, three times what their workers take where nothing is amiss.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(super) struct Closing(Vec<Weak<Listening>>);
 pub(super) type Plan = Vec<(config::Listener, Option<Served>)>;
 
 impl Served {
-    fn new(configured: Address, (listening, sockets): Held) -> Self {
+    fn new(configured: Address, (listening, sockets): HeldSockets) -> Self {
         Self { configured, listening, sockets: Arc::new(sockets) }
     }
 }
@@ -65,7 +65,7 @@ impl Closing {
 impl Listeners {
     pub(super) fn new(
         configured: &[config::Listener],
-        held: Vec<Held>,
+        held: Vec<HeldSockets>,
         workers: Vec<mpsc::UnboundedSender<Command>>,
         bypass: Option<Arc<bypass::Control>>,
         terminators: Arc<Terminators>,
@@ -104,7 +104,7 @@ impl Listeners {
         &self,
         plan: &Plan,
         tls: &Planned,
-    ) -> Result<(Vec<Vec<Bound>>, Vec<Held>), ReloadError> {
+    ) -> Result<(Vec<Vec<Bound>>, Vec<HeldSockets>), ReloadError> {
         let new: Vec<_> =
             plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
         let served = self.served.borrow();
@@ -126,7 +126,7 @@ impl Listeners {
         plan: Plan,
         tls: &Planned,
         opened: Vec<Vec<Bound>>,
-        held: Vec<Held>,
+        held: Vec<HeldSockets>,
     ) -> Closing {
         self.terminators.switch(tls);
         if let Some(bypass) = &self.bypass {
@@ -138,7 +138,7 @@ impl Listeners {
             if let Some(known) = &known {
                 known.listening.reconfigure(config.clone(), tls.of(&config.name));
             }
-            let new = |held: Held| {
+            let new = |held: HeldSockets| {
                 announce(&held.0);
                 Served::new(config.address, held)
             };
@@ -184,11 +184,11 @@ impl Listeners {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(super) fn pass(&self) -> io::Result<Vec<(Passed, Vec<OwnedFd>)>> {
+    pub(super) fn pass(&self) -> io::Result<Vec<(PassedSocket, Vec<OwnedFd>)>> {
         let pass = |served: &Served| {
             let name = served.listening.current().config.name.clone();
             let (configured, are_own) = (served.configured.to_string(), served.listening.is_own);
-            let passed = Passed { role: Role::Listener, name, configured, are_own };
+            let passed = PassedSocket { role: Role::Listener, name, configured, are_own };
             let sockets = served.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
             Ok((passed, sockets))
         };

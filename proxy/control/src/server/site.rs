@@ -18,7 +18,7 @@ use sluice_engine::bypass;
 use sluice_engine::response::ErrorPages;
 use sluice_engine::snapshot::{Live, Snapshot};
 use sluice_engine::thread::Command;
-use sluice_net::listener::Held;
+use sluice_net::listener::HeldSockets;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
@@ -102,7 +102,7 @@ impl Site {
     #[expect(clippy::too_many_arguments, reason = "made once, of what the start has prepared")]
     pub(super) fn new(
         live: Live,
-        listeners: Vec<Held>,
+        listeners: Vec<HeldSockets>,
         workers: Vec<mpsc::UnboundedSender<Command>>,
         bypass: Option<Arc<bypass::Control>>,
         terminators: Arc<Terminators>,

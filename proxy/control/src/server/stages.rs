@@ -1,8 +1,8 @@
 //! A start, as the stages that it goes through. Each is made of the one before and has what the next one needs.
 //!
-//! [`Prepared`] has read and restored what there is; nothing of clients is bound. [`Bound`] has the listeners' sockets,
-//! on which nobody is heard yet, and the kernel assists that work. [`Running`] has given up privileges, and its
-//! workers accept.
+//! [`Prepared`] has read and restored what there is, and has looked names up; nothing of clients is bound. [`Bound`] has
+//! the listeners' sockets, on which nobody is heard yet, and the kernel assists that work. [`Running`] has given up
+//! privileges, and its workers accept.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -19,7 +19,8 @@ use sluice_core::metrics::Metrics;
 use sluice_core::tls::Terminators;
 use sluice_engine::bypass;
 use sluice_engine::thread::Stage;
-use sluice_net::listener::{self, Held};
+use sluice_engine::tunnel;
+use sluice_net::listener::{self, HeldSockets};
 use sluice_ring as ring;
 use tokio::sync::watch;
 
@@ -58,9 +59,10 @@ pub(super) struct Prepared {
 pub(super) struct Bound {
     prepared: Prepared,
     sockets: Vec<Vec<listener::Bound>>,
-    held: Vec<Held>,
+    held: Vec<HeldSockets>,
     terminators: Arc<Terminators>,
     bypass: Option<Arc<bypass::Control>>,
+    splice: Option<tunnel::SplicerFactory>,
 }
 
 /// Workers that accept, and what the control plane is made of.
@@ -95,12 +97,14 @@ impl Prepared {
         Ok(Self { config, program, assists, metrics, demo, clusters, restored })
     }
 
-    /// Takes the time that a start takes: the kernel assists are tried.
+    /// Takes most of the time that a start takes: the kernel assists are loaded, for which there are privileges now, and
+    /// tried.
     pub(super) fn bind(mut self, predecessor: Option<&mut Predecessor>) -> Result<Bound, StartError> {
         let (sockets, terminators) = start::listeners(&self.config, predecessor)?;
         let held = listener::hold(&sockets).map_err(|error| error.to_string())?;
         let bypass = start::bypass(&self.config, &mut self.assists, &sockets)?;
-        Ok(Bound { prepared: self, sockets, held, terminators, bypass })
+        let splice = start::splice(&self.config, &mut self.assists)?;
+        Ok(Bound { prepared: self, sockets, held, terminators, bypass, splice })
     }
 }
 
@@ -111,8 +115,8 @@ impl Bound {
         source: Source,
         mut predecessor: Option<&mut Predecessor>,
     ) -> Result<Running, StartError> {
-        let Self { prepared, sockets: bound, held, terminators, bypass } = self;
-        let Prepared { config, program, mut assists, metrics, demo, clusters, restored } = prepared;
+        let Self { prepared, sockets: bound, held, terminators, bypass, splice } = self;
+        let Prepared { config, program, assists, metrics, demo, clusters, restored } = prepared;
         let (clusters, resolvers) = clusters;
         let mut sockets = Sockets {
             admin: start::admin_listener(&config, predecessor.as_deref_mut())?,
@@ -123,8 +127,6 @@ impl Bound {
         let live = restored.attached.live(&config, clusters)?;
         let snapshot = live.load_full();
         predecessor.iter().for_each(|from| clusters::inherit_experience(&snapshot.clusters, from));
-        // Before privileges are dropped: loading takes some.
-        let splice = start::splice(&snapshot.config, &mut assists)?;
         // Nobody else asks for it, and looking takes some milliseconds.
         let fixed = sockets.admin.as_ref().map(|_| {
             let listeners: Vec<_> = held.iter().map(|(listening, _)| listening.current()).collect();
@@ -139,7 +141,7 @@ impl Bound {
         listener::listen_all(&bound).map_err(|error| error.to_string())?;
         let (stage, watched) = watch::channel(Stage::Serve);
         let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
-        let assisted = start::Assisted { bypass: bypass.as_deref(), splice: splice.as_ref() };
+        let assisted = start::ReadyAssists { bypass: bypass.as_deref(), splice: splice.as_ref() };
         let (threads, senders, scheduling) =
             start::workers(bound, &live, &metrics, &log, assisted, (tracing.as_ref(), &acme), &watched)?;
         let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();

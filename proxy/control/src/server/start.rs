@@ -27,7 +27,7 @@ use super::scheduling::Scheduling;
 use super::{listeners, upgrade};
 use crate::admin::Admin;
 use crate::doctor::{self, Assists};
-use crate::handover::{Passed, Predecessor, Role};
+use crate::handover::{PassedSocket, Predecessor, Role};
 use crate::{acme, commands, demo};
 
 /// Starts the embedded demo origin.
@@ -131,7 +131,7 @@ pub(super) fn others(
     config: &Config,
     admin: Option<&Admin>,
     demo: Option<&demo::Origin>,
-) -> Vec<(Passed, OwnedFd)> {
+) -> Vec<(PassedSocket, OwnedFd)> {
     let of = |address: Option<String>| address.unwrap_or_default();
     let admin = admin.and_then(|admin| {
         let configured = of(config.admin.as_ref().map(ToString::to_string));
@@ -178,7 +178,10 @@ pub(super) fn try_account(config: &Config, terminators: &Terminators) -> Result<
 }
 
 /// Makes splicing ready, and tries it, if it may be used; if that fails, the verdict on it has the reason.
-pub(super) fn splice(config: &Config, assists: &mut Assists) -> Result<Option<tunnel::Shared>, StartError> {
+pub(super) fn splice(
+    config: &Config,
+    assists: &mut Assists,
+) -> Result<Option<tunnel::SplicerFactory>, StartError> {
     if !assists.splices() {
         return Ok(None);
     }
@@ -195,9 +198,9 @@ pub(super) fn splice(config: &Config, assists: &mut Assists) -> Result<Option<tu
 
 /// The kernel assists that are ready.
 #[derive(Clone, Copy)]
-pub(super) struct Assisted<'a> {
+pub(super) struct ReadyAssists<'a> {
     pub(super) bypass: Option<&'a bypass::Control>,
-    pub(super) splice: Option<&'a tunnel::Shared>,
+    pub(super) splice: Option<&'a tunnel::SplicerFactory>,
 }
 
 /// The threads of the workers, how each is told what to do, and how they are scheduled.
@@ -210,7 +213,7 @@ pub(super) fn workers(
     live: &Live,
     metrics: &Arc<Metrics>,
     log: &AccessLog,
-    assisted: Assisted<'_>,
+    assisted: ReadyAssists<'_>,
     (tracing, acme): (Option<&Tracing>, &acme::Acme),
     stage: &watch::Receiver<Stage>,
 ) -> Result<Workers, StartError> {
@@ -232,7 +235,7 @@ pub(super) fn workers(
             .flatten();
         let (tracer, challenges) = (tracing.map(Tracing::tracer), Arc::clone(&acme.challenges));
         let is_batch = scheduling.is_batch();
-        let splicer = assisted.splice.map(tunnel::Shared::splicer).transpose()?;
+        let splicer = assisted.splice.map(tunnel::SplicerFactory::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || {
                 Worker::new(live, Connector::Ring, seat, recorder, log)

@@ -32,7 +32,7 @@ pub struct Query<'a> {
 
 /// What the router found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RouteMatch {
     /// Index of the route in `config.routes`.
     Route(usize),
     /// Routes match but for the method; every method they allow, for `Allow` (RFC 9110 15.5.6).
@@ -92,16 +92,16 @@ impl Router {
     ///
     /// Path and prefixes are compared in their [`normalised`] form, so no spelling avoids a prefix. Does not
     /// allocate but for paths of another form, for hosts over 256 bytes, and for `MethodNotAllowed`.
-    pub fn find(&self, query: &Query<'_>) -> Found {
+    pub fn find(&self, query: &Query<'_>) -> RouteMatch {
         let mut inline = [0; HOST_BYTES_INLINE];
         let host = lower_case(query.host, &mut inline);
         let path = normalised(query.path);
         let mut allowed = Vec::new();
         let found = self.hosts(&host).find_map(|prefixes| prefixes.find(query, &path, &mut allowed));
         match found {
-            Some(route) => Found::Route(route),
-            None if allowed.is_empty() => Found::NoRoute,
-            None => Found::MethodNotAllowed(allowed.into_iter().map(str::to_owned).collect()),
+            Some(route) => RouteMatch::Route(route),
+            None if allowed.is_empty() => RouteMatch::NoRoute,
+            None => RouteMatch::MethodNotAllowed(allowed.into_iter().map(str::to_owned).collect()),
         }
     }
 

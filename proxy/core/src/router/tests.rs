@@ -34,7 +34,7 @@ fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Optio
     }
 }
 
-fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str, &str)]) -> Found {
+fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str, &str)]) -> RouteMatch {
     let field = |name: &[u8]| {
         let found = fields.iter().find(|(known, _)| known.as_bytes() == name);
         found.map(|(_, value)| value.as_bytes())
@@ -55,9 +55,9 @@ fn a_route_holds_for_the_listeners_that_it_names() {
         ..route(&["inner.example"], "/", &[], &[])
     };
     let elsewhere = [on(&["private"]), route(&[], "/", &[], &[])];
-    assert_eq!(find(&elsewhere, "inner.example", "/", "GET", &[]), Found::Route(1));
+    assert_eq!(find(&elsewhere, "inner.example", "/", "GET", &[]), RouteMatch::Route(1));
     let here = [route(&["inner.example"], "/", &[], &[]), on(&["private", "main"])];
-    assert_eq!(find(&here, "inner.example", "/", "GET", &[]), Found::Route(1), "it is a condition");
+    assert_eq!(find(&here, "inner.example", "/", "GET", &[]), RouteMatch::Route(1), "it is a condition");
 }
 
 #[test]
@@ -73,23 +73,23 @@ fn host_before_prefix_before_conditions_before_order() {
         route(&["w.a.example.com"], "/api", &["GET"], &[("x", Some("1"))]),
     ];
     let get = |host, path, fields: &[_]| find(&routes, host, path, "GET", fields);
-    assert_eq!(get("W.A.Example.COM.", "/api/v1", &[("x", "1")]), Found::Route(7));
-    assert_eq!(get("w.a.example.com", "/api/v1", &[("x", "2")]), Found::Route(5));
-    assert_eq!(find(&routes, "w.a.example.com", "/api", "PUT", &[("x", "1")]), Found::Route(6));
-    assert_eq!(get("w.a.example.com", "/apix", &[]), Found::Route(3));
-    assert_eq!(get("v.a.example.com", "/api", &[]), Found::Route(2));
-    assert_eq!(get("a.example.com", "/api", &[]), Found::Route(1));
-    assert_eq!(get("example.com", "/api/v1", &[("x", "")]), Found::Route(0));
-    assert_eq!(get("example.com", "/api/v1", &[]), Found::NoRoute);
-    assert_eq!(get(".example.com", "/api", &[]), Found::NoRoute);
+    assert_eq!(get("W.A.Example.COM.", "/api/v1", &[("x", "1")]), RouteMatch::Route(7));
+    assert_eq!(get("w.a.example.com", "/api/v1", &[("x", "2")]), RouteMatch::Route(5));
+    assert_eq!(find(&routes, "w.a.example.com", "/api", "PUT", &[("x", "1")]), RouteMatch::Route(6));
+    assert_eq!(get("w.a.example.com", "/apix", &[]), RouteMatch::Route(3));
+    assert_eq!(get("v.a.example.com", "/api", &[]), RouteMatch::Route(2));
+    assert_eq!(get("a.example.com", "/api", &[]), RouteMatch::Route(1));
+    assert_eq!(get("example.com", "/api/v1", &[("x", "")]), RouteMatch::Route(0));
+    assert_eq!(get("example.com", "/api/v1", &[]), RouteMatch::NoRoute);
+    assert_eq!(get(".example.com", "/api", &[]), RouteMatch::NoRoute);
 }
 
 #[test]
 fn a_host_without_a_match_falls_back() {
     let routes = [route(&[], "/", &[], &[]), route(&["a.b"], "/x", &["PUT"], &[])];
-    assert_eq!(find(&routes, "a.b", "/y", "GET", &[]), Found::Route(0));
-    assert_eq!(find(&routes, "a.b", "/x", "GET", &[]), Found::Route(0));
-    assert_eq!(find(&routes, "a.b", "/x", "PUT", &[]), Found::Route(1));
+    assert_eq!(find(&routes, "a.b", "/y", "GET", &[]), RouteMatch::Route(0));
+    assert_eq!(find(&routes, "a.b", "/x", "GET", &[]), RouteMatch::Route(0));
+    assert_eq!(find(&routes, "a.b", "/x", "PUT", &[]), RouteMatch::Route(1));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn prefixes_end_on_segment_borders() {
         ("/api/%2e%2E/x", false, false),
         ("/x/../api/y", true, true),
     ] {
-        let matched = |routes| find(routes, "h", path, "GET", &[]) == Found::Route(0);
+        let matched = |routes| find(routes, "h", path, "GET", &[]) == RouteMatch::Route(0);
         assert_eq!((matched(&bare), matched(&below)), (by_bare, by_below), "{path}");
     }
 }
@@ -113,7 +113,7 @@ fn prefixes_end_on_segment_borders() {
 #[test]
 fn the_root_prefix_takes_the_asterisk_too() {
     let routes = [route(&["h"], "/", &[], &[])];
-    assert_eq!(find(&routes, "h", "*", "OPTIONS", &[]), Found::Route(0));
+    assert_eq!(find(&routes, "h", "*", "OPTIONS", &[]), RouteMatch::Route(0));
 }
 
 #[test]
@@ -124,14 +124,14 @@ fn names_every_method_that_would_have_matched() {
         route(&[], "/", &["TRACE"], &[("x", None)]),
     ];
     let allowed = ["GET", "HEAD", "PUT", "POST"].map(str::to_owned).to_vec();
-    assert_eq!(find(&routes, "h", "/a", "get", &[]), Found::MethodNotAllowed(allowed));
+    assert_eq!(find(&routes, "h", "/a", "get", &[]), RouteMatch::MethodNotAllowed(allowed));
 }
 
 #[test]
 fn hosts_past_any_dns_name_still_match() {
     let long = format!("{}.example.com", "A".repeat(300));
     let routes = [route(&["*.example.com"], "/", &[], &[])];
-    assert_eq!(find(&routes, &long, "/", "GET", &[]), Found::Route(0));
+    assert_eq!(find(&routes, &long, "/", "GET", &[]), RouteMatch::Route(0));
 }
 
 /// How specific the best of the route's hosts is, were it the one that matched.
@@ -195,10 +195,10 @@ proptest! {
         let expected = model(&routes, &host, &path, &method, &fields);
         let found = find(&routes, &host, &path, &method, &fields);
         match expected {
-            Some(index) => prop_assert_eq!(found, Found::Route(index)),
+            Some(index) => prop_assert_eq!(found, RouteMatch::Route(index)),
             None => {
                 let other = ["GET", "PUT"].iter().any(|other| model(&routes, &host, &path, other, &fields).is_some());
-                prop_assert_eq!(matches!(found, Found::MethodNotAllowed(_)), other);
+                prop_assert_eq!(matches!(found, RouteMatch::MethodNotAllowed(_)), other);
             }
         }
     }

@@ -16,8 +16,7 @@ pub(super) fn system_roots() -> &'static Result<Arc<RootCertStore>, TlsConfigErr
             return Ok(Arc::new(roots));
         }
         let why = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
-        Err(format!("ca_file: the system has no authorities that could be believed ({why}); write ca_file")
-            .into())
+        Err(format!("the system has no authorities that could be believed ({why}); write ca_file").into())
     });
     &ROOTS
 }

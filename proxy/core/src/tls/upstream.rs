@@ -56,6 +56,25 @@ struct Current {
     opaque: Arc<ClientConfig>,
 }
 
+/// What is wrong with a key of a cluster's `tls`.
+#[derive(Debug)]
+struct BadKey {
+    key: &'static str,
+    message: String,
+}
+
+impl BadKey {
+    fn new(key: &'static str, message: impl Into<String>) -> Self {
+        Self { key, message: message.into() }
+    }
+
+    /// The same with its whole path.
+    fn of(self, cluster: &str) -> TlsConfigError {
+        let Self { key, message } = self;
+        format!("clusters.{cluster}.tls.{key}: {message}").into()
+    }
+}
+
 /// The files as they were read.
 #[derive(PartialEq, Eq)]
 struct Files {
@@ -71,7 +90,7 @@ impl UpstreamSessions {
     /// What is wrong with which of them, with the path of the key in the configuration.
     pub fn load(cluster: &str, config: &UpstreamTls) -> Result<Self, TlsConfigError> {
         let current = Files::read(config).and_then(|files| Current::new(config, files));
-        let current = current.map_err(|message| format!("clusters.{cluster}.tls.{message}"))?;
+        let current = current.map_err(|bad| bad.of(cluster))?;
         if config.danger_skip_verification {
             let pinned = !config.pinned_sha256.is_empty();
             tracing::warn!(
@@ -93,7 +112,7 @@ impl UpstreamSessions {
     /// # Errors
     /// As [`UpstreamSessions::load`].
     pub fn refreshed(&self) -> Result<Option<Refreshed>, TlsConfigError> {
-        let at = |message| format!("clusters.{}.tls.{message}", self.cluster);
+        let at = |bad: BadKey| bad.of(&self.cluster);
         let files = Files::read(&self.config).map_err(at)?;
         if files == self.current.load().files {
             return Ok(None);
@@ -159,10 +178,8 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         let mut add = |key: &str, message: String, is_mistake| {
             findings.push(Finding { path: format!("clusters.{name}.tls.{key}"), message, is_mistake });
         };
-        if let Err(error) = Files::read(tls).and_then(|files| Current::new(tls, files)) {
-            let message = error.to_string();
-            let (key, message) = message.split_once(": ").unwrap_or(("", &message));
-            add(key, message.to_owned(), true);
+        if let Err(BadKey { key, message }) = Files::read(tls).and_then(|files| Current::new(tls, files)) {
+            add(key, message, true);
         }
         if tls.danger_skip_verification {
             add("danger_skip_verification", "certificates of endpoints are not verified".to_owned(), false);
@@ -180,9 +197,10 @@ fn without_port(host: &str) -> &str {
 }
 
 impl Files {
-    fn read(config: &UpstreamTls) -> Result<Self, TlsConfigError> {
-        let read = |key: &str, path: &Path| {
-            read(path).map_err(|error| format!("{key}: {} cannot be read: {error}", path.display()))
+    fn read(config: &UpstreamTls) -> Result<Self, BadKey> {
+        let read = |key, path: &Path| {
+            read(path)
+                .map_err(|error| BadKey::new(key, format!("{} cannot be read: {error}", path.display())))
         };
         let authorities = config.ca_file.as_deref().map(|path| read("ca_file", path)).transpose()?;
         let shown = match &config.client_certificate {
@@ -206,7 +224,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 impl Current {
-    fn new(config: &UpstreamTls, files: Files) -> Result<Self, TlsConfigError> {
+    fn new(config: &UpstreamTls, files: Files) -> Result<Self, BadKey> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         // The first random bytes of a process take a tenth of a second (entropy of the processor's jitter); no request is
         // to wait for that.
@@ -216,8 +234,9 @@ impl Current {
             TlsVersion::V13 => &[&TLS13],
         };
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-        let builder =
-            builder.with_protocol_versions(versions).map_err(|error| format!("min_version: {error}"))?;
+        let builder = builder
+            .with_protocol_versions(versions)
+            .map_err(|error| BadKey::new("min_version", error.to_string()))?;
         let verifier = verifier(config, &files, provider)?;
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let opaque = match &files.shown {
@@ -227,9 +246,9 @@ impl Current {
                 let made = builder.with_client_auth_cert(chain, key);
                 made.map_err(|error| match error {
                     Error::InconsistentKeys(_) => {
-                        "client_certificate.key: it is not the key of cert".to_owned()
+                        BadKey::new("client_certificate.key", "it is not the key of cert")
                     }
-                    error => format!("client_certificate.cert: {error}"),
+                    error => BadKey::new("client_certificate.cert", error.to_string()),
                 })?
             }
         };
@@ -242,26 +261,25 @@ impl Current {
     }
 }
 
-fn verifier(
-    config: &UpstreamTls,
-    files: &Files,
-    provider: Arc<CryptoProvider>,
-) -> Result<Verifier, TlsConfigError> {
+fn verifier(config: &UpstreamTls, files: &Files, provider: Arc<CryptoProvider>) -> Result<Verifier, BadKey> {
     let pins = config.pinned_sha256.clone();
     if config.danger_skip_verification {
         return Ok(Verifier::skipping(&provider, pins));
     }
     let roots = match &files.authorities {
-        None => Arc::clone(system_roots().as_ref().map_err(Clone::clone)?),
-        Some(pem) => {
-            authorities(pem).map_err(|message| named(config.ca_file.as_deref(), "ca_file", &message))?
+        None => {
+            let roots = system_roots().as_ref();
+            Arc::clone(roots.map_err(|error| BadKey::new("ca_file", error.to_string()))?)
         }
+        Some(pem) => authorities(pem).map_err(|error| named(config.ca_file.as_deref(), "ca_file", &error))?,
     };
-    Verifier::new(roots, provider, pins).map_err(|error| format!("ca_file: {error}").into())
+    Verifier::new(roots, provider, pins).map_err(|error| BadKey::new("ca_file", error.to_string()))
 }
 
-fn named(path: Option<&Path>, key: &str, message: &TlsConfigError) -> String {
-    format!("{key}: {} {message}", path.map(Path::display).map(|shown| shown.to_string()).unwrap_or_default())
+/// What is wrong with the file that a key names.
+fn named(path: Option<&Path>, key: &'static str, error: &TlsConfigError) -> BadKey {
+    let path = path.map(Path::display).map(|shown| shown.to_string()).unwrap_or_default();
+    BadKey::new(key, format!("{path} {error}"))
 }
 
 fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsConfigError> {
@@ -283,7 +301,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigErr
 
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn identity(config: &UpstreamTls, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Shown, TlsConfigError> {
+fn identity(config: &UpstreamTls, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Shown, BadKey> {
     let paths = config.client_certificate.as_ref();
     let chain = certificates(cert);
     let chain = chain

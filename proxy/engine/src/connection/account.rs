@@ -13,7 +13,7 @@ use sluice_core::spans::Trace;
 use sluice_http::{RequestHead, Version, forwarded_request_id};
 
 use super::Connection;
-use crate::debug::{self, Asked};
+use crate::debug::{self, DebugRequest};
 use crate::progress::Progress;
 use crate::snapshot::{Current, RouteEntry, Snapshot, Target};
 use crate::worker::Worker;
@@ -36,7 +36,7 @@ pub(super) struct Account {
     /// The server that a client of TLS names.
     pub(super) server_name: Option<String>,
     /// Whether the answer is to tell about it.
-    pub(super) debug: Asked,
+    pub(super) debug: DebugRequest,
     /// Its place in a trace, if exchanges are traced.
     pub(super) trace: Option<Trace>,
 }
@@ -59,14 +59,14 @@ impl Account {
             route: None,
             chosen: None,
             server_name: None,
-            debug: Asked::Off,
+            debug: DebugRequest::Off,
             trace: None,
         }
     }
 
     /// What the answer is to tell about, if it is asked to.
     pub(super) fn facts<'s>(&self, snapshot: &'s Snapshot) -> Option<debug::Facts<'s>> {
-        if self.debug != Asked::Yes {
+        if self.debug != DebugRequest::Yes {
             return None;
         }
         let route = self.route.map(|index| &snapshot.routes[index as usize]);

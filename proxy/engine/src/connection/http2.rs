@@ -102,18 +102,18 @@ impl Connection {
 
 impl Connection {
     /// Serves the one exchange of a stream, whose head was read or is refused.
-    pub(super) async fn serve_stream(mut self, read: Result<(), Refused>) {
+    pub(super) async fn serve_stream(mut self, read: Result<(), RefusedHead>) {
         self.session.exchanges = 1;
         let next = match read {
             Ok(()) => Box::pin(self.exchange()).await,
-            Err(Refused { reason, is_head }) => Box::pin(self.refuse(reason, is_head)).await,
+            Err(RefusedHead { reason, is_head }) => Box::pin(self.refuse(reason, is_head)).await,
         };
         self.follow(next).await;
     }
 }
 
 /// A head that is refused.
-pub(super) struct Refused {
+pub(super) struct RefusedHead {
     reason: Reason,
     /// Whether its method is HEAD all the same.
     is_head: bool,
@@ -128,6 +128,6 @@ impl Parent {
         let key = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
         let read = accepted.read(&mut connection.session.head, &limits, key);
         let is_head = accepted.is_head();
-        connection.serve_stream(read.map_err(|error| Refused { reason: head::reason(error), is_head }))
+        connection.serve_stream(read.map_err(|error| RefusedHead { reason: head::reason(error), is_head }))
     }
 }

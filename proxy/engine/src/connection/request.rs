@@ -5,7 +5,7 @@ use std::rc::Rc;
 use sluice_config::{Action, Balance, HashKey};
 use sluice_core::cluster::{Cluster, hash_key};
 use sluice_core::error::Reason;
-use sluice_core::router::{Found, Query};
+use sluice_core::router::{Query, RouteMatch};
 use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
 
 use sluice_net::buffers::SMALL_BYTES;
@@ -13,7 +13,7 @@ use sluice_net::buffers::SMALL_BYTES;
 use super::account::Account;
 use super::{Connection, Next, head};
 use crate::body::Transfer;
-use crate::debug::{self, Asked};
+use crate::debug::{self, DebugRequest};
 use crate::exchange::{Policy, RequestContext, request_transfer};
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Snapshot, Target};
@@ -46,7 +46,7 @@ impl Connection {
             return self.send_to_https(&account, redirect.port, &mut transfer).await;
         }
         match route(snapshot, &self.listener.config.name, &self.session.head) {
-            Found::Route(index) => {
+            RouteMatch::Route(index) => {
                 let entry = &snapshot.routes[index];
                 account.route = u32::try_from(index).ok();
                 match &entry.target {
@@ -62,12 +62,12 @@ impl Connection {
                     }
                 }
             }
-            Found::MethodNotAllowed(allowed) => {
+            RouteMatch::MethodNotAllowed(allowed) => {
                 let mut local = Local::reason(Reason::MethodNotAllowed);
                 local.allow = Some(allowed.join(", "));
                 self.answer_locally(&account, &local, Some(Reason::MethodNotAllowed), &mut transfer).await
             }
-            Found::NoRoute => self.no_route(&account, &mut transfer).await,
+            RouteMatch::NoRoute => self.no_route(&account, &mut transfer).await,
         }
     }
 
@@ -145,7 +145,7 @@ impl Connection {
     }
 }
 
-pub(super) fn route(snapshot: &Snapshot, listener: &str, head: &RequestHead) -> Found {
+pub(super) fn route(snapshot: &Snapshot, listener: &str, head: &RequestHead) -> RouteMatch {
     snapshot.router.find(&Query {
         listener,
         host: head.host_name(),
@@ -173,7 +173,7 @@ pub(super) fn policy<'a>(
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
         // What goes past sluice cannot be told about.
-        direct_return: entry.direct_return && account.debug != Asked::Yes,
+        direct_return: entry.direct_return && account.debug != DebugRequest::Yes,
         buffering: route.buffering,
         buffers: &snapshot.config.buffers,
         request: RequestContext {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluice_core::clock;
 use sluice_core::error::Reason;
-use sluice_core::router::Found;
+use sluice_core::router::RouteMatch;
 use sluice_core::service::entry::{Choice, Forward, RequestView, ServiceEntry, writer_cookie};
 use sluice_core::service::slot::Entered;
 use sluice_http::{CookieScope, FieldEdits, FieldKind, RequestHead};
@@ -43,7 +43,8 @@ impl Connection {
     ) -> Next {
         loop {
             let snapshot = account.snapshot.clone();
-            let Found::Route(index) = route(&snapshot, &self.listener.config.name, &self.session.head) else {
+            let RouteMatch::Route(index) = route(&snapshot, &self.listener.config.name, &self.session.head)
+            else {
                 return self.no_route(&account, &mut transfer).await;
             };
             let entry = &snapshot.routes[index];

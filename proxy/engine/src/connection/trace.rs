@@ -8,7 +8,7 @@ use sluice_core::spans::{Record, Trace, Upstream};
 use super::Connection;
 use super::account::Account;
 use super::forward::sent_target;
-use crate::debug::{self, Asked};
+use crate::debug::{self, DebugRequest};
 use crate::progress::Progress;
 use crate::snapshot::RouteEntry;
 
@@ -18,7 +18,7 @@ const DROPPED: [&[u8]; 3] = [debug::FIELD, b"traceparent", b"tracestate"];
 /// Names of the fields that end here: the token; what we say ourselves; and, where a trace begins here, a tracestate
 /// that cannot be about it.
 pub(super) fn dropped(account: &Account) -> &'static [&'static [u8]] {
-    let first = usize::from(account.debug == Asked::Off);
+    let first = usize::from(account.debug == DebugRequest::Off);
     let of_trace = account.trace.map_or(0, |trace| 1 + usize::from(trace.is_new()));
     &DROPPED[first..1 + of_trace]
 }

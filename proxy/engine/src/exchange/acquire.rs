@@ -44,7 +44,7 @@ pub(super) async fn acquire(
 /// Tells the endpoint's limit how long a request took that was sent in one piece.
 pub(super) fn observe(
     acquired: &Acquired,
-    outcome: &Result<download::Received, Failed>,
+    outcome: &Result<download::ReceivedResponse, Failed>,
     progress: &Progress,
 ) {
     let timed_out = matches!(outcome, Err(Failed { reason: Reason::ResponseTimeout, .. }));
@@ -60,12 +60,12 @@ pub(super) fn finish(
     resources: &Resources,
     policy: &Policy<'_>,
     acquired: Acquired,
-    received: download::Received,
+    received: download::ReceivedResponse,
     downstream: &Downstream<'_>,
 ) -> Finish {
     acquired.connection.endpoint.record_success();
     match received {
-        download::Received::Upgrade => {
+        download::ReceivedResponse::Upgrade => {
             Finish::Upgraded(Box::new(Acquired { in_flight: acquired.in_flight.into_tunnel(), ..acquired }))
         }
         received => {
@@ -78,8 +78,8 @@ pub(super) fn finish(
             // Whoever is next at the endpoint finds the connection there.
             drop(in_flight);
             match received {
-                download::Received::Whole { keep_alive } => Finish::Answered { keep_alive },
-                download::Received::Held(answer) => Finish::Held(answer),
+                download::ReceivedResponse::Whole { keep_alive } => Finish::Answered { keep_alive },
+                download::ReceivedResponse::Held(answer) => Finish::Held(answer),
                 _ => Finish::Answered { keep_alive: downstream.keep_alive },
             }
         }

@@ -13,7 +13,7 @@ use sluice_net::stream::{Reader, Writer};
 use super::Resources;
 use super::answer::Answer;
 use super::transfer::download_reason;
-use super::{Downstream, Failed, Policy, Shared, chunk_limits, download};
+use super::{Downstream, Failed, Policy, SharedState, chunk_limits, download};
 use crate::body::{Transfer, copy};
 use crate::direct::{Armed, Claimed, Direct, DirectAnswer, Place, Rest};
 use crate::progress::{Progress, Sent};
@@ -83,15 +83,15 @@ fn check(direct: &Direct, policy: &Policy<'_>, downstream: &mut Downstream<'_>) 
 pub(super) async fn conclude(
     armed: &Armed<'_>,
     resources: &Resources,
-    outcome: Result<download::Received, Failed>,
+    outcome: Result<download::ReceivedResponse, Failed>,
     connection: &mut UpstreamConnection,
     downstream: &mut Downstream<'_>,
     progress: &mut Progress,
-) -> Result<download::Received, Failed> {
+) -> Result<download::ReceivedResponse, Failed> {
     let missed = armed.missed();
     downstream.client.keep_slack(armed.slack());
     match &outcome {
-        Ok(download::Received::Direct(answered)) => {
+        Ok(download::ReceivedResponse::Direct(answered)) => {
             complete(answered, connection, downstream, progress);
             resources.dialer.metrics().count(Event::DirectReturned);
             // A client that asks for more has all of it. Of another it is only known that it was promised.
@@ -171,13 +171,13 @@ pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
 /// Passes the rest of an answer on.
 #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
 pub(super) async fn go_on(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     answer: &Answer<'_>,
     from: download::UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
     rest: Rest,
-) -> Result<download::Received, Failed> {
+) -> Result<download::ReceivedResponse, Failed> {
     let gone = |_| Failed::from(Reason::ClientGone);
     shared.head_received.set(true);
     shared.deadline.set(shared.policy.body_idle_timeout_ms);
@@ -198,5 +198,5 @@ pub(super) async fn go_on(
         writer.shrink(SMALL_BYTES);
     }
     *from.reusable = true;
-    Ok(download::Received::Whole { keep_alive: answer.keep_alive })
+    Ok(download::ReceivedResponse::Whole { keep_alive: answer.keep_alive })
 }

@@ -14,7 +14,7 @@ use sluice_net::stream::{Reader, Writer};
 use super::answer::{Answer, debug_fields, forward_head};
 use super::hold::{self, HeldAnswer};
 use super::transfer::download_reason;
-use super::{Failed, Shared, chunk_limits, direct};
+use super::{Failed, SharedState, chunk_limits, direct};
 use crate::body::{Transfer, copy};
 use crate::bypass::Joined;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
@@ -38,7 +38,7 @@ pub(super) struct UpstreamSide<'a> {
 }
 
 /// What came.
-pub(super) enum Received {
+pub(super) enum ReceivedResponse {
     /// A whole response.
     Whole {
         /// Whether the client may send another request.
@@ -54,12 +54,12 @@ pub(super) enum Received {
 
 /// Receives one response and passes it on.
 pub(super) async fn run(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     answer: &Answer<'_>,
     mut from: UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
-) -> Result<Received, Failed> {
+) -> Result<ReceivedResponse, Failed> {
     let (mut interim, mut was_continued) = (0, false);
     loop {
         if let Some(rest) = receive_head(shared, &mut from, progress).await? {
@@ -86,7 +86,7 @@ pub(super) async fn run(
 /// Receives until a whole head has been parsed, and takes it off the reader; or, if the begin of the response went
 /// past sluice, until its rest comes.
 async fn receive_head(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     from: &mut UpstreamSide<'_>,
     progress: &mut Progress,
 ) -> Result<Option<Rest>, Failed> {
@@ -137,7 +137,7 @@ async fn receive_head(
 
 /// Passes a 1xx on; an HTTP/1.0 client does not know them (RFC 9110 15.2).
 async fn pass_interim(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     answer: &Answer<'_>,
     from: &UpstreamSide<'_>,
     writer: &mut Writer,
@@ -154,12 +154,12 @@ async fn pass_interim(
 }
 
 async fn upgrade(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     answer: &Answer<'_>,
     from: &UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
-) -> Result<Received, Failed> {
+) -> Result<ReceivedResponse, Failed> {
     if !was_asked_for(answer.request, from.head) {
         return Err(Reason::UnaskedUpgrade.into());
     }
@@ -181,7 +181,7 @@ async fn upgrade(
         ..forward_head(answer, Framing::None, true)
     };
     send_head(shared, from.head, &forward, writer, progress).await?;
-    Ok(Received::Upgrade)
+    Ok(ReceivedResponse::Upgrade)
 }
 
 /// Whether the 101 names a protocol, and only such as the request named: an origin must not switch to any
@@ -198,7 +198,7 @@ fn protocols(list: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 async fn send_head(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     head: &ResponseHead,
     forward: &ResponseForward<'_>,
     writer: &mut Writer,
@@ -216,12 +216,12 @@ async fn send_head(
 
 /// Passes the final head and the body on.
 async fn respond(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     answer: &Answer<'_>,
     from: UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
-) -> Result<Received, Failed> {
+) -> Result<ReceivedResponse, Failed> {
     let policy = shared.policy;
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
@@ -229,7 +229,7 @@ async fn respond(
     if hold::is_held(shared, from.head, framing) {
         let is_framed = writer.stream().is_channel();
         let held = Box::pin(hold::hold(shared, answer, (from, is_framed), progress, framing)).await?;
-        return Ok(Received::Held(Box::new(held)));
+        return Ok(ReceivedResponse::Held(Box::new(held)));
     }
     let towards = framing.towards(answer.request.version());
     // A request that is not whole by now leaves the client's connection in the middle of a body. A client that
@@ -263,5 +263,5 @@ async fn respond(
         writer.shrink(SMALL_BYTES);
     }
     *from.reusable = from.head.keep_alive() && !from.is_early && framing != Framing::CloseDelimited;
-    Ok(Received::Whole { keep_alive })
+    Ok(ReceivedResponse::Whole { keep_alive })
 }

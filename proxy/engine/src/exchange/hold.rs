@@ -6,7 +6,7 @@ use sluice_http::{Framing, ResponseHead};
 
 use super::answer::Answer;
 use super::download::UpstreamSide;
-use super::{Failed, Shared, chunk_limits};
+use super::{Failed, SharedState, chunk_limits};
 use crate::body::{BodyError, Transfer};
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -25,7 +25,7 @@ pub(crate) struct HeldAnswer {
 }
 
 /// Whether the response is to be held. One without a body is whole; events are of use only as they come.
-pub(super) fn is_held(shared: &Shared<'_>, head: &ResponseHead, framing: Framing) -> bool {
+pub(super) fn is_held(shared: &SharedState<'_>, head: &ResponseHead, framing: Framing) -> bool {
     shared.policy.buffering.buffer_responses == Switch::On && !framing.is_empty() && !is_event_stream(head)
 }
 
@@ -36,7 +36,7 @@ fn is_event_stream(head: &ResponseHead) -> bool {
 }
 
 /// Bytes of a response body that the route allows.
-pub(super) fn bytes_max(shared: &Shared<'_>) -> u64 {
+pub(super) fn bytes_max(shared: &SharedState<'_>) -> u64 {
     match shared.policy.buffering.response_body_bytes_max {
         0 => u64::MAX,
         bytes => bytes,
@@ -45,7 +45,7 @@ pub(super) fn bytes_max(shared: &Shared<'_>) -> u64 {
 
 /// Receives the body.
 pub(super) async fn hold(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     answer: &Answer<'_>,
     (from, is_framed): (UpstreamSide<'_>, bool),
     progress: &Progress,
@@ -69,7 +69,7 @@ pub(super) async fn hold(
 }
 
 /// Refuses what is declared to be larger than the route allows, while nothing of it has gone out.
-pub(super) fn limited(shared: &Shared<'_>, mut transfer: Transfer) -> Result<Transfer, Failed> {
+pub(super) fn limited(shared: &SharedState<'_>, mut transfer: Transfer) -> Result<Transfer, Failed> {
     match transfer.limit(bytes_max(shared)) {
         Err(BodyError::TooLarge) => Err(Reason::ResponseTooLarge.into()),
         _ => Ok(transfer),

@@ -41,7 +41,7 @@ use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 pub(crate) use hold::HeldAnswer;
 use retry::{Facts, RetryVerdict, may_retry};
 pub(crate) use stamp::Stamp;
-use stamp::Stamped;
+use stamp::StampWriter;
 use transfer::chunk_limits;
 pub(crate) use transfer::{request_transfer, upload_reason};
 
@@ -124,7 +124,7 @@ pub(crate) enum Finish {
 }
 
 /// State that the two directions share.
-struct Shared<'a> {
+struct SharedState<'a> {
     deadline: &'a Deadline,
     policy: &'a Policy<'a>,
     resources: &'a Resources,
@@ -139,7 +139,7 @@ struct Shared<'a> {
     pipelined: Cell<bool>,
 }
 
-impl Shared<'_> {
+impl SharedState<'_> {
     /// Whether the client's connection is behind its request, and not amid it.
     fn is_received(&self) -> bool {
         self.received || self.uploaded.get()
@@ -184,7 +184,7 @@ pub(crate) async fn forward(
         bytes: opening.bytes.len() + stamp.map_or(0, Stamp::room),
         repeatable: downstream.head.method().is_idempotent(),
     });
-    let mut stamped = Stamped::new(stamp);
+    let mut stamped = StampWriter::new(stamp);
     loop {
         let acquired = acquire::acquire(resources, &mut attempt, &mut downstream).await;
         progress.times.queue = attempt.queued();
@@ -285,8 +285,8 @@ async fn run(
     connection: &mut UpstreamConnection,
     progress: &mut Progress,
     armed: Option<&Armed<'_>>,
-) -> Result<download::Received, Failed> {
-    let shared = Shared {
+) -> Result<download::ReceivedResponse, Failed> {
+    let shared = SharedState {
         deadline: downstream.deadline,
         policy,
         resources,

@@ -7,18 +7,18 @@ use std::task::Poll;
 use sluice_core::error::Reason;
 use sluice_net::stream::Writer;
 
-use super::{Downstream, Failed, Resources, Shared, download};
+use super::{Downstream, Failed, Resources, SharedState, download};
 use crate::bypass::Joined;
 use crate::direct::Armed;
 
 /// `Err(None)` is the deadline.
 pub(super) async fn race(
-    mut download: Pin<&mut impl Future<Output = Result<download::Received, Failed>>>,
+    mut download: Pin<&mut impl Future<Output = Result<download::ReceivedResponse, Failed>>>,
     mut upload: Pin<&mut impl Future<Output = Reason>>,
     mut unread: Pin<&mut impl Future<Output = ()>>,
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     armed: Option<&Armed<'_>>,
-) -> Result<download::Received, Option<Failed>> {
+) -> Result<download::ReceivedResponse, Option<Failed>> {
     poll_fn(|cx| {
         if let Some(armed) = armed {
             if shared.pipelined.take() {
@@ -26,7 +26,7 @@ pub(super) async fn race(
             }
             if let Poll::Ready(answered) = armed.poll(cx, shared.deadline, shared.policy.body_idle_timeout_ms)
             {
-                return Poll::Ready(Ok(download::Received::Direct(answered)));
+                return Poll::Ready(Ok(download::ReceivedResponse::Direct(answered)));
             }
         }
         if let Poll::Ready(outcome) = download.as_mut().poll(cx) {
@@ -63,7 +63,11 @@ pub(super) async fn unread(resources: &Resources, joined: Option<&Joined>) {
 }
 
 /// Which silence it was that lasted too long.
-pub(super) fn elapsed(shared: &Shared<'_>, downstream: &mut Downstream<'_>, upstream: &mut Writer) -> Failed {
+pub(super) fn elapsed(
+    shared: &SharedState<'_>,
+    downstream: &mut Downstream<'_>,
+    upstream: &mut Writer,
+) -> Failed {
     let reason = match (shared.head_received.get(), shared.uploaded.get()) {
         (true, _) if !downstream.writer.try_settle(downstream.deadline) => Reason::ClientStalled,
         (true, _) => Reason::ResponseStalled,

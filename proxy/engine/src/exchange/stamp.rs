@@ -26,13 +26,13 @@ impl Stamp {
     }
 }
 
-/// Where the line is in one message.
-pub(super) struct Stamped<'a> {
+/// Writes a stamp into one message, and knows where its line is.
+pub(super) struct StampWriter<'a> {
     stamp: Option<&'a Stamp>,
     line: Range<usize>,
 }
 
-impl<'a> Stamped<'a> {
+impl<'a> StampWriter<'a> {
     pub(super) fn new(stamp: Option<&'a Stamp>) -> Self {
         Self { stamp, line: 0..0 }
     }
@@ -72,10 +72,10 @@ mod tests {
         let mut opening = Opening::new(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody\r\n\r\n".to_vec(), false);
         let mut framed = Opening::new(Vec::new(), true);
         let stamp = Stamp { field: "X-To", before: b"a, ".to_vec() };
-        let mut stamped = Stamped::new(Some(&stamp));
+        let mut stamped = StampWriter::new(Some(&stamp));
         for endpoint in [&one, &other, &one] {
             stamped.put(&mut opening, endpoint);
-            Stamped::new(Some(&stamp)).put(&mut framed, endpoint);
+            StampWriter::new(Some(&stamp)).put(&mut framed, endpoint);
             let line = format!("X-To: a, {}\r\n", endpoint.label);
             let wanted = format!("GET / HTTP/1.1\r\n{line}Host: a\r\n\r\nbody\r\n\r\n");
             assert_eq!(String::from_utf8_lossy(&opening.bytes), wanted);
@@ -84,7 +84,7 @@ mod tests {
             assert_eq!(set, [(&b"X-To"[..], value.as_bytes())]);
             assert!(line.len() <= stamp.room());
         }
-        Stamped::new(None).put(&mut opening, &other);
+        StampWriter::new(None).put(&mut opening, &other);
         assert!(!String::from_utf8_lossy(&opening.bytes).contains(&other.label));
     }
 }

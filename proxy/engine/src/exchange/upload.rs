@@ -11,7 +11,7 @@ use sluice_net::buffers::IDLE_BYTES;
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
 
-use super::{Shared, upload_reason};
+use super::{SharedState, upload_reason};
 use crate::body::{BodyError, Transfer, copy};
 use crate::spool::{Message, SendError};
 
@@ -28,7 +28,7 @@ pub(super) struct Body<'a> {
 
 /// Passes the body on and watches the client. Resolves only when the exchange has to end.
 pub(super) async fn run(
-    shared: &Shared<'_>,
+    shared: &SharedState<'_>,
     reader: &mut Reader,
     upstream: &mut Writer,
     body: Body<'_>,
@@ -61,7 +61,7 @@ pub(super) async fn run(
 
 /// Sends what was held, and what the socket has not taken of the last piece. Resolves only if the file fails: if the
 /// connection breaks, the answer tells.
-async fn send(shared: &Shared<'_>, upstream: &mut Writer, held: Option<&mut Message>) -> Reason {
+async fn send(shared: &SharedState<'_>, upstream: &mut Writer, held: Option<&mut Message>) -> Reason {
     if let Some(message) = held.filter(|message| message.has_rest()) {
         let buffers = &shared.resources.buffers;
         match Box::pin(message.send_rest(upstream, shared.deadline, buffers, true)).await {
@@ -75,7 +75,7 @@ async fn send(shared: &Shared<'_>, upstream: &mut Writer, held: Option<&mut Mess
 }
 
 /// Notes that the whole request is on its way.
-fn uploaded(shared: &Shared<'_>) {
+fn uploaded(shared: &SharedState<'_>) {
     shared.uploaded.set(true);
     if !shared.head_received.get() {
         shared.deadline.set(shared.policy.response_timeout_ms);
@@ -122,9 +122,14 @@ pub(super) async fn watch(
     }
 }
 
-/// The next request is here already, so reading would not show an end: ask the socket.
+/// The next request is here already, or what is left of an upload, so reading would not show an end: ask the socket.
+/// A channel says so itself.
 async fn pipelined(reader: &Reader) {
-    while !reader.stream().is_hung_up() {
-        tokio::time::sleep(HANG_UP_CHECK).await;
+    let stream = reader.stream();
+    while !stream.is_hung_up() {
+        let broken = poll_fn(|cx| stream.poll_broken(cx));
+        if tokio::time::timeout(HANG_UP_CHECK, broken).await.is_ok() {
+            return;
+        }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) control: Rc<Control>,
 }
 
-type Driven<'a, 'b> = Connection<Io<'a, 'b>, Bytes>;
+type ServerConnection<'a, 'b> = Connection<Io<'a, 'b>, Bytes>;
 
 /// How far a connection is in its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ struct Driver<'a, 'b> {
     silence: &'a Deadline,
     /// Until when the client must have taken some of what is being sent.
     stall: &'a Deadline,
-    connection: Driven<'a, 'b>,
+    connection: ServerConnection<'a, 'b>,
     end: End,
     /// When the client was told.
     told_at: Option<Instant>,
@@ -116,7 +116,7 @@ async fn shake_hands<'a, 'b>(
     limits: &Limits,
     wire: &'a RefCell<Wire<'b>>,
     deadline: &Deadline,
-) -> Option<Driven<'a, 'b>> {
+) -> Option<ServerConnection<'a, 'b>> {
     let mut handshake = Box::pin(builder(limits).handshake(Io(wire)));
     let shaken = poll_fn(|cx| {
         let shaken = handshake.as_mut().poll(cx);

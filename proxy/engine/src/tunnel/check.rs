@@ -20,7 +20,7 @@ use sluice_net::stream::{self, Stream};
 use sluice_ring as ring;
 use twox_hash::XxHash64;
 
-use super::{Context, Ends, Outcome, Shared, Splicer, pass};
+use super::{Context, Ends, Outcome, Splicer, SplicerFactory, pass};
 
 /// How long one check may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ const CHECKS: [Check; 5] = [
 ///
 /// # Errors
 /// The name of the first that failed, and how.
-pub(crate) fn check(shared: &Shared) -> Result<(), AssistError> {
+pub(crate) fn check(shared: &SplicerFactory) -> Result<(), AssistError> {
     let splicer = shared.splicer_after(0)?;
     let metrics = Metrics::new();
     let recorder = std::rc::Rc::new(metrics.add_worker());

@@ -30,14 +30,14 @@ use sluice_net::stream::{Reader, Writer};
 use crate::body::Transfer;
 use crate::bypass::Joiner;
 
-pub use splicer::{Shared, Splicer};
+pub use splicer::{Splicer, SplicerFactory};
 use switch::Switch;
 
 /// Makes splicing ready and tries it on sockets of our own. Takes privilege, and some tenths of a second.
 ///
 /// # Errors
 /// Why it cannot be used, for programs and for people.
-pub fn ready(kernel: KernelAssists) -> Result<Shared, (&'static str, String)> {
+pub fn ready(kernel: KernelAssists) -> Result<SplicerFactory, (&'static str, String)> {
     let limits = Limits {
         budget_bytes: kernel.splice_budget_bytes,
         budget_pieces: kernel.splice_budget_pieces,

@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 
 use super::Ends;
 
-/// The loaded program, from which every worker gets its part. Lives as long as the workers.
-pub struct Shared {
-    splice: Splice,
+/// The loaded program, from which every worker gets its part.
+pub struct SplicerFactory {
+    splice: Arc<Splice>,
     listeners: Arc<Listeners>,
     after_bytes: u64,
 }
@@ -24,7 +24,7 @@ pub struct Shared {
 ///
 /// # Errors
 /// What the kernel refuses.
-pub(crate) fn load(limits: Limits, after_bytes: u64) -> Result<Shared, AssistError> {
+pub(crate) fn load(limits: Limits, after_bytes: u64) -> Result<SplicerFactory, AssistError> {
     let mut splice = Splice::load(limits).map_err(|error| error.to_string())?;
     let listeners = Arc::new(Listeners::default());
     if let Some(bells) = splice.take_bells() {
@@ -32,7 +32,7 @@ pub(crate) fn load(limits: Limits, after_bytes: u64) -> Result<Shared, AssistErr
         let thread = std::thread::Builder::new().name("splice-bells".to_owned());
         thread.spawn(move || hear(bells, &listeners)).map_err(|error| format!("start a thread: {error}"))?;
     }
-    Ok(Shared { splice, listeners, after_bytes })
+    Ok(SplicerFactory { splice: Arc::new(splice), listeners, after_bytes })
 }
 
 /// Ends with the process. Without it tunnels are woken by their ticks.
@@ -45,7 +45,7 @@ fn hear(mut bells: Bells, listeners: &Listeners) {
     }
 }
 
-impl Shared {
+impl SplicerFactory {
     /// A worker's part.
     ///
     /// # Errors
@@ -58,6 +58,7 @@ impl Shared {
     pub(super) fn splicer_after(&self, after_bytes: u64) -> Result<Splicer, AssistError> {
         Ok(Splicer {
             handle: RefCell::new(self.splice.handle().map_err(|error| error.to_string())?),
+            _program: Arc::clone(&self.splice),
             listeners: Arc::clone(&self.listeners),
             after_bytes,
             returning: Cell::new(false),
@@ -86,6 +87,8 @@ impl Listeners {
 /// One worker's part of it.
 pub struct Splicer {
     handle: RefCell<Handle>,
+    /// It is detached when nobody holds it any more, and joined tunnels would pass nothing on.
+    _program: Arc<Splice>,
     listeners: Arc<Listeners>,
     after_bytes: u64,
     returning: Cell<bool>,

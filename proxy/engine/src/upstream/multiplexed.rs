@@ -12,7 +12,7 @@ use sluice_core::tls::upstream::Purpose;
 use sluice_net::stream::{Stream, Verdict};
 
 use super::{Dialer, UpstreamConnection, connect, secure};
-use crate::http2::upstream::{Channel, Shared, Terms, drive};
+use crate::http2::upstream::{Channel, SharedConnection, Terms, drive};
 
 impl UpstreamConnection {
     /// What an exchange has come to that broke off for `reason`: the endpoint may have cancelled it on purpose.
@@ -60,8 +60,8 @@ fn new(endpoint: &Arc<Endpoint>, channel: Rc<Channel>) -> UpstreamConnection {
 }
 
 /// Opens a connection in a task of its own: others may have begun to wait for it when whoever asked has gone.
-fn begin(dialer: &Dialer, cluster: &Arc<Cluster>, endpoint: &Arc<Endpoint>) -> Rc<Shared> {
-    let shared = Shared::opening(cluster.config.tls.is_some());
+fn begin(dialer: &Dialer, cluster: &Arc<Cluster>, endpoint: &Arc<Endpoint>) -> Rc<SharedConnection> {
+    let shared = SharedConnection::opening(cluster.config.tls.is_some());
     dialer.pool.shared_connections().add(endpoint, &shared);
     let (connector, metrics) = (dialer.connector.clone(), Rc::clone(dialer.metrics()));
     let (cluster, endpoint, terms) = (Arc::clone(cluster), Arc::clone(endpoint), Terms::of(&cluster.config));

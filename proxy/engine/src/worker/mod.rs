@@ -222,7 +222,9 @@ impl Worker {
 
     /// Forgets a connection that has ended.
     pub(crate) fn strike_off(&self, slot: usize) {
-        self.connections.borrow_mut().remove(slot);
+        // It may hold the last descriptor, which is not to be closed while the others are borrowed.
+        let gone = self.connections.borrow_mut().remove(slot);
+        drop(gone);
     }
 
     /// Notes what a connection is doing.

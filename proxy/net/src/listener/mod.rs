@@ -16,7 +16,7 @@ use sluice_kernel::socket;
 pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
 
 /// Another hold on the sockets of one listener, to pass them on by.
-pub type Held = (Arc<Listening>, Vec<OwnedFd>);
+pub type HeldSockets = (Arc<Listening>, Vec<OwnedFd>);
 
 /// A bound address for as long as it is; its configuration may change.
 pub struct Listening {
@@ -123,8 +123,8 @@ impl Listening {
 ///
 /// # Errors
 /// When there are no descriptors left.
-pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<Held>> {
-    let mut held: Vec<Held> = Vec::new();
+pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<HeldSockets>> {
+    let mut held: Vec<HeldSockets> = Vec::new();
     for Bound { listening, socket, .. } in bound.iter().flatten() {
         let socket = socket.try_clone()?;
         match held.iter_mut().find(|(known, _)| Arc::ptr_eq(known, listening)) {

@@ -15,6 +15,7 @@ mod writer;
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
@@ -23,7 +24,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::net::{RecvFlags, SendFlags};
 use sluice_ring as ring;
 use socket2::SockRef;
 
@@ -150,8 +150,8 @@ impl Stream {
     fn send_now(&self, buf: Vec<u8>) {
         match self {
             Self::Ring(fd) => {
-                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                let _ = rustix::net::send(fd, &buf, flags);
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                let _ = SockRef::from(&**fd).send_with_flags(&buf, flags);
             }
             Self::Tls(session) => drop(session.send(buf, 0, true)),
             Self::Channel(channel) => drop(ChannelSend::new(channel, buf, 0)),
@@ -208,8 +208,9 @@ impl Stream {
     pub fn is_quiet(&self) -> bool {
         match self {
             Self::Ring(fd) => {
-                let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-                matches!(rustix::net::recv(fd, &mut [0; 1], flags), Err(rustix::io::Errno::AGAIN))
+                let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+                let peeked = SockRef::from(&**fd).recv_with_flags(&mut [MaybeUninit::uninit(); 1], flags);
+                peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
             // What comes may be of the session alone.
             Self::Tls(_) | Self::Channel(_) => true,

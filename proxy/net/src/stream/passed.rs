@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const LOOKS_MAX: u32 = 3000;
 
 /// The count of them.
-pub(super) struct Passed {
+pub(super) struct PassedBytes {
     /// What the kernel counts as written when nothing was.
     base: u64,
     bytes: u64,
@@ -30,7 +30,7 @@ pub(super) struct Passed {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Passed {
+impl PassedBytes {
     /// Begins to count on a socket whose writer has sent `written` bytes, with nothing under way.
     pub(super) fn begin(socket: BorrowedFd<'_>, written: u64) -> Option<Self> {
         let base = tcp::written(socket).ok()??.checked_sub(written)?;

@@ -9,7 +9,7 @@ use sluice_http::{FieldBlock, Trailers};
 
 use super::Stream;
 use super::outgoing::Outgoing;
-use super::passed::Passed;
+use super::passed::PassedBytes;
 use crate::deadline::Deadline;
 
 /// Sends up to this size are left to the kernel until whole, and their completion is looked at only when
@@ -41,7 +41,7 @@ pub struct Writer {
     /// Bytes that the socket took in all.
     written: u64,
     /// Bytes that went past this writer.
-    passed: Option<Box<Passed>>,
+    passed: Option<Box<PassedBytes>>,
 }
 
 impl Writer {
@@ -159,7 +159,7 @@ impl Writer {
     /// Begins to count bytes that go past this writer, with nothing under way. False if they cannot be counted.
     pub fn count_passed(&mut self) -> bool {
         let socket = self.stream.fd();
-        self.passed = socket.and_then(|fd| Passed::begin(fd, self.written)).map(Box::new);
+        self.passed = socket.and_then(|fd| PassedBytes::begin(fd, self.written)).map(Box::new);
         self.passed.is_some()
     }
 

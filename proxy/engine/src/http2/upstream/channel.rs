@@ -15,7 +15,7 @@ use sluice_net::stream::{self, Verdict};
 
 use super::super::outbound::{Outbound, gone};
 use super::super::{broken, fields, invalid};
-use super::Shared;
+use super::SharedConnection;
 use super::response::Response;
 
 /// An exchange that is given up after hearing nothing for as long makes its connection suspect.
@@ -40,7 +40,7 @@ struct Exchange {
 
 /// A stream of a shared connection: it is there when its request is sent.
 pub(crate) struct Channel {
-    shared: Rc<Shared>,
+    shared: Rc<SharedConnection>,
     scheme: Scheme,
     state: RefCell<State>,
     /// Who waits for the head to be sent.
@@ -48,7 +48,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(shared: &Rc<Shared>, sender: SendRequest<Bytes>, scheme: Scheme) -> Rc<Self> {
+    pub(super) fn new(shared: &Rc<SharedConnection>, sender: SendRequest<Bytes>, scheme: Scheme) -> Rc<Self> {
         shared.control.enter();
         let (state, reader) = (RefCell::new(State::Ready(sender)), RefCell::default());
         Rc::new(Self { shared: Rc::clone(shared), scheme, state, reader })

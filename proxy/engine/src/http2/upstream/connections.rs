@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sluice_core::cluster::Endpoint;
 
-use super::{Channel, Shared};
+use super::{Channel, SharedConnection};
 
 /// By endpoint, the one opened first at the front: the others run empty when fewer are needed.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Connections {
 
 struct EndpointConnections {
     endpoint: Arc<Endpoint>,
-    connections: Vec<Rc<Shared>>,
+    connections: Vec<Rc<SharedConnection>>,
 }
 
 impl EndpointConnections {
@@ -32,17 +32,17 @@ impl Connections {
         let mut all = self.all.borrow_mut();
         let held = all.get_mut(&endpoint.id)?;
         held.prune();
-        held.connections.iter().find_map(Shared::begin)
+        held.connections.iter().find_map(SharedConnection::begin)
     }
 
     /// A connection that is being opened.
-    pub(crate) fn opening(&self, endpoint: &Endpoint) -> Option<Rc<Shared>> {
+    pub(crate) fn opening(&self, endpoint: &Endpoint) -> Option<Rc<SharedConnection>> {
         let all = self.all.borrow();
         all.get(&endpoint.id)?.connections.iter().find(|connection| connection.is_opening()).cloned()
     }
 
     /// Keeps one more.
-    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, connection: &Rc<Shared>) {
+    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, connection: &Rc<SharedConnection>) {
         let mut all = self.all.borrow_mut();
         let new = || EndpointConnections { endpoint: Arc::clone(endpoint), connections: Vec::new() };
         all.entry(endpoint.id).or_insert_with(new).connections.push(Rc::clone(connection));

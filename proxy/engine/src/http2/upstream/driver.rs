@@ -18,7 +18,7 @@ use sluice_net::stream::{self, Stream};
 use super::super::wire::{Io, Wire};
 use super::{
     CONNECTION_WINDOW_BYTES, RESET_REMEMBERED, RESETS_REMEMBERED_MAX, SEND_BUFFER_BYTES,
-    SMALL_FRAMES_COST_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, Shared,
+    SMALL_FRAMES_COST_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, SharedConnection,
 };
 
 /// What a connection goes by; times in milliseconds.
@@ -64,7 +64,7 @@ impl Terms {
 }
 
 struct Driver<'a, 'b> {
-    shared: &'a Shared,
+    shared: &'a SharedConnection,
     wire: &'a RefCell<Wire<'b>>,
     /// Until when the server must have answered, and later until when there may be no stream.
     silence: &'a Deadline,
@@ -78,7 +78,7 @@ struct Driver<'a, 'b> {
 }
 
 /// Speaks HTTP/2 over `stream` for the streams of `shared` until the connection ends.
-pub(crate) async fn drive(stream: Stream, shared: Rc<Shared>, terms: Terms) {
+pub(crate) async fn drive(stream: Stream, shared: Rc<SharedConnection>, terms: Terms) {
     let (mut reader, mut writer) = stream::halves(stream);
     let silence = Deadline::new(Duration::from_millis(terms.opening_ms));
     let stall = Deadline::new(Duration::from_millis(terms.stall_ms));

@@ -1,7 +1,7 @@
 //! HTTP/2 to endpoints (RFC 9113): connections that many exchanges share, each by a stream of its own.
 //!
 //! The reverse of the module above. A [`Channel`] is one exchange as a [`sluice_net::stream::Stream`]. The connection below
-//! it is a [`Shared`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here connects:
+//! it is a [`SharedConnection`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here connects:
 //! see `upstream::multiplexed`.
 
 mod channel;
@@ -16,7 +16,7 @@ pub(crate) use super::fields::can_say;
 pub(crate) use channel::Channel;
 pub(crate) use connections::Connections;
 pub(crate) use driver::{Terms, drive};
-pub(crate) use shared::Shared;
+pub(crate) use shared::SharedConnection;
 
 /// Exchanges on one connection, whatever the server allows.
 const STREAMS_MAX: usize = 128;

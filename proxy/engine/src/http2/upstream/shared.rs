@@ -27,7 +27,7 @@ enum State {
 }
 
 /// Shared by the task that drives a connection and its streams.
-pub(crate) struct Shared {
+pub(crate) struct SharedConnection {
     state: RefCell<State>,
     changed: Notify,
     scheme: Scheme,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(super) received: Cell<u32>,
 }
 
-impl Shared {
+impl SharedConnection {
     /// A connection that is being opened, with TLS below it if it is `secured`.
     pub(crate) fn opening(secured: bool) -> Rc<Self> {
         Rc::new(Self {
