@@ -1,4 +1,4 @@
-//! The begin of a message on its way out: its head, encoded for the protocol that it goes out by, and the bytes that go
+//! The start of a message on its way out: its head, encoded for the protocol that it goes out by, and the bytes that go
 //! with it.
 
 use std::io;

@@ -2,13 +2,10 @@
 //! the same head that the text of HTTP/1.1 does.
 
 use super::error::ParseError;
-use super::fields::Fields;
+use super::fields::{Fields, LINE_BYTES};
 use super::grammar::{is_field_value, is_token};
 use super::kind::FieldKind;
 use super::scan::HeadLimits;
-
-/// Bytes of a field line beside its name and value: limits count a head as if it were text.
-const LINE_BYTES: usize = 4;
 
 /// What a request says apart from its fields.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +41,7 @@ pub(crate) struct Assembly<'h> {
 }
 
 impl<'h> Assembly<'h> {
+    /// The limits count a head as if it were text.
     pub(crate) fn new(fields: &'h mut Fields, limits: &HeadLimits) -> Assembly<'h> {
         let bytes_left = limits.head_bytes_max.saturating_sub(fields.bytes.len());
         Assembly { fields, headers_max: limits.headers_max, bytes_left }

@@ -67,9 +67,7 @@ impl FieldBlock {
     }
 
     fn push(&mut self, part: &[u8]) -> Span {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(part);
-        Span::new(start, self.bytes.len())
+        Span::append(&mut self.bytes, part)
     }
 }
 

@@ -8,6 +8,9 @@ use super::connection::{BadConnection, ConnectionOptions};
 use super::grammar::{members, trim_ows};
 use super::kind::FieldKind;
 
+/// Bytes of a field line of text beside its name and value: colon, space, CR and LF.
+pub(crate) const LINE_BYTES: usize = 4;
+
 /// Slots for parsed fields that cost no allocation; a head with a higher limit may need one.
 const SLOTS_ON_STACK: usize = 128;
 
@@ -43,6 +46,13 @@ impl Span {
     pub(crate) fn of(whole: &[u8], part: &[u8]) -> Span {
         let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
         Span { start, end: start.wrapping_add(part.len()) }
+    }
+
+    /// Appends `part` to `whole`; where it lies then.
+    pub(crate) fn append(whole: &mut Vec<u8>, part: &[u8]) -> Span {
+        let start = whole.len();
+        whole.extend_from_slice(part);
+        Span { start, end: whole.len() }
     }
 
     pub(crate) fn range(self) -> std::ops::Range<usize> {
@@ -107,9 +117,7 @@ impl Fields {
 
     /// Appends bytes that are part of no field.
     pub(crate) fn push_bytes(&mut self, part: &[u8]) -> Span {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(part);
-        Span::new(start, self.bytes.len())
+        Span::append(&mut self.bytes, part)
     }
 
     /// Appends a field that came apart from others, so that nothing needs to be found.

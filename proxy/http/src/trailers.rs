@@ -2,7 +2,7 @@
 
 use super::claim::is_claim;
 use super::error::ParseError;
-use super::fields::Span;
+use super::fields::{LINE_BYTES, Span};
 use super::grammar::{is_field_value, is_token, trim_ows};
 use super::identity;
 
@@ -46,9 +46,6 @@ const REFUSED: &[&[u8]] = &[
 /// Beginnings of further refused names.
 const REFUSED_PREFIXES: &[&[u8]] = &[b"if-", b"proxy-", identity::PREFIX, identity::STANDARD_PREFIX];
 
-/// Bytes of a field line beside its name and value.
-const LINE_BYTES: usize = 4;
-
 /// Fields behind a body, as far as they may be forwarded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trailers {
@@ -75,12 +72,6 @@ impl Trailers {
         self.fields.is_empty()
     }
 
-    /// Forgets them.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.fields.clear();
-    }
-
     /// Takes one in, checked like a field of a head, if it may be forwarded, which those of the names in `refused` may not
     /// either.
     ///
@@ -104,9 +95,7 @@ impl Trailers {
     }
 
     fn push(&mut self, part: &[u8]) -> Span {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(part);
-        Span::new(start, self.bytes.len())
+        Span::append(&mut self.bytes, part)
     }
 }
 

@@ -35,7 +35,7 @@ const PACKET_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Packet {
     /// To the new one: sockets, which come with it.
-    Sockets(PassedSocket),
+    Sockets(PassedSockets),
     /// To the new one: an endpoint that active checks have found unhealthy.
     Unhealthy { cluster: String, endpoint: String, since_unix_s: u64 },
     /// To the new one: what is known of an endpoint's use of joined connections.
@@ -53,7 +53,7 @@ enum Packet {
 
 /// What sockets are for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PassedSocket {
+pub(crate) struct PassedSockets {
     pub(crate) role: Role,
     /// Name of the listener.
     pub(crate) name: String,
@@ -135,7 +135,7 @@ mod tests {
         let (ours, theirs) = pair.unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (role, name, configured) = (Role::Listener, "main".to_owned(), "127.0.0.1:0".to_owned());
-        let packet = Packet::Sockets(PassedSocket { role, name, configured, are_own: true });
+        let packet = Packet::Sockets(PassedSockets { role, name, configured, are_own: true });
         let many = vec![listener.as_fd(); DESCRIPTORS_MAX];
         send(&ours, &packet, &many).unwrap();
         send(&ours, &Packet::End, &[]).unwrap();

@@ -8,13 +8,13 @@ use sluice_config::Address;
 use sluice_core::cluster::Experience;
 use sluice_net::listener::ReadySockets;
 
-use super::{Packet, PassedSocket, Role, VARIABLE, receive, send};
+use super::{Packet, PassedSockets, Role, VARIABLE, receive, send};
 
 /// The process that this one takes over from, and what it has passed.
 #[derive(Debug)]
 pub struct Predecessor {
     socket: OwnedFd,
-    passed: Vec<(PassedSocket, Vec<OwnedFd>)>,
+    passed: Vec<(PassedSockets, Vec<OwnedFd>)>,
     unhealthy: Vec<Unhealthy>,
     experienced: Vec<EndpointExperience>,
 }
@@ -70,7 +70,7 @@ impl Predecessor {
     /// Takes the sockets of a listener: those of its name and address, else those of its address.
     pub(crate) fn take_listener(&mut self, name: &str, configured: &Address) -> ReadySockets {
         let configured = configured.to_string();
-        let fits = |passed: &PassedSocket| passed.role == Role::Listener && passed.configured == configured;
+        let fits = |passed: &PassedSockets| passed.role == Role::Listener && passed.configured == configured;
         let of = self.passed.iter().find(|(passed, _)| fits(passed) && passed.name == name);
         let of = of.or_else(|| self.passed.iter().find(|(passed, _)| fits(passed)));
         let Some((named, are_own)) = of.map(|(passed, _)| (passed.name.clone(), passed.are_own)) else {
@@ -84,7 +84,7 @@ impl Predecessor {
         self.take(|passed| passed.role == role && passed.configured == configured).pop()
     }
 
-    fn take(&mut self, wanted: impl Fn(&PassedSocket) -> bool) -> Vec<OwnedFd> {
+    fn take(&mut self, wanted: impl Fn(&PassedSockets) -> bool) -> Vec<OwnedFd> {
         self.passed.extract_if(.., |(passed, _)| wanted(passed)).flat_map(|(_, sockets)| sockets).collect()
     }
 

@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::predecessor::{EndpointExperience, Unhealthy};
-use super::{DESCRIPTORS_MAX, Packet, PassedSocket, VARIABLE, receive, send};
+use super::{DESCRIPTORS_MAX, Packet, PassedSockets, VARIABLE, receive, send};
 
 const ENDED: &str = "the new process has ended before it served";
 /// How long the end of a process is waited for that has closed its end of the pair.
@@ -46,7 +46,7 @@ pub(crate) struct Successor {
 /// What a new process needs.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
-    pub(crate) sockets: Vec<(PassedSocket, Vec<OwnedFd>)>,
+    pub(crate) sockets: Vec<(PassedSockets, Vec<OwnedFd>)>,
     pub(crate) unhealthy: Vec<Unhealthy>,
     pub(crate) experienced: Vec<EndpointExperience>,
 }

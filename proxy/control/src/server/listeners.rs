@@ -14,7 +14,7 @@ use sluice_engine::thread::Command;
 use sluice_net::listener::{self, Bound, HeldSockets, Listening, ReadySockets};
 use tokio::sync::mpsc;
 
-use crate::handover::{PassedSocket, Role};
+use crate::handover::{PassedSockets, Role};
 
 /// How long closing sockets are waited for, three times what their workers take where nothing is amiss.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
@@ -184,11 +184,11 @@ impl Listeners {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(super) fn pass(&self) -> io::Result<Vec<(PassedSocket, Vec<OwnedFd>)>> {
+    pub(super) fn pass(&self) -> io::Result<Vec<(PassedSockets, Vec<OwnedFd>)>> {
         let pass = |served: &Served| {
             let name = served.listening.current().config.name.clone();
             let (configured, are_own) = (served.configured.to_string(), served.listening.is_own);
-            let passed = PassedSocket { role: Role::Listener, name, configured, are_own };
+            let passed = PassedSockets { role: Role::Listener, name, configured, are_own };
             let sockets = served.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
             Ok((passed, sockets))
         };

@@ -27,7 +27,7 @@ use super::scheduling::Scheduling;
 use super::{listeners, upgrade};
 use crate::admin::Admin;
 use crate::doctor::{self, Assists};
-use crate::handover::{PassedSocket, Predecessor, Role};
+use crate::handover::{PassedSockets, Predecessor, Role};
 use crate::{acme, commands, demo};
 
 /// Starts the embedded demo origin.
@@ -131,7 +131,7 @@ pub(super) fn others(
     config: &Config,
     admin: Option<&Admin>,
     demo: Option<&demo::Origin>,
-) -> Vec<(PassedSocket, OwnedFd)> {
+) -> Vec<(PassedSockets, OwnedFd)> {
     let of = |address: Option<String>| address.unwrap_or_default();
     let admin = admin.and_then(|admin| {
         let configured = of(config.admin.as_ref().map(ToString::to_string));

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::control::notify;
 use super::site::Site;
 use crate::commands::SecondName;
-use crate::handover::{PassedSocket, Program, Role, Successor};
+use crate::handover::{PassedSockets, Program, Role, Successor};
 
 /// How long the new process may take to serve, unless the command says otherwise: its self-tests take a quarter of a
 /// second, name lookups some seconds.
@@ -24,7 +24,7 @@ pub(super) struct Upgrader {
     site: Rc<Site>,
     program: Program,
     /// Sockets beside the listeners'.
-    others: Vec<(PassedSocket, OwnedFd)>,
+    others: Vec<(PassedSockets, OwnedFd)>,
     /// Where the control socket is.
     control: Option<PathBuf>,
     done: Notify,
@@ -35,8 +35,9 @@ pub(super) fn other(
     role: Role,
     configured: &str,
     socket: io::Result<OwnedFd>,
-) -> Option<(PassedSocket, OwnedFd)> {
-    let passed = PassedSocket { role, name: String::new(), configured: configured.to_owned(), are_own: true };
+) -> Option<(PassedSockets, OwnedFd)> {
+    let passed =
+        PassedSockets { role, name: String::new(), configured: configured.to_owned(), are_own: true };
     // Without it the new process binds the address itself once this one has gone, or says that it cannot.
     socket.ok().map(|socket| (passed, socket))
 }
@@ -45,7 +46,7 @@ impl Upgrader {
     pub(super) fn new(
         site: Rc<Site>,
         program: Program,
-        others: Vec<(PassedSocket, OwnedFd)>,
+        others: Vec<(PassedSockets, OwnedFd)>,
         control: Option<PathBuf>,
     ) -> Self {
         Self { site, program, others, control, done: Notify::new() }

@@ -43,7 +43,7 @@ pub(crate) struct Channel {
     shared: Rc<SharedConnection>,
     scheme: Scheme,
     state: RefCell<State>,
-    /// Who waits for the head to be sent.
+    /// Wakes the task that waits for the head to be sent.
     reader: RefCell<Option<Waker>>,
 }
 

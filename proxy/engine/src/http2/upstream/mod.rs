@@ -1,8 +1,8 @@
 //! HTTP/2 to endpoints (RFC 9113): connections that many exchanges share, each by a stream of its own.
 //!
 //! The reverse of the module above. A [`Channel`] is one exchange as a [`sluice_net::stream::Stream`]. The connection below
-//! it is a [`SharedConnection`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here connects:
-//! see `upstream::multiplexed`.
+//! it is a [`SharedConnection`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here
+//! connects: see `upstream::multiplexed`.
 
 mod channel;
 mod connections;
