@@ -13,7 +13,7 @@ pub struct Budget {
 
 /// Where bytes are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Medium {
     /// In memory.
     Memory,
     /// In a file.
@@ -22,8 +22,8 @@ pub enum Place {
 
 impl Budget {
     /// Bytes that are held there.
-    pub fn bytes(&self, place: Place) -> u64 {
-        self.counter(place).load(Relaxed)
+    pub fn bytes(&self, medium: Medium) -> u64 {
+        self.counter(medium).load(Relaxed)
     }
 
     /// Files made so far.
@@ -36,10 +36,10 @@ impl Budget {
         self.files_made.fetch_add(1, Relaxed);
     }
 
-    fn counter(&self, place: Place) -> &AtomicU64 {
-        match place {
-            Place::Memory => &self.memory_bytes,
-            Place::Spool => &self.spool_bytes,
+    fn counter(&self, medium: Medium) -> &AtomicU64 {
+        match medium {
+            Medium::Memory => &self.memory_bytes,
+            Medium::Spool => &self.spool_bytes,
         }
     }
 }
@@ -48,21 +48,21 @@ impl Budget {
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
-    place: Place,
+    medium: Medium,
     bytes: u64,
 }
 
 impl Share {
     /// Nothing yet.
-    pub fn new(budget: &Arc<Budget>, place: Place) -> Self {
-        Self { budget: Arc::clone(budget), place, bytes: 0 }
+    pub fn new(budget: &Arc<Budget>, medium: Medium) -> Self {
+        Self { budget: Arc::clone(budget), medium, bytes: 0 }
     }
 
     /// Takes `bytes` more, if no more than `max` are held in all then. The maximum is the caller's, for it may change
     /// while bodies are held.
     pub fn grow(&mut self, bytes: u64, max: u64) -> bool {
         let more = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= max);
-        let taken = self.budget.counter(self.place).fetch_update(Relaxed, Relaxed, more).is_ok();
+        let taken = self.budget.counter(self.medium).fetch_update(Relaxed, Relaxed, more).is_ok();
         if taken {
             self.bytes += bytes;
         }
@@ -71,7 +71,7 @@ impl Share {
 
     /// Gives back what it has.
     pub fn release(&mut self) {
-        self.budget.counter(self.place).fetch_sub(self.bytes, Relaxed);
+        self.budget.counter(self.medium).fetch_sub(self.bytes, Relaxed);
         self.bytes = 0;
     }
 }
@@ -89,26 +89,26 @@ mod tests {
     #[test]
     fn shares_end_at_the_bound_and_come_back() {
         let budget = Arc::<Budget>::default();
-        let mut one = Share::new(&budget, Place::Memory);
-        let mut other = Share::new(&budget, Place::Memory);
+        let mut one = Share::new(&budget, Medium::Memory);
+        let mut other = Share::new(&budget, Medium::Memory);
         assert!(one.grow(60, 100));
         assert!(!other.grow(41, 100));
         assert!(other.grow(40, 100));
         assert!(!one.grow(1, 100) && one.grow(0, 100) && !one.grow(u64::MAX, u64::MAX));
-        assert_eq!((budget.bytes(Place::Memory), budget.bytes(Place::Spool)), (100, 0));
+        assert_eq!((budget.bytes(Medium::Memory), budget.bytes(Medium::Spool)), (100, 0));
         drop(one);
-        assert_eq!(budget.bytes(Place::Memory), 40);
+        assert_eq!(budget.bytes(Medium::Memory), 40);
         other.release();
         drop(other);
-        assert_eq!(budget.bytes(Place::Memory), 0);
+        assert_eq!(budget.bytes(Medium::Memory), 0);
     }
 
     #[test]
     fn a_bound_that_was_lowered_lets_nothing_more_in() {
         let budget = Arc::<Budget>::default();
-        let mut share = Share::new(&budget, Place::Spool);
+        let mut share = Share::new(&budget, Medium::Spool);
         assert!(share.grow(100, 100) && !share.grow(1, 50));
         drop(share);
-        assert!(Share::new(&budget, Place::Spool).grow(50, 50));
+        assert!(Share::new(&budget, Medium::Spool).grow(50, 50));
     }
 }

@@ -21,18 +21,18 @@ pub(crate) const FIELD: &[u8] = b"x-sluice-debug";
 /// What a request has to show.
 pub(crate) struct Token(Option<Vec<u8>>);
 
-/// Whether an exchange is one to tell about.
+/// Whether a client may see how its request was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DebugRequest {
-    /// Nobody is told anything, and the field is one as any other.
-    Off,
-    /// It has not shown the token.
-    No,
-    /// It has.
-    Yes,
+    /// No client may; the header is forwarded like any other.
+    Disabled,
+    /// The request does not carry the token.
+    Untrusted,
+    /// The request carries the token.
+    Trusted,
 }
 
-/// What is known of an exchange from its begin.
+/// What is known of an exchange from its start.
 pub(crate) struct Facts<'a> {
     /// Name of the route.
     pub(crate) route: Option<&'a str>,
@@ -72,9 +72,9 @@ impl Token {
 /// Whether the request is one to tell about.
 pub(crate) fn asked(token: Option<&Token>, head: &RequestHead) -> DebugRequest {
     match token {
-        None => DebugRequest::Off,
-        Some(token) if token.is_shown_by(head) => DebugRequest::Yes,
-        Some(_) => DebugRequest::No,
+        None => DebugRequest::Disabled,
+        Some(token) if token.is_shown_by(head) => DebugRequest::Trusted,
+        Some(_) => DebugRequest::Untrusted,
     }
 }
 
@@ -172,19 +172,19 @@ mod tests {
         let token = Token(Some(TOKEN.to_vec()));
         let good = "X-SLUICE-debug: 0123456789abcdef\r\n";
         for (fields, expected) in [
-            (good.to_owned(), DebugRequest::Yes),
-            (String::new(), DebugRequest::No),
-            ("X-Sluice-Debug:\r\n".to_owned(), DebugRequest::No),
-            (good.replace("f\r", "e\r"), DebugRequest::No),
-            (good.replace("f\r", "\r"), DebugRequest::No),
-            (good.replace("f\r", "f0123456789abcdef\r"), DebugRequest::No),
-            (good.to_uppercase(), DebugRequest::No),
-            (good.repeat(2), DebugRequest::No),
+            (good.to_owned(), DebugRequest::Trusted),
+            (String::new(), DebugRequest::Untrusted),
+            ("X-Sluice-Debug:\r\n".to_owned(), DebugRequest::Untrusted),
+            (good.replace("f\r", "e\r"), DebugRequest::Untrusted),
+            (good.replace("f\r", "\r"), DebugRequest::Untrusted),
+            (good.replace("f\r", "f0123456789abcdef\r"), DebugRequest::Untrusted),
+            (good.to_uppercase(), DebugRequest::Untrusted),
+            (good.repeat(2), DebugRequest::Untrusted),
         ] {
             assert_eq!(asked(Some(&token), &head(&fields)), expected, "{fields}");
         }
-        assert_eq!(asked(None, &head(good)), DebugRequest::Off);
-        assert_eq!(asked(Some(&Token(None)), &head(good)), DebugRequest::No);
+        assert_eq!(asked(None, &head(good)), DebugRequest::Disabled);
+        assert_eq!(asked(Some(&Token(None)), &head(good)), DebugRequest::Untrusted);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Counts {
     is_closed: bool,
     /// Bytes that came in order; the end of the stream counts as one.
     pub received: u64,
-    /// Bytes that the other side has acknowledged, and the begin of the stream perhaps.
+    /// Bytes that the other side has acknowledged, and the start of the stream perhaps.
     acked: u64,
 }
 
@@ -65,7 +65,7 @@ impl Counts {
     }
 }
 
-/// Where the send buffer ends, in bytes since the connection began (give or take its begin): at least so far. It is
+/// Where the send buffer ends, in bytes since the connection began (give or take its start): at least so far. It is
 /// exact when nothing is acknowledged meanwhile, and never too large.
 ///
 /// # Errors

@@ -53,7 +53,7 @@ impl Upgrader {
     }
 
     /// Starts a new process with the same arguments and hands everything over; it serves when this returns its pid.
-    /// Nothing is changed in this one from the begin.
+    /// Nothing is changed in this one from the start.
     ///
     /// # Errors
     /// Why it does not, such as a change that is under way; then it is gone, and this process serves on.

@@ -30,7 +30,7 @@ const STALL_PAUSE_MAX_MS: u64 = 600_000;
 
 /// Where an endpoint is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum Locality {
     /// On another host, or on a socket that is not TCP.
     #[default]
     Elsewhere,
@@ -40,7 +40,7 @@ pub enum Place {
     Neighbour,
 }
 
-impl Place {
+impl Locality {
     /// From what it is as a number.
     fn from_number(number: u8) -> Self {
         let known = [Self::SameHost, Self::Neighbour];
@@ -92,7 +92,7 @@ impl Joinable {
     }
 
     /// Where the endpoint is, if it may be joined now. `look` finds that out, and is called now and then.
-    pub fn place(&self, now_ms: u64, look: impl FnOnce() -> Place) -> Option<Place> {
+    pub fn place(&self, now_ms: u64, look: impl FnOnce() -> Locality) -> Option<Locality> {
         if self.off || now_ms < self.not_before_ms.load(Relaxed) {
             return None;
         }
@@ -101,8 +101,8 @@ impl Joinable {
             self.place.store(look() as u8, Relaxed);
             self.place_until_ms.store(now_ms.saturating_add(PLACE_MS), Relaxed);
         }
-        match Place::from_number(self.place.load(Relaxed)) {
-            Place::Elsewhere => None,
+        match Locality::from_number(self.place.load(Relaxed)) {
+            Locality::Elsewhere => None,
             place => Some(place),
         }
     }
@@ -200,7 +200,7 @@ mod tests {
     const SOME_MS: u64 = 50;
 
     fn may(joinable: &Joinable, now_ms: u64) -> bool {
-        joinable.place(now_ms, || Place::SameHost).is_some()
+        joinable.place(now_ms, || Locality::SameHost).is_some()
     }
 
     fn automatic() -> Joinable {
@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn where_it_is_is_looked_up_anew_now_and_then() {
         let joinable = automatic();
-        assert_eq!(joinable.place(0, || Place::Elsewhere), None);
-        assert_eq!(joinable.place(PLACE_MS - 1, || Place::Neighbour), None);
-        assert_eq!(joinable.place(PLACE_MS, || Place::Neighbour), Some(Place::Neighbour));
-        assert_eq!(joinable.place(PLACE_MS + 1, || panic!("it is known")), Some(Place::Neighbour));
+        assert_eq!(joinable.place(0, || Locality::Elsewhere), None);
+        assert_eq!(joinable.place(PLACE_MS - 1, || Locality::Neighbour), None);
+        assert_eq!(joinable.place(PLACE_MS, || Locality::Neighbour), Some(Locality::Neighbour));
+        assert_eq!(joinable.place(PLACE_MS + 1, || panic!("it is known")), Some(Locality::Neighbour));
     }
 
     #[test]

@@ -40,7 +40,7 @@ use alive::Alive;
 pub use endpoint::Endpoint;
 pub use health::{Health, LastCheck};
 pub use idle::{Attached, IdleSocket, IdleSockets, closed_with_endpoints};
-pub use joinable::{Admission, Experience, Place};
+pub use joinable::{Admission, Experience, Locality};
 pub use seed::{EndpointAddress, Seed};
 pub use snapshot::balance_word;
 pub use snapshot::snapshot_json;

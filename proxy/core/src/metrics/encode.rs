@@ -13,7 +13,7 @@ use prometheus_client::registry::Unit;
 use super::process::Process;
 use super::series::{CLASSES, HistogramTotal, Labels, Total};
 use super::{Event, Missed, State};
-use crate::budget::Place;
+use crate::budget::Medium;
 use crate::error::Reason;
 use crate::record::BodyPath;
 
@@ -169,8 +169,8 @@ impl State {
         let mut rows = Rows { encoder, prefix: "sluice_spool_" };
         rows.counter("files", help, self.budget.files_made())?;
         for (name, help, place) in [
-            ("sluice_spool", "Bytes of bodies that are held in files.", Place::Spool),
-            ("sluice_buffer_memory", "Memory of bodies that are held.", Place::Memory),
+            ("sluice_spool", "Bytes of bodies that are held in files.", Medium::Spool),
+            ("sluice_buffer_memory", "Memory of bodies that are held.", Medium::Memory),
         ] {
             let mut gauge = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
             gauge.encode_gauge(&self.budget.bytes(place))?;

@@ -67,7 +67,7 @@ pub struct Record {
     pub upstream: Option<Upstream>,
 }
 
-/// The last request that was sent to an endpoint. Times count from the begin of the exchange; it lasted to its end.
+/// The last request that was sent to an endpoint. Times count from the start of the exchange; it lasted to its end.
 #[derive(Debug)]
 pub struct Upstream {
     /// `name:port`, an address, or `unix:` and a path.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sluice_config::KernelAssists;
 use sluice_core::clock::now_ms;
-use sluice_core::cluster::{Admission, Endpoint, Place};
+use sluice_core::cluster::{Admission, Endpoint, Locality};
 use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_ebpf::Wish;
 use sluice_kernel::program::{Lease, Marker, Slots};
@@ -159,9 +159,9 @@ impl Joiner {
         }
         let now_ms = now_ms();
         let wish = match endpoint.joinable.place(now_ms, || place::of(&endpoint.address))? {
-            Place::SameHost => Wish::SameNamespace,
-            Place::Neighbour => Wish::AnyNamespace,
-            Place::Elsewhere => return None,
+            Locality::SameHost => Wish::SameNamespace,
+            Locality::Neighbour => Wish::AnyNamespace,
+            Locality::Elsewhere => return None,
         };
         match endpoint.joinable.admit(now_ms, candidate.repeatable) {
             Admission::Known => Some(Plan { wish, is_trial: false }),

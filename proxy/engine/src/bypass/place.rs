@@ -6,14 +6,14 @@ use std::path::Path;
 use ipnet::IpNet;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
-use sluice_core::cluster::{EndpointAddress, Place};
+use sluice_core::cluster::{EndpointAddress, Locality};
 
 /// Looks where `address` is.
-pub(super) fn of(address: &EndpointAddress) -> Place {
+pub(super) fn of(address: &EndpointAddress) -> Locality {
     match address {
-        EndpointAddress::Ip(address) if address.ip().to_canonical().is_loopback() => Place::SameHost,
+        EndpointAddress::Ip(address) if address.ip().to_canonical().is_loopback() => Locality::SameHost,
         EndpointAddress::Ip(address) => find(address.ip().to_canonical(), &interfaces()),
-        EndpointAddress::Unix(_) => Place::Elsewhere,
+        EndpointAddress::Unix(_) => Locality::Elsewhere,
     }
 }
 
@@ -24,15 +24,15 @@ struct Interface {
     virtual_link: bool,
 }
 
-fn find(address: IpAddr, interfaces: &[Interface]) -> Place {
+fn find(address: IpAddr, interfaces: &[Interface]) -> Locality {
     if interfaces.iter().any(|one| one.network.addr() == address) {
-        return Place::SameHost;
+        return Locality::SameHost;
     }
     // The most specific network is the one that is routed to.
     let direct = interfaces.iter().filter(|one| one.network.contains(&address));
     match direct.max_by_key(|one| one.network.prefix_len()) {
-        Some(one) if one.virtual_link => Place::Neighbour,
-        _ => Place::Elsewhere,
+        Some(one) if one.virtual_link => Locality::Neighbour,
+        _ => Locality::Elsewhere,
     }
 }
 
@@ -88,13 +88,13 @@ mod tests {
             interface("fd00:5::1/64", true),
         ];
         for (address, place) in [
-            ("10.0.0.5", Place::SameHost),
-            ("fd00:5::1", Place::SameHost),
-            ("10.1.2.3", Place::Elsewhere),
-            ("10.88.0.2", Place::Neighbour),
-            ("10.88.7.2", Place::Elsewhere),
-            ("fd00:5::2", Place::Neighbour),
-            ("192.0.2.1", Place::Elsewhere),
+            ("10.0.0.5", Locality::SameHost),
+            ("fd00:5::1", Locality::SameHost),
+            ("10.1.2.3", Locality::Elsewhere),
+            ("10.88.0.2", Locality::Neighbour),
+            ("10.88.7.2", Locality::Elsewhere),
+            ("fd00:5::2", Locality::Neighbour),
+            ("192.0.2.1", Locality::Elsewhere),
         ] {
             assert_eq!(find(address.parse().unwrap(), &interfaces), place, "{address}");
         }
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn loopback_is_this_host_and_a_unix_socket_is_no_place() {
         for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(of(&EndpointAddress::Ip(address.parse().unwrap())), Place::SameHost, "{address}");
+            assert_eq!(of(&EndpointAddress::Ip(address.parse().unwrap())), Locality::SameHost, "{address}");
         }
-        assert_eq!(of(&EndpointAddress::Unix("/run/app.sock".into())), Place::Elsewhere);
+        assert_eq!(of(&EndpointAddress::Unix("/run/app.sock".into())), Locality::Elsewhere);
     }
 }

@@ -59,14 +59,14 @@ impl Account {
             route: None,
             chosen: None,
             server_name: None,
-            debug: DebugRequest::Off,
+            debug: DebugRequest::Disabled,
             trace: None,
         }
     }
 
     /// What the answer is to tell about, if it is asked to.
     pub(super) fn facts<'s>(&self, snapshot: &'s Snapshot) -> Option<debug::Facts<'s>> {
-        if self.debug != DebugRequest::Yes {
+        if self.debug != DebugRequest::Trusted {
             return None;
         }
         let route = self.route.map(|index| &snapshot.routes[index as usize]);

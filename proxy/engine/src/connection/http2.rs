@@ -10,7 +10,7 @@ use sluice_net::buffers::IDLE_BYTES;
 use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
 
-use super::{Connection, Next, Peer, Place, head};
+use super::{Connection, Next, Peer, Registration, head};
 use crate::http2::{self, Accepted, Control, Terms, is_preface};
 use crate::worker::{Phase, Worker};
 
@@ -77,7 +77,7 @@ impl Connection {
     /// Serves the streams of a connection that speaks HTTP/2, of which nothing has been taken off the reader.
     pub(super) async fn serve_http2(mut self) {
         let control = Rc::<Control>::default();
-        if let Some(Place { slot, .. }) = self.place {
+        if let Some(Registration { slot, .. }) = self.registration {
             // A drain tells the client, and lets its streams end.
             self.worker.end_through(slot, Rc::clone(&control));
             self.worker.set_phase(slot, Phase::Idle);

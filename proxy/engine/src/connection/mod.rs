@@ -42,9 +42,9 @@ pub(crate) struct Connection {
     listener: Arc<ListenerState>,
     io: Io,
     peer: Peer,
-    session: Session,
+    session: RequestState,
     /// A stream of another connection has none: it is found by that.
-    place: Option<Place>,
+    registration: Option<Registration>,
 }
 
 /// Its bytes, and the time that they may take.
@@ -67,7 +67,7 @@ struct Peer {
 }
 
 /// Its requests, one behind the other.
-struct Session {
+struct RequestState {
     head: RequestHead,
     scanner: HeadScanner,
     /// Those that have begun.
@@ -76,15 +76,15 @@ struct Session {
     service: Option<Arc<ServiceEntry>>,
 }
 
-/// Its place among the worker's open connections.
-struct Place {
+/// An entry among the open connections of the worker; dropping it takes the entry out.
+struct Registration {
     worker: Rc<Worker>,
     /// Where the worker finds it when it drains.
     slot: usize,
     _open: Counted,
 }
 
-impl Place {
+impl Registration {
     fn take(worker: &Rc<Worker>, stream: Stream, listener: &Arc<ListenerState>) -> Self {
         let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
         let slot = worker.enrol(stream, Arc::clone(listener));
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.worker.strike_off(self.slot);
     }
@@ -116,8 +116,8 @@ impl Connection {
         stream: Stream,
         client: IpAddr,
     ) -> Self {
-        let place = Some(Place::take(&worker, stream.clone(), &listener));
-        Self { place, ..Self::bare(worker, listener, stream, Peer::at(client)) }
+        let registration = Some(Registration::take(&worker, stream.clone(), &listener));
+        Self { registration, ..Self::bare(worker, listener, stream, Peer::at(client)) }
     }
 
     fn bare(worker: Rc<Worker>, listener: Arc<ListenerState>, stream: Stream, mut peer: Peer) -> Self {
@@ -128,15 +128,19 @@ impl Connection {
         }
         let patience = Duration::from_millis(listener.config.limits.keep_alive_timeout_ms);
         let io = Io { reader, writer, deadline: Deadline::new(patience) };
-        let session =
-            Session { head: RequestHead::new(), scanner: HeadScanner::new(), exchanges: 0, service: None };
-        Self { worker, listener, io, peer, session, place: None }
+        let session = RequestState {
+            head: RequestHead::new(),
+            scanner: HeadScanner::new(),
+            exchanges: 0,
+            service: None,
+        };
+        Self { worker, listener, io, peer, session, registration: None }
     }
 
     /// Notes what it is doing, for the drain.
     fn set_phase(&self, phase: Phase) {
-        if let Some(place) = &self.place {
-            self.worker.set_phase(place.slot, phase);
+        if let Some(registration) = &self.registration {
+            self.worker.set_phase(registration.slot, phase);
         }
     }
 

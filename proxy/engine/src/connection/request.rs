@@ -173,7 +173,7 @@ pub(super) fn policy<'a>(
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
         // What goes past sluice cannot be told about.
-        direct_return: entry.direct_return && account.debug != DebugRequest::Yes,
+        direct_return: entry.direct_return && account.debug != DebugRequest::Trusted,
         buffering: route.buffering,
         buffers: &snapshot.config.buffers,
         request: RequestContext {

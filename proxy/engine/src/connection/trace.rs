@@ -18,7 +18,7 @@ const DROPPED: [&[u8]; 3] = [debug::FIELD, b"traceparent", b"tracestate"];
 /// Names of the fields that end here: the token; what we say ourselves; and, where a trace begins here, a tracestate
 /// that cannot be about it.
 pub(super) fn dropped(account: &Account) -> &'static [&'static [u8]] {
-    let first = usize::from(account.debug == DebugRequest::Off);
+    let first = usize::from(account.debug == DebugRequest::Disabled);
     let of_trace = account.trace.map_or(0, |trace| 1 + usize::from(trace.is_new()));
     &DROPPED[first..1 + of_trace]
 }
@@ -62,7 +62,7 @@ impl Connection {
     }
 }
 
-/// When the last try began, seen from the begin of the exchange: with connecting, if it had to.
+/// When the last try began, seen from the start of the exchange: with connecting, if it had to.
 fn began(account: &Account, progress: &Progress, sent: Instant) -> Duration {
     sent.saturating_duration_since(account.clock).saturating_sub(progress.times.connect.unwrap_or_default())
 }

@@ -16,7 +16,7 @@ use sluice_net::deadline::Deadline;
 use tokio::time::{Sleep, sleep};
 
 use super::hold::Holding;
-use super::{Direct, Entry, Place};
+use super::{Direct, Entry, PathIndex};
 
 /// When an exchange is looked at again that the program had while somebody waited for its end.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -27,7 +27,7 @@ pub(crate) struct Armed<'a> {
     direct: &'a Direct,
     lease: Arc<Lease>,
     key: usize,
-    place: Place,
+    place: PathIndex,
     /// When any of it had last been sent, as it was last looked at.
     seen_ns: Cell<u64>,
     /// Whether an answer has come to a request that the program has not seen.
@@ -60,7 +60,7 @@ pub(crate) struct Rest {
 
 /// What the bytes are that an upstream connection brings.
 pub(crate) enum Claimed {
-    /// The answer, from its begin on.
+    /// The answer, from its start on.
     Bytes,
     /// The answer behind this head, which was kept and had come at that time. Nothing of it has gone to the client.
     Head(Vec<u8>, Instant),
@@ -79,7 +79,7 @@ impl<'a> Armed<'a> {
         direct: &'a Direct,
         lease: &Arc<Lease>,
         cluster: &Arc<Cluster>,
-        place: Place,
+        place: PathIndex,
         client: ClientSocket,
         sent: u64,
         received: u32,

@@ -29,9 +29,9 @@ struct Known {
     at_once: u8,
 }
 
-/// Where what is known of a path is kept.
+/// Index of the entry that a path hashes to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(usize);
+pub(crate) struct PathIndex(usize);
 
 impl Default for Likely {
     fn default() -> Self {
@@ -41,12 +41,12 @@ impl Default for Likely {
 
 impl Likely {
     /// The place of a path (without its query) at a cluster, by the cluster's address.
-    pub(super) fn place(&self, cluster: usize, path: &[u8]) -> Place {
-        Place(XxHash64::oneshot(cluster as u64, path) as usize % PLACES)
+    pub(super) fn place(&self, cluster: usize, path: &[u8]) -> PathIndex {
+        PathIndex(XxHash64::oneshot(cluster as u64, path) as usize % PLACES)
     }
 
     /// Whether to ask for the next one.
-    pub(super) fn may(&self, place: Place) -> bool {
+    pub(super) fn may(&self, place: PathIndex) -> bool {
         let cell = &self.0[place.0];
         let known = cell.get();
         cell.set(Known { skip: known.skip.saturating_sub(1), ..known });
@@ -54,7 +54,7 @@ impl Likely {
     }
 
     /// Notes whether one that was asked for could.
-    pub(super) fn note(&self, place: Place, could: bool) {
+    pub(super) fn note(&self, place: PathIndex, could: bool) {
         let cell = &self.0[place.0];
         let known = cell.get();
         if could {
@@ -70,12 +70,12 @@ impl Likely {
     }
 
     /// How many bodies in a row came at once behind their heads, at most 255.
-    pub(super) fn at_once(&self, place: Place) -> u8 {
+    pub(super) fn at_once(&self, place: PathIndex) -> u8 {
         self.0[place.0].get().at_once
     }
 
     /// Notes whether a body began at once, of a head that came alone.
-    pub(super) fn note_body(&self, place: Place, at_once: bool) {
+    pub(super) fn note_body(&self, place: PathIndex, at_once: bool) {
         let cell = &self.0[place.0];
         let known = cell.get();
         cell.set(Known { at_once: if at_once { known.at_once.saturating_add(1) } else { 0 }, ..known });
@@ -86,7 +86,7 @@ impl Likely {
 mod tests {
     use super::*;
 
-    fn asked_of(likely: &Likely, place: Place, requests: u32) -> u32 {
+    fn asked_of(likely: &Likely, place: PathIndex, requests: u32) -> u32 {
         let ask = |_: &u32| {
             let may = likely.may(place);
             if may {

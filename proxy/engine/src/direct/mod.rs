@@ -29,7 +29,7 @@ pub(crate) use armed::{Armed, Claimed, DirectAnswer, Rest};
 pub(crate) use client::Client;
 use hold::Hold;
 use likely::Likely;
-pub(crate) use likely::Place;
+pub(crate) use likely::PathIndex;
 
 /// Exchanges under way up to which small answers gain, too, for a worker that preempts others. At 50 connections 1 KB
 /// had 0.85 of bypass' requests.
@@ -130,12 +130,12 @@ impl Direct {
     }
 
     /// Where it is noted whether answers for this path of a cluster can go past sluice.
-    pub(crate) fn place(&self, cluster: &Arc<Cluster>, path: &[u8]) -> Place {
+    pub(crate) fn place(&self, cluster: &Arc<Cluster>, path: &[u8]) -> PathIndex {
         self.likely.place(Arc::as_ptr(cluster) as usize, path)
     }
 
     /// Whether to ask for the next one. To be called once a request.
-    pub(crate) fn is_likely(&self, place: Place) -> bool {
+    pub(crate) fn is_likely(&self, place: PathIndex) -> bool {
         self.likely.may(place)
     }
 

@@ -15,7 +15,7 @@ use super::answer::Answer;
 use super::transfer::download_reason;
 use super::{Downstream, Failed, Policy, SharedState, chunk_limits, download};
 use crate::body::{Transfer, copy};
-use crate::direct::{Armed, Claimed, Direct, DirectAnswer, Place, Rest};
+use crate::direct::{Armed, Claimed, Direct, DirectAnswer, PathIndex, Rest};
 use crate::progress::{Progress, Sent};
 use crate::upstream::UpstreamConnection;
 
@@ -55,7 +55,11 @@ pub(super) fn arm<'a>(
     }
 }
 
-fn check(direct: &Direct, policy: &Policy<'_>, downstream: &mut Downstream<'_>) -> Result<Place, Unarmed> {
+fn check(
+    direct: &Direct,
+    policy: &Policy<'_>,
+    downstream: &mut Downstream<'_>,
+) -> Result<PathIndex, Unarmed> {
     if !policy.direct_return {
         return Err(Unarmed::Route);
     }

@@ -83,7 +83,7 @@ pub(super) async fn run(
     respond(shared, answer, from, writer, progress).await
 }
 
-/// Receives until a whole head has been parsed, and takes it off the reader; or, if the begin of the response went
+/// Receives until a whole head has been parsed, and takes it off the reader; or, if the start of the response went
 /// past sluice, until its rest comes.
 async fn receive_head(
     shared: &SharedState<'_>,

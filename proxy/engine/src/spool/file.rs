@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nix::sys::resource::{Resource, getrlimit};
 use sluice_config as config;
-use sluice_core::budget::{Place, Share};
+use sluice_core::budget::{Medium, Share};
 use sluice_core::clock;
 
 use super::store::Store;
@@ -35,7 +35,7 @@ impl File {
         let store = store.map_err(|error| failed("made", &error))?;
         budget.count_file();
         let bytes_max = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
-        Ok(Self { store, share: Share::new(budget, Place::Spool), bytes: 0, bytes_max })
+        Ok(Self { store, share: Share::new(budget, Medium::Spool), bytes: 0, bytes_max })
     }
 
     /// Bytes in it.

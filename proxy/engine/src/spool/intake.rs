@@ -1,7 +1,7 @@
 //! Receives a body whole.
 
 use sluice_config as config;
-use sluice_core::budget::{Place, Share};
+use sluice_core::budget::{Medium, Share};
 use sluice_http::{Framing, Trailers, Version, encode_last_chunk};
 use sluice_net::buffers::{Appetite, SMALL_BYTES};
 use sluice_net::deadline::Deadline;
@@ -36,7 +36,7 @@ pub(crate) struct BufferedBody {
 impl<'a> Intake<'a> {
     /// For a body of which `memory_max` bytes may be in memory.
     pub(crate) fn new(spool: &'a Spool, bounds: &'a config::Buffers, memory_max: usize) -> Self {
-        let share = Share::new(&spool.budget, Place::Memory);
+        let share = Share::new(&spool.budget, Medium::Memory);
         Self { spool, bounds, memory: Vec::new(), memory_max, share, tail: Vec::new(), file: None }
     }
 

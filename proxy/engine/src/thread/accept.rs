@@ -16,7 +16,7 @@ use sluice_ring as ring;
 use socket2::SockAddr;
 use tokio::sync::Notify;
 
-use super::share::{Accepted, Place, Share};
+use super::share::{Accepted, OpenCount, Share};
 use crate::connection::Connection;
 use crate::worker::Worker;
 
@@ -202,7 +202,7 @@ impl AcceptContext {
     }
 }
 
-async fn serve(connection: Connection, _place: Place) {
+async fn serve(connection: Connection, _place: OpenCount) {
     connection.serve().await;
 }
 

@@ -40,17 +40,17 @@ pub struct Accepted {
     pub(super) state: Arc<ListenerState>,
     pub(super) socket: OwnedFd,
     pub(super) client: IpAddr,
-    pub(super) place: Place,
+    pub(super) place: OpenCount,
 }
 
-/// A connection's place in the listener's count and in that of its worker.
-pub(crate) struct Place {
+/// One connection in the counts of its listener and of its worker; dropping it counts it out.
+pub(crate) struct OpenCount {
     _admission: Admission,
     all: Arc<All>,
     index: usize,
 }
 
-impl Drop for Place {
+impl Drop for OpenCount {
     fn drop(&mut self) {
         self.all.open[self.index].0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -66,12 +66,12 @@ pub fn shares(workers: usize) -> Vec<(Share, Handed)> {
 
 impl Share {
     /// A place here, whatever others have.
-    pub(super) fn keep(&self, admission: Admission) -> Place {
+    pub(super) fn keep(&self, admission: Admission) -> OpenCount {
         self.place(self.index, admission)
     }
 
     /// A place where one more weighs least: here, unless another worker has clearly fewer.
-    pub(super) fn choose(&self, admission: Admission) -> Place {
+    pub(super) fn choose(&self, admission: Admission) -> OpenCount {
         let open = |index: usize| self.all.open[index].0.load(Ordering::Relaxed);
         let own = open(self.index);
         let least = (0..self.all.open.len()).map(|index| (open(index), index)).min();
@@ -82,9 +82,9 @@ impl Share {
         self.place(index, admission)
     }
 
-    fn place(&self, index: usize, admission: Admission) -> Place {
+    fn place(&self, index: usize, admission: Admission) -> OpenCount {
         self.all.open[index].0.fetch_add(1, Ordering::Relaxed);
-        Place { _admission: admission, all: Arc::clone(&self.all), index }
+        OpenCount { _admission: admission, all: Arc::clone(&self.all), index }
     }
 
     /// Hands a connection to the worker that its place is with. It comes back, with a place here, if it is to be served
@@ -99,7 +99,7 @@ impl Share {
     }
 }
 
-impl Place {
+impl OpenCount {
     fn move_to(&mut self, index: usize) {
         self.all.open[index].0.fetch_add(1, Ordering::Relaxed);
         self.all.open[std::mem::replace(&mut self.index, index)].0.fetch_sub(1, Ordering::Relaxed);

@@ -181,7 +181,7 @@ impl Exchanges {
         else {
             return Err(Found::new(format!("{sent} bytes were counted, more than there were")));
         };
-        self.expect(&self.client.active, gone, "the begin, at the client")?;
+        self.expect(&self.client.active, gone, "the start, at the client")?;
         self.expect(&self.upstream.active, rest, "the rest, at sluice")?;
         self.sent += sent;
         self.received = self.received.wrapping_add(rest.len() as u32);

@@ -42,7 +42,7 @@ pub(super) fn next(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<b
     }
 }
 
-/// Shows a file from its begin.
+/// Shows a file from its start.
 pub(super) fn all(file: File, printer: &mut Printer<impl Write>) -> io::Result<()> {
     let mut input = BufReader::new(file);
     let mut line = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn last(
     kept.iter().rev().try_for_each(|line| printer.line(line))
 }
 
-/// Reads the block that ends at `at`, and goes back to its begin.
+/// Reads the block that ends at `at`, and goes back to its start.
 fn block_before(file: &mut File, at: &mut u64) -> io::Result<Vec<u8>> {
     let size = BLOCK_BYTES.min(*at);
     *at -= size;

@@ -1,4 +1,4 @@
-//! Debian's packaged kernels: found by the begin of their version, downloaded, unpacked and kept.
+//! Debian's packaged kernels: found by the start of their version, downloaded, unpacked and kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};

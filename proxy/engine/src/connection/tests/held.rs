@@ -204,7 +204,7 @@ fn a_place_is_free_once_a_response_is_whole() {
         for endpoint in proxy.cluster.endpoints().iter() {
             assert_eq!(endpoint.in_flight(), 0, "the client has its head only");
         }
-        assert!(proxy.worker.metrics().budget().bytes(Place::Spool) > 0);
+        assert!(proxy.worker.metrics().budget().bytes(Medium::Spool) > 0);
         assert_eq!(source.body(Framing::Length(50_000)).await.end, Ok(()));
         drop((end, source));
         proxy.finish().await;

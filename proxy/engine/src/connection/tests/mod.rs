@@ -29,7 +29,7 @@ use arc_swap::ArcSwap;
 use proptest::prelude::*;
 use sluice_config as config;
 use sluice_core::access_log::AccessLog;
-use sluice_core::budget::Place;
+use sluice_core::budget::Medium;
 use sluice_core::cluster::{Cluster, fake};
 use sluice_core::metrics::Metrics;
 use sluice_net::listener::ListenerState;
@@ -118,7 +118,7 @@ impl Proxy {
             assert_eq!(endpoint.in_flight(), 0, "requests that count as under way");
         }
         let budget = self.worker.metrics().budget();
-        assert_eq!((budget.bytes(Place::Memory), budget.bytes(Place::Spool)), (0, 0), "bytes still held");
+        assert_eq!((budget.bytes(Medium::Memory), budget.bytes(Medium::Spool)), (0, 0), "bytes still held");
         self.worker.resources().dialer.pool.clear();
     }
 }
