@@ -114,6 +114,27 @@ words!(AssistMode {
     Required = "required",
 });
 
+/// The engine that workers do their I/O with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Runtime {
+    /// `io_uring` where it is allowed, otherwise `epoll`; sluice logs which, and why.
+    #[default]
+    Auto,
+    /// io_uring by sluice's own driver. Sluice does not start where io_uring is denied.
+    IoUring,
+    /// io_uring by tokio-uring (linux 6.6). Sluice does not start where io_uring is denied.
+    TokioUring,
+    /// epoll by tokio, which every host has.
+    Epoll,
+}
+
+words!(Runtime {
+    Auto = "auto",
+    IoUring = "io_uring",
+    TokioUring = "tokio_uring",
+    Epoll = "epoll",
+});
+
 /// How the kernel's scheduler treats workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerScheduling {

@@ -58,7 +58,7 @@ pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub use acme_names::is_issuable;
 pub use acme_names::{AskUrl, ListenerAcme, OnDemand};
-pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Switch, WorkerScheduling};
+pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerScheduling};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
@@ -119,8 +119,10 @@ pub struct Config {
     pub services: ServicesState,
     /// Who issues certificates; `None` is nobody.
     pub acme: Option<Acme>,
-    /// Number of worker threads, each with its own ring; 0 is one a core.
+    /// Number of worker threads, each with its own engine; 0 is one a core.
     pub workers: usize,
+    /// What they do their I/O with.
+    pub runtime: Runtime,
     /// How these threads are scheduled.
     pub worker_scheduling: WorkerScheduling,
     /// User to become once every listener is bound.

@@ -15,8 +15,8 @@ use super::problem::Problems;
 use super::reader::Item;
 use super::shape::{Key, Shape};
 use super::{
-    AccessLog, Buffers, Config, ControlSocket, KernelAssists, Limits, ServicesState, WorkerScheduling, acme,
-    clusters, general, routes, validate,
+    AccessLog, Buffers, Config, ControlSocket, KernelAssists, Limits, Runtime, ServicesState,
+    WorkerScheduling, acme, clusters, general, routes, validate,
 };
 
 keys! { Config {
@@ -33,6 +33,7 @@ keys! { Config {
     control: ControlSocket::Auto, CONTROL;
     services: ServicesState::default(), map();
     workers: 0, WORKER_COUNT;
+    runtime: Runtime::Auto, word();
     worker_scheduling: WorkerScheduling::Batch, word();
     user: None, Optional(checked(account));
     group: None, Optional(checked(account));

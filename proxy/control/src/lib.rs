@@ -17,6 +17,7 @@ pub mod acme;
 // -- what it shows --
 pub mod admin;
 pub mod status;
+pub(crate) mod runtime;
 pub(crate) mod spans;
 pub mod doctor;
 pub mod advice;

@@ -1,12 +1,13 @@
 //! Findings on what sluice stands on: kernel, rings, capabilities, cgroups.
 
 use serde_json::Value;
+use sluice_config::Runtime;
 use sluice_kernel::probe::{Capability, Host};
 use sluice_ring::{self as ring, RingError};
 
 use super::Finding;
 
-/// The oldest kernel that has what the data path uses: operations cancelled by descriptor.
+/// The oldest kernel whose io_uring has what the data path uses: operations cancelled by descriptor.
 const KERNEL_MIN: (u32, u32) = (5, 19);
 
 /// How a process comes by what the assists need.
@@ -16,32 +17,52 @@ const GRANT: &str = "start as root, or give it by `setcap cap_bpf,cap_net_admin,
 /// Where capabilities count.
 const FIRST_NAMESPACE: &str = "run in the first user namespace (a rootful container, without userns-remap)";
 
-pub(super) fn kernel(host: &Host) -> Vec<Finding> {
+/// What serving without io_uring costs.
+const BY_EPOLL: &str = "sluice serves by epoll instead, which takes more CPU for each request";
+
+/// Whether a lack of io_uring keeps sluice from starting.
+fn needs_rings(runtime: Runtime) -> bool {
+    matches!(runtime, Runtime::IoUring | Runtime::TokioUring)
+}
+
+pub(super) fn kernel(runtime: Runtime, host: &Host) -> Vec<Finding> {
     let (major, minor) = KERNEL_MIN;
     let remedy = format!("run linux {major}.{minor} or newer");
     let finding = |means: String| Finding::ok("release", host.release.clone(), means);
     let shown = host.release.as_deref().unwrap_or_default();
     vec![match host.version() {
         Some(version) if version >= KERNEL_MIN => {
-            finding(format!("linux {shown}; sluice needs {major}.{minor} or newer"))
+            finding(format!("linux {shown}; io_uring needs {major}.{minor} or newer"))
         }
-        Some(_) => finding(format!("linux {shown} is too old for sluice")).missing(remedy),
+        Some(_) if needs_rings(runtime) => {
+            finding(format!("linux {shown} is too old for io_uring")).missing(remedy)
+        }
+        Some(_) => finding(format!("linux {shown} is too old for io_uring; {BY_EPOLL}")).limited(remedy),
         None => finding("/proc/sys/kernel/osrelease does not tell it".to_owned()).limited(remedy),
     }]
 }
 
-pub(super) fn io_uring(ring: &Result<(), RingError>) -> Vec<Finding> {
+pub(super) fn io_uring(runtime: Runtime, ring: &Result<(), RingError>) -> Vec<Finding> {
     let names: Vec<&str> = ring::operations().collect();
     let has_ring = Finding::ok("ring", "ok", "rings can be made");
     let operations = |means: String| Finding::ok("operations", names.clone(), means);
     match ring {
+        Ok(()) if runtime == Runtime::Epoll => {
+            let unused = "not asked for: runtime is epoll";
+            vec![Finding::ok("ring", "unused", unused), operations(unused.to_owned())]
+        }
         Ok(()) => vec![has_ring, operations(format!("{}: all are supported", names.join(", ")))],
         Err(error @ RingError::Operations(missing)) => {
             let lacks = Finding::ok("operations", names, error.to_string());
-            vec![has_ring, lacks.missing(format!("run a kernel that has {}", missing.join(", ")))]
+            let remedy = format!("run a kernel that has {}", missing.join(", "));
+            vec![has_ring, if needs_rings(runtime) { lacks.missing(remedy) } else { lacks.limited(remedy) }]
+        }
+        Err(error) if !needs_rings(runtime) => {
+            let lacks = Finding::ok("ring", error.word(), BY_EPOLL).limited(error.to_string());
+            vec![lacks, operations("cannot be asked for without a ring".to_owned())]
         }
         Err(error) => {
-            let means = "sluice cannot run without io_uring".to_owned();
+            let means = "the configuration asks for io_uring (runtime)".to_owned();
             vec![
                 Finding::ok("ring", error.word(), means).missing(error.to_string()),
                 operations("cannot be asked for without a ring".to_owned()).missing_too(),

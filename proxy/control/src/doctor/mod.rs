@@ -13,10 +13,11 @@ mod trial;
 mod tests;
 
 use serde_json::{Map, Value, json};
-use sluice_config::{Config, Word};
+use sluice_config::{Config, Runtime, Word};
 use sluice_kernel::probe::{Host, Sources};
-use sluice_ring::{self as ring, RingError};
+use sluice_ring::{self as ring, Engine, RingError};
 
+use crate::runtime;
 pub(crate) use assists::Assists;
 pub(crate) use trial::{note, note_direct};
 
@@ -89,12 +90,15 @@ const REQUIRED: [(&str, &str); 3] = [("kernel", "release"), ("io_uring", "ring")
 /// not switch off: a fifth of a second, 3 at most.
 pub fn examine(config: &Config, file: Option<String>) -> Report {
     let sources = Sources::host();
-    let mut report = judge(config, file, &Host::probe(&sources), &ring::probe(&sources.proc));
+    let chosen = runtime::choose(config.runtime, &sources.proc);
+    let ring = ring::probe(&sources.proc);
+    let mut report = judge(config, file, &Host::probe(&sources), &ring);
     if report.assists.may_bypass() {
         trial::bypass(&mut report.assists, config);
     }
     if report.assists.splices() {
-        trial::splice(&mut report.assists, config);
+        let engine = chosen.map_or(Engine::Epoll, |chosen| chosen.engine);
+        trial::splice(&mut report.assists, config, engine);
     }
     report
 }
@@ -105,7 +109,9 @@ pub(crate) fn at_start(config: &Config, assists: &Assists) -> Vec<(&'static str,
     let sources = Sources::host();
     let asked = assists.asked_host();
     let host = if asked { Host::probe(&sources) } else { Host::read(&sources) };
-    let areas = areas(config, &host, &Ok(())).into_iter().filter(|area| asked || area.name != "bpf");
+    // As bpf(2), rings are asked for only where the start has asked for them.
+    let ring = if config.runtime == Runtime::Epoll { Ok(()) } else { ring::probe(&sources.proc) };
+    let areas = areas(config, &host, &ring).into_iter().filter(|area| asked || area.name != "bpf");
     areas.flat_map(|area| area.findings.into_iter().map(move |finding| (area.name, finding))).collect()
 }
 
@@ -118,8 +124,8 @@ fn judge(config: &Config, file: Option<String>, host: &Host, ring: &Result<(), R
 
 fn areas(config: &Config, host: &Host, ring: &Result<(), RingError>) -> Vec<Area> {
     vec![
-        Area { name: "kernel", findings: host::kernel(host) },
-        Area { name: "io_uring", findings: host::io_uring(ring) },
+        Area { name: "kernel", findings: host::kernel(config.runtime, host) },
+        Area { name: "io_uring", findings: host::io_uring(config.runtime, ring) },
         Area { name: "capabilities", findings: host::capabilities(host) },
         Area { name: "cgroups", findings: host::cgroups(host) },
         Area { name: "bpf", findings: bpf::bpf(host) },

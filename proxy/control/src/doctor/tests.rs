@@ -1,7 +1,7 @@
 //! What is said of hosts made of folders, and what of it counts.
 #![allow(clippy::unwrap_used)]
 
-use sluice_config::{AssistMode, Config, KernelAssists};
+use sluice_config::{AssistMode, Config, KernelAssists, Runtime};
 use sluice_engine::bypass::BypassError;
 use sluice_kernel::probe::fake::{FakeHost, NOBODY};
 use sluice_kernel::program::ProgramError;
@@ -152,23 +152,33 @@ fn a_host_without_cgroup2_is_told_how_to_mount_it() {
 }
 
 #[test]
-fn a_denied_ring_is_not_well() {
+fn a_denied_ring_is_not_well_where_it_is_asked_for() {
     let host = FakeHost::whole().read(granted);
-    let report = judge(&auto(), None, &host, &Err(RingError::Sysctl(2)));
+    let denied = Err(RingError::Sysctl(2));
+    let report = judge(&auto(), None, &host, &denied);
+    assert!(report.is_well(), "epoll is everywhere");
+    let (status, text) = one(&report, "io_uring", "ring");
+    assert!(status == Status::Limited && text.contains("serves by epoll instead"), "{text}");
+    let config = Config { runtime: Runtime::IoUring, ..auto() };
+    let report = judge(&config, None, &host, &denied);
     assert!(!report.is_well());
     let (status, text) = one(&report, "io_uring", "ring");
     assert!(status == Status::Missing && text.contains("kernel.io_uring_disabled=2"), "{text}");
     let json = report.to_json();
     assert_eq!(json["areas"]["io_uring"]["ring"]["value"], "denied_by_sysctl");
     assert_eq!(json["lacking"], serde_json::json!(["io_uring.ring", "io_uring.operations"]));
-    let old = judge(&auto(), None, &host, &Err(RingError::Operations(vec!["send"])));
+    let old = judge(&config, None, &host, &Err(RingError::Operations(vec!["send"])));
     assert_eq!(old.to_json()["lacking"], serde_json::json!(["io_uring.operations"]));
 }
 
 #[test]
-fn an_old_kernel_is_not_well() {
+fn an_old_kernel_is_not_well_for_io_uring() {
     let fake = FakeHost::whole().write("proc/sys/kernel/osrelease", "5.18.19\n");
-    assert_eq!(report(&fake, granted).to_json()["lacking"], serde_json::json!(["kernel.release"]));
+    assert!(report(&fake, granted).is_well());
+    assert_eq!(one(&report(&fake, granted), "kernel", "release").0, Status::Limited);
+    let config = Config { runtime: Runtime::IoUring, ..auto() };
+    let old = judge(&config, None, &fake.read(granted), &Ok(()));
+    assert_eq!(old.to_json()["lacking"], serde_json::json!(["kernel.release"]));
     let fake = fake.write("proc/sys/kernel/osrelease", "5.19.0\n");
     assert!(report(&fake, granted).is_well());
 }

@@ -7,6 +7,7 @@ use sluice_engine::bypass;
 use sluice_engine::bypass::BypassError;
 use sluice_engine::tunnel;
 use sluice_kernel::selftest::Failure;
+use sluice_ring::Engine;
 
 use super::Assists;
 
@@ -19,8 +20,8 @@ pub(super) fn bypass(assists: &mut Assists, config: &Config) {
 }
 
 /// Notes with the verdict why tunnels cannot be spliced, if so.
-pub(super) fn splice(assists: &mut Assists, config: &Config) {
-    if let Err((code, means)) = tunnel::ready(config.kernel) {
+pub(super) fn splice(assists: &mut Assists, config: &Config, engine: Engine) {
+    if let Err((code, means)) = tunnel::ready(config.kernel, engine) {
         assists.note_failure("splice", code, &means);
     }
 }

@@ -12,6 +12,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
         }
     };
     fix("workers", old.worker_count() != new.worker_count());
+    fix("runtime", old.runtime != new.runtime);
     fix("worker_scheduling", old.worker_scheduling != new.worker_scheduling);
     fix("kernel", old.kernel != new.kernel);
     fix("admin", old.admin != new.admin);
@@ -27,6 +28,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("limits.body_buffers_bytes_max", buffers != new.limits.body_buffers_bytes_max);
     new.limits.body_buffers_bytes_max = buffers;
     new.workers = old.workers;
+    new.runtime = old.runtime;
     new.worker_scheduling = old.worker_scheduling;
     new.kernel = old.kernel;
     new.admin.clone_from(&old.admin);

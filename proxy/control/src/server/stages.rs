@@ -21,7 +21,7 @@ use sluice_engine::bypass;
 use sluice_engine::thread::Stage;
 use sluice_engine::tunnel;
 use sluice_net::listener::{self, HeldSockets};
-use sluice_ring as ring;
+use sluice_ring::Engine;
 use tokio::sync::watch;
 
 use super::clusters::{Clusters, Resolvers};
@@ -39,7 +39,7 @@ use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
 use crate::spans::Tracing;
 use crate::status::document::Fixed;
-use crate::{state_file, status};
+use crate::{runtime, state_file, status};
 
 /// How often the end of the workers is looked for while draining.
 const JOIN_CHECK: Duration = Duration::from_millis(20);
@@ -48,6 +48,7 @@ const JOIN_CHECK: Duration = Duration::from_millis(20);
 pub(super) struct Prepared {
     config: Config,
     program: Program,
+    engine: Engine,
     assists: Assists,
     metrics: Arc<Metrics>,
     demo: Option<demo::Origin>,
@@ -83,7 +84,12 @@ impl Prepared {
     pub(super) fn new(config: Config, predecessor: Option<&mut Predecessor>) -> Result<Self, StartError> {
         let program =
             Program::of_this_process().map_err(|error| format!("the path of the binary: {error}"))?;
-        ring::probe(Path::new("/proc")).map_err(|error| error.to_string())?;
+        let chosen =
+            runtime::choose(config.runtime, Path::new("/proc")).map_err(|error| error.to_string())?;
+        if let Some(error) = &chosen.denied {
+            tracing::warn!("{error}; serving by epoll, which takes more CPU for each request");
+        }
+        let engine = chosen.engine;
         let assists = Assists::for_start(&config);
         assists.require()?;
         let metrics = Metrics::new();
@@ -94,7 +100,7 @@ impl Prepared {
         let demo = start::demo_origin(&config, predecessor.as_deref_mut())?;
         let clusters = clusters::at_start(&config, predecessor.as_deref())?;
         let restored = services::restore(&config)?;
-        Ok(Self { config, program, assists, metrics, demo, clusters, restored })
+        Ok(Self { config, program, engine, assists, metrics, demo, clusters, restored })
     }
 
     /// Takes most of the time that a start takes: the kernel assists are loaded, for which there are privileges now, and
@@ -103,7 +109,7 @@ impl Prepared {
         let (sockets, terminators) = start::listeners(&self.config, predecessor)?;
         let held = listener::hold(&sockets).map_err(|error| error.to_string())?;
         let bypass = start::bypass(&self.config, &mut self.assists, &sockets)?;
-        let splice = start::splice(&self.config, &mut self.assists)?;
+        let splice = start::splice(&self.config, &mut self.assists, self.engine)?;
         Ok(Bound { prepared: self, sockets, held, terminators, bypass, splice })
     }
 }
@@ -116,7 +122,7 @@ impl Bound {
         mut predecessor: Option<&mut Predecessor>,
     ) -> Result<Running, StartError> {
         let Self { prepared, sockets: bound, held, terminators, bypass, splice } = self;
-        let Prepared { config, program, assists, metrics, demo, clusters, restored } = prepared;
+        let Prepared { config, program, engine, assists, metrics, demo, clusters, restored } = prepared;
         let (clusters, resolvers) = clusters;
         let mut sockets = Sockets {
             admin: start::admin_listener(&config, predecessor.as_deref_mut())?,
@@ -142,10 +148,17 @@ impl Bound {
         let (stage, watched) = watch::channel(Stage::Serve);
         let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
         let assisted = start::ReadyAssists { bypass: bypass.as_deref(), splice: splice.as_ref() };
-        let (threads, senders, scheduling) =
-            start::workers(bound, &live, &metrics, &log, assisted, (tracing.as_ref(), &acme), &watched)?;
+        let (threads, senders, scheduling) = start::workers(
+            bound,
+            &live,
+            &metrics,
+            &log,
+            (engine, assisted),
+            (tracing.as_ref(), &acme),
+            &watched,
+        )?;
         let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();
-        start::announce(&listening, snapshot.config.worker_count(), scheduling, &assists);
+        start::announce(&listening, (engine, snapshot.config.worker_count()), scheduling, &assists);
         start::invite(&snapshot.config, &listening, demo.is_some());
         let said = (config, restored.attached.clone(), acme);
         let token = sockets.admin.as_ref().and_then(|admin| admin.token.clone());

@@ -21,6 +21,7 @@ use sluice_engine::tunnel;
 use sluice_engine::upstream::Connector;
 use sluice_engine::worker::Worker;
 use sluice_net::listener::{self, Bound, Inherited, Listening, ReadySockets};
+use sluice_ring::Engine;
 use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
@@ -181,11 +182,12 @@ pub(super) fn try_account(config: &Config, terminators: &Terminators) -> Result<
 pub(super) fn splice(
     config: &Config,
     assists: &mut Assists,
+    engine: Engine,
 ) -> Result<Option<tunnel::SplicerFactory>, StartError> {
     if !assists.splices() {
         return Ok(None);
     }
-    match tunnel::ready(config.kernel) {
+    match tunnel::ready(config.kernel, engine) {
         Ok(shared) => Ok(Some(shared)),
         Err((code, means)) => {
             assists.note_failure("splice", code, &means);
@@ -213,7 +215,7 @@ pub(super) fn workers(
     live: &Live,
     metrics: &Arc<Metrics>,
     log: &AccessLog,
-    assisted: ReadyAssists<'_>,
+    (engine, assisted): (Engine, ReadyAssists<'_>),
     (tracing, acme): (Option<&Tracing>, &acme::Acme),
     stage: &watch::Receiver<Stage>,
 ) -> Result<Workers, StartError> {
@@ -245,11 +247,11 @@ pub(super) fn workers(
                     .with_challenges(challenges)
                     .with_pace(is_batch)
             };
-            let run = || thread::run(make, listeners, told);
+            let run = || thread::run(engine, make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, worker = index, "the worker's ring cannot be made or used")
+                    tracing::error!(%error, worker = index, "the worker's engine cannot be made or used")
                 }
                 // Its sockets would stay open and its share of the clients wait for ever.
                 Err(_) => tracing::error!(worker = index, "the worker has panicked; the process ends"),
@@ -263,10 +265,15 @@ pub(super) fn workers(
 }
 
 /// Says what is served where, and how bytes get there.
-pub(super) fn announce(listeners: &[Arc<Listening>], workers: usize, scheduling: &str, assists: &Assists) {
+pub(super) fn announce(
+    listeners: &[Arc<Listening>],
+    (engine, workers): (Engine, usize),
+    scheduling: &str,
+    assists: &Assists,
+) {
     listeners.iter().for_each(listeners::announce);
     let [bypass, direct_return, splice] = assists.words();
-    tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving by io_uring");
+    tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving by {engine}");
 }
 
 /// Prints a line; a reader that has gone is no reason to panic, as `println!` would.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+#[cfg(test)]
 use std::rc::Rc;
 
 use sluice_config as config;
@@ -15,7 +16,7 @@ use sluice_ring as ring;
 /// Where files are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Medium {
-    /// On a disk, through the ring of this thread.
+    /// On a disk, through the engine of this thread.
     Disk,
     /// In memory, for tests without a ring.
     #[cfg(test)]
@@ -24,7 +25,7 @@ pub(crate) enum Medium {
 
 /// One file without a name.
 pub(super) enum Store {
-    /// Driven by the ring of this thread. `None` only while it is being closed.
+    /// Driven by the engine of this thread. `None` only while it is being closed.
     Ring(Option<ring::Fd>),
     /// For tests without a ring.
     #[cfg(test)]
@@ -35,7 +36,7 @@ impl Store {
     /// Makes one in `directory`.
     pub(super) async fn create(medium: Medium, directory: &Path) -> io::Result<Self> {
         match medium {
-            Medium::Disk => open(directory, fastrand::u128(..)).await.map(|fd| Self::Ring(Some(Rc::new(fd)))),
+            Medium::Disk => open(directory, fastrand::u128(..)).await.map(|fd| Self::Ring(Some(fd.into()))),
             #[cfg(test)]
             Medium::Memory => Ok(Self::Memory(Rc::default())),
         }
@@ -82,7 +83,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         match self {
             // With an operation under way the last holder is that, and closes when it ends.
-            Self::Ring(fd) => drop(fd.take().and_then(Rc::into_inner).map(ring::close)),
+            Self::Ring(fd) => drop(fd.take().and_then(ring::Fd::into_inner).map(ring::close)),
             #[cfg(test)]
             Self::Memory(_) => {}
         }
@@ -137,7 +138,7 @@ mod tests {
     fn a_file_has_no_name_also_where_it_must_have_had_one() {
         let directory = std::env::temp_dir().join(format!("sluice-spool-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let ran = ring::run(async {
+        let ran = ring::run(ring::Engine::IoUring, async {
             check(named(&directory, 7).await, &directory);
             check(open(&directory, 8).await, &directory);
             match unnamed(&directory).await {

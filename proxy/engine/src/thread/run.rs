@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sluice_net::listener::{Bound, Listening};
-use sluice_ring as ring;
+use sluice_ring::{self as ring, Engine};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -34,13 +34,14 @@ pub struct WorkerControl {
 /// Runs a worker on this thread until a drain has ended its last connection.
 ///
 /// # Errors
-/// The ring could not be made.
+/// The engine could not be made.
 pub fn run(
+    engine: Engine,
     worker: impl FnOnce() -> Worker,
     listeners: Vec<Bound>,
     told: WorkerControl,
 ) -> std::io::Result<()> {
-    ring::run(serve(worker, listeners, told))
+    ring::run(engine, serve(worker, listeners, told))
 }
 
 /// A listener that is being accepted from.
@@ -55,7 +56,7 @@ impl Accepting {
     fn begin(door: &AcceptContext, bound: Bound) -> Self {
         let Bound { listening, socket, .. } = bound;
         let (interrupt, weak_listening) = (Rc::<Notify>::default(), Arc::downgrade(&listening));
-        let entrance = Entrance { listening, socket: Rc::new(socket), interrupt: Rc::clone(&interrupt) };
+        let entrance = Entrance { listening, socket: socket.into(), interrupt: Rc::clone(&interrupt) };
         let task = tokio::task::spawn_local(keep_accepting(door.clone(), entrance));
         Self { listening: weak_listening, interrupt, task }
     }

@@ -1,6 +1,6 @@
 //! Tries spliced tunnels on sockets of sluice's own before any client gets one.
 //!
-//! A tunnel runs on a ring of this thread as it would on a worker's; threads play both ends of it with the plainest
+//! A tunnel runs on this thread by the engine of the workers as it would on a worker's; threads play both ends of it with the plainest
 //! of system calls. It takes a fraction of a second.
 
 use crate::AssistError;
@@ -17,7 +17,7 @@ use sluice_core::record::BodyPath;
 use sluice_net::buffers::Buffers;
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{self, Stream};
-use sluice_ring as ring;
+use sluice_ring::{self as ring, Engine};
 use twox_hash::XxHash64;
 
 use super::{Context, Ends, Outcome, Splicer, SplicerFactory, pass};
@@ -41,20 +41,20 @@ const CHECKS: [Check; 5] = [
 ///
 /// # Errors
 /// The name of the first that failed, and how.
-pub(crate) fn check(shared: &SplicerFactory) -> Result<(), AssistError> {
+pub(crate) fn check(shared: &SplicerFactory, engine: Engine) -> Result<(), AssistError> {
     let splicer = shared.splicer_after(0)?;
     let metrics = Metrics::new();
     let recorder = std::rc::Rc::new(metrics.add_worker());
     let buffers = Buffers::new(1 << 20);
     let with = Context { metrics: &recorder, buffers: &buffers, splicer: Some(&splicer), joiner: None };
-    // The ring is left behind when this is over, as every ring is.
-    let ran = ring::run(async {
+    // The engine is left behind when this is over, as every engine is.
+    let ran = ring::run(engine, async {
         for (name, client, server) in CHECKS {
             one(client, server, &with).await.map_err(|error| format!("{name}: {error}"))?;
         }
         Ok(())
     });
-    ran.map_err(|error| format!("ring: {error}"))?
+    ran.map_err(|error| format!("{engine}: {error}"))?
 }
 
 async fn one(

@@ -26,6 +26,7 @@ use sluice_kernel::splice::Limits;
 use sluice_net::buffers::Buffers;
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
+use sluice_ring::Engine;
 
 use crate::body::Transfer;
 use crate::bypass::Joiner;
@@ -37,7 +38,7 @@ use switch::Switch;
 ///
 /// # Errors
 /// Why it cannot be used, for programs and for people.
-pub fn ready(kernel: KernelAssists) -> Result<SplicerFactory, (&'static str, String)> {
+pub fn ready(kernel: KernelAssists, engine: Engine) -> Result<SplicerFactory, (&'static str, String)> {
     let limits = Limits {
         budget_bytes: kernel.splice_budget_bytes,
         budget_pieces: kernel.splice_budget_pieces,
@@ -45,7 +46,7 @@ pub fn ready(kernel: KernelAssists) -> Result<SplicerFactory, (&'static str, Str
     };
     let loaded = splicer::load(limits, kernel.splice_after_bytes);
     let shared = loaded.map_err(|error| ("load", format!("its program cannot be loaded: {error}")))?;
-    check::check(&shared).map_err(|check| ("self_test", format!("its self-test failed: {check}")))?;
+    check::check(&shared, engine).map_err(|check| ("self_test", format!("its self-test failed: {check}")))?;
     Ok(shared)
 }
 

@@ -8,7 +8,6 @@
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +107,7 @@ impl<'a> Link<'a> {
         written_before: u64,
     ) -> Self {
         let bell = splicer.listen(cookie);
-        let (source, target) = (Rc::clone(source), Rc::clone(target));
+        let (source, target) = (ring::Fd::clone(source), ring::Fd::clone(target));
         Self { splicer, cookie, source, target, received_before, written_before, bell, seen: Cell::new(0) }
     }
 

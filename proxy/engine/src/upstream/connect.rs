@@ -1,7 +1,8 @@
 //! Opens upstream sockets.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(test)]
 use std::rc::Rc;
 
 use sluice_core::cluster::EndpointAddress;
@@ -52,7 +53,7 @@ async fn connect(address: &EndpointAddress, prepare: impl FnOnce(BorrowedFd<'_>)
         }
     };
     prepare(socket.as_fd());
-    let fd = Rc::new(socket.into());
+    let fd = ring::Fd::from(OwnedFd::from(socket));
     ring::connect(&fd, address).await?;
     Ok(Stream::Ring(fd))
 }

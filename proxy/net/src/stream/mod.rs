@@ -41,7 +41,7 @@ pub fn halves(stream: Stream) -> (Reader, Writer) {
 /// One connection's socket; cloning it shares the descriptor.
 #[derive(Clone)]
 pub enum Stream {
-    /// A TCP or unix socket driven by the ring of this thread.
+    /// A TCP or unix socket driven by the engine of this thread.
     Ring(ring::Fd),
     /// A TLS session over another stream.
     Tls(Rc<tls::Session>),
@@ -53,10 +53,10 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Takes a connected socket. It must be blocking: the ring waits for it, and a socket marked
+    /// Takes a connected socket. It must be blocking: a ring waits for it, and a socket marked
     /// non-blocking would answer EAGAIN instead.
     pub fn from_socket(socket: OwnedFd) -> Self {
-        Self::Ring(Rc::new(socket))
+        Self::Ring(socket.into())
     }
 
     /// Whether this is a bare socket: what is read and written is what the kernel sees.
@@ -92,7 +92,7 @@ impl Stream {
     /// The socket, if this is its last holder; no operation is under way then, for each holds it.
     pub fn into_socket(self) -> Option<OwnedFd> {
         match self {
-            Self::Ring(fd) => Rc::into_inner(fd),
+            Self::Ring(fd) => fd.into_inner(),
             Self::Tls(_) | Self::Channel(_) => None,
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => None,
@@ -151,7 +151,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                let _ = SockRef::from(&**fd).send_with_flags(&buf, flags);
+                let _ = SockRef::from(fd).send_with_flags(&buf, flags);
             }
             Self::Tls(session) => drop(session.send(buf, 0, true)),
             Self::Channel(channel) => drop(ChannelSend::new(channel, buf, 0)),
@@ -185,7 +185,7 @@ impl Stream {
     fn shutdown(&self, how: Shutdown) {
         match self {
             // An error means that the peer was faster; the next operation tells.
-            Self::Ring(fd) => drop(SockRef::from(&**fd).shutdown(how)),
+            Self::Ring(fd) => drop(SockRef::from(fd).shutdown(how)),
             Self::Tls(session) => session.below().shutdown(how),
             Self::Channel(channel) => channel.shutdown(how),
             #[cfg(any(test, feature = "fake"))]
@@ -196,7 +196,7 @@ impl Stream {
     /// Makes the close that follows a reset, so that the peer cannot take what it has for complete.
     pub fn reset_on_close(&self) {
         match self {
-            Self::Ring(fd) => drop(SockRef::from(&**fd).set_linger(Some(Duration::ZERO))),
+            Self::Ring(fd) => drop(SockRef::from(fd).set_linger(Some(Duration::ZERO))),
             Self::Tls(session) => session.below().reset_on_close(),
             Self::Channel(channel) => channel.reset_on_close(),
             #[cfg(any(test, feature = "fake"))]
@@ -209,7 +209,7 @@ impl Stream {
         match self {
             Self::Ring(fd) => {
                 let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-                let peeked = SockRef::from(&**fd).recv_with_flags(&mut [MaybeUninit::uninit(); 1], flags);
+                let peeked = SockRef::from(fd).recv_with_flags(&mut [MaybeUninit::uninit(); 1], flags);
                 peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
             // What comes may be of the session alone.

@@ -1,6 +1,6 @@
 //! The ring of a thread: what is under way on it, and when it is entered.
 //!
-//! tokio-uring, which this takes the place of, goes through tokio's epoll for each batch of completions: to be woken, to
+//! tokio-uring, the other driver, goes through tokio's epoll for each batch of completions: to be woken, to
 //! learn that the ring's descriptor is ready, and once more to find that nothing is left. Here completions that are there
 //! are handed out without asking.
 //!
@@ -83,7 +83,7 @@ impl Driver {
     /// Puts an entry into the submission queue, behind all before it.
     ///
     /// # Safety
-    /// As [`submit`].
+    /// As [`super::submit`].
     unsafe fn push(&self, entry: squeue::Entry) {
         // Beside what waits it would pass it.
         let waits = !self.backlog.borrow().is_empty();
@@ -101,7 +101,7 @@ impl Driver {
     /// Whether there was room.
     ///
     /// # Safety
-    /// As [`submit`].
+    /// As [`super::submit`].
     unsafe fn try_push(&self, entry: &squeue::Entry) -> bool {
         // SAFETY: the caller vouches for the entry.
         unsafe { self.ring.borrow_mut().submission().push(entry) }.is_ok()
@@ -264,8 +264,7 @@ pub(super) struct InFlight<D: Finished> {
 /// Starts an operation.
 ///
 /// # Safety
-/// The descriptor and all memory that `entry` names must belong to `data`, and stay where they are while that is moved:
-/// `data` is kept until the operation has ended. Or they must be open and valid for as long as the process runs.
+/// As [`super::submit`].
 pub(super) unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
     let driver = Driver::current();
     let id = driver.table.borrow_mut().begin();

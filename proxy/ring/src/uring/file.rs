@@ -1,6 +1,4 @@
-//! Open, write, read, unlink and close: the files that bodies are put into.
-//!
-//! All of these may wait for a disk, so the kernel does them in threads of its own where they would block.
+//! Files: where an operation on one would block, the kernel does it in a thread of its own.
 
 use std::ffi::CString;
 use std::io;
@@ -16,6 +14,7 @@ struct OpenData {
 }
 
 impl Finished for OpenData {
+    const BRINGS_DESCRIPTOR: bool = true;
     type Output = io::Result<OwnedFd>;
 
     fn finish(self, result: i32) -> Self::Output {
@@ -29,8 +28,7 @@ impl Finished for OpenData {
     }
 }
 
-/// Opens `path` (openat(2); 5.6). If this is dropped before its end the file is closed again.
-pub async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
+pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
     let at = types::Fd(libc::AT_FDCWD);
     let entry = opcode::OpenAt::new(at, path.as_ptr()).flags(flags | libc::O_CLOEXEC).mode(mode).build();
     // SAFETY: the data has the path, whose heap block stays where it is.
@@ -53,8 +51,7 @@ impl Finished for UnlinkData {
     }
 }
 
-/// Takes the name of a file away (unlinkat(2); 5.11).
-pub async fn unlink(path: CString) -> io::Result<()> {
+pub(crate) async fn unlink(path: CString) -> io::Result<()> {
     let entry = opcode::UnlinkAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr()).build();
     // SAFETY: the data has the path, whose heap block stays where it is.
     unsafe { submit(UnlinkData { _path: path }, entry) }.await
@@ -88,8 +85,12 @@ impl Finished for FileData {
     }
 }
 
-/// Writes `buf[start..]`, or a part of it, to the file at `offset`. The outcome is the number of bytes and the buffer.
-pub async fn write_at(fd: &Fd, buf: Vec<u8>, start: usize, offset: u64) -> (io::Result<usize>, Vec<u8>) {
+pub(crate) async fn write_at(
+    fd: &Fd,
+    buf: Vec<u8>,
+    start: usize,
+    offset: u64,
+) -> (io::Result<usize>, Vec<u8>) {
     let pending = &buf[start..];
     let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
     let entry = opcode::Write::new(raw(fd), pending.as_ptr(), length).offset(offset).build();
@@ -98,9 +99,7 @@ pub async fn write_at(fd: &Fd, buf: Vec<u8>, start: usize, offset: u64) -> (io::
     unsafe { submit(FileData { _fd: Fd::clone(fd), buf, fills: false }, entry) }.await
 }
 
-/// Reads from the file at `offset`, at most `bytes_max`, which `buf` must have room for behind what is there. The
-/// outcome is the number of bytes (0 is the end of the file) and the buffer.
-pub async fn read_at(
+pub(crate) async fn read_at(
     fd: &Fd,
     mut buf: Vec<u8>,
     bytes_max: usize,
@@ -123,9 +122,7 @@ impl Finished for CloseData {
     fn lost() {}
 }
 
-/// Closes a file in a thread of the kernel's: the last close of a file without a name frees its blocks, which takes
-/// milliseconds for a large one.
-pub fn close(fd: OwnedFd) {
+pub(crate) fn close(fd: OwnedFd) {
     // Not in the operation's data: whether it is dropped or finished, the number is the kernel's from here on.
     let raw = fd.into_raw_fd();
     let entry = opcode::Close::new(types::Fd(raw)).build().flags(squeue::Flags::ASYNC);

@@ -1,14 +1,16 @@
 //! The ring of a worker, and its operations as futures that own what the kernel touches.
 //!
-//! Every operation here keeps its descriptor (a counted [`Rc<OwnedFd>`]) and its buffer in the
-//! operation's stable data. [`driver`] holds that data until the completion has come, also when the
-//! future is dropped first, so no buffer is freed and no descriptor number reused under the kernel.
-//! [`run`] leaks ring and runtime, which end with the process, and so do operations that are under way then.
+//! Every operation here keeps its descriptor (a counted [`Fd`]) and its buffer in the
+//! operation's stable data. The driver, ours ([`driver`]) or tokio-uring's ([`guest`]), holds that data until the
+//! completion has come, also when the future is dropped first, so no buffer is freed and no descriptor number reused
+//! under the kernel. [`run`] leaks ring and runtime, which end with the process, and so do operations that are under way
+//! then.
 #![allow(unsafe_code, reason = "completions carry raw descriptors and lengths of kernel-filled buffers")]
 
 mod accept;
 mod driver;
 mod file;
+mod guest;
 mod probe;
 mod socket;
 mod table;
@@ -17,18 +19,21 @@ mod tests;
 
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use io_uring::{IoUring, squeue, types};
 use tokio::runtime::LocalOptions;
 
-use driver::{Driver, InFlight, submit};
+use super::{Engine, Fd};
+use driver::Driver;
 
-pub use accept::{AcceptOp, accept, accept_burst, accept_waiting};
-pub use file::{close, open, read_at, unlink, write_at};
-pub use probe::{RingError, operations, probe};
-pub use socket::{RecvOp, SendOp, connect, poll, recv, send};
+pub(crate) use accept::{AcceptOp, accept, accept_burst, accept_waiting};
+pub(crate) use file::{close, open, read_at, unlink, write_at};
+pub(crate) use guest::run as run_on_tokio_uring;
+pub use probe::{RingError, operations, probe, probe_tokio_uring};
+pub(crate) use socket::{RecvOp, SendOp, connect, poll, recv, send};
 
 /// Entries of a worker's submission queue; the completion queue has four times as many.
 const ENTRIES: u32 = 1024;
@@ -37,7 +42,7 @@ const ENTRIES: u32 = 1024;
 ///
 /// # Errors
 /// The ring cannot be made, or not be waited for.
-pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
+pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let driver = Driver::install(make()?);
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let hand_out = || {
@@ -73,12 +78,9 @@ fn make() -> io::Result<IoUring> {
 }
 
 /// Hands out what has completed, without waiting for the turn of the driver.
-pub fn dispatch() {
+pub(crate) fn dispatch() {
     Driver::current().dispatch();
 }
-
-/// A counted descriptor: whoever holds one keeps the number from being reused.
-pub type Fd = Rc<OwnedFd>;
 
 fn raw(fd: &Fd) -> types::Fd {
     types::Fd(fd.as_raw_fd())
@@ -96,12 +98,55 @@ fn lost() -> io::Error {
 
 /// Data of an operation that knows its outcome.
 trait Finished: Unpin + Sized + 'static {
+    /// Whether its result is a descriptor, which must be closed if nobody takes it.
+    const BRINGS_DESCRIPTOR: bool = false;
     /// What the caller gets.
     type Output;
     /// Turns data and the completion's result into the outcome.
     fn finish(self, result: i32) -> Self::Output;
     /// The outcome without data, where the completion may have been lost.
     fn lost() -> Self::Output;
+}
+
+/// An operation under way on the ring of this thread. Dropped, it goes on, and its data is kept until it has ended.
+enum InFlight<D: Finished> {
+    Own(driver::InFlight<D>),
+    Guest(guest::InFlight<D>),
+}
+
+/// Starts an operation.
+///
+/// # Safety
+/// The descriptor and all memory that `entry` names must belong to `data`, and stay where they are while that is moved:
+/// `data` is kept until the operation has ended. Or they must be open and valid for as long as the process runs.
+unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
+    match Engine::current() {
+        // SAFETY: as the caller says.
+        Engine::TokioUring => InFlight::Guest(unsafe { guest::submit(data, entry) }),
+        // SAFETY: as the caller says.
+        _ => InFlight::Own(unsafe { driver::submit(data, entry) }),
+    }
+}
+
+impl<D: Finished> InFlight<D> {
+    /// Has the kernel end it soon. It may come to its own end all the same; that is waited for as ever.
+    fn cancel(&self) {
+        match self {
+            Self::Own(operation) => operation.cancel(),
+            Self::Guest(operation) => operation.cancel(),
+        }
+    }
+}
+
+impl<D: Finished> Future for InFlight<D> {
+    type Output = D::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Own(operation) => Pin::new(operation).poll(cx),
+            Self::Guest(operation) => Pin::new(operation).poll(cx),
+        }
+    }
 }
 
 /// Byte offset of `ioprio` in a submission queue entry, and the entry's size: kernel ABI (io_uring.h).

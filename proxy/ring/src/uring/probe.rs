@@ -5,6 +5,8 @@ use std::path::Path;
 
 use io_uring::{IoUring, Probe, opcode};
 
+use super::guest;
+
 /// Operations without which sluice cannot run, by the names of io_uring_enter(2).
 const REQUIRED: [(u8, &str); 6] = [
     (opcode::Accept::CODE, "accept"),
@@ -53,6 +55,12 @@ pub enum RingError {
         .0.join(", ")
     )]
     Operations(Vec<&'static str>),
+    /// tokio-uring's operations cannot be called off.
+    #[error(
+        "runtime tokio_uring needs linux 6.6 or newer, which can cancel an operation by its descriptor and kind; \
+         use `runtime: io_uring`"
+    )]
+    CancelByKind,
     /// Anything else.
     #[error("io_uring cannot be set up: {0}")]
     Other(io::Error),
@@ -68,7 +76,7 @@ impl RingError {
             Self::Absent => "not_in_kernel",
             Self::Memory => "no_memory",
             Self::Probe(_) => "cannot_be_probed",
-            Self::Operations(_) => "operations_missing",
+            Self::Operations(_) | Self::CancelByKind => "operations_missing",
             Self::Other(_) => "failed",
         }
     }
@@ -93,6 +101,18 @@ pub fn probe(proc: &Path) -> Result<(), RingError> {
     let missing = REQUIRED.iter().filter(|(code, _)| !probe.is_supported(*code));
     let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
     if missing.is_empty() { Ok(()) } else { Err(RingError::Operations(missing)) }
+}
+
+/// [`probe`], and whether operations can be cancelled as the tokio-uring engine does it.
+///
+/// # Errors
+/// What is missing.
+pub fn probe_tokio_uring(proc: &Path) -> Result<(), RingError> {
+    probe(proc)?;
+    let mut ring = IoUring::new(2).map_err(RingError::Other)?;
+    let cancelled = guest::try_cancellation(&mut ring).map_err(RingError::Other)?;
+    // A kernel that does not know the flag says EINVAL.
+    if cancelled == 0 { Ok(()) } else { Err(RingError::CancelByKind) }
 }
 
 /// Who refused, by the sysctl and by /proc/self/status.

@@ -1,4 +1,4 @@
-//! Receive, send, connect, wait for events and cancel, on one socket.
+//! Receive, send, connect and wait for events, on one socket.
 
 use std::future::Future;
 use std::io;
@@ -37,22 +37,17 @@ impl Finished for RecvData {
 }
 
 /// A receive under way.
-pub struct RecvOp(InFlight<RecvData>);
+pub(crate) struct RecvOp(InFlight<RecvData>);
 
 impl RecvOp {
-    /// Ends it soon, perhaps with data that has just come.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.0.cancel();
     }
 }
 
-/// Starts receiving into the spare capacity of `buf`; the data goes behind what is there.
-/// The outcome is the number of bytes (0 is the end of the stream) and the buffer.
-/// With `patient` it waits for data before it tries.
-pub fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> RecvOp {
+pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> RecvOp {
     let spare = buf.spare_capacity_mut();
     let length = u32::try_from(spare.len()).unwrap_or(u32::MAX);
-    debug_assert!(length > 0, "a receive of no bytes looks like the end of the stream");
     let entry = opcode::Recv::new(raw(fd), spare.as_mut_ptr().cast(), length).build();
     let entry = if patient { poll_first(entry) } else { entry };
     // SAFETY: the data has the descriptor and the buffer. Moving the Vec does not move its heap block, and nothing
@@ -86,18 +81,15 @@ impl Finished for SendData {
 }
 
 /// A send under way.
-pub struct SendOp(InFlight<SendData>);
+pub(crate) struct SendOp(InFlight<SendData>);
 
 impl SendOp {
-    /// Ends it soon; a part may have left.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.0.cancel();
     }
 }
 
-/// Starts sending `buf[start..]`. With `whole` the kernel goes on until all is sent or an error ends it;
-/// without, the outcome may be a part. The outcome is the number of bytes and the buffer.
-pub fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> SendOp {
+pub(crate) fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> SendOp {
     let pending = &buf[start..];
     let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
     let flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
@@ -133,8 +125,7 @@ impl Finished for ConnectData {
     }
 }
 
-/// Connects `fd` to `address`. Dropped before its end it is cancelled: it would keep the socket until the kernel gives up.
-pub async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
+pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
     let address = Box::new(address);
     let entry = opcode::Connect::new(raw(fd), address.as_ptr().cast(), address.len()).build();
     // SAFETY: the data has the descriptor and the address, which is boxed.
@@ -142,9 +133,7 @@ pub async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
     Cancelled(connecting).await
 }
 
-/// Waits until `fd` is ready for any of `events`, has failed or was hung up (poll(2); also when its other side
-/// has shut down). Dropped before its end it is cancelled.
-pub async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
+pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
     let events = u32::from(events.cast_unsigned());
     let entry = opcode::PollAdd::new(raw(fd), events).build();
     // SAFETY: the data has the descriptor.

@@ -16,7 +16,7 @@ use crate::process::{busy, gated};
 use crate::support::{Origin, Proxy, Setup, poll};
 
 /// What the line has with which a start is over.
-const STARTED: &str = "serving by io_uring";
+const STARTED: &str = "serving by ";
 const DROPPED: &str = "sluice_access_log_dropped_total";
 
 fn skipped(why: &str) {

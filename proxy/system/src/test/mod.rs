@@ -127,6 +127,10 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     let programs = pebble::environment(tally);
     let programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
     cargo::test("it", &["--package", "sluice", "--test", "it"], &programs, tally)?;
+    for (name, engine) in OTHER_ENGINES {
+        let arguments = [&["--package", "sluice", "--test", "it", "--"], &BESIDE_THE_ENGINE[..]].concat();
+        cargo::test(name, &arguments, &[("SLUICE_TEST_RUNTIME", engine)], tally)?;
+    }
 
     run_storm(options, tally)?;
     page::run(|| binary(options), tally)?;
@@ -157,6 +161,12 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     }
     Ok(judged)
 }
+
+/// What passes by our own driver must pass by the other engines, too.
+const OTHER_ENGINES: [(&str, &str); 2] = [("it-tokio-uring", "tokio_uring"), ("it-epoll", "epoll")];
+
+/// Host tests that start no proxy, or none that serves more than a request.
+const BESIDE_THE_ENGINE: [&str; 3] = ["--skip=cli::", "--skip=logs::", "--skip=packaging::"];
 
 /// The storms of the kernel's paths are here as well, for all share one time.
 fn run_storm(options: &Options, tally: &mut Tally) -> Result<()> {

@@ -18,6 +18,9 @@ use super::{Message, Origin, Wire, poll};
 /// What `kernel.bypass` and `kernel.splice` are where a test does not say; off where it is not set.
 pub(crate) const ASSISTS: &str = "SLUICE_TEST_ASSISTS";
 
+/// The engine where a test does not say; `auto` where it is not set.
+pub(crate) const RUNTIME: &str = "SLUICE_TEST_RUNTIME";
+
 /// A configuration in the making. JSON is YAML too, and easier to change piece by piece.
 pub(crate) struct Setup {
     config: Value,
@@ -44,6 +47,7 @@ impl Setup {
             "control": format!("unix:{}", folder.join("control.sock").display()),
             "admin": format!("unix:{}", folder.join("admin.sock").display()),
             "workers": 1,
+            "runtime": std::env::var(RUNTIME).unwrap_or("auto".to_owned()),
             // A test that ends its proxy within an exchange should not wait for it, nor any other reach it.
             "drain_timeout_ms": 30_000,
             // What passes by copying must pass with the kernel's help, too: the kernel tier runs all of this again so.

@@ -1,0 +1,70 @@
+//! A descriptor that operations share.
+
+use std::cell::OnceCell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A counted descriptor: whoever holds one keeps the number from being reused.
+#[derive(Clone, Debug)]
+pub struct Fd(Rc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Its registration with epoll, made when an operation of that engine first has to wait. Declared before the
+    /// descriptor, so dropped before it.
+    watch: OnceCell<Box<AsyncFd<RawFd>>>,
+    descriptor: OwnedFd,
+}
+
+impl Fd {
+    /// The descriptor, if this is its last holder.
+    pub fn into_inner(self) -> Option<OwnedFd> {
+        let Shared { watch, descriptor } = Rc::into_inner(self.0)?;
+        drop(watch);
+        Some(descriptor)
+    }
+
+    /// How many hold it.
+    #[cfg(test)]
+    pub(crate) fn holders(&self) -> usize {
+        Rc::strong_count(&self.0)
+    }
+
+    /// Where epoll says when it is ready.
+    ///
+    /// # Errors
+    /// It cannot be registered.
+    #[allow(unsafe_code, reason = "the descriptor outlives its registration")]
+    pub(crate) fn watch(&self) -> io::Result<&AsyncFd<RawFd>> {
+        if let Some(watch) = self.0.watch.get() {
+            return Ok(watch);
+        }
+        let (raw, both) = (self.as_raw_fd(), Interest::READABLE | Interest::WRITABLE);
+        // SAFETY: the descriptor is open, and stays so until the registration is gone: both are of one value, which drops
+        // the registration first.
+        let watch = unsafe { AsyncFd::register_with_interest(raw, both) }?;
+        Ok(self.0.watch.get_or_init(|| Box::new(watch)))
+    }
+}
+
+impl From<OwnedFd> for Fd {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(Rc::new(Shared { watch: OnceCell::new(), descriptor }))
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.descriptor.as_raw_fd()
+    }
+}

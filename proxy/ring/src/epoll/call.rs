@@ -1,0 +1,51 @@
+//! Whether an operation was called off, and who waits for it.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::task::{Context, Waker};
+
+/// The part of an operation that can be reached while it waits.
+#[derive(Default)]
+pub(super) struct Call {
+    is_cancelled: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Call {
+    /// Calls the operation off and wakes whoever waits for it.
+    pub(super) fn cancel(&self) {
+        self.is_cancelled.set(true);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.get()
+    }
+
+    /// Notes who is to be woken by a cancellation.
+    pub(super) fn wait(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        match &mut *waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
+        }
+    }
+}
+
+/// What a cancelled operation comes to.
+pub(super) fn cancelled() -> io::Error {
+    io::Error::from_raw_os_error(libc::ECANCELED)
+}
+
+/// A call's outcome; none if it would have to wait. Interrupted calls are made again.
+pub(super) fn attempt<T>(mut call: impl FnMut() -> io::Result<T>) -> Option<io::Result<T>> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            outcome => return Some(outcome),
+        }
+    }
+}

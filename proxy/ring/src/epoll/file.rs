@@ -1,0 +1,78 @@
+//! Files, in threads of tokio's: epoll knows nothing of them.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use tokio::task::spawn_blocking;
+
+use crate::Fd;
+
+/// What a file operation needs: a descriptor of its own, for it goes on when the one who waits for it is gone.
+fn own(fd: &Fd) -> io::Result<File> {
+    fd.as_fd().try_clone_to_owned().map(File::from)
+}
+
+async fn in_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// [`in_thread`], for work that has a buffer to give back.
+async fn with_buffer(
+    work: impl FnOnce() -> (io::Result<usize>, Vec<u8>) + Send + 'static,
+) -> (io::Result<usize>, Vec<u8>) {
+    spawn_blocking(work).await.unwrap_or_else(|error| (Err(io::Error::other(error)), Vec::new()))
+}
+
+pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
+    let (flags, mode) = (OFlag::from_bits_retain(flags | libc::O_CLOEXEC), Mode::from_bits_retain(mode));
+    in_thread(move || Ok(nix::fcntl::open(path.as_c_str(), flags, mode)?)).await
+}
+
+pub(crate) async fn unlink(path: CString) -> io::Result<()> {
+    in_thread(move || Ok(nix::unistd::unlink(path.as_c_str())?)).await
+}
+
+pub(crate) async fn write_at(
+    fd: &Fd,
+    buf: Vec<u8>,
+    start: usize,
+    offset: u64,
+) -> (io::Result<usize>, Vec<u8>) {
+    match own(fd) {
+        Ok(file) => with_buffer(move || (file.write_at(&buf[start..], offset), buf)).await,
+        Err(error) => (Err(error), buf),
+    }
+}
+
+pub(crate) async fn read_at(
+    fd: &Fd,
+    mut buf: Vec<u8>,
+    bytes_max: usize,
+    offset: u64,
+) -> (io::Result<usize>, Vec<u8>) {
+    let file = match own(fd) {
+        Ok(file) => file,
+        Err(error) => return (Err(error), buf),
+    };
+    let read = move || {
+        let filled = buf.len();
+        let room = (buf.capacity() - filled).min(bytes_max);
+        buf.resize(filled + room, 0);
+        let outcome = file.read_at(&mut buf[filled..], offset);
+        buf.truncate(filled + *outcome.as_ref().unwrap_or(&0));
+        (outcome, buf)
+    };
+    with_buffer(read).await
+}
+
+/// Closes it in a thread; nobody waits for that.
+pub(crate) fn close(fd: OwnedFd) {
+    drop(spawn_blocking(move || drop(fd)));
+}

@@ -1,0 +1,45 @@
+//! The engine for hosts that deny io_uring: calls that do not wait, and tokio's epoll that says when to try again.
+//!
+//! The kernel keeps nothing of ours between two calls, so an operation that is dropped or cancelled is simply not tried
+//! again, and nothing is lost with it. The exception is a send that must become whole, which goes on in a task.
+//!
+//! Sockets stay blocking, for others may share them; each call says for itself that it does not wait.
+
+mod accept;
+mod call;
+mod file;
+mod send;
+mod socket;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::mem::ManuallyDrop;
+
+use tokio::runtime::{Builder, LocalOptions};
+
+pub(crate) use accept::{AcceptOp, accept_now};
+pub(crate) use file::{close, open, read_at, unlink, write_at};
+pub(crate) use send::SendOp;
+pub(crate) use socket::{RecvOp, connect, poll};
+
+/// Threads for files, per worker: more would wait for the same disk.
+const FILE_THREADS_MAX: usize = 4;
+
+thread_local! {
+    /// Counts calls of [`look_again`].
+    static LOOKS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Runs `future` on this thread, and leaks the runtime.
+pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(FILE_THREADS_MAX);
+    let runtime = ManuallyDrop::new(builder.build_local(LocalOptions::default())?);
+    Ok(runtime.block_on(future))
+}
+
+/// Has receives try for themselves when they are polled next, whether or not epoll has said anything.
+pub(crate) fn look_again() {
+    LOOKS.set(LOOKS.get().wrapping_add(1));
+}

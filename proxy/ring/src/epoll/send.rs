@@ -1,0 +1,163 @@
+//! Send: at once as far as the socket takes it, the rest when it has room.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use socket2::SockRef;
+
+use super::call::{Call, attempt, cancelled};
+use crate::Fd;
+
+type Outcome = (io::Result<usize>, Vec<u8>);
+
+/// A send under way.
+pub(crate) enum SendOp {
+    /// The first attempt has settled it.
+    Done(Option<Outcome>),
+    /// The socket had no room; it is tried again when polled.
+    Waiting(Pending),
+    /// It has to become whole, and a task sees to that.
+    Task(Rc<Shared>),
+}
+
+/// What is to be sent.
+pub(crate) struct Pending {
+    fd: Fd,
+    buf: Vec<u8>,
+    start: usize,
+    /// Bytes that the socket took.
+    sent: usize,
+    whole: bool,
+    call: Call,
+}
+
+/// What a task and its operation know of each other.
+#[derive(Default)]
+pub(crate) struct Shared {
+    call: Rc<Call>,
+    end: RefCell<End>,
+}
+
+#[derive(Default)]
+enum End {
+    #[default]
+    UnderWay,
+    Awaited(Waker),
+    Come(Option<Outcome>),
+}
+
+impl SendOp {
+    pub(crate) fn new(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> Self {
+        let mut pending = Pending { fd: Fd::clone(fd), buf, start, sent: 0, whole, call: Call::default() };
+        match pending.advance() {
+            Some(outcome) => Self::Done(Some((outcome, pending.buf))),
+            None if whole => Self::Task(pending.spawn()),
+            None => Self::Waiting(pending),
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        match self {
+            Self::Done(_) => {}
+            Self::Waiting(pending) => pending.call.cancel(),
+            Self::Task(shared) => shared.call.cancel(),
+        }
+    }
+}
+
+impl Future for SendOp {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            #[expect(clippy::expect_used, reason = "a mistake of ours that the first test shows")]
+            Self::Done(outcome) => Poll::Ready(outcome.take().expect("polled after its end")),
+            Self::Waiting(pending) => {
+                let outcome = ready!(pending.poll(cx));
+                Poll::Ready((outcome, std::mem::take(&mut pending.buf)))
+            }
+            Self::Task(shared) => shared.poll(cx),
+        }
+    }
+}
+
+impl Pending {
+    /// Sends as much as the socket takes; the outcome, if that was enough. What it took before an error counts: the next
+    /// send reports that.
+    fn advance(&mut self) -> Option<io::Result<usize>> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        loop {
+            let rest = &self.buf[self.start + self.sent..];
+            let taken = attempt(|| SockRef::from(&self.fd).send_with_flags(rest, flags));
+            match taken {
+                Some(Ok(count)) => self.sent += count,
+                Some(Err(error)) if self.sent == 0 => return Some(Err(error)),
+                Some(Err(_)) => return Some(Ok(self.sent)),
+                None if self.sent > 0 && !self.whole => return Some(Ok(self.sent)),
+                None => return None,
+            }
+            if self.start + self.sent >= self.buf.len() {
+                return Some(Ok(self.sent));
+            }
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            if self.call.is_cancelled() {
+                return Poll::Ready(if self.sent > 0 { Ok(self.sent) } else { Err(cancelled()) });
+            }
+            let fd = Fd::clone(&self.fd);
+            match fd.watch()?.poll_write_ready(cx) {
+                Poll::Pending => break,
+                Poll::Ready(readiness) => match self.advance() {
+                    Some(outcome) => return Poll::Ready(outcome),
+                    None => readiness?.clear_ready(),
+                },
+            }
+        }
+        self.call.wait(cx);
+        Poll::Pending
+    }
+
+    /// Goes on by itself, and keeps descriptor and buffer until its end, as the kernel does where it sends by itself.
+    fn spawn(mut self) -> Rc<Shared> {
+        let shared = Rc::<Shared>::default();
+        let end = Rc::clone(&shared);
+        tokio::task::spawn_local(async move {
+            let outcome = poll_fn(|cx| {
+                if end.call.is_cancelled() {
+                    self.call.cancel();
+                }
+                end.call.wait(cx);
+                self.poll(cx)
+            })
+            .await;
+            end.come((outcome, self.buf));
+        });
+        shared
+    }
+}
+
+impl Shared {
+    fn come(&self, outcome: Outcome) {
+        if let End::Awaited(waker) = self.end.replace(End::Come(Some(outcome))) {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, cx: &Context<'_>) -> Poll<Outcome> {
+        let mut end = self.end.borrow_mut();
+        if let End::Come(outcome) = &mut *end
+            && let Some(outcome) = outcome.take()
+        {
+            return Poll::Ready(outcome);
+        }
+        *end = End::Awaited(cx.waker().clone());
+        Poll::Pending
+    }
+}

@@ -1,0 +1,129 @@
+//! Receive, connect and wait for events.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use socket2::{SockAddr, SockRef};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::LOOKS;
+use super::call::{Call, attempt, cancelled};
+use crate::Fd;
+
+/// How long a connect to a unix socket waits, first and at most, whose queue is full: the kernel does not say when it
+/// has room.
+const QUEUE_PAUSE: Duration = Duration::from_millis(1);
+const QUEUE_PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// A receive under way. Nothing of it is in the kernel.
+pub(crate) struct RecvOp {
+    fd: Fd,
+    buf: Vec<u8>,
+    /// The count of looks at which it last tried without epoll having said that there is something.
+    looked: Option<u32>,
+    call: Call,
+}
+
+impl RecvOp {
+    pub(crate) fn new(fd: &Fd, buf: Vec<u8>, patient: bool) -> Self {
+        let looked = patient.then(|| LOOKS.get());
+        Self { fd: Fd::clone(fd), buf, looked, call: Call::default() }
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.call.cancel();
+    }
+
+    fn poll_count(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let looks = LOOKS.get();
+        if self.looked.replace(looks) != Some(looks)
+            && let Some(outcome) = attempt(|| receive(&self.fd, &mut self.buf))
+        {
+            return Poll::Ready(outcome);
+        }
+        let watch = self.fd.watch()?;
+        loop {
+            let mut readiness = ready!(watch.poll_read_ready(cx))?;
+            // Not cleared by a receive that leaves room in the buffer: a joined socket has two queues, and gives of one.
+            match attempt(|| receive(&self.fd, &mut self.buf)) {
+                Some(outcome) => return Poll::Ready(outcome),
+                None => readiness.clear_ready(),
+            }
+        }
+    }
+}
+
+impl Future for RecvOp {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = match self.call.is_cancelled() {
+            true => Err(cancelled()),
+            false => match self.poll_count(cx) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => {
+                    self.call.wait(cx);
+                    return Poll::Pending;
+                }
+            },
+        };
+        Poll::Ready((outcome, std::mem::take(&mut self.buf)))
+    }
+}
+
+/// Receives into the spare capacity, without waiting.
+#[allow(unsafe_code, reason = "the kernel fills the spare capacity of a buffer")]
+fn receive(fd: &Fd, buf: &mut Vec<u8>) -> io::Result<usize> {
+    let count = SockRef::from(fd).recv_with_flags(buf.spare_capacity_mut(), libc::MSG_DONTWAIT)?;
+    let filled = buf.len() + count;
+    assert!(filled <= buf.capacity(), "the kernel was given the spare capacity only");
+    // SAFETY: the kernel wrote `count` bytes right behind the old length, within the spare capacity.
+    unsafe { buf.set_len(filled) };
+    Ok(count)
+}
+
+/// Connects; the socket does not block from then on.
+pub(crate) async fn connect(fd: &Fd, address: &SockAddr) -> io::Result<()> {
+    let socket = SockRef::from(fd);
+    socket.set_nonblocking(true)?;
+    let mut pause = QUEUE_PAUSE;
+    loop {
+        match socket.connect(address) {
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(QUEUE_PAUSE_MAX);
+            }
+            outcome => return outcome,
+        }
+    }
+    let watch = fd.watch()?;
+    poll_fn(|cx| watch.poll_write_ready(cx).map_ok(|mut ready| ready.retain_ready())).await?;
+    socket.take_error()?.map_or(Ok(()), Err)
+}
+
+/// Waits for events on a descriptor of its own, so that it takes none from a receive or a send on the socket.
+#[allow(unsafe_code, reason = "a descriptor is registered that the registration owns")]
+pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
+    let (own, events) = (fd.as_fd().try_clone_to_owned()?, PollFlags::from_bits_retain(events));
+    let mut interest = Interest::READABLE;
+    if events.contains(PollFlags::POLLOUT) {
+        interest |= Interest::WRITABLE;
+    }
+    // SAFETY: the registration owns the descriptor.
+    let watch = unsafe { AsyncFd::register_with_interest(own, interest) }?;
+    loop {
+        let mut fds = [PollFd::new(fd.as_fd(), events)];
+        if nix::poll::poll(&mut fds, PollTimeout::ZERO)? > 0 {
+            return Ok(());
+        }
+        watch.ready(interest).await?.clear_ready();
+    }
+}

@@ -1,0 +1,111 @@
+//! Receive, send, connect and wait for events, on one socket.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use socket2::SockAddr;
+
+use super::{Engine, Fd, epoll, uring};
+
+/// A receive under way.
+pub struct RecvOp(Receiving);
+
+enum Receiving {
+    Uring(uring::RecvOp),
+    Epoll(epoll::RecvOp),
+}
+
+/// Starts receiving into the spare capacity of `buf`; the data goes behind what is there.
+/// The outcome is the number of bytes (0 is the end of the stream) and the buffer.
+/// With `patient` it waits for data before it tries.
+pub fn recv(fd: &Fd, buf: Vec<u8>, patient: bool) -> RecvOp {
+    debug_assert!(buf.capacity() > buf.len(), "a receive of no bytes looks like the end of the stream");
+    RecvOp(match Engine::current() {
+        Engine::Epoll => Receiving::Epoll(epoll::RecvOp::new(fd, buf, patient)),
+        _ => Receiving::Uring(uring::recv(fd, buf, patient)),
+    })
+}
+
+impl RecvOp {
+    /// Ends it soon, perhaps with data that has just come.
+    pub fn cancel(&self) {
+        match &self.0 {
+            Receiving::Uring(op) => op.cancel(),
+            Receiving::Epoll(op) => op.cancel(),
+        }
+    }
+}
+
+impl Future for RecvOp {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Receiving::Uring(op) => Pin::new(op).poll(cx),
+            Receiving::Epoll(op) => Pin::new(op).poll(cx),
+        }
+    }
+}
+
+/// A send under way.
+pub struct SendOp(Sending);
+
+enum Sending {
+    Uring(uring::SendOp),
+    Epoll(epoll::SendOp),
+}
+
+/// Starts sending `buf[start..]`. With `whole` it goes on, polled or not, until all is sent or an error ends it;
+/// without, the outcome may be a part. The outcome is the number of bytes and the buffer.
+pub fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> SendOp {
+    SendOp(match Engine::current() {
+        Engine::Epoll => Sending::Epoll(epoll::SendOp::new(fd, buf, start, whole)),
+        _ => Sending::Uring(uring::send(fd, buf, start, whole)),
+    })
+}
+
+impl SendOp {
+    /// Ends it soon; a part may have left.
+    pub fn cancel(&self) {
+        match &self.0 {
+            Sending::Uring(op) => op.cancel(),
+            Sending::Epoll(op) => op.cancel(),
+        }
+    }
+}
+
+impl Future for SendOp {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Sending::Uring(op) => Pin::new(op).poll(cx),
+            Sending::Epoll(op) => Pin::new(op).poll(cx),
+        }
+    }
+}
+
+/// Connects `fd` to `address`. Dropped before its end it is given up: it would keep the socket until the kernel does.
+///
+/// # Errors
+/// Those of connect(2).
+pub async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
+    match Engine::current() {
+        Engine::Epoll => epoll::connect(fd, &address).await,
+        _ => uring::connect(fd, address).await,
+    }
+}
+
+/// Waits until `fd` is ready for any of `events`, has failed or was hung up (poll(2); also when its other side
+/// has shut down).
+///
+/// # Errors
+/// Those of poll(2).
+pub async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
+    match Engine::current() {
+        Engine::Epoll => epoll::poll(fd, events).await,
+        _ => uring::poll(fd, events).await,
+    }
+}

@@ -1,0 +1,335 @@
+//! Operations from their start to their end, by each engine that this host has.
+#![allow(clippy::unwrap_used)]
+
+use std::future::Future;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::*;
+use crate as ring;
+
+const RINGS: [Engine; 2] = [Engine::IoUring, Engine::TokioUring];
+
+/// Runs a test by each of `engines`, in a thread of its own, for the engine of a thread stays.
+fn by<F: Future<Output = ()>>(engines: &[Engine], test: impl Fn(Engine) -> F + Send + Sync) {
+    for engine in engines {
+        let test = &test;
+        eprintln!("by {engine}");
+        thread::scope(|scope| {
+            let ran = scope.spawn(move || ring::run(*engine, test(*engine))).join();
+            match ran {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => eprintln!("skipped: no {engine}: {error}"),
+                Err(panic) => {
+                    eprintln!("failed by {engine}");
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        });
+    }
+}
+
+fn pair() -> (Fd, Fd) {
+    let (one, other) = UnixStream::pair().unwrap();
+    (OwnedFd::from(one).into(), OwnedFd::from(other).into())
+}
+
+/// Lets the thread sleep: tokio-uring submits only before it does.
+async fn idle() {
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+}
+
+/// Waits until nobody but the test holds it.
+async fn let_go(fd: &Fd) {
+    while fd.holders() > 1 {
+        idle().await;
+    }
+}
+
+#[test]
+fn a_dropped_operation_keeps_what_it_owns_until_it_has_ended() {
+    by(&RINGS, |_| async {
+        let (ours, theirs) = pair();
+        let waiting = ring::recv(&ours, Vec::with_capacity(8), true);
+        drop(waiting);
+        tokio::task::yield_now().await;
+        assert_eq!(ours.holders(), 2, "the kernel may write to its buffer");
+        let (sent, _) = ring::send(&theirs, b"late".to_vec(), 0, true).await;
+        assert_eq!(sent.unwrap(), 4);
+        let_go(&ours).await;
+        let waiting = ring::recv(&ours, Vec::with_capacity(8), true);
+        waiting.cancel();
+        drop(waiting);
+        let_go(&ours).await;
+    });
+}
+
+#[test]
+fn a_cancelled_operation_alone_ends() {
+    by(&Engine::ALL, |_| async {
+        let (ours, theirs) = pair();
+        let receiving = ring::recv(&ours, Vec::with_capacity(8), true);
+        // More than the socket takes, so it goes on.
+        let sending = ring::send(&ours, vec![7; 1 << 20], 0, true);
+        let other = ring::recv(&theirs, Vec::with_capacity(8), true);
+        receiving.cancel();
+        assert_eq!(receiving.await.0.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        assert_eq!(other.await.1, [7; 8], "the send has not ended with it");
+        sending.cancel();
+        // A part of it has left.
+        assert!(sending.await.0.unwrap() < 1 << 20);
+    });
+}
+
+#[test]
+fn a_late_cancellation_ends_no_other_operation() {
+    by(&Engine::ALL, |_| async {
+        for _ in 0..100 {
+            let (ours, theirs) = pair();
+            let first = ring::recv(&ours, Vec::with_capacity(8), true);
+            ring::send(&theirs, b"first".to_vec(), 0, true).await.0.unwrap();
+            // It may have ended, or end just now. What comes next gets its place.
+            first.cancel();
+            drop(first);
+            let second = ring::recv(&theirs, Vec::with_capacity(8), true);
+            ring::send(&ours, b"second".to_vec(), 0, true).await.0.unwrap();
+            assert_eq!(second.await.1, b"second");
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_comes_for_nobody_is_closed() {
+    by(&RINGS, |_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = Fd::from(OwnedFd::from(listener));
+        let accepting = ring::accept(&socket);
+        tokio::task::yield_now().await;
+        drop(accepting);
+        let mut client = TcpStream::connect(address).unwrap();
+        let_go(&socket).await;
+        // Were it open, this would wait for ever.
+        assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap_or(0), 0);
+    });
+}
+
+#[test]
+fn a_file_that_is_opened_for_nobody_is_closed() {
+    by(&Engine::ALL, |engine| async move {
+        let path = std::env::temp_dir().join(format!("sluice-ring-{}-{engine}", std::process::id()));
+        std::fs::write(&path, "x").unwrap();
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let is_open = || {
+            let all = std::fs::read_dir("/proc/self/fd").unwrap();
+            all.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()).any(|target| target == path)
+        };
+        let kept = ring::open(name.clone(), libc::O_RDONLY, 0).await.unwrap();
+        assert!(is_open());
+        drop(kept);
+        for _ in 0..50 {
+            let mut opening = std::pin::pin!(ring::open(name.clone(), libc::O_RDONLY, 0));
+            let submitted =
+                std::future::poll_fn(|cx| std::task::Poll::Ready(opening.as_mut().poll(cx))).await;
+            // A thread may have been quicker than this one.
+            assert!(submitted.is_pending() || engine == Engine::Epoll);
+        }
+        while is_open() {
+            idle().await;
+        }
+        std::fs::remove_file(path).unwrap();
+    });
+}
+
+/// Sends, receives, cancellations and drops at random: every byte arrives once and in order, and nothing is left.
+#[test]
+fn cancelled_at_random_nothing_is_lost_or_doubled() {
+    const BYTES: usize = 1 << 20;
+    by(&Engine::ALL, |_| async {
+        let seed = fastrand::u64(..);
+        let message: Vec<u8> = (0..BYTES).map(|at| (at * 31 + at / 251) as u8).collect();
+        let (ours, theirs) = pair();
+        let sending = tokio::task::spawn_local({
+            let (message, mut random) = (message.clone(), fastrand::Rng::with_seed(seed));
+            async move {
+                let mut at = 0;
+                while at < message.len() {
+                    let end = (at + random.usize(1..9000)).min(message.len());
+                    let send = ring::send(&ours, message[at..end].to_vec(), 0, random.bool());
+                    if random.u8(..4) == 0 {
+                        if random.bool() {
+                            tokio::task::yield_now().await;
+                        }
+                        send.cancel();
+                    }
+                    at += send.await.0.or_else(cancelled).unwrap();
+                }
+            }
+        });
+        let mut random = fastrand::Rng::with_seed(!seed);
+        let mut received = Vec::new();
+        while received.len() < BYTES {
+            let receive = ring::recv(&theirs, Vec::with_capacity(random.usize(1..9000)), random.bool());
+            if random.u8(..4) == 0 {
+                receive.cancel();
+            }
+            let (outcome, buf) = receive.await;
+            outcome.or_else(cancelled).unwrap();
+            received.extend_from_slice(&buf);
+        }
+        sending.await.unwrap();
+        assert!(received == message, "seed {seed}");
+        // Left alone at random, too.
+        for _ in 0..2000 {
+            let receive = ring::recv(&theirs, Vec::with_capacity(8), random.bool());
+            if random.bool() {
+                tokio::task::yield_now().await;
+            }
+            receive.cancel();
+        }
+        let_go(&theirs).await;
+    });
+}
+
+fn cancelled(error: io::Error) -> io::Result<usize> {
+    if error.raw_os_error() == Some(libc::ECANCELED) { Ok(0) } else { Err(error) }
+}
+
+const ROUNDS: usize = 200;
+
+/// A wait that is called off by the first system call after it was woken ends without what it was woken for.
+#[test]
+fn what_a_cancelled_wait_was_woken_for_can_still_be_had() {
+    by(&Engine::ALL, |_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (waits, connected) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let client = thread::spawn({
+            let (waits, connected) = (Arc::clone(&waits), Arc::clone(&connected));
+            move || {
+                for round in 1..=ROUNDS {
+                    while waits.load(Ordering::Acquire) < round {
+                        thread::yield_now();
+                    }
+                    let _client = TcpStream::connect(address).unwrap();
+                    connected.store(round, Ordering::Release);
+                }
+            }
+        });
+        let socket = Fd::from(OwnedFd::from(listener));
+        for round in 1..=ROUNDS {
+            let mut wait = accept(&socket);
+            tokio::task::yield_now().await;
+            waits.store(round, Ordering::Release);
+            while connected.load(Ordering::Acquire) < round {
+                std::hint::spin_loop();
+            }
+            wait.cancel();
+            let accepted = match (&mut wait).await {
+                Ok(_) => true,
+                Err(_) => accept_waiting(&socket).await.unwrap().is_some(),
+            };
+            assert!(accepted, "connection {round} is lost");
+            assert!(accept_waiting(&socket).await.unwrap().is_none());
+        }
+        client.join().unwrap();
+    });
+}
+
+#[test]
+fn a_burst_takes_what_waits_and_no_more() {
+    by(&Engine::ALL, |_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let clients: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let socket = Fd::from(OwnedFd::from(listener));
+        let mut peers = Vec::new();
+        for expected in [16, 4, 0] {
+            let burst = accept_burst(&socket, 16).await;
+            assert_eq!(burst.len(), expected);
+            peers.extend(burst.iter().map(|(_, peer)| peer.as_socket().unwrap()));
+        }
+        let connected: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
+        assert_eq!(peers, connected);
+    });
+}
+
+/// The socket is full, and nobody looks at the send meanwhile.
+#[test]
+fn a_whole_send_goes_on_by_itself() {
+    const BYTES: usize = 1 << 20;
+    by(&Engine::ALL, |_| async {
+        let (ours, theirs) = pair();
+        let sending = send(&ours, vec![7; BYTES], 0, true);
+        let mut received = 0;
+        while received < BYTES {
+            received += recv(&theirs, Vec::with_capacity(9000), true).await.0.unwrap();
+        }
+        assert_eq!(sending.await.0.unwrap(), BYTES);
+    });
+}
+
+#[test]
+fn a_wait_for_the_end_takes_nothing_from_a_receive() {
+    by(&Engine::ALL, |_| async {
+        let (ours, theirs) = pair();
+        let end = tokio::task::spawn_local({
+            let ours = Fd::clone(&ours);
+            async move { poll(&ours, libc::POLLRDHUP).await }
+        });
+        for _ in 0..100 {
+            let receiving = tokio::task::spawn_local(recv(&ours, Vec::with_capacity(8), true));
+            tokio::task::yield_now().await;
+            send(&theirs, b"some".to_vec(), 0, true).await.0.unwrap();
+            assert_eq!(receiving.await.unwrap().1, b"some");
+            assert!(!end.is_finished());
+        }
+        drop(theirs);
+        end.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_connect_says_what_it_came_to() {
+    by(&Engine::ALL, |_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = || {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            Fd::from(OwnedFd::from(socket.unwrap()))
+        };
+        let connected = socket();
+        connect(&connected, address.into()).await.unwrap();
+        send(&connected, b"hello".to_vec(), 0, true).await.0.unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let mut hello = [0; 5];
+        std::io::Read::read_exact(&mut accepted, &mut hello).unwrap();
+        assert_eq!(&hello, b"hello");
+        drop((accepted, listener));
+        let refused = connect(&socket(), address.into()).await.unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ECONNREFUSED));
+    });
+}
+
+#[test]
+fn a_file_takes_and_gives_bytes_at_any_place() {
+    by(&Engine::ALL, |_| async {
+        let directory = std::ffi::CString::new(std::env::temp_dir().to_str().unwrap()).unwrap();
+        let flags = libc::O_RDWR | libc::O_EXCL | libc::O_TMPFILE;
+        let file = Fd::from(open(directory, flags, 0o600).await.unwrap());
+        assert_eq!(write_at(&file, b"??bytes".to_vec(), 2, 3).await.0.unwrap(), 5);
+        let mut buf = Vec::with_capacity(100);
+        buf.extend_from_slice(b"its ");
+        let (read, buf) = read_at(&file, buf, 96, 3).await;
+        assert_eq!((read.unwrap(), buf.as_slice()), (5, b"its bytes".as_slice()));
+        let (read, buf) = read_at(&file, buf, 2, 3).await;
+        assert_eq!((read.unwrap(), buf.as_slice()), (2, b"its bytesby".as_slice()));
+        assert_eq!(read_at(&file, buf, 8, 8).await.0.unwrap(), 0);
+        close(file.into_inner().unwrap());
+    });
+}
