@@ -1,11 +1,13 @@
 //! What passed, failed and was skipped, and how that is shown.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 
 /// The count so far, and the filter that checks are chosen by.
 pub struct Tally {
+    started: Instant,
     filter: Option<String>,
     passed: usize,
     skipped: usize,
@@ -15,7 +17,7 @@ pub struct Tally {
 impl Tally {
     /// An empty count.
     pub fn new(filter: Option<String>) -> Self {
-        Self { filter, passed: 0, skipped: 0, failures: Vec::new() }
+        Self { started: Instant::now(), filter, passed: 0, skipped: 0, failures: Vec::new() }
     }
 
     /// The filter, as cargo test takes it.
@@ -28,9 +30,14 @@ impl Tally {
         self.filter().is_none_or(|filter| name.contains(filter))
     }
 
-    /// Begins a part.
+    /// Begins a part, and says after how long: where the time of a whole run goes.
     pub fn heading(&self, name: &str) {
-        println!("== test: {name}");
+        println!("== test: {name} (after {} s)", self.elapsed_secs());
+    }
+
+    /// Whole seconds since the first part.
+    pub fn elapsed_secs(&self) -> u64 {
+        self.started.elapsed().as_secs()
     }
 
     /// Runs one check if it is asked for. What it returns is shown beside its name.

@@ -44,7 +44,7 @@ pub(super) fn interpret(name: &str, args: &[&str], cases: &str, tally: &mut Tall
 
 /// Shows what it writes, keeps it and counts its results.
 fn run(name: &str, mut command: Command, tally: &mut Tally) -> Result<()> {
-    println!("$ {}", workspace::describe(&command));
+    println!("$ {} (after {} s)", workspace::describe(&command), tally.elapsed_secs());
     let log = workspace::scratch("logs")?.join(format!("test-{name}.log"));
     let mut log = File::create(&log).with_context(|| log.display().to_string())?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cargo test")?;

@@ -5,7 +5,6 @@ mod miri;
 mod pebble;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -70,7 +69,6 @@ enum Tier {
 /// # Errors
 /// When anything failed.
 pub(crate) fn test(options: &Options) -> Result<()> {
-    let started = Instant::now();
     let mut tally = Tally::new(options.filter.clone());
     let extent = if options.whole { Extent::Whole } else { Extent::Brief };
     // By their own names these need nothing that the tiers build first.
@@ -95,7 +93,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         }
     }
     tally.list_failures();
-    println!("took {} s", started.elapsed().as_secs());
+    println!("took {} s", tally.elapsed_secs());
     println!("{}", tally.summary());
     if tally.failed() > 0 {
         bail!("{} tests failed", tally.failed());
