@@ -98,6 +98,7 @@ fn kamal_main(arguments: &[String]) -> ExitCode {
 }
 
 fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
+    server::raise_capabilities();
     let runtime = match ControlRuntime::start() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("{NO_CONTROL}: {error}"), EXIT_RUNTIME),
@@ -135,6 +136,7 @@ fn complain(lines: &[String]) -> ExitCode {
 }
 
 fn run_command(args: &RunArgs) -> ExitCode {
+    server::raise_capabilities();
     let runtime = match ControlRuntime::start() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("{NO_CONTROL}: {error}"), EXIT_RUNTIME),
@@ -183,6 +185,7 @@ fn config_command(args: &FileArgs) -> ExitCode {
 }
 
 fn doctor_command(args: &DoctorArgs) -> ExitCode {
+    server::raise_capabilities();
     let file = args.config.as_deref();
     let config = match file.map_or_else(|| Ok(Config::default()), |file| config::load(file, &args.sets)) {
         Ok(config) => config,

@@ -3,7 +3,9 @@
 mod apps;
 mod browser;
 mod conformance;
+mod containers;
 mod differential;
+mod image;
 mod kernels;
 mod operate;
 mod page;
@@ -27,6 +29,8 @@ struct Cli {
 enum Command {
     /// Run every test, or those whose name contains FILTER.
     Test(test::Options),
+    /// Build the container images, without a container engine.
+    Image(image::Options),
     /// See where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
     Trace(trace::Options),
 }
@@ -34,6 +38,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test(options) => test::test(&options),
+        Command::Image(options) => image::package(&options),
         Command::Trace(options) => trace::trace(&options),
     };
     match done {

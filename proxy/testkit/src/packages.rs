@@ -17,6 +17,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bpftool", "bpftool"),
     ("bpftrace", "bpftrace"),
     ("busybox", "busybox-static"),
+    ("crun", "crun"),
     ("curl", "curl"),
     ("dpkg", "dpkg"),
     ("go", "golang-go"),

@@ -1,4 +1,5 @@
-//! `cargo xtask package`: the Debian package, built from the release binary and looked into.
+//! `cargo xtask package`: the Debian package, built from the release binary and looked into. Images are made by
+//! `proxy/system`, which tries them, too.
 
 mod check;
 
@@ -21,6 +22,9 @@ pub(crate) struct Options {
     /// Take the debug binary, which is built in a tenth of the time: to try the package, not to give it to anyone.
     #[arg(long)]
     debug: bool,
+    /// The container images as an OCI archive, in place of the Debian package.
+    #[arg(long)]
+    image: bool,
 }
 
 /// Builds the package, checks it, and says where it is.
@@ -28,6 +32,10 @@ pub(crate) struct Options {
 /// # Errors
 /// When something cannot be built or installed, or the package is not as it should be.
 pub(crate) fn package(options: &Options) -> Result<()> {
+    if options.image {
+        let flags = options.debug.then(|| "--debug".to_owned());
+        return crate::run::package("sluice-system", "image", flags.as_slice());
+    }
     let cargo_deb = cargo_deb()?;
     let binary = if options.debug { debug_binary()? } else { workspace::release_binary()? };
     let beside = binary.parent().context("a binary lies in a folder")?;

@@ -15,6 +15,9 @@ const REGISTRY_SETTINGS: &[&str] = &[
     concat!("registry", " = \"http"),
 ];
 
+/// Not of one machine: where Kamal mounts its proxy's state, in every container.
+const KAMAL_HOME: &str = concat!("/ho", "me/kamal-proxy");
+
 /// The only source that the lock file may name.
 const LOCKED_SOURCE: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
 
@@ -25,7 +28,7 @@ pub(super) fn check(document: &Document, problems: &mut Vec<String>) {
     let locked = path.ends_with("Cargo.lock");
     for (index, line) in document.text.lines().enumerate() {
         let mut add = |what: String| problems.push(format!("{path}:{}: {what}", index + 1));
-        if let Some(found) = machine_path(line) {
+        if let Some(found) = machine_path(&line.replace(KAMAL_HOME, "")) {
             add(format!("names a path of one machine ({found})"));
         }
         if REGISTRY_SETTINGS.iter().any(|setting| line.contains(setting)) {

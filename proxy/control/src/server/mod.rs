@@ -26,6 +26,7 @@ use stages::Prepared;
 use crate::handover::Predecessor;
 
 pub use error::{ReloadError, StartError};
+pub use privileges::raise_capabilities;
 pub use reload::Source;
 pub use signals::ControlRuntime;
 

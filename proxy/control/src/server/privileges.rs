@@ -3,7 +3,20 @@
 use crate::server::StartError;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Group, Uid, User, getuid, setgid, setgroups, setuid};
+use rustix::thread::{capabilities, set_capabilities};
 use sluice_config::Config;
+
+/// Puts into force the capabilities that this thread is permitted to have, and threads that it starts have them, too. A
+/// binary in an image has them as permitted only (`setcap …+p`), for with `+ep` the kernel refuses to execute it where
+/// the container may not have them all.
+pub fn raise_capabilities() {
+    // Without them sluice runs, too: what it then lacks, it says where it wants to use it.
+    let Ok(mut sets) = capabilities(None) else { return };
+    if !sets.effective.contains(sets.permitted) {
+        sets.effective |= sets.permitted;
+        let _ = set_capabilities(None, sets);
+    }
+}
 
 /// Descriptors below which a warning is due: two a proxied connection.
 const DESCRIPTORS_MIN: u64 = 4096;

@@ -16,7 +16,7 @@ use sluice_testkit::{pinned, workspace};
 use crate::conformance::{Judged, Way};
 use crate::kernels::Extent;
 use crate::storm::{self, Weather};
-use crate::{apps, conformance, differential, kernels, operate, page, tls, trace};
+use crate::{apps, conformance, containers, differential, kernels, operate, page, tls, trace};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -123,11 +123,14 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         return Ok(Judged::new());
     }
     let programs = pebble::environment(tally);
-    let programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let threads = threads();
+    let at_once = ("RUST_TEST_THREADS", threads.as_str());
+    let mut programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    programs.push(at_once);
     cargo::test("it", &["--package", "sluice", "--test", "it"], &programs, tally)?;
     for (name, engine) in OTHER_ENGINES {
         let arguments = [&["--package", "sluice", "--test", "it", "--"], &BESIDE_THE_ENGINE[..]].concat();
-        cargo::test(name, &arguments, &[("SLUICE_TEST_RUNTIME", engine)], tally)?;
+        cargo::test(name, &arguments, &[("SLUICE_TEST_RUNTIME", engine), at_once], tally)?;
     }
 
     run_storm(options, tally)?;
@@ -162,6 +165,15 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
 
 /// What passes by our own driver must pass by the other engines, too.
 const OTHER_ENGINES: [(&str, &str); 2] = [("it-tokio-uring", "tokio_uring"), ("it-epoll", "epoll")];
+
+/// How many host tests run at once: one waits more than it works, so as many as there are cores leave these idle half of
+/// the time.
+fn threads() -> String {
+    std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (cores * 3).to_string()
+    })
+}
 
 /// Host tests that start no proxy, or none that serves more than a request.
 const BESIDE_THE_ENGINE: [&str; 3] = ["--skip=cli::", "--skip=logs::", "--skip=packaging::"];
@@ -229,6 +241,7 @@ fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
     if tally.filter().is_some_and(differential::is_alone) {
         return joined(options, judged, tally);
     }
+    containers::run(is_unoptimized(), tally)?;
     cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], &[], tally)?;
     // What passes by copying must pass with the kernel's help, too.
     let assists = ("SLUICE_TEST_ASSISTS", "required");
@@ -294,9 +307,13 @@ fn binary(options: &Options) -> Result<PathBuf> {
     match &options.proxy_bin {
         Some(binary) => Ok(binary.clone()),
         // What the tests of the tiers before have built, where time is short.
-        None if std::env::var_os("SLUICE_TEST_UNOPTIMIZED").is_some() => workspace::test_binary(),
+        None if is_unoptimized() => workspace::test_binary(),
         None => workspace::release_binary(),
     }
+}
+
+fn is_unoptimized() -> bool {
+    std::env::var_os("SLUICE_TEST_UNOPTIMIZED").is_some()
 }
 
 /// Why a ring cannot be had here, if so.

@@ -1,0 +1,149 @@
+//! The image in containers as people run them: by the default settings of an engine, with as little as can be, and with
+//! what sluice asks for: `cargo xtask test containers`.
+
+mod bundle;
+mod seccomp;
+
+use anyhow::{Context, Result, ensure};
+use bundle::{Container, Setting};
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+use serde_json::{Value, json};
+use sluice_testkit::packages::Tools;
+use sluice_testkit::process::Process;
+use sluice_testkit::tally::Tally;
+use sluice_testkit::workspace;
+
+use crate::image::{self, Built};
+
+/// A check and its name.
+type Check = (&'static str, fn(&Built) -> Result<String>);
+
+const CHECKS: [Check; 4] = [
+    ("containers::by_default", by_default),
+    ("containers::locked_down", locked_down),
+    ("containers::with_everything", with_everything),
+    ("containers::kamal", kamal),
+];
+
+const FILE: &str = "/etc/sluice/sluice.yaml";
+
+/// Runs the checks that the tally wants; the image is built only then.
+///
+/// # Errors
+/// When the image cannot be built.
+pub(crate) fn run(debug: bool, tally: &mut Tally) -> Result<()> {
+    if !CHECKS.iter().any(|(name, _)| tally.wants(name)) {
+        return Ok(());
+    }
+    tally.heading("containers");
+    let obstacle = match geteuid().is_root() {
+        true => Tools::prepare().lack(&["crun", "curl", "ip", "nsenter", "python3", "strip"]),
+        false => Some("containers need root here: try again with sudo".to_owned()),
+    };
+    if let Some(reason) = obstacle {
+        tally.skip("containers", CHECKS.len(), &reason);
+        return Ok(());
+    }
+    let built = image::build(debug)?;
+    for (name, check) in CHECKS {
+        tally.check(name, || check(&built));
+    }
+    Ok(())
+}
+
+/// As `docker run sluice`: the image's own file, whose application is not there.
+fn by_default(built: &Built) -> Result<String> {
+    let container = Container::start("by-default", built, built.stage("sluice")?, &Setting::default())?;
+    let status = container.status("http://127.0.0.1:8080/")?;
+    ensure!(status == "502" || status == "503", "{status} without an application\n{}", container.log()?);
+    let status_v6 = container.status("http://[::1]:8080/")?;
+    ensure!(status_v6 == status, "{status_v6} by IPv6");
+    container.exec(&["/usr/bin/sluice", "healthcheck", "--config", FILE])?;
+    container.exec(&["/usr/bin/sluice", "check", "--config", FILE])?;
+    serves_by(&container, "epoll")?;
+    container.stop()?;
+    Ok("healthy, by epoll".to_owned())
+}
+
+/// Nothing to write to, no capability, a user namespace, no cgroup2.
+fn locked_down(built: &Built) -> Result<String> {
+    let setting = Setting {
+        only_capabilities: Some(&[]),
+        read_only: true,
+        user_namespace: true,
+        configuration: Some(with_demo(json!({}))),
+        ..Setting::default()
+    };
+    let container = Container::start("locked-down", built, built.stage("sluice")?, &setting)?;
+    let status = container.status("http://127.0.0.1:8080/")?;
+    ensure!(status == "200", "{status}\n{}", container.log()?);
+    container.exec(&["/usr/bin/sluice", "healthcheck", "--config", FILE])?;
+    serves_by(&container, "epoll")?;
+    container.stop()?;
+    Ok("200, by epoll".to_owned())
+}
+
+/// Our seccomp profile and three capabilities, for the account of the image.
+fn with_everything(built: &Built) -> Result<String> {
+    let kernel = json!({"bypass": "required", "direct_return": "required"});
+    let setting = Setting {
+        own_seccomp: true,
+        more_capabilities: &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"],
+        cgroup: true,
+        configuration: Some(with_demo(json!({"kernel": kernel, "runtime": "io_uring"}))),
+        ..Setting::default()
+    };
+    let container = Container::start("everything", built, built.stage("sluice")?, &setting)?;
+    let status = container.status("http://127.0.0.1:8080/")?;
+    ensure!(status == "200", "{status}\n{}", container.log()?);
+    let line = serves_by(&container, "io_uring")?;
+    for assist in ["bypass", "direct_return"] {
+        ensure!(line[assist] == "used", "{assist}: {line}");
+    }
+    container.stop()?;
+    Ok("200, by io_uring, with bypass and direct return".to_owned())
+}
+
+/// As Kamal boots its proxy and deploys behind it.
+fn kamal(built: &Built) -> Result<String> {
+    let container = Container::start("kamal", built, built.stage("kamal")?, &Setting::default())?;
+    let status = container.status("http://127.0.0.1:80/")?;
+    ensure!(status == "404", "{status} before the first deploy\n{}", container.log()?);
+    let mut application = container.entering("python3");
+    application.args(["-m", "http.server", "3000", "--bind", "127.0.0.1"]);
+    application.current_dir(workspace::root().join("config/examples"));
+    let log = workspace::scratch("logs")?.join("container-application.log");
+    let _application = Process::start("application", &mut application, log, Signal::SIGTERM)?;
+    let name = "/usr/local/bin/kamal-proxy";
+    container.exec(&[name, "deploy", "web", "--target=127.0.0.1:3000", "--health-check-path=/"])?;
+    let status = container.status("http://127.0.0.1:80/puma.yaml")?;
+    ensure!(status == "200", "{status} after the deploy");
+    let listed = container.exec(&[name, "list"])?;
+    ensure!(listed.contains("web"), "{listed}");
+    container.exec(&[name, "remove", "web"])?;
+    container.stop()?;
+    Ok("deployed, served, removed".to_owned())
+}
+
+/// The line that says by what it serves.
+fn serves_by(container: &Container, engine: &str) -> Result<Value> {
+    let log = container.log()?;
+    let says = format!("serving by {engine}");
+    let line =
+        log.lines().find(|line| line.contains(&says)).with_context(|| format!("not {says}:\n{log}"))?;
+    serde_json::from_str(line).with_context(|| line.to_owned())
+}
+
+fn with_demo(more: Value) -> Value {
+    let mut configuration = json!({
+        "listeners": [{"address": "[::]:8080"}],
+        "clusters": {"app": {"endpoints": ["127.0.0.1:3000"]}},
+        "demo_origin": "127.0.0.1:3000",
+        "admin": "127.0.0.1:9901",
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        configuration[key] = value.clone();
+    }
+    configuration
+}

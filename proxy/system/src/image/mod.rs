@@ -1,0 +1,124 @@
+//! `cargo xtask package --image`: the images of `config/packaging/Containerfile`, made without a container engine. The
+//! root is laid out by the script that the Containerfile runs; what an image says of itself is read from there, too.
+
+mod containerfile;
+mod layer;
+mod layout;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+pub(crate) use containerfile::Stage;
+use layer::Layer;
+use sluice_testkit::workspace::{self, cargo, must};
+
+/// Stages of the Containerfile that are images, each with what its tag ends with.
+const IMAGES: [(&str, &str); 2] = [("sluice", ""), ("kamal", "-kamal")];
+
+/// What an image may weigh, compressed: a pull on a small host should take a moment.
+const BYTES_MAX: u64 = 40 << 20;
+
+/// How to build it.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Take the debug binary, which is built in a tenth of the time: to try the image, not to give it to anyone.
+    #[arg(long)]
+    debug: bool,
+}
+
+/// Builds both images and says where they are.
+///
+/// # Errors
+/// When something cannot be built, or an image weighs too much.
+pub(crate) fn package(options: &Options) -> Result<()> {
+    let built = build(options.debug)?;
+    ensure!(
+        options.debug || built.bytes <= BYTES_MAX,
+        "{} bytes are more than {BYTES_MAX}: {}",
+        built.bytes,
+        built.archive.display()
+    );
+    println!("image: {} ({} bytes)", built.archive.display(), built.bytes);
+    println!("  podman load -i it, docker load -i it (Docker 25 or newer), or skopeo copy oci-archive:it …");
+    Ok(())
+}
+
+/// What was built.
+pub(crate) struct Built {
+    /// An OCI layout in one file.
+    pub(crate) archive: PathBuf,
+    /// Bytes of it.
+    pub(crate) bytes: u64,
+    /// The one layer of every image in it: a tar archive, not compressed.
+    pub(crate) layer: PathBuf,
+    /// What each image says of itself, by its name.
+    stages: Vec<Stage>,
+}
+
+impl Built {
+    /// An image by the name of its stage.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn stage(&self, name: &str) -> Result<&Stage> {
+        self.stages.iter().find(|stage| stage.name == name).with_context(|| format!("no stage {name}"))
+    }
+}
+
+/// Builds the images from the release binary, or from one without optimization.
+///
+/// # Errors
+/// When a step fails.
+pub(crate) fn build(debug: bool) -> Result<Built> {
+    let folder = workspace::scratch("image")?;
+    let binary = static_binary(debug, &folder)?;
+    let root = folder.join("root");
+    if root.exists() {
+        fs::remove_dir_all(&root).with_context(|| root.display().to_string())?;
+    }
+    let mut script = Command::new("sh");
+    script.arg("config/packaging/rootfs.sh").arg(&binary).arg(&root).current_dir(workspace::root());
+    must(&mut script)?;
+
+    let epoch = commit_time();
+    let layer = folder.join("layer.tar");
+    let packed = Layer::pack(&root, &layer, epoch)?;
+    let text = fs::read_to_string(workspace::root().join("config/packaging/Containerfile"))?;
+    let stages: Vec<Stage> =
+        IMAGES.iter().map(|(name, _)| Stage::read(&text, name)).collect::<Result<_>>()?;
+    let images: Vec<_> = stages
+        .iter()
+        .zip(IMAGES)
+        .map(|(stage, (_, suffix))| (format!("{}{suffix}", env!("CARGO_PKG_VERSION")), stage))
+        .collect();
+    let archive = folder.join("sluice-image.tar");
+    layout::write(&packed, &images, epoch, &archive)?;
+    let bytes = fs::metadata(&archive)?.len();
+    Ok(Built { archive, bytes, layer, stages })
+}
+
+/// Links sluice statically. Only its last step differs from the usual build: glibc, its allocator and all crates are the
+/// same.
+fn static_binary(debug: bool, folder: &Path) -> Result<PathBuf> {
+    let mut build = cargo(["rustc", "--package", "sluice", "--bin", "sluice"]);
+    if !debug {
+        build.arg("--release");
+    }
+    must(build.args(["--", "-C", "target-feature=+crt-static"]).stdin(Stdio::null()))?;
+    let built = workspace::target()?.join(if debug { "debug" } else { "release" }).join("sluice");
+    let binary = folder.join("sluice");
+    let mut strip = Command::new("strip");
+    must(strip.arg("-o").arg(&binary).arg(built))?;
+    Ok(binary)
+}
+
+/// Seconds since 1970 of the last commit, so that the same source makes the same bytes; 0 without git.
+fn commit_time() -> u64 {
+    let output =
+        Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(workspace::root()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
