@@ -52,6 +52,8 @@ pub(crate) struct Built {
     pub(crate) archive: PathBuf,
     /// Bytes of it.
     pub(crate) bytes: u64,
+    /// The binary that is in them.
+    pub(crate) binary: PathBuf,
     /// The one layer of every image in it: a tar archive, not compressed.
     pub(crate) layer: PathBuf,
     /// What each image says of itself, by its name.
@@ -97,7 +99,7 @@ pub(crate) fn build(debug: bool) -> Result<Built> {
     let archive = folder.join("sluice-image.tar");
     layout::write(&packed, &images, epoch, &archive)?;
     let bytes = fs::metadata(&archive)?.len();
-    Ok(Built { archive, bytes, layer, stages })
+    Ok(Built { archive, bytes, binary, layer, stages })
 }
 
 /// Links sluice statically. Only its last step differs from the usual build: glibc, its allocator and all crates are the
