@@ -38,7 +38,7 @@ pub(crate) struct Pending {
 /// What a task and its operation know of each other.
 #[derive(Default)]
 pub(crate) struct Shared {
-    call: Rc<Call>,
+    call: Call,
     end: RefCell<End>,
 }
 
