@@ -11,8 +11,18 @@ pub struct Tally {
     filter: Option<String>,
     passed: usize,
     skipped: usize,
-    failures: Vec<String>,
+    failures: Vec<Failure>,
 }
+
+/// A check that failed, for the end of the output.
+struct Failure {
+    name: String,
+    /// The first lines of why.
+    why: Vec<String>,
+}
+
+/// Lines of why a check failed that are said again at the end.
+const WHY_LINES: usize = 12;
 
 impl Tally {
     /// An empty count.
@@ -61,7 +71,8 @@ impl Tally {
             }
             Err(error) => {
                 println!("test {name} ... FAILED\n{error:#}");
-                self.failures.push(name.to_owned());
+                let why = format!("{error:#}").lines().take(WHY_LINES).map(str::to_owned).collect();
+                self.failures.push(Failure { name: name.to_owned(), why });
             }
         }
     }
@@ -81,7 +92,8 @@ impl Tally {
         };
         self.passed += passed;
         self.skipped += ignored;
-        self.failures.extend(std::iter::repeat_n(format!("cargo test ({name})"), failed));
+        let failure = || Failure { name: format!("cargo test ({name})"), why: Vec::new() };
+        self.failures.extend(std::iter::repeat_with(failure).take(failed));
         true
     }
 
@@ -90,12 +102,13 @@ impl Tally {
         self.failures.len()
     }
 
-    /// Prints the name of each failure.
+    /// Prints the name of each failure, and why.
     pub fn list_failures(&self) {
-        let mut shown = self.failures.clone();
-        shown.dedup();
-        for name in shown {
-            println!("failed: {name}");
+        for failures in self.failures.chunk_by(|one, next| one.name == next.name) {
+            println!("failed: {}", failures[0].name);
+            for line in failures.iter().flat_map(|failure| &failure.why) {
+                println!("    {line}");
+            }
         }
     }
 

@@ -24,6 +24,10 @@ use sluice_testkit::workspace;
 use suites::{ANSWERED_BY_HTTP2, DISPUTED, Suite, VERDICT_SUITES};
 use verdicts::Case;
 
+/// How long the runner waits for more where a verdict rests on silence, in seconds. Its own 0.3 s are over for a proxy
+/// that a busy machine did not let run.
+const PATIENCE: &str = "3";
+
 /// Run alone: it looks at memory and waits for deadlines.
 const HAZARDS: &str = "hazards";
 const HAZARDS_PASSED: usize = 11;
@@ -120,8 +124,9 @@ pub(crate) fn run(
     }
     let wanted = VERDICT_SUITES.iter().filter(|suite| tally.wants(&way.name(suite.name)));
     let done: Vec<(&'static str, Result<Ran>)> = thread::scope(|scope| {
-        let running: Vec<_> =
-            wanted.map(|suite| (suite, scope.spawn(|| run_suite(way, suite, folder, binary)))).collect();
+        let running: Vec<_> = wanted
+            .map(|suite| (suite, scope.spawn(|| run_suite(way, suite, folder, binary, before))))
+            .collect();
         let join = |handle: thread::ScopedJoinHandle<'_, Result<Ran>>| {
             handle.join().unwrap_or_else(|_| Err(anyhow!("panicked")))
         };
@@ -185,7 +190,7 @@ fn alike(before: &[Case], after: &[Case]) -> Result<()> {
 /// Cases of a suite, and how they were judged.
 type Ran = (Vec<Case>, Result<String>);
 
-fn run_suite(way: Way<'_>, suite: &Suite, folder: &Path, binary: &Path) -> Result<Ran> {
+fn run_suite(way: Way<'_>, suite: &Suite, folder: &Path, binary: &Path, before: &Judged) -> Result<Ran> {
     let name = format!("{}-{}", way.group(), suite.name);
     let scratch = workspace::scratch("conformance")?;
     let out = scratch.join(format!("{name}.jsonl"));
@@ -201,8 +206,17 @@ fn run_suite(way: Way<'_>, suite: &Suite, folder: &Path, binary: &Path) -> Resul
     }
     let lines = stream(&name, &mut command).map_err(|error| proxy.explain(&error))?;
     let mut counts = verdicts::table(&lines)?;
-    let cases = verdicts::cases(&std::fs::read_to_string(&out).context("runner's --out")?)?;
+    let mut cases = verdicts::cases(&std::fs::read_to_string(&out).context("runner's --out")?)?;
     verdicts::agree(&counts, &cases)?;
+    let before = before.get(suite.name).map_or(&[][..], Vec::as_slice);
+    if let Some(only) = verdicts::silent(&cases, before) {
+        command.args(["--idle", PATIENCE, "--only", &only]);
+        stream(&format!("{name}-patient"), &mut command).map_err(|error| proxy.explain(&error))?;
+        let again = verdicts::cases(&std::fs::read_to_string(&out).context("runner's --out")?)?;
+        for line in verdicts::correct(&mut cases, &mut counts, again) {
+            println!("{name}: with {PATIENCE} s of patience: {line}");
+        }
+    }
     for disputed in verdicts::set_aside(&mut counts, &cases, DISPUTED) {
         println!("{name}: disputed: {} {}: {}", disputed.verdict, disputed.id, disputed.why);
     }

@@ -8,6 +8,8 @@ use serde_json::Value;
 /// Columns of the closing tables are cut to this many characters.
 const COLUMN_CHARS: usize = 9;
 const NAMED_MAX: usize = 60;
+/// So many cases may have met a pause of the machine; more are a fault.
+const SILENT_MAX: usize = 12;
 
 /// How many cases may have one of some verdicts.
 pub(super) struct Bar {
@@ -118,6 +120,44 @@ pub(super) fn agree(counts: &Counts, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
+/// A pattern of the cases whose verdict rests on silence, which a busy machine may have made: no answer, one too few, or
+/// none where there was one before. `None` without any, or with so many that the machine is not why.
+pub(super) fn silent(cases: &[Case], before: &[Case]) -> Option<String> {
+    let was: BTreeMap<&str, &str> = before.iter().map(|case| (&case.id[..], &case.verdict[..])).collect();
+    let silent = |case: &&Case| match &case.verdict[..] {
+        "HUNG" | "REFUSED" => true,
+        "SMUGGLED" => case.note.contains("backend executed"),
+        "PASS-wait" => was.get(&case.id[..]) == Some(&"PASS"),
+        _ => false,
+    };
+    let ids: Vec<String> = cases.iter().filter(silent).map(|case| escaped(&case.id)).collect();
+    (1..=SILENT_MAX).contains(&ids.len()).then(|| format!("^(?:{})$", ids.join("|")))
+}
+
+/// As a regular expression of Python's that only `text` matches.
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut all, one| {
+        if one.is_ascii_punctuation() {
+            all.push('\\');
+        }
+        all.push(one);
+        all
+    })
+}
+
+/// Puts the verdicts of `again` in the place of those of the same cases; says what was and what is.
+pub(super) fn correct(cases: &mut [Case], counts: &mut Counts, again: Vec<Case>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for new in again {
+        let Some(old) = cases.iter_mut().find(|case| case.id == new.id) else { continue };
+        lines.push(format!("{}: {}, then {}", old.id, old.verdict, new.verdict));
+        *counts.entry(column(&old.verdict).to_owned()).or_default() -= 1;
+        *counts.entry(column(&new.verdict).to_owned()).or_default() += 1;
+        *old = new;
+    }
+    lines
+}
+
 /// Takes the disputed verdicts out of the counts, and returns those that were met.
 pub(super) fn set_aside<'d>(
     counts: &mut Counts,
@@ -187,8 +227,14 @@ pub(super) fn differences(before: &[Case], after: &[Case], whole: bool) -> Vec<S
     let (before, after) = (by_id(before), by_id(after));
     let word = |verdict: Option<&String>| verdict.map_or("absent", String::as_str).to_owned();
     let ids: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    // Prompt where it waited before: the pause was the machine's.
+    let sooner = |id: &str| {
+        let verdicts = (before.get(id).map(String::as_str), after.get(id).map(String::as_str));
+        verdicts == (Some("PASS-wait"), Some("PASS"))
+    };
     ids.into_iter()
         .filter(|id| whole || after.contains_key(*id))
+        .filter(|id| !sooner(id))
         .filter(|id| before.get(*id) != after.get(*id))
         .map(|id| format!("  {id}: {}, then {}", word(before.get(id)), word(after.get(id))))
         .collect()
@@ -266,6 +312,23 @@ TOTAL                        3         1         1         1
             ["  a: PASS, then HUNG", "  c: SILENT-TRUNCATION, then absent"]
         );
         assert_eq!(differences(&all, &changed, false), ["  a: PASS, then HUNG"]);
+    }
+
+    #[test]
+    fn only_verdicts_that_rest_on_silence_are_looked_at_again() {
+        let (_, mut all) = read();
+        assert_eq!(silent(&all, &[]), None);
+        all[0].verdict = "HUNG".to_owned();
+        all[0].id = "a/b.c".to_owned();
+        all[1].verdict = "PASS-wait".to_owned();
+        assert_eq!(silent(&all, &[]).unwrap(), r"^(?:a\/b\.c)$");
+        let (_, mut before) = read();
+        before[1].verdict = "PASS".to_owned();
+        assert_eq!(silent(&all, &before).unwrap(), r"^(?:a\/b\.c|b)$");
+        let mut counts = Counts::from([("HUNG".to_owned(), 1), ("PASS".to_owned(), 0)]);
+        let again = cases(&CASES.lines().next().unwrap().replace("\"a\"", "\"a/b.c\"")).unwrap();
+        assert_eq!(correct(&mut all, &mut counts, again), ["a/b.c: HUNG, then PASS"]);
+        assert_eq!((counts["HUNG"], counts["PASS"]), (0, 1));
     }
 
     #[test]
