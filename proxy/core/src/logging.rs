@@ -6,8 +6,11 @@ use std::panic::PanicHookInfo;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, registry};
 
 /// Lines that wait for whoever takes them; a start says thirty. Further ones are dropped and counted.
 const LINES_MAX: usize = 4096;
@@ -31,15 +34,14 @@ pub fn init_at(level: &str) {
     let (lines, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(io::stderr());
     let dropped = lines.error_counter();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let layer = fmt::layer()
         .with_writer(Lines(lines))
         // They would be printed to standard error, where they come from, and panic there.
         .log_internal_errors(false);
     let started = if io::stderr().is_terminal() {
-        builder.with_target(false).try_init()
+        registry().with(layer.with_target(false).with_filter(filter)).try_init()
     } else {
-        builder.json().flatten_event(true).try_init()
+        registry().with(layer.json().flatten_event(true).with_filter(filter)).try_init()
     };
     if started.is_ok() {
         let _ = DROPPED.set(dropped);
@@ -106,11 +108,12 @@ fn escaped(text: &str) -> String {
 }
 
 /// The filter, and what was wrong if `info` stands in for it.
-fn filter(wanted: &str) -> (EnvFilter, Option<String>) {
-    match EnvFilter::try_new(wanted) {
+fn filter(wanted: &str) -> (Targets, Option<String>) {
+    let info = || Targets::new().with_default(LevelFilter::INFO);
+    match wanted.trim().parse::<Targets>() {
         Ok(filter) if !wanted.trim().is_empty() => (filter, None),
-        Ok(_) => (EnvFilter::new("info"), None),
-        Err(error) => (EnvFilter::new("info"), Some(error.to_string())),
+        Ok(_) => (info(), None),
+        Err(error) => (info(), Some(error.to_string())),
     }
 }
 

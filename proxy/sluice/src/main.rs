@@ -4,6 +4,7 @@ mod cli;
 mod healthcheck;
 mod logs;
 mod manual;
+#[cfg(feature = "top")]
 mod top;
 mod usage;
 
@@ -65,16 +66,29 @@ fn obey(command: Command) -> ExitCode {
         Command::Upgrade(args) => upgrade_command(&args),
         Command::Healthcheck(args) => healthcheck_command(&args),
         Command::Logs(args) => logs::run(&args),
-        Command::Top(args) => match args.options() {
-            Ok(options) => {
-                top::run(&options).map_or_else(|error| fail(&error, EXIT_RUNTIME), |()| ExitCode::SUCCESS)
-            }
-            Err(error) => fail(&error, EXIT_CONFIG),
-        },
+        Command::Top(args) => top_command(&args),
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
         Command::Man { folder } => man_command(&folder),
     }
+}
+
+#[cfg(feature = "top")]
+fn top_command(args: &cli::TopArgs) -> ExitCode {
+    match args.options() {
+        Ok(options) => {
+            top::run(&options).map_or_else(|error| fail(&error, EXIT_RUNTIME), |()| ExitCode::SUCCESS)
+        }
+        Err(error) => fail(&error, EXIT_CONFIG),
+    }
+}
+
+#[cfg(not(feature = "top"))]
+fn top_command(_: &cli::TopArgs) -> ExitCode {
+    fail(
+        &"this sluice was built without top, as `cargo xtask run` builds it; cargo build has it",
+        EXIT_RUNTIME,
+    )
 }
 
 /// Whether a command line begins with one of the commands that are kamal-proxy's, so that it is refused as there.

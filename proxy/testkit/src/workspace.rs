@@ -73,12 +73,14 @@ pub fn release_binary() -> Result<PathBuf> {
     Ok(target()?.join("release").join("sluice"))
 }
 
-/// Builds the binary by the profile `quick`, for those who want to see it run, and returns its path.
+/// Builds the binary by the profile `quick` and without what takes long to compile, for those who want to see it run,
+/// and returns its path.
 ///
 /// # Errors
 /// When the build fails.
 pub fn quick_binary() -> Result<PathBuf> {
-    must(&mut cargo(["build", "--profile", "quick", "--package", "sluice"]))?;
+    let mut build = cargo(["build", "--profile", "quick", "--package", "sluice"]);
+    must(build.args(["--no-default-features", "--features", "ring"]))?;
     Ok(target()?.join("quick").join("sluice"))
 }
 

@@ -17,7 +17,6 @@ use hyper_util::client::legacy::Client as Pooled;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -63,11 +62,12 @@ impl Client {
     /// Which file cannot be used.
     pub(super) fn new(ca_file: Option<&Path>) -> Result<Self, AcmeError> {
         let roots = roots(ca_file)?;
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(sluice_core::tls::crypto::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| error.to_string())?
+                .with_root_certificates(roots)
+                .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new().with_tls_config(config);
         let connector = connector.https_only().enable_http1().build();
         let inner = Pooled::builder(TokioExecutor::new()).build(connector);

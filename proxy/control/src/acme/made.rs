@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, date_time_ymd};
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
 
@@ -61,7 +60,8 @@ fn self_signed(params: &CertificateParams) -> Result<Arc<CertifiedKey>, AcmeErro
     let key = KeyPair::generate().map_err(said)?;
     let certificate = params.self_signed(&key).map_err(said)?;
     let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(str::to_owned)?;
-    let signer = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| error.to_string())?;
+    let signer =
+        sluice_core::tls::crypto::sign::any_supported_type(&key).map_err(|error| error.to_string())?;
     Ok(Arc::new(CertifiedKey::new(vec![certificate.der().clone()], signer)))
 }
 

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -97,7 +96,7 @@ pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), 
     let chain = read_chain(&pair.cert)?;
     let key = read_key(&pair.key)?;
     let shown = pair.cert.display();
-    let signer = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
+    let signer = crate::tls::crypto::sign::any_supported_type(&key).map_err(|error| {
         format!("{}: the key is of a kind that is not known: {error}", pair.key.display())
     })?;
     let mut certified = CertifiedKey::new(chain, signer);

@@ -7,6 +7,7 @@
 mod certificate;
 mod chain;
 mod client;
+pub mod crypto;
 mod demand;
 mod error;
 mod folder;

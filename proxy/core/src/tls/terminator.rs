@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::RootCertStore;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use sluice_config::{self as config, ClientAuthMode, TlsVersion};
 
 use super::certificate;
+use super::crypto;
 use super::store::CertificateStore;
 
 /// TLS on one listener, by one configuration. Connections keep the one they began with.
@@ -132,7 +133,7 @@ fn server_config(
     server.alpn_protocols = protocols.to_vec();
     // All workers share its keys, which it replaces every six hours. So no session is kept here.
     if config.session_tickets {
-        server.ticketer = aws_lc_rs::Ticketer::new().map_err(said)?;
+        server.ticketer = crypto::Ticketer::new().map_err(said)?;
     } else {
         server.send_tls13_tickets = 0;
     }
@@ -146,10 +147,10 @@ fn server_config(
 
 /// The suites named, in their order; all if there are none.
 fn provider(names: &[String]) -> CryptoProvider {
-    let mut provider = aws_lc_rs::default_provider();
+    let mut provider = crypto::default_provider();
     if !names.is_empty() {
         let find = |name: &String| {
-            let known = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied();
+            let known = crypto::ALL_CIPHER_SUITES.iter().copied();
             known.into_iter().find(|suite| suite.suite().as_str() == Some(name))
         };
         provider.cipher_suites = names.iter().filter_map(find).collect();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{fs, io};
 
 use arc_swap::ArcSwap;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
@@ -225,7 +225,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 impl Current {
     fn new(config: &UpstreamTls, files: Files) -> Result<Self, BadKey> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(crate::tls::crypto::default_provider());
         // The first random bytes of a process take a tenth of a second (entropy of the processor's jitter); no request is
         // to wait for that.
         let _ = provider.secure_random.fill(&mut [0]);

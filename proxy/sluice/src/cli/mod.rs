@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::logs::LogsArgs;
+#[cfg(feature = "top")]
 use crate::top;
 use crate::usage::UsageError;
 use clap::{ArgGroup, Args, Parser, Subcommand};
@@ -164,6 +165,7 @@ pub(crate) struct TopArgs {
     json: bool,
 }
 
+#[cfg(feature = "top")]
 impl TopArgs {
     /// What they ask for.
     pub(crate) fn options(&self) -> Result<top::Options, UsageError> {

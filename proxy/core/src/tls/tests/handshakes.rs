@@ -1,7 +1,7 @@
 //! Handshakes with rustls's client, in memory.
 
+use crate::tls::crypto;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
@@ -50,12 +50,12 @@ impl ServerCertVerifier for Trusting {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+        crypto::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 
 fn client(versions: &[&'static SupportedProtocolVersion], identity: Option<&Made>) -> ClientConfig {
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto::default_provider()));
     let builder = builder.with_protocol_versions(versions).unwrap();
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Trusting));
     match identity {

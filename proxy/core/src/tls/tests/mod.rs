@@ -101,7 +101,7 @@ fn signed(params: &CertificateParams, issuer: &Issuer<'static, impl SigningKey>)
 
 fn certified(made: &Made) -> Arc<CertifiedKey> {
     let key = PrivateKeyDer::try_from(made.key.serialize_der()).unwrap();
-    let signer = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
+    let signer = crate::tls::crypto::sign::any_supported_type(&key).unwrap();
     Arc::new(CertifiedKey::new(vec![made.der.clone().into()], signer))
 }
 
@@ -128,7 +128,7 @@ fn every_suite_of_the_library_can_be_named() {
         Some(_) => TlsVersion::V13,
         None => TlsVersion::V12,
     };
-    let library: Vec<(&str, TlsVersion)> = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES
+    let library: Vec<(&str, TlsVersion)> = crate::tls::crypto::ALL_CIPHER_SUITES
         .iter()
         .map(|suite| (suite.suite().as_str().unwrap(), of_version(suite)))
         .collect();
