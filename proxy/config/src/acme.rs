@@ -80,6 +80,17 @@ const PROFILE: Own<String> = Own {
     shape: || Shape::TEXT,
 };
 
+impl Acme {
+    /// The same with another authority, which knows nothing of an account with this one.
+    #[must_use]
+    pub fn with_directory(&self, directory: AcmeDirectory) -> Self {
+        if directory == self.directory {
+            return self.clone();
+        }
+        Self { directory, external_account: None, profile: None, ..self.clone() }
+    }
+}
+
 /// An authority, by the URL at which it says where everything is (RFC 8555 section 7.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcmeDirectory {
@@ -92,6 +103,15 @@ pub enum AcmeDirectory {
 }
 
 impl AcmeDirectory {
+    /// The authority of a URL.
+    pub fn of_url(url: &str) -> Self {
+        match url {
+            PRODUCTION => Self::Production,
+            STAGING => Self::Staging,
+            other => Self::At(other.to_owned()),
+        }
+    }
+
     /// Its URL.
     pub fn url(&self) -> &str {
         match self {

@@ -1,12 +1,14 @@
 //! Which names a listener has certificates issued for: those written down, and those that somebody allows when a client
 //! asks for them.
 
+use std::collections::BTreeMap;
+
 use super::codec::{Codec, Or, Own, keys, map, number};
 use super::out::texts;
 use super::problem::quote;
 use super::reader::{Fields, Item};
 use super::shape::Shape;
-use super::{Address, text};
+use super::{AcmeDirectory, Address, text};
 
 /// Names of one listener; each has a certificate of its own.
 const NAMES_MAX: usize = 1000;
@@ -19,6 +21,8 @@ pub struct ListenerAcme {
     pub names: Vec<String>,
     /// How further names are got, when a client first asks for them.
     pub on_demand: Option<OnDemand>,
+    /// Names that another authority than the configuration's issues for. No key: a deployed service asks for it.
+    pub directories: BTreeMap<String, AcmeDirectory>,
 }
 
 /// Certificates for names that nobody has written down.
@@ -32,6 +36,20 @@ pub struct OnDemand {
     pub ask_again_ms: u64,
     /// Names that get one.
     pub names_max: usize,
+    /// How the name is put. No key: a deployed service asks otherwise than the configuration.
+    pub question: Question,
+}
+
+/// How somebody is asked whether a name may have a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Question {
+    /// By `?domain=NAME`, as Caddy asks.
+    #[default]
+    Domain,
+    /// By `?host=NAME`, as kamal-proxy asks.
+    Host,
+    /// By `?host=NAME` and the name as Host: kamal-proxy asks the application that is to be served.
+    OwnHost,
 }
 
 keys! { OnDemand {
@@ -43,11 +61,15 @@ keys! { OnDemand {
     names_max: 1000, number(1..=100_000);
 } required {
     ask_url: AskUrl::default(), "http://host:port/path", ASK_URL;
+} rest {
+    question: Question::Domain,
 }}
 
 keys! { ListenerAcme, settle has_some {
     names: Vec::new(), NAMES;
     on_demand: None, Or("off", map());
+} rest {
+    directories: BTreeMap::new(),
 }}
 
 const ASK_URL: Own<AskUrl> =
@@ -64,13 +86,34 @@ const NAMES: Own<Vec<String>> = Own {
 pub struct AskUrl {
     /// Where it listens; never a unix socket.
     pub address: Address,
-    /// What is asked for, without query.
+    /// What is asked for.
     pub path: String,
 }
 
 impl Default for AskUrl {
     fn default() -> Self {
         Self { address: Address::Name(String::new(), 0), path: "/".to_owned() }
+    }
+}
+
+impl AskUrl {
+    /// A URL with its path and query as they are written.
+    ///
+    /// # Errors
+    /// Why nobody can be asked there, and what to write.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let Some(rest) = url.strip_prefix("http://") else {
+            return Err(format!(
+                "{} is not asked by plain HTTP; write http://127.0.0.1:port/path",
+                quote(url)
+            ));
+        };
+        let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+        let address = authority.parse::<Address>().map_err(|error| error.to_string())?;
+        if matches!(address, Address::Unix(_)) {
+            return Err("a unix socket cannot be the host of a URL; write host:port".to_owned());
+        }
+        Ok(Self { address, path: path.to_owned() })
     }
 }
 
@@ -126,18 +169,8 @@ pub fn is_issuable(name: &str) -> bool {
 }
 
 fn ask_url(item: &Item<'_>) -> Option<AskUrl> {
-    let url = item.text()?;
-    let Some(rest) = url.strip_prefix("http://") else {
-        item.mistake(format!("{} is not asked by plain HTTP; write http://127.0.0.1:port/path", quote(url)));
-        return None;
-    };
-    let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-    let address = authority.parse::<Address>().map_err(|message| item.mistake(message)).ok()?;
-    if matches!(address, Address::Unix(_)) {
-        item.mistake("a unix socket cannot be the host of a URL; write host:port");
-        return None;
-    }
+    let url = AskUrl::parse(item.text()?).map_err(|message| item.mistake(message)).ok()?;
     // The query is ours.
-    text::url_path(path, false).map_err(|message| item.mistake(message)).ok()?;
-    Some(AskUrl { address, path: path.to_owned() })
+    text::url_path(&url.path, false).map_err(|message| item.mistake(message)).ok()?;
+    Some(url)
 }

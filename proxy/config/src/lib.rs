@@ -57,7 +57,7 @@ use ipnet::IpNet;
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub use acme_names::is_issuable;
-pub use acme_names::{AskUrl, ListenerAcme, OnDemand};
+pub use acme_names::{AskUrl, ListenerAcme, OnDemand, Question};
 pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerScheduling};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{

@@ -38,6 +38,8 @@ pub struct Tls {
     pub certificates: Vec<CertificateFiles>,
     /// Which names certificates are issued for; `None` is none.
     pub acme: Option<ListenerAcme>,
+    /// Whether certificates of deployed services are served, too.
+    pub services: bool,
     /// The least version that is spoken.
     pub min_version: TlsVersion,
     /// Names of the suites to be used, as rustls has them; empty is all that it has.
@@ -55,6 +57,7 @@ pub struct Tls {
 }
 
 keys! { Tls {
+    services: false, Flag;
     min_version: TlsVersion::V12, VERSION;
     cipher_suites: Vec::new(), List(CIPHER_SUITES.len(), SUITE);
     session_tickets: true, Flag;
@@ -158,8 +161,8 @@ pub(super) fn tls(listener: &mut Fields<'_>) -> Option<Tls> {
     let mut tls = Tls::default();
     let mut fields = item.fields();
     tls.acme = acme_names::listener(&mut fields);
-    tls.certificates = certificates(&mut fields, tls.acme.is_some());
     tls.read_keys(&mut fields);
+    tls.certificates = certificates(&mut fields, tls.acme.is_some() || tls.services);
     fields.finish();
     Some(tls)
 }

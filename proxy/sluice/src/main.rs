@@ -122,7 +122,7 @@ fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
         Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
     };
     logging::init_at(if args.debug(environment) { "debug" } else { "info" });
-    args.missing(environment).iter().for_each(|missing| tracing::warn!("{missing}"));
+    args.missing().iter().for_each(|missing| tracing::warn!("{missing}"));
     let config = args.config(environment);
     let same = config.clone();
     let source = Source { read: Arc::new(move || Ok(same.clone())), watched: None };

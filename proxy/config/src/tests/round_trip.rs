@@ -232,8 +232,11 @@ fn listener_acme() -> impl Strategy<Value = ListenerAcme> {
             let is_host = !matches!(ask_url.address, Address::Unix(_));
             is_host.then(|| OnDemand { ask_url, names_max: most, ..OnDemand::default() })
         });
-    (names, prop::option::of(on_demand))
-        .prop_map(|(names, on_demand)| ListenerAcme { names: names.into_iter().collect(), on_demand })
+    (names, prop::option::of(on_demand)).prop_map(|(names, on_demand)| ListenerAcme {
+        names: names.into_iter().collect(),
+        on_demand,
+        ..ListenerAcme::default()
+    })
 }
 
 fn acme() -> impl Strategy<Value = Acme> {

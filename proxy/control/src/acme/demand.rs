@@ -10,7 +10,7 @@ use http_body_util::Empty;
 use hyper::Request;
 use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use hyper_util::rt::TokioIo;
-use sluice_config::{Address, OnDemand, is_issuable};
+use sluice_config::{Address, OnDemand, Question, is_issuable};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -77,8 +77,14 @@ async fn exchange(config: &OnDemand, name: &str) -> Result<u16, AcmeError> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| with_causes(&error))?;
     // A name that is issuable needs no escapes.
-    let request = Request::get(format!("{}?domain={name}", url.path))
-        .header(HOST, url.address.to_string())
+    let (key, host) = match config.question {
+        Question::Domain => ("domain", url.address.to_string()),
+        Question::Host => ("host", url.address.to_string()),
+        Question::OwnHost => ("host", name.to_owned()),
+    };
+    let separator = if url.path.contains('?') { '&' } else { '?' };
+    let request = Request::get(format!("{}{separator}{key}={name}", url.path))
+        .header(HOST, host)
         .header(USER_AGENT, concat!("sluice/", env!("CARGO_PKG_VERSION")))
         .header(CONNECTION, "close")
         .body(Empty::<Bytes>::new())

@@ -26,7 +26,8 @@ impl Acme {
                 Some((listener, terminators.get(&listener.name)?, acme))
             })
             .collect();
-        let folder = config.acme.as_ref().map(|acme| Folder::of(config, acme)).transpose()?;
+        let acme = config.acme.as_ref().filter(|_| wants.iter().any(|(_, _, acme)| acme.is_some()));
+        let folder = acme.map(|acme| Folder::of(config, acme)).transpose()?;
         if let Some(folder) = &folder {
             folder.make()?;
         }
@@ -35,7 +36,7 @@ impl Acme {
             let demand = on_demand.then(|| Demand::new(listener.name.clone(), self.wants.clone()));
             terminator.store().set_demand(demand);
         }
-        let Some(folder) = folder else {
+        let (Some(folder), Some(wanted)) = (folder, acme) else {
             return Ok(());
         };
         let wants: Vec<_> =
@@ -43,7 +44,15 @@ impl Acme {
         let listed: BTreeSet<&str> =
             wants.iter().flat_map(|(_, acme)| &acme.names).map(String::as_str).collect();
         for (terminator, acme) in &wants {
-            acme.names.iter().for_each(|name| serve_listed(&folder, terminator, name));
+            for name in &acme.names {
+                let other =
+                    acme.directories.get(name).map(|directory| wanted.with_directory(directory.clone()));
+                let other = other.map(|other| Folder::of(config, &other)).transpose()?;
+                if let Some(other) = &other {
+                    other.make()?;
+                }
+                serve_listed(other.as_ref().unwrap_or(&folder), terminator, name);
+            }
             serve_others(&folder, terminator, acme, &listed);
         }
         Ok(())

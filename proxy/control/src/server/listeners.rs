@@ -99,6 +99,19 @@ impl Listeners {
         Ok(planned.map_err(|error| format!("reading certificates broke off: {error}"))??)
     }
 
+    /// The same for the listeners that there are; none of it is in force yet.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub(super) async fn plan_tls_again(
+        &self,
+        listeners: &[config::Listener],
+    ) -> Result<Planned, ReloadError> {
+        let (terminators, listeners) = (Arc::clone(&self.terminators), listeners.to_vec());
+        let planned = tokio::task::spawn_blocking(move || terminators.plan_again(&listeners)).await;
+        Ok(planned.map_err(|error| format!("reading certificates broke off: {error}"))?)
+    }
+
     /// Binds the addresses that are new; accepts on none of them yet.
     pub(super) fn open(
         &self,

@@ -12,8 +12,8 @@ use sluice_config::Config;
 use sluice_core::clock;
 use sluice_core::clock::now_ms;
 use sluice_core::cluster::{Cluster, Endpoint, Seed};
-use sluice_core::tls::Terminators;
 use sluice_core::tls::upstream::Refreshed;
+use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
 use sluice_engine::response::ErrorPages;
 use sluice_engine::snapshot::{Live, Snapshot};
@@ -171,11 +171,12 @@ impl Site {
         attached.check(&config)?;
         let pages = ErrorPages::load(&config.error_pages)?;
         let plan = self.listeners.plan(&config.listeners);
-        let tls = self.listeners.plan_tls(&config.listeners).await?;
+        let certified = attached.read_certificates(&config).await?;
+        let tls = self.listeners.plan_tls(&certified.listeners).await?;
         let (opened, held) = self.listeners.open(&plan, &tls)?;
         let next = next_clusters(&old, &config).await?;
         // What listeners in force are to serve changes with it, so it is the last that can fail.
-        self.acme.prepare_reload(&config, tls.by_name()).await?;
+        self.acme.prepare_reload(&certified, tls.by_name()).await?;
         // Nothing fails from here on.
         notes.extend(self.renew_admin_token(&config));
         let clusters: Clusters =
@@ -216,15 +217,31 @@ impl Site {
     /// Why they cannot be beside it; nothing has changed then.
     pub(super) async fn attach(&self, attached: Attached) -> Result<(), ReloadError> {
         let _turn = self.turn.lock().await;
-        attached.check(&self.file())?;
+        let file = self.file().clone();
+        attached.check(&file)?;
+        let certificates_change = !attached.has_same_certificates(&self.attached.borrow());
+        let tls = match certificates_change {
+            true => Some(self.plan_certificates(&attached, &file).await?),
+            false => None,
+        };
+        // Nothing fails from here on.
         let old = self.live.load_full();
         let before = self.attached.replace(attached.clone());
         let of_the_file = |(name, _): &(&String, _)| !before.has_cluster(name);
         let clusters = old.clusters.iter().filter(of_the_file);
         let clusters = clusters.map(|(name, cluster)| (name.clone(), Arc::clone(cluster))).collect();
-        let next = attached.snapshot(&self.file(), clusters, old.error_pages.clone());
+        let next = attached.snapshot(&file, clusters, old.error_pages.clone());
         self.live.store(Arc::new(next));
+        tls.iter().for_each(|tls| self.listeners.terminators.switch(tls));
         Ok(())
+    }
+
+    /// What listeners serve with these services.
+    async fn plan_certificates(&self, attached: &Attached, file: &Config) -> Result<Planned, ReloadError> {
+        let certified = attached.read_certificates(file).await?;
+        let tls = self.listeners.plan_tls_again(&certified.listeners).await?;
+        self.acme.prepare_reload(&certified, tls.by_name()).await?;
+        Ok(tls)
     }
 
     /// All that another process needs to go on from here.

@@ -106,7 +106,7 @@ impl Prepared {
     /// Takes most of the time that a start takes: the kernel assists are loaded, for which there are privileges now, and
     /// tried.
     pub(super) fn bind(mut self, predecessor: Option<&mut Predecessor>) -> Result<Bound, StartError> {
-        let (sockets, terminators) = start::listeners(&self.config, predecessor)?;
+        let (sockets, terminators) = start::listeners(&self.config, &self.restored.attached, predecessor)?;
         let held = listener::hold(&sockets).map_err(|error| error.to_string())?;
         let bypass = start::bypass(&self.config, &mut self.assists, &sockets)?;
         let splice = start::splice(&self.config, &mut self.assists, self.engine)?;
@@ -141,7 +141,8 @@ impl Bound {
         start::publish(sockets.control.as_mut())?;
         privileges::drop_to(&snapshot.config)?;
         start::try_account(&snapshot.config, &terminators)?;
-        let acme = Acme::for_start(&snapshot.config, &terminators.in_force())?;
+        let certified = restored.attached.with_certificates(&config);
+        let acme = Acme::for_start(&certified, &terminators.in_force())?;
 
         // Last, so that whoever finds the port open finds the control socket as well, and is answered at once.
         listener::listen_all(&bound).map_err(|error| error.to_string())?;

@@ -25,6 +25,7 @@ use sluice_ring::Engine;
 use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
+use super::services::Attached;
 use super::{listeners, upgrade};
 use crate::admin::Admin;
 use crate::doctor::{self, Assists};
@@ -107,10 +108,11 @@ pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<Acce
 /// Reads the certificates of the listeners and binds these, or takes what another process or a service manager passes.
 pub(super) fn listeners(
     config: &Config,
+    attached: &Attached,
     mut predecessor: Option<&mut Predecessor>,
 ) -> Result<(Vec<Vec<Bound>>, Arc<Terminators>), StartError> {
     let terminators = Arc::<Terminators>::default();
-    let planned = terminators.plan(&config.listeners)?;
+    let planned = terminators.plan(&attached.with_certificates(config).listeners)?;
     terminators.switch(&planned);
     let mut inherited = Inherited::from_environment();
     let mut take = |listener: &config::Listener| {

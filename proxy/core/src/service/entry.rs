@@ -49,6 +49,8 @@ pub struct RequestView<'a> {
     pub target: &'a [u8],
     /// The values of its Cookie fields.
     pub cookies: &'a [&'a [u8]],
+    /// Whether the client speaks https, with sluice or with a trusted proxy in front.
+    pub is_secure: bool,
     /// Whether it asks for a websocket.
     pub websocket: bool,
     /// Milliseconds of Unix time.
@@ -126,13 +128,19 @@ impl ServiceEntry {
     }
 
     fn redirect(&self, request: &RequestView<'_>) -> Option<String> {
-        let canonical = &self.options.canonical_host;
-        if canonical.is_empty() || request.host.eq_ignore_ascii_case(canonical.as_bytes()) {
+        let canonical = self.options.canonical_host.as_bytes();
+        let moves = !canonical.is_empty() && !request.host.eq_ignore_ascii_case(canonical);
+        let host = if moves { canonical } else { request.host };
+        let wants_https = self.options.tls_enabled && self.options.tls_redirect;
+        // Without a host there is nowhere to send it.
+        let upgrades = wants_https && !request.is_secure && !host.is_empty();
+        if !moves && !upgrades {
             return None;
         }
+        let scheme = if request.is_secure || upgrades { "https" } else { "http" };
         // `*` is of no path in particular.
         let target = if request.target.starts_with(b"/") { request.target } else { b"/" };
-        Some(format!("http://{canonical}{}", String::from_utf8_lossy(target)))
+        Some(format!("{scheme}://{}{}", String::from_utf8_lossy(host), String::from_utf8_lossy(target)))
     }
 
     fn is_health_check(&self, request: &RequestView<'_>) -> bool {

@@ -31,7 +31,17 @@ fn view<'a>(method: &'a str, target: &'a str, cookies: &'a [&'a [u8]]) -> Reques
     let target = target.as_bytes();
     let path = target.split(|byte| *byte == b'?').next().unwrap();
     let (method, host) = (method.as_bytes(), b"a.test".as_slice());
-    RequestView { method, host, path, target, cookies, websocket: false, unix_ms: NOW_MS, now_ms: 0 }
+    RequestView {
+        method,
+        host,
+        path,
+        target,
+        cookies,
+        is_secure: false,
+        websocket: false,
+        unix_ms: NOW_MS,
+        now_ms: 0,
+    }
 }
 
 /// One word for what becomes of a request.
@@ -57,6 +67,27 @@ fn a_canonical_host_comes_first() {
     assert_eq!(chosen(&entry, &view("GET", "/x?y=1", &[])), "to http://www.test/x?y=1");
     let canonical = RequestView { host: b"WWW.test", ..view("GET", "/x", &[]) };
     assert_eq!(chosen(&entry, &canonical), "stopped ");
+}
+
+#[test]
+fn plain_requests_are_sent_to_https_where_the_service_has_tls() {
+    let with = |redirect: bool, canonical: &str| {
+        entry(false, |service| {
+            service.options.tls_enabled = true;
+            service.options.tls_redirect = redirect;
+            service.options.canonical_host = canonical.to_owned();
+        })
+    };
+    let plain = || view("GET", "/x?y=1", &[]);
+    let secure = || RequestView { is_secure: true, ..plain() };
+    assert_eq!(chosen(&with(true, ""), &plain()), "to https://a.test/x?y=1");
+    assert_eq!(chosen(&with(true, ""), &secure()), "active");
+    assert_eq!(chosen(&with(true, "www.test"), &plain()), "to https://www.test/x?y=1");
+    assert_eq!(chosen(&with(true, "www.test"), &secure()), "to https://www.test/x?y=1");
+    assert_eq!(chosen(&with(false, ""), &plain()), "active");
+    assert_eq!(chosen(&with(false, "www.test"), &plain()), "to http://www.test/x?y=1");
+    let nowhere = RequestView { host: b"", ..plain() };
+    assert_eq!(chosen(&with(true, ""), &nowhere), "active");
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub enum ServiceError {
     /// a certificate for a wildcard
     #[error("automatic TLS does not support wildcards")]
     WildcardTls,
+    /// the certificate of a service cannot be used
+    #[error("unable to load certificate")]
+    Certificate(String),
     /// what sluice does not do yet
     #[error("{0}")]
     NotYet(String),
@@ -97,7 +100,7 @@ impl ServiceError {
     pub fn details(&self) -> Vec<String> {
         match self {
             ServiceError::Unhealthy { last, .. } => last.clone(),
-            ServiceError::ErrorPages(what) => vec![what.clone()],
+            ServiceError::ErrorPages(what) | ServiceError::Certificate(what) => vec![what.clone()],
             _ => Vec::new(),
         }
     }
@@ -124,6 +127,7 @@ impl ServiceError {
             | ServiceError::WildcardTls
             | ServiceError::Invalid(_)
             | ServiceError::ErrorPages(_)
+            | ServiceError::Certificate(_)
             | ServiceError::NotYet(_) => 422,
             ServiceError::State(_) => 500,
         }

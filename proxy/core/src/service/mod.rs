@@ -1,4 +1,4 @@
-//! Services: what `sluice deploy` makes, in the model of kamal-proxy 0.9 and by its words.
+//! Services: what `sluice deploy` makes, in the model of kamal-proxy 0.9 and 0.10 and by its words.
 //!
 //! A service is a name, hosts and path prefixes, and targets that one deploy put there together. It is kept in a
 //! state file (`state`), and compiled (`compile`) into the routes and clusters that the configuration file has too.
@@ -6,7 +6,7 @@
 //!
 //! - who goes to a rollout's targets (a cookie), and who to readers (method, websocket, a cookie with a time);
 //! - whether requests are served, held or turned away: this changes without a new snapshot, so it is shared (`slot`);
-//! - redirects to a canonical host, and 200 for health checks from in front while requests are held;
+//! - redirects to https and to a canonical host, and 200 for health checks from in front while requests are held;
 //! - which X-Forwarded-* fields are believed, and error pages of a service's own.
 //!
 //! Nothing here is on the path of a request but `entry` and `slot`.
@@ -28,5 +28,6 @@ pub mod set;
 pub mod slot;
 pub mod state;
 pub mod target;
+pub mod tls;
 
 pub use invalid::InvalidService;

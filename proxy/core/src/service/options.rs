@@ -139,14 +139,24 @@ impl ServiceOptions {
     /// # Errors
     /// kamal-proxy's words for the first that is wrong.
     pub fn validate(&self) -> Result<(), ServiceError> {
-        if self.tls_enabled {
-            if self.hosts.is_empty() {
-                return Err(ServiceError::Invalid("host must be set when using TLS".to_owned()));
+        let invalid = |message: &str| Err(ServiceError::Invalid(message.to_owned()));
+        let names_hosts = !self.hosts.is_empty() && !self.hosts.iter().any(String::is_empty);
+        if !self.tls_on_demand_url.is_empty() {
+            if !self.tls_enabled {
+                return invalid("TLS must be enabled to use a TLS on-demand URL");
             }
-            if !self.serves_root() {
-                let message = "TLS settings must be specified on the root path service";
-                return Err(ServiceError::Invalid(message.to_owned()));
+            if names_hosts {
+                return invalid("cannot set hosts when using a TLS on-demand URL");
             }
+            if !self.tls_certificate_path.is_empty() || !self.tls_private_key_path.is_empty() {
+                return invalid("cannot use a custom TLS certificate with a TLS on-demand URL");
+            }
+            if !self.canonical_host.is_empty() {
+                return invalid("cannot set a canonical host when using a TLS on-demand URL");
+            }
+        }
+        if self.tls_enabled && !self.serves_root() {
+            return invalid("TLS settings must be specified on the root path service");
         }
         let named = self.hosts.first().is_some_and(|host| !host.is_empty());
         if !self.canonical_host.is_empty() && named && !self.hosts.contains(&self.canonical_host) {

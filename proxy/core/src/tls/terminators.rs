@@ -92,6 +92,19 @@ impl Terminators {
         Err(lines.join("\n").into())
     }
 
+    /// The same for listeners that stay: what cannot be read now is said, and stays as it was.
+    pub fn plan_again(&self, listeners: &[Listener]) -> Planned {
+        let in_force = self.in_force.load();
+        let (mut planned, findings) = plan(listeners, &in_force);
+        for Finding { path, message: problem, is_mistake } in &findings {
+            tracing::warn!(key = path, problem, "{}", if *is_mistake { KEPT } else { FLAWED });
+        }
+        for (name, terminator) in in_force.iter() {
+            planned.terminators.entry(name.clone()).or_insert_with(|| Arc::clone(terminator));
+        }
+        planned
+    }
+
     /// Puts a plan in force. Connections that begin are accepted by it once their listener has it as well.
     pub fn switch(&self, planned: &Planned) {
         let now = now_unix_s();
@@ -232,7 +245,7 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
         }));
         let is_empty = set.certificates().next().is_none();
         let is_said = |finding: &Finding| finding.is_mistake && finding.path.starts_with(&path);
-        if is_empty && tls.acme.is_none() && !findings.iter().any(is_said) {
+        if is_empty && tls.acme.is_none() && !tls.services && !findings.iter().any(is_said) {
             let message = "there is no certificate to be served".to_owned();
             findings.push(Finding { path: format!("{path}.certificates"), message, is_mistake: true });
         }
@@ -269,7 +282,7 @@ fn protocols(listener: &Listener) -> Vec<Vec<u8>> {
 }
 
 fn issues(listener: &Listener) -> bool {
-    listener.tls.as_ref().is_some_and(|tls| tls.acme.is_some())
+    listener.tls.as_ref().is_some_and(|tls| tls.acme.is_some() || tls.services)
 }
 
 fn interval(terminator: &Arc<Terminator>) -> Option<Duration> {

@@ -76,7 +76,7 @@ impl Connection {
     }
 
     /// Whether a proxy in front says that the client speaks https with it: to be sent there again would never end.
-    fn came_by_https(&self, account: &Account) -> bool {
+    pub(super) fn came_by_https(&self, account: &Account) -> bool {
         account.trusted
             && self
                 .session

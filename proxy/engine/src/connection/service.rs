@@ -54,7 +54,8 @@ impl Connection {
                 return self.no_route(&account, &mut transfer).await;
             };
             self.session.service = Some(Arc::clone(service));
-            let choice = choose(service, &self.session.head);
+            let is_secure = self.listener.config.tls.is_some() || self.came_by_https(&account);
+            let choice = choose(service, &self.session.head, is_secure);
             let forward = match choice {
                 Choice::Forward(forward) => forward,
                 Choice::Wait(patience) => match self.held(service, patience, &transfer).await {
@@ -142,7 +143,7 @@ impl Connection {
     }
 }
 
-fn choose<'a>(service: &'a ServiceEntry, head: &RequestHead) -> Choice<'a> {
+fn choose<'a>(service: &'a ServiceEntry, head: &RequestHead, is_secure: bool) -> Choice<'a> {
     let cookies: Vec<&[u8]> =
         head.fields().filter(|field| field.kind == FieldKind::Cookie).map(|field| field.value).collect();
     service.choose(&RequestView {
@@ -151,6 +152,7 @@ fn choose<'a>(service: &'a ServiceEntry, head: &RequestHead) -> Choice<'a> {
         path: head.path(),
         target: head.path_and_query(),
         cookies: &cookies,
+        is_secure,
         websocket: head.upgrade().is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
         unix_ms: unix_ms(),
         now_ms: clock::now_ms(),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use sluice_config::{
-    Address, Config, ControlSocket, Http2, Limits, Listener, Protocol, ProxyProtocol, ServicesState,
+    Acme, AcmeDirectory, Address, Config, ControlSocket, Http2, Limits, Listener, Protocol, ProxyProtocol,
+    ServicesState, Tls,
 };
 
 use super::service::{ServiceCommand, boolean, integer};
@@ -41,7 +42,7 @@ pub(crate) struct KamalRunArgs {
     /// The port for HTTP [env: HTTP_PORT] [default: 80]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     http_port: Option<u16>,
-    /// The port for HTTPS, which services are not served on: see tls of listeners in sluice.yaml [env: HTTPS_PORT]
+    /// The port for HTTPS, for services deployed with --tls [env: HTTPS_PORT] [default: 443]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     https_port: Option<u16>,
     /// The port for metrics, on 127.0.0.1; 0 is off [env: METRICS_PORT] [default: 0]
@@ -70,23 +71,28 @@ impl KamalRunArgs {
         };
         let http = port(self.http_port, "HTTP_PORT", 80);
         let metrics = port(self.metrics_port, "METRICS_PORT", 0);
+        let https = port(self.https_port, "HTTPS_PORT", 443);
         let (state, kamal) = environment.state();
-        let listener = Listener {
-            name: "http".to_owned(),
+        let listener = |name: &str, port: u16, tls: Option<Tls>| Listener {
+            name: name.to_owned(),
             // As Go binds `:80`: IPv4 too.
-            address: Address::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, http))),
+            address: Address::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
             protocol: Protocol::Http,
             proxy_protocol: ProxyProtocol::Off,
             http2: Http2::Auto,
             cluster: None,
             passthrough: None,
             limits: Limits::default(),
-            tls: None,
+            tls,
             redirect_to_https: None,
             hsts: None,
         };
         Config {
-            listeners: vec![listener],
+            listeners: vec![
+                listener("http", http, None),
+                listener("https", https, Some(Tls { services: true, ..Tls::default() })),
+            ],
+            acme: Some(environment.acme()),
             control: ControlSocket::At(environment.socket()),
             services: ServicesState { state_file: Some(state), kamal_state_file: Some(kamal) },
             admin: (metrics != 0).then(|| Address::Ip(([127, 0, 0, 1], metrics).into())),
@@ -95,11 +101,8 @@ impl KamalRunArgs {
     }
 
     /// What of it this release does not do, a sentence each.
-    pub(crate) fn missing(&self, environment: &Environment<'_>) -> Vec<&'static str> {
+    pub(crate) fn missing(&self) -> Vec<&'static str> {
         let mut missing = Vec::new();
-        if self.https_port.is_some() || environment.find("HTTPS_PORT").is_some() {
-            missing.push("--https-port: services have no TLS of their own; write a listener with tls in a file, and sluice run --config");
-        }
         if self.http3 {
             missing.push("--http3: HTTP/3 is not in this release");
         }
@@ -127,8 +130,22 @@ impl Environment<'_> {
 
     /// The control socket.
     pub(crate) fn socket(&self) -> PathBuf {
+        if let Some(path) = self.set("KAMAL_PROXY_SOCKET") {
+            return path.into();
+        }
         let folder = self.set("XDG_RUNTIME_DIR").map_or_else(|| self.temporary(), PathBuf::from);
         folder.join("kamal-proxy.sock")
+    }
+
+    /// Who issues certificates. kamal-proxy accepts Let's Encrypt's terms as well; another authority is ours.
+    fn acme(&self) -> Acme {
+        let directory = self.find("ACME_DIRECTORY").filter(|url| !url.is_empty());
+        let ca_file = self.find("ACME_CA_FILE").filter(|file| !file.is_empty());
+        Acme {
+            directory: directory.map_or(AcmeDirectory::Production, |url| AcmeDirectory::of_url(&url)),
+            ca_file: ca_file.map(PathBuf::from),
+            ..Acme::default()
+        }
     }
 
     /// Where services are kept, and kamal-proxy's own file.
@@ -174,8 +191,14 @@ mod tests {
         assert_eq!(run("run").config(&env).admin, None);
         assert_eq!(run("run --metrics-port=9000").config(&env).admin.unwrap().to_string(), "127.0.0.1:9000");
         assert!(run("run").debug(&env) && !run("run --debug=false").debug(&env) && !run("run").debug(&none));
-        assert!(run("run").missing(&none).is_empty());
-        assert_eq!(run("run --http3 --https-port 443").missing(&none).len(), 2);
+        assert!(run("run").missing().is_empty());
+        assert_eq!(run("run --http3 --https-port 443").missing().len(), 1);
+        let secure = |args: &str, env| run(args).config(env).listeners[1].address.to_string();
+        assert_eq!(
+            (secure("run", &none), secure("run --https-port 8443", &none)),
+            ("[::]:443".into(), "[::]:8443".into())
+        );
+        assert_eq!(run("run").config(&none).acme.unwrap().directory, AcmeDirectory::Production);
     }
 
     #[test]
@@ -189,6 +212,8 @@ mod tests {
         };
         let env = Environment(&env);
         assert_eq!(env.socket(), Path::new("/run/user/1/kamal-proxy.sock"));
+        let named = |name: &str| (name == "KAMAL_PROXY_SOCKET").then(|| "/run/k.sock".to_owned());
+        assert_eq!(Environment(&named).socket(), Path::new("/run/k.sock"));
         assert_eq!(env.state().1, Path::new("/srv/kamal/.config/kamal-proxy/kamal-proxy.state"));
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Keeper {
     acme: Arc<Acme>,
     wanted: mpsc::Receiver<Wanted>,
     authority: Option<Rc<Authority>>,
+    /// Of names that another authority issues for.
+    others: BTreeMap<String, Rc<Authority>>,
     entries: BTreeMap<String, Entry>,
     denied: Denied,
     tasks: Tasks,
@@ -87,6 +89,7 @@ impl Keeper {
             acme,
             wanted,
             authority: None,
+            others: BTreeMap::new(),
             entries: BTreeMap::new(),
             denied: Denied::default(),
             tasks: Tasks::default(),
@@ -120,13 +123,18 @@ impl Keeper {
         }
     }
 
+    /// Who issues for a name.
+    fn authority_of(&self, name: &str) -> Option<Rc<Authority>> {
+        self.others.get(name).or(self.authority.as_ref()).cloned()
+    }
+
     fn begin_due(&mut self) {
-        let Some(authority) = self.authority.clone() else { return };
         let now_ms = schedule::now_ms();
         let due = self.entries.iter().filter(|(_, entry)| entry.is_due(now_ms));
         let mut due: Vec<_> = due.map(|(name, entry)| (entry.next_ms, name.clone())).collect();
         due.sort_unstable();
         for (_, name) in due {
+            let Some(authority) = self.authority_of(&name) else { continue };
             let Some(entry) = self.entries.get_mut(&name) else { continue };
             if !entry.is_listed && !entry.is_allowed {
                 // Whoever allowed it once may have changed his mind.
@@ -137,7 +145,7 @@ impl Keeper {
                 }
             } else if self.tasks.orders.len() < ORDERS_MAX && self.quiet_until_ms <= now_ms {
                 entry.is_running = true;
-                let (authority, ways) = (Rc::clone(&authority), self.ways(&authority));
+                let ways = self.ways(&authority);
                 let about = name.clone();
                 let task = self.tasks.orders.spawn_local(async move {
                     let ended = attempt(&authority, &name, &ways).await;
@@ -171,14 +179,16 @@ impl Keeper {
         self.shown.is_current = false;
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let name = self.tasks.running.remove(&id);
-        if let (Err(_), Some(name), Some(authority)) = (&ended, name, self.authority.clone()) {
+        if let (Err(_), Some(name)) = (&ended, name)
+            && let Some(authority) = self.authority_of(&name)
+        {
             self.settle(&authority, &name, Err(Failure::new("it broke off")));
         }
         ended.ok().map(|(_, value)| value)
     }
 
     fn settle(&mut self, authority: &Rc<Authority>, name: &str, ended: Result<IssuedCertificate, Failure>) {
-        let is_current = self.authority.as_ref().is_some_and(|now| now.folder == authority.folder);
+        let is_current = self.authority_of(name).is_some_and(|now| now.folder == authority.folder);
         let now = (schedule::now_ms(), fastrand::f64());
         let Some(entry) = self.entries.get_mut(name).filter(|_| is_current) else { return };
         match ended {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluice_config::Config;
 use sluice_core::tls::Certificate;
 
 use super::Keeper;
@@ -21,6 +22,7 @@ impl Keeper {
         let placed = acme.and_then(|acme| Some((acme, Folder::of(&snapshot.config, acme).ok()?)));
         let Some((acme, folder)) = placed else {
             self.authority = None;
+            self.others.clear();
             self.entries.clear();
             return self.sweep(&BTreeSet::new());
         };
@@ -32,9 +34,42 @@ impl Keeper {
         if self.authority.as_ref().is_none_or(|known| known.config != *acme || is_other(known)) {
             self.authority = Some(Rc::new(Authority::new(acme.clone(), folder)));
         }
+        let config = snapshot.config.clone();
+        self.find_others(&config);
         let (listed, on_demand) = self.wishes();
         self.look_after(&listed, on_demand);
         self.sweep(&listed);
+    }
+
+    /// Which names another authority issues for. What was known of a name whose authority changes says nothing any more.
+    fn find_others(&mut self, config: &Config) {
+        let Some(known) = self.authority.clone() else { return };
+        let mut authorities: BTreeMap<String, Rc<Authority>> = BTreeMap::new();
+        for authority in self.others.values() {
+            authorities.insert(authority.config.directory.url().to_owned(), Rc::clone(authority));
+        }
+        let in_force = self.terminators.in_force();
+        let acmes = in_force.values().filter_map(|terminator| terminator.config().acme.as_ref());
+        let mut others = BTreeMap::new();
+        for (name, directory) in acmes.flat_map(|acme| &acme.directories) {
+            let wanted = known.config.with_directory(directory.clone());
+            if wanted == known.config {
+                continue;
+            }
+            let Ok(folder) = Folder::of(config, &wanted) else { continue };
+            let authority = authorities
+                .entry(directory.url().to_owned())
+                .or_insert_with(|| Rc::new(Authority::new(wanted.clone(), folder.clone())));
+            if authority.config != wanted || authority.folder != folder {
+                *authority = Rc::new(Authority::new(wanted, folder));
+            }
+            others.insert(name.clone(), Rc::clone(authority));
+        }
+        let before = std::mem::replace(&mut self.others, others);
+        let folder = |others: &BTreeMap<String, Rc<Authority>>, name: &String| {
+            others.get(name).unwrap_or(&known).folder.clone()
+        };
+        self.entries.retain(|name, _| folder(&before, name) == folder(&self.others, name));
     }
 
     /// The names that the configuration has, and whether others are got on demand.
@@ -47,10 +82,11 @@ impl Keeper {
 
     fn look_after(&mut self, listed: &BTreeSet<String>, on_demand: bool) {
         let Some(authority) = self.authority.clone() else { return };
-        let served = self.served(&authority.folder.source());
+        let served = self.served();
         let others = served.keys().filter(|name| on_demand && !listed.contains(*name));
         for name in listed.iter().chain(others) {
             let is_listed = listed.contains(name);
+            let authority = self.others.get(name).unwrap_or(&authority);
             let known = self.entries.entry(name.clone()).or_insert_with(|| {
                 let certificate = served.get(name).map(Arc::as_ref);
                 Entry::new(certificate, is_listed, &authority.config, (schedule::now_ms(), fastrand::f64()))
@@ -60,11 +96,14 @@ impl Keeper {
         self.entries.retain(|name, entry| listed.contains(name) || (on_demand && !entry.is_listed));
     }
 
-    /// What listeners serve from this source, by name.
-    fn served(&self, source: &str) -> BTreeMap<String, Arc<Certificate>> {
+    /// What listeners serve from the authority of each name, by name.
+    fn served(&self) -> BTreeMap<String, Arc<Certificate>> {
         let in_force = self.terminators.in_force();
         let all = in_force.values().flat_map(|terminator| terminator.store().certificates());
-        let ours = all.filter(|certificate| certificate.source == source);
+        let ours = all.filter(|certificate| {
+            let authority = self.authority_of(certificate.first_name());
+            authority.is_some_and(|authority| certificate.source == authority.folder.source())
+        });
         ours.map(|certificate| (certificate.first_name().to_owned(), certificate)).collect()
     }
 

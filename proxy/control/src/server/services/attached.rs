@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use sluice_config::{self as config, Config, Route};
+use sluice_config::{self as config, CertificateFiles, Config, Route};
 use sluice_core::cluster::Cluster;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_core::service::options::ServiceOptions;
 use sluice_core::service::set::check_against;
+use sluice_core::service::tls::ServiceTls;
+use sluice_core::tls::{self, Pair, TlsConfigError, now_unix_s};
 use sluice_engine::response::ErrorPages;
 use sluice_engine::snapshot::{Live, Snapshot};
 
@@ -25,12 +27,15 @@ pub(crate) struct Attached {
     entries: BTreeMap<String, Arc<ServiceEntry>>,
     /// What the file must leave room for.
     claims: Vec<(String, ServiceOptions)>,
+    /// What listeners that terminate TLS for services are to serve.
+    tls: Vec<(String, ServiceTls)>,
 }
 
 impl Attached {
     /// Adds a service with its routes.
-    pub(super) fn add(&mut self, entry: ServiceEntry, routes: Vec<Route>) {
+    pub(super) fn add(&mut self, entry: ServiceEntry, routes: Vec<Route>, tls: ServiceTls) {
         let entry = Arc::new(entry);
+        self.tls.push((entry.name.clone(), tls));
         self.claims.push((entry.name.clone(), entry.options.clone()));
         let slots = std::iter::once(&entry.active).chain(entry.rollout.iter().map(|(slot, _)| slot));
         for cluster in slots.flat_map(|slot| slot.clusters()) {
@@ -55,6 +60,39 @@ impl Attached {
         Ok(())
     }
 
+    /// Whether listeners serve the same certificates with these services as with others.
+    pub(crate) fn has_same_certificates(&self, other: &Self) -> bool {
+        let some = |attached: &Self| -> Vec<ServiceTls> {
+            let tls = attached.tls.iter().map(|(_, tls)| tls);
+            tls.filter(|tls| **tls != ServiceTls::Off).cloned().collect()
+        };
+        some(self) == some(other)
+    }
+
+    /// A configuration file, its listeners with the certificates of services: what TLS is planned by. A certificate that
+    /// cannot be used now is left out, so that it stands in nobody else's way. Blocks.
+    pub(crate) fn with_certificates(&self, file: &Config) -> Config {
+        let mut config = file.clone();
+        let usable: Vec<&ServiceTls> =
+            self.tls.iter().filter(|one| is_usable(one)).map(|(_, tls)| tls).collect();
+        for listener in &mut config.listeners {
+            if let Some(tls) = listener.tls.as_mut().filter(|tls| tls.services) {
+                usable.iter().for_each(|service| service.add_to(tls));
+            }
+        }
+        config
+    }
+
+    /// The same, off the thread that may not block.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub(crate) async fn read_certificates(&self, file: &Config) -> Result<Config, ReloadError> {
+        let (attached, file) = (self.clone(), file.clone());
+        let read = tokio::task::spawn_blocking(move || attached.with_certificates(&file)).await;
+        read.map_err(|error| format!("reading certificates broke off: {error}").into())
+    }
+
     /// What is in force with a configuration file and these services.
     pub(crate) fn snapshot(&self, file: &Config, mut clusters: Clusters, pages: ErrorPages) -> Snapshot {
         let mut config = file.clone();
@@ -77,4 +115,22 @@ impl Attached {
     pub(crate) fn has_cluster(&self, name: &str) -> bool {
         self.clusters.contains_key(name)
     }
+}
+
+fn is_usable((name, tls): &(String, ServiceTls)) -> bool {
+    let loaded = load(tls);
+    if let Err(error) = &loaded {
+        tracing::warn!(service = name, "its certificate is not served: {error}");
+    }
+    loaded.is_ok()
+}
+
+/// Reads the certificate that a service names, if it does. Blocks.
+///
+/// # Errors
+/// Why it cannot be used.
+pub(super) fn load(tls: &ServiceTls) -> Result<(), TlsConfigError> {
+    let ServiceTls::Files(CertificateFiles::Pair { cert, key, ocsp }) = tls else { return Ok(()) };
+    let pair = Pair { cert: cert.clone(), key: key.clone(), ocsp: ocsp.clone() };
+    tls::load(&pair, now_unix_s()).map(drop)
 }

@@ -14,7 +14,9 @@ use sluice_core::service::pages::ServicePages;
 use sluice_core::service::set::check_against;
 use sluice_core::service::slot::Gate;
 use sluice_core::service::target;
+use sluice_core::service::tls::ServiceTls;
 
+use super::attached::load;
 use super::slots::{ActiveSlot, Built};
 use super::{Running, Services};
 
@@ -37,6 +39,7 @@ impl Services {
         };
         let service = candidate(self.get(name).ok());
         self.check_room(&service)?;
+        self.check_tls(&service).await?;
         let built =
             self.ready(service, Group::Active, Group::ActiveReaders, &request.deployment_options).await?;
         let replaced = {
@@ -78,6 +81,14 @@ impl Services {
     fn check_room(&self, service: &Service) -> Result<(), ServiceError> {
         self.book.borrow().check(&service.name, &service.options)?;
         check_against(&self.site.file(), &service.name, &service.options)
+    }
+
+    /// Whether the service's certificate can be served or got.
+    async fn check_tls(&self, service: &Service) -> Result<(), ServiceError> {
+        let tls = ServiceTls::of(service)?;
+        tls.check(&self.site.file())?;
+        let loaded = tokio::task::spawn_blocking(move || load(&tls)).await.map_err(std::io::Error::other)?;
+        loaded.map_err(|error| ServiceError::Certificate(error.to_string()))
     }
 
     async fn ready(
@@ -160,19 +171,9 @@ fn check_targets(writers: &[String], readers: &[String]) -> Result<(), ServiceEr
     target::endpoints(writers).and(target::endpoints(readers)).map(drop)
 }
 
-/// What cannot be, or not yet.
+/// What cannot be, whatever is served.
 fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
     options.validate()?;
     ServicePages::load(&options.error_page_path)?;
-    if !options.tls_enabled {
-        return Ok(());
-    }
-    let own = !options.tls_certificate_path.is_empty() && !options.tls_private_key_path.is_empty();
-    if !own && options.hosts.iter().any(|host| host.contains('*')) {
-        return Err(ServiceError::WildcardTls);
-    }
-    let needs = if own { "--tls-certificate-path" } else { "--tls" };
-    Err(ServiceError::NotYet(format!(
-        "{needs}: services have no TLS of their own; leave it out and write tls on a listener of the file, which serves them all"
-    )))
+    Ok(())
 }

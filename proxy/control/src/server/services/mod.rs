@@ -26,6 +26,7 @@ use sluice_core::service::rollout::Rollout;
 use sluice_core::service::set;
 use sluice_core::service::slot::{Gate, Slot};
 use sluice_core::service::state::StateFile;
+use sluice_core::service::tls::ServiceTls;
 use tokio::sync::Mutex;
 
 use super::site::Site;
@@ -110,7 +111,12 @@ fn add(
     gate: &Arc<Gate>,
 ) -> Result<(), ServiceError> {
     let entry = ServiceEntry::new(service, active, rollout, Arc::clone(gate))?;
-    attached.add(entry, compile::compile(service)?.routes);
+    // A deploy is refused for it; one from another release's state file has to be served all the same.
+    let tls = ServiceTls::of(service).unwrap_or_else(|error| {
+        tracing::warn!(service = service.name, "it is served without TLS: {error}");
+        ServiceTls::Off
+    });
+    attached.add(entry, compile::compile(service)?.routes, tls);
     Ok(())
 }
 

@@ -108,7 +108,7 @@ struct CheckArgs {
 
 #[derive(Clone, Debug, Args)]
 struct TlsArgs {
-    /// Refused: services have no TLS of their own, but a listener's tls is for them, too
+    /// Serve the hosts by HTTPS, with certificates that Let's Encrypt issues unless others are named
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tls: bool,
@@ -116,16 +116,19 @@ struct TlsArgs {
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tls_staging: bool,
+    /// Get certificates from the ACME authority of this URL
+    #[arg(long, value_name = "URL", allow_hyphen_values = true, conflicts_with = "tls_staging")]
+    tls_acme_directory: Option<String>,
     /// A certificate of your own, PEM
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     tls_certificate_path: Option<String>,
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     tls_private_key_path: Option<String>,
-    /// Where certificates are kept
+    /// Taken and not used: certificates are kept beside the state of services
     #[arg(long, value_name = "FOLDER", allow_hyphen_values = true, default_value = "")]
     tls_acme_cache_path: String,
-    /// Who is asked for which hosts a certificate may be had
+    /// Ask there by GET, with ?host=NAME, which hosts may have a certificate: a path of the service, or http://host:port/path
     #[arg(long, value_name = "URL", allow_hyphen_values = true, default_value = "")]
     tls_on_demand_url: String,
     /// Redirect plain HTTP to HTTPS
@@ -261,11 +264,16 @@ impl TlsArgs {
             tls_certificate_path: self.tls_certificate_path.clone().unwrap_or_default(),
             tls_private_key_path: self.tls_private_key_path.clone().unwrap_or_default(),
             tls_redirect: self.tls_redirect,
-            acme_directory: if self.tls_staging { ACME_STAGING.to_owned() } else { String::new() },
+            acme_directory: self.directory(),
             acme_cache_path: self.tls_acme_cache_path.clone(),
             tls_on_demand_url: self.tls_on_demand_url.clone(),
             ..ServiceOptions::default()
         }
+    }
+
+    fn directory(&self) -> String {
+        let staging = || self.tls_staging.then(|| ACME_STAGING.to_owned());
+        self.tls_acme_directory.clone().or_else(staging).unwrap_or_default()
     }
 
     fn together(&self) -> Result<(), UsageError> {

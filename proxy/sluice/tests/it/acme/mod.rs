@@ -2,6 +2,7 @@
 
 mod on_demand;
 mod pebble;
+mod services;
 mod trouble;
 
 use std::fs;

@@ -115,7 +115,10 @@ fn a_failed_deploy_leaves_everything_as_it_was() {
     assert_eq!(sluice(&proxy, &line), (Some(1), in_file.to_owned()));
     let (code, said_tls) =
         sluice(&proxy, &format!("deploy web --target {} --host svc.test --tls", old.endpoint));
-    assert!(code == Some(1) && said_tls.starts_with("Error: --tls: services have no TLS"), "{said_tls}");
+    assert!(
+        code == Some(1) && said_tls.starts_with("Error: --tls: no listener terminates TLS for services"),
+        "{said_tls}"
+    );
     assert_eq!(said(&ask(&proxy, "/")), "old");
     assert_eq!(std::fs::read_to_string(proxy.folder.join("services.json")).unwrap(), state);
 }
