@@ -1,6 +1,7 @@
 //! Which names a listener has certificates issued for: those written down, and those that somebody allows when a client
 //! asks for them.
 
+use crate::Mistake;
 use std::collections::BTreeMap;
 
 use super::codec::{Codec, Or, Own, keys, map, number};
@@ -101,17 +102,16 @@ impl AskUrl {
     ///
     /// # Errors
     /// Why nobody can be asked there, and what to write.
-    pub fn parse(url: &str) -> Result<Self, String> {
+    pub fn parse(url: &str) -> Result<Self, Mistake> {
         let Some(rest) = url.strip_prefix("http://") else {
-            return Err(format!(
-                "{} is not asked by plain HTTP; write http://127.0.0.1:port/path",
-                quote(url)
-            ));
+            let message =
+                format!("{} is not asked by plain HTTP; write http://127.0.0.1:port/path", quote(url));
+            return Err(message.into());
         };
         let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-        let address = authority.parse::<Address>().map_err(|error| error.to_string())?;
+        let address = authority.parse::<Address>()?;
         if matches!(address, Address::Unix(_)) {
-            return Err("a unix socket cannot be the host of a URL; write host:port".to_owned());
+            return Err("a unix socket cannot be the host of a URL; write host:port".into());
         }
         Ok(Self { address, path: path.to_owned() })
     }

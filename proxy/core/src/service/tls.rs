@@ -128,7 +128,7 @@ fn files(options: &ServiceOptions) -> Option<CertificateFiles> {
 /// A path is the service's own: the first target is asked.
 fn on_demand(service: &Service) -> Result<OnDemand, ServiceError> {
     let url = &service.options.tls_on_demand_url;
-    let invalid = |message: String| ServiceError::Invalid(format!("tls-on-demand-url: {message}"));
+    let invalid = |mistake| ServiceError::Invalid(format!("tls-on-demand-url: {mistake}"));
     let (ask_url, question) = if url.starts_with('/') && !url.starts_with("//") {
         let endpoints = target::endpoints(&service.active_targets)?;
         let address = endpoints.into_iter().next().ok_or(ServiceError::NoTarget)?.address;

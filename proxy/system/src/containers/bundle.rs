@@ -55,6 +55,10 @@ pub(super) struct Setting {
     pub(super) cgroup: bool,
     /// In place of the image's configuration.
     pub(super) configuration: Option<Value>,
+    /// A folder of the host, and where it is in the container: what outlives it.
+    pub(super) volume: Option<(PathBuf, &'static str)>,
+    /// Beside what the image says, as `NAME=VALUE`.
+    pub(super) environment: Vec<String>,
 }
 
 /// A container, ended and removed when dropped.
@@ -232,6 +236,7 @@ fn specification(folder: &Path, stage: &Stage, setting: &Setting) -> Result<Valu
     let profile = if setting.own_seccomp { shipped } else { seccomp::without_ours(shipped) };
     let user: u32 = stage.text("User").split(':').next().unwrap_or_default().parse().context("User")?;
     let command = [stage.list("Entrypoint"), stage.list("Cmd")].concat();
+    let environment = [stage.list("Env"), setting.environment.clone()].concat();
     let mut namespaces = vec!["pid", "ipc", "uts", "mount", "network"];
     let mut linux = json!({
         "seccomp": seccomp::for_runtime(&profile, &capabilities),
@@ -255,7 +260,7 @@ fn specification(folder: &Path, stage: &Stage, setting: &Setting) -> Result<Valu
         "process": {
             "user": {"uid": user, "gid": user},
             "args": command,
-            "env": stage.list("Env"),
+            "env": environment,
             "cwd": "/",
             // An account that is not root has none in force: what it may come by is the bounding set.
             "capabilities": {"bounding": capabilities, "effective": [], "permitted": [], "inheritable": [], "ambient": []},
@@ -275,6 +280,10 @@ fn mounts(folder: &Path, setting: &Setting) -> Vec<Value> {
         let source = folder.join("sluice.yaml");
         mounts.push(json!({"destination": "/etc/sluice/sluice.yaml", "type": "bind", "source": source,
             "options": ["bind", "ro"]}));
+    }
+    if let Some((source, destination)) = &setting.volume {
+        mounts
+            .push(json!({"destination": destination, "type": "bind", "source": source, "options": ["bind"]}));
     }
     if setting.cgroup {
         mounts.push(json!({"destination": "/sys/fs/cgroup", "type": "bind", "source": "/sys/fs/cgroup",

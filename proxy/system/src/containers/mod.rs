@@ -2,17 +2,16 @@
 //! what sluice asks for: `cargo xtask test containers`.
 
 mod bundle;
+mod kamal;
 mod seccomp;
 
 use anyhow::{Context, Result, ensure};
 use bundle::{Container, Setting};
-use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use sluice_testkit::packages::Tools;
-use sluice_testkit::process::Process;
+use sluice_testkit::process::find_program;
 use sluice_testkit::tally::Tally;
-use sluice_testkit::workspace;
 
 use crate::apps;
 use crate::image::{self, Built};
@@ -21,12 +20,15 @@ use crate::image::{self, Built};
 type Check = (&'static str, fn(&Built) -> Result<String>);
 
 const EVERYTHING: &str = "containers::with_everything";
+/// Needs an authority of its own.
+const KAMAL_HTTPS: &str = "containers::kamal_https";
 
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 5] = [
     ("containers::by_default", by_default),
     ("containers::locked_down", locked_down),
     (EVERYTHING, with_everything),
-    ("containers::kamal", kamal),
+    ("containers::kamal", kamal::plain),
+    (KAMAL_HTTPS, kamal::https),
 ];
 
 const FILE: &str = "/etc/sluice/sluice.yaml";
@@ -53,6 +55,9 @@ pub(crate) fn run(debug: bool, tally: &mut Tally) -> Result<()> {
     for (name, check) in CHECKS {
         match &no_bypass {
             Some(reason) if name == EVERYTHING && tally.wants(name) => tally.skip(name, 1, reason),
+            _ if name == KAMAL_HTTPS && tally.wants(name) && find_program("go").is_none() => {
+                tally.skip(name, 1, "Pebble is built by go, which is missing");
+            }
             _ => tally.check(name, || check(&built)),
         }
     }
@@ -110,27 +115,6 @@ fn with_everything(built: &Built) -> Result<String> {
     }
     container.stop()?;
     Ok("200, by io_uring, with bypass and direct return".to_owned())
-}
-
-/// As Kamal boots its proxy and deploys behind it.
-fn kamal(built: &Built) -> Result<String> {
-    let container = Container::start("kamal", built, built.stage("kamal")?, &Setting::default())?;
-    let status = container.status("http://127.0.0.1:80/")?;
-    ensure!(status == "404", "{status} before the first deploy\n{}", container.log()?);
-    let mut application = container.entering("python3");
-    application.args(["-m", "http.server", "3000", "--bind", "127.0.0.1"]);
-    application.current_dir(workspace::root().join("config/examples"));
-    let log = workspace::scratch("logs")?.join("container-application.log");
-    let _application = Process::start("application", &mut application, log, Signal::SIGTERM)?;
-    let name = "/usr/local/bin/kamal-proxy";
-    container.exec(&[name, "deploy", "web", "--target=127.0.0.1:3000", "--health-check-path=/"])?;
-    let status = container.status("http://127.0.0.1:80/puma.yaml")?;
-    ensure!(status == "200", "{status} after the deploy");
-    let listed = container.exec(&[name, "list"])?;
-    ensure!(listed.contains("web"), "{listed}");
-    container.exec(&[name, "remove", "web"])?;
-    container.stop()?;
-    Ok("deployed, served, removed".to_owned())
 }
 
 /// The line that says by what it serves.
