@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::account::{Authority, Session, blocking};
 use super::challenge::ChallengeMethods;
 use super::failure::{Failure, Kind};
+use super::window::Replaced;
 use super::{order, schedule};
 
 /// What a try has brought.
@@ -19,7 +20,7 @@ pub(super) struct IssuedCertificate {
     pub(super) is_new: bool,
 }
 
-/// Gets a certificate for `name` and keeps it.
+/// Gets a certificate for `name` and keeps it, in the place of one that the authority would have `replaced` early.
 ///
 /// # Errors
 /// Why there is none.
@@ -27,13 +28,21 @@ pub(super) async fn attempt(
     authority: &Rc<Authority>,
     name: &str,
     ways: &ChallengeMethods,
+    replaced: Option<Replaced>,
 ) -> Result<IssuedCertificate, Failure> {
     let lock = authority.lock()?;
-    if let Some(certificate) = kept(authority, name).await? {
+    let is_replaced = |kept: &Certificate| {
+        replaced.as_ref().is_some_and(|replaced| replaced.certified.cert == kept.certified.cert)
+    };
+    if let Some(certificate) = kept(authority, name).await?.filter(|kept| !is_replaced(kept)) {
         return Ok(IssuedCertificate { certificate, is_new: false });
     }
     let session = authority.session(&lock).await?;
-    let obtained = timeout(patience(authority), order::obtain(&session, name, &authority.config, ways)).await;
+    let obtained = timeout(
+        patience(authority),
+        order::obtain(&session, name, &authority.config, ways, replaced.as_deref()),
+    )
+    .await;
     let obtained = obtained.unwrap_or_else(|_| Err(Failure::new("it takes too long")));
     let pem = match obtained {
         Ok(pem) => pem,

@@ -20,6 +20,7 @@ mod made;
 mod order;
 mod prepare;
 mod schedule;
+mod window;
 #[cfg(test)]
 mod tests;
 

@@ -9,11 +9,12 @@ use instant_acme::{
     RetryPolicy,
 };
 use sluice_config as config;
+use sluice_core::tls::Certificate;
 
 use super::account::Session;
 use super::challenge::{ChallengeMethods, Shown};
 use super::failure::Failure;
-use super::made;
+use super::{made, window};
 
 /// The first pause before an authority is asked whether it has looked; then longer each time.
 const POLL_FIRST: Duration = Duration::from_millis(500);
@@ -28,11 +29,15 @@ pub(super) async fn obtain(
     name: &str,
     config: &config::Acme,
     ways: &ChallengeMethods,
+    replaced: Option<&Certificate>,
 ) -> Result<String, Failure> {
     let identifiers = [Identifier::Dns(name.to_owned())];
     let mut wanted = NewOrder::new(&identifiers);
     if let Some(profile) = &config.profile {
         wanted = wanted.profile(profile);
+    }
+    if let Some(id) = replaced.and_then(window::leaf).and_then(|leaf| window::identifier(&leaf)) {
+        wanted = wanted.replaces(id);
     }
     let polls = RetryPolicy::new().initial_delay(POLL_FIRST).backoff(POLL_GROWTH);
     let polls = polls.timeout(Duration::from_millis(config.order_timeout_ms));

@@ -4,6 +4,8 @@ use std::time::SystemTime;
 
 use sluice_config as config;
 
+use super::window::Window;
+
 const DAY_MS: u64 = 86_400_000;
 /// Of the time before the end, how much earlier a renewal may be: so that those got together spread out.
 const SPREAD: f64 = 0.1;
@@ -23,6 +25,12 @@ pub(super) fn renewal_ms(not_before_s: i64, not_after_s: i64, config: &config::A
     let earlier = (margin as f64 * SPREAD * luck) as u64;
     // A margin as long as the lifetime would have it renewed for ever.
     end.saturating_sub(margin.saturating_add(earlier).min(lifetime / 10 * 9))
+}
+
+/// A moment in the window that an authority advises. `luck` is from 0 to 1.
+pub(super) fn advised_ms(window: Window, luck: f64) -> u64 {
+    let span = window.end_ms.saturating_sub(window.start_ms);
+    window.start_ms.saturating_add((span as f64 * luck) as u64)
 }
 
 /// How long to wait after this many failures in a row, in milliseconds: twice as long each time, and at least what the

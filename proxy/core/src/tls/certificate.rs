@@ -59,7 +59,7 @@ impl Certificate {
     ///
     /// # Errors
     /// Why it can be served to nobody.
-    pub(crate) fn new(certified: Arc<CertifiedKey>, source: String) -> Result<Self, TlsConfigError> {
+    pub fn new(certified: Arc<CertifiedKey>, source: String) -> Result<Self, TlsConfigError> {
         let leaf = certified.end_entity_cert().map_err(|error| error.to_string())?;
         let (_, parsed) =
             X509Certificate::from_der(leaf).map_err(|error| format!("is no certificate: {error}"))?;

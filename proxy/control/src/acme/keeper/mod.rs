@@ -3,6 +3,7 @@
 //! One task of the control thread. What takes time runs beside it, a few at once, and comes back by a join set.
 
 mod demand;
+mod advice;
 mod reconcile;
 
 use crate::acme::AcmeError;
@@ -24,6 +25,7 @@ use super::challenge::ChallengeMethods;
 use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
+use super::window::Advice;
 use super::{Acme, schedule};
 
 /// Certificates that are got at once; authorities bound how many requests come at once.
@@ -59,11 +61,15 @@ pub(crate) struct Keeper {
     shown: Shown,
 }
 
+/// What an authority has said about a name's certificate.
+type Advised = (String, Result<Option<Advice>, Failure>);
+
 /// What is under way.
 #[derive(Default)]
 struct Tasks {
     orders: JoinSet<Ended>,
     asks: JoinSet<Asked>,
+    advice: JoinSet<Advised>,
     /// The name that each of them is about, for one that panics.
     running: HashMap<Id, String>,
 }
@@ -103,6 +109,7 @@ impl Keeper {
         self.reconcile();
         loop {
             self.begin_due();
+            self.begin_to_look();
             self.publish();
             let pause = self.pause();
             tokio::select! {
@@ -116,6 +123,9 @@ impl Keeper {
                     if let Some((name, on_demand, answer)) = self.returned(asked) {
                         self.hear(name, &on_demand, answer);
                     }
+                }
+                Some(advised) = self.tasks.advice.join_next(), if !self.tasks.advice.is_empty() => {
+                    self.heed(advised);
                 }
                 Some(wanted) = self.wanted.recv(), if self.tasks.asks.len() < ASKS_MAX => self.want(&wanted),
                 () = tokio::time::sleep(pause) => {}
@@ -145,10 +155,11 @@ impl Keeper {
                 }
             } else if self.tasks.orders.len() < ORDERS_MAX && self.quiet_until_ms <= now_ms {
                 entry.is_running = true;
-                let ways = self.ways(&authority);
+                let (is_early, ways) = (entry.window.is_some(), self.ways(&authority));
+                let replaced = if is_early { self.issued(&name) } else { None };
                 let about = name.clone();
                 let task = self.tasks.orders.spawn_local(async move {
-                    let ended = attempt(&authority, &name, &ways).await;
+                    let ended = attempt(&authority, &name, &ways, replaced).await;
                     (authority, name, ended)
                 });
                 self.tasks.running.insert(task.id(), about);
@@ -167,7 +178,8 @@ impl Keeper {
 
     fn pause(&self) -> Duration {
         let now_ms = schedule::now_ms();
-        let waiting = self.entries.values().filter(|entry| !entry.is_running).map(|entry| entry.next_ms);
+        let idle = self.entries.values().filter(|entry| !entry.is_running);
+        let waiting = idle.clone().map(|entry| entry.next_ms).chain(idle.filter_map(|entry| entry.look_ms));
         // What is due and has not begun waits for something that is under way.
         let waiting = waiting.chain([self.quiet_until_ms]);
         let next = waiting.filter(|next_ms| *next_ms > now_ms).min();
@@ -193,7 +205,7 @@ impl Keeper {
         let Some(entry) = self.entries.get_mut(name).filter(|_| is_current) else { return };
         match ended {
             Ok(IssuedCertificate { certificate, is_new }) => {
-                entry.succeed(&certificate, &authority.config, now.1);
+                entry.succeed(&certificate, &authority.config, now);
                 if is_new {
                     self.acme.board.count_attempt(AttemptOutcome::Issued);
                     let until = httpdate::fmt_http_date(certificate.until());

@@ -9,6 +9,9 @@ mod ways;
 use std::path::PathBuf;
 
 use sluice_config::{Acme, Config};
+use sluice_core::tls::Certificate;
+
+use super::made;
 
 /// A configuration with these listeners, which keeps everything in `folder`.
 fn config(folder: &std::path::Path, acme: &str, listeners: &str) -> Config {
@@ -22,6 +25,12 @@ fn config(folder: &std::path::Path, acme: &str, listeners: &str) -> Config {
 
 fn acme() -> Acme {
     Acme::default()
+}
+
+/// One for a name, of this validity in seconds of Unix time.
+fn certificate(not_before: i64, not_after: i64) -> Certificate {
+    let made = made::placeholder("a.example").unwrap();
+    Certificate { not_before, not_after, ..Certificate::new(made, "acme test".to_owned()).unwrap() }
 }
 
 /// A folder that goes with the test.

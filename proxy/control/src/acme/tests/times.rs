@@ -8,7 +8,8 @@ use sluice_config::Acme;
 use super::super::entry::Entry;
 use super::super::failure::{Failure, Kind};
 use super::super::schedule::{pause_ms, renewal_ms};
-use super::acme;
+use super::super::window::{Advice, Window};
+use super::{acme, certificate};
 
 const DAY_S: i64 = 86_400;
 const DAY_MS: u64 = 86_400_000;
@@ -52,6 +53,44 @@ proptest! {
         let pause = pause_ms(failures, None, &acme, luck);
         prop_assert!((54_000..=23_760_000).contains(&pause), "{pause}");
     }
+}
+
+fn advice(start_ms: u64, end_ms: u64) -> Option<Advice> {
+    Some(Advice { window: Window { start_ms, end_ms }, again_ms: 6 * 3_600_000 })
+}
+
+#[test]
+fn an_authority_has_it_renewed_when_it_likes() {
+    let certificate = certificate(0, 90 * DAY_S);
+    let new = || Entry::new(Some(&certificate), true, &acme(), (DAY_MS, 0.0));
+    let mut entry = new();
+    assert_eq!((entry.look_ms, entry.next_ms), (Some(DAY_MS), 60 * DAY_MS));
+    entry.advise(advice(10 * DAY_MS, 12 * DAY_MS), (DAY_MS, 0.5));
+    assert_eq!((entry.look_ms, entry.next_ms), (Some(DAY_MS + DAY_MS / 4), 11 * DAY_MS));
+    entry.advise(advice(10 * DAY_MS, 12 * DAY_MS), (2 * DAY_MS, 0.9));
+    assert_eq!(entry.next_ms, 11 * DAY_MS, "what was chosen stays");
+    // Revoked: the window is over.
+    entry.advise(advice(2 * DAY_MS, 3 * DAY_MS), (4 * DAY_MS, 0.5));
+    assert!(entry.is_due(4 * DAY_MS));
+    // Not later than a tenth before its end, whatever is said.
+    entry.advise(advice(200 * DAY_MS, 300 * DAY_MS), (5 * DAY_MS, 0.5));
+    assert_eq!(entry.next_ms, 81 * DAY_MS);
+
+    let mut entry = new();
+    for unsound in [None, advice(20 * DAY_MS, 10 * DAY_MS)] {
+        entry.advise(unsound, (DAY_MS, 0.5));
+        assert_eq!((entry.next_ms, entry.window), (60 * DAY_MS, None));
+    }
+    assert_eq!(entry.look_ms, Some(DAY_MS + DAY_MS / 4));
+}
+
+#[test]
+fn an_authority_that_is_never_content_is_asked_once_an_hour() {
+    let certificate = certificate(0, 90 * DAY_S);
+    let mut entry = Entry::new(None, true, &acme(), (DAY_MS, 0.0));
+    entry.succeed(&certificate, &acme(), (DAY_MS, 0.0));
+    entry.advise(advice(0, 1), (DAY_MS, 0.5));
+    assert_eq!(entry.next_ms, DAY_MS + DAY_MS / 24);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Certificates by themselves, against Pebble: issued by each challenge, renewed, refused, interrupted, on demand.
 
+mod advice;
 mod on_demand;
 mod pebble;
 mod services;

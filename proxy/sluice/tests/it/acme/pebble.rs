@@ -125,6 +125,16 @@ impl Pebble {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
+    /// Has it say this about when to renew the first certificate of a PEM.
+    pub(super) fn set_renewal_info(&self, pem: &str, answer: &str) {
+        let file = self.path("renewal.json");
+        fs::write(&file, json!({"Certificate": pem, "ARIResponse": answer}).to_string()).unwrap();
+        let url = format!("https://{}/set-renewal-info/", self.management);
+        let status =
+            Command::new("curl").args(["-skf", "-d", &format!("@{}", file.display()), &url]).status();
+        assert!(status.unwrap().success());
+    }
+
     /// The root of what it issues.
     pub(super) fn root(&self) -> CertificateDer<'static> {
         use rustls::pki_types::pem::PemObject;
