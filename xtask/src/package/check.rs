@@ -104,7 +104,9 @@ fn binary(root: &Path) -> Result<()> {
     ensure!(version == concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n"), "version says {version:?}");
     for entry in fs::read_dir(root.join("usr/share/doc/sluice/examples"))? {
         let path = entry?.path();
-        example(root, &path)?;
+        if path.is_file() {
+            example(root, &path)?;
+        }
     }
     Ok(())
 }

@@ -19,9 +19,12 @@ fn directory() -> PathBuf {
 fn paths() -> Vec<PathBuf> {
     let mut files = vec![directory().join("sluice.yaml"), directory().join("minimal.yaml")];
     files.push(directory().join("packaging/sluice.yaml"));
-    for entry in std::fs::read_dir(directory().join("examples")).unwrap() {
-        files.push(entry.unwrap().path());
-    }
+    files.push(directory().join("packaging/container.yaml"));
+    files.push(directory().join("examples/compose/sluice.yaml"));
+    let examples =
+        std::fs::read_dir(directory().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    // Below them is what other programs read.
+    files.extend(examples.filter(|path| path.is_file()));
     files
 }
 
@@ -41,7 +44,7 @@ pub(super) fn all() -> Vec<Config> {
 
 #[test]
 fn every_file_is_without_mistake() {
-    assert_eq!(all().len(), 14);
+    assert_eq!(all().len(), 16);
 }
 
 #[test]

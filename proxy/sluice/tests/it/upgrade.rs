@@ -52,6 +52,35 @@ fn ten_upgrades_under_load_cost_no_request() {
     assert!(last.is_some());
 }
 
+#[test]
+fn the_engine_changes_with_an_upgrade() {
+    let origin = Origin::saying("here");
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    // Two of the three cannot be had where io_uring is denied.
+    let engines = match proxy.said("io_uring is ") {
+        0 => &["epoll", "tokio_uring", "epoll", "io_uring", "tokio_uring", "io_uring"][..],
+        _ => &["epoll"],
+    };
+    let mut config = proxy.config.clone();
+    let mut last: Option<Stray> = None;
+    for engine in engines {
+        let mut wire = proxy.connect();
+        assert_eq!(wire.ask(GET).text(), "here");
+        config["runtime"] = (*engine).into();
+        proxy.rewrite(&config);
+        let said = proxy.said(&format!("serving by {engine}"));
+        let next = upgrade(&proxy);
+        poll("the engine", || (proxy.said(&format!("serving by {engine}")) > said).then_some(()));
+        assert_eq!(proxy.get("/").text(), "here", "{engine}");
+        drop(wire);
+        // Left alone until it ends: one that is killed while its ring waits for connections takes one along.
+        if let Some(before) = last.replace(next) {
+            poll("the one before to end", || has_ended(before.0).then_some(()));
+        }
+    }
+    assert!(last.is_some());
+}
+
 /// Sets a flag when dropped, so that threads end though an assertion has failed.
 struct Guard<'a>(&'a AtomicBool);
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use sluice_testkit::process::{Process, bound, find_program, free_ports};
+use sluice_testkit::process::{Process, bound, find_program, free_ports, sluice};
 use sluice_testkit::workspace;
 
 use super::variant::{Ground, Variant};
@@ -111,8 +111,8 @@ impl<'g> Rig<'g> {
     /// When it does not come up.
     pub(super) fn plain(&self, name: &str, set: &[String]) -> Result<(Process, SocketAddr, SocketAddr)> {
         let [proxy, admin] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
-        let mut command = bound(&self.binary);
-        command.args(["run", "--listen", &proxy.to_string(), "--to", &self.place.address.to_string()]);
+        let mut command = sluice(&self.binary);
+        command.args(["--listen", &proxy.to_string(), "--to", &self.place.address.to_string()]);
         command.args(["--set", &format!("admin={admin}"), "--set", "access_log=off"]);
         for key in set {
             command.args(["--set", key]);
@@ -158,8 +158,8 @@ fn start_sluice(
     let example = workspace::root().join("config/examples").join(app.example);
     let adapted = example::adapt(&example, proxy, admin, place.address, as_they_come)?;
     fs::write(&config, adapted).with_context(|| config.display().to_string())?;
-    let mut command = bound(binary);
-    command.args(["run", "--config"]).arg(&config);
+    let mut command = sluice(binary);
+    command.arg("--config").arg(&config);
     command.args(["--set", &format!("kernel.bypass={bypass}")]);
     // Most checks ask once a connection.
     command.args(["--set", "kernel.direct_return_from_request=1"]);

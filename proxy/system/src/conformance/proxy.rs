@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow, ensure};
 use nix::sys::signal::Signal;
 use sluice_testkit::identity::Identity;
 use sluice_testkit::pinned;
-use sluice_testkit::process::{Process, bound, find_program, free_ports};
+use sluice_testkit::process::{Process, bound, find_program, free_ports, sluice};
 use sluice_testkit::{metrics, workspace};
 
 use super::Way;
@@ -63,8 +63,8 @@ impl Proxy {
         let [backend] = free_ports(BACKEND.into())?;
         let address = SocketAddr::from((PROXY, port));
         let backend = SocketAddr::from((BACKEND, backend));
-        let mut command = bound(binary);
-        command.args(["run", "--listen", &address.to_string()]);
+        let mut command = sluice(binary);
+        command.args(["--listen", &address.to_string()]);
         let admin_or_off = admin.map_or("off".to_owned(), |address| address.to_string());
         command.args(["--to", &backend.to_string(), "--admin", &admin_or_off]);
         command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);

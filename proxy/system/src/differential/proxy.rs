@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::signal::Signal;
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, free_ports, sluice};
 use sluice_testkit::{metrics, workspace};
 
 use super::forwarded::TOKEN_FIELD;
@@ -43,8 +43,8 @@ impl Proxy {
         let config = workspace::scratch("differential")?.join(format!("{name}.yaml"));
         fs::write(&config, configuration([address, admin, endpoint], token, under))
             .with_context(|| config.display().to_string())?;
-        let mut command = bound(under.binary);
-        command.args(["run", "--config"]).arg(&config);
+        let mut command = sluice(under.binary);
+        command.arg("--config").arg(&config);
         let log = workspace::scratch("logs")?.join(format!("differential-{name}-sluice.log"));
         let mut process = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
         process.wait_ready(address)?;

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, bound, free_ports, sluice};
 use sluice_testkit::{pinned, workspace};
 
 use super::site::local;
@@ -56,8 +56,8 @@ pub(super) fn calls(binary: &Path) -> Result<String> {
     });
     let file = folder.join("sluice.yaml");
     fs::write(&file, format!("{config:#}\n"))?;
-    let mut command = bound(binary);
-    command.args(["run", "--config"]).arg(&file);
+    let mut command = sluice(binary);
+    command.arg("--config").arg(&file);
     let mut sluice = Process::start("sluice", &mut command, logs.join("grpc-sluice.log"), Signal::SIGTERM)?;
     sluice.wait_ready(address)?;
     for case in CASES {

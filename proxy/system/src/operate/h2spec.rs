@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, bound, free_ports, sluice};
 use sluice_testkit::{pinned, workspace};
 
 use super::site::local;
@@ -32,8 +32,8 @@ pub(super) fn strict(binary: &Path) -> Result<String> {
     });
     let file = folder.join("sluice.yaml");
     fs::write(&file, format!("{config:#}\n"))?;
-    let mut command = bound(binary);
-    command.args(["run", "--config"]).arg(&file);
+    let mut command = sluice(binary);
+    command.arg("--config").arg(&file);
     let log = workspace::scratch("logs")?.join("h2spec-sluice.log");
     let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
     sluice.wait_ready(address)?;

@@ -5,6 +5,7 @@
 mod client;
 mod contract;
 mod deploys;
+mod examples;
 mod forwarder;
 mod grpc;
 mod h2spec;
@@ -31,6 +32,8 @@ const CHECKS: &[Check] = &[
     ("deploys::pause", SERVED, deploys::pause),
     ("upgrade::ten_in_a_row", SERVED, upgrade::ten_in_a_row),
     ("contract::conforms", &["python3"], contract::conforms),
+    ("examples::compose", &["python3"], examples::compose),
+    ("examples::kubernetes", &["python3"], examples::kubernetes),
     ("h2spec::strict", &["go"], h2spec::strict),
     ("grpc::calls", &["go", "python3"], grpc::calls),
 ];

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, bound, free_ports, sluice};
 use sluice_testkit::workspace;
 
 /// The Host that its services are for.
@@ -60,8 +60,8 @@ impl Site {
         }
         let file = folder.join("sluice.yaml");
         fs::write(&file, format!("{config:#}\n"))?;
-        let mut command = bound(binary);
-        command.args(["run", "--config"]).arg(&file);
+        let mut command = sluice(binary);
+        command.arg("--config").arg(&file);
         let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
         let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
         sluice.wait_ready(address)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 use nix::sys::signal::Signal;
 use serde_json::json;
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, free_ports, sluice};
 use sluice_testkit::workspace;
 
 /// Clients that ask for one thing after the other.
@@ -55,7 +55,7 @@ impl Scene {
         fs::write(&file, format!("{config:#}\n"))?;
         let run = |name: &str, args: &[String]| {
             let log = folder.join(format!("{name}.log"));
-            Process::start(name, bound(binary).arg("run").args(args), log, Signal::SIGTERM)
+            Process::start(name, sluice(binary).args(args), log, Signal::SIGTERM)
         };
         let mut sluice = run("sluice", &["--config".to_owned(), file.display().to_string()])?;
         sluice.wait_ready(admin)?;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, bound, free_ports, sluice};
 use sluice_testkit::workspace;
 
 use super::client::{Connector, Doors};
@@ -61,9 +61,9 @@ impl Site {
         let protocol = |index| if index == MULTIPLEXED { Protocol::Http2 } else { Protocol::Http1 };
         let place = |(index, address)| Place { address, protocol: protocol(index) };
         let places = places.into_iter().enumerate().map(place).collect();
-        let mut command = bound(binary);
+        let mut command = sluice(binary);
         let file = folder.join("sluice.yaml");
-        command.args(["run", "--config"]).arg(&file);
+        command.arg("--config").arg(&file);
         let doors = Doors { plain, secure, connector };
         let settings = Settings { doors: &doors, places: &places, certificates: &certificates, workers };
         write(&file, &settings.config(&folder, &kernel, 0))?;

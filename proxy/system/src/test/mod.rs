@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use nix::unistd::geteuid;
 use sluice_testkit::packages::Tools;
+use sluice_testkit::process::RUNTIME;
 use sluice_testkit::tally::Tally;
 use sluice_testkit::{pinned, workspace};
 
@@ -58,7 +59,8 @@ pub(crate) struct Options {
 enum Tier {
     /// No kernel feature, no network.
     Pure,
-    /// Loopback sockets and io_uring, unprivileged: the proxy's own, real servers, hostile input.
+    /// Loopback sockets, unprivileged: the proxy's own tests by each engine, real servers, hostile input. With the variable
+    /// SLUICE_TEST_RUNTIME all of it by the engine that it names.
     Host,
     /// Root and eBPF: the tracing scripts on real servers.
     Kernel,
@@ -113,10 +115,6 @@ fn pure(tally: &mut Tally) -> Result<()> {
 /// What hostile input met is held against what it meets when connections are joined.
 fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     tally.heading("host tier");
-    if let Some(reason) = io_uring_denied() {
-        tally.skip("host tier", 1, &reason);
-        return Ok(Judged::new());
-    }
     let plan = differential::Plan::new(options.seed, options.cases);
     if tally.filter().is_some_and(differential::is_alone) {
         differential::run(plan, &binary(options)?, &Tools::prepare(), tally)?;
@@ -127,12 +125,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     let at_once = ("RUST_TEST_THREADS", threads.as_str());
     let mut programs: Vec<_> = programs.iter().map(|(name, value)| (*name, value.as_str())).collect();
     programs.push(at_once);
-    cargo::test("it", &["--package", "sluice", "--test", "it"], &programs, tally)?;
-    for (name, engine) in OTHER_ENGINES {
-        let arguments = [&["--package", "sluice", "--test", "it", "--"], &BESIDE_THE_ENGINE[..]].concat();
-        cargo::test(name, &arguments, &[("SLUICE_TEST_RUNTIME", engine), at_once], tally)?;
-    }
-
+    by_each_engine(&programs, at_once, tally)?;
     run_storm(options, tally)?;
     page::run(|| binary(options), tally)?;
     operate::run(|| binary(options), tally)?;
@@ -161,6 +154,26 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
         hostile(Way::Held, &binary, &judged, &tools, tally)?;
     }
     Ok(judged)
+}
+
+/// The proxy's own tests: by the engine that is named, else by ours and then by the others. Where io_uring is denied that
+/// is epoll, which sluice takes there by itself.
+fn by_each_engine(programs: &[(&str, &str)], at_once: (&str, &str), tally: &mut Tally) -> Result<()> {
+    let whole = ["--package", "sluice", "--test", "it"];
+    if std::env::var_os(RUNTIME).is_some() {
+        return cargo::test("it", &whole, programs, tally);
+    }
+    if let Some(reason) = io_uring_denied() {
+        tally.skip("host tier by io_uring and tokio-uring", 2, &reason);
+        let by_epoll = [programs, &[(RUNTIME, "epoll")]].concat();
+        return cargo::test("it-epoll", &whole, &by_epoll, tally);
+    }
+    cargo::test("it", &whole, programs, tally)?;
+    for (name, engine) in OTHER_ENGINES {
+        let arguments = [&whole[..], &["--"], &BESIDE_THE_ENGINE[..]].concat();
+        cargo::test(name, &arguments, &[(RUNTIME, engine), at_once], tally)?;
+    }
+    Ok(())
 }
 
 /// What passes by our own driver must pass by the other engines, too.

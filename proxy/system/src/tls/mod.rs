@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use sluice_testkit::identity::Identity;
 use sluice_testkit::pinned;
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, free_ports, sluice};
 use sluice_testkit::tally::Tally;
 use sluice_testkit::workspace;
 
@@ -89,8 +89,8 @@ impl Served {
         });
         let file = folder.join("sluice.yaml");
         fs::write(&file, format!("{config:#}\n"))?;
-        let mut command = bound(binary);
-        command.args(["run", "--config"]).arg(&file);
+        let mut command = sluice(binary);
+        command.arg("--config").arg(&file);
         let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
         let mut sluice = Process::start("sluice", &mut command, log.clone(), Signal::SIGTERM)?;
         sluice.wait_ready(address)?;

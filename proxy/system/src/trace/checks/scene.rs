@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, bound, free_ports, sluice};
 use sluice_testkit::sockets;
 use sluice_testkit::workspace;
 
@@ -115,8 +115,8 @@ impl Scene {
         let crowded = Puma::start("puma-crowded", &logs)?;
         let [proxy, admin] = free_ports(Ipv4Addr::LOCALHOST.into())?;
         let local = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut command = bound(binary);
-        command.args(["run", "--listen", &local(proxy).to_string(), "--admin", &local(admin).to_string()]);
+        let mut command = sluice(binary);
+        command.args(["--listen", &local(proxy).to_string(), "--admin", &local(admin).to_string()]);
         command.args(["--to", &puma.address.to_string()]);
         // Joined, an answer's head and body may come, and then leave, apart: no count of operations would be known.
         command.args(["--set", "kernel.bypass=off"]);
