@@ -102,23 +102,29 @@ pub(super) fn https(built: &Built) -> Result<String> {
     ensure!(status == "404" || status == "301", "{status} after the reboot\n{}", container.log()?);
     let _running = application(&container, "kamal-reboot")?;
     ensure!(issued(&container)? == issuer, "another certificate after the reboot\n{}", container.log()?);
-    ensure!(
-        fetch(&container, &["/puma.yaml"])? == "200",
-        "not served after the reboot\n{}",
-        container.log()?
-    );
+    // The target was away when the proxy looked first: it is asked again and again.
+    let mut status = String::new();
+    let is_served = || {
+        status = fetch(&container, &["/puma.yaml"])?;
+        Ok(status == "200")
+    };
+    until("an answer after the reboot", is_served)
+        .with_context(|| format!("{status}\n{}", container.log().unwrap_or_default()))?;
     container.exec(&[PROGRAM, "remove", "app-web"])?;
     container.stop()?;
     Ok("deployed with --tls, redirected, in maintenance, rebooted, removed".to_owned())
 }
 
-/// An application within the container's network.
+/// An application within the container's network; it listens.
 fn application(container: &Container, name: &str) -> Result<Process> {
     let mut application = container.entering("python3");
     application.args(["-m", "http.server", "3000", "--bind", "127.0.0.1"]);
     application.current_dir(workspace::root().join("config/examples"));
     let log = workspace::scratch("logs")?.join(format!("container-{name}-application.log"));
-    Process::start("application", &mut application, log, Signal::SIGTERM)
+    let application = Process::start("application", &mut application, log, Signal::SIGTERM)?;
+    let ask = ["-s", "-o", "/dev/null", "http://127.0.0.1:3000/"];
+    until("the application", || Ok(container.within("curl", &ask).is_ok())).context(application.tail())?;
+    Ok(application)
 }
 
 /// Pebble and its name server within the container's network.

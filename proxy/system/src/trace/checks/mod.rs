@@ -38,8 +38,13 @@ const COMMANDS: &[Check<Scene>] =
     &[("trace::command_finds_the_port", finds_the_port), ("trace::command_shows_puma_live", shows_puma_live)];
 
 const PROGRAMS: &[&str] = &["bpftrace", "puma", "rack", "ruby"];
-/// A bucket's bound under the 50 ms that the app waits.
-const SLOW_US: u64 = 32_768;
+/// How often the scene is watched at most, about 15 s each. A kernel refuses a map's update by a program that interrupts
+/// another on the same CPU, and a machine that stands still for a while spoils durations; a script that counts wrong does
+/// so each time.
+const WATCHES: usize = 3;
+/// A bucket's bound under the 400 ms that the app waits; twice that is as far over it, so that a machine that stands still
+/// for 100 ms moves nothing across either.
+const SLOW_US: u64 = 262_144;
 
 /// The names of all checks.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -68,9 +73,9 @@ pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -
         Ok((watch(&scene)?, scene, tracefs))
     });
     match watched {
-        Ok((watched, scene, _tracefs)) => {
+        Ok((watches, scene, _tracefs)) => {
             for (name, check) in CHECKS {
-                tally.check(name, || check(&watched));
+                tally.check(name, || once(*check, &watches));
             }
             for (name, check) in COMMANDS {
                 tally.check(name, || check(&scene));
@@ -86,17 +91,29 @@ pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -
     Ok(())
 }
 
-/// Watches the scene, and once more if a count was off: the kernel refuses a map's update by a program that
-/// interrupts another on the same CPU, so a script may miss one now and then.
-fn watch(scene: &Scene) -> Result<Watched> {
-    let watched = scene.watch()?;
-    match CHECKS.iter().find_map(|(name, check)| Some((name, check(&watched).err()?))) {
-        None => Ok(watched),
-        Some((name, error)) => {
-            println!("{name}: {error:#}; watching once more");
-            scene.watch()
+/// Watches the scene, and again while a check has failed each time.
+fn watch(scene: &Scene) -> Result<Vec<Watched>> {
+    let mut watches = vec![scene.watch()?];
+    while watches.len() < WATCHES
+        && let Some((name, error)) =
+            CHECKS.iter().find_map(|(name, check)| Some((name, once(*check, &watches).err()?)))
+    {
+        println!("{name}: {error:#}; watching once more");
+        watches.push(scene.watch()?);
+    }
+    Ok(watches)
+}
+
+/// What a check says of the first watch that it passes, or of the last.
+fn once(check: fn(&Watched) -> Result<String>, watches: &[Watched]) -> Result<String> {
+    let mut said = Err(anyhow!("never watched"));
+    for watched in watches {
+        said = check(watched);
+        if said.is_ok() {
+            break;
         }
     }
+    said
 }
 
 /// Within 2 % of what it should be, or one off where that is more.
@@ -209,7 +226,7 @@ fn under_slow(what: &str, waits: &Histogram) -> Result<()> {
     nearly_all(what, waits.count() - waits.from(SLOW_US), waits.count(), 90)
 }
 
-/// 50 ms in the app, a thread for every client: it is service, asleep, and nothing else.
+/// 400 ms in the app, a thread for every client: it is service, asleep, and nothing else.
 fn slow_app(watched: &Watched) -> Result<String> {
     let report = watched.report("slow")?;
     let service = report.histogram("service_us");

@@ -27,7 +27,7 @@ pub(super) const KEPT: Load = Load { clients: 8, each: 200 };
 pub(super) const SLOW: Load = Load { clients: THREADS, each: 6 };
 pub(super) const CROWD: Load = Load { clients: 2 * THREADS, each: 6 };
 pub(super) const RESETS: usize = 20;
-const DELAY: &str = "/delay?ms=50";
+const DELAY: &str = "/delay?ms=400";
 
 /// So many clients at once, each with so many requests.
 pub(super) struct Load {
