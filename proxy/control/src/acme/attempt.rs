@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use super::account::{Authority, Session, blocking};
 use super::challenge::ChallengeMethods;
 use super::failure::{Failure, Kind};
-use super::window::Replaced;
 use super::{order, schedule};
 
 /// What a try has brought.
@@ -28,7 +27,7 @@ pub(super) async fn attempt(
     authority: &Rc<Authority>,
     name: &str,
     ways: &ChallengeMethods,
-    replaced: Option<Replaced>,
+    replaced: Option<Arc<Certificate>>,
 ) -> Result<IssuedCertificate, Failure> {
     let lock = authority.lock()?;
     let is_replaced = |kept: &Certificate| {

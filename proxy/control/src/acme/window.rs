@@ -2,7 +2,6 @@
 //! that not everybody comes at once.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use instant_acme::{CertificateIdentifier, Error};
@@ -69,6 +68,3 @@ pub(super) fn leaf(certificate: &Certificate) -> Option<CertificateDer<'static>>
 pub(super) fn identifier(leaf: &CertificateDer<'_>) -> Option<CertificateIdentifier<'static>> {
     CertificateIdentifier::try_from(leaf).ok().map(CertificateIdentifier::into_owned)
 }
-
-/// One that is renewed before its time.
-pub(super) type Replaced = Arc<Certificate>;

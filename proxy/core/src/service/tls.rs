@@ -38,7 +38,7 @@ impl ServiceTls {
     /// What a service asks for.
     ///
     /// # Errors
-    /// When nobody can be asked at its `tls_on_demand_url`.
+    /// When nobody can be asked at its `tls_on_demand_url`, or its authority cannot be used.
     pub fn of(service: &Service) -> Result<Self, ServiceError> {
         let options = &service.options;
         if !options.tls_enabled || !options.serves_root() {
@@ -47,13 +47,12 @@ impl ServiceTls {
         if let Some(files) = files(options) {
             return Ok(Self::Files(files));
         }
+        let directory = directory(options)?;
         if !options.tls_on_demand_url.is_empty() {
             return on_demand(service).map(Self::OnDemand);
         }
         let named = options.hosts.iter().filter(|host| !host.is_empty());
         let names = named.map(|host| host.to_ascii_lowercase()).collect();
-        let url = &options.acme_directory;
-        let directory = (!url.is_empty()).then(|| AcmeDirectory::of_url(url));
         Ok(Self::Hosts { names, directory })
     }
 
@@ -74,19 +73,11 @@ impl ServiceTls {
                            write tls: {services: true} on one, and acme: {terms_agreed: true}";
             return Err(ServiceError::NotYet(message.to_owned()));
         }
-        let Self::Files(_) = self else {
-            let Some(acme) = &config.acme else {
-                let message = "--tls: nobody issues certificates; write acme: {terms_agreed: true}";
-                return Err(ServiceError::NotYet(message.to_owned()));
-            };
-            let has_wildcard =
-                matches!(self, Self::Hosts { names, .. } if names.iter().any(|name| name.contains('*')));
-            if has_wildcard && acme.challenge != AcmeChallenge::Dns01 {
-                return Err(ServiceError::WildcardTls);
-            }
-            return Ok(());
-        };
-        Ok(())
+        match self {
+            Self::Off | Self::Files(_) => Ok(()),
+            Self::Hosts { names, .. } => check_authority(config, names),
+            Self::OnDemand(_) => check_authority(config, &[]),
+        }
     }
 
     /// Adds it to what a listener serves.
@@ -116,6 +107,37 @@ impl ServiceTls {
             }
         }
     }
+}
+
+/// Whether somebody issues certificates for names.
+fn check_authority(config: &Config, names: &[String]) -> Result<(), ServiceError> {
+    let Some(acme) = &config.acme else {
+        let message = "--tls: nobody issues certificates; write acme: {terms_agreed: true}";
+        return Err(ServiceError::NotYet(message.to_owned()));
+    };
+    let has_wildcard = names.iter().any(|name| name.contains('*'));
+    if has_wildcard && acme.challenge != AcmeChallenge::Dns01 {
+        return Err(ServiceError::WildcardTls);
+    }
+    Ok(())
+}
+
+/// The authority that a service names, if it does.
+fn directory(options: &ServiceOptions) -> Result<Option<AcmeDirectory>, ServiceError> {
+    let url = &options.acme_directory;
+    if url.is_empty() {
+        return Ok(None);
+    }
+    if !url.starts_with("https://") {
+        let message = format!("tls-acme-directory: {url:?} is no URL that begins with https://");
+        return Err(ServiceError::Invalid(message));
+    }
+    if !options.tls_on_demand_url.is_empty() {
+        let message = "tls-on-demand-url: such certificates come from the authority of the configuration \
+                       (acme.directory); leave out --tls-staging and --tls-acme-directory";
+        return Err(ServiceError::Invalid(message.to_owned()));
+    }
+    Ok(Some(AcmeDirectory::of_url(url)))
 }
 
 fn files(options: &ServiceOptions) -> Option<CertificateFiles> {
@@ -217,6 +239,21 @@ mod tests {
             .unwrap()
             .check(&config(files, ""))
             .unwrap();
+    }
+
+    #[test]
+    fn an_authority_that_cannot_be_used_is_refused() {
+        let of = |more: serde_json::Value| {
+            let mut options = serde_json::json!({"tls_enabled": true, "hosts": ["a.test"]});
+            options.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            ServiceTls::of(&service(options)).map(drop).map_err(|error| error.to_string())
+        };
+        let plain = of(serde_json::json!({"acme_directory": "http://ca.test/"})).unwrap_err();
+        assert!(plain.contains("begins with https://"), "{plain}");
+        let other = serde_json::json!({"acme_directory": "https://ca.test/", "tls_on_demand_url": "/may"});
+        let other = of(other).unwrap_err();
+        assert!(other.contains("acme.directory"), "{other}");
+        of(serde_json::json!({"acme_directory": "https://ca.test/"})).unwrap();
     }
 
     #[test]

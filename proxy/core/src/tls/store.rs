@@ -66,7 +66,6 @@ impl Names {
     }
 
     /// Takes what these names had out.
-    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     fn remove(&mut self, names: &[String]) {
         self.all.retain(|certificate| certificate.names != names);
         for list in self.exact.values_mut().chain(self.wildcard.values_mut()) {
@@ -96,7 +95,6 @@ impl CertificateStore {
     }
 
     /// Whether there is a certificate for this very name, by itself or by a wildcard.
-    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub fn has(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let suffix = name.split_once('.').map(|(_, suffix)| suffix);
@@ -110,7 +108,6 @@ impl CertificateStore {
     ///
     /// # Errors
     /// Why it can be served to nobody.
-    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub fn put(
         &self,
         names: &[String],
@@ -158,7 +155,6 @@ impl CertificateStore {
     }
 
     /// Answers challenges for `name` with this one, until [`Self::end_challenge`].
-    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub fn begin_challenge(&self, name: &str, certified: &Arc<CertifiedKey>) {
         self.challenges.rcu(|challenges| {
             let mut challenges = HashMap::clone(challenges);
@@ -168,7 +164,6 @@ impl CertificateStore {
     }
 
     /// Answers challenges for `name` no more.
-    #[allow(dead_code, reason = "for certificates that are issued while the process runs")]
     pub fn end_challenge(&self, name: &str) {
         self.challenges.rcu(|challenges| {
             let mut challenges = HashMap::clone(challenges);
