@@ -5,9 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use crate::proxy_support::Proxy;
-use crate::support::{Rig, wait_for};
+use crate::support::{CHILD, Rig, is_alone, wait_for};
 
-const OWNER: &str = "SLUICE_KERNEL_OWNER";
 const READY: &str = "loaded and joined";
 
 /// The process of a started sluice, which alone is told of this folder.
@@ -65,13 +64,8 @@ pub(crate) fn gone(held: &[(String, String)]) {
 #[test]
 #[ignore = "needs root and BPF"]
 fn dropped_programs_leave_nothing() {
-    // In a process of its own: in this one, other tests load and drop objects of theirs meanwhile.
-    if std::env::var_os(OWNER).is_none() {
-        let mut alone = Command::new(std::env::current_exe().unwrap());
-        alone.args(["--ignored", "--exact", "--nocapture", "leftovers::dropped_programs_leave_nothing"]);
-        // Its own result must not pass for ours.
-        let ended = alone.env(OWNER, "1").output().unwrap();
-        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    // In this process, other tests load and drop objects of theirs meanwhile.
+    if !is_alone("leftovers::dropped_programs_leave_nothing") {
         return;
     }
     let before = held("self");
@@ -95,7 +89,7 @@ fn dropped_programs_leave_nothing() {
 fn a_killed_process_leaves_nothing() {
     let mut owner = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "leftovers::process_that_owns"])
-        .env(OWNER, "1")
+        .env(CHILD, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -114,7 +108,7 @@ fn a_killed_process_leaves_nothing() {
 #[test]
 #[ignore = "started by another test"]
 fn process_that_owns() {
-    if std::env::var_os(OWNER).is_none() {
+    if std::env::var_os(CHILD).is_none() {
         return;
     }
     let mut rig = Rig::new();

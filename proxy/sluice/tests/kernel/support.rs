@@ -4,6 +4,7 @@ use std::hash::Hasher;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +28,24 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
         thread::sleep(POLL);
     }
     panic!("it never came to be: {what}");
+}
+
+/// The variable that tells a process of the tests that it is one that another started.
+pub(crate) const CHILD: &str = "SLUICE_KERNEL_OWNER";
+
+/// Runs the named test again in a process of its own, unless this is that process: then it returns `true`.
+///
+/// For tests that look at what all threads of a process share: its descriptors, or which log statements are on.
+pub(crate) fn is_alone(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    alone.args(["--ignored", "--exact", "--nocapture", test]).env(CHILD, "1");
+    // Captured, so that its result does not pass for ours.
+    let ended = alone.output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    false
 }
 
 /// The programs, loaded, and what marks sockets for them.
