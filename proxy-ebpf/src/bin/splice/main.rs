@@ -9,7 +9,8 @@
 
 mod verdict;
 
-use aya_ebpf::macros::{map, stream_verdict};
+use aya_ebpf::cty::c_void;
+use aya_ebpf::macros::map;
 use aya_ebpf::maps::{HashMap, RingBuf, SockHash};
 use aya_ebpf::programs::SkBuffContext;
 use sluice_ebpf::splice::{Gate, Ledger, Limits, SendBuffer};
@@ -39,9 +40,14 @@ static LEDGERS: HashMap<u64, Ledger> = HashMap::with_max_entries(SOCKETS_MAX, BP
 static BELLS: RingBuf = RingBuf::with_byte_size(BELL_BYTES, 0);
 
 /// Sees every piece that the sockets in [`SOCKETS`] receive, and nothing else.
-#[stream_verdict]
-fn splice_verdict(ctx: SkBuffContext) -> u32 {
-    verdict::decide(&ctx)
+///
+/// Written out instead of by aya's `#[stream_verdict]`, which names `__sk_buff` in the signature. That type refers to two
+/// others by pointer only, and LLVM orders such forward declarations by the addresses of its own memory: about one
+/// build in ten had them the other way round.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "sk_skb/stream_verdict")]
+fn splice_verdict(context: *mut c_void) -> u32 {
+    verdict::decide(&SkBuffContext::new(context.cast()))
 }
 
 #[cfg(not(test))]
