@@ -120,8 +120,6 @@ impl Snapshot {
         for route in &mut self.routes {
             if let Some(service) = services.get(&route.name) {
                 route.target = Target::Service(Arc::clone(service));
-                // The end of an answer that goes past sluice wakes nobody, and a drain waits for it.
-                route.direct_return = false;
             }
         }
         self

@@ -39,7 +39,7 @@ impl Connection {
     ) -> Next {
         let mut progress = Progress { path: Some(BodyPath::Copy), ..Progress::default() };
         let composing = self.compose(worker, entry, policy, &account, &mut transfer);
-        let (mut held, opening) = match until_cut(policy, composing).await {
+        let (mut held, opening) = match exchange::until_cut(policy, composing).await {
             Ok(composed) => composed,
             Err(reason) => {
                 progress.bytes_in = transfer.bytes();
@@ -60,8 +60,7 @@ impl Connection {
             client: &mut self.peer.direct,
             exchanges: self.session.exchanges,
         };
-        let forwarding = exchange::forward(worker.resources(), policy, downstream, opening, &mut progress);
-        let outcome = until_cut(policy, forwarding).await;
+        let outcome = exchange::forward(worker.resources(), policy, downstream, opening, &mut progress).await;
         progress.bytes_in = transfer.bytes();
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
@@ -253,20 +252,5 @@ pub(super) fn sent_target<'h>(entry: &RouteEntry, head: &'h RequestHead) -> Cow<
         strip_prefix(&entry.config.path_prefix, target)
     } else {
         Cow::Borrowed(target)
-    }
-}
-
-/// Does a part of an exchange, unless its targets are drained and it takes too long for that.
-async fn until_cut<T>(
-    policy: &Policy<'_>,
-    part: impl Future<Output = Result<T, Reason>>,
-) -> Result<T, Reason> {
-    match policy.request.entered {
-        None => part.await,
-        Some(entered) => tokio::select! {
-            biased;
-            outcome = part => outcome,
-            () = entered.cut() => Err(Reason::TargetDrained),
-        },
     }
 }

@@ -223,7 +223,9 @@ impl Edits {
         Policy {
             request_edits: Some(&self.request),
             response_edits: (!self.response.is_empty()).then_some(&self.response).or(policy.response_edits),
-            direct_return: false,
+            direct_return: policy.direct_return
+                && self.response.is_empty()
+                && service.logged.response.is_empty(),
             request: RequestContext {
                 stamp: Some(&self.stamp),
                 logged: &service.logged.response,

@@ -39,6 +39,7 @@ use crate::progress::Progress;
 use crate::spool::Message;
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
 pub(crate) use hold::HeldAnswer;
+pub(crate) use race::until_cut;
 use retry::{Facts, RetryVerdict, may_retry};
 pub(crate) use stamp::Stamp;
 use stamp::StampWriter;
@@ -186,7 +187,8 @@ pub(crate) async fn forward(
     });
     let mut stamped = StampWriter::new(stamp);
     loop {
-        let acquired = acquire::acquire(resources, &mut attempt, &mut downstream).await;
+        let acquiring = acquire::acquire(resources, &mut attempt, &mut downstream);
+        let acquired = until_cut(policy, acquiring).await;
         progress.times.queue = attempt.queued();
         let mut acquired = acquired.inspect_err(|_| progress.endpoint = attempt.unreached.take())?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
@@ -316,8 +318,8 @@ async fn run(
         let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
         let body = upload::Body { transfer: downstream.transfer, held: downstream.held.as_deref_mut() };
         let upload = pin!(upload::run(&shared, downstream.reader, writer, body));
-        let unread = pin!(race::unread(resources, joined.as_deref()));
-        race::race(download, upload, unread, &shared, armed).await
+        let interruption = pin!(race::interrupted(resources, policy, joined.as_deref(), armed));
+        race::race(download, upload, interruption, &shared, armed).await
     };
     outcome.map_err(|failed| failed.unwrap_or_else(|| race::elapsed(&shared, downstream, writer)))
 }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use sluice_core::error::Reason;
 use sluice_net::stream::Writer;
 
-use super::{Downstream, Failed, Resources, SharedState, download};
+use super::{Downstream, Failed, Policy, Resources, SharedState, download};
 use crate::bypass::Joined;
 use crate::direct::Armed;
 
@@ -15,7 +15,7 @@ use crate::direct::Armed;
 pub(super) async fn race(
     mut download: Pin<&mut impl Future<Output = Result<download::ReceivedResponse, Failed>>>,
     mut upload: Pin<&mut impl Future<Output = Reason>>,
-    mut unread: Pin<&mut impl Future<Output = ()>>,
+    mut interruption: Pin<&mut impl Future<Output = Failed>>,
     shared: &SharedState<'_>,
     armed: Option<&Armed<'_>>,
 ) -> Result<download::ReceivedResponse, Option<Failed>> {
@@ -35,8 +35,8 @@ pub(super) async fn race(
         if let Poll::Ready(reason) = upload.as_mut().poll(cx) {
             return Poll::Ready(Err(Some(reason.into())));
         }
-        if unread.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(Some(Failed { reason: Reason::ResponseTimeout, silent: true })));
+        if let Poll::Ready(failed) = interruption.as_mut().poll(cx) {
+            return Poll::Ready(Err(Some(failed)));
         }
         if armed.is_some() && shared.pipelined.get() {
             // It has come just now, and nothing else says that the answer has ended.
@@ -54,8 +54,47 @@ pub(super) async fn race(
     .await
 }
 
+/// Resolves with what ends an exchange from elsewhere: its request is found unread, or its targets are drained and have
+/// waited long enough.
+pub(super) async fn interrupted(
+    resources: &Resources,
+    policy: &Policy<'_>,
+    joined: Option<&Joined>,
+    armed: Option<&Armed<'_>>,
+) -> Failed {
+    tokio::select! {
+        biased;
+        () = unread(resources, joined) => Failed { reason: Reason::ResponseTimeout, silent: true },
+        reason = cut(policy, armed) => reason.into(),
+    }
+}
+
+/// Resolves when a drain has waited long enough for the exchange. A drain that begins has the answer come to sluice, for
+/// nobody would see the end of one that goes past it.
+async fn cut(policy: &Policy<'_>, armed: Option<&Armed<'_>>) -> Reason {
+    let Some(entered) = policy.request.entered else { return pending().await };
+    if let Some(armed) = armed {
+        entered.drained().await;
+        armed.want();
+    }
+    entered.cut().await;
+    Reason::TargetDrained
+}
+
+/// Does a part of an exchange before its request is sent, unless its targets are drained and it takes too long for that.
+pub(crate) async fn until_cut<T>(
+    policy: &Policy<'_>,
+    part: impl Future<Output = Result<T, Reason>>,
+) -> Result<T, Reason> {
+    tokio::select! {
+        biased;
+        outcome = part => outcome,
+        reason = cut(policy, None) => Err(reason),
+    }
+}
+
 /// Resolves if the request is found unread by an endpoint of which it is not known whether it reads joined bytes.
-pub(super) async fn unread(resources: &Resources, joined: Option<&Joined>) {
+async fn unread(resources: &Resources, joined: Option<&Joined>) {
     match resources.dialer.joiner().zip(joined.filter(|joined| joined.is_on_trial())) {
         Some((joiner, joined)) => joiner.unread(joined).await,
         None => pending().await,

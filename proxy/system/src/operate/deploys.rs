@@ -1,17 +1,20 @@
 //! Deploys of real Puma versions, one after the other, under load.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
+use sluice_testkit::metrics;
+use sluice_testkit::process::free_ports;
 
-use super::load::{Judge, Load};
+use super::load::{Crowd, FEW, Judge, Load, MANY};
 use super::puma::{DEPLOYS, FLAGS, Puma};
-use super::site::Site;
+use super::site::{Site, local};
 
 const ROUNDS: usize = 50;
 /// Versions that run at once: the one that serves, and the next.
@@ -61,8 +64,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn start(name: &str, binary: &Path) -> Result<Self> {
-        let site = Site::start(name, binary, json!({}))?;
+    fn start(name: &str, binary: &Path, keys: Value) -> Result<Self> {
+        let site = Site::start(name, binary, keys)?;
         let mut scene =
             Self { site, book: Arc::default(), versions: Vec::new(), booted: 0, drained: BTreeMap::new() };
         for _ in 0..RUNNING {
@@ -101,9 +104,30 @@ impl Scene {
 
 /// Fifty in a row. The two versions that run take turns, and each makes room for a new one after its tenth deploy.
 pub(super) fn fifty_in_a_row(binary: &Path) -> Result<String> {
-    let mut scene = Scene::start("deploys", binary)?;
+    fifty(&mut Scene::start("deploys", binary, json!({}))?, "deploys", MANY)
+}
+
+/// The same where answers go past sluice, as most of them must.
+pub(super) fn fifty_past_sluice(binary: &Path) -> Result<String> {
+    let [admin] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
+    let keys = json!({
+        "kernel": {"bypass": "required", "direct_return": "required"},
+        "admin": admin,
+    });
+    let mut scene = Scene::start("deploys-direct", binary, keys)?;
+    let said = fifty(&mut scene, "deploys-direct", FEW)?;
+    let text = metrics::read(admin)?;
+    // Numbers of endpoints go with them; these stay.
+    let all = metrics::sum(&text, "sluice_path_exchanges_total");
+    let direct = metrics::sum(&text, "sluice_direct_return_exchanges_total");
+    // The first answer on a connection does not, nor do the first of an endpoint.
+    ensure!(direct > all / 2, "only {direct} of {all} answers went past sluice");
+    Ok(format!("{said}; {direct} of {all} answers past sluice"))
+}
+
+fn fifty(scene: &mut Scene, name: &str, crowd: Crowd) -> Result<String> {
     scene.deploy(0, 0, scene.versions[0].ports[0])?;
-    let mut load = Load::start("deploys", &scene.site, Arc::clone(&scene.book))?;
+    let mut load = Load::start(name, crowd, &scene.site, Arc::clone(&scene.book))?;
     load.wait_for(BETWEEN)?;
     let (mut serving, mut slowest) = (scene.versions[0].ports[0], Duration::ZERO);
     for number in 1..=ROUNDS {
@@ -131,10 +155,10 @@ pub(super) fn fifty_in_a_row(binary: &Path) -> Result<String> {
 
 /// What does not get well is not put in force, and the command says what the last check has met.
 pub(super) fn never_healthy(binary: &Path) -> Result<String> {
-    let mut scene = Scene::start("deploys-sick", binary)?;
+    let mut scene = Scene::start("deploys-sick", binary, json!({}))?;
     scene.deploy(0, 0, scene.versions[0].ports[0])?;
     scene.versions[1].wait_ready()?;
-    let mut load = Load::start("deploys-sick", &scene.site, Arc::clone(&scene.book))?;
+    let mut load = Load::start("deploys-sick", MANY, &scene.site, Arc::clone(&scene.book))?;
     load.wait_for(BETWEEN)?;
     let target = scene.versions[1].ports[0];
     let flags = format!("{FLAGS} --deploy-timeout 5s");
@@ -158,9 +182,9 @@ pub(super) fn never_healthy(binary: &Path) -> Result<String> {
 
 /// Requests wait for the end of a pause, and are served then.
 pub(super) fn pause(binary: &Path) -> Result<String> {
-    let scene = Scene::start("pause", binary)?;
+    let scene = Scene::start("pause", binary, json!({}))?;
     scene.deploy(0, 0, scene.versions[0].ports[0])?;
-    let mut load = Load::start("pause", &scene.site, Arc::clone(&scene.book))?;
+    let mut load = Load::start("pause", MANY, &scene.site, Arc::clone(&scene.book))?;
     load.wait_for(BETWEEN)?;
     scene.site.must("pause app")?;
     let before = (scene.versions[0].counts()?, load.answers());

@@ -15,9 +15,22 @@ use sluice_testkit::workspace;
 use super::client::Client;
 use super::site::{HOST, Site};
 
-/// Clients of our own: those that keep their connection, and those with a new one for each request.
-const KEPT: usize = 3;
-const ONCE: usize = 3;
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(super) struct Crowd {
+    /// Connections of wrk.
+    wrk: usize,
+    /// Clients of our own that keep their connection.
+    kept: usize,
+    /// Clients of our own with a new connection for each request.
+    once: usize,
+}
+
+/// More than an application has threads for, so that some always wait in line.
+pub(super) const MANY: Crowd = Crowd { wrk: 8, kept: 3, once: 3 };
+/// So few that nobody waits in line, which would have answers come to sluice.
+pub(super) const FEW: Crowd = Crowd { wrk: 1, kept: 1, once: 1 };
+
 const POLL: Duration = Duration::from_millis(5);
 const TRIES: u32 = 12_000;
 
@@ -39,6 +52,7 @@ pub(super) struct Load {
     stop: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
     clients: Vec<JoinHandle<Result<()>>>,
+    crowd: Crowd,
     since: Instant,
 }
 
@@ -47,21 +61,22 @@ impl Load {
     ///
     /// # Errors
     /// When wrk cannot start.
-    pub(super) fn start(name: &str, site: &Site, judge: Arc<impl Judge>) -> Result<Self> {
+    pub(super) fn start(name: &str, crowd: Crowd, site: &Site, judge: Arc<impl Judge>) -> Result<Self> {
         let mut command = bound("wrk");
         // It prints its report when it is interrupted.
-        command.args(["-t1", "-c8", "-d3600s", "--timeout", "30s", "-H", &format!("Host: {HOST}")]);
+        command.args(["-t1", "-d3600s", "--timeout", "30s", "-H", &format!("Host: {HOST}")]);
+        command.arg(format!("-c{}", crowd.wrk));
         command.arg(format!("http://{}/", site.address));
         let log = workspace::scratch("logs")?.join(format!("{name}-wrk.log"));
         let wrk = Process::start("wrk", &mut command, log, Signal::SIGINT)?;
         let (stop, answers) = (Arc::default(), Arc::default());
-        let clients = (0..KEPT + ONCE).map(|number| {
-            let (address, kept) = (site.address, number < KEPT);
+        let clients = (0..crowd.kept + crowd.once).map(|number| {
+            let (address, kept) = (site.address, number < crowd.kept);
             let (stop, answers, judge) = (Arc::clone(&stop), Arc::clone(&answers), Arc::clone(&judge));
             thread::spawn(move || client(address, kept, &*judge, &stop, &answers))
         });
         let clients = clients.collect();
-        Ok(Self { wrk, stop, answers, clients, since: Instant::now() })
+        Ok(Self { wrk, stop, answers, clients, crowd, since: Instant::now() })
     }
 
     /// Waits until so many more requests of our own clients have been answered.
@@ -89,7 +104,7 @@ impl Load {
 
     /// How many clients of our own there are.
     pub(super) fn clients(&self) -> u64 {
-        (KEPT + ONCE) as u64
+        (self.crowd.kept + self.crowd.once) as u64
     }
 
     /// Ends it. None may have failed; how many were answered.

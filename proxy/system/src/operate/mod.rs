@@ -38,18 +38,38 @@ const CHECKS: &[Check] = &[
     ("grpc::calls", &["go", "python3"], grpc::calls),
 ];
 
+/// Those that need the kernel's help.
+const JOINED: &[Check] = &[("deploys::fifty_past_sluice", SERVED, deploys::fifty_past_sluice)];
+
+/// The names of the checks that need the kernel's help.
+pub(crate) fn joined_names() -> impl Iterator<Item = String> {
+    JOINED.iter().map(|(name, ..)| (*name).to_owned())
+}
+
 /// Runs the checks that the tally wants. The binary is asked for only if it is needed.
 ///
 /// # Errors
 /// When the binary cannot be had. What a check finds is counted, not an error.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
-    if !CHECKS.iter().any(|(name, ..)| tally.wants(name)) {
+    run_all(CHECKS, binary, tally)
+}
+
+/// The same with those that need the kernel's help: root and eBPF.
+///
+/// # Errors
+/// As for [`run`].
+pub(crate) fn run_joined(binary: &Path, tally: &mut Tally) -> Result<()> {
+    run_all(JOINED, || Ok(binary.to_owned()), tally)
+}
+
+fn run_all(checks: &[Check], binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
+    if !checks.iter().any(|(name, ..)| tally.wants(name)) {
         return Ok(());
     }
     tally.heading("operations");
     let binary = binary()?;
     let tools = Tools::prepare();
-    for (name, programs, check) in CHECKS {
+    for (name, programs, check) in checks {
         match tools.lack(programs) {
             Some(lack) if tally.wants(name) => tally.skip(name, 1, &lack),
             Some(_) => {}

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use super::load::{Judge, Load};
+use super::load::{Judge, Load, MANY};
 use super::puma::{FLAGS, Puma};
 use super::site::Site;
 
@@ -81,7 +81,7 @@ pub(super) fn ten_in_a_row(binary: &Path) -> Result<String> {
     let puma = Puma::boot(&site, "upgrade", 1)?;
     let port = puma.ports[0];
     site.must(&format!("deploy app --target 127.0.0.1:{port} {FLAGS}"))?;
-    let mut load = Load::start("upgrade", &site, Arc::new(Same(format!("1 {port}\n"))))?;
+    let mut load = Load::start("upgrade", MANY, &site, Arc::new(Same(format!("1 {port}\n"))))?;
     load.wait_for(BETWEEN)?;
     let (mut last, mut slowest): (Option<Successor>, _) = (None, Duration::ZERO);
     for number in 1..=UPGRADES {

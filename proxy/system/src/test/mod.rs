@@ -271,7 +271,7 @@ const BESIDE_THE_DATA_PATH: [&str; 10] = [
     "--skip=doctor::",
     "--skip=logs::",
     "--skip=packaging::",
-    "--skip=services::",
+    "--skip=services::re",
     "--skip=status::",
     "--skip=top::",
     "--skip=tracing::",
@@ -283,6 +283,7 @@ fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
     let bypass = options.joined.as_deref().unwrap_or(apps::REQUIRED);
     let way = Way::Joined(bypass);
     let names = apps::joined_names().chain(way.names()).chain(differential::joined_names());
+    let names = names.chain(operate::joined_names());
     let count = names.filter(|name| tally.wants(name)).count();
     if count == 0 {
         return Ok(());
@@ -297,6 +298,7 @@ fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare();
     tally.heading("real servers, connections joined");
     apps::run_joined(&binary, bypass, &tools, tally)?;
+    operate::run_joined(&binary, tally)?;
     differential::run_joined(plan, &binary, bypass, tally)?;
     hostile(way, &binary, judged, &tools, tally).map(drop)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::support::{Dead, poll};
+use crate::support::{Dead, assert_same, pattern, poll};
 
 #[test]
 fn traffic_goes_to_the_new_target_once_it_is_well() {
@@ -182,6 +182,37 @@ fn a_drain_ends_what_takes_too_long_and_tunnels_at_once() {
     // The drain timeout is longer than the test's patience.
     done(&proxy, &format!("deploy web --target {} --host svc.test --drain-timeout 1h", new.endpoint));
     assert!(is_closed(&mut tunnel));
+}
+
+/// Also where the first half goes past sluice, which then has to see that nothing may follow it.
+#[test]
+fn a_drain_cuts_an_answer_in_the_middle() {
+    const HALF: usize = 100_000;
+    let old = Origin::playing(|mut peer| {
+        while let Some(request) = peer.next() {
+            if request.target() != "/half" {
+                peer.send(ok("old"));
+                continue;
+            }
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
+            peer.send(pattern(HALF));
+            let _ = peer.rest();
+            return;
+        }
+    });
+    let new = app("new");
+    let Some(proxy) = setup(&new).start() else { return };
+    done(&proxy, &format!("deploy web --target {} --host svc.test", old.endpoint));
+    let mut client = proxy.connect();
+    for _ in 0..3 {
+        assert_eq!(client.ask(get("/")).text(), "old");
+    }
+    client.send(get("/half"));
+    assert_eq!(client.head().status(), 200);
+    assert_same(&client.take(HALF), &pattern(HALF));
+    done(&proxy, &format!("deploy web --target {} --host svc.test --drain-timeout 200ms", new.endpoint));
+    assert_eq!(client.rest().0, b"", "nothing follows what was cut");
+    assert_eq!(proxy.outcome("/half"), (200, "target_drained".to_owned()));
 }
 
 #[test]
