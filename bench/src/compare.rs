@@ -12,12 +12,13 @@ use super::stats::spread;
 /// The peer that latencies are held against.
 pub(super) const NGINX: &str = "nginx";
 
-/// The requests per second of every proxy over those without one, of nginx, and of sluice without direct return.
+/// The requests per second of every proxy over those without one, of nginx, of sluice, and of sluice without direct
+/// return.
 pub(super) fn rates(case: &CaseRecord, text: &mut String) {
     let proxies = proxies(case);
     let figure = Figure::RequestsPerSecond;
     let mut rows = Vec::new();
-    for other in [DIRECT, NGINX, BYPASS] {
+    for other in [DIRECT, NGINX, SLUICE, BYPASS] {
         let cells: Vec<String> =
             proxies.iter().map(|proxy| cell(&case.ratios(proxy, other, figure), 2)).collect();
         if cells.iter().any(|cell| cell != "-") {

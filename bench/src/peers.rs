@@ -21,6 +21,8 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     (BYPASS, &[]),
     (COPY, &[]),
     (BOTH, &[]),
+    (TOKIO_URING, &[]),
+    (EPOLL, &[]),
     (SPLICE, &[]),
     (AUTO, &[]),
     (NO_LIMIT, &[]),
@@ -41,6 +43,11 @@ pub(super) const SLUICE: &str = "sluice";
 pub(super) const BYPASS: &str = "sluice-bypass";
 const COPY: &str = "sluice-copy";
 const BOTH: &str = "sluice-both";
+/// Sluice by its other engines.
+const TOKIO_URING: &str = "sluice-tokio-uring";
+const EPOLL: &str = "sluice-epoll";
+/// What copies or joins alone.
+const NO_DIRECT_RETURN: &str = "kernel.direct_return=off";
 /// Sluice whose tunnels are spliced in the kernel.
 const SPLICE: &str = "sluice-splice";
 /// Sluice that finds the limit by itself, and sluice without one: beside the one with the limit that is asked for.
@@ -67,11 +74,12 @@ pub(super) fn takes_part(name: &str, mode: Mode, tls: Tls) -> bool {
         return false;
     }
     let only_there: &[&str] = match mode {
-        Mode::Http => &[BYPASS, COPY, BOTH],
+        Mode::Http => &[BYPASS, COPY, BOTH, TOKIO_URING, EPOLL],
         Mode::Limited(_) => &[AUTO, NO_LIMIT, FIELDS],
         Mode::Tcp => &[SPLICE],
     };
-    only_there.contains(&name) || ![BYPASS, COPY, BOTH, SPLICE, AUTO, NO_LIMIT, FIELDS].contains(&name)
+    let not_everywhere = [BYPASS, COPY, BOTH, TOKIO_URING, EPOLL, SPLICE, AUTO, NO_LIMIT, FIELDS];
+    only_there.contains(&name) || !not_everywhere.contains(&name)
 }
 
 /// What a proxy is asked to do.
@@ -114,9 +122,11 @@ pub(super) struct Place<'a> {
 pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
     let mut command = match name {
         SLUICE => sluice(place, &[])?,
-        BYPASS => without_direct_return(sluice(place, &[])?),
-        COPY => without_direct_return(sluice(place, &[("@BYPASS@", "off")])?),
+        BYPASS => with(sluice(place, &[])?, NO_DIRECT_RETURN),
+        COPY => with(sluice(place, &[("@BYPASS@", "off")])?, NO_DIRECT_RETURN),
         BOTH => sluice(place, &[("@BYPASS@", "required"), ("@DOWNSTREAM@", "on")])?,
+        TOKIO_URING => with(sluice(place, &[])?, "runtime=tokio_uring"),
+        EPOLL => with(sluice(place, &[])?, "runtime=epoll"),
         SPLICE => sluice(place, &[("@SPLICE@", "required")])?,
         AUTO => sluice(place, &[("@LIMIT@", "auto")])?,
         NO_LIMIT => sluice(place, &[("@LIMIT@", "off")])?,
@@ -190,8 +200,9 @@ fn sluice(place: &Place, words: &[(&str, &str)]) -> Result<Command> {
 }
 
 /// Its answers pass through it; with `auto`, as by default, they do not where they need not.
-fn without_direct_return(mut sluice: Command) -> Command {
-    sluice.args(["--set", "kernel.direct_return=off"]);
+/// The same with one key of its configuration set.
+fn with(mut sluice: Command, key: &str) -> Command {
+    sluice.args(["--set", key]);
     sluice
 }
 
