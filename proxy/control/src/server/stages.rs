@@ -93,6 +93,7 @@ impl Prepared {
         let assists = Assists::for_start(&config);
         assists.require()?;
         let metrics = Metrics::new();
+        metrics.set_engine(engine.name());
         let counted = Arc::clone(&metrics);
         logging::install_panic_hook(move || counted.count_panic());
         privileges::raise_descriptor_limit();
@@ -136,7 +137,7 @@ impl Bound {
         // Nobody else asks for it, and looking takes some milliseconds.
         let fixed = sockets.admin.as_ref().map(|_| {
             let listeners: Vec<_> = held.iter().map(|(listening, _)| listening.current()).collect();
-            status::findings(&snapshot.config, &listeners, &assists)
+            status::findings(&snapshot.config, &listeners, engine, &assists)
         });
         start::publish(sockets.control.as_mut())?;
         privileges::drop_to(&snapshot.config)?;

@@ -242,7 +242,7 @@ pub(super) fn workers(
         let splicer = assisted.splice.map(tunnel::SplicerFactory::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || {
-                Worker::new(live, Connector::Ring, seat, recorder, log)
+                Worker::new(live, Connector::Sockets, seat, recorder, log)
                     .with_splicer(splicer)
                     .with_direct(direct)
                     .with_tracer(tracer)

@@ -44,6 +44,9 @@ pub struct Fixed {
     pub version: String,
     /// Process id.
     pub pid: u32,
+    /// What the workers run by: `io_uring`, `tokio_uring` or `epoll`.
+    #[serde(default)]
+    pub engine: String,
     /// Worker threads.
     pub workers: usize,
     /// Where connections are accepted.

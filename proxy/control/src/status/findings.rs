@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use sluice_config::{Config, Word};
 use sluice_net::listener::ListenerState;
+use sluice_ring::Engine;
 
 use super::document::{Assist, Finding, Fixed, Listener};
 use crate::doctor::{self, Assists};
 
 /// What is known once everything has been started; configuration and certificates are filled in when they are asked for.
-pub(crate) fn findings(config: &Config, listeners: &[Arc<ListenerState>], assists: &Assists) -> Fixed {
+pub(crate) fn findings(
+    config: &Config,
+    listeners: &[Arc<ListenerState>],
+    engine: Engine,
+    assists: &Assists,
+) -> Fixed {
     let listener = |state: &Arc<ListenerState>| Listener {
         name: state.config.name.clone(),
         address: state.config.address.to_string(),
@@ -20,6 +26,7 @@ pub(crate) fn findings(config: &Config, listeners: &[Arc<ListenerState>], assist
     Fixed {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
+        engine: engine.name().to_owned(),
         workers: config.worker_count(),
         listeners: listeners.iter().map(listener).collect(),
         certificates: Vec::new(),

@@ -40,6 +40,11 @@ impl Collector for State {
         self.spans.encode(&mut encoder)?;
         self.status().encode(&mut encoder)?;
         Process::read().encode(&mut encoder)?;
+        if let Some(name) = self.engine.get() {
+            let help = "What the workers run by (runtime).";
+            let mut engine = encoder.encode_descriptor("sluice_engine", help, None, MetricType::Info)?;
+            engine.encode_info(&[("engine", *name)])?;
+        }
         let mut build = encoder.encode_descriptor("sluice_build", "The program.", None, MetricType::Info)?;
         build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
     }

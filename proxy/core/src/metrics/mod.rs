@@ -75,6 +75,8 @@ struct State {
     recent: Arc<Recent>,
     status: OnceLock<StatusSource>,
     known: OnceLock<Known>,
+    /// Which engine the workers run by.
+    engine: OnceLock<&'static str>,
     /// What series that went had counted, by cluster.
     retired: Mutex<BTreeMap<String, Counts>>,
 }
@@ -102,6 +104,7 @@ impl Metrics {
             recent: Arc::default(),
             status: OnceLock::new(),
             known: OnceLock::new(),
+            engine: OnceLock::new(),
             retired: Mutex::default(),
         });
         let mut registry = Registry::default();
@@ -121,6 +124,11 @@ impl Metrics {
     /// call counts.
     pub fn set_status(&self, source: impl Fn() -> Status + Send + Sync + 'static) {
         let _ = self.state.status.set(Box::new(source));
+    }
+
+    /// Says by its name which engine the workers run by. Only the first call counts.
+    pub fn set_engine(&self, name: &'static str) {
+        let _ = self.state.engine.set(name);
     }
 
     /// Counts a panic.

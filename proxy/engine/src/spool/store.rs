@@ -18,7 +18,7 @@ use sluice_ring as ring;
 pub(crate) enum Medium {
     /// On a disk, through the engine of this thread.
     Disk,
-    /// In memory, for tests without a ring.
+    /// In memory, for tests without an engine.
     #[cfg(test)]
     Memory,
 }
@@ -26,8 +26,8 @@ pub(crate) enum Medium {
 /// One file without a name.
 pub(super) enum Store {
     /// Driven by the engine of this thread. `None` only while it is being closed.
-    Ring(Option<ring::Fd>),
-    /// For tests without a ring.
+    File(Option<ring::Fd>),
+    /// For tests without an engine.
     #[cfg(test)]
     Memory(Rc<RefCell<Vec<u8>>>),
 }
@@ -36,7 +36,7 @@ impl Store {
     /// Makes one in `directory`.
     pub(super) async fn create(medium: Medium, directory: &Path) -> io::Result<Self> {
         match medium {
-            Medium::Disk => open(directory, fastrand::u128(..)).await.map(|fd| Self::Ring(Some(fd.into()))),
+            Medium::Disk => open(directory, fastrand::u128(..)).await.map(|fd| Self::File(Some(fd.into()))),
             #[cfg(test)]
             Medium::Memory => Ok(Self::Memory(Rc::default())),
         }
@@ -50,8 +50,8 @@ impl Store {
         offset: u64,
     ) -> (io::Result<usize>, Vec<u8>) {
         match self {
-            Self::Ring(Some(fd)) => ring::write_at(fd, buf, start, offset).await,
-            Self::Ring(None) => (Err(io::ErrorKind::NotFound.into()), buf),
+            Self::File(Some(fd)) => ring::write_at(fd, buf, start, offset).await,
+            Self::File(None) => (Err(io::ErrorKind::NotFound.into()), buf),
             #[cfg(test)]
             Self::Memory(bytes) => {
                 bytes.borrow_mut().extend_from_slice(&buf[start..]);
@@ -68,8 +68,8 @@ impl Store {
         offset: u64,
     ) -> (io::Result<usize>, Vec<u8>) {
         match self {
-            Self::Ring(Some(fd)) => ring::read_at(fd, buf, bytes_max, offset).await,
-            Self::Ring(None) => (Err(io::ErrorKind::NotFound.into()), buf),
+            Self::File(Some(fd)) => ring::read_at(fd, buf, bytes_max, offset).await,
+            Self::File(None) => (Err(io::ErrorKind::NotFound.into()), buf),
             #[cfg(test)]
             Self::Memory(bytes) => {
                 let read = bytes.borrow()[offset as usize..][..bytes_max].to_vec();
@@ -83,7 +83,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         match self {
             // With an operation under way the last holder is that, and closes when it ends.
-            Self::Ring(fd) => drop(fd.take().and_then(ring::Fd::into_inner).map(ring::close)),
+            Self::File(fd) => drop(fd.take().and_then(ring::Fd::into_inner).map(ring::close)),
             #[cfg(test)]
             Self::Memory(_) => {}
         }

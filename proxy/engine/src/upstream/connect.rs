@@ -15,11 +15,11 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 #[cfg(test)]
 pub(crate) type Network = Rc<dyn Fn(&EndpointAddress) -> io::Result<Stream>>;
 
-/// How connections are made: by the ring, or to in-memory origins in tests.
+/// How connections are made: by sockets, or to in-memory origins in tests.
 #[derive(Clone)]
 pub enum Connector {
     /// Real sockets.
-    Ring,
+    Sockets,
     /// In memory.
     #[cfg(test)]
     Memory(Network),
@@ -33,7 +33,7 @@ impl Connector {
         prepare: impl FnOnce(BorrowedFd<'_>),
     ) -> io::Result<Stream> {
         match self {
-            Self::Ring => connect(address, prepare).await,
+            Self::Sockets => connect(address, prepare).await,
             #[cfg(test)]
             Self::Memory(connect) => connect(address),
         }
@@ -55,7 +55,7 @@ async fn connect(address: &EndpointAddress, prepare: impl FnOnce(BorrowedFd<'_>)
     prepare(socket.as_fd());
     let fd = ring::Fd::from(OwnedFd::from(socket));
     ring::connect(&fd, address).await?;
-    Ok(Stream::Ring(fd))
+    Ok(Stream::Socket(fd))
 }
 
 /// The reason that stands for a failed connect.

@@ -89,7 +89,7 @@ pub struct Worker {
 /// Where bodies are held that are forwarded by `connector`.
 fn medium_beside(connector: &Connector) -> Medium {
     match connector {
-        Connector::Ring => Medium::Disk,
+        Connector::Sockets => Medium::Disk,
         #[cfg(test)]
         Connector::Memory(_) => Medium::Memory,
     }

@@ -42,7 +42,7 @@ pub fn halves(stream: Stream) -> (Reader, Writer) {
 #[derive(Clone)]
 pub enum Stream {
     /// A TCP or unix socket driven by the engine of this thread.
-    Ring(ring::Fd),
+    Socket(ring::Fd),
     /// A TLS session over another stream.
     Tls(Rc<tls::Session>),
     /// One exchange of an HTTP/2 connection.
@@ -56,13 +56,13 @@ impl Stream {
     /// Takes a connected socket. It must be blocking: a ring waits for it, and a socket marked
     /// non-blocking would answer EAGAIN instead.
     pub fn from_socket(socket: OwnedFd) -> Self {
-        Self::Ring(socket.into())
+        Self::Socket(socket.into())
     }
 
     /// Whether this is a bare socket: what is read and written is what the kernel sees.
     pub fn is_socket(&self) -> bool {
         match self {
-            Self::Ring(_) => true,
+            Self::Socket(_) => true,
             Self::Tls(_) | Self::Channel(_) => false,
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => false,
@@ -72,7 +72,7 @@ impl Stream {
     /// The descriptor, to ask the kernel about the socket. None where the kernel's bytes are not the stream's.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Ring(fd) => Some(fd.as_fd()),
+            Self::Socket(fd) => Some(fd.as_fd()),
             Self::Tls(_) | Self::Channel(_) => None,
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => None,
@@ -82,7 +82,7 @@ impl Stream {
     /// The socket below, if there is one.
     pub fn socket(&self) -> Option<&ring::Fd> {
         match self {
-            Self::Ring(fd) => Some(fd),
+            Self::Socket(fd) => Some(fd),
             Self::Tls(_) | Self::Channel(_) => None,
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => None,
@@ -92,7 +92,7 @@ impl Stream {
     /// The socket, if this is its last holder; no operation is under way then, for each holds it.
     pub fn into_socket(self) -> Option<OwnedFd> {
         match self {
-            Self::Ring(fd) => fd.into_inner(),
+            Self::Socket(fd) => fd.into_inner(),
             Self::Tls(_) | Self::Channel(_) => None,
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => None,
@@ -128,7 +128,7 @@ impl Stream {
 
     fn recv(&self, buf: Vec<u8>, patient: bool) -> StreamRecv {
         match self {
-            Self::Ring(fd) => StreamRecv::Ring(ring::recv(fd, buf, patient)),
+            Self::Socket(fd) => StreamRecv::Socket(ring::recv(fd, buf, patient)),
             Self::Tls(session) => StreamRecv::Tls(session.recv(buf, patient)),
             Self::Channel(channel) => StreamRecv::Channel(ChannelRecv::new(channel, buf)),
             #[cfg(any(test, feature = "fake"))]
@@ -138,7 +138,7 @@ impl Stream {
 
     fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> StreamSend {
         match self {
-            Self::Ring(fd) => StreamSend::Ring(ring::send(fd, buf, start, whole)),
+            Self::Socket(fd) => StreamSend::Socket(ring::send(fd, buf, start, whole)),
             Self::Tls(session) => StreamSend::Tls(session.send(buf, start, whole)),
             Self::Channel(channel) => StreamSend::Channel(ChannelSend::new(channel, buf, start)),
             #[cfg(any(test, feature = "fake"))]
@@ -149,7 +149,7 @@ impl Stream {
     /// Sends a last message, as much of it as the socket takes at once. Nothing may be under way.
     fn send_now(&self, buf: Vec<u8>) {
         match self {
-            Self::Ring(fd) => {
+            Self::Socket(fd) => {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 let _ = SockRef::from(fd).send_with_flags(&buf, flags);
             }
@@ -164,7 +164,7 @@ impl Stream {
     /// gone, and before the close.
     pub fn say_goodbye(&self) {
         match self {
-            Self::Ring(_) | Self::Channel(_) => {}
+            Self::Socket(_) | Self::Channel(_) => {}
             Self::Tls(session) => session.say_goodbye(),
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => {}
@@ -185,7 +185,7 @@ impl Stream {
     fn shutdown(&self, how: Shutdown) {
         match self {
             // An error means that the peer was faster; the next operation tells.
-            Self::Ring(fd) => drop(SockRef::from(fd).shutdown(how)),
+            Self::Socket(fd) => drop(SockRef::from(fd).shutdown(how)),
             Self::Tls(session) => session.below().shutdown(how),
             Self::Channel(channel) => channel.shutdown(how),
             #[cfg(any(test, feature = "fake"))]
@@ -196,7 +196,7 @@ impl Stream {
     /// Makes the close that follows a reset, so that the peer cannot take what it has for complete.
     pub fn reset_on_close(&self) {
         match self {
-            Self::Ring(fd) => drop(SockRef::from(fd).set_linger(Some(Duration::ZERO))),
+            Self::Socket(fd) => drop(SockRef::from(fd).set_linger(Some(Duration::ZERO))),
             Self::Tls(session) => session.below().reset_on_close(),
             Self::Channel(channel) => channel.reset_on_close(),
             #[cfg(any(test, feature = "fake"))]
@@ -207,7 +207,7 @@ impl Stream {
     /// Whether nothing has come that is unread: no byte, no end, no error.
     pub fn is_quiet(&self) -> bool {
         match self {
-            Self::Ring(fd) => {
+            Self::Socket(fd) => {
                 let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
                 let peeked = SockRef::from(fd).recv_with_flags(&mut [MaybeUninit::uninit(); 1], flags);
                 peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
@@ -222,7 +222,7 @@ impl Stream {
     /// Whether the peer has shut its writing side down or is gone, whatever is still unread.
     pub fn is_hung_up(&self) -> bool {
         match self {
-            Self::Ring(fd) => {
+            Self::Socket(fd) => {
                 let mut fds = [PollFd::new(fd.as_fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))];
                 poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
             }
@@ -237,7 +237,7 @@ impl Stream {
 
 /// A receive under way: resolves to the count (0 at the end of the stream) and the buffer.
 pub(crate) enum StreamRecv {
-    Ring(ring::RecvOp),
+    Socket(ring::RecvOp),
     Tls(tls::TlsRecv),
     Channel(ChannelRecv),
     #[cfg(any(test, feature = "fake"))]
@@ -249,7 +249,7 @@ impl Future for StreamRecv {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Self::Ring(recv) => Pin::new(recv).poll(cx),
+            Self::Socket(recv) => Pin::new(recv).poll(cx),
             Self::Tls(recv) => Pin::new(recv).poll(cx),
             Self::Channel(recv) => Pin::new(recv).poll(cx),
             #[cfg(any(test, feature = "fake"))]
@@ -262,7 +262,7 @@ impl StreamRecv {
     /// Ends it soon, so that the descriptor closes with its last holder.
     fn cancel(&self) {
         match self {
-            Self::Ring(recv) => recv.cancel(),
+            Self::Socket(recv) => recv.cancel(),
             Self::Tls(recv) => recv.cancel(),
             // Nothing goes on there that nobody polls.
             Self::Channel(_) => {}
@@ -274,7 +274,7 @@ impl StreamRecv {
 
 /// A send under way: resolves to the count and the buffer.
 pub(crate) enum StreamSend {
-    Ring(ring::SendOp),
+    Socket(ring::SendOp),
     Tls(tls::TlsSend),
     Channel(ChannelSend),
     #[cfg(any(test, feature = "fake"))]
@@ -286,7 +286,7 @@ impl Future for StreamSend {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Self::Ring(send) => Pin::new(send).poll(cx),
+            Self::Socket(send) => Pin::new(send).poll(cx),
             Self::Tls(send) => Pin::new(send).poll(cx),
             Self::Channel(send) => Pin::new(send).poll(cx),
             #[cfg(any(test, feature = "fake"))]
@@ -299,7 +299,7 @@ impl StreamSend {
     /// Ends it soon, as [`StreamRecv::cancel`].
     fn cancel(&self) {
         match self {
-            Self::Ring(send) => send.cancel(),
+            Self::Socket(send) => send.cancel(),
             Self::Tls(send) => send.cancel(),
             Self::Channel(_) => {}
             #[cfg(any(test, feature = "fake"))]
