@@ -111,6 +111,8 @@ pub struct Config {
     pub debug_token_file: Option<PathBuf>,
     /// Address of the admin listener; `None` is off.
     pub admin: Option<Address>,
+    /// The admin listener answers /metrics and /healthz alone, and may do so beyond loopback without a token.
+    pub admin_metrics_only: bool,
     /// Where commands are taken.
     pub control: ControlSocket,
     /// File with the token that the admin listener asks for; beyond loopback it must.

@@ -29,6 +29,7 @@ keys! { Config {
     tracing: None, Or("off", map());
     debug_token_file: None, Optional(File);
     admin: None, ADMIN;
+    admin_metrics_only: false, Flag;
     admin_token_file: None, Optional(File);
     control: ControlSocket::Auto, CONTROL;
     services: ServicesState::default(), map();

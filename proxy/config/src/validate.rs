@@ -168,9 +168,11 @@ fn admin(config: &Config, problems: &Problems) {
     let Some(Address::Ip(address)) = config.admin else {
         return;
     };
-    if config.admin_token_file.is_none() && !address.ip().to_canonical().is_loopback() {
+    let is_open = config.admin_token_file.is_none() && !config.admin_metrics_only;
+    if is_open && !address.ip().to_canonical().is_loopback() {
         let message = format!(
-            "{address} is beyond loopback, where anyone could read it; write admin_token_file, or 127.0.0.1:{}",
+            "{address} is beyond loopback, where anyone could read it; write admin_token_file, \
+             admin_metrics_only: true, or 127.0.0.1:{}",
             address.port()
         );
         problems.add(&Path::root().key("admin"), message);

@@ -56,7 +56,8 @@ const WHOLE: &[(&str, &str)] = &[
     ("error_pages:\n  503: 4", "c.yaml:5: error_pages.503: 4 is a number; write text, in quotes"),
     (
         "admin: 0.0.0.0:9901",
-        "c.yaml:4: admin: 0.0.0.0:9901 is beyond loopback, where anyone could read it; write admin_token_file, or \
+        "c.yaml:4: admin: 0.0.0.0:9901 is beyond loopback, where anyone could read it; write admin_token_file, \
+         admin_metrics_only: true, or \
          127.0.0.1:9901",
     ),
     ("admin: here", "c.yaml:4: admin: \"here\" has no port; write host:port"),

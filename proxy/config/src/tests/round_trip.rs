@@ -365,6 +365,7 @@ prop_compose! {
             },
             acme: acme.clone(),
             admin,
+            admin_metrics_only: via,
             admin_token_file: Some("/etc/token".into()),
             workers,
             runtime,

@@ -41,6 +41,9 @@ sluice admin
 const PATHS: [&str; 8] =
     ["/", "/status", "/status.json", "/events", "/healthz", "/metrics", "/clusters", "/config"];
 
+/// What is no secret: there is no name, address or path of a request in it but those of the configuration.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/metrics"];
+
 /// The answer to a request.
 pub(super) fn answer<B>(request: &Request<B>, state: &AdminState, lease: &Lease) -> Response<Body> {
     let path = request.uri().path();
@@ -48,6 +51,9 @@ pub(super) fn answer<B>(request: &Request<B>, state: &AdminState, lease: &Lease)
     // The page itself tells nothing; it asks for the token, and with it for the data.
     if let Err(refusal) = state.gate.check(request, !page) {
         return refuse(refusal);
+    }
+    if state.metrics_only && !OPEN_PATHS.contains(&path) {
+        return response(StatusCode::NOT_FOUND, TEXT, "not found; this listener has /metrics and /healthz\n");
     }
     if !PATHS.contains(&path) {
         return response(StatusCode::NOT_FOUND, TEXT, "not found; / lists what there is\n");

@@ -77,6 +77,8 @@ pub struct AdminState {
     pub config: JsonSource,
     /// Asked at `/status.json` and `/events`.
     pub(crate) live: Arc<Live>,
+    /// Answers /metrics and /healthz alone.
+    pub metrics_only: bool,
     /// Says who is answered.
     pub gate: Gate,
     /// Places for those who follow `/events`.
@@ -107,7 +109,7 @@ impl Admin {
         let token = token.map_err(|error| format!("admin_token_file: {error}"))?;
         let listener = match passed {
             Some(socket) => Ok(AdminListener::of(socket, address)),
-            None => AdminListener::bind(address, token.is_some()),
+            None => AdminListener::bind(address, token.is_some() || config.admin_metrics_only),
         };
         let listener = listener.map_err(|error| format!("admin: cannot listen on {address}: {error}"))?;
         let token = token.map(|token| Arc::new(ArcSwap::from_pointee(token)));
@@ -131,12 +133,12 @@ impl AdminListener {
     /// # Errors
     /// When the name does not resolve or the address cannot be bound, or is beyond loopback where no token is asked
     /// for.
-    pub fn bind(address: &Address, has_token: bool) -> io::Result<Self> {
+    pub fn bind(address: &Address, may_be_open: bool) -> io::Result<Self> {
         match address {
-            Address::Ip(address) => bind_tcp(&[*address], has_token),
+            Address::Ip(address) => bind_tcp(&[*address], may_be_open),
             Address::Name(host, port) => {
                 let addresses: Vec<_> = (host.as_str(), *port).to_socket_addrs()?.collect();
-                bind_tcp(&addresses, has_token)
+                bind_tcp(&addresses, may_be_open)
             }
             Address::Unix(path) => bind_unix(path).map(Self::Unix),
         }
@@ -164,9 +166,9 @@ impl AdminListener {
     }
 }
 
-fn bind_tcp(addresses: &[SocketAddr], has_token: bool) -> io::Result<AdminListener> {
+fn bind_tcp(addresses: &[SocketAddr], may_be_open: bool) -> io::Result<AdminListener> {
     match addresses.iter().find(|address| !is_loopback(address.ip())) {
-        Some(open) if !has_token => {
+        Some(open) if !may_be_open => {
             let means = format!(
                 "{} is beyond loopback, where anyone could read it; write admin_token_file, or 127.0.0.1:{}",
                 open.ip(),

@@ -203,6 +203,7 @@ impl<'a> Control<'a> {
             }),
             config: Box::new(move || config::to_json(&for_config.load().config)),
             live: shown,
+            metrics_only: self.live.load().config.admin_metrics_only,
             gate,
             streams: admin::Streams::default(),
         })

@@ -16,6 +16,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("worker_scheduling", old.worker_scheduling != new.worker_scheduling);
     fix("kernel", old.kernel != new.kernel);
     fix("admin", old.admin != new.admin);
+    fix("admin_metrics_only", old.admin_metrics_only != new.admin_metrics_only);
     fix("admin_token_file", old.admin_token_file != new.admin_token_file);
     fix("tracing", !same_tracing(old, new));
     fix("control", old.control != new.control);
@@ -32,6 +33,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     new.worker_scheduling = old.worker_scheduling;
     new.kernel = old.kernel;
     new.admin.clone_from(&old.admin);
+    new.admin_metrics_only = old.admin_metrics_only;
     new.admin_token_file.clone_from(&old.admin_token_file);
     new.control.clone_from(&old.control);
     let sample_ratio = new.tracing.as_ref().map(|tracing| tracing.sample_ratio);

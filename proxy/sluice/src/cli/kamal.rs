@@ -95,7 +95,9 @@ impl KamalRunArgs {
             acme: Some(environment.acme()),
             control: ControlSocket::At(environment.socket()),
             services: ServicesState { state_file: Some(state), kamal_state_file: Some(kamal) },
-            admin: (metrics != 0).then(|| Address::Ip(([127, 0, 0, 1], metrics).into())),
+            // As kamal-proxy: what collects metrics is another container as a rule.
+            admin: (metrics != 0).then(|| Address::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, metrics)))),
+            admin_metrics_only: true,
             ..Config::default()
         }
     }
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(address(run("run").config(&env)), "[::]:8080");
         assert_eq!(address(run("run --http-port 8000").config(&env)), "[::]:8000");
         assert_eq!(run("run").config(&env).admin, None);
-        assert_eq!(run("run --metrics-port=9000").config(&env).admin.unwrap().to_string(), "127.0.0.1:9000");
+        assert_eq!(run("run --metrics-port=9000").config(&env).admin.unwrap().to_string(), "[::]:9000");
         assert!(run("run").debug(&env) && !run("run --debug=false").debug(&env) && !run("run").debug(&none));
         assert!(run("run").missing().is_empty());
         assert_eq!(run("run --http3 --https-port 443").missing().len(), 1);

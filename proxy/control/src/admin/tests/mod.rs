@@ -21,8 +21,13 @@ fn state() -> Arc<AdminState> {
 }
 
 fn gated(gate: Gate) -> Arc<AdminState> {
+    made(gate, false)
+}
+
+fn made(gate: Gate, metrics_only: bool) -> Arc<AdminState> {
     let metrics = Metrics::new();
     Arc::new(AdminState {
+        metrics_only,
         draining: Arc::default(),
         live: status::tests::live(Arc::clone(&metrics)),
         gate,
@@ -60,6 +65,26 @@ fn tcp() -> (AdminListener, std::net::SocketAddr) {
     let AdminListener::Tcp(tcp) = &listener else { panic!("a TCP address binds a TCP socket") };
     let address = tcp.local_addr().unwrap();
     (listener, address)
+}
+
+#[test]
+fn metrics_alone_are_shown_beyond_loopback_where_that_is_asked_for() {
+    let any = Address::Ip(SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0));
+    assert!(AdminListener::bind(&any, false).is_err());
+    let listener = AdminListener::bind(&any, true).unwrap();
+    let AdminListener::Tcp(tcp) = &listener else { panic!("a TCP address binds a TCP socket") };
+    let port = tcp.local_addr().unwrap().port();
+    let state = made(Gate::new(&listener, &any, None), true);
+    let [metrics, health, index, config] = with_admin(listener, state, move || {
+        ["/metrics", "/healthz", "/", "/config"].map(|path| {
+            let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: sluice:{port}\r\nConnection: close\r\n\r\n"))
+        })
+    });
+    assert!(metrics.contains("sluice_build_info") && health.ends_with("ok\n"), "{metrics}{health}");
+    for hidden in [index, config] {
+        assert!(hidden.starts_with("HTTP/1.1 404 "), "{hidden}");
+    }
 }
 
 #[test]
