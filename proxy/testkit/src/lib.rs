@@ -5,6 +5,7 @@ pub mod process;
 pub mod sockets;
 pub mod packages;
 pub mod pinned;
+pub mod ship;
 pub mod nginx;
 #[cfg(feature = "tls")]
 pub mod identity;

@@ -1,7 +1,12 @@
-//! `cargo xtask package`: the Debian package, built from the release binary and looked into. Images are made by
-//! `proxy/system`, which tries them, too.
+//! `cargo xtask package`: what is given to users, built and looked into. Images are made by `proxy/system`, which tries
+//! them, too.
 
-mod check;
+mod archive;
+mod deb;
+mod look;
+mod rpm;
+mod sbom;
+mod twice;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,57 +14,83 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use sluice_testkit::packages;
+use sluice_testkit::process::find_program;
+use sluice_testkit::ship::{self, Linking};
 use sluice_testkit::workspace::{self, cargo, must, tools};
-
-const CARGO_DEB: &str = "3.8.0";
 
 /// Shells that completions are written for.
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
+/// Of everything else in the folder.
+const SUMS: &str = "SHA256SUMS";
+
 /// How to build it.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Take the debug binary, which is built in a tenth of the time: to try the package, not to give it to anyone.
-    #[arg(long)]
+    /// The Debian package alone, from the debug binary, which is built in a tenth of the time: to try the package, not to
+    /// give it to anyone.
+    #[arg(long, conflicts_with = "twice")]
     debug: bool,
-    /// The container images as an OCI archive, in place of the Debian package.
+    /// The container images as an OCI archive, in place of packages.
     #[arg(long)]
     image: bool,
+    /// Build a second time, in a copy of the source elsewhere, and compare every byte.
+    #[arg(long, conflicts_with = "image")]
+    twice: bool,
 }
 
-/// Builds the package, checks it, and says where it is.
+/// Builds what is asked for, checks it, and says where it is.
 ///
 /// # Errors
-/// When something cannot be built or installed, or the package is not as it should be.
+/// When something cannot be built or installed, or is not as it should be.
 pub(crate) fn package(options: &Options) -> Result<()> {
     if options.image {
         let flags = options.debug.then(|| "--debug".to_owned());
         return crate::run::package("sluice-system", "image", flags.as_slice());
     }
-    let cargo_deb = cargo_deb()?;
-    let binary = if options.debug { debug_binary()? } else { workspace::release_binary()? };
-    let beside = binary.parent().context("a binary lies in a folder")?;
-    prepare(&binary, &beside.join("package"))?;
     let folder = workspace::scratch("package")?;
-    let file = folder.join("sluice.deb");
-    let mut build = Command::new(&cargo_deb);
-    build.args(["--no-build", "--package", "sluice", "--output"]).arg(&file).current_dir(workspace::root());
     if options.debug {
-        build.args(["--profile", "dev"]);
+        let file = deb::from_debug_binary(&folder)?;
+        println!("package: {}", file.display());
+        return Ok(());
     }
-    must(build.stdin(Stdio::null()))?;
-    check::check(&file, &folder.join("root"))?;
-    println!("package: {}", file.display());
+    clear(&folder)?;
+    release(&folder)?;
+    if options.twice {
+        twice::compare(&folder)?;
+    }
+    for entry in fs::read_to_string(folder.join(SUMS))?.lines() {
+        println!("{entry}");
+    }
+    println!("packages: {}", folder.display());
     Ok(())
 }
 
-fn debug_binary() -> Result<PathBuf> {
-    must(&mut cargo(["build", "--package", "sluice"]))?;
-    Ok(workspace::target()?.join("debug").join("sluice"))
+/// Everything, from one commit.
+fn release(folder: &Path) -> Result<()> {
+    need(&[("strip", "binutils"), ("rpm", "rpm"), ("lintian", "lintian"), ("gzip", "gzip")])?;
+    // The static one first: what a package of a distribution is made of lies where its tools look.
+    let linked = ship::binary(Linking::Static)?;
+    let stripped = workspace::scratch("static")?.join("sluice");
+    ship::strip(&linked, &stripped)?;
+    archive::build(&stripped, folder)?;
+
+    let binary = ship::binary(Linking::Dynamic)?;
+    write_pages(&binary, &ship::target()?.join("release/package"))?;
+    deb::build(folder)?;
+    rpm::build(&binary, folder)?;
+    sbom::write(folder)?;
+    sum(folder)
 }
 
-/// Has the binary write its manual pages and completions into `folder`, where the package's list of files finds them.
-fn prepare(binary: &Path, folder: &Path) -> Result<()> {
+fn clear(folder: &Path) -> Result<()> {
+    fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())
+}
+
+/// Has the binary write its manual pages and completions into `folder`.
+fn write_pages(binary: &Path, folder: &Path) -> Result<()> {
     // Pages of commands that are no longer there would be packed as well.
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -78,13 +109,43 @@ fn prepare(binary: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Finds cargo-deb below the target folder, or installs it there.
-fn cargo_deb() -> Result<PathBuf> {
-    let folder = tools()?.join(format!("cargo-deb-{CARGO_DEB}"));
-    let program = folder.join("bin/cargo-deb");
+/// Writes the sums of all files in `folder`, for `sha256sum --check`.
+fn sum(folder: &Path) -> Result<()> {
+    let mut names: Vec<_> = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    names.sort();
+    let output = Command::new("sha256sum").args(&names).current_dir(folder).output().context("sha256sum")?;
+    ensure!(output.status.success(), "sha256sum: {}", output.status);
+    fs::write(folder.join(SUMS), output.stdout).context(SUMS)
+}
+
+/// Sees to it that programs are there, each from its Debian package.
+fn need(programs: &[(&str, &'static str)]) -> Result<()> {
+    let missing: Vec<&str> = programs
+        .iter()
+        .filter(|(program, _)| find_program(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() { Ok(()) } else { packages::install(&missing) }
+}
+
+/// A program that cargo installs: found below the target folder, or installed there.
+fn tool(name: &str, version: &str) -> Result<PathBuf> {
+    let folder = tools()?.join(format!("{name}-{version}"));
+    let program = folder.join("bin").join(name);
     if !program.is_file() {
-        let mut install = cargo(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--root"]);
+        let mut install = cargo(["install", name, "--version", version, "--locked", "--root"]);
         must(install.arg(&folder).stdin(Stdio::null()))?;
     }
     Ok(program)
+}
+
+/// What a command prints, if it succeeds.
+fn succeed(command: &mut Command) -> Result<String> {
+    let words = workspace::describe(command);
+    let output = command.stdin(Stdio::null()).output().with_context(|| words.clone())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{words}`: {}: {said}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -107,6 +107,25 @@ impl Container {
         said(program, &output)
     }
 
+    /// Lays a link from its network to another container's, with an address at each end: what a bridge of an engine comes
+    /// to for two. It goes with either network.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn link(&self, other: &Self, addresses: [&str; 2]) -> Result<()> {
+        let (ours, theirs) = (self.pid()?.to_string(), other.pid()?.to_string());
+        let veth = [
+            "link", "add", "link0", "netns", &ours, "type", "veth", "peer", "name", "link0", "netns", &theirs,
+        ];
+        let output = bound("ip").args(veth).output().context("ip")?;
+        said("ip link add", &output)?;
+        for (container, address) in [self, other].into_iter().zip(addresses) {
+            container.within("ip", &["address", "add", &format!("{address}/30"), "dev", "link0"])?;
+            container.within("ip", &["link", "set", "link0", "up"])?;
+        }
+        Ok(())
+    }
+
     /// A program of the host in the container's network, to be started.
     pub(super) fn entering(&self, program: &str) -> Command {
         let mut command = bound("nsenter");

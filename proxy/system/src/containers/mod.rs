@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use bundle::{Container, Setting};
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
+use sluice_testkit::metrics;
 use sluice_testkit::packages::Tools;
 use sluice_testkit::process::find_program;
 use sluice_testkit::tally::Tally;
@@ -23,13 +24,21 @@ const EVERYTHING: &str = "containers::with_everything";
 /// Needs an authority of its own.
 const KAMAL_HTTPS: &str = "containers::kamal_https";
 
-const CHECKS: [Check; 5] = [
+/// Needs eBPF as well.
+const NEIGHBOURS: &str = "containers::neighbours";
+
+const CHECKS: [Check; 6] = [
     ("containers::by_default", by_default),
     ("containers::locked_down", locked_down),
     (EVERYTHING, with_everything),
+    (NEIGHBOURS, neighbours),
     ("containers::kamal", kamal::plain),
     (KAMAL_HTTPS, kamal::https),
 ];
+
+/// The ends of the link between two containers.
+const LINK: [&str; 2] = ["10.199.0.1", "10.199.0.2"];
+const REQUESTS: usize = 20;
 
 const FILE: &str = "/etc/sluice/sluice.yaml";
 
@@ -54,7 +63,9 @@ pub(crate) fn run(debug: bool, tally: &mut Tally) -> Result<()> {
     let no_bypass = apps::bypass_obstacle(&built.binary)?;
     for (name, check) in CHECKS {
         match &no_bypass {
-            Some(reason) if name == EVERYTHING && tally.wants(name) => tally.skip(name, 1, reason),
+            Some(reason) if [EVERYTHING, NEIGHBOURS].contains(&name) && tally.wants(name) => {
+                tally.skip(name, 1, reason)
+            }
             _ if name == KAMAL_HTTPS && tally.wants(name) && find_program("go").is_none() => {
                 tally.skip(name, 1, "Pebble is built by go, which is missing");
             }
@@ -97,15 +108,19 @@ fn locked_down(built: &Built) -> Result<String> {
 }
 
 /// Our seccomp profile and three capabilities, for the account of the image.
-fn with_everything(built: &Built) -> Result<String> {
-    let kernel = json!({"bypass": "required", "direct_return": "required"});
-    let setting = Setting {
+fn privileged(configuration: Value) -> Setting {
+    Setting {
         own_seccomp: true,
         more_capabilities: &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"],
         cgroup: true,
-        configuration: Some(with_demo(json!({"kernel": kernel, "runtime": "io_uring"}))),
+        configuration: Some(configuration),
         ..Setting::default()
-    };
+    }
+}
+
+fn with_everything(built: &Built) -> Result<String> {
+    let kernel = json!({"bypass": "required", "direct_return": "required"});
+    let setting = privileged(with_demo(json!({"kernel": kernel, "runtime": "io_uring"})));
     let container = Container::start("everything", built, built.stage("sluice")?, &setting)?;
     let status = container.status("http://127.0.0.1:8080/")?;
     ensure!(status == "200", "{status}\n{}", container.log()?);
@@ -115,6 +130,29 @@ fn with_everything(built: &Built) -> Result<String> {
     }
     container.stop()?;
     Ok("200, by io_uring, with bypass and direct return".to_owned())
+}
+
+/// An application in a container of its own, without any privilege, and a link between the two.
+fn neighbours(built: &Built) -> Result<String> {
+    let application = Setting { configuration: Some(with_demo(json!({}))), ..Setting::default() };
+    let application = Container::start("application", built, built.stage("sluice")?, &application)?;
+    let front = with_demo(json!({
+        "clusters": {"app": {"endpoints": [format!("{}:8080", LINK[1])]}},
+        "kernel": {"bypass": "required", "direct_return": "required"},
+    }));
+    let front = Container::start("front", built, built.stage("sluice")?, &privileged(front))?;
+    front.link(&application, LINK)?;
+    ensure!(application.status("http://127.0.0.1:8080/")? == "200", "{}", application.log()?);
+    for _ in 0..REQUESTS {
+        let status = front.status("http://127.0.0.1:8080/")?;
+        ensure!(status == "200", "{status}\n{}", front.log()?);
+    }
+    let metrics = front.within("curl", &["-s", "--max-time", "60", "http://127.0.0.1:9901/metrics"])?;
+    let joined = metrics::sum(&metrics, "sluice_bypass_pairs_joined_total");
+    ensure!(joined > 0, "no connection is joined\n{metrics}");
+    front.stop()?;
+    application.stop()?;
+    Ok(format!("{REQUESTS} answers, {joined} connections joined across containers"))
 }
 
 /// The line that says by what it serves.

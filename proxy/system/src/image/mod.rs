@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 pub(crate) use containerfile::Stage;
 use layer::Layer;
+use sluice_testkit::ship::{self, Linking};
 use sluice_testkit::workspace::{self, cargo, must};
 
 /// Stages of the Containerfile that are images, each with what its tag ends with.
@@ -85,7 +86,7 @@ pub(crate) fn build(debug: bool) -> Result<Built> {
     script.arg("config/packaging/rootfs.sh").arg(&binary).arg(&root).current_dir(workspace::root());
     must(&mut script)?;
 
-    let epoch = commit_time();
+    let epoch = ship::epoch();
     let layer = folder.join("layer.tar");
     let packed = Layer::pack(&root, &layer, epoch)?;
     let text = fs::read_to_string(workspace::root().join("config/packaging/Containerfile"))?;
@@ -102,25 +103,17 @@ pub(crate) fn build(debug: bool) -> Result<Built> {
     Ok(Built { archive, bytes, binary, layer, stages })
 }
 
-/// Links sluice statically. Only its last step differs from the usual build: glibc, its allocator and all crates are the
-/// same.
+/// Sluice, linked statically: the one that is shipped, or one without optimization.
 fn static_binary(debug: bool, folder: &Path) -> Result<PathBuf> {
-    let mut build = cargo(["rustc", "--package", "sluice", "--bin", "sluice"]);
-    if !debug {
-        build.arg("--release");
-    }
-    must(build.args(["--", "-C", "target-feature=+crt-static"]).stdin(Stdio::null()))?;
-    let built = workspace::target()?.join(if debug { "debug" } else { "release" }).join("sluice");
+    let built = if debug { debug_binary()? } else { ship::binary(Linking::Static)? };
     let binary = folder.join("sluice");
-    let mut strip = Command::new("strip");
-    must(strip.arg("-o").arg(&binary).arg(built))?;
+    ship::strip(&built, &binary)?;
     Ok(binary)
 }
 
-/// Seconds since 1970 of the last commit, so that the same source makes the same bytes; 0 without git.
-fn commit_time() -> u64 {
-    let output =
-        Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(workspace::root()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.trim().parse().unwrap_or(0)
+/// Only its last step differs from the usual build: glibc, its allocator and all crates are the same.
+fn debug_binary() -> Result<PathBuf> {
+    let mut build = cargo(["rustc", "--package", "sluice", "--bin", "sluice", "--"]);
+    must(build.args(["-C", "target-feature=+crt-static"]).stdin(Stdio::null()))?;
+    Ok(workspace::target()?.join("debug/sluice"))
 }

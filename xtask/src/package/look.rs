@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::process::find_program;
+
+use super::succeed;
 
 /// Files that must be there, each with its mode.
 const FILES: &[(&str, u32)] = &[
@@ -23,6 +25,9 @@ const FILES: &[(&str, u32)] = &[
     ("usr/share/doc/sluice/copyright", 0o644),
     ("usr/share/doc/sluice/moving-from-nginx.md", 0o644),
     ("usr/share/doc/sluice/examples/puma.yaml", 0o644),
+    ("usr/share/doc/sluice/changelog.Debian.gz", 0o644),
+    ("usr/share/sluice/scripts/accept_queue.bt", 0o644),
+    ("etc/logrotate.d/sluice", 0o644),
 ];
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
@@ -40,7 +45,7 @@ const FIELDS: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// A sentence about the first thing that is not as it should be.
-pub(super) fn check(package: &Path, root: &Path) -> Result<()> {
+pub(super) fn look(package: &Path, root: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root).with_context(|| root.display().to_string())?;
     }
@@ -51,21 +56,14 @@ pub(super) fn check(package: &Path, root: &Path) -> Result<()> {
     files(root)?;
     scripts(&control)?;
     let conffiles = fs::read_to_string(control.join("conffiles")).context("conffiles")?;
-    ensure!(conffiles.trim() == "/etc/sluice/sluice.yaml", "conffiles are {conffiles:?}");
+    let expected = ["/etc/sluice/sluice.yaml", "/etc/logrotate.d/sluice"];
+    ensure!(conffiles.lines().eq(expected), "conffiles are {conffiles:?}");
     binary(root)?;
     account(root)
 }
 
 fn dpkg_deb<'a>(args: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> Result<String> {
     succeed(Command::new("dpkg-deb").args(args))
-}
-
-/// What a command prints, if it succeeds.
-fn succeed(command: &mut Command) -> Result<String> {
-    let words = sluice_testkit::workspace::describe(command);
-    let Output { status, stdout, stderr } = command.output().with_context(|| words.clone())?;
-    ensure!(status.success(), "`{words}`: {status}: {}", String::from_utf8_lossy(&stderr));
-    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
 fn fields(package: &Path) -> Result<()> {
