@@ -1,24 +1,24 @@
 #!/bin/sh
-# Lays out the root of sluice's image: rootfs.sh BINARY FOLDER, from the top of a clone. BINARY is linked statically, so
-# there is no library, no shell and no package in it. Owners are set where root runs this; `cargo xtask package --image`
-# sets them in the layer.
+# Creates the root file system of the image: rootfs.sh BINARY FOLDER, run at the top of a clone. BINARY is linked
+# statically, so the image has no library, no shell and no package. The script sets owners only when root runs it;
+# `cargo xtask package --image` sets them in the layer.
 set -eu
 binary=$1
 root=$2
 umask 022
 
-# The account of kamal-proxy's own image has this number, so that a volume of its is ours to write.
+# The image of kamal-proxy uses this account number, so sluice can write to its volumes.
 id=1001
 
 install -D -m 0755 "$binary" "$root/usr/bin/sluice"
-# Kamal executes this name in the container.
+# Kamal runs this command in the container.
 mkdir -p "$root/usr/local/bin"
 ln -s /usr/bin/sluice "$root/usr/local/bin/kamal-proxy"
 
 install -D -m 0644 config/packaging/container.yaml "$root/etc/sluice/sluice.yaml"
 install -D -m 0644 config/sluice.schema.json "$root/usr/share/sluice/sluice.schema.json"
 install -D -m 0644 LICENSE "$root/usr/share/doc/sluice/copyright"
-# Authorities for endpoints over TLS and for ACME.
+# Certificate authorities, for TLS to endpoints and for ACME.
 install -D -m 0644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 
 cat >"$root/etc/passwd" <<END
@@ -29,7 +29,7 @@ cat >"$root/etc/group" <<END
 root:x:0:
 sluice:x:$id:
 END
-# Names of hosts: the file that the runtime writes, then DNS.
+# Host names: first /etc/hosts, which the runtime writes, then DNS.
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
 
 mkdir -p "$root/dev" "$root/proc" "$root/sys"
