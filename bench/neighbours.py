@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""What others pay for a sluice that joins its own connections: wrk straight at an nginx, with and without it.
+"""What other programs pay while sluice joins its own connections: wrk directly on an nginx, with and without sluice.
 
     bench/neighbours.py --sluice target/release/sluice [--rounds 9] [--seconds 4] [--out bench/results/neighbours]
 
-Needs root, eBPF, nginx and wrk. Each round measures, in an order that rotates, wrk straight at the nginx while
+Needs root, eBPF, nginx and wrk. Each round measures, in an order that rotates, wrk directly on the nginx while
 
   absent   no sluice runs
   idle     sluice is attached (kernel.bypass: required) and has no connection
   pooled   sluice is attached and holds joined connections to that nginx, idle
 
-on connections that are kept (the programs see each message's socket, which is in no map) and on new ones (the
-programs see every connection of the machine being made). Ratios are taken within a round against `absent`; medians
-of them, with the smallest and the largest, go to table.md, what wrk printed to raw.json. The bar: within 3 %.
-A second `absent` in each round, called `control`, shows what the machine does by itself.
+on keep-alive connections (the sockets are in no map of the programs) and on new ones (the programs see every
+connection that the machine establishes). Ratios are taken within a round against `absent`. Their medians, with the
+smallest and the largest, go to table.md, and the output of wrk to raw.json. The limit is 3 %. A second `absent` in each
+round, called `control`, shows the noise of the machine.
 """
 import argparse, json, os, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time, urllib.request
 
@@ -93,7 +93,7 @@ def start_nginx(folder):
     user = "user root;" if os.geteuid() == 0 else ""
     with open(f"{folder}/nginx.conf", "w") as file:
         file.write(NGINX.format(user=user, folder=folder, temp=temp, port=port))
-    # A session of its own, as services have: with autogroup scheduling it then has its share of the processor.
+    # A separate session, as services have: with autogroup scheduling each session has its share of the processor.
     command = [program("nginx"), "-p", folder, "-c", f"{folder}/nginx.conf"]
     process = subprocess.Popen(command, start_new_session=True)
     wait_for("nginx", lambda: accepts(port))
@@ -108,7 +108,7 @@ class Sluice:
         self.log = open(f"{folder}/sluice.log", "w")
         command = [binary, "run", "--listen", f"127.0.0.1:{self.port}", "--to", f"127.0.0.1:{origin}"]
         command += ["--admin", f"127.0.0.1:{self.admin}", "--set", f"kernel.bypass={mode}", "--set", "access_log=off"]
-        # Idle connections must stay for as long as is measured.
+        # Idle connections must stay open during the measurement.
         command += ["--set", "clusters.default.pool.idle_timeout_ms=600000"]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, start_new_session=True)
         wait_for("sluice", self.ready)
@@ -124,7 +124,7 @@ class Sluice:
         return sum(float(line.split()[-1]) for line in lines if line.startswith("sluice_bypass_pairs_joined_total"))
 
     def fill_pool(self):
-        """Leaves it with idle joined connections."""
+        """Leaves sluice with idle joined connections."""
         wrk(self.port, ["1kb.bin"], 1, connections=POOLED)
         return self.pairs()
 

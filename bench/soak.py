@@ -4,13 +4,13 @@
     bench/soak.py --sluice target/release/sluice --origin PATH-OF-GO-ORIGIN [--seconds 600] [--out DIR] \\
                   [--set kernel.bypass=required …]
 
-Two Go origins stand behind sluice; every ten seconds one of them is killed or ended and started again. Clients
-ask for bodies of known content, upload with a checksum, ask for errors, go away in the middle, on kept and on
-new connections. Each answer must be the right one for its request, a 502, 503 or 504 of sluice, or visibly cut;
-every request that was not aborted must get an answer; the access log must have a line for each exchange.
-At the end descriptors and memory must be back where they were after the warm-up, and so must the kernel's sockets,
-the memory of their queues, its unreclaimable slab, and the entries of sluice's BPF maps. Then sluice is killed with
-SIGKILL amid load: no program, map or link of it may be left, and a new one must serve at once.
+Two Go origins run behind sluice; every ten seconds one of them is killed or shut down, and started again. Clients
+request bodies of known content, upload with a checksum, request errors and go away in the middle, on keep-alive and on
+new connections. Each response must be the correct one for its request, a 502, 503 or 504 of sluice, or visibly cut.
+Every request that was not aborted must get a response, and the access log must have a line for each exchange. At the
+end, descriptors and memory must be back where they were after the warm-up, and so must the kernel's sockets, the memory
+of their queues, its unreclaimable slab, and the entries of sluice's BPF maps. Then sluice is killed with SIGKILL under
+load: no program, map or link of it may be left, and a new one must serve at once.
 """
 import argparse, glob, hashlib, json, os, random, re, signal, socket, struct, subprocess, tempfile, threading, time
 import urllib.request
@@ -123,7 +123,7 @@ class Client:
                 result = self.once()
             except (EOFError, ConnectionError) as error:
                 self.drop()
-                # A kept connection may be closed by sluice as the request leaves; a new one may not.
+                # sluice may close a keep-alive connection while the request leaves, but not a new one.
                 result = "closed" if not fresh else f"LOST {error!r}"
             except socket.timeout:
                 self.drop()
@@ -190,14 +190,14 @@ def settled(pid):
 
 
 def leaks(before, after):
-    """What has grown by more than noise: other processes of the machine have sockets and slab too."""
+    """What has grown by more than the noise of other processes, which have sockets and slab too."""
     slack = {"descriptors": 2, "rss_kb": before["rss_kb"] // 4 + 4096, "sockets_in_use": 10, "sockets_orphaned": 4,
              "sockets_allocated": 20, "socket_memory_pages": 512, "slab_unreclaimable_kb": 16384, "map_entries": 0}
     return {name: [before[name], after[name]] for name in before if after[name] > before[name] + slack[name]}
 
 
 def killed(start_sluice, port):
-    """SIGKILL amid load: what of its BPF objects is left, and whether a new process serves at once."""
+    """SIGKILL under load: which of its BPF objects are left, and whether a new process serves at once."""
     sluice = start_sluice()
     time.sleep(1)
     queue, processes = load(port, 6)

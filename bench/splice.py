@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Tunnels of a tcp listener: copied, spliced by the kernel, and no proxy at all, beside each other.
+"""Compares tunnels of a tcp listener: copied, spliced by the kernel, and without a proxy.
 
     bench/splice.py --sluice target/release/sluice [--rounds 5] [--seconds 3] [--gigabytes 4] [--out DIR]
 
-Both proxies (kernel.splice off, and required from the first byte on) run all the time, before the same server
-(bench/splice/load.rs, built here by rustc). A round measures each case on each of them in turn, in an order that
-rotates. The table has medians, and medians of the ratios within a round. CPU is what load, server and both proxies
-used, and all workers of the kernel, for the splice works in them. Root, for the splice.
+Both proxies (kernel.splice off, and required from the first byte on) run all the time, in front of the same server
+(bench/splice/load.rs, built by rustc). A round measures each case on each of them in turn, in an order that rotates.
+The table has medians, and medians of the ratios within a round. CPU is the time of load, server and both proxies, and
+of all kernel workers, because the splice runs in them. The splice needs root.
 """
 import argparse, json, os, re, resource, statistics, subprocess, tempfile
 
@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def used(pids):
-    """Processor time of these processes, of the load's that have ended, and of the kernel's workers, in seconds."""
+    """Processor time of these processes, of load processes that have ended, and of kernel workers, in seconds."""
     total = 0
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:

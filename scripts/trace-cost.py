@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What watching costs: requests per second of a real Puma with and without a script attached.
+"""The cost of watching: requests per second of a real Puma with and without a script attached.
 
     scripts/trace-cost.py [--script scripts/puma_stages.bt] [--one-in N] [--connections 32] [--rounds 20]
                           [--loads 3] [--seconds 1] [--out FOLDER]
 
-As root. Each round measures with the script attached and without, the order swapped from round to round, with
-wrk on one Puma of four threads; each side is the median of so many loads. What counts is the median of the
-rounds' ratios: the absolute figures move with whatever else the machine does. Prints a table of two lines;
-FOLDER gets it too, and every load (table.md, raw.json).
+As root. Each round measures with the script attached and without, with wrk on one Puma of four threads; the order
+is swapped from round to round, and each side is the median of --loads runs. The result is the median of the
+rounds' ratios, because the absolute figures depend on what else the machine does. Prints a table of two lines, and
+writes it and every run to FOLDER (table.md, raw.json).
 """
 import argparse, json, os, platform, re, signal, socket, statistics, subprocess, tempfile, time
 
@@ -50,7 +50,7 @@ def load(port, options):
 
 
 def watched(port, options):
-    """Loads with the script attached for all of them."""
+    """The loads, with the script attached for all of them."""
     words = ["bpftrace", options.script, str(port), str(options.loads * options.seconds + 60), str(options.one_in)]
     with tempfile.TemporaryFile("w+") as log:
         script = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)

@@ -1,7 +1,7 @@
 """Forwards everything to BENCH_ORIGIN: the smallest reverse proxy plugin of proxy.py.
 
-proxy.py opens a connection to the origin for each request; there is no option that would keep them. It is run
-with --threaded: by default, 2.4.10 does not answer the second request on a kept connection behind a plugin.
+proxy.py opens a connection to the origin for each request, and has no option to keep them. It runs with --threaded,
+because by default 2.4.10 does not respond to the second request on a keep-alive connection with a plugin.
 """
 import os
 

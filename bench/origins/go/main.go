@@ -1,15 +1,15 @@
-// Command origin is a net/http origin for tests and benchmarks. It needs nothing but the standard library.
+// Command origin is a net/http origin for tests and benchmarks. It uses only the standard library.
 //
 //	go run . -listen 127.0.0.1:9393
 //
 //	/            a line of text
 //	/bytes?n=    n bytes, always the same
-//	/delay?ms=   answers after so many milliseconds
+//	/delay?ms=   responds after ms milliseconds
 //	/upload      the SHA-256 of the request body, in hex
-//	/echo        the request's head, a line a field
+//	/echo        the request's head, one line per field
 //	/stream?n=   n lines, each flushed
-//	/gated?id=   a line, flushed; the last line follows once /release?id= is asked for
-//	/release?id= lets /gated go on
+//	/gated?id=   a line, flushed; the last line follows after a request for /release?id=
+//	/release?id= lets /gated continue
 //	/ws          a WebSocket echo
 package main
 
@@ -72,7 +72,7 @@ func text(w http.ResponseWriter, body string) {
 	io.WriteString(w, body)
 }
 
-// number is a query parameter, 0 where it is missing or malformed.
+// number is a query parameter, 0 if it is missing or malformed.
 func number(r *http.Request, name string, max int64) int64 {
 	n, err := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
 	if err != nil || n < 0 {
@@ -84,7 +84,7 @@ func number(r *http.Request, name string, max int64) int64 {
 	return n
 }
 
-// bytes answers with a pattern whose period is no power of two, so that a lost or repeated block shows.
+// bytes sends a pattern whose period is not a power of two, so that a lost or repeated block shows.
 func bytes(w http.ResponseWriter, r *http.Request) {
 	const period = 65521
 	pattern := make([]byte, period+blockSize)
@@ -158,7 +158,8 @@ var (
 	gates     = map[string]chan struct{}{}
 )
 
-// gated holds its last line back until release: who gets the first line before that was not kept waiting.
+// gated sends its last line only after release, so a client that gets the first line earlier proves that no proxy
+// buffered it.
 func gated(w http.ResponseWriter, r *http.Request) {
 	id := r.URL.Query().Get("id")
 	gate := make(chan struct{})

@@ -21,7 +21,7 @@ const (
 	opPong  = 10
 )
 
-// websocket answers each message with the same (RFC 6455), a ping with a pong, and a close with a close.
+// websocket returns each message unchanged (RFC 6455), and responds to a ping with a pong and to a close with a close.
 func websocket(w http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get("Sec-WebSocket-Key")
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || key == "" {
@@ -94,7 +94,7 @@ func readFrame(r *bufio.Reader) (byte, []byte, error) {
 	return head[0], payload, nil
 }
 
-// writeFrame writes a frame without a mask. Errors show when the writer is flushed.
+// writeFrame writes a frame without a mask. The flush of the writer reports errors.
 func writeFrame(w *bufio.Writer, first byte, payload []byte) {
 	w.WriteByte(first)
 	switch n := len(payload); {

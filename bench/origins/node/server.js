@@ -2,11 +2,11 @@
 //
 // /            a line of text
 // /bytes?n=    n bytes, always the same
-// /delay?ms=   answers after so many milliseconds
+// /delay?ms=   responds after ms milliseconds
 // /upload      the SHA-256 of the request body, in hex
-// /stream?n=   n lines, each written by itself
-// /gated?id=   server-sent events: one at once, the last one when /release?id= is asked for
-// /release?id= lets /gated go on
+// /stream?n=   n lines, each written separately
+// /gated?id=   server-sent events: one at once, the last one after a request for /release?id=
+// /release?id= lets /gated continue
 // /up          for health checks
 "use strict";
 
@@ -18,7 +18,7 @@ const LINES_MAX = 2 ** 20;
 const DELAY_MS_MAX = 60_000;
 const GATE_WAIT_MS = 30_000;
 const BLOCK = 65_536;
-// No power of two, so that a lost or repeated block shows.
+// Not a power of two, so that a lost or repeated block shows.
 const PERIOD = 65_521;
 const PATTERN = Buffer.alloc(PERIOD + BLOCK);
 for (let i = 0; i < PATTERN.length; i++) {
@@ -31,13 +31,13 @@ function text(response, status, body) {
   response.end(body);
 }
 
-// A query parameter, 0 where it is missing or malformed.
+// A query parameter, 0 if it is missing or malformed.
 function number(query, name, max) {
   const value = query.get(name) ?? "";
   return /^\d{1,12}$/.test(value) ? Math.min(Number(value), max) : 0;
 }
 
-// Waits until the response can take more, or is over.
+// Waits until the response can take more, or has ended.
 function room(response) {
   return new Promise((resolve) => {
     response.once("drain", resolve);
@@ -59,7 +59,7 @@ async function stream(response, count) {
   response.writeHead(200, { "Content-Type": "text/plain" });
   for (let i = 0; i < count && !response.destroyed; i++) {
     const more = response.write(`line ${i}\n`);
-    // The next turn of the loop: otherwise Node would send several lines at once.
+    // In the next turn of the event loop, because otherwise Node would send several lines at once.
     await (more ? new Promise(setImmediate) : room(response));
   }
   response.end();
@@ -71,7 +71,7 @@ async function upload(request, response) {
   text(response, 200, `${hash.digest("hex")}\n`);
 }
 
-// Who gets the first event before the last was not kept waiting.
+// A client that gets the first event before the release proves that no proxy buffered it.
 function gated(response, id) {
   response.writeHead(200, { "Content-Type": "text/event-stream" });
   response.write("data: first\n\n");
@@ -122,9 +122,9 @@ async function answer(request, response) {
 const listen = process.argv[process.argv.indexOf("--listen") + 1] ?? "127.0.0.1:3000";
 const colon = listen.lastIndexOf(":");
 const host = listen.slice(0, colon).replace(/^\[|\]$/g, "");
-// A client that goes away in the middle of its upload is an error of the request's stream: nothing to answer then.
+// If a client goes away in the middle of its upload, the request's stream fails; there is nothing to respond to then.
 const server = http.createServer((request, response) => answer(request, response).catch(() => response.destroy()));
-// As Node's own default, and said here since the example's pool depends on it.
+// Node's own default, written here because the example's pool depends on it.
 server.keepAliveTimeout = 5_000;
 server.listen({ port: Number(listen.slice(colon + 1)), host, backlog: 4096 });
 process.on("SIGTERM", () => process.exit(0));

@@ -1,9 +1,9 @@
-// Command pages is a net/http origin of pages that are made before they are asked for: what it costs to answer is
-// what net/http costs. It needs nothing but the standard library.
+// Command pages is a net/http origin whose pages are created at start, so that a response costs only what net/http
+// costs. It uses only the standard library.
 //
 //	go run . -listen 127.0.0.1:9393
 //
-//	/10kb, /100kb   a page of so many KiB, with its Content-Length
+//	/10kb, /100kb   a page of 10 or 100 KiB, with a Content-Length
 //	/up             for health checks
 package main
 
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// No power of two long, so that a lost or repeated block shows.
+// The length is not a power of two, so that a lost or repeated block shows.
 const line = "<p>A line of a page, as an application would have put it together from its data.</p>\n"
 
 func main() {

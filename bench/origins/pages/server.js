@@ -1,14 +1,14 @@
-// A Node origin of pages that are made before they are asked for: what it costs to answer is what Node costs.
+// A Node origin whose pages are created at start, so that a response costs only what Node costs.
 //
 //   node server.js --listen 127.0.0.1:3000
 //
-// /10kb, /100kb   a page of so many KiB, with its Content-Length, by one response.end
+// /10kb, /100kb   a page of 10 or 100 KiB, with a Content-Length, sent with one response.end
 // /up             for health checks
 "use strict";
 
 const http = require("node:http");
 
-// No power of two long, so that a lost or repeated block shows.
+// The length is not a power of two, so that a lost or repeated block shows.
 const LINE = "<p>A line of a page, as an application would have put it together from its data.</p>\n";
 
 function page(size) {

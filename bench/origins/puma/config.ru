@@ -5,12 +5,12 @@
 #   falcon serve --count 1 --bind http://127.0.0.1:9292 --config config.ru
 # /            a line of text
 # /bytes?n=    n bytes, always the same
-# /delay?ms=   answers after so many milliseconds
+# /delay?ms=   responds after ms milliseconds
 # /upload      the SHA-256 of the request body, in hex
-# /stream?n=   n lines, each sent by itself
-# /gated?id=   server-sent events: one at once, the last one when /release?id= is asked for
-# /release?id= lets /gated go on
-# /up          what Rails calls its health check
+# /stream?n=   n lines, each sent separately
+# /gated?id=   server-sent events: one at once, the last one after a request for /release?id=
+# /release?id= lets /gated continue
+# /up          the health check, as in Rails
 
 require "digest"
 
@@ -50,7 +50,7 @@ def stream(count)
   [200, TEXT, Enumerator.new { |out| count.times { |i| out << "line #{i}\n" } }]
 end
 
-# Who gets the first event before the last was not kept waiting.
+# A client that gets the first event before the release proves that no proxy buffered it.
 def gated(id)
   gate = GATES[id] = Queue.new
   events = Enumerator.new do |out|

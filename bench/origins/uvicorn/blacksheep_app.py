@@ -1,7 +1,7 @@
 """A BlackSheep origin: uvicorn --app-dir FOLDER blacksheep_app:app
 
 /            a line of text
-/delay?ms=   answers after so many milliseconds
+/delay?ms=   responds after ms milliseconds
 /up          for health checks
 """
 import asyncio

@@ -2,11 +2,11 @@
 
 /            a line of text
 /bytes?n=    n bytes, always the same
-/delay?ms=   answers after so many milliseconds
+/delay?ms=   responds after ms milliseconds
 /upload      the SHA-256 of the request body, in hex
-/stream?n=   n lines, each sent by itself
-/gated?id=   server-sent events: one at once, the last one when /release?id= is asked for
-/release?id= lets /gated go on
+/stream?n=   n lines, each sent separately
+/gated?id=   server-sent events: one at once, the last one after a request for /release?id=
+/release?id= lets /gated continue
 /up, /health for health checks
 """
 import asyncio
@@ -22,7 +22,7 @@ BYTES_MAX = 1 << 34
 LINES_MAX = 1 << 20
 GATE_WAIT_S = 30
 BLOCK = 65_536
-# No power of two, so that a lost or repeated block shows.
+# Not a power of two, so that a lost or repeated block shows.
 PERIOD = 65_521
 PATTERN = bytes(((i % PERIOD * 167) >> 3 ^ i % PERIOD) & 0xFF for i in range(PERIOD + BLOCK))
 gates = {}
@@ -61,7 +61,7 @@ async def upload(request):
         async for piece in request.stream():
             digest.update(piece)
     except ClientDisconnect:
-        # Nobody is left to answer.
+        # The client is gone: no response.
         return PlainTextResponse("gone\n", status_code=400)
     return PlainTextResponse(digest.hexdigest() + "\n")
 

@@ -8,11 +8,11 @@ import io.gatling.javaapi.core.Simulation;
 import io.gatling.javaapi.http.HttpProtocolBuilder;
 
 /**
- * Users arrive at a rate that rises to a level and stays there, whether or not the server keeps up: an open
- * load, unlike that of wrk and oha, whose next request waits for the last answer.
+ * Users arrive at a rate that rises to a level and stays there, whether or not the server keeps up. This is an open
+ * load; wrk and oha wait for the last response before they send the next request.
  *
- * <p>Properties: url (of the server), path (/1kb.bin), rate (users a second at the top, 1000), requests (of each
- * user, 7), ramp and level (seconds, 30 each). The defaults come to 7 000 requests a second.
+ * <p>Properties: url (of the server), path (/1kb.bin), rate (maximum users per second, 1000), requests (of each user,
+ * 7), ramp and level (seconds, 30 each). The defaults make 7 000 requests per second.
  */
 public class Ramp extends Simulation {
   private static final String PATH = System.getProperty("path", "/1kb.bin");
