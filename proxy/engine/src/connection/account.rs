@@ -26,8 +26,10 @@ pub(super) struct Account {
     pub(super) clock: Instant,
     /// The client, seen through trusted proxies.
     pub(super) client: IpAddr,
-    /// Whether the peer itself is a trusted proxy.
+    /// Whether what the peer says of the client in X-Forwarded-* and the like is kept.
     pub(super) trusted: bool,
+    /// Whether the peer is one of `trusted_proxies`, which alone may say what certificate a client has shown.
+    pub(super) is_proxy: bool,
     pub(super) request_id: Vec<u8>,
     /// Index of the route, once found.
     pub(super) route: Option<u32>,
@@ -55,6 +57,7 @@ impl Account {
             clock: Instant::now(),
             client,
             trusted,
+            is_proxy: trusted,
             request_id,
             route: None,
             chosen: None,

@@ -143,7 +143,7 @@ impl Connection {
                 upgrade: self.session.head.upgrade(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
-                identity: self.identity(),
+                identity: self.identity(account),
                 edits: policy.request_edits,
             },
         );
@@ -158,9 +158,11 @@ impl Connection {
         }
     }
 
-    /// What the origin is told of the client's certificate, where the listener asks for one.
-    fn identity(&self) -> Option<&[(&'static [u8], Vec<u8>)]> {
-        self.peer.identity.as_ref().map(|identity| identity.fields())
+    /// The fields about the client's certificate: ours where the listener asks for one, a trusted proxy's (`None`), or
+    /// none at all. A service's `--forward-headers` is no reason to believe them.
+    fn identity(&self, account: &Account) -> Option<&[(&'static [u8], Vec<u8>)]> {
+        let ours = self.peer.identity.as_ref().map(|identity| identity.fields());
+        ours.or((!account.is_proxy).then_some(&[]))
     }
 
     /// Answers a failed exchange if nothing of an answer has gone out yet; else ends the connection so

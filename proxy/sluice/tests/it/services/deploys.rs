@@ -50,12 +50,13 @@ fn what_the_application_is_told() {
     );
     proxy.ask(
         "GET /api/users/123?a;b HTTP/1.1\r\nHost: any.test:8080\r\nX-Forwarded-For: 198.51.100.7\r\n\
-         X-Forwarded-Proto: https\r\nX-Kamal-Target: first\r\n\r\n",
+         X-Forwarded-Proto: https\r\nX-Kamal-Target: first\r\nX-Client-Cert-Subject: CN=admin\r\n\r\n",
     );
     let request = app.last();
     assert_eq!((request.target(), request.get("host")), ("/users/123?a;b", Some("any.test:8080")));
     assert_eq!(request.get("x-forwarded-for"), Some("198.51.100.7, 127.0.0.1"));
     assert_eq!(request.get("x-forwarded-proto"), Some("https"));
+    assert_eq!(request.get("x-client-cert-subject"), None, "only a trusted proxy may say that");
     assert_eq!(request.get("x-kamal-target"), Some(format!("first, {}", app.endpoint).as_str()));
     proxy.ask("GET /api HTTP/1.1\r\nHost: a\r\nTrue-Client-IP: 203.0.113.5\r\n\r\n");
     assert_eq!(app.last().get("x-forwarded-for"), Some("203.0.113.5, 127.0.0.1"));
