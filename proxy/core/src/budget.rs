@@ -1,9 +1,9 @@
-//! What the bodies that are held take, over all workers: two counters, and shares that are given back when dropped.
+//! Counts the bytes of buffered bodies over all workers: two counters, and shares that are returned on drop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What is held at this moment.
+/// The bytes that are buffered now.
 #[derive(Debug, Default)]
 pub struct Budget {
     memory_bytes: AtomicU64,
@@ -11,7 +11,7 @@ pub struct Budget {
     files_made: AtomicU64,
 }
 
-/// Where bytes are held.
+/// Where bytes are buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// In memory.
@@ -21,17 +21,17 @@ pub enum Medium {
 }
 
 impl Budget {
-    /// Bytes that are held there.
+    /// Bytes buffered in this medium.
     pub fn bytes(&self, medium: Medium) -> u64 {
         self.counter(medium).load(Relaxed)
     }
 
-    /// Files made so far.
+    /// Spool files created so far.
     pub fn files_made(&self) -> u64 {
         self.files_made.load(Relaxed)
     }
 
-    /// Counts a file.
+    /// Counts a created file.
     pub fn count_file(&self) {
         self.files_made.fetch_add(1, Relaxed);
     }
@@ -44,7 +44,7 @@ impl Budget {
     }
 }
 
-/// One body's part of what is held.
+/// One body's share of the buffered bytes.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
@@ -53,13 +53,13 @@ pub struct Share {
 }
 
 impl Share {
-    /// Nothing yet.
+    /// An empty share.
     pub fn new(budget: &Arc<Budget>, medium: Medium) -> Self {
         Self { budget: Arc::clone(budget), medium, bytes: 0 }
     }
 
-    /// Takes `bytes` more, if no more than `max` are held in all then. The maximum is the caller's, for it may change
-    /// while bodies are held.
+    /// Adds `bytes` if the total then does not exceed `max`. The caller passes the maximum because it may change while
+    /// bodies are buffered.
     pub fn grow(&mut self, bytes: u64, max: u64) -> bool {
         let more = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= max);
         let taken = self.budget.counter(self.medium).fetch_update(Relaxed, Relaxed, more).is_ok();
@@ -69,7 +69,7 @@ impl Share {
         taken
     }
 
-    /// Gives back what it has.
+    /// Returns the whole share.
     pub fn release(&mut self) {
         self.budget.counter(self.medium).fetch_sub(self.bytes, Relaxed);
         self.bytes = 0;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_end_at_the_bound_and_come_back() {
+    fn shares_stop_at_the_maximum_and_are_returned() {
         let budget = Arc::<Budget>::default();
         let mut one = Share::new(&budget, Medium::Memory);
         let mut other = Share::new(&budget, Medium::Memory);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_was_lowered_lets_nothing_more_in() {
+    fn a_lowered_maximum_admits_no_more_bytes() {
         let budget = Arc::<Budget>::default();
         let mut share = Share::new(&budget, Medium::Spool);
         assert!(share.grow(100, 100) && !share.grow(1, 50));

@@ -13,7 +13,7 @@ pub fn now_ms() -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time of the kernel's monotonic clock, as eBPF programs note it (`bpf_ktime_get_ns`).
+/// Converts a time of the kernel's monotonic clock, as eBPF programs record it (`bpf_ktime_get_ns`).
 pub fn instant_of(kernel_ns: u64) -> Instant {
     let now = Instant::now();
     let kernel_now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);

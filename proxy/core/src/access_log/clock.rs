@@ -1,14 +1,15 @@
-//! Times of day as text, in UTC, kept for the second they belong to. No time zones, no leap seconds (POSIX time).
+//! Formats times of day as text in UTC and caches the text of the current second. No time zones and no leap seconds
+//! (POSIX time).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// The last second of the year 9999; both notations have four digits for the year.
+/// The last second of the year 9999: both formats have four digits for the year.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// Writes times, remembering the last second it wrote.
+/// Formats times and caches the text of the last second it formatted.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     second: Option<u64>,
@@ -34,9 +35,9 @@ impl Clock {
         out.extend_from_slice(self.combined.as_bytes());
     }
 
-    /// Brings both texts to the second of `time`; returns its milliseconds.
+    /// Updates both cached texts to the second of `time` and returns its milliseconds.
     fn turn_to(&mut self, time: SystemTime) -> u32 {
-        // A clock set before 1970 logs 1970 rather than fail.
+        // A clock set before 1970 logs 1970 instead of failing.
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         let second = since.as_secs().min(LAST_SECOND);
         if self.second != Some(second) {
@@ -62,7 +63,7 @@ fn civil(days: u64) -> (u64, usize, u64) {
     let day_of_era = days % 146_097;
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Years begin in March here, so that the leap day is the last of its year.
+    // Years start in March here, so that the leap day is the last day of its year.
     let shifted = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
     let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn known_times_are_right() {
+    fn known_times_are_formatted_correctly() {
         // From `date -u -d @N`.
         for (millis, rfc3339, combined) in [
             (0, "1970-01-01T00:00:00.000Z", "01/Jan/1970:00:00:00 +0000"),
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn days_follow_each_other() {
+    fn consecutive_days_advance_the_date_by_one() {
         let mut last = civil(0);
         for day in 1..200_000 {
             let (y, m, d) = civil(day);

@@ -1,13 +1,13 @@
-//! Bytes of a client made safe for one line of a log. Pure: bytes in, bytes out.
+//! Escapes bytes from a client for one line of a log. Pure: bytes in, bytes out.
 //!
-//! Whatever a peer sends, a line stays one line, stays parseable in its format, and cannot steer a terminal.
+//! Whatever a peer sends, a line stays one line, stays parseable in its format, and cannot control a terminal.
 
 use crate::logging::steers;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends the inside of a JSON string (RFC 8259 section 7). Valid UTF-8 stays; control characters,
-/// among them those of Latin-1, and bytes that are not UTF-8 become `\u00XX`.
+/// Appends the inside of a JSON string (RFC 8259 section 7). Valid UTF-8 is kept; control characters, including those
+/// of Latin-1, and bytes that are not UTF-8 become `\u00XX`.
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
         return out.extend_from_slice(bytes);
@@ -18,7 +18,7 @@ pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
                 '"' => out.extend_from_slice(b"\\\""),
                 '\\' => out.extend_from_slice(b"\\\\"),
                 '\0'..='\x1f' | '\x7f'..='\u{9f}' => unicode_escape(out, char as u8),
-                // Line ends to some viewers, or marks that have the rest shown in another direction.
+                // Some viewers treat these as line ends, or as marks that change the text direction.
                 char if steers(char) => {
                     out.extend_from_slice(format!("\\u{:04x}", u32::from(char)).as_bytes())
                 }
@@ -34,7 +34,7 @@ fn unicode_escape(out: &mut Vec<u8>, byte: u8) {
     hex(out, byte);
 }
 
-/// Appends an LTSV value: what is not printable ASCII, and the backslash itself, becomes `\xHH`.
+/// Appends an LTSV value: bytes that are not printable ASCII, and the backslash, become `\xHH`.
 pub(super) fn ltsv(out: &mut Vec<u8>, bytes: &[u8]) {
     printable(out, bytes, |out, byte| match byte {
         b'\\' => hex_escape(out, byte),
@@ -42,7 +42,7 @@ pub(super) fn ltsv(out: &mut Vec<u8>, bytes: &[u8]) {
     });
 }
 
-/// Appends a value between double quotes as Apache's log does: `\"`, `\\` and `\xHH`.
+/// Appends a value for use between double quotes, escaped like in Apache's log: `\"`, `\\` and `\xHH`.
 pub(super) fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     printable(out, bytes, |out, byte| {
         if matches!(byte, b'"' | b'\\') {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_has_its_escapes() {
+    fn each_format_escapes_its_special_bytes() {
         let hostile = b"a \"b\\\n\t\x1b[0m\xff\x7f";
         assert_eq!(escaped(json, hostile), r#"a \"b\\\u000a\u0009\u001b[0m\u00ff\u007f"#);
         assert_eq!(escaped(ltsv, hostile), r#"a "b\x5c\x0a\x09\x1b[0m\xff\x7f"#);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_text_but_not_what_steers_a_terminal() {
+    fn json_keeps_text_and_escapes_terminal_controls() {
         assert_eq!(escaped(json, "grüße 🎈".as_bytes()), "grüße 🎈");
         assert_eq!(escaped(json, "\u{9b}2J\u{2028}".as_bytes()), r"\u009b2J\u2028");
     }

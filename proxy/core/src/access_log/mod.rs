@@ -1,7 +1,7 @@
-//! The access log: one line an exchange, formatted by its worker, written in batches by a thread of its own.
+//! The access log: one line per exchange, formatted by its worker, written in batches by a dedicated thread.
 //!
-//! A worker never waits here. When the writer cannot keep up, lines are dropped and counted. Nothing
-//! rotates the file: rename it and ask for [`AccessLog::reopen`].
+//! A worker never blocks on the log. When the writer cannot keep up, lines are dropped and counted. sluice does not
+//! rotate the file: rename it and call [`AccessLog::reopen`].
 
 mod clock;
 mod escape;
@@ -26,13 +26,13 @@ use writer::{Message, Wishes, Writer};
 use crate::metrics::Metrics;
 use crate::record::ExchangeRecord;
 
-/// Bytes of lines at which a worker hands its batch over.
+/// Size in bytes at which a worker hands its batch to the writer.
 const BATCH_BYTES: usize = 32 << 10;
 
-/// Batches waiting for the writer, over all workers: about 2 MiB of lines.
+/// Batches queued for the writer, over all workers: about 2 MiB of lines.
 const QUEUE_BATCHES: usize = 64;
 
-/// How long closing waits for the writer. A pipe that nobody reads must not keep the process from ending.
+/// How long closing waits for the writer. A pipe that nobody reads must not keep the process from exiting.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The access log of the process.
@@ -52,10 +52,10 @@ struct Running {
 }
 
 impl AccessLog {
-    /// Opens the output and starts the writer thread; with the log off, does neither.
+    /// Opens the output and starts the writer thread. Does neither when the log is off.
     ///
     /// # Errors
-    /// When the file cannot be opened (the error names it) or the thread not started.
+    /// When the file cannot be opened (the error names it) or the thread cannot be started.
     pub fn start(config: &config::AccessLog, metrics: Arc<Metrics>) -> io::Result<Self> {
         let output: Box<dyn Output> = match &config.output {
             LogOutput::Off => {
@@ -91,7 +91,7 @@ impl AccessLog {
         Ok(Self { config: config.clone(), metrics, running: Some(running) })
     }
 
-    /// A handle for one worker thread.
+    /// Returns a handle for one worker thread.
     pub fn worker(&self) -> AccessLogHandle {
         let worker = self.running.as_ref().map(|running| Worker {
             formatter: Formatter::new(&self.config),
@@ -103,31 +103,31 @@ impl AccessLog {
         AccessLogHandle { worker: worker.map(RefCell::new) }
     }
 
-    /// Asks the writer to open the file anew, after a rotation. Batches that still wait go into the new file.
+    /// Makes the writer reopen the file, after a rotation. Queued batches go into the new file.
     pub fn reopen(&self) {
         if let Some(running) = &self.running {
-            // Sequentially consistent, so that a writer that made room just now sees the wish before it sleeps.
+            // Sequentially consistent, so that a writer that has just made room sees the flag before it sleeps.
             running.wishes.reopen.store(true, SeqCst);
             // A full queue wakes the writer as well.
             let _ = running.queue.try_send(Message::Wake);
         }
     }
 
-    /// Writes what was handed over and ends the writer, waiting 5 s at most. Workers flush before this;
-    /// what they log after it is dropped and counted.
+    /// Writes the batches that were handed over and ends the writer, waiting 5 s at most. Workers flush before this;
+    /// later lines are dropped and counted.
     pub fn close(&self) {
         let Some(running) = &self.running else { return };
-        // As in `reopen`.
+        // See `reopen`.
         running.wishes.close.store(true, SeqCst);
         let _ = running.queue.try_send(Message::Wake);
         let ended = running.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if ended.recv_timeout(CLOSE_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the access log did not take its last lines in time");
+            tracing::warn!("timed out while writing the last lines of the access log");
         }
     }
 }
 
-/// One worker's end of the access log. Does nothing when the log is off.
+/// One worker's handle to the access log. Does nothing when the log is off.
 #[derive(Debug)]
 pub struct AccessLogHandle {
     // Borrowed within one call only, never across an await.
@@ -144,7 +144,7 @@ struct Worker {
 }
 
 impl AccessLogHandle {
-    /// Whether lines go anywhere; when not, a caller may leave the record unmade.
+    /// Whether lines are written at all; if not, the caller need not build the record.
     pub fn is_on(&self) -> bool {
         self.worker.is_some()
     }
@@ -161,7 +161,7 @@ impl AccessLogHandle {
         }
     }
 
-    /// Hands over what has gathered. To be called several times a second, and before the worker ends.
+    /// Hands the batch to the writer. Call it several times a second, and before the worker ends.
     pub fn flush(&self) {
         if let Some(worker) = &self.worker {
             worker.borrow_mut().hand_over();

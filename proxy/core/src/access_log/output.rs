@@ -1,4 +1,4 @@
-//! Where lines end up: standard output or a file that can be opened anew. Blocking; only the writer thread comes here.
+//! Where lines are written: standard output, or a file that can be reopened. Blocking; only the writer thread uses it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -6,20 +6,20 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Takes whole batches of lines.
+/// Accepts whole batches of lines.
 pub(super) trait Output: Send {
     /// Writes some of the bytes, as [`Write::write`] does.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Opens the same name anew, after a rotation. On an error the old one stays in use.
+    /// Reopens the same path, after a rotation. On an error the old file stays in use.
     fn reopen(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Standard output or a file, unbuffered, so that what a failed write left behind is known to the byte.
+/// Standard output or a file, unbuffered, so that after a failed write the number of written bytes is known exactly.
 pub(super) struct Sink {
-    /// `None` is standard output, which cannot be opened anew.
+    /// `None` is standard output, which cannot be reopened.
     path: Option<PathBuf>,
     file: File,
 }
@@ -30,7 +30,7 @@ impl Sink {
         Ok(Self { path: None, file: File::from(io::stdout().as_fd().try_clone_to_owned()?) })
     }
 
-    /// Opens or creates a file that lines are appended to. The error names it.
+    /// Opens or creates a file and appends lines to it. The error names the file.
     pub(super) fn file(path: &Path) -> io::Result<Self> {
         Ok(Self { path: Some(path.to_path_buf()), file: open(path)? })
     }
@@ -50,7 +50,7 @@ impl Output for Sink {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // Not for everyone to read: lines have clients' addresses and whatever stands in a query.
+    // Not world-readable: lines contain clients' addresses and query strings.
     let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
     file.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot open access log {}: {error}", path.display()))

@@ -10,7 +10,7 @@ use sluice_config::{LogField, LogFormat};
 
 use super::*;
 
-/// A directory that goes away with the test.
+/// A directory that is removed at the end of the test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -70,7 +70,7 @@ fn every_line_of_every_worker_arrives_whole() {
 }
 
 #[test]
-fn a_renamed_file_is_left_and_a_new_one_begun() {
+fn reopen_leaves_the_renamed_file_and_starts_a_new_one() {
     let dir = Dir::new();
     let (path, rotated) = (dir.file("access.log"), dir.file("access.log.1"));
     let (log, metrics) = start(&path);
@@ -104,14 +104,14 @@ fn a_reopen_that_fails_keeps_the_old_file() {
     assert_eq!(fs::read_to_string(dir.file("moved").join("access.log")).unwrap(), "target:/still\n");
 }
 
-/// Yields until `done`; the test runner's own limit is the only one.
+/// Yields until `done` returns true. Only the test runner limits the wait.
 fn wait_for(done: impl Fn() -> bool) {
     while !done() {
         std::thread::yield_now();
     }
 }
 
-/// Takes nothing until the test lets it.
+/// Accepts nothing until the test permits it.
 struct Gate {
     permits: Receiver<()>,
     written: Arc<Mutex<Vec<u8>>>,
@@ -126,7 +126,7 @@ impl Output for Gate {
 }
 
 #[test]
-fn a_full_queue_drops_and_counts_and_never_waits() {
+fn a_full_queue_drops_and_counts_without_blocking() {
     let (permit, permits) = mpsc::channel();
     let written = Arc::new(Mutex::default());
     let gate = Gate { permits, written: Arc::clone(&written) };
@@ -139,7 +139,7 @@ fn a_full_queue_drops_and_counts_and_never_waits() {
         handle.flush();
     }
     let dropped = metrics.access_log_dropped() as usize;
-    // The queue's batches and the one that the writer may hold are all that is kept.
+    // At most the queued batches and the writer's current batch are kept.
     assert!(dropped >= total - QUEUE_BATCHES - 1, "{dropped}");
     drop(permit);
     drop(handle);
@@ -161,7 +161,7 @@ fn a_full_disk_counts_every_line() {
     assert_eq!(metrics.access_log_dropped(), 6);
 }
 
-/// Room for a few bytes, then an error, then room again.
+/// Accepts a few bytes, then returns an error, then accepts bytes again.
 struct Flaky {
     room: Vec<usize>,
     written: Arc<Mutex<Vec<u8>>>,
@@ -180,7 +180,7 @@ impl Output for Flaky {
 }
 
 #[test]
-fn a_torn_line_is_ended_before_the_next() {
+fn a_torn_line_is_terminated_before_the_next_line() {
     let written = Arc::new(Mutex::default());
     let flaky = Flaky { room: vec![0, 18], written: Arc::clone(&written) };
     let metrics = Metrics::new();
@@ -197,7 +197,7 @@ fn a_torn_line_is_ended_before_the_next() {
 }
 
 #[test]
-fn off_does_nothing_and_a_missing_directory_is_named() {
+fn off_does_nothing_and_the_error_names_a_missing_directory() {
     let log = AccessLog::start(&config(LogOutput::Off), Metrics::new()).unwrap();
     let handle = log.worker();
     assert!(!handle.is_on());

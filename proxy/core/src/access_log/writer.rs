@@ -1,4 +1,4 @@
-//! The thread that writes batches of lines, so that no worker ever waits for a disk or a pipe.
+//! The thread that writes batches of lines, so that no worker blocks on a disk or a pipe.
 
 use std::io;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use super::output::Output;
 use crate::metrics::Metrics;
 
-/// What a worker or the control plane sends the writer.
+/// What a worker or the control plane sends to the writer.
 pub(super) enum Message {
-    /// Whole lines, and how many.
+    /// Whole lines, and their number.
     Lines(Vec<u8>, u64),
     /// A flag changed.
     Wake,
 }
 
-/// What the control plane wants; flags, because the queue may be full when it does.
+/// Requests from the control plane. They are flags because the queue may be full.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
-    /// Open the file anew before the next write.
+    /// Reopen the file before the next write.
     pub(super) reopen: AtomicBool,
     /// End when the queue is empty.
     pub(super) close: AtomicBool,
@@ -33,18 +33,20 @@ pub(super) struct Writer {
     pub(super) metrics: Arc<Metrics>,
     /// The last write stopped within a line.
     pub(super) torn: bool,
-    /// The last write failed, and that has been said.
+    /// The last write failed, and the failure was logged.
     pub(super) failing: bool,
 }
 
 impl Writer {
-    /// Writes until every sender is gone, or until told to close and the queue is empty.
+    /// Writes until every sender is gone, or until `close` is set and the queue is empty.
     pub(super) fn run(mut self) {
         while let Some(message) = self.next() {
             if self.wishes.reopen.swap(false, SeqCst) {
                 match self.output.reopen() {
                     Ok(()) => self.torn = false,
-                    Err(error) => tracing::warn!(%error, "the access log stays in its old file"),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot reopen the access log; it continues in the old file")
+                    }
                 }
             }
             if let Message::Lines(bytes, lines) = message {
@@ -67,21 +69,21 @@ impl Writer {
         match result {
             Ok(()) if self.failing => {
                 self.failing = false;
-                tracing::info!("the access log is written again");
+                tracing::info!("the access log can be written again");
             }
             Ok(()) => {}
             Err(error) => {
                 let whole = memchr::memchr_iter(b'\n', &bytes[..written]).count() as u64;
                 self.metrics.count_access_log_dropped(lines.saturating_sub(whole));
-                // Once, not for each batch: a full disk would fill the other log as well.
+                // Logged once, not for each batch: a full disk would fill the other log as well.
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(%error, "the access log cannot be written; lines are dropped and counted");
+                    tracing::warn!(%error, "cannot write the access log; lines are dropped and counted");
                 }
             }
         }
     }
 
-    /// Writes all bytes, after ending a line that an earlier failure left torn. Returns how many were written.
+    /// Writes all bytes, after terminating a line that an earlier failure left torn. Returns how many were written.
     fn write_all(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
         if self.torn {
             match write_all(&mut *self.output, b"\n") {

@@ -1,25 +1,25 @@
-//! Which of the eligible endpoints takes a request. Pure given their state and a random source.
+//! Picks one of the eligible endpoints for a request. Pure given their state and a random source.
 //!
-//! Not here: who is eligible; `cluster` decides that from health and from what was already tried.
+//! Eligibility is decided in `cluster`, from health and from what was already tried.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[cfg(test)]
 mod tests;
 
-/// Virtual time that one turn of an endpoint of weight 1 takes. Large against the greatest weight
-/// (1000), so that the division by weight loses nothing that shows.
+/// Virtual time that one turn of an endpoint of weight 1 takes. Large compared with the maximum weight (1000), so that
+/// the division by weight loses no visible precision.
 const TURN: u64 = 1 << 24;
 
-/// What balancing sees of an endpoint.
+/// The balancer's view of an endpoint.
 pub(crate) trait Load {
     /// Share relative to the others, at least 1.
     fn weight(&self) -> u32;
     /// Requests under way.
     fn in_flight(&self) -> u32;
-    /// A hash of what the endpoint is, the same in every process.
+    /// A hash of the endpoint's identity, the same in every process.
     fn identity(&self) -> u64;
-    /// Where round robin keeps the virtual time of its next turn; begins at [`first_turn`].
+    /// Where round robin keeps the virtual time of the next turn; starts at [`first_turn`].
     fn turn(&self) -> &AtomicU64;
 }
 
@@ -44,7 +44,7 @@ impl Eligible {
         *word |= 1 << (index % 64);
     }
 
-    /// Keeps only the indices that `keep` approves.
+    /// Keeps only the indices for which `keep` returns true.
     pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
         let words = std::iter::once(&mut self.first).chain(&mut self.rest);
         for (at, word) in words.enumerate() {
@@ -60,7 +60,7 @@ impl Eligible {
         self.first == 0 && self.rest.iter().all(|&word| word == 0)
     }
 
-    /// Its indices in rising order.
+    /// The indices in ascending order.
     fn iter(&self) -> impl Iterator<Item = usize> {
         let words = [self.first].into_iter().chain(self.rest.iter().copied());
         words.enumerate().flat_map(|(at, word)| Bits(word).map(move |bit| at * 64 + bit))
@@ -79,8 +79,10 @@ impl Iterator for Bits {
     }
 }
 
-/// The fewest requests under way in proportion to weight, this one counted in; at random among equals.
-/// `None` only if none is eligible, here and below.
+/// Picks the endpoint with the fewest requests under way in proportion to its weight, counting the new request; at
+/// random among equals.
+///
+/// Returns `None` only if no endpoint is eligible; so do the other functions.
 pub(crate) fn least_requests<L: Load>(
     endpoints: &[L],
     eligible: &Eligible,
@@ -98,7 +100,7 @@ pub(crate) fn least_requests<L: Load>(
                 true
             }
             Some(std::cmp::Ordering::Greater) => false,
-            // Each of n equals ends up the one kept with a chance of 1/n.
+            // Each of n equals is kept with a probability of 1/n.
             Some(std::cmp::Ordering::Equal) => {
                 equals += 1;
                 random.u32(0..equals) == 0
@@ -111,11 +113,12 @@ pub(crate) fn least_requests<L: Load>(
     best.map(|(index, ..)| index)
 }
 
-/// In turn, by weight: whoever's turn is earliest in virtual time. `now` is the cluster's virtual time.
+/// Picks endpoints in turn, by weight: the endpoint whose turn is earliest in virtual time. `now` is the cluster's
+/// virtual time.
 ///
-/// A turn belongs to its endpoint and not to a fixed sequence, so what an ineligible endpoint leaves is
-/// shared by all others, and it cannot catch up on what it missed: its turn is never before `now`.
-/// Workers that race may take the same turn; it is then charged twice, so shares hold over time.
+/// A turn belongs to its endpoint and not to a fixed sequence. All others therefore share the turns of an ineligible
+/// endpoint, and the endpoint cannot catch up on missed turns: its turn is never before `now`. Workers that race may
+/// take the same turn; the turn is then charged twice, so shares hold over time.
 pub(crate) fn round_robin<L: Load>(endpoints: &[L], eligible: &Eligible, now: &AtomicU64) -> Option<usize> {
     let current = now.load(Relaxed);
     let wait = |index: &usize| turns_ahead(endpoints[*index].turn().load(Relaxed), current);
@@ -132,7 +135,7 @@ pub(crate) fn round_robin<L: Load>(endpoints: &[L], eligible: &Eligible, now: &A
     Some(index)
 }
 
-/// How far a turn lies after `now`; 0 for one that is past. Right across the wrap of the counter.
+/// How far a turn lies after `now`; 0 for a past turn. Correct across the wrap of the counter.
 fn turns_ahead(turn: u64, now: u64) -> u64 {
     let ahead = turn.wrapping_sub(now);
     if ahead > u64::MAX / 2 { 0 } else { ahead }
@@ -142,13 +145,12 @@ fn stride(weight: u32) -> u64 {
     TURN / u64::from(weight.max(1))
 }
 
-/// The turn a new endpoint begins with: half a stride in, so that a heavy one does not wait behind
-/// every light one.
+/// The first turn of a new endpoint: half a stride in, so that a heavy endpoint does not wait for every light endpoint.
 pub(crate) fn first_turn(weight: u32) -> u64 {
     stride(weight) / 2
 }
 
-/// The less loaded of two that are picked at random by weight; the first of them if they are equal.
+/// Picks two endpoints at random by weight and returns the less loaded one; the first if they are equal.
 pub(crate) fn random_two<L: Load>(
     endpoints: &[L],
     eligible: &Eligible,
@@ -185,8 +187,8 @@ fn weighted<L: Load, I: Iterator<Item = usize>>(
     })
 }
 
-/// The highest random weight for a key (weighted rendezvous hashing): an endpoint that leaves moves
-/// only its own keys, one that comes takes only its share.
+/// Picks the highest random weight for a key (weighted rendezvous hashing): removing an endpoint moves only its own
+/// keys, adding one moves only its share.
 pub(crate) fn hash<L: Load>(endpoints: &[L], eligible: &Eligible, key: u64) -> Option<usize> {
     let score = |index: usize| {
         let mixed = mix(key ^ endpoints[index].identity());

@@ -1,4 +1,4 @@
-//! What each way of balancing promises, over endpoints that are plain numbers.
+//! The guarantees of each balancing method, over endpoints that are plain numbers.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
@@ -45,14 +45,14 @@ fn set(indices: impl IntoIterator<Item = usize>) -> Eligible {
     eligible
 }
 
-/// How often each of `count` endpoints came out of `picks` picks.
+/// How often each of `count` endpoints was picked in `picks` picks.
 fn tally(count: usize, picks: usize, mut pick: impl FnMut() -> Option<usize>) -> Vec<usize> {
     let mut tally = vec![0; count];
     (0..picks).for_each(|_| tally[pick().unwrap()] += 1);
     tally
 }
 
-/// Asserts that the shares follow the weights to within `tolerance` of the whole.
+/// Asserts that the shares match the weights to within `tolerance` of the whole.
 fn assert_shares(tally: &[usize], weights: &[u32], tolerance: f64) {
     let picks: usize = tally.iter().sum();
     let total: u32 = weights.iter().sum();
@@ -64,7 +64,7 @@ fn assert_shares(tally: &[usize], weights: &[u32], tolerance: f64) {
 }
 
 #[test]
-fn a_set_holds_what_was_put_in() {
+fn a_set_contains_the_inserted_indices() {
     let indices = [0, 3, 63, 64, 200];
     assert_eq!(set(indices).iter().collect::<Vec<_>>(), indices);
     assert!(Eligible::default().is_empty());
@@ -72,7 +72,7 @@ fn a_set_holds_what_was_put_in() {
 }
 
 #[test]
-fn nobody_eligible_is_nobody_picked() {
+fn no_pick_without_an_eligible_endpoint() {
     let (origins, nobody) = (origins(&[1, 1]), Eligible::default());
     let random = &mut fastrand::Rng::with_seed(1);
     assert_eq!(least_requests(&origins, &nobody, random), None);
@@ -82,7 +82,7 @@ fn nobody_eligible_is_nobody_picked() {
 }
 
 #[test]
-fn equal_idle_endpoints_share_alike() {
+fn equal_idle_endpoints_get_equal_shares() {
     let weights = [1; 5];
     let (origins, random) = (origins(&weights), &mut fastrand::Rng::with_seed(2));
     let all = set(0..5);
@@ -90,7 +90,7 @@ fn equal_idle_endpoints_share_alike() {
 }
 
 #[test]
-fn round_robin_goes_in_turn() {
+fn round_robin_picks_in_turn() {
     let (origins, now) = (origins(&[1, 1, 1]), AtomicU64::new(0));
     let all = set(0..3);
     let order: Vec<_> = (0..6).map(|_| round_robin(&origins, &all, &now).unwrap()).collect();
@@ -106,17 +106,17 @@ fn round_robin_spreads_a_heavy_endpoint() {
 }
 
 #[test]
-fn round_robin_shares_out_what_an_absent_endpoint_leaves() {
+fn round_robin_distributes_turns_of_an_absent_endpoint() {
     let (origins, now) = (origins(&[1, 1, 1]), AtomicU64::new(0));
     let two = set([0, 2]);
     assert_eq!(tally(3, 100, || round_robin(&origins, &two, &now)), [50, 0, 50]);
     let all = set(0..3);
     let back = tally(3, 30, || round_robin(&origins, &all, &now));
-    assert!(back[1] <= 11, "caught up on what it missed: {back:?}");
+    assert!(back[1] <= 11, "caught up on missed turns: {back:?}");
 }
 
 #[test]
-fn round_robin_keeps_its_shares_over_the_wrap() {
+fn round_robin_keeps_shares_across_the_wrap() {
     let (origins, now) = (origins(&[1, 3]), AtomicU64::new(u64::MAX - 5 * TURN));
     let all = set(0..2);
     assert_shares(&tally(2, 400, || round_robin(&origins, &all, &now)), &[1, 3], 0.02);
@@ -169,7 +169,7 @@ proptest! {
         assert_shares(&tally(count, 4000, || random_two(&origins, &all, random)), &weights, 0.06);
         let keys = &mut fastrand::Rng::with_seed(seed);
         assert_shares(&tally(count, 4000, || hash(&origins, &all, keys.u64(..))), &weights, 0.06);
-        // Requests that stay: the more are held, the closer to the weights.
+        // Requests do not end here: the more are in flight, the closer the shares are to the weights.
         let held = tally(count, 4000, || {
             let index = least_requests(&origins, &all, random)?;
             origins[index].in_flight.set(origins[index].in_flight.get() + 1);

@@ -1,5 +1,5 @@
-//! What an operator sets on endpoints while they serve: their weight, and whether they take requests. Kept by name,
-//! so that it holds for whatever addresses a name comes to have.
+//! What an operator changes on endpoints at run time: their weight, and whether they take requests. Kept by name, so
+//! that it applies to every address the name resolves to.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cluster, Endpoint, Seed};
 
-/// What was set for an endpoint; what was not is as configured.
+/// What was set for an endpoint. A value that was not set is as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Adjustment {
     /// Its share of the load, relative to the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Whether it takes no new requests. What is open finishes, and checks go on.
+    /// Whether it takes no new requests. Open requests finish, and checks continue.
     pub disabled: bool,
 }
 
-/// What was set, by the name of the endpoint. Locked by the control plane only.
+/// What was set, by endpoint name. Only the control plane locks it.
 #[derive(Debug, Default)]
 pub(super) struct Adjustments(Mutex<BTreeMap<String, Adjustment>>);
 
@@ -29,7 +29,7 @@ impl Adjustments {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What holds for an endpoint of that seed.
+    /// The adjustment for an endpoint of this seed.
     pub(super) fn of(&self, seed: &Seed) -> Adjustment {
         let set = self.lock();
         let known = set.get(&seed.host).or_else(|| set.get(&seed.address.to_string()));
@@ -38,12 +38,12 @@ impl Adjustments {
 }
 
 impl Endpoint {
-    /// Whether it is meant by this name: as configured, or its address.
+    /// Whether the name refers to this endpoint: its configured name, or its address.
     pub fn is_called(&self, name: &str) -> bool {
         self.host == name || self.label == name
     }
 
-    /// Whether an operator has it take no new requests. Not a matter of its health.
+    /// Whether an operator disabled new requests to it. Independent of its health.
     pub fn is_disabled(&self) -> bool {
         self.standing.disabled.load(Relaxed)
     }
@@ -52,14 +52,14 @@ impl Endpoint {
         self.standing.disabled.store(disabled, Relaxed);
     }
 
-    /// Whether it may be given a request at `now_ms`.
+    /// Whether it may get a request at `now_ms`.
     pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
         !self.is_disabled() && self.health(now_ms).takes_requests()
     }
 }
 
 impl Cluster {
-    /// Puts what was set for an endpoint in force, in place of what was set for it before. For the control plane.
+    /// Applies an adjustment to an endpoint and replaces an earlier one. For the control plane.
     pub fn adjust(&self, name: &str, adjustment: Adjustment) {
         self.lasting.adjusted.lock().insert(name.to_owned(), adjustment);
         for endpoint in self.endpoints().iter().filter(|endpoint| endpoint.is_called(name)) {
@@ -73,7 +73,7 @@ impl Cluster {
         self.lasting.adjusted.lock().get(name).copied().unwrap_or_default()
     }
 
-    /// Has every endpoint be as configured again; true if any was not.
+    /// Resets every endpoint to its configuration. Returns true if an adjustment was removed.
     pub fn forget_adjustments(&self) -> bool {
         let set = std::mem::take(&mut *self.lasting.adjusted.lock());
         for endpoint in self.endpoints().iter().filter(|one| set.keys().any(|name| one.is_called(name))) {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_holds_at_once_and_for_new_addresses() {
+    fn a_weight_applies_at_once_and_to_new_addresses() {
         let cluster = Cluster::new("c", config(Balance::RoundRobin, true), vec![seed(1), seed(2)]);
         cluster.adjust(NAME, set(Some(3), false));
         let ones = |cluster: &Cluster| picks(cluster).map(|all| all.iter().filter(|one| **one == 1).count());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disabled_are_never_picked() {
+    fn disabled_endpoints_are_never_picked() {
         for fail_open in [true, false] {
             let cluster =
                 Cluster::new("c", config(Balance::LeastRequests, fail_open), vec![seed(1), seed(2)]);
@@ -140,7 +140,7 @@ mod tests {
             cluster.adjust("192.0.2.1:2", set(None, true));
             assert_eq!(picks(&cluster), Err(NoEndpoint::Disabled));
             cluster.replace_endpoints(vec![seed(1)]);
-            assert_eq!(picks(&cluster), Err(NoEndpoint::Disabled), "the only one");
+            assert_eq!(picks(&cluster), Err(NoEndpoint::Disabled), "the only endpoint");
             cluster.adjust(NAME, set(None, false));
             assert_eq!(picks(&cluster).is_ok(), fail_open);
             assert_eq!(Load::weight(&cluster.endpoints()[0]), 1);

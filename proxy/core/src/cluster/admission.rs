@@ -1,4 +1,4 @@
-//! How a request gets its place at an endpoint: at once, or after a wait in the cluster's line.
+//! How a request is admitted to an endpoint: at once, or after a wait in the cluster's queue.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Cluster, Endpoint, NoEndpoint, Pick};
 use crate::clock::{now_ms, now_us};
 use crate::queue::{Offer, Queue, QueueCounts, Refusal, Waiting};
 
-/// How often a pick is repeated that another worker was faster to use.
+/// How often a pick is repeated when another worker took the place first.
 const RACES_MAX: usize = 4;
 
 /// A request or tunnel under way at an endpoint. Hold it until the response body, or the tunnel, has ended.
@@ -28,31 +28,31 @@ pub enum Kind {
     Tunnel,
 }
 
-/// What one who waits needs to be given an endpoint.
+/// What a queued request needs for the choice of an endpoint.
 pub struct Wants {
-    /// The hash of its key, where the cluster balances by one.
+    /// The hash of its key, if the cluster balances by a key.
     pub hash: Option<u64>,
     /// Ids of endpoints that were already tried.
     pub exclude: Vec<u32>,
 }
 
-/// The line of a cluster.
+/// A cluster's queue.
 pub(crate) type ClusterQueue = Queue<Wants, InFlight>;
 
 impl InFlight {
-    /// The endpoint it counts at.
+    /// The endpoint where it is counted.
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
 
-    /// Takes an answer's latency into account, where the endpoint's limit is found from it.
+    /// Reports a response's latency, from which an automatic limit is calculated.
     pub fn observe(&self, sent: Instant, latency: Duration) {
         if self.endpoint.observe(sent, latency) {
             self.cluster.serve_waiting();
         }
     }
 
-    /// Counts on as a tunnel: the request has become one.
+    /// Counts it as a tunnel from now on: the request was upgraded.
     pub fn into_tunnel(mut self) -> Self {
         self.endpoint.turn_into_tunnel();
         self.kind = Kind::Tunnel;
@@ -71,13 +71,13 @@ impl Drop for InFlight {
 }
 
 impl Cluster {
-    /// Picks an endpoint and takes a place there, past nobody who waits for one.
+    /// Picks an endpoint and takes a place there. Does not overtake queued requests.
     ///
     /// # Errors
     /// As [`Cluster::pick`]; [`NoEndpoint::Full`] when the request has to wait.
     pub fn begin(self: &Arc<Self>, mut request: Pick<'_>) -> Result<InFlight, NoEndpoint> {
         if request.kind == Kind::Request && !self.lasting.queue.is_empty() {
-            // No place in line for a request that nothing can serve: it would wait for its timeout.
+            // No place in the queue for a request that no endpoint can serve: it would wait until its timeout.
             self.can_ever_serve(&request)?;
             return Err(NoEndpoint::Full);
         }
@@ -94,26 +94,26 @@ impl Cluster {
         Err(NoEndpoint::Full)
     }
 
-    /// Waits in line for a place.
+    /// Waits in the queue for a place.
     ///
     /// # Errors
     /// [`Refusal::Full`].
     pub fn wait(self: &Arc<Self>, wants: Wants, client: IpAddr) -> Result<Waiting<Wants, InFlight>, Refusal> {
         let waiting = self.lasting.queue.enter(wants, client, now_us())?;
-        // What was freed before we stood in line was given to nobody.
+        // A place that became free before we entered the queue was offered to nobody.
         self.serve_waiting();
         Ok(waiting)
     }
 
-    /// Gives what is free to those who wait, and sends away those whom no endpoint can serve any more. To be called when
-    /// a place may have become free, or an endpoint another health.
+    /// Gives free places to queued requests, and rejects requests that no endpoint can serve any more. Call it when a
+    /// place may have become free, or when an endpoint's health has changed.
     pub fn serve_waiting(self: &Arc<Self>) {
         if self.lasting.queue.is_empty() {
             return;
         }
         let now_ms = now_ms();
         let mut random = fastrand::Rng::new();
-        // What is free depends on what was tried alone, so nothing is asked twice.
+        // The result depends only on the excluded endpoints, so each set of them is tried once.
         let mut in_vain: Vec<Vec<u32>> = Vec::new();
         self.lasting.queue.serve(now_us(), |wants| {
             let (hash, exclude) = (wants.hash, wants.exclude.as_slice());
@@ -133,27 +133,27 @@ impl Cluster {
         });
     }
 
-    /// Whether requests wait in line.
+    /// Whether requests are queued.
     pub fn is_waited_for(&self) -> bool {
         !self.lasting.queue.is_empty()
     }
 
-    /// The line's numbers.
+    /// The queue's counters.
     pub fn queue_counts(&self) -> QueueCounts {
         self.lasting.queue.counts()
     }
 
-    /// Counts a request that waited for too long.
+    /// Counts a request that timed out in the queue.
     pub fn count_queue_timeout(&self) {
         self.lasting.queue.count_timeout();
     }
 }
 
-/// Requests in the lower half, tunnels in the upper, so that one becomes the other in one step.
+/// Requests in the lower half, tunnels in the upper half, so that a request becomes a tunnel in one step.
 const TUNNEL: u64 = 1 << 32;
 
 impl Endpoint {
-    /// Counts one more, unless there are as many of its kind as may be.
+    /// Counts one more, unless the limit of its kind is reached.
     fn try_begin(&self, kind: Kind, tunnels_max: u32) -> bool {
         let limit = self.limit_now();
         let begun = self.capacity.traffic.under_way.fetch_update(SeqCst, SeqCst, |under_way| {
@@ -181,7 +181,7 @@ impl Endpoint {
         self.capacity.traffic.under_way.fetch_add(TUNNEL - 1, SeqCst);
     }
 
-    /// Whether one more of its kind may begin.
+    /// Whether one more of its kind may start.
     pub(super) fn has_room(&self, kind: Kind, tunnels_max: u32) -> bool {
         let (requests, tunnels) = split(self.capacity.traffic.under_way.load(SeqCst));
         match kind {
@@ -190,12 +190,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether more requests are under way than there may be: the limit has been lowered.
+    /// Whether more requests are under way than allowed: the limit was lowered.
     pub fn is_over_limit(&self) -> bool {
         split(self.capacity.traffic.under_way.load(SeqCst)).0 > self.limit_now()
     }
 
-    /// How many requests more it may have under way now.
+    /// How many more requests it may have under way now.
     pub fn room(&self) -> usize {
         let (requests, _) = split(self.capacity.traffic.under_way.load(SeqCst));
         self.limit_now().saturating_sub(requests) as usize

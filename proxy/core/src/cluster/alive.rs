@@ -1,5 +1,5 @@
-//! Which clusters and endpoints exist, by name. Whoever has an exchange under way holds both, so under a name that is
-//! not here nothing can be counted any more.
+//! Which clusters and endpoints exist, by name. An exchange holds its cluster and its endpoint, so nothing can be
+//! counted any more under a name that is missing here.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 static CLUSTERS: Names = Names::new();
 static ENDPOINTS: Names = Names::new();
 
-/// Names, and how many there are of each: a deploy to the same address has two for a while.
+/// Names, and how many objects have each: during a deploy to the same address there are two for a while.
 #[derive(Debug)]
 struct Names(Mutex<BTreeMap<String, usize>>);
 
@@ -25,7 +25,7 @@ impl Names {
     }
 }
 
-/// Has a name known as long as it lives.
+/// Registers a name for as long as this value lives.
 #[derive(Debug)]
 pub(super) struct Alive {
     among: &'static Names,
@@ -57,12 +57,12 @@ impl Drop for Alive {
     }
 }
 
-/// Whether there is a cluster of this name.
+/// Whether a cluster of this name exists.
 pub fn has_cluster(name: &str) -> bool {
     CLUSTERS.has(name)
 }
 
-/// Whether there is an endpoint of this label in some cluster.
+/// Whether an endpoint of this label exists in any cluster.
 pub fn has_endpoint(label: &str) -> bool {
     ENDPOINTS.has(label)
 }
@@ -76,8 +76,8 @@ mod tests {
     use crate::cluster::fake::{config, seed};
 
     #[test]
-    fn names_live_as_long_as_the_last_of_them() {
-        // No other test has these.
+    fn a_name_exists_until_its_last_holder_is_dropped() {
+        // No other test uses these names.
         let make = || Cluster::new("once alive", config(Balance::RoundRobin, true), vec![seed(65_001)]);
         let label = "192.0.2.1:65001";
         let (one, other) = (make(), make());

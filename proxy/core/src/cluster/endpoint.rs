@@ -1,4 +1,4 @@
-//! One address of a cluster: what is known about it, and the counters that workers share.
+//! One address of a cluster: its state, and the counters that workers share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,8 +16,8 @@ use super::seed::{EndpointAddress, Seed};
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
 
-/// What every request writes, on cache lines of its own: readers of the fields beside it (health, on
-/// every pick of every worker) would otherwise miss each time. 128, as x86 fetches lines in pairs.
+/// Fields that every request writes, on separate cache lines: otherwise readers of neighbouring fields (health, on
+/// every pick of every worker) would miss each time. 128, as x86 fetches lines in pairs.
 #[repr(align(128))]
 pub(super) struct Traffic {
     /// Requests and tunnels; see `admission`.
@@ -28,15 +28,15 @@ pub(super) struct Traffic {
 
 /// One address in a cluster.
 pub struct Endpoint {
-    /// Unique in the process and never used again.
+    /// Unique in the process and never reused.
     pub id: u32,
     /// Where it listens.
     pub address: EndpointAddress,
     /// The address as text, for logs, metrics and the state file.
     pub label: String,
-    /// The Host of requests of our own to it.
+    /// The Host field of sluice's own requests to it.
     pub host: String,
-    /// What a hashing balancer knows it by.
+    /// Its identity for hashing balancers.
     identity: u64,
     /// Whether connections to it may be joined past loopback TCP.
     pub joinable: Joinable,
@@ -48,11 +48,11 @@ pub struct Endpoint {
     _alive: Alive,
 }
 
-/// What it may have, and what it has.
+/// Its limits, and what is in use.
 pub(super) struct Capacity {
     weight: AtomicU32,
     limit: Limit,
-    /// Idle connections, if there is a limit; else workers keep their own.
+    /// Shared idle connections, if the endpoint has a limit; otherwise each worker keeps its own.
     idle: Option<IdleSockets>,
     pub(super) traffic: Traffic,
 }
@@ -72,14 +72,14 @@ impl Capacity {
     }
 }
 
-/// What it is configured with: an endpoint of other terms is another.
+/// Its configuration: an endpoint with different terms is a different endpoint.
 #[derive(PartialEq)]
 struct Terms {
     max_in_flight: MaxInFlight,
-    /// Of use only where the limit is found by itself.
+    /// Used only if the limit is automatic.
     auto_limit: Option<AutoLimit>,
     bypass: EndpointBypass,
-    /// What connections to it are secured by; they are not interchangeable with others.
+    /// The TLS settings of connections to it. Connections with other settings are not interchangeable.
     tls: Option<UpstreamTls>,
 }
 
@@ -95,7 +95,7 @@ impl Terms {
     }
 }
 
-/// Whether it is to be used, as operators and configurations have it.
+/// Whether operators and the configuration allow its use.
 #[derive(Default)]
 pub(super) struct Standing {
     draining: AtomicBool,
@@ -103,7 +103,7 @@ pub(super) struct Standing {
 }
 
 impl Endpoint {
-    /// An endpoint that is healthy, idle and has counted nothing.
+    /// An endpoint that is healthy and idle, with all counters at zero.
     pub fn new(seed: Seed, config: &config::Cluster) -> Endpoint {
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         let label = seed.address.to_string();
@@ -116,7 +116,8 @@ impl Endpoint {
             identity: hash_key(label.as_bytes()),
             label,
             host: seed.host,
-            // An application that has the kernel encrypt changes what a message of its socket is, amid the connection.
+            // An application that hands encryption to the kernel (kTLS) changes how its socket divides messages, in the
+            // middle of the connection.
             joinable: Joinable::new(if terms.tls.is_some() { EndpointBypass::Off } else { terms.bypass }),
             capacity: Capacity::new(weight, terms.max_in_flight, config.auto_limit),
             terms,
@@ -127,12 +128,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether an endpoint of that seed would be this one, but for its weight.
+    /// Whether an endpoint of this seed would be identical to this one, apart from its weight.
     pub(super) fn is_made_of(&self, seed: &Seed, config: &config::Cluster) -> bool {
         self.host == seed.host && self.terms == Terms::of(seed, config)
     }
 
-    /// Requests it may have under way, as configured.
+    /// The configured limit of requests under way.
     pub fn max_in_flight(&self) -> MaxInFlight {
         self.terms.max_in_flight
     }
@@ -142,7 +143,7 @@ impl Endpoint {
         self.capacity.weight.load(Relaxed)
     }
 
-    /// Sets it, to at least 1.
+    /// Sets the weight, to at least 1.
     pub(crate) fn set_weight(&self, weight: u32) {
         self.capacity.weight.store(weight.max(1), Relaxed);
     }
@@ -151,7 +152,7 @@ impl Endpoint {
         self.capacity.traffic.requests.fetch_add(1, Relaxed);
     }
 
-    /// Requests it may have under way now; `u32::MAX` without a limit.
+    /// The current limit of requests under way; `u32::MAX` without a limit.
     pub fn limit_now(&self) -> u32 {
         self.capacity.limit.now()
     }
@@ -161,27 +162,27 @@ impl Endpoint {
         self.capacity.idle.as_ref()
     }
 
-    /// The latency without load that `max_in_flight: auto` goes by, in microseconds; `None` without it.
+    /// The latency without load that `max_in_flight: auto` is based on, in microseconds; `None` without it.
     pub fn base_latency_us(&self) -> Option<u64> {
         self.capacity.limit.base_us()
     }
 
-    /// Takes an answer's latency into account where the limit is found from it. True if the limit has grown.
+    /// Reports a response's latency if the limit is automatic. Returns true if the limit has grown.
     pub(crate) fn observe(&self, sent: Instant, latency: Duration) -> bool {
         self.capacity.limit.observe(sent, latency, self.in_flight())
     }
 
-    /// Requests begun since the endpoint is known.
+    /// Requests started since the endpoint exists.
     pub fn requests(&self) -> u64 {
         self.capacity.traffic.requests.load(Relaxed)
     }
 
-    /// Failures recorded since the endpoint is known.
+    /// Failures recorded since the endpoint exists.
     pub fn failures(&self) -> u64 {
         self.failures.all()
     }
 
-    /// Whether it takes requests at `now_ms`, the process's monotonic clock.
+    /// Its health at `now_ms`, a time of the process's monotonic clock.
     pub fn health(&self, now_ms: u64) -> Health {
         match () {
             () if self.is_draining() => Health::Draining,
@@ -192,25 +193,25 @@ impl Endpoint {
         }
     }
 
-    /// Notes that a request was answered whole. Does not end an ejection: such an answer may stem from
-    /// before it.
+    /// Records that a request got a complete response. Does not end an ejection: the response may belong to a request
+    /// sent before it.
     pub fn record_success(&self) {
         self.failures.forget_consecutive();
         self.checked.hear_of();
     }
 
-    /// Notes that a request failed by the endpoint's fault (connect error, timeout, broken answer).
-    /// True if this failure ejected it; of workers that fail at once, one is told so.
+    /// Records that a request failed through the endpoint's fault (connect error, timeout, malformed response). Returns
+    /// true if this failure ejected it; if several workers fail at once, only one of them gets true.
     pub fn record_failure(&self, ejection: &Ejection, now_ms: u64) -> bool {
         self.failures.add(ejection, now_ms)
     }
 
-    /// Sets what active checks say, and since when (seconds of Unix time). True if that is a change.
+    /// Sets the result of active checks, and since when it holds (seconds of Unix time). Returns true if it changed.
     pub fn set_active_health(&self, healthy: bool, since_unix_s: u64) -> bool {
         self.checked.set(healthy, since_unix_s)
     }
 
-    /// What active checks say, ejection left out.
+    /// The result of active checks, regardless of ejection.
     pub fn active_health(&self) -> bool {
         self.checked.is_healthy()
     }
@@ -220,18 +221,18 @@ impl Endpoint {
         self.checked.since_unix_s()
     }
 
-    /// The last active check, if there was one. Locks, so not for the data path.
+    /// The last active check, if there was one. Takes a lock, so not for the data path.
     pub fn last_check(&self) -> Option<LastCheck> {
         self.checked.last_check()
     }
 
-    /// Keeps what the latest active check came to.
+    /// Stores the result of the latest active check.
     pub fn set_last_check(&self, check: LastCheck) {
         self.checked.set_last_check(check);
     }
 
-    /// Gives it nothing new to do: it has left its cluster, or is about to. Its idle connections are closed, those of
-    /// the workers by their next tick.
+    /// Stops new work for it: it has left its cluster, or is about to. Its idle connections are closed; workers close
+    /// theirs by their next tick.
     pub fn drain(&self) {
         self.standing.draining.store(true, Relaxed);
         if let Some(idle) = &self.capacity.idle {

@@ -1,4 +1,4 @@
-//! Clusters for tests, of this and of other crates.
+//! Clusters for tests of this and other crates.
 
 use sluice_config::{self as config, Address, Balance, Ejection, Pool};
 
@@ -6,7 +6,7 @@ use super::{Cluster, EndpointAddress, Seed};
 
 pub(super) const EJECTION: Ejection = Ejection { consecutive_failures: 3, time_ms: 1000 };
 
-/// A configuration to change in tests.
+/// A configuration for tests to modify.
 pub fn config(balance: Balance, fail_open: bool) -> config::Cluster {
     let pool = Pool { idle_max_per_endpoint: 1, idle_timeout_ms: 1 };
     config::Cluster {
@@ -25,7 +25,7 @@ pub fn seed(port: u16) -> Seed {
     Seed { host: address.to_string(), address, weight: 1, max_in_flight: None, bypass: None }
 }
 
-/// A cluster of the addresses that its configuration has; names are left out, for nothing is looked up.
+/// A cluster of the addresses in its configuration. Names are skipped because nothing is resolved.
 pub fn cluster(name: &str, config: &config::Cluster) -> Cluster {
     let seeds = config.endpoints.iter().filter_map(|endpoint| match endpoint.address {
         Address::Ip(address) => Some(Seed {

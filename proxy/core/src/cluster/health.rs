@@ -1,4 +1,4 @@
-//! What is known of an endpoint's health: by active checks, and by the requests that it answers or fails.
+//! An endpoint's health: from active checks, and from the requests that it serves or fails.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -6,28 +6,28 @@ use std::sync::{Mutex, PoisonError};
 
 use sluice_config::Ejection;
 
-/// Whether an endpoint takes requests.
+/// The health of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It does: it has answered a check or a request.
+    /// Takes requests: it has responded to a check or a request.
     Healthy,
-    /// It does, though nothing has been heard of it yet.
+    /// Takes requests, but has not responded to anything yet.
     Unchecked,
-    /// Active checks found it wanting.
+    /// Active checks failed.
     Unhealthy,
-    /// Live traffic found it wanting; it is left alone for a time.
+    /// Live requests failed; it gets no requests for a time.
     Ejected,
-    /// It left the cluster; what is under way ends, nothing new comes.
+    /// It left the cluster; running requests finish, and it gets no new ones.
     Draining,
 }
 
 impl Health {
-    /// Whether an endpoint of that health takes new requests.
+    /// Whether an endpoint of this health takes new requests.
     pub fn takes_requests(self) -> bool {
         matches!(self, Health::Healthy | Health::Unchecked)
     }
 
-    /// The word that logs, metrics and the admin listener show.
+    /// The word shown in logs, metrics and by the admin listener.
     pub fn word(self) -> &'static str {
         match self {
             Health::Healthy => "healthy",
@@ -42,7 +42,7 @@ impl Health {
 /// The last active check of an endpoint, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastCheck {
-    /// The status, or what went wrong.
+    /// The status, or the error.
     pub outcome: String,
     /// Whether it counted as a success.
     pub success: bool,
@@ -50,11 +50,11 @@ pub struct LastCheck {
     pub at_ms: u64,
 }
 
-/// What active checks have found, and whether anything has been heard of the endpoint at all.
+/// The result of active checks, and whether the endpoint has ever responded.
 #[derive(Default)]
 pub(super) struct CheckedHealth {
     unhealthy: AtomicBool,
-    /// It has answered a check or a request.
+    /// It has responded to a check or a request.
     heard_of: AtomicBool,
     since_unix_s: AtomicU64,
     last_check: Mutex<Option<LastCheck>>,
@@ -70,13 +70,13 @@ impl CheckedHealth {
     }
 
     pub(super) fn hear_of(&self) {
-        // Read first: a plain store would take the cache line from every other worker each time.
+        // Read first: an unconditional store would invalidate the cache line of every other worker each time.
         if !self.is_heard_of() {
             self.heard_of.store(true, Relaxed);
         }
     }
 
-    /// True if that is a change.
+    /// Returns true if it changed.
     pub(super) fn set(&self, healthy: bool, since_unix_s: u64) -> bool {
         let changed = self.unhealthy.swap(!healthy, Relaxed) == healthy;
         if changed {
@@ -101,7 +101,7 @@ impl CheckedHealth {
     }
 }
 
-/// Failures of live traffic, and for how long the endpoint is left alone because of them.
+/// Failures of live requests, and for how long the endpoint is ejected because of them.
 #[derive(Default)]
 pub(super) struct Failures {
     all: AtomicU64,
@@ -118,7 +118,7 @@ impl Failures {
         now_ms < self.ejected_until_ms.load(Relaxed)
     }
 
-    /// Does not end an ejection: a success may stem from before it.
+    /// Does not end an ejection: a success may belong to a request sent before it.
     pub(super) fn forget_consecutive(&self) {
         // Read first, as above.
         if self.consecutive.load(Relaxed) != 0 {
@@ -126,11 +126,11 @@ impl Failures {
         }
     }
 
-    /// True if this failure ejected the endpoint; of workers that fail at once, one is told so.
+    /// Returns true if this failure ejected the endpoint; if several workers fail at once, only one of them gets true.
     pub(super) fn add(&self, ejection: &Ejection, now_ms: u64) -> bool {
         self.all.fetch_add(1, Relaxed);
         let until_ms = self.ejected_until_ms.load(Relaxed);
-        // Requests that were under way when it was ejected say nothing new.
+        // Requests that were under way when it was ejected give no new information.
         if ejection.consecutive_failures == 0 || now_ms < until_ms {
             return false;
         }

@@ -1,8 +1,8 @@
 //! Idle upstream sockets that workers share: those of endpoints with a limit on requests in flight.
 //!
-//! A worker's own pool would let every worker keep connections, and a server with a thread a connection (Puma
-//! waits some time for the next request on each) would wait on those that nobody uses. Shared, there are never
-//! more connections than requests that were in flight at once. Nothing is under way on these sockets, so any
+//! If each worker had its own pool, each would keep connections, and a thread-per-connection server (Puma waits some
+//! time for the next request on each) would wait on connections that nobody uses. With a shared pool, there are never
+//! more connections than requests that were in flight at once. No operation is pending on these sockets, so any
 //! worker's ring may take one.
 
 use std::any::Any;
@@ -13,20 +13,21 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Idle sockets of one endpoint, the one parked last at the end, but for those that are to be taken last.
+/// Idle sockets of one endpoint. `take` starts at the end: the most recently parked socket is there, and sockets that
+/// carried a body are at the front.
 #[derive(Default)]
 pub struct IdleSockets(Mutex<Vec<IdleSocket>>);
 
-/// Sockets that were closed with their endpoint, by no worker; one of them counts them.
+/// Sockets that were closed with their endpoint, outside any worker; one worker counts them.
 static CLOSED: AtomicU64 = AtomicU64::new(0);
 
-/// How many sockets were closed with their endpoints since this was asked last.
+/// How many sockets were closed with their endpoints since the last call.
 pub fn closed_with_endpoints() -> u64 {
-    // Read first: every worker asks at every tick, and hardly ever is there one.
+    // Read first: every worker calls this at every tick, and the count is nearly always 0.
     if CLOSED.load(Relaxed) == 0 { 0 } else { CLOSED.swap(0, Relaxed) }
 }
 
-/// A socket that nobody uses now.
+/// A socket that is not in use.
 pub struct IdleSocket {
     /// Connected, with nothing unread when it was parked.
     pub socket: OwnedFd,
@@ -34,19 +35,19 @@ pub struct IdleSocket {
     pub joined: bool,
     /// What must live as long as the connection.
     pub attached: Option<Attached>,
-    /// When it was used last.
+    /// When it was last used.
     pub since: Instant,
 }
 
-/// What belongs to a connection besides its socket, whatever it is.
+/// An opaque value that belongs to a connection in addition to its socket.
 pub type Attached = Arc<dyn Any + Send + Sync>;
 
-/// A socket that is used again.
+/// A socket that is reused.
 pub(crate) type Socket = (OwnedFd, Option<Attached>);
 
 impl IdleSockets {
-    /// Keeps a silent socket, in place of the one that would be taken last when there are as many as allowed; as the one
-    /// that is taken last itself if it `carried_body`. How many were closed for it.
+    /// Parks a silent socket. If it `carried_body`, it will be taken last. If `max` sockets are already parked, closes
+    /// those that would be taken last. Returns how many were closed.
     pub fn park(&self, parked: IdleSocket, carried_body: bool, max: usize) -> usize {
         let mut all = self.lock();
         let surplus = (all.len() + 1).saturating_sub(max).min(all.len());
@@ -57,9 +58,9 @@ impl IdleSockets {
         closed.len()
     }
 
-    /// Takes the socket that was parked last and is still usable, of those that are joined or of the others; how
-    /// many were closed on the way. If there is none a connection will be opened, and at most `room` of the other
-    /// kind stay beside it, so that both kinds together are no more than the endpoint may have in use.
+    /// Takes the most recently parked socket that is still usable, of the joined ones or of the others. Also returns
+    /// how many were closed on the way. If there is none, the caller opens a connection, and at most `room` sockets of
+    /// the other kind stay parked, so that both kinds together do not exceed what the endpoint may have in use.
     pub fn take(&self, joined: bool, timeout: Duration, room: usize) -> (Option<Socket>, usize) {
         let mut closed = 0;
         loop {
@@ -79,7 +80,7 @@ impl IdleSockets {
         }
     }
 
-    /// Closes what has ended or has been idle too long; how many.
+    /// Closes sockets that have ended or were idle too long. Returns how many.
     pub fn reap(&self, timeout: Duration) -> usize {
         let mut parked = self.lock();
         let before = parked.len();
@@ -105,7 +106,7 @@ impl Drop for IdleSockets {
 }
 
 impl IdleSocket {
-    /// Young enough, and silent: no byte that nobody asked for, no end, no error (poll tells of all three).
+    /// Not timed out, and silent: no unsolicited byte, no end, no error (poll reports all three).
     fn is_fresh(&self, timeout: Duration) -> bool {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         self.since.elapsed() < timeout && poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready == 0)
@@ -127,7 +128,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn each_kind_is_taken_apart_and_neither_piles_up() {
+    fn joined_and_other_sockets_are_taken_separately_within_the_limit() {
         let idle = IdleSockets::default();
         let mut peers = Vec::new();
         let mut park = |joined| {
@@ -135,14 +136,15 @@ mod tests {
             peers.push(theirs);
             idle.park(parked(ours, joined), false, 3)
         };
-        assert_eq!([park(true), park(false), park(true), park(true)], [0, 0, 0, 1], "three at most");
+        assert_eq!([park(true), park(false), park(true), park(true)], [0, 0, 0, 1], "at most three");
         let take = |joined, room| {
             let (socket, closed) = idle.take(joined, LONG, room);
             (socket.is_some(), closed)
         };
         assert_eq!(take(true, 0), (true, 0));
         assert_eq!(take(false, 0), (true, 0));
-        // There is none of that kind. One of the other may stay beside the connection that is opened now, or not.
+        // There is none of that kind. One of the other kind may or may not stay next to the connection that is opened
+        // now.
         assert_eq!(take(false, 1), (false, 0));
         assert_eq!(take(false, 0), (false, 1));
         assert_eq!(take(true, 9), (false, 0));
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_silent_is_closed() {
+    fn sockets_that_are_not_silent_are_closed() {
         let idle = IdleSockets::default();
         let (ours, theirs) = UnixStream::pair().unwrap();
         idle.park(parked(ours, true), false, 3);

@@ -1,9 +1,9 @@
-//! Whether connections to an endpoint may be joined past loopback TCP: what is configured, and what workers have
-//! found out about it.
+//! Whether connections to an endpoint may be joined past loopback TCP: the configuration, and what workers have learned
+//! about the endpoint.
 //!
-//! Some programs never see a joined byte: relays by splice(2), such as Docker's proxy for published ports. So an
-//! endpoint is unknown until it has answered over a joined connection. Until then one request at a time goes over one
-//! on trial, and only one that may be sent twice; all others go by TCP.
+//! Some programs never see a joined byte: relays that use splice(2), such as Docker's proxy for published ports. So an
+//! endpoint is unknown until it has responded over a joined connection. Until then, one request at a time uses a joined
+//! connection as a trial, and only a request that may be sent twice; all others use TCP.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -12,19 +12,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sluice_config::EndpointBypass;
 
-/// After so many connections in a row that were not joined in their handshake, none is tried for [`PAUSE_MS`]:
-/// something stands between (address translation, a proxy for containers), and each try costs a connection.
+/// After this many connections in a row that were not joined in their handshake, none is tried for [`PAUSE_MS`]:
+/// something sits in between (address translation, a proxy for containers), and each try costs a connection.
 const MISSES_MAX: u32 = 3;
 const PAUSE_MS: u64 = 60_000;
-/// How long an endpoint's place on the network is taken for granted: a bridge for containers may come up later.
+/// How long an endpoint's locality is cached: a container bridge may come up later.
 const PLACE_MS: u64 = 10_000;
-/// How long an answer over a new joined connection vouches for further ones. Another program may come to listen there;
-/// it nearly always refuses a connection in between, which ends this at once.
+/// How long a response over a new joined connection proves that the endpoint reads joined bytes. Another program may
+/// later listen there; connections nearly always fail in between, which ends the proof at once.
 const PROOF_MS: u64 = 3_600_000;
-/// A trial that has not ended by then has met an application that takes its time: another request may be tried.
+/// A trial that has not ended by then has met a slow application: another request may be tried.
 const TRIAL_MS: u64 = 5_000;
-/// How long it is left alone after joined bytes were not read, and the most that this doubles to. An application that
-/// was only busy is joined again soon; a relay costs one request 200 ms now and then.
+/// How long an endpoint gets no joined connections after joined bytes were not read, and the maximum to which this
+/// doubles. An application that was only busy is joined again soon; a relay costs one request 200 ms now and then.
 const STALL_PAUSE_MS: u64 = 10_000;
 const STALL_PAUSE_MAX_MS: u64 = 600_000;
 
@@ -34,48 +34,48 @@ pub enum Locality {
     /// On another host, or on a socket that is not TCP.
     #[default]
     Elsewhere,
-    /// On this host, at an address of it.
+    /// On this host, at one of its addresses.
     SameHost,
-    /// Behind a bridge or a pair of virtual interfaces of this host: a container, likely.
+    /// Behind a bridge or a pair of virtual interfaces of this host: probably a container.
     Neighbour,
 }
 
 impl Locality {
-    /// From what it is as a number.
+    /// Converts its number back.
     fn from_number(number: u8) -> Self {
         let known = [Self::SameHost, Self::Neighbour];
         known.into_iter().find(|place| *place as u8 == number).unwrap_or(Self::Elsewhere)
     }
 }
 
-/// Whether a request may go over a joined connection.
+/// Whether a request may use a joined connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The endpoint is known to read joined bytes.
     Known,
-    /// Over one whose bytes may stay unread: see that this does not take long.
+    /// Use a joined connection whose bytes may stay unread: check that they are read soon.
     Trial,
-    /// By TCP.
+    /// Use TCP.
     Refused,
 }
 
-/// What is known of an endpoint, for the process that takes over. Times are from now, for clocks differ.
+/// What is known of an endpoint, for the process that takes over. Times are relative to now, because clocks differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Experience {
-    /// How long it still counts as one that reads joined bytes.
+    /// How long it still counts as reading joined bytes.
     pub(crate) proven_ms: u64,
-    /// How long it is still left alone.
+    /// How long it still gets no joined connections.
     pub(crate) paused_ms: u64,
     /// How often in a row joined bytes were not read.
     pub(crate) stalls: u32,
 }
 
-/// What is known; workers share it.
+/// What is known; shared by workers.
 #[derive(Debug, Default)]
 pub struct Joinable {
     off: bool,
     misses: AtomicU32,
-    /// No connection is to be joined before that.
+    /// No connection is joined before this time.
     not_before_ms: AtomicU64,
     /// See [`PROOF_MS`].
     proven_until_ms: AtomicU64,
@@ -91,13 +91,13 @@ impl Joinable {
         Self { off: configured == EndpointBypass::Off, ..Self::default() }
     }
 
-    /// Where the endpoint is, if it may be joined now. `look` finds that out, and is called now and then.
+    /// The endpoint's locality, if it may be joined now. Calls `look` to find it out when the cached value is too old.
     pub fn place(&self, now_ms: u64, look: impl FnOnce() -> Locality) -> Option<Locality> {
         if self.off || now_ms < self.not_before_ms.load(Relaxed) {
             return None;
         }
         if now_ms >= self.place_until_ms.load(Relaxed) {
-            // Two workers may both look; they see the same.
+            // Two workers may both look; they get the same result.
             self.place.store(look() as u8, Relaxed);
             self.place_until_ms.store(now_ms.saturating_add(PLACE_MS), Relaxed);
         }
@@ -107,8 +107,8 @@ impl Joinable {
         }
     }
 
-    /// Whether a request may go over a joined connection; `repeatable` if it may be sent twice. [`Admission::Trial`] is
-    /// given to one caller at a time.
+    /// Whether a request may use a joined connection; `repeatable` if it may be sent twice. Only one caller at a time
+    /// gets [`Admission::Trial`].
     pub fn admit(&self, now_ms: u64, repeatable: bool) -> Admission {
         if now_ms < self.proven_until_ms.load(Relaxed) {
             return Admission::Known;
@@ -124,7 +124,7 @@ impl Joinable {
         }
     }
 
-    /// Notes whether a connection was joined when it was asked for.
+    /// Records whether a connection that should be joined was joined.
     pub fn note(&self, joined: bool, now_ms: u64) {
         if joined {
             if self.misses.load(Relaxed) != 0 {
@@ -139,21 +139,21 @@ impl Joinable {
         }
     }
 
-    /// An answer has come over a joined connection that had none before.
+    /// Records a response over a joined connection that had none before.
     pub fn prove(&self, now_ms: u64) {
         self.proven_until_ms.store(now_ms.saturating_add(PROOF_MS), Relaxed);
         self.trial_until_ms.store(0, Relaxed);
         self.stalls.store(0, Relaxed);
     }
 
-    /// It could not be reached: another program may listen there next.
+    /// The endpoint could not be reached: another program may listen there next.
     pub fn forget(&self) {
         if self.proven_until_ms.load(Relaxed) != 0 {
             self.proven_until_ms.store(0, Relaxed);
         }
     }
 
-    /// Joined bytes were not read: it is left alone for a while. Returns how long, to the first that says so.
+    /// Joined bytes were not read: no joined connections for a while. Only the first caller gets the duration.
     pub fn pause(&self, now_ms: u64) -> Option<Duration> {
         let before_ms = self.not_before_ms.load(Relaxed);
         if now_ms < before_ms {
@@ -169,7 +169,7 @@ impl Joinable {
         Some(Duration::from_millis(pause_ms))
     }
 
-    /// What another process may go by; `None` if nothing is known.
+    /// What another process may rely on; `None` if nothing is known.
     pub fn experience(&self, now_ms: u64) -> Option<Experience> {
         let left = |until: &AtomicU64| until.load(Relaxed).saturating_sub(now_ms);
         let experience = Experience {
@@ -180,7 +180,7 @@ impl Joinable {
         (experience != Experience::default()).then_some(experience)
     }
 
-    /// Goes by what another process has found out.
+    /// Adopts what another process has learned.
     pub fn inherit(&self, experience: Experience, now_ms: u64) {
         let Experience { proven_ms, paused_ms, stalls } = experience;
         let until = |left_ms: u64, max_ms: u64| match left_ms.min(max_ms) {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_in_a_row_pause_it() {
+    fn consecutive_misses_pause_joining() {
         let joinable = automatic();
         for joined in [false, false, true, false, false] {
             joinable.note(joined, 5);
@@ -220,12 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_is_looked_up_anew_now_and_then() {
+    fn the_locality_is_refreshed_periodically() {
         let joinable = automatic();
         assert_eq!(joinable.place(0, || Locality::Elsewhere), None);
         assert_eq!(joinable.place(PLACE_MS - 1, || Locality::Neighbour), None);
         assert_eq!(joinable.place(PLACE_MS, || Locality::Neighbour), Some(Locality::Neighbour));
-        assert_eq!(joinable.place(PLACE_MS + 1, || panic!("it is known")), Some(Locality::Neighbour));
+        assert_eq!(
+            joinable.place(PLACE_MS + 1, || panic!("the locality is cached")),
+            Some(Locality::Neighbour)
+        );
     }
 
     #[test]
@@ -234,15 +237,15 @@ mod tests {
         assert_eq!(joinable.admit(SOME_MS, false), Admission::Refused);
         assert_eq!(joinable.admit(SOME_MS, true), Admission::Trial);
         assert_eq!(joinable.admit(SOME_MS, true), Admission::Refused);
-        // Nobody has said how it ended.
+        // Nobody reported how it ended.
         assert_eq!(joinable.admit(SOME_MS + TRIAL_MS, true), Admission::Trial);
-        // It could not be made.
+        // The connection could not be made.
         joinable.note(false, SOME_MS + TRIAL_MS);
         assert_eq!(joinable.admit(SOME_MS + TRIAL_MS, true), Admission::Trial);
     }
 
     #[test]
-    fn an_answer_vouches_for_others_until_it_is_old_or_the_endpoint_is_gone() {
+    fn a_response_is_a_proof_until_it_expires_or_the_endpoint_is_gone() {
         let joinable = automatic();
         joinable.prove(SOME_MS);
         assert_eq!(joinable.admit(SOME_MS + PROOF_MS - 1, false), Admission::Known);
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_pauses_it_twice_as_long_each_time_and_is_said_once() {
+    fn unread_bytes_double_the_pause_and_are_reported_once() {
         let joinable = automatic();
         joinable.prove(SOME_MS);
         let mut now_ms = SOME_MS;
@@ -264,7 +267,7 @@ mod tests {
             assert_eq!(joinable.pause(now_ms), None);
             let end_ms = now_ms + pause_s * 1000;
             assert!(!may(&joinable, end_ms - 1) && may(&joinable, end_ms));
-            // What was proven is not any more.
+            // The proof no longer holds.
             assert_eq!(joinable.admit(end_ms, false), Admission::Refused);
             now_ms = end_ms;
         }
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_goes_by_what_this_one_knows_and_not_for_longer() {
+    fn another_process_adopts_the_experience_but_not_for_longer() {
         assert_eq!(automatic().experience(SOME_MS), None);
         let before = automatic();
         before.prove(SOME_MS);

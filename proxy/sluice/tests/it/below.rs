@@ -135,8 +135,8 @@ fn a_log_on_a_full_disk_from_the_begin_keeps_nobody_from_starting() {
         assert_eq!(proxy.get("/").text(), "hi");
         (proxy.metric(DROPPED) > 0.0).then_some(())
     });
-    proxy.wait_for("the access log cannot be written");
-    assert_eq!(proxy.said("the access log cannot be written"), 1, "once");
+    proxy.wait_for("cannot write the access log");
+    assert_eq!(proxy.said("cannot write the access log"), 1, "once");
 }
 
 /// Whoever writes beyond the limit is sent a signal that ends processes (setrlimit(2), RLIMIT_FSIZE).
@@ -148,14 +148,14 @@ fn a_log_that_may_not_grow_loses_lines_and_nothing_else() {
         assert_eq!(proxy.get("/").text(), "hi");
         (proxy.metric(DROPPED) > 0.0).then_some(())
     });
-    proxy.wait_for("the access log cannot be written");
+    proxy.wait_for("cannot write the access log");
     let log = proxy.folder.join("access.log");
     fs::rename(&log, proxy.folder.join("access.log.1")).unwrap();
     proxy.signal(Signal::SIGUSR1);
     poll("a new file", || log.exists().then_some(()));
     assert_eq!(proxy.get("/after").text(), "hi");
     proxy.record("/after");
-    proxy.wait_for("the access log is written again");
+    proxy.wait_for("the access log can be written again");
 }
 
 fn can_mount() -> bool {

@@ -1,7 +1,7 @@
-//! One exchange as one line: JSON, LTSV or combined. Pure but for the memory of the last second's text.
+//! Formats one exchange as one line: JSON, LTSV or combined. Pure, except for the cached text of the last second.
 //!
-//! Targets are logged with their query, as they came. Credentials (Authorization, Cookie) are not in the record, unless
-//! a service was deployed to log them. The combined format has no place for what services log beside the rest.
+//! Targets are logged with their query, as received. The record does not contain credentials (Authorization, Cookie)
+//! unless a service was deployed to log them. The combined format has no place for the extra fields that services log.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::clock::Clock;
 use super::escape;
 use crate::record::{BodyPath, ExchangeRecord};
 
-/// How much of a value is logged, in bytes as it came: what a client sends must not drown the lines of others.
+/// Maximum length of a logged value, in bytes as received: a client's long values must not drown other clients' lines.
 const TARGET_BYTES_MAX: usize = 2048;
 const FIELD_BYTES_MAX: usize = 512;
-/// Stands behind a value that was cut.
+/// Appended to a truncated value.
 const CUT: &[u8] = b"...";
 
 type Escape = fn(&mut Vec<u8>, &[u8]);
 
-/// Appends at most so much of a value.
+/// Appends at most `bytes_max` bytes of a value.
 fn put(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize, escape: Escape) {
     match bytes.get(..bytes_max) {
         Some(begin) if bytes.len() > bytes_max => {
@@ -31,7 +31,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize, escape: Escape) {
     }
 }
 
-/// Turns records into lines.
+/// Formats records as lines.
 #[derive(Debug)]
 pub(super) struct Formatter {
     format: LogFormat,
@@ -39,7 +39,7 @@ pub(super) struct Formatter {
     clock: Clock,
 }
 
-/// A field's value, before any format has its say.
+/// A field's value, before it is formatted.
 enum Value<'a> {
     Absent,
     Bytes(&'a [u8]),
@@ -55,7 +55,7 @@ impl Formatter {
         Self { format: config.format, fields: config.fields.clone(), clock: Clock::default() }
     }
 
-    /// Appends the line of an exchange, its newline included.
+    /// Appends the line of an exchange, including its newline.
     pub(super) fn line(&mut self, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
         match self.format {
             LogFormat::Json => self.json(out, record),
@@ -85,7 +85,7 @@ impl Formatter {
             out.extend_from_slice(if self.fields.is_empty() && index == 0 { b"{\"" } else { b",\"" });
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(b"\":\"");
-            // Cut when it was taken.
+            // Already truncated when it was captured.
             escape::json(out, value);
             out.push(b'"');
         }
@@ -129,7 +129,7 @@ impl Clock {
     }
 }
 
-/// `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`, with no identity and no user.
+/// `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`; identity and user are always `-`.
 fn combined(clock: &mut Clock, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
     client(out, record);
     out.extend_from_slice(b" - - [");

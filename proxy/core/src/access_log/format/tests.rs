@@ -1,4 +1,4 @@
-//! Lines of known exchanges, and lines of hostile ones.
+//! Lines of known exchanges, and of hostile exchanges.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,7 +72,7 @@ fn ltsv_has_labels_and_tabs() {
 }
 
 #[test]
-fn combined_is_apaches() {
+fn combined_matches_apache() {
     let expected = concat!(
         r#"192.0.2.7 - - [21/Nov/2026:10:00:00 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8""#,
         "\n"
@@ -92,7 +92,7 @@ fn combined_is_apaches() {
 }
 
 #[test]
-fn a_services_own_fields_come_last() {
+fn fields_of_a_service_come_last() {
     let fields = [("req_x_a", b"a\"\t".to_vec()), ("resp_b", Vec::new())];
     let record = ExchangeRecord { fields: &fields, ..ExchangeRecord::sample() };
     let own = r#""req_x_a":"a\"\u0009","resp_b":"""#;
@@ -106,7 +106,7 @@ fn a_services_own_fields_come_last() {
     assert_eq!(combined, line(LogFormat::Combined, &[], &ExchangeRecord::sample()));
 }
 
-/// Arbitrary bytes, with those that matter to a format more often than chance has them.
+/// Arbitrary bytes, biased towards bytes that are special in a format.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let sharp = prop::sample::select(b"\"\\\n\r\t\0\x1b: {}\x7f\x80\xc3\xff".to_vec());
     let byte = prop_oneof![any::<u8>(), sharp];
@@ -119,7 +119,7 @@ fn is_one_line_of_printable_ascii(line: &str) -> bool {
 
 proptest! {
     #[test]
-    fn hostile_bytes_break_no_format(
+    fn hostile_bytes_do_not_break_any_format(
         values in prop::collection::vec(hostile(), 6),
         name in any::<String>(),
         micros in any::<u64>(),
@@ -152,7 +152,7 @@ proptest! {
 
         let combined = line(LogFormat::Combined, &[], &record);
         prop_assert!(is_one_line_of_printable_ascii(&combined) && !combined.contains('\t'));
-        // Quotes that no backslash precedes are those of the format: three pairs.
+        // Quotes without a preceding backslash are those of the format: three pairs.
         let plain = combined.replace("\\\\", "").replace("\\\"", "");
         prop_assert_eq!(plain.matches('"').count(), 6);
     }
