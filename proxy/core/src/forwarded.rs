@@ -1,4 +1,4 @@
-//! Who the client is, and the fields that tell the origin so.
+//! The client's address, and the fields that report it to the origin.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,14 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ipnet::IpNet;
 use sluice_http::{FieldKind, RequestHead};
 
-/// Room for `t=` and a time in seconds with three digits behind the point.
+/// Room for `t=` and a time in seconds with three decimals.
 pub const REQUEST_START_MAX: usize = 32;
-/// Entries of X-Forwarded-For that are looked at, from the right.
+/// Entries of X-Forwarded-For that are examined, from the right.
 const HOPS_MAX: usize = 32;
 
-/// The client's address, and whether the peer is a trusted proxy. Behind trusted proxies the client is
-/// the last address of X-Forwarded-For that is not one of them: everything left of it anybody could have
-/// written.
+/// The client's address, and whether the peer is a trusted proxy. Behind trusted proxies the client is the last address
+/// of X-Forwarded-For that is not a trusted proxy: anyone could have written the addresses to the left of it.
 pub fn client(peer: IpAddr, proxies: &[IpNet], head: &RequestHead) -> (IpAddr, bool) {
     let peer = peer.to_canonical();
     let is_proxy = |address: &IpAddr| proxies.iter().any(|net| net.contains(address));
@@ -52,8 +51,8 @@ pub fn make_request_id(random: &mut fastrand::Rng) -> Vec<u8> {
     id
 }
 
-/// The value of X-Request-Start, `t=<seconds>.<milliseconds>`: the form that every known parser reads.
-/// Written digit by digit: the formatting machinery costs more than parsing a request.
+/// The value of X-Request-Start, `t=<seconds>.<milliseconds>`: the form that every known parser reads. Written digit by
+/// digit because `format!` costs more than parsing a request.
 pub fn request_start(at: SystemTime, room: &mut [u8; REQUEST_START_MAX]) -> &[u8] {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut digits = itoa::Buffer::new();
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn client_is_the_last_address_that_is_no_proxy() {
+    fn client_is_the_last_address_that_is_not_a_trusted_proxy() {
         let proxies: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
         let cases: [(&str, &[&str], &str, bool); 7] = [
             ("192.0.2.1", &["198.51.100.1"], "192.0.2.1", false),

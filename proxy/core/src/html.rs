@@ -1,8 +1,8 @@
-//! Text as HTML has it.
+//! Escapes text for HTML.
 
 use std::borrow::Cow;
 
-/// Text as it may stand between tags.
+/// Escapes text for use between tags.
 pub fn escape_html(text: &str) -> Cow<'_, str> {
     if !text.contains(['<', '>', '&', '"', '\'']) {
         return Cow::Borrowed(text);

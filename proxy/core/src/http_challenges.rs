@@ -1,4 +1,4 @@
-//! What listeners answer to an authority that looks whether a name is ours (ACME's HTTP-01).
+//! Responses to ACME HTTP-01 challenges, served by http listeners.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use sluice_http::{Method, RequestHead};
 
-/// Where an authority looks (RFC 8555 section 8.3); the token follows.
+/// Path prefix of challenges (RFC 8555 section 8.3); the token follows.
 const PATH: &[u8] = b"/.well-known/acme-challenge/";
-/// The type of what it is told there.
+/// Content type of the response.
 pub const CHALLENGE_TYPE: &str = "application/octet-stream";
 
-/// What http listeners answer while an authority looks, by token. Of the whole process.
+/// The responses of http listeners to pending challenges, by token. One per process.
 #[derive(Debug, Default)]
 pub struct HttpChallenges {
-    /// All that an exchange looks at while nothing is asked for.
+    /// The only field that an exchange reads while no challenge is pending.
     any: AtomicBool,
     by_token: ArcSwap<HashMap<String, Arc<str>>>,
 }
 
 impl HttpChallenges {
-    /// The answer, if this is a request for one that is there.
+    /// The response, if this request asks for a pending challenge.
     pub fn answer(&self, head: &RequestHead) -> Option<Arc<str>> {
-        // Whoever has sent its token to an authority has stored it before, and the authority's request comes after.
+        // The token is stored before the authority learns it, and the authority's request comes later.
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
@@ -33,21 +33,21 @@ impl HttpChallenges {
         self.by_token.load().get(token).cloned()
     }
 
-    /// Answers with this until [`Self::remove`].
+    /// Serves this response until [`Self::remove`].
     pub fn add(&self, token: &str, authorization: &str) {
         self.change(|by_token| {
             by_token.insert(token.to_owned(), authorization.into());
         });
     }
 
-    /// Answers with it no more.
+    /// Stops serving it.
     pub fn remove(&self, token: &str) {
         self.change(|by_token| {
             by_token.remove(token);
         });
     }
 
-    /// Only the control thread does.
+    /// Called by the control thread only.
     fn change(&self, change: impl Fn(&mut HashMap<String, Arc<str>>)) {
         let mut by_token = HashMap::clone(&self.by_token.load());
         change(&mut by_token);

@@ -1,8 +1,8 @@
-//! What every part of sluice above the wire stands on: where a request goes, who waits for room, what is counted and
-//! logged of it, and the TLS material that sessions are made from.
+//! The parts of sluice that do not touch the wire: routing, queueing, counting and logging, and the TLS material that
+//! sessions are created from.
 //!
-//! No socket of a client or an endpoint is read or written here, and no ring is known. `sluice_engine` moves the
-//! bytes, `sluice_control` puts configurations in force.
+//! This crate reads and writes no socket of a client or an endpoint, and does not use a ring. `sluice_engine` moves the
+//! bytes, `sluice_control` applies configurations.
 
 // -- where a request goes --
 pub mod router;
@@ -14,7 +14,7 @@ pub mod forwarded;
 pub mod http_challenges;
 pub mod tls;
 
-// -- what becomes known of it --
+// -- what is recorded of it --
 pub mod error;
 pub mod record;
 pub mod access_log;

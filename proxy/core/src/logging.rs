@@ -1,4 +1,4 @@
-//! Sluice's own log, on standard error: text for a terminal, JSON for everything else. Not the access log.
+//! sluice's own log, on standard error: text for a terminal, otherwise JSON. Not the access log.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
@@ -12,31 +12,31 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, registry};
 
-/// Lines that wait for whoever takes them; a start says thirty. Further ones are dropped and counted.
+/// Lines that may wait to be written; a start logs about thirty. Further lines are dropped and counted.
 const LINES_MAX: usize = 4096;
 
-/// Writes what waits when it is dropped, within a second.
+/// When dropped, writes the pending lines, within a second.
 static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
-/// Starts logging at the level that `SLUICE_LOG` or else `RUST_LOG` names (`info` without either, or
-/// when it cannot be read). A second call changes nothing.
+/// Starts logging at the level in `SLUICE_LOG` or else `RUST_LOG` (`info` if neither is set or the value is invalid). A
+/// second call changes nothing.
 pub fn init() {
     init_at("info");
 }
 
-/// The same with another level than `info` where neither variable is set.
+/// As [`init`], with another default than `info` if neither variable is set.
 pub fn init_at(level: &str) {
     let wanted =
         ["SLUICE_LOG", "RUST_LOG"].into_iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let (filter, mistake) = filter(wanted.as_ref().map_or(level, |(_, value)| value));
-    // A pipe that nobody reads, or a disk that is full, must hold up no thread of ours.
+    // A pipe that nobody reads, or a full disk, must not block a thread.
     let (lines, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(io::stderr());
     let dropped = lines.error_counter();
     let layer = fmt::layer()
         .with_writer(Lines(lines))
-        // They would be printed to standard error, where they come from, and panic there.
+        // These errors would be printed to standard error, where they come from, and panic there.
         .log_internal_errors(false);
     let started = if io::stderr().is_terminal() {
         registry().with(layer.with_target(false).with_filter(filter)).try_init()
@@ -48,21 +48,21 @@ pub fn init_at(level: &str) {
         WRITER.lock().unwrap_or_else(PoisonError::into_inner).replace(guard);
     }
     if let (Ok(()), Some(mistake), Some((name, _))) = (started, mistake, wanted) {
-        tracing::warn!("{name} cannot be read, logging at info: {mistake}");
+        tracing::warn!("{name} is invalid, logging at info: {mistake}");
     }
 }
 
-/// Writes what waits, unless nobody takes it for a second. To be called last: nothing is logged afterwards.
+/// Writes pending lines, for at most a second. Call it last: nothing is logged afterwards.
 pub fn end() {
     drop(WRITER.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
-/// Lines that nobody took in time.
+/// Lines dropped because they were not written in time.
 pub(crate) fn dropped_lines() -> u64 {
     DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
 }
 
-/// Where lines go: one write each.
+/// The log's output: one write per line.
 struct Lines(NonBlocking);
 
 impl<'a> MakeWriter<'a> for Lines {
@@ -78,7 +78,7 @@ struct Line<'a>(&'a NonBlocking);
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut lines = self.0.clone();
-        // What comes from a peer must not steer a terminal, or show a line in another order than it has.
+        // Bytes from a peer must not control a terminal or reorder a line.
         match String::from_utf8_lossy(bytes) {
             text if text.contains(steers) => lines.write_all(escaped(&text).as_bytes())?,
             _ => lines.write_all(bytes)?,
@@ -91,7 +91,7 @@ impl Write for Line<'_> {
     }
 }
 
-/// Controls of Latin-1, marks of direction and line ends beyond ASCII.
+/// Control characters of Latin-1, and direction marks and line ends beyond ASCII.
 pub(crate) fn steers(c: char) -> bool {
     matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -107,7 +107,7 @@ fn escaped(text: &str) -> String {
     })
 }
 
-/// The filter, and what was wrong if `info` stands in for it.
+/// The filter, and the error if `info` replaces an invalid one.
 fn filter(wanted: &str) -> (Targets, Option<String>) {
     let info = || Targets::new().with_default(LevelFilter::INFO);
     match wanted.trim().parse::<Targets>() {
@@ -117,7 +117,7 @@ fn filter(wanted: &str) -> (Targets, Option<String>) {
     }
 }
 
-/// Logs every panic, in place of the text that Rust prints, after it was counted.
+/// Logs every panic, after counting it, in place of the text that Rust prints.
 pub fn install_panic_hook(count: impl Fn() + Send + Sync + 'static) {
     std::panic::set_hook(Box::new(move |info| {
         count();
@@ -132,7 +132,7 @@ fn report(info: &PanicHookInfo<'_>) {
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let current = std::thread::current();
     let thread = current.name().unwrap_or("(unnamed)");
-    // Taken only when RUST_BACKTRACE asks for it.
+    // Captured only when RUST_BACKTRACE requests it.
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
     if tracing::dispatcher::has_been_set() {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_counted_and_logged_once_with_its_place() {
+    fn a_panic_is_counted_and_logged_once_with_its_location() {
         let (panics, sink) = (Arc::new(AtomicU64::new(0)), Sink::default());
         let writer = sink.clone();
         let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
@@ -177,7 +177,7 @@ mod tests {
             assert!(result.is_err());
         });
         std::panic::set_hook(before);
-        // Other tests may panic on purpose at the same time; this thread's own is among those counted.
+        // Other tests may panic on purpose at the same time; this thread's panic is among those counted.
         assert!(panics.load(Ordering::Relaxed) >= 1);
         let text = String::from_utf8_lossy(&sink.0.lock().expect("not poisoned")).into_owned();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn what_would_steer_a_terminal_is_escaped() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(escaped("a\u{9b}b\u{202e}c\u{e9}\n"), "a\\u009bb\\u202ec\u{e9}\n");
         assert!(!"plain \u{e9} \n \x1b".contains(steers));
     }
 
     #[test]
-    fn an_unreadable_filter_falls_back_to_info() {
+    fn an_invalid_filter_falls_back_to_info() {
         assert_eq!(filter("debug,hyper=warn").1, None);
         let (fallback, mistake) = filter("a=b=c=d");
         assert_eq!(fallback.to_string(), "info");

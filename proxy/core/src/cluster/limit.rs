@@ -9,7 +9,7 @@ use sluice_config::{AutoLimit, MaxInFlight};
 use crate::clock;
 use crate::queue::{Gradient, Sample};
 
-/// A number, and what finds it if nobody has said it.
+/// The limit, and its controller if the limit is automatic.
 pub(super) struct Limit {
     now: AtomicU32,
     auto: Option<Auto>,
@@ -43,12 +43,12 @@ impl Limit {
         self.auto.as_ref().map(|auto| auto.base_us.load(Relaxed))
     }
 
-    /// True if the limit has grown.
+    /// Returns true if the limit has grown.
     pub(super) fn observe(&self, sent: Instant, latency: Duration, in_flight: u32) -> bool {
         let Some(auto) = &self.auto else {
             return false;
         };
-        // A sample that would have to wait for another worker's is not worth it.
+        // A sample is not worth waiting for another worker.
         let mut gradient = match auto.gradient.try_lock() {
             Ok(gradient) => gradient,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

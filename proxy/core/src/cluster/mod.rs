@@ -1,7 +1,7 @@
 //! A cluster and its endpoints, shared by every worker.
 //!
-//! Workers read and count with atomics and never wait for one another; the list itself is replaced
-//! whole when names resolve anew. Not here: connections, checks, lookups.
+//! Workers read and count with atomics and never wait for one another. The list is replaced as a whole when names
+//! resolve to other addresses. Connections, checks and lookups are elsewhere.
 
 use crate::tls::TlsConfigError;
 use std::collections::{HashMap, HashSet};
@@ -45,7 +45,7 @@ pub use seed::{EndpointAddress, Seed};
 pub use snapshot::balance_word;
 pub use snapshot::snapshot_json;
 
-/// Fixed for good: keys must meet the same endpoint in every worker and after every restart.
+/// Must never change: a key must map to the same endpoint in every worker and after every restart.
 const HASH_SEED: u64 = 0;
 
 /// The hash of a request's key (or of an endpoint's label), the same in every process and release.
@@ -59,7 +59,7 @@ pub struct Cluster {
     pub name: String,
     /// Its configuration.
     pub config: config::Cluster,
-    /// TLS to its endpoints, where the configuration says so.
+    /// TLS settings for its endpoints, if configured.
     tls: Option<Arc<UpstreamSessions>>,
     lasting: Arc<Lasting>,
     _alive: Alive,
@@ -74,12 +74,12 @@ struct Lasting {
     adjusted: Adjustments,
 }
 
-/// What one pick goes by.
+/// The input of one pick.
 pub struct Pick<'a> {
-    /// What is to occupy the endpoint.
+    /// What will occupy the endpoint.
     pub kind: Kind,
-    /// [`hash_key`] of the key that `balance: hash` names; `None` if the request has none, which then
-    /// goes by least requests.
+    /// [`hash_key`] of the key that `balance: hash` names; `None` if the request has none: it is then balanced by least
+    /// requests.
     pub hash: Option<u64>,
     /// Ids of endpoints that were already tried for this request; never picked.
     pub exclude: &'a [u32],
@@ -101,25 +101,26 @@ pub enum NoEndpoint {
     /// no endpoint is healthy
     #[error("no endpoint is healthy")]
     Unhealthy,
-    /// every endpoint that may be used was tried
-    #[error("every endpoint that may be used was tried")]
+    /// every usable endpoint was tried
+    #[error("every usable endpoint was tried")]
     Tried,
-    /// every endpoint that may be used has all it may have
-    #[error("every endpoint that may be used has all it may have")]
+    /// every usable endpoint is at its limit
+    #[error("every usable endpoint is at its limit")]
     Full,
 }
 
-/// What a change of the list did.
+/// The effect of a change of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
-    /// Endpoints that are new.
+    /// New endpoints.
     pub added: usize,
     /// Endpoints that left and are draining.
     pub removed: usize,
 }
 
 impl Cluster {
-    /// A cluster of the endpoints that `seeds` describe, all healthy; of equal addresses the first stays.
+    /// A cluster of the endpoints that `seeds` describe, all healthy. The first of several seeds with the same address
+    /// is used.
     pub fn new(name: impl Into<String>, config: config::Cluster, seeds: Vec<Seed>) -> Cluster {
         let lasting = Lasting {
             queue: Arc::new(ClusterQueue::new(config.queue)),
@@ -134,51 +135,52 @@ impl Cluster {
         cluster
     }
 
-    /// The same cluster by another configuration: with its endpoints, what is known of them, and its line. Exchanges
-    /// that go by the old one meet the same endpoints. Its endpoints and its line's rules are to be put in force
-    /// with [`Cluster::replace_endpoints`] and [`Cluster::apply_queue_rules`].
+    /// The same cluster with another configuration: it keeps its endpoints, their state, and its queue. Exchanges that
+    /// use the old configuration use the same endpoints. Call [`Cluster::replace_endpoints`] and
+    /// [`Cluster::apply_queue_rules`] to apply the new endpoints and queue rules.
     pub fn reconfigured(&self, config: config::Cluster) -> Cluster {
         let (name, lasting) = (self.name.clone(), Arc::clone(&self.lasting));
         Cluster { _alive: Alive::cluster(&name), name, config, tls: None, lasting }
     }
 
-    /// Reads what its configuration says of TLS. Without, nothing connects to endpoints that are spoken to over it.
+    /// Loads the files of the cluster's TLS configuration. Until then, no connection to endpoints that use TLS can be
+    /// opened.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    /// Names the file and what is wrong with it.
     pub fn with_tls(self) -> Result<Cluster, TlsConfigError> {
         let tls = self.config.tls.as_ref().map(|tls| UpstreamSessions::load(&self.name, tls)).transpose()?;
         Ok(Cluster { tls: tls.map(Arc::new), ..self })
     }
 
-    /// TLS to its endpoints, if it is read.
+    /// TLS settings for its endpoints, if loaded.
     pub fn tls(&self) -> Option<&Arc<UpstreamSessions>> {
         self.tls.as_ref()
     }
 
-    /// Puts the rules of this configuration in force for the line.
+    /// Applies this configuration's rules to the queue.
     pub fn apply_queue_rules(&self) {
         self.lasting.queue.set_rules(self.config.queue);
     }
 
-    /// Whether requests go where fewest are under way.
+    /// Whether balancing compares requests under way.
     pub fn weighs_load(&self) -> bool {
         matches!(self.config.balance, Balance::LeastRequests | Balance::RandomTwo)
             && self.endpoints().len() > 1
     }
 
-    /// The endpoints of this moment. Hold it briefly, and not across an await.
+    /// The current endpoints. Hold the guard briefly, and not across an await.
     pub fn endpoints(&self) -> Guard<Arc<Vec<Arc<Endpoint>>>> {
         self.lasting.endpoints.load()
     }
 
-    /// Picks an endpoint as `balance` says among the healthy ones that were not tried. If no endpoint
-    /// of the cluster is healthy and `fail_open` is set, any that was not tried. Never one that is disabled.
+    /// Picks an endpoint by the `balance` method among the healthy endpoints that were not tried. If no endpoint of the
+    /// cluster is healthy and `fail_open` is set, picks among all that were not tried. Never picks a disabled endpoint.
     ///
     /// Allocates only in clusters of more than 64 endpoints.
     ///
     /// # Errors
-    /// If there is none to use.
+    /// If no endpoint can be used.
     pub fn pick(&self, request: &mut Pick<'_>) -> Result<Arc<Endpoint>, NoEndpoint> {
         let endpoints = self.lasting.endpoints.load();
         if let [only] = endpoints.as_slice() {
@@ -237,7 +239,7 @@ impl Cluster {
         self.with_room(endpoints, usable, request.kind)
     }
 
-    /// Those of `usable` that may have one more.
+    /// The subset of `usable` with room for one more.
     fn with_room(
         &self,
         endpoints: &[Arc<Endpoint>],
@@ -264,9 +266,9 @@ impl Cluster {
         }
     }
 
-    /// Replaces the list. An endpoint that stays is kept, with its id, health and counters; one whose limit or
-    /// bypass is another now is new, but as healthy as it was; one that leaves is marked draining. For the control
-    /// plane: of two calls at once, one may be lost.
+    /// Replaces the list. An endpoint that stays keeps its id, health and counters. An endpoint whose limit or bypass
+    /// setting changed is a new endpoint with the old one's health. An endpoint that leaves is marked draining. For the
+    /// control plane: if called concurrently, one call may be lost.
     pub fn replace_endpoints(&self, seeds: Vec<Seed>) -> Replaced {
         let old = self.lasting.endpoints.load_full();
         let mut leaving: HashMap<_, _> = old.iter().map(|known| (&known.address, known)).collect();

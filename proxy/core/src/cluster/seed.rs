@@ -1,4 +1,4 @@
-//! What an endpoint is made of.
+//! The parameters of an endpoint.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,17 +24,17 @@ impl fmt::Display for EndpointAddress {
     }
 }
 
-/// What an endpoint is made of.
+/// The parameters of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
     /// Where it listens.
     pub address: EndpointAddress,
-    /// The Host of requests of our own to it: the configured `name:port`, else its address.
+    /// The Host field of sluice's own requests to it: the configured `name:port`, else its address.
     pub host: String,
     /// Share of the load relative to the others, 1 to 1000.
     pub weight: u32,
-    /// Requests it may have under way, where not the cluster's.
+    /// Requests it may have under way, if it differs from the cluster's setting.
     pub max_in_flight: Option<MaxInFlight>,
-    /// Whether connections to it may be joined, where not as the cluster says.
+    /// Whether connections to it may be joined, if it differs from the cluster's setting.
     pub bypass: Option<EndpointBypass>,
 }

@@ -46,7 +46,7 @@ fn endpoint_json(endpoint: &Endpoint, now_ms: u64) -> Value {
     })
 }
 
-/// The word of the configuration.
+/// The keyword used in the configuration.
 pub fn balance_word(balance: &Balance) -> &'static str {
     match balance {
         Balance::LeastRequests => "least_requests",

@@ -1,4 +1,4 @@
-//! Who may be picked, what survives a change of the list, and how ejection counts.
+//! Which endpoints may be picked, what survives a change of the list, and how ejection counts.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -29,7 +29,7 @@ fn every_balance() -> [Balance; 4] {
 }
 
 #[test]
-fn says_why_there_is_none() {
+fn a_failed_pick_returns_its_reason() {
     for balance in every_balance() {
         assert_eq!(pick(&cluster(balance.clone(), true, 0), &[], 0).err(), Some(NoEndpoint::Empty));
         for count in [1, 2] {
@@ -61,21 +61,21 @@ fn fail_open_never_takes_a_tried_endpoint() {
 }
 
 #[test]
-fn a_tried_healthy_endpoint_still_keeps_fail_open_shut() {
+fn fail_open_does_not_apply_if_a_tried_endpoint_is_healthy() {
     let cluster = cluster(Balance::LeastRequests, true, 2);
     let endpoints = cluster.endpoints();
     endpoints[1].set_active_health(false, 0);
     assert_eq!(pick(&cluster, &[endpoints[0].id], 0).err(), Some(NoEndpoint::Tried));
 }
 
-/// Takes a place at any endpoint but these.
+/// Takes a place at any endpoint except these.
 fn begin(cluster: &Arc<Cluster>, kind: Kind, exclude: &[u32]) -> Result<InFlight, NoEndpoint> {
     let random = &mut fastrand::Rng::with_seed(1);
     cluster.begin(Pick { kind, hash: None, exclude, now_ms: 0, random })
 }
 
 #[test]
-fn in_flight_counts_until_the_guard_goes() {
+fn in_flight_counts_until_the_guard_is_dropped() {
     let cluster = Arc::new(cluster(Balance::LeastRequests, true, 2));
     let held = begin(&cluster, Kind::Request, &[]).unwrap();
     let first = Arc::clone(held.endpoint());
@@ -88,7 +88,7 @@ fn in_flight_counts_until_the_guard_goes() {
 }
 
 #[test]
-fn failures_in_a_row_eject_for_a_time() {
+fn consecutive_failures_eject_for_a_time() {
     let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     assert!(!endpoint.record_failure(&EJECTION, 5));
     assert!(!endpoint.record_failure(&EJECTION, 5));
@@ -105,7 +105,7 @@ fn failures_in_a_row_eject_for_a_time() {
 }
 
 #[test]
-fn ejection_can_be_off() {
+fn ejection_can_be_disabled() {
     let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     let off = Ejection { consecutive_failures: 0, time_ms: 1000 };
     assert!(!(0..100).any(|now_ms| endpoint.record_failure(&off, now_ms)));
@@ -115,7 +115,7 @@ fn ejection_can_be_off() {
 }
 
 #[test]
-fn one_of_many_threads_is_told_of_an_ejection() {
+fn only_one_thread_is_notified_of_an_ejection() {
     let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     let told = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -132,7 +132,7 @@ fn one_of_many_threads_is_told_of_an_ejection() {
 }
 
 #[test]
-fn endpoints_that_stay_are_the_same_ones() {
+fn endpoints_that_stay_are_kept() {
     let cluster = Arc::new(cluster(Balance::RoundRobin, true, 2));
     let before = cluster.endpoints().to_vec();
     let held = begin(&cluster, Kind::Request, &[before[0].id]).unwrap();
@@ -150,14 +150,14 @@ fn endpoints_that_stay_are_the_same_ones() {
 }
 
 #[test]
-fn the_hash_of_a_key_is_the_published_one() {
+fn the_hash_of_a_key_matches_the_xxhash_reference() {
     // From the xxHash reference: XXH64 of the empty input and of "a", seed 0.
     assert_eq!(hash_key(b""), 0xef46_db37_51d8_e999);
     assert_eq!(hash_key(b"a"), 0xd24e_c4f1_a98c_6e5b);
 }
 
 #[test]
-fn shows_itself_as_json() {
+fn snapshot_renders_the_cluster_as_json() {
     let cluster = Arc::new(cluster(Balance::RandomTwo, true, 1));
     let endpoints = cluster.endpoints();
     endpoints[0].set_last_check(LastCheck { outcome: "200".to_owned(), success: true, at_ms: 40 });
@@ -190,17 +190,17 @@ const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 fn requests_beyond_the_limit_wait_and_are_served_in_order() {
     let cluster = limited(MaxInFlight::Fixed(2), 2, 2);
     let mut held: Vec<_> = (0..4).map(|_| begin(&cluster, Kind::Request, &[]).unwrap()).collect();
-    assert!(cluster.endpoints().iter().all(|endpoint| endpoint.in_flight() == 2), "both have their share");
+    assert!(cluster.endpoints().iter().all(|endpoint| endpoint.in_flight() == 2), "both endpoints are full");
     assert_eq!(begin(&cluster, Kind::Request, &[]).err(), Some(NoEndpoint::Full));
     let mut first = pin!(cluster.wait(wants(), CLIENT).unwrap());
     let mut second = pin!(cluster.wait(wants(), CLIENT).unwrap());
-    assert!(cluster.wait(wants(), CLIENT).is_err(), "the line is full");
+    assert!(cluster.wait(wants(), CLIENT).is_err(), "the queue is full");
     let cx = &mut Context::from_waker(Waker::noop());
     assert!(first.as_mut().poll(cx).is_pending());
     held.pop();
     assert!(second.as_mut().poll(cx).is_pending());
     let Poll::Ready(Ok(given)) = first.as_mut().poll(cx) else { panic!("the first is next") };
-    // Who comes later does not pass those who wait.
+    // A later request does not overtake queued requests.
     assert_eq!(begin(&cluster, Kind::Request, &[]).err(), Some(NoEndpoint::Full));
     drop(given);
     assert!(second.as_mut().poll(cx).is_ready());
@@ -208,7 +208,7 @@ fn requests_beyond_the_limit_wait_and_are_served_in_order() {
     assert_eq!(cluster.queue_counts(), QueueCounts { length: 0, entered: 2, full: 1, timed_out: 0 });
 }
 
-/// The outcome of a wait, if there is one.
+/// The outcome of a wait, if it has ended.
 fn outcome(waiting: &mut Waiting<Wants, InFlight>) -> Option<Result<u32, Refusal>> {
     match Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome.map(|place| place.endpoint().id)),
@@ -217,7 +217,7 @@ fn outcome(waiting: &mut Waiting<Wants, InFlight>) -> Option<Result<u32, Refusal
 }
 
 #[test]
-fn a_request_that_nothing_can_serve_joins_no_line_and_stays_in_none() {
+fn an_unservable_request_is_not_queued_and_leaves_the_queue() {
     let cluster = limited(MaxInFlight::Fixed(1), 99, 2);
     let ids: Vec<_> = cluster.endpoints().iter().map(|endpoint| endpoint.id).collect();
     let held: Vec<_> = ids.iter().map(|_| begin(&cluster, Kind::Request, &[]).unwrap()).collect();
@@ -233,7 +233,7 @@ fn a_request_that_nothing_can_serve_joins_no_line_and_stays_in_none() {
 }
 
 #[test]
-fn those_who_cannot_have_what_is_free_keep_nobody_behind_them_from_it() {
+fn a_request_that_cannot_use_a_free_place_does_not_block_later_ones() {
     let cluster = limited(MaxInFlight::Fixed(1), 99, 2);
     let ids: Vec<_> = cluster.endpoints().iter().map(|endpoint| endpoint.id).collect();
     let held: Vec<_> = ids.iter().map(|_| begin(&cluster, Kind::Request, &[]).unwrap()).collect();
@@ -249,7 +249,7 @@ fn those_who_cannot_have_what_is_free_keep_nobody_behind_them_from_it() {
 }
 
 #[test]
-fn those_who_wait_are_sent_away_with_the_last_healthy_endpoint() {
+fn queued_requests_are_rejected_when_the_last_healthy_endpoint_fails() {
     let mut config = config(Balance::LeastRequests, false);
     config.max_in_flight = MaxInFlight::Fixed(1);
     let cluster = Arc::new(Cluster::new("c", config, vec![seed(1)]));
@@ -262,7 +262,7 @@ fn those_who_wait_are_sent_away_with_the_last_healthy_endpoint() {
 }
 
 #[test]
-fn a_place_given_to_one_who_has_gone_goes_to_the_next() {
+fn a_place_given_to_a_cancelled_request_goes_to_the_next() {
     let cluster = limited(MaxInFlight::Fixed(1), 10, 1);
     let held = begin(&cluster, Kind::Request, &[]).unwrap();
     let gone = cluster.wait(wants(), CLIENT).unwrap();
@@ -276,7 +276,7 @@ fn a_place_given_to_one_who_has_gone_goes_to_the_next() {
 }
 
 #[test]
-fn tunnels_have_a_limit_of_their_own() {
+fn tunnels_have_a_separate_limit() {
     let cluster = limited(MaxInFlight::Fixed(1), 10, 1);
     let tunnel = begin(&cluster, Kind::Request, &[]).unwrap().into_tunnel();
     assert_eq!(begin(&cluster, Kind::Tunnel, &[]).err(), Some(NoEndpoint::Full));
@@ -290,7 +290,7 @@ fn tunnels_have_a_limit_of_their_own() {
 }
 
 #[test]
-fn an_endpoint_has_its_own_limit_before_the_clusters() {
+fn an_endpoints_limit_overrides_the_clusters() {
     let mut config = config(Balance::LeastRequests, true);
     config.max_in_flight = MaxInFlight::Fixed(1);
     let own = |port, max_in_flight| Seed { max_in_flight, ..seed(port) };
@@ -302,7 +302,7 @@ fn an_endpoint_has_its_own_limit_before_the_clusters() {
 }
 
 #[test]
-fn threads_share_the_limit_and_nobody_is_forgotten() {
+fn threads_share_the_limit_and_every_request_is_served() {
     const LIMIT: u32 = 3;
     let cluster = limited(MaxInFlight::Fixed(LIMIT), 1000, 1);
     std::thread::scope(|scope| {
@@ -328,7 +328,7 @@ fn threads_share_the_limit_and_nobody_is_forgotten() {
 
 proptest! {
     #[test]
-    fn never_an_unhealthy_endpoint_while_one_is_healthy(
+    fn no_unhealthy_endpoint_is_picked_while_one_is_healthy(
         state in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 1..80),
         balance in prop::sample::select(every_balance().to_vec()),
         fail_open: bool,

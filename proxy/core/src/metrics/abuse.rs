@@ -1,28 +1,28 @@
-//! What a client's connection is ended for with ENHANCE_YOUR_CALM (RFC 9113 section 10.5).
+//! Why a client's connection is closed with ENHANCE_YOUR_CALM (RFC 9113 section 10.5).
 
-/// A way to have us work for nothing, each with its bound.
+/// A way to waste the server's work, with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abuse {
-    /// Requests begun and reset at once (Rapid Reset, CVE-2023-44487): `limits.http2.resets_max`.
+    /// Requests started and reset at once (Rapid Reset, CVE-2023-44487): `limits.http2.resets_max`.
     Resets,
-    /// Reset before they were looked at: `limits.http2.pending_resets_max`.
+    /// Reset before sluice processed them: `limits.http2.pending_resets_max`.
     PendingResets,
-    /// Faults that make us reset streams (MadeYouReset, CVE-2025-8671): `limits.http2.faults_max`.
+    /// Faults that make sluice reset streams (MadeYouReset, CVE-2025-8671): `limits.http2.faults_max`.
     Faults,
     /// A head in more CONTINUATION frames than it can need (CVE-2024-27316).
     Continuations,
-    /// A head far beyond what is announced (`limits.head_bytes_max`).
+    /// A head far beyond the announced limit (`limits.head_bytes_max`).
     HeaderList,
-    /// DATA frames that are empty or tiny.
+    /// Empty or tiny DATA frames.
     DataFrames,
     /// PING, SETTINGS, PRIORITY, WINDOW_UPDATE: `limits.http2.control_frames_max`.
     ControlFrames,
-    /// What the crate finds too much and does not name.
+    /// Abuse that the h2 crate detects but does not name.
     Other,
 }
 
 impl Abuse {
-    /// Each, in declaration order.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 8] = [
         Self::Resets,
         Self::PendingResets,
@@ -34,7 +34,7 @@ impl Abuse {
         Self::Other,
     ];
 
-    /// Its word in log and metrics.
+    /// Its name in log and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Resets => "resets",

@@ -1,4 +1,4 @@
-//! Certificates that are issued: tries, questions, and when the next try is.
+//! ACME metrics: attempts, `ask` requests, and the time of the next attempt.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::{AcmeStatus, AskOutcome, AttemptOutcome};
 
 pub(super) fn encode(status: &AcmeStatus, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let kind = MetricType::Counter;
-    let help = "Tries to have a certificate issued, by outcome.";
+    let help = "Attempts to obtain a certificate, by outcome.";
     let mut family = encoder.encode_descriptor("sluice_acme_attempts", help, None, kind)?;
     for outcome in AttemptOutcome::ALL {
         let labels = [("outcome", outcome.word())];
         count(&mut family.encode_family(&labels)?, status.attempts[outcome as usize])?;
     }
-    let help = "Names that clients asked for, by whether they may have a certificate.";
+    let help = "Checks whether a name requested by a client may get a certificate, by outcome.";
     let mut family = encoder.encode_descriptor("sluice_acme_asks", help, None, kind)?;
     for outcome in AskOutcome::ALL {
         let labels = [("outcome", outcome.word())];
@@ -26,9 +26,9 @@ pub(super) fn encode(status: &AcmeStatus, encoder: &mut DescriptorEncoder) -> fm
     let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, value: u64| {
         encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?.encode_gauge(&value)
     };
-    gauge("sluice_acme_names", "Names that certificates are issued for.", None, status.names)?;
-    gauge("sluice_acme_names_failing", "Names whose last try failed.", None, status.failing)?;
-    let help = "When a certificate is tried to be had next, in Unix time.";
+    gauge("sluice_acme_names", "Names with automatic certificates.", None, status.names)?;
+    gauge("sluice_acme_names_failing", "Names whose last attempt failed.", None, status.failing)?;
+    let help = "Time of the next attempt to obtain a certificate, in Unix time.";
     let next = status.next_attempt_s.unwrap_or(0);
     gauge("sluice_acme_next_attempt_timestamp", help, Some(&Unit::Seconds), next)
 }

@@ -1,25 +1,25 @@
-//! What is shown of ACME: counts for metrics, and a row for each name.
+//! The visible state of ACME: counts for metrics, and a row for each name.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How a try to get a certificate ended.
+/// How an attempt to obtain a certificate ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// There is one.
+    /// A certificate was issued.
     Issued,
-    /// There is none.
+    /// The attempt failed.
     Failed,
-    /// The authority does not want to be asked so often.
+    /// The authority limits the rate of requests.
     RateLimited,
 }
 
 impl AttemptOutcome {
-    /// All of them, in declaration order.
+    /// All outcomes, in declaration order.
     pub const ALL: [Self; 3] = [Self::Issued, Self::Failed, Self::RateLimited];
 
-    /// The one word that metrics show.
+    /// The label value in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Issued => "issued",
@@ -29,24 +29,24 @@ impl AttemptOutcome {
     }
 }
 
-/// What came of asking whether a name may have a certificate.
+/// The outcome of the check whether a name may get a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskOutcome {
-    /// It may.
+    /// The name may get one.
     Allowed,
-    /// It may not.
+    /// The name may not get one.
     Denied,
-    /// Nobody said so in time.
+    /// There was no decision in time.
     Failed,
-    /// It was not asked: enough names have one, or too many are waited for.
+    /// No request was sent: enough names have a certificate, or too many decisions are pending.
     Dropped,
 }
 
 impl AskOutcome {
-    /// All of them, in declaration order.
+    /// All outcomes, in declaration order.
     pub const ALL: [Self; 4] = [Self::Allowed, Self::Denied, Self::Failed, Self::Dropped];
 
-    /// The one word that metrics show.
+    /// The label value in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -64,24 +64,24 @@ pub struct AcmeStatus {
     pub attempts: [u64; AttemptOutcome::ALL.len()],
     /// By index of [`AskOutcome::ALL`].
     pub asks: [u64; AskOutcome::ALL.len()],
-    /// Names that are looked after.
+    /// Names with automatic certificates.
     pub names: u64,
-    /// Names whose last try failed.
+    /// Names whose last attempt failed.
     pub failing: u64,
-    /// When the next try is, in seconds of Unix time.
+    /// Time of the next attempt, in seconds of Unix time.
     pub next_attempt_s: Option<u64>,
 }
 
-/// One name, as it is shown.
+/// The displayed state of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// When it is tried next, in milliseconds of Unix time.
+    /// Time of the next attempt, in milliseconds of Unix time.
     pub next_ms: u64,
-    /// Why the last try failed, if it has.
+    /// Why the last attempt failed, if it did.
     pub failure: Option<String>,
 }
 
-/// Written by the control thread, read by whoever scrapes.
+/// Written by the control thread, read at a scrape.
 #[derive(Debug, Default)]
 pub struct Board {
     attempts: [AtomicU64; AttemptOutcome::ALL.len()],
@@ -90,27 +90,27 @@ pub struct Board {
 }
 
 impl Board {
-    /// Counts an attempt to get a certificate.
+    /// Counts an attempt to obtain a certificate.
     pub fn count_attempt(&self, outcome: AttemptOutcome) {
         self.attempts[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts a question to the `ask` address.
+    /// Counts a request to the `ask` address.
     pub fn count_ask(&self, outcome: AskOutcome) {
         self.asks[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    /// Replaces what is shown of each certificate, by its first name.
+    /// Replaces the rows of all certificates, by first name.
     pub fn show(&self, rows: BTreeMap<String, Row>) {
         *self.lock() = rows;
     }
 
-    /// Every name.
+    /// All rows, by name.
     pub fn rows(&self) -> BTreeMap<String, Row> {
         self.lock().clone()
     }
 
-    /// All of it; `None` where there is nothing to look after and never was.
+    /// The whole state; `None` if there are no automatic certificates and never were.
     pub fn status(&self) -> Option<AcmeStatus> {
         let load = |counter: &AtomicU64| counter.load(Relaxed);
         let rows = self.lock();

@@ -1,18 +1,18 @@
-//! The same numbers in Prometheus's older text format (0.0.4), for those who do not ask for OpenMetrics.
+//! The same metrics in Prometheus's older text format (0.0.4), for clients that do not request OpenMetrics.
 //!
-//! It differs in the comments: a counter's family has the name of its samples, there are no units, no end, and no type
-//! for information, which is a gauge of 1.
+//! It differs in the comments: a counter's family has the name of its samples, and there are no units and no EOF. There
+//! is no info type either: an info metric is a gauge with value 1.
 
-/// Content type of it.
+/// Content type of this format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Makes it of OpenMetrics text.
+/// Converts OpenMetrics text.
 pub fn from_open_metrics(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = "";
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Its name is known with its type, which is on the next line.
+            // The name depends on the type, which is on the next line.
             help = rest;
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {
@@ -33,8 +33,8 @@ pub fn from_open_metrics(text: &str) -> String {
     out
 }
 
-/// Whether an `Accept` field prefers OpenMetrics; `*/*` is content with either and gets the older format, which every
-/// tool reads.
+/// Whether an `Accept` field prefers OpenMetrics. `*/*` accepts either and gets the older format, which every tool
+/// reads.
 pub fn wants_open_metrics(accept: &str) -> bool {
     let mut open = 0.0;
     let mut classic = 0.0;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_name_what_follows_them_and_samples_stay() {
+    fn comments_are_converted_and_samples_stay() {
         let open = "# HELP a_seconds Time.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total{x=\"# y\"} 1\n\
                     # HELP b The program.\n# TYPE b info\nb_info{version=\"1\"} 1\n\
                     # HELP c Now.\n# TYPE c gauge\nc -1\n# EOF\n";
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_open_metrics_gets_it() {
+    fn a_client_that_requests_open_metrics_gets_it() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,\
                           text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         assert!(wants_open_metrics(prometheus));

@@ -1,13 +1,13 @@
-//! What is open, as begun less ended.
+//! Counts open objects as the number begun minus the number ended.
 
 use std::rc::Rc;
 
 use super::{Event, WorkerRecorder};
 
-/// Something that is open for as long as this lives.
+/// Something that is open for as long as this value lives.
 pub struct Counted {
     metrics: Rc<WorkerRecorder>,
-    /// `None` once it goes on elsewhere.
+    /// `None` once another guard counts the end.
     ended: Option<Event>,
 }
 
@@ -18,12 +18,12 @@ impl Counted {
         Self::resume(metrics, ended)
     }
 
-    /// Takes over what another guard has handed on.
+    /// Takes over from a guard that was handed on.
     pub fn resume(metrics: &Rc<WorkerRecorder>, ended: Event) -> Self {
         Self { metrics: Rc::clone(metrics), ended: Some(ended) }
     }
 
-    /// Leaves the end to be counted elsewhere.
+    /// Leaves the end to be counted by another guard.
     pub fn hand_on(mut self) {
         self.ended = None;
     }

@@ -1,4 +1,4 @@
-//! The names, help texts and label sets that a scrape sees; the one place to look for what is exported.
+//! The names, help texts and label sets of all exported metrics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,11 +41,12 @@ impl Collector for State {
         self.status().encode(&mut encoder)?;
         Process::read().encode(&mut encoder)?;
         if let Some(name) = self.engine.get() {
-            let help = "What the workers run by (runtime).";
+            let help = "The engine of the workers (runtime).";
             let mut engine = encoder.encode_descriptor("sluice_engine", help, None, MetricType::Info)?;
             engine.encode_info(&[("engine", *name)])?;
         }
-        let mut build = encoder.encode_descriptor("sluice_build", "The program.", None, MetricType::Info)?;
+        let mut build =
+            encoder.encode_descriptor("sluice_build", "Build information.", None, MetricType::Info)?;
         build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
     }
 }
@@ -60,9 +61,9 @@ impl State {
         rows.counter("connections", help, event(Event::DownstreamAccepted))?;
         let help = "Downstream connections refused by a limit.";
         rows.counter("connections_rejected", help, rejected)?;
-        let help = "Downstream connections that the worker which accepted them handed to another.";
+        let help = "Downstream connections handed from the accepting worker to another worker.";
         rows.counter("connections_handed", help, event(Event::DownstreamHanded))?;
-        let help = "Requests on a connection that had carried another.";
+        let help = "Requests on a downstream connection that had carried a request before.";
         rows.counter("requests_reused", help, event(Event::DownstreamReused))?;
         rows.gauge("connections_open", "Downstream connections open.", open)
     }
@@ -70,8 +71,8 @@ impl State {
     fn workers(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let mut rows = Rows { encoder, prefix: "sluice_workers_" };
         let batch = self.sum_open(Event::BatchBegun, Event::BatchEnded);
-        rows.gauge("batch", "Workers that are batch threads now (worker_scheduling).", batch)?;
-        let help = "Times that a worker became an ordinary thread, for it waited too long for its core.";
+        rows.gauge("batch", "Workers that run as batch threads now (worker_scheduling).", batch)?;
+        let help = "Times that a worker left batch scheduling because it waited too long for its core.";
         rows.counter("batch_left", help, self.sum_event(Event::BatchEnded))
     }
 
@@ -81,11 +82,15 @@ impl State {
         let open = self.sum_open(Event::UpstreamOpened, Event::UpstreamClosed);
         let mut rows = Rows { encoder, prefix: "sluice_upstream_connections_" };
         rows.counter("opened", "Upstream connections opened.", event(Event::UpstreamOpened))?;
-        rows.counter("reused", "Exchanges on a pooled connection.", event(Event::UpstreamReused))?;
+        rows.counter(
+            "reused",
+            "Exchanges on a connection from the idle pool.",
+            event(Event::UpstreamReused),
+        )?;
         rows.counter("closed", "Upstream connections closed.", event(Event::UpstreamClosed))?;
         rows.gauge("idle", "Upstream connections in the idle pools.", idle)?;
         rows.gauge("open", "Upstream connections open, idle ones included.", open)?;
-        let help = "TLS sessions begun with endpoints: in full, or resumed.";
+        let help = "TLS handshakes with endpoints: full, or resumed.";
         let name = "sluice_upstream_tls_handshakes";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         count(&mut family.encode_family(&[("kind", "full")])?, event(Event::UpstreamTlsFull))?;
@@ -96,9 +101,9 @@ impl State {
         let opened = self.sum_event(Event::TunnelOpened);
         let open = self.sum_open(Event::TunnelOpened, Event::TunnelClosed);
         let mut rows = Rows { encoder, prefix: "sluice_tunnels_" };
-        rows.counter("opened", "Tunnels begun.", opened)?;
+        rows.counter("opened", "Tunnels opened.", opened)?;
         rows.gauge("open", "Tunnels open.", open)?;
-        let help = "Bytes tunnelled, by the side they went to.";
+        let help = "Bytes tunnelled, by destination.";
         let to_upstream = self.sum_event(Event::TunnelBytesToUpstream);
         let to_downstream = self.sum_event(Event::TunnelBytesToDownstream);
         let kind = MetricType::Counter;
@@ -111,14 +116,18 @@ impl State {
         let event = |event| self.sum_event(event);
         let mut rows = Rows { encoder, prefix: "sluice_splice_" };
         rows.counter("tunnels", "Tunnels spliced by the kernel.", event(Event::TunnelSpliced))?;
-        rows.counter("failures", "Tunnels copied as they could not be.", event(Event::SpliceFailed))?;
-        let help = "Spliced tunnels reset as the counts of their bytes did not agree.";
+        rows.counter(
+            "failures",
+            "Tunnels copied because they could not be spliced.",
+            event(Event::SpliceFailed),
+        )?;
+        let help = "Spliced tunnels reset because their byte counts did not match.";
         rows.counter("mismatches", help, event(Event::SpliceMismatch))?;
         let kind = MetricType::Counter;
-        let help = "Bytes passed on by the kernel; those tunnelled have them too.";
+        let help = "Bytes forwarded by the kernel; they are included in the bytes tunnelled.";
         let mut bytes = encoder.encode_descriptor("sluice_splice", help, Some(&Unit::Bytes), kind)?;
         count(&mut bytes, event(Event::TunnelBytesSpliced))?;
-        let help = "Directions of spliced tunnels that came back to be copied, by reason.";
+        let help = "Directions of spliced tunnels that fell back to copying, by reason.";
         let mut family = encoder.encode_descriptor("sluice_splice_returns", help, None, kind)?;
         for (reason, n) in [
             ("budget", event(Event::SpliceReturnedBudget)),
@@ -131,10 +140,11 @@ impl State {
     }
 
     fn direct(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Answers that went from the application to the client past sluice.";
+        let help = "Responses that went from the application to the client directly (direct return).";
         let mut rows = Rows { encoder, prefix: "sluice_direct_return_" };
         rows.counter("exchanges", help, self.sum_event(Event::DirectReturned))?;
-        let help = "Answers over joined connections that did not, or not to their end, by reason.";
+        let help =
+            "Responses over joined connections without direct return, or with it for a part only, by reason.";
         let kind = MetricType::Counter;
         let mut family = encoder.encode_descriptor("sluice_direct_return_missed", help, None, kind)?;
         for (index, reason) in Missed::names().enumerate() {
@@ -144,19 +154,19 @@ impl State {
     }
 
     fn paths(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Exchanges and tunnels ended, by the path that their bytes took.";
+        let help = "Exchanges and tunnels ended, by the path of their bytes.";
         let mut family =
             encoder.encode_descriptor("sluice_path_exchanges", help, None, MetricType::Counter)?;
         for path in BodyPath::ALL {
             count(&mut family.encode_family(&[("path", path.word())])?, self.sum_path(path).0)?;
         }
-        let help = "Bytes of clients' requests and answers, by the path that they took.";
+        let help = "Bytes of clients' requests and responses, by path.";
         let mut family =
             encoder.encode_descriptor("sluice_path", help, Some(&Unit::Bytes), MetricType::Counter)?;
         for path in BodyPath::ALL {
             count(&mut family.encode_family(&[("path", path.word())])?, self.sum_path(path).1)?;
         }
-        let help = "Upstream connections that could not be joined, or whose endpoints are not joined for a while, by reason.";
+        let help = "Upstream connections that could not be joined, and endpoints for which joining was paused, by reason.";
         let mut family =
             encoder.encode_descriptor("sluice_bypass_refused", help, None, MetricType::Counter)?;
         for (reason, event) in [
@@ -170,12 +180,12 @@ impl State {
     }
 
     fn held(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Files that bodies were put into.";
+        let help = "Files created for buffered bodies.";
         let mut rows = Rows { encoder, prefix: "sluice_spool_" };
         rows.counter("files", help, self.budget.files_made())?;
         for (name, help, place) in [
-            ("sluice_spool", "Bytes of bodies that are held in files.", Medium::Spool),
-            ("sluice_buffer_memory", "Memory of bodies that are held.", Medium::Memory),
+            ("sluice_spool", "Bytes of bodies buffered in files.", Medium::Spool),
+            ("sluice_buffer_memory", "Bytes of bodies buffered in memory.", Medium::Memory),
         ] {
             let mut gauge = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
             gauge.encode_gauge(&self.budget.bytes(place))?;
@@ -194,10 +204,10 @@ impl State {
         let panics = self.panics.load(Relaxed);
         let dropped = self.access_log_dropped.load(Relaxed);
         let mut rows = Rows { encoder, prefix: "sluice_" };
-        rows.counter("retries", "Tries of requests beyond the first.", self.sum_retries())?;
-        rows.counter("panics", "Panics, each of which ended one connection.", panics)?;
+        rows.counter("retries", "Attempts of requests beyond the first.", self.sum_retries())?;
+        rows.counter("panics", "Panics. Each ended one connection.", panics)?;
         rows.counter("access_log_dropped", "Access log lines lost.", dropped)?;
-        let help = "Lines of sluice's own log lost, for nobody took them.";
+        let help = "Lines of sluice's own log lost because they could not be written in time.";
         rows.counter("log_dropped", help, crate::logging::dropped_lines())
     }
 }
@@ -207,7 +217,7 @@ fn requests(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
     let mut family = encoder.encode_descriptor("sluice_requests", help, None, MetricType::Counter)?;
     for (labels, total) in totals {
         for (class, n) in CLASSES.into_iter().zip(total.requests) {
-            // The usual classes start at zero, or a rate would miss the first of them; the others are rare.
+            // The usual classes start at zero, so that a rate includes their first request; the others are rare.
             if n == 0 && matches!(class, "1xx" | "other") {
                 continue;
             }
@@ -219,15 +229,15 @@ fn requests(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
 }
 
 fn durations(encoder: &mut DescriptorEncoder, totals: &Totals) -> fmt::Result {
-    let help = "From the first byte of a request to the last of its response.";
+    let help = "Time from the first byte of a request to the last byte of its response.";
     histograms(encoder, "sluice_request_duration", help, totals, |total| &total.duration)?;
-    let help = "In the cluster's line, before an endpoint was picked.";
+    let help = "Time in the cluster's queue, before an endpoint was picked.";
     histograms(encoder, "sluice_queue_duration", help, totals, |total| &total.queue)?;
-    let help = "Opening an upstream connection; exchanges on a pooled one are left out.";
+    let help = "Time to open an upstream connection. Exchanges on a pooled connection are not counted.";
     histograms(encoder, "sluice_connect_duration", help, totals, |total| &total.connect)?;
-    let help = "From the request sent upstream to the first byte of the response.";
+    let help = "Time from sending the request upstream to the first byte of the response.";
     histograms(encoder, "sluice_upstream_duration", help, totals, |total| &total.upstream)?;
-    let help = "From the first byte of the response to its last.";
+    let help = "Time from the first byte of the response to its last byte.";
     histograms(encoder, "sluice_transfer_duration", help, totals, |total| &total.transfer)
 }
 
@@ -277,7 +287,7 @@ pub(super) fn count(metric: &mut MetricEncoder, n: u64) -> fmt::Result {
     metric.encode_counter::<NoLabelSet, u64, f64>(&n, None)
 }
 
-/// Metrics without labels, whose names begin alike.
+/// Metrics without labels that share a name prefix.
 pub(super) struct Rows<'a, 'b> {
     pub(super) encoder: &'a mut DescriptorEncoder<'b>,
     pub(super) prefix: &'static str,

@@ -1,6 +1,7 @@
-//! What a worker counts one by one.
+//! The events that a worker counts.
 
-/// Something a worker counts that is not an exchange. What is open or idle is the difference of two of them.
+/// Something a worker counts that is not an exchange. The number of open or idle objects is the difference of two
+/// events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A downstream connection was accepted.
@@ -11,25 +12,25 @@ pub enum Event {
     DownstreamRejected,
     /// A downstream connection was handed to another worker.
     DownstreamHanded,
-    /// An exchange began on a connection that had carried another before.
+    /// An exchange started on a connection that had carried another before.
     DownstreamReused,
     /// An upstream connection was opened.
     UpstreamOpened,
     /// An upstream connection was closed.
     UpstreamClosed,
-    /// A TLS session with an endpoint began anew.
+    /// A full TLS handshake with an endpoint.
     UpstreamTlsFull,
     /// A TLS session with an endpoint was resumed.
     UpstreamTlsResumed,
-    /// An exchange went over an upstream connection from the idle pool.
+    /// An exchange used an upstream connection from the idle pool.
     UpstreamReused,
-    /// An upstream connection was put into the idle pool.
+    /// An upstream connection was released to the idle pool.
     UpstreamParked,
     /// An upstream connection left the idle pool, for reuse or to be closed.
     UpstreamUnparked,
-    /// A tunnel began.
+    /// A tunnel was opened.
     TunnelOpened,
-    /// A tunnel ended.
+    /// A tunnel was closed.
     TunnelClosed,
     /// Bytes tunnelled to the origin.
     TunnelBytesToUpstream,
@@ -37,39 +38,39 @@ pub enum Event {
     TunnelBytesToDownstream,
     /// A tunnel was spliced.
     TunnelSpliced,
-    /// Bytes that the kernel passed on; they are among those tunnelled.
+    /// Bytes that the kernel forwarded; they are included in the tunnelled bytes.
     TunnelBytesSpliced,
     /// A tunnel could not be spliced and was copied.
     SpliceFailed,
-    /// A direction came back to sluice: its receiver was too slow.
+    /// A direction fell back to copying: its receiver was too slow.
     SpliceReturnedBudget,
-    /// A direction came back: its receiver was not or no longer known to the kernel's program.
+    /// A direction fell back to copying: the eBPF program did not know its receiver, or no longer did.
     SpliceReturnedPeer,
-    /// A direction came back: for a drain, or as its socket was joined in the middle of something.
+    /// A direction fell back to copying: for a drain, or because its socket was joined in the middle of a transfer.
     SpliceReturnedDrain,
-    /// A spliced tunnel's books did not agree.
+    /// The byte counts of a spliced tunnel did not match.
     SpliceMismatch,
-    /// A connection that should have been joined was not, and was replaced by one by TCP.
+    /// A connection that should have been joined was not, and was replaced by a TCP connection.
     BypassIncomplete,
-    /// A connection could not be marked to be joined.
+    /// A connection could not be marked for joining.
     BypassUnmarked,
     /// Joined bytes stayed unread for too long.
     BypassStalled,
-    /// An answer went past sluice.
+    /// A response went to the client by direct return.
     DirectReturned,
-    /// A connection began to speak HTTP/2.
+    /// A connection started HTTP/2.
     Http2Opened,
-    /// A stream of such a connection was opened.
+    /// A stream was opened on such a connection.
     Http2Stream,
-    /// A stream was reset for a head that could not be said in HTTP/1.1.
+    /// A stream was reset because its head cannot be expressed in HTTP/1.1.
     Http2Malformed,
-    /// A connection was ended for breaking the protocol.
+    /// A connection was closed for a protocol violation.
     Http2ProtocolError,
     /// A worker became a batch thread.
     BatchBegun,
-    /// One became an ordinary thread, for it waited too long for its core.
+    /// A worker became an ordinary thread because it waited too long for its core.
     BatchEnded,
 }
 
-/// How many there are.
+/// The number of events.
 pub(super) const EVENTS: usize = Event::BatchEnded as usize + 1;

@@ -1,4 +1,4 @@
-//! Handshakes with clients, and the certificates that are served.
+//! TLS handshakes with clients, and the certificates that are served.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,10 +16,10 @@ use crate::tls::{Handshake, HandshakeFailure};
 
 const VERSIONS: usize = TlsVersion::ALL.len();
 
-/// One worker's handshakes, by how they ended.
+/// One worker's handshakes, by outcome.
 #[derive(Debug)]
 pub(super) struct Handshakes {
-    /// Those that ended well: by version, new and resumed.
+    /// Successful handshakes: by version, full and resumed.
     done: [[AtomicU64; 2]; VERSIONS],
     /// By index of [`HandshakeFailure::ALL`].
     failed: [AtomicU64; HandshakeFailure::ALL.len()],
@@ -41,20 +41,20 @@ impl Handshakes {
 }
 
 impl WorkerRecorder {
-    /// Counts a handshake that has ended.
+    /// Counts a finished handshake.
     pub fn handshake(&self, handshake: Handshake) {
         bump(self.handshakes().counter(handshake), 1);
     }
 }
 
-/// A certificate that is served, at the time of a scrape.
+/// A served certificate, at the time of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateStatus {
     /// Its listener's name.
     pub listener: String,
     /// The first of its names.
     pub name: String,
-    /// Until when it is valid, in seconds of Unix time.
+    /// End of its validity, in seconds of Unix time.
     pub not_after: i64,
 }
 
@@ -66,7 +66,7 @@ impl State {
 
     pub(super) fn handshakes(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let kind = MetricType::Counter;
-        let help = "TLS handshakes with clients that ended well.";
+        let help = "Successful TLS handshakes with clients.";
         let mut family = encoder.encode_descriptor("sluice_tls_handshakes", help, None, kind)?;
         for version in TlsVersion::ALL.iter().copied() {
             for (resumed, word) in [(false, "no"), (true, "yes")] {
@@ -75,7 +75,7 @@ impl State {
                 count(&mut family.encode_family(&labels)?, n)?;
             }
         }
-        let help = "TLS handshakes with clients that failed, by reason.";
+        let help = "Failed TLS handshakes with clients, by reason.";
         let mut family = encoder.encode_descriptor("sluice_tls_handshake_failures", help, None, kind)?;
         for failure in HandshakeFailure::ALL.iter().copied() {
             let n = self.sum_handshakes(Handshake::Failed(failure));
@@ -85,8 +85,8 @@ impl State {
     }
 }
 
-/// Until when each is valid. Two of one name on one listener are one series: the one that lasts longer is what clients
-/// get, or will.
+/// The end of validity of each certificate. Two certificates of one name on one listener are one series: clients get,
+/// or will get, the one that is valid longer.
 pub(super) fn encode(certificates: &[CertificateStatus], encoder: &mut DescriptorEncoder) -> fmt::Result {
     let mut latest = std::collections::BTreeMap::new();
     for one in certificates {
@@ -94,7 +94,7 @@ pub(super) fn encode(certificates: &[CertificateStatus], encoder: &mut Descripto
         *until = one.not_after.max(*until);
     }
     let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
-    let help = "Until when a certificate is valid, since the epoch.";
+    let help = "End of a certificate's validity, in seconds since the epoch.";
     let mut family = encoder.encode_descriptor("sluice_tls_certificate_expiry", help, unit, kind)?;
     for ((listener, name), until) in latest {
         family.encode_family(&[("listener", listener), ("name", name)])?.encode_gauge(&until)?;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handshakes_are_summed_over_workers_by_how_they_ended() {
+    fn handshakes_are_summed_over_workers_by_outcome() {
         let metrics = Metrics::new();
         for worker in [metrics.add_worker(), metrics.add_worker()] {
             worker.handshake(Handshake::Done { version: TlsVersion::V13, resumed: true });
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_numbered_as_they_are_listed() {
+    fn failures_are_numbered_in_list_order() {
         for (index, failure) in HandshakeFailure::ALL.iter().enumerate() {
             assert_eq!(*failure as usize, index);
         }
     }
 
     #[test]
-    fn a_name_has_one_expiry() {
+    fn a_name_has_one_expiry_time() {
         let metrics = Metrics::new();
         metrics.set_status(|| Status {
             certificates: [2_000_000_000, 1_900_000_000]

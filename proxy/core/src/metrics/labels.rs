@@ -1,4 +1,4 @@
-//! The label sets that are counted apart, shared by the workers.
+//! The label sets that are counted separately, shared by the workers.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use super::lock;
 use super::series::Labels;
 use crate::record::ExchangeRecord;
 
-/// The label sets of all workers, bounded in number.
+/// The label sets of all workers, limited in number.
 #[derive(Debug)]
 pub(super) struct LabelTable {
     labels: Mutex<HashSet<Arc<Labels>>>,
@@ -20,7 +20,7 @@ impl LabelTable {
         Self { labels: Mutex::default(), other: Arc::new(Labels::other()), max }
     }
 
-    /// The shared labels of an exchange, or those of `other` when there is room for no more.
+    /// The shared labels of an exchange, or the labels `other` when the table is full.
     pub(super) fn intern(&self, record: &ExchangeRecord<'_>) -> Arc<Labels> {
         let labels = Labels::of(record);
         let mut table = lock(&self.labels);
@@ -35,7 +35,7 @@ impl LabelTable {
         labels
     }
 
-    /// Takes out the labels that are `gone`.
+    /// Removes and returns the labels for which `gone` returns true.
     pub(super) fn take_out(&self, gone: impl Fn(&Labels) -> bool) -> HashSet<Arc<Labels>> {
         lock(&self.labels).extract_if(|labels| gone(labels)).collect()
     }

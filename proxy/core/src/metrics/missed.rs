@@ -1,30 +1,30 @@
-//! Why answers over joined connections did not go past sluice, for metrics.
+//! Why responses over joined connections did not use direct return, for metrics.
 
 use sluice_ebpf::head::Refusal;
 use sluice_ebpf::slot::{Miss, REFUSALS};
 
-/// Why sluice does not ask for it, or has nothing of it.
+/// Why sluice did not request direct return, or gained nothing from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unarmed {
-    /// The route excludes it, or changes answers.
+    /// The route excludes it, or changes responses.
     Route,
-    /// HEAD, HTTP/1.0, the last one of its connection, or the next one is here already.
+    /// HEAD, HTTP/1.0, the last request of its connection, or the next request has already arrived.
     Request,
     /// The first request of its connection.
     First,
-    /// The client's socket cannot be used, or something of ours is still leaving.
+    /// The client's socket cannot be used, or sluice's own bytes are still being sent.
     Socket,
-    /// Requests wait in line.
+    /// Requests are queued.
     Line,
-    /// The last answers for its path could not go there.
+    /// The last responses for its path could not use direct return.
     Unlikely,
-    /// The endpoint speaks TLS.
+    /// The endpoint uses TLS.
     Tls,
     /// All slots are taken.
     Slot,
-    /// The request went by TCP, which the program does not see.
+    /// The request was sent by TCP, which the eBPF program does not see.
     Tcp,
-    /// The exchange ended before its answer had.
+    /// The exchange ended before its response was complete.
     Failed,
 }
 
@@ -34,14 +34,14 @@ pub struct Missed(u8);
 
 const UNARMED: [&str; 10] =
     ["route", "request", "first", "socket", "line", "unlikely", "tls", "slot", "tcp", "failed"];
-/// What the program has left to sluice for a reason that this version does not know.
+/// The program fell back for a reason that this version does not know.
 const OTHER: usize = UNARMED.len() + Miss::ALL.len() + Refusal::ALL.len();
 
 impl Missed {
-    /// How many reasons there are.
+    /// The number of reasons.
     pub(crate) const COUNT: usize = OTHER + 1;
 
-    /// What the program has noted in a slot; `None` if it has not left anything.
+    /// The reason that the program stored in a slot; `None` if it did not fall back.
     pub fn noted(reason: u64) -> Option<Self> {
         let reason = u32::try_from(reason).unwrap_or(u32::MAX);
         let index = match reason {
@@ -55,7 +55,7 @@ impl Missed {
         Some(Self(index.unwrap_or(OTHER) as u8))
     }
 
-    /// Whether it says nothing of what the answers for the path are like.
+    /// Whether the reason is transient: it tells nothing about the responses for this path.
     pub fn is_passing(self) -> bool {
         let first_miss = UNARMED.len();
         let sizes = [Miss::Small, Miss::Large].map(|miss| first_miss + miss as usize - 1);
@@ -63,7 +63,7 @@ impl Missed {
         !sizes.contains(&self.index()) && !heads.contains(&self.index())
     }
 
-    /// Where it is among all.
+    /// Its index among all reasons.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_a_name_of_its_own() {
+    fn each_reason_has_a_unique_name() {
         let names: Vec<_> = Missed::names().collect();
         assert_eq!(names.len(), Missed::COUNT);
         let name = |missed: Missed| names[missed.index()];

@@ -1,7 +1,7 @@
-//! Counters of every worker, summed when scraped and rendered as OpenMetrics text.
+//! Counters of every worker, summed at a scrape and rendered as OpenMetrics text.
 //!
-//! The hot path writes only memory of its own thread. What is global here is either rare (panics,
-//! dropped log lines) or read through a callback (endpoint health).
+//! The hot path writes only memory of its own thread. Global state here is either rarely written (panics, dropped log
+//! lines) or read through a callback (endpoint health).
 
 mod abuse;
 mod acme;
@@ -50,10 +50,10 @@ pub use tally::{Counts, Tally};
 use worker::WorkerMetrics;
 pub use worker::WorkerRecorder;
 
-/// Content type of what [`Metrics::render`] returns.
+/// Content type of the output of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Label sets (route, cluster, endpoint) counted apart; further ones go into one series named `other`.
+/// The maximum number of label sets (route, cluster, endpoint). Further ones are counted in one series named `other`.
 pub const SERIES_MAX: usize = 10_000;
 
 type StatusSource = Box<dyn Fn() -> Status + Send + Sync>;
@@ -75,9 +75,9 @@ struct State {
     recent: Arc<Recent>,
     status: OnceLock<StatusSource>,
     known: OnceLock<Known>,
-    /// Which engine the workers run by.
+    /// The engine that the workers run by.
     engine: OnceLock<&'static str>,
-    /// What series that went had counted, by cluster.
+    /// The counts of removed series, by cluster.
     retired: Mutex<BTreeMap<String, Counts>>,
 }
 
@@ -120,8 +120,8 @@ impl Metrics {
         WorkerRecorder::new(counters, Arc::clone(table), Arc::clone(budget), Arc::clone(recent))
     }
 
-    /// Says where the state of endpoints and queues comes from; it is asked at every scrape. Only the first
-    /// call counts.
+    /// Sets the source of the state of endpoints and queues; it is called at every scrape. Only the first call has an
+    /// effect.
     pub fn set_status(&self, source: impl Fn() -> Status + Send + Sync + 'static) {
         let _ = self.state.status.set(Box::new(source));
     }
@@ -136,7 +136,7 @@ impl Metrics {
         self.state.panics.fetch_add(1, Relaxed);
     }
 
-    /// Counts access log lines that were lost.
+    /// Counts lost access log lines.
     pub fn count_access_log_dropped(&self, lines: u64) {
         self.state.access_log_dropped.fetch_add(lines, Relaxed);
     }
@@ -146,17 +146,17 @@ impl Metrics {
         self.state.access_log_dropped.load(Relaxed)
     }
 
-    /// Counts spans by what became of them.
+    /// Counts spans by their fate.
     pub fn count_spans(&self, fate: SpanFate, spans: usize) {
         self.state.spans.add(fate, spans);
     }
 
-    /// Spans so far of which this became.
+    /// Spans so far with this fate.
     pub fn spans(&self, fate: SpanFate) -> u64 {
         self.state.spans.of(fate)
     }
 
-    /// The last failures, the newest first, and how many more there were that were not noted.
+    /// The last failures, newest first, and the number of failures that were not recorded.
     pub fn recent_errors(&self) -> (Vec<RecentError>, u64) {
         (self.state.recent.list(), self.state.recent.dropped())
     }
@@ -180,8 +180,8 @@ impl State {
         lock(&self.workers).iter().map(|worker| worker.event(event)).sum()
     }
 
-    /// What has begun and not ended. The ends are read first: a scrape in between may count one too
-    /// many as open, but never fewer than none.
+    /// Objects that have begun and not ended. The ends are read first: a concurrent change may make the result too high
+    /// by one, but never negative.
     fn sum_open(&self, begun: Event, ended: Event) -> u64 {
         let ended = self.sum_event(ended);
         self.sum_event(begun).saturating_sub(ended)
@@ -195,19 +195,19 @@ impl State {
         lock(&self.workers).iter().map(|worker| worker.retries()).sum()
     }
 
-    /// Exchanges and bytes by one path.
+    /// Exchanges and bytes of one path.
     fn sum_path(&self, path: BodyPath) -> (u64, u64) {
         let paths = lock(&self.workers);
         let paths = paths.iter().map(|worker| worker.path(path));
         paths.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Of one index of [`Missed::names`].
+    /// The sum for one index of [`Missed::names`].
     fn sum_missed(&self, index: usize) -> u64 {
         lock(&self.workers).iter().map(|worker| worker.missed(index)).sum()
     }
 
-    /// Of one index of [`Abuse::ALL`].
+    /// The sum for one index of [`Abuse::ALL`].
     fn sum_abuses(&self, index: usize) -> u64 {
         lock(&self.workers).iter().map(|worker| worker.abuses(index)).sum()
     }
@@ -227,7 +227,7 @@ impl State {
     }
 }
 
-/// Locks what holds only whole values: a panic elsewhere cannot have left it half written.
+/// Locks state in which every write is complete: a panic elsewhere cannot have left it half written.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

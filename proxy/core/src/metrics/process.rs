@@ -1,4 +1,4 @@
-//! The process as its kernel sees it: descriptors, memory, CPU time, start. Read from /proc at every scrape.
+//! The kernel's view of the process: descriptors, memory, CPU time, start. Read from /proc at every scrape.
 
 use std::{fmt, fs};
 
@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// Numbers of this process; `None` is what this system does not tell.
+/// Numbers of this process; `None` if the system does not provide one.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Process {
     pub(super) open_fds: Option<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Process {
     pub(super) threads: Option<u64>,
 }
 
-/// Clock ticks a second in /proc, which is 100 on every Linux port in use (USER_HZ).
+/// Clock ticks per second in /proc: 100 on every Linux port in use (USER_HZ).
 const TICKS: f64 = 100.0;
 
 impl Process {
@@ -40,7 +40,7 @@ impl Process {
         }
     }
 
-    /// Under the names that every Prometheus client gives them.
+    /// The names are those of every Prometheus client library.
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let (bytes, seconds) = (Some(&Unit::Bytes), Some(&Unit::Seconds));
         let whole = |value: Option<u64>| value.map(|n| n as f64);
@@ -49,7 +49,7 @@ impl Process {
             ("process_max_fds", "Limit of open file descriptors.", None, whole(self.max_fds)),
             ("process_threads", "Threads.", None, whole(self.threads)),
             ("process_resident_memory", "Resident memory.", bytes, whole(self.resident_bytes)),
-            ("process_start_time", "Start, since the epoch.", seconds, self.start_time_seconds),
+            ("process_start_time", "Start time, since the epoch.", seconds, self.start_time_seconds),
         ];
         for (name, help, unit, value) in gauges {
             if let Some(n) = value {
@@ -73,7 +73,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// Fields as numbered by proc_pid_stat(5). The second, the command, may hold spaces and parentheses itself.
+    /// Fields as numbered in proc_pid_stat(5). The second, the command, may contain spaces and parentheses.
     fn parse(text: &str) -> Self {
         let Some((_, rest)) = text.rsplit_once(')') else {
             return Self::default();

@@ -1,7 +1,7 @@
 //! The last failures, for the status page. Workers write, the control thread reads.
 //!
-//! A worker notes some a second and drops the rest, so that a flood costs it a comparison each; it never waits for
-//! another.
+//! A worker records a few per second and drops the rest, so that a flood costs one comparison per failure. A worker
+//! never waits for another.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,33 +16,33 @@ use crate::clock;
 use crate::error::{Reason, Side};
 use crate::record::ExchangeRecord;
 
-/// Failures by the origin's or sluice's fault that are kept.
+/// Kept failures that are the origin's or sluice's fault.
 const FAILURES_MAX: usize = 50;
-/// Those by clients' fault, kept apart, for one scanner would push all others out.
+/// Kept failures that are clients' fault. They are separate because one scanner would push all others out.
 const REFUSED_MAX: usize = 20;
-/// Of each kind, noted by one worker in a second.
+/// Failures of each kind that one worker records per second.
 const PER_SECOND_MAX: u32 = 10;
 
-/// One exchange that failed, or was refused.
+/// One exchange that failed or was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecentError {
     /// When it ended, in milliseconds of Unix time.
     pub time_ms: u64,
-    /// The word that the access log has as `reason`; `None` where the origin itself answered 5xx.
+    /// The reason code, as in the access log; `None` if the origin itself responded with 5xx.
     pub reason: Option<String>,
-    /// Whose fault it is: `downstream`, `upstream` or `internal`.
+    /// The side at fault: `downstream`, `upstream` or `internal`.
     pub side: String,
-    /// Status sent, or logged in its place.
+    /// The status that was sent or only logged.
     pub status: u16,
-    /// Name of the route, if it came to one.
+    /// Name of the route, if the exchange got that far.
     pub route: Option<String>,
-    /// Name of the cluster, if it came to one.
+    /// Name of the cluster, if the exchange got that far.
     pub cluster: Option<String>,
-    /// Label of the endpoint, if it came to one.
+    /// Label of the endpoint, if the exchange got that far.
     pub endpoint: Option<String>,
 }
 
-/// What all workers have noted.
+/// What all workers have recorded.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     failures: Mutex<VecDeque<RecentError>>,
@@ -51,7 +51,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// All, the newest first.
+    /// All failures, newest first.
     pub(super) fn list(&self) -> Vec<RecentError> {
         let mut all: Vec<_> = lock(&self.failures).iter().cloned().collect();
         all.extend(lock(&self.refused).iter().cloned());
@@ -59,7 +59,7 @@ impl Recent {
         all
     }
 
-    /// How many were not noted.
+    /// How many were not recorded.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
@@ -72,7 +72,7 @@ impl Recent {
         let mut ring = match ring.try_lock() {
             Ok(ring) => ring,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody else's is as good as this one; a worker must not wait.
+            // Another worker's failure is as useful as this one; a worker must not wait.
             Err(TryLockError::WouldBlock) => {
                 self.dropped.fetch_add(1, Relaxed);
                 return;
@@ -83,7 +83,7 @@ impl Recent {
     }
 }
 
-/// What one worker may still note in this second, by kind.
+/// What one worker may still record in this second, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Ration {
     second: Cell<u64>,
@@ -103,7 +103,7 @@ impl Ration {
         fits
     }
 
-    /// Notes a failure if there is room for it; `record` is `None` where there was no exchange.
+    /// Records a failure if the ration allows it; `record` is `None` if there was no exchange.
     #[cold]
     pub(super) fn note(&self, recent: &Recent, reason: Option<Reason>, record: Option<&ExchangeRecord<'_>>) {
         let side = reason.map_or(Side::Upstream, Reason::side);
@@ -126,7 +126,7 @@ impl Ration {
     }
 }
 
-/// Whether an exchange failed by the origin's or sluice's fault, or was answered 5xx.
+/// Whether an exchange failed through the origin's or sluice's fault, or got a 5xx response.
 pub(super) fn is_failure(record: &ExchangeRecord<'_>) -> bool {
     (500..=599).contains(&record.status)
         || record.reason.is_some_and(|reason| reason.side() != Side::Downstream)
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_rationed_and_its_kinds_are_kept_apart() {
+    fn a_flood_is_rationed_separately_by_kind() {
         let (recent, ration) = (Recent::default(), Ration::default());
         let failure = refused(502, Some(Reason::ConnectRefused));
         ration.note(&recent, failure.reason, Some(&failure));
@@ -153,12 +153,12 @@ mod tests {
         let failures = list.iter().filter(|error| error.side == "upstream").count();
         assert_eq!(failures, 1);
         assert!(list.len() <= 1 + REFUSED_MAX);
-        // The flood may have lasted for more than one second, each with a ration of its own.
+        // The flood may last for more than one second; each second has a separate ration.
         assert!(recent.dropped() > 1000);
     }
 
     #[test]
-    fn a_second_brings_a_new_ration() {
+    fn the_ration_is_renewed_every_second() {
         let ration = Ration::default();
         let taken = |now_ms| (0..20).filter(|_| ration.take(Side::Upstream, now_ms)).count();
         assert_eq!((taken(500), taken(999), taken(1000)), (10, 0, 10));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_says_what_it_was() {
+    fn recorded_failures_are_bounded_and_keep_their_details() {
         let recent = Recent::default();
         for _ in 0..100 {
             let ration = Ration::default();

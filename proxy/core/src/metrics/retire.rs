@@ -1,22 +1,22 @@
-//! Series of clusters and endpoints that are gone go too: each deploy brings new ones.
+//! Removes the series of clusters and endpoints that are gone: each deploy creates new ones.
 //!
-//! A series that vanishes is what Prometheus expects of a target that is gone. It is left only once nothing can be
-//! counted by it any more, so a sum over time misses nothing but what came after the last scrape. What is shown as a sum
-//! of its own (status page, top) must not fall: it gets what those that went had counted.
+//! Prometheus expects the series of a target that is gone to vanish. A series is removed only once nothing can be
+//! counted in it any more, so a sum over time misses only what happened after the last scrape. Displayed totals (status
+//! page, top) must not fall: they include the counts of removed series.
 
 use super::series::Total;
 use super::tally::{Counts, Tally};
 use super::{Metrics, State, lock};
 
-/// The name for what an exchange did not come to.
+/// The label value for what an exchange did not reach.
 const NONE: &str = "-";
 
-/// Which clusters and endpoints there are.
+/// Which clusters and endpoints exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// Whether an exchange may still be counted for a cluster of this name.
     pub cluster: fn(&str) -> bool,
-    /// The same of an endpoint's label.
+    /// Whether an exchange may still be counted for an endpoint of this label.
     pub endpoint: fn(&str) -> bool,
 }
 
@@ -31,14 +31,15 @@ impl Known {
 }
 
 impl Metrics {
-    /// Says which clusters and endpoints there are; without it no series ever goes. Only the first call counts.
+    /// Sets how to find out which clusters and endpoints exist; without it, no series is removed. Only the first call
+    /// has an effect.
     pub fn set_known(&self, known: Known) {
         let _ = self.state.known.set(known);
     }
 }
 
 impl State {
-    /// Lets series go whose cluster or endpoint is gone. For the control thread, which makes them.
+    /// Removes series whose cluster or endpoint is gone. For the control thread, which creates clusters and endpoints.
     pub(super) fn retire(&self) {
         let Some(known) = self.known.get() else { return };
         let gone = self
@@ -55,14 +56,14 @@ impl State {
                 retired.entry(series.labels.cluster.clone()).or_default().add(&Counts::of(&total));
             }
         }
-        // One entry for all clusters that are gone: there is no end to their names.
+        // One entry for all clusters that are gone: the number of their names is unlimited.
         let clusters: Vec<String> = retired.keys().filter(|name| !known.has_cluster(name)).cloned().collect();
         for counts in clusters.iter().filter_map(|name| retired.remove(name)).collect::<Vec<_>>() {
             retired.entry(NONE.to_owned()).or_default().add(&counts);
         }
     }
 
-    /// Adds what series that went had counted, to what did not come to an endpoint.
+    /// Adds the counts of removed series to the exchanges that did not reach an endpoint.
     pub(super) fn add_retired(&self, tally: &mut Tally) {
         for (cluster, counts) in lock(&self.retired).iter() {
             tally.requests += counts.requests();
@@ -89,7 +90,7 @@ mod tests {
     static CLUSTER: AtomicBool = AtomicBool::new(true);
 
     #[test]
-    fn what_is_gone_is_not_shown_and_not_lost() {
+    fn removed_series_are_hidden_but_stay_in_the_totals() {
         let metrics = Metrics::new();
         metrics.set_known(Known {
             cluster: |name| name == "kept" || CLUSTER.load(Relaxed),
@@ -115,14 +116,14 @@ mod tests {
         OLD.store(false, Relaxed);
         assert!(!shown("old:1") && shown("new:1"));
         assert_eq!((of("web"), metrics.tally().requests), (Some(6), 8));
-        // The same address again is a new one.
+        // The same address is a new endpoint later.
         OLD.store(true, Relaxed);
         a.record(&to(Some((4, "old:1")), "web"));
         assert_eq!((shown("old:1"), of("web"), metrics.tally().requests), (true, Some(7), 9));
         CLUSTER.store(false, Relaxed);
         assert!(!shown("cluster=\"web\"") && shown("cluster=\"kept\""));
         assert_eq!((of("web"), of("-"), metrics.tally().requests), (None, Some(7), 9));
-        // What has no endpoint goes by the same key as before, and must not be counted where nobody looks.
+        // An exchange without an endpoint uses the same key as before, and must not be counted in a removed series.
         CLUSTER.store(true, Relaxed);
         a.record(&to(None, "web"));
         assert_eq!((shown("cluster=\"web\""), of("web"), metrics.tally().requests), (true, Some(1), 10));

@@ -1,7 +1,7 @@
-//! The numbers kept for one (route, cluster, endpoint): requests by class, bytes, and where the time went.
+//! The numbers of one (route, cluster, endpoint): requests by class, bytes, and durations.
 //!
-//! A `Series` belongs to one worker, which alone writes it; scrapes only read. That is why a count is a
-//! plain load and store: no locked instruction, no cache line that two cores fight for.
+//! A `Series` belongs to one worker, and only that worker writes it; scrapes only read. A count is therefore a plain
+//! load and store: no locked instruction, and no cache line shared by two writing cores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,13 +10,13 @@ use std::time::Duration;
 use super::recent::is_failure;
 use crate::record::{BodyPath, ExchangeRecord};
 
-/// Upper bounds of the histogram buckets, in microseconds; one more bucket holds what is over the last.
+/// Upper bounds of the histogram buckets, in microseconds; one more bucket counts larger values.
 pub(super) const BOUNDS_US: [u64; 15] = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000,
 ];
 
-/// Status classes in the order of their counters. The last takes what is no HTTP status class.
+/// Status classes in the order of their counters. The last counts a status outside these classes.
 pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 
 /// Adds to a counter that only the calling thread writes.
@@ -24,7 +24,7 @@ pub(super) fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
-/// What tells one series from another.
+/// The labels that identify a series.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Labels {
     pub(super) route: String,
@@ -33,13 +33,13 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// The labels of an exchange; `-` stands for what it did not come to.
+    /// The labels of an exchange; `-` for what it did not reach.
     pub(super) fn of(record: &ExchangeRecord<'_>) -> Self {
         let (route, cluster, endpoint) = names(record);
         Self { route: route.into(), cluster: cluster.into(), endpoint: endpoint.into() }
     }
 
-    /// The labels of everything beyond the bound on series.
+    /// The labels of everything beyond the limit of series.
     pub(super) fn other() -> Self {
         Self { route: "other".into(), cluster: "other".into(), endpoint: "other".into() }
     }
@@ -111,12 +111,12 @@ impl Series {
         }
     }
 
-    /// Has nothing more be counted by it.
+    /// Marks the series as removed.
     pub(super) fn retire(&self) {
         self.retired.store(true, Relaxed);
     }
 
-    /// Whether nothing more is to be counted by it.
+    /// Whether nothing more may be counted in it.
     pub(super) fn is_retired(&self) -> bool {
         self.retired.load(Relaxed)
     }
@@ -164,17 +164,17 @@ impl HistogramTotal {
         self.sum_ns as f64 / 1e9
     }
 
-    /// Number of observations: those of the buckets, so that count and `+Inf` agree in every scrape.
+    /// Number of observations: the sum of the buckets, so that count and `+Inf` agree in every scrape.
     pub(super) fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Own (not cumulative) count of every bucket.
+    /// The count of every bucket, not cumulative.
     pub(super) fn counts(&self) -> [u64; BOUNDS_US.len() + 1] {
         self.buckets
     }
 
-    /// Upper bound in seconds and own (not cumulative) count of every bucket.
+    /// The upper bound in seconds and the count of every bucket, not cumulative.
     pub(super) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
         bounds.zip(self.buckets).collect()
@@ -225,11 +225,11 @@ mod tests {
         let mut total = HistogramTotal::default();
         total.add(&histogram);
         assert_eq!(total.count(), 1);
-        total.buckets().iter().find(|(_, n)| *n == 1).expect("one bucket counts it").0
+        total.buckets().iter().find(|(_, n)| *n == 1).expect("one bucket counts the observation").0
     }
 
     #[test]
-    fn a_bound_belongs_to_its_own_bucket() {
+    fn a_bound_is_counted_in_its_own_bucket() {
         assert_eq!(bucket_of(Duration::ZERO), 0.0005);
         assert_eq!(bucket_of(Duration::from_micros(500)), 0.0005);
         assert_eq!(bucket_of(Duration::from_nanos(500_001)), 0.001);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn any_status_has_a_class() {
+    fn every_status_has_a_class() {
         let series = Series::new(Arc::new(Labels::other()));
         for status in [0, 99, 100, 204, 301, 499, 599, 600, u16::MAX] {
             series.record(&ExchangeRecord { status, ..ExchangeRecord::sample() });

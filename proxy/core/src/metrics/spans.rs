@@ -1,4 +1,4 @@
-//! What became of the spans of sampled exchanges.
+//! Counts of the spans of sampled exchanges, by fate.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,22 +8,22 @@ use prometheus_client::metrics::MetricType;
 
 use super::encode::count;
 
-/// What became of spans.
+/// The fate of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanFate {
-    /// The collector took them.
+    /// The collector accepted them.
     Exported,
-    /// There was no room for them.
+    /// The buffer was full.
     BufferFull,
-    /// They could not be sent, or the collector answered with an error.
+    /// They could not be sent, or the collector responded with an error.
     Failed,
-    /// The collector took others of the same request, but not these.
+    /// The collector accepted other spans of the same request, but not these.
     Rejected,
 }
 
 const FATES: usize = SpanFate::Rejected as usize + 1;
 
-/// Spans by what became of them. Written by the control thread as a rule; by workers only where a buffer is full.
+/// Spans by fate. Usually written by the control thread; workers write only when a buffer is full.
 #[derive(Debug, Default)]
 pub(super) struct SpanCounts([AtomicU64; FATES]);
 
@@ -38,7 +38,7 @@ impl SpanCounts {
 
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let kind = MetricType::Counter;
-        let help = "Spans of exchanges that the collector has taken.";
+        let help = "Spans of exchanges that the collector accepted.";
         let mut exported = encoder.encode_descriptor("sluice_spans_exported", help, None, kind)?;
         count(&mut exported, self.of(SpanFate::Exported))?;
         let help = "Spans of exchanges that were lost, by reason.";

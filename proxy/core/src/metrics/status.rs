@@ -1,4 +1,4 @@
-//! What is read at a scrape and counted elsewhere: the state of endpoints and queues.
+//! State that is counted elsewhere and read at a scrape: endpoints and queues.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,47 +20,47 @@ pub struct EndpointStatus {
     pub cluster: String,
     /// Its label, the same as in [`crate::record::ExchangeRecord::endpoint`].
     pub endpoint: String,
-    /// Whether it is well.
+    /// Whether it takes requests.
     pub healthy: bool,
     /// Its share of the load, 0 while it is disabled.
     pub weight: u64,
     /// Exchanges and tunnels under way on it.
     pub in_flight: u64,
-    /// Exchanges it may have under way now, if there is a limit.
+    /// Its current limit of exchanges under way, if there is a limit.
     pub limit: Option<u64>,
 }
 
-/// The line of a cluster at the time of a scrape.
+/// A cluster's queue at the time of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueStatus {
     /// Its cluster's name.
     pub cluster: String,
-    /// Requests that wait.
+    /// Requests in the queue.
     pub length: u64,
-    /// Requests that have had to wait.
+    /// Requests that were queued.
     pub entered: u64,
-    /// Requests turned away because the line was full.
+    /// Requests rejected because the queue was full.
     pub full: u64,
-    /// Requests that waited for too long.
+    /// Requests that timed out in the queue.
     pub timed_out: u64,
 }
 
-/// All of it.
+/// The whole state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Endpoints of every cluster.
     pub endpoints: Vec<EndpointStatus>,
     /// Queues of every cluster.
     pub queues: Vec<QueueStatus>,
-    /// What the programs that join connections have counted, if they are loaded.
+    /// The counters of the eBPF programs that join connections, if they are loaded.
     pub bypass: Option<[u64; Counter::COUNT]>,
-    /// How certificates are issued, where they are.
+    /// The state of automatic certificates, if there are any.
     pub acme: Option<AcmeStatus>,
     /// Certificates of every listener.
     pub certificates: Vec<CertificateStatus>,
 }
 
-/// What endpoints of one label have together.
+/// The combined state of endpoints with the same label.
 #[derive(Default)]
 struct Merged {
     healthy: bool,
@@ -70,7 +70,7 @@ struct Merged {
 }
 
 impl Status {
-    /// Endpoints by label; one listed twice is one series, healthy when either is.
+    /// Endpoints by label; an endpoint listed twice is one series, healthy when either is.
     fn merged(&self) -> BTreeMap<(&str, &str), Merged> {
         let mut merged: BTreeMap<_, Merged> = BTreeMap::new();
         for status in &self.endpoints {
@@ -95,14 +95,14 @@ impl Status {
             }
             Ok(())
         };
-        let help = "Whether an endpoint takes requests: it is neither ejected nor found unhealthy.";
+        let help = "Whether an endpoint takes requests: it is neither ejected nor unhealthy.";
         gauge("sluice_endpoint_healthy", help, |merged| Some(u64::from(merged.healthy)))?;
         let help =
             "Share of the load relative to the other endpoints of the cluster; 0 while it is disabled.";
         gauge("sluice_endpoint_weight", help, |merged| Some(merged.weight))?;
         let help = "Exchanges and tunnels under way on an endpoint.";
         gauge("sluice_endpoint_in_flight", help, |merged| Some(merged.in_flight))?;
-        let help = "Exchanges that an endpoint may have under way, where there is a limit.";
+        let help = "Limit of exchanges under way on an endpoint, if there is one.";
         gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
         self.encode_queues(encoder)?;
         handshakes::encode(&self.certificates, encoder)?;
@@ -111,19 +111,18 @@ impl Status {
     }
 
     fn encode_queues(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let help = "Requests that wait in a cluster's line.";
+        let help = "Requests waiting in a cluster's queue.";
         let mut family = encoder.encode_descriptor("sluice_queue_length", help, None, MetricType::Gauge)?;
         for queue in &self.queues {
             family.encode_family(&[("cluster", queue.cluster.as_str())])?.encode_gauge(&queue.length)?;
         }
-        let help = "Requests that had to wait in a cluster's line.";
+        let help = "Requests that had to wait in a cluster's queue.";
         let kind = MetricType::Counter;
         let mut family = encoder.encode_descriptor("sluice_queue_entered", help, None, kind)?;
         for queue in &self.queues {
             count(&mut family.encode_family(&[("cluster", queue.cluster.as_str())])?, queue.entered)?;
         }
-        let help =
-            "Requests turned away by a cluster's line, because it was full or they waited for too long.";
+        let help = "Requests rejected by a cluster's queue because it was full or they waited too long.";
         let kind = MetricType::Counter;
         let mut family = encoder.encode_descriptor("sluice_queue_rejected", help, None, kind)?;
         for queue in &self.queues {
@@ -145,20 +144,20 @@ fn encode_bypass(counts: &[u64; Counter::COUNT], encoder: &mut DescriptorEncoder
         count(&mut encoder.encode_descriptor(name, help, None, MetricType::Counter)?, n)
     };
     counter("sluice_bypass_pairs_joined", "Connections joined so far.", of(Counter::PairsJoined))?;
-    let help = "Ends that the kernel or a check kept from being joined.";
+    let help = "Ends that were not joined because of the kernel or a check.";
     counter("sluice_bypass_ends_refused", help, of(Counter::EndsRefused))?;
-    let help = "Messages that went past TCP.";
+    let help = "Messages that bypassed TCP.";
     counter("sluice_bypass_messages", help, of(Counter::MessagesJoined))?;
-    let help = "Bytes sent on joined connections, past TCP or by it.";
+    let help = "Bytes sent on joined connections, by whether they bypassed TCP.";
     let kind = MetricType::Counter;
     let mut family = encoder.encode_descriptor("sluice_bypass", help, Some(&Unit::Bytes), kind)?;
     for (by, counter) in [("joined", Counter::BytesJoined), ("tcp", Counter::BytesPassed)] {
         count(&mut family.encode_family(&[("by", by)])?, of(counter))?;
     }
-    let help = "Memory of the pages that answers past sluice were gathered in, beyond their bytes.";
+    let help = "Bytes of memory pages that direct return allocated beyond the size of the responses.";
     let slack = of(Counter::SlackBytes);
     count(&mut encoder.encode_descriptor("sluice_bypass_slack", help, Some(&Unit::Bytes), kind)?, slack)?;
-    let help = "Messages on joined connections that went by TCP, by reason.";
+    let help = "Messages on joined connections that fell back to TCP, by reason.";
     let mut family = encoder.encode_descriptor("sluice_bypass_fallbacks", help, None, MetricType::Counter)?;
     for counter in Counter::FALLBACKS {
         count(&mut family.encode_family(&[("reason", counter.name())])?, of(*counter))?;

@@ -1,6 +1,6 @@
-//! The counters as plain numbers at one moment, for whoever shows their change: the status page.
+//! The counters as plain numbers at one moment, to display their change: the status page.
 //!
-//! Routes are summed up: what is told apart here is clusters and endpoints.
+//! Summed over routes; separate by cluster and endpoint.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::series::{BOUNDS_US, CLASSES, Total};
 use super::{Event, Metrics};
 use crate::record::BodyPath;
 
-/// Buckets of a latency histogram; the last holds what is over every bound.
+/// Buckets of a latency histogram; the last counts values above every bound.
 const BUCKETS: usize = BOUNDS_US.len() + 1;
 
-/// All of it at one moment.
+/// All counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// By cluster, then by endpoint; either may be `-`, where an exchange did not come to one.
+    /// By cluster, then by endpoint; either is `-` if an exchange did not reach one.
     pub clusters: BTreeMap<String, BTreeMap<String, Counts>>,
     /// Downstream connections open.
     pub downstream_open: u64,
-    /// Upstream connections open, idle ones included.
+    /// Upstream connections open, including idle ones.
     pub upstream_open: u64,
     /// Tunnels open.
     pub tunnels_open: u64,
@@ -26,18 +26,18 @@ pub struct Tally {
     pub batch_workers: u64,
     /// Exchanges ended since the start.
     pub requests: u64,
-    /// Tries beyond the first since the start.
+    /// Attempts beyond the first since the start.
     pub retries: u64,
     /// Panics since the start.
     pub panics: u64,
 }
 
-/// Counts of exchanges that only grow. The difference of two of the same thing is what happened in between.
+/// Counts of exchanges that only grow. The difference of two values is what happened in between.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Exchanges ended, by status class in the order of `CLASSES`.
     pub(crate) classes: [u64; CLASSES.len()],
-    /// Exchanges that failed by the origin's or sluice's fault, or were answered 5xx.
+    /// Exchanges that failed through the origin's or sluice's fault, or got a 5xx response.
     pub failed: u64,
     /// Body bytes read from clients.
     pub bytes_in: u64,
@@ -50,17 +50,17 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Exchanges.
+    /// Number of exchanges.
     pub fn requests(&self) -> u64 {
         self.classes.iter().sum()
     }
 
-    /// Adds another's.
+    /// Adds the counts of another.
     pub fn add(&mut self, other: &Self) {
         self.combine(other, u64::wrapping_add);
     }
 
-    /// What has come since `earlier`. Nothing is below zero: a worker may count while it is read.
+    /// The increase since `earlier`. Never below zero: a worker may count while it is read.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();
         difference.combine(earlier, u64::saturating_sub);
@@ -79,8 +79,8 @@ impl Counts {
         self.bytes_out = with(self.bytes_out, other.bytes_out);
     }
 
-    /// The duration in milliseconds that `share` (0 to 1) of the exchanges took at most; `None` without any. Within
-    /// a bucket they are taken to be spread evenly, so it is an estimate; over the last bound it is that bound.
+    /// An upper bound in milliseconds for the duration of `share` (0 to 1) of the exchanges; `None` without exchanges.
+    /// It is an estimate that assumes an even distribution within a bucket. Above the last bound it is that bound.
     pub fn percentile_ms(&self, share: f64) -> Option<f64> {
         let all: u64 = self.buckets.iter().sum();
         if all == 0 {
@@ -114,7 +114,7 @@ impl Counts {
 }
 
 impl Metrics {
-    /// The counters of this moment, summed over workers.
+    /// The current counters, summed over workers.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally {
             downstream_open: self.state.sum_open(Event::DownstreamAccepted, Event::DownstreamClosed),
@@ -146,7 +146,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn routes_and_workers_are_summed_and_failures_counted() {
+    fn routes_and_workers_are_summed_and_failures_are_counted() {
         let metrics = Metrics::new();
         for worker in [metrics.add_worker(), metrics.add_worker()] {
             for (route, status, reason) in [
@@ -161,11 +161,11 @@ mod tests {
         }
         let tally = metrics.tally();
         let counts = &tally.clusters["puma"]["127.0.0.1:3000"];
-        assert_eq!((counts.requests(), counts.failed), (8, 4), "a client that goes away is no failure");
+        assert_eq!((counts.requests(), counts.failed), (8, 4), "a client that disconnects is not a failure");
         assert_eq!(counts.paths, [8, 0, 0, 0]);
         assert_eq!(tally.requests, 8);
         assert_eq!(counts.since(counts), Counts::default());
-        assert_eq!(Counts::default().since(counts), Counts::default(), "never below nothing");
+        assert_eq!(Counts::default().since(counts), Counts::default(), "never below zero");
     }
 
     #[test]

@@ -12,7 +12,7 @@ fn value(text: &str, series: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// The value of every series whose labels are those of an ordinary exchange and `more`.
+/// The value of every series with the labels of an ordinary exchange and `more`.
 fn app_value(text: &str, name: &str, more: &str) -> Option<f64> {
     let labels = r#"route="app",cluster="puma",endpoint="127.0.0.1:3000""#;
     value(text, &name.replace("{}", &format!("{{{more}{labels}}}")))
@@ -60,7 +60,7 @@ fn requests_are_counted_by_class() {
 }
 
 #[test]
-fn gauges_are_what_began_and_has_not_ended() {
+fn gauges_count_what_has_begun_and_not_ended() {
     let metrics = Metrics::new();
     let (a, b) = (metrics.add_worker(), metrics.add_worker());
     let pairs = [
@@ -74,7 +74,7 @@ fn gauges_are_what_began_and_has_not_ended() {
         b.count(begun);
         a.count(ended);
     }
-    // What a worker counted stays when it ends.
+    // A worker's counts stay when it ends.
     drop((a, b));
     let text = metrics.render();
     for (_, _, name) in pairs {
@@ -118,7 +118,7 @@ fn every_reason_is_its_own_index() {
 }
 
 #[test]
-fn series_beyond_the_bound_are_counted_together() {
+fn series_beyond_the_maximum_are_counted_together() {
     let metrics = Metrics::with_series_max(3);
     let (a, b) = (metrics.add_worker(), metrics.add_worker());
     let labels: Vec<String> = (0..8).map(|n| format!("10.0.0.{n}:80")).collect();
@@ -137,7 +137,7 @@ fn series_beyond_the_bound_are_counted_together() {
 }
 
 #[test]
-fn a_key_that_changes_its_meaning_counts_under_its_new_names() {
+fn a_key_with_a_new_meaning_counts_under_its_new_names() {
     let metrics = Metrics::new();
     let worker = metrics.add_worker();
     for name in ["before", "after", "before"] {
@@ -176,7 +176,7 @@ fn the_text_is_well_formed() {
 }
 
 #[test]
-fn endpoints_are_asked_for_at_each_scrape() {
+fn endpoints_are_read_at_each_scrape() {
     let metrics = Metrics::new();
     metrics.set_status(|| {
         let states = [("a:1", false, 2, None), ("a:1", true, 3, Some(4)), ("b:1", false, 0, None)];
@@ -206,7 +206,7 @@ fn endpoints_are_asked_for_at_each_scrape() {
     }
 }
 
-/// OpenMetrics 1.0: one EOF at the end, each family declared once before its samples, no sample twice.
+/// OpenMetrics 1.0: one EOF at the end, each family declared once before its samples, no duplicate sample.
 fn assert_well_formed(text: &str) {
     assert!(text.ends_with("\n# EOF\n"));
     let mut types: HashMap<&str, &str> = HashMap::new();
@@ -220,7 +220,7 @@ fn assert_well_formed(text: &str) {
         } else if !line.starts_with('#') {
             let (series, number) = line.rsplit_once(' ').unwrap();
             number.parse::<f64>().unwrap();
-            assert!(seen.insert(series), "{series} comes twice");
+            assert!(seen.insert(series), "{series} occurs twice");
             let name = series.split('{').next().unwrap();
             let suffixes: &[&str] = match types[family] {
                 "counter" => &["_total"],
@@ -230,7 +230,7 @@ fn assert_well_formed(text: &str) {
             };
             assert!(
                 suffixes.iter().any(|s| name.strip_prefix(family) == Some(*s)),
-                "{line} is not of {family}"
+                "{line} does not belong to {family}"
             );
         }
     }

@@ -1,5 +1,5 @@
-//! What one worker thread counts, and the handle by which it does, the only writer. A scrape reads its counters
-//! through the `Arc`. A lock is taken only when an exchange is the first of its kind on this worker.
+//! One worker thread's counters, and the handle that writes them; nothing else does. A scrape reads the counters
+//! through the `Arc`. A lock is taken only for the first exchange of a kind on this worker.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ use crate::budget::Budget;
 use crate::error::Reason;
 use crate::record::{BodyPath, ExchangeRecord};
 
-/// One worker's counters, as a scrape sees them.
+/// One worker's counters, as read by a scrape.
 #[derive(Debug)]
 pub(super) struct WorkerMetrics {
     events: [AtomicU64; EVENTS],
@@ -26,10 +26,10 @@ pub(super) struct WorkerMetrics {
     retries: AtomicU64,
     /// Exchanges and their bytes, in both directions, by path.
     paths: [(AtomicU64, AtomicU64); BodyPath::ALL.len()],
-    /// Answers over joined connections that did not go past sluice, by reason.
+    /// Responses over joined connections that did not use direct return, by reason.
     missed: [AtomicU64; Missed::COUNT],
     pub(super) handshakes: Handshakes,
-    /// HTTP/2 connections ended for what they asked for, by what it was.
+    /// HTTP/2 connections closed for abuse, by kind.
     abuses: [AtomicU64; Abuse::ALL.len()],
     series: Mutex<Vec<Arc<Series>>>,
 }
@@ -57,18 +57,18 @@ impl WorkerMetrics {
         self.errors[index].load(Relaxed)
     }
 
-    /// Exchanges and bytes by one path.
+    /// Exchanges and bytes of one path.
     pub(super) fn path(&self, path: BodyPath) -> (u64, u64) {
         let (exchanges, bytes) = &self.paths[path as usize];
         (exchanges.load(Relaxed), bytes.load(Relaxed))
     }
 
-    /// Of one index of [`Missed::names`].
+    /// The count for one index of [`Missed::names`].
     pub(super) fn missed(&self, index: usize) -> u64 {
         self.missed[index].load(Relaxed)
     }
 
-    /// Of one index of [`Abuse::ALL`].
+    /// The count for one index of [`Abuse::ALL`].
     pub(super) fn abuses(&self, index: usize) -> u64 {
         self.abuses[index].load(Relaxed)
     }
@@ -81,7 +81,7 @@ impl WorkerMetrics {
         lock(&self.series).clone()
     }
 
-    /// Takes the series of these labels out. The worker finds out with its next exchange of that kind.
+    /// Removes and returns the series of these labels. The worker notices at its next exchange of that kind.
     pub(super) fn take_out(&self, labels: &HashSet<Arc<Labels>>) -> Vec<Arc<Series>> {
         let mut all = lock(&self.series);
         let out = all.extract_if(.., |series| labels.contains(&series.labels));
@@ -91,14 +91,14 @@ impl WorkerMetrics {
 
 type SeriesMap = HashMap<u64, Arc<Series>, BuildHasherDefault<KeyHasher>>;
 
-/// A worker's own handle on its counters. `Send`, so that it can be made elsewhere, but not `Sync`.
+/// A worker's handle to its counters. `Send`, so that it can be created on another thread, but not `Sync`.
 pub struct WorkerRecorder {
     counters: Arc<WorkerMetrics>,
     table: Arc<LabelTable>,
     budget: Arc<Budget>,
     recent: Arc<Recent>,
     ration: Ration,
-    // Taken out and put back within `record`, which calls nothing that could come back here.
+    // Taken out and put back within `record`, which calls nothing that could re-enter it.
     by_key: Cell<SeriesMap>,
 }
 
@@ -112,7 +112,7 @@ impl WorkerRecorder {
         Self { counters, table, budget, recent, ration: Ration::default(), by_key: Cell::default() }
     }
 
-    /// What the process holds of bodies that are not whole; bounds are kept by it as well.
+    /// The process's accounting of buffered bodies, which also enforces the limits.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
@@ -126,22 +126,22 @@ impl WorkerRecorder {
         self.add(event, 1);
     }
 
-    /// Counts `n` at once, such as bytes.
+    /// Adds `n` to an event, such as bytes.
     pub fn add(&self, event: Event, n: u64) {
         bump(&self.counters.events[event as usize], n);
     }
 
-    /// Counts an answer over a joined connection that did not go past sluice, or not to its end.
+    /// Counts a response over a joined connection that did not use direct return, or only for a part.
     pub fn count_missed(&self, missed: Missed) {
         bump(&self.counters.missed[missed.index()], 1);
     }
 
-    /// Counts an HTTP/2 connection that is ended for what it asks for.
+    /// Counts an HTTP/2 connection that is closed for abuse.
     pub fn count_abuse(&self, abuse: Abuse) {
         bump(&self.counters.abuses[abuse as usize], 1);
     }
 
-    /// Counts an error that no exchange carries, such as a connection refused by a limit.
+    /// Counts an error without an exchange, such as a connection refused by a limit.
     pub fn error(&self, reason: Reason) {
         self.count_error(reason);
         self.ration.note(&self.recent, Some(reason), None);
@@ -152,13 +152,13 @@ impl WorkerRecorder {
         BodyPath::ALL.into_iter().map(|path| self.counters.path(path).0).sum()
     }
 
-    /// Whether bytes may pass without an exchange's end.
+    /// Whether bytes may be transferred without the end of an exchange.
     pub fn has_tunnels(&self) -> bool {
         self.counters.event(Event::TunnelOpened) != self.counters.event(Event::TunnelClosed)
     }
 
     fn count_error(&self, reason: Reason) {
-        // `Reason` is declared in the order of `Reason::ALL`; a test holds it to that.
+        // `Reason` is declared in the order of `Reason::ALL`; a test checks it.
         bump(&self.counters.errors[reason as usize], 1);
     }
 
@@ -167,7 +167,7 @@ impl WorkerRecorder {
         let mut by_key = self.by_key.take();
         let key = key(record);
         match by_key.get(&key) {
-            // A reload gives route indexes new meanings, so a hit must have the right names as well.
+            // A reload may give route indexes new meanings, so a hit must have the right names as well.
             Some(series)
                 if !series.is_retired()
                     && (series.labels.are_of(record) || Arc::ptr_eq(&series.labels, &self.table.other)) =>
@@ -208,7 +208,7 @@ impl WorkerRecorder {
             }
         };
         series.record(record);
-        // Endpoint ids grow with deploys and as names are resolved anew; old keys must not pile up.
+        // Deploys and name resolution create new endpoint ids; old keys must not accumulate.
         by_key.retain(|_, series| !series.is_retired());
         if by_key.len() > self.table.max {
             by_key.clear();
@@ -223,7 +223,7 @@ fn key(record: &ExchangeRecord<'_>) -> u64 {
     u64::from(route) << 32 | u64::from(endpoint)
 }
 
-/// Spreads a key of two small numbers that no peer chooses; a keyed hash would cost more and guard nothing.
+/// Hashes a key of two small numbers that no peer chooses; a keyed hash would cost more and protect nothing.
 #[derive(Default)]
 struct KeyHasher(u64);
 
@@ -235,7 +235,7 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The table takes its bits from both ends of the word; the fold brings the product's high half down.
+        // The table uses bits from both ends of the word; the fold mixes in the high half of the product.
         let wide = u128::from(self.0 ^ n ^ 0x517c_c1b7_2722_0a95) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (wide >> 64) as u64 ^ wide as u64;
     }
