@@ -1,30 +1,30 @@
-//! What is known of one exchange when it has ended: the one thing that both the metrics and the access log read.
+//! The data of one finished exchange, read by both the metrics and the access log.
 //!
-//! Borrowed from the data path for the length of a call; nothing here is kept.
+//! Borrowed from the data path for the length of a call; nothing is kept.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use crate::error::Reason;
 
-/// How the bytes of an exchange went between client and endpoint.
+/// The path that the bytes of an exchange took between client and endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPath {
-    /// Through buffers of ours.
+    /// Through sluice's buffers.
     Copy,
-    /// The same, over a connection to the endpoint that is joined past loopback TCP.
+    /// Through sluice's buffers, over a connection to the endpoint that is joined past loopback TCP.
     Bypass,
-    /// The response went to the client past sluice.
+    /// The response went from the endpoint to the client directly.
     Direct,
-    /// The kernel passed them on, in a tunnel.
+    /// The kernel forwarded them, in a tunnel.
     Splice,
 }
 
 impl BodyPath {
-    /// All of them, each at the index that is its number.
+    /// All paths; the index is the path's number.
     pub const ALL: [Self; 4] = [Self::Copy, Self::Bypass, Self::Direct, Self::Splice];
 
-    /// The word that logs and metrics show.
+    /// The word used in logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Copy => "copy",
@@ -37,22 +37,22 @@ impl BodyPath {
 
 /// One finished exchange.
 ///
-/// Many fields: one for each thing that a line of the log can say.
+/// Many fields: one for each value that a line of the log can contain.
 #[derive(Clone, Debug)]
 pub struct ExchangeRecord<'a> {
     /// When the first byte of the request was read.
     pub started: SystemTime,
     /// From then to the last byte written.
     pub duration: Duration,
-    /// Time spent in the cluster's line; `None` when there was no cluster.
+    /// Time spent in the cluster's queue; `None` when there was no cluster.
     pub queue: Option<Duration>,
     /// Time spent connecting upstream; `None` on a reused connection, or when there was none.
     pub connect: Option<Duration>,
     /// From the request sent to the first byte of the response.
     pub upstream: Option<Duration>,
-    /// From the first byte of the response to its last.
+    /// From the first byte of the response to its last byte.
     pub transfer: Option<Duration>,
-    /// The client, after PROXY protocol and trusted proxies had their say.
+    /// The client, as determined from the PROXY protocol and trusted proxies.
     pub client: IpAddr,
     /// Name of the listener.
     pub listener: &'a str,
@@ -62,40 +62,40 @@ pub struct ExchangeRecord<'a> {
     pub cluster: Option<&'a str>,
     /// Id (unique over all clusters) and label of the endpoint.
     pub endpoint: Option<(u32, &'a str)>,
-    /// Method as sent; empty when the request line could not be read.
+    /// Method as sent; empty when the request line could not be parsed.
     pub method: &'a [u8],
     /// Host as sent.
     pub host: &'a [u8],
-    /// Request target as sent, query included.
+    /// Request target as sent, including the query.
     pub target: &'a [u8],
     /// Version of the request, as in its request line.
     pub version: &'static str,
-    /// Status sent, or logged in its place (499).
+    /// Status that was sent, or only logged (499).
     pub status: u16,
     /// Body bytes read from the client.
     pub bytes_in: u64,
     /// Bytes written to the client.
     pub bytes_out: u64,
-    /// Tries beyond the first.
+    /// Attempts beyond the first.
     pub retries: u32,
-    /// Why it did not end with the origin's own answer.
+    /// Why it did not end with the origin's own response.
     pub reason: Option<Reason>,
-    /// How its bytes went, if it was to be forwarded.
+    /// The path of its bytes, if it was to be forwarded.
     pub path: Option<BodyPath>,
-    /// X-Request-Id, kept or made.
+    /// X-Request-Id, received or generated.
     pub request_id: &'a [u8],
     /// User-Agent; empty when absent.
     pub user_agent: &'a [u8],
     /// Referer; empty when absent.
     pub referer: &'a [u8],
-    /// What a service has in the log beside the fields of the configuration: keys of ASCII letters, digits, `_` and
-    /// `.`, and values.
+    /// What a service logs in addition to the configured fields: keys of ASCII letters, digits, `_` and `.`, and
+    /// values.
     pub fields: &'a [(&'a str, Vec<u8>)],
 }
 
 #[cfg(any(test, feature = "fake"))]
 impl ExchangeRecord<'static> {
-    /// An ordinary exchange, for tests to start from.
+    /// An ordinary exchange that tests can modify.
     pub fn sample() -> Self {
         Self {
             started: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_255_200_042),

@@ -1,45 +1,46 @@
-//! A limit that finds itself: the gradient controller of Envoy's adaptive concurrency filter
-//! (`envoy/extensions/filters/http/adaptive_concurrency`), whose idea is that of Netflix's concurrency-limits.
+//! An automatic limit: the gradient controller of Envoy's adaptive concurrency filter
+//! (`envoy/extensions/filters/http/adaptive_concurrency`), which is based on Netflix's concurrency-limits.
 //!
-//! Now and then the limit is lowered to its minimum, and the mean latency of some answers is taken for the
-//! latency without load. From then on, window by window, the limit is multiplied by the ratio of that latency
-//! to the mean of the window, and given some headroom. The mean, where Envoy has the median: a server that
-//! serves half of its connections at once and lets the others wait looks idle by its median, but not by its
-//! mean (Little's law). Without the slowest fiftieth, so that one odd answer changes little. Pure: time comes in
-//! as milliseconds.
+//! From time to time the limit is lowered to its minimum, and the mean latency of some responses is taken as the
+//! latency without load. Then, window by window, the limit is multiplied by the ratio of that latency to the mean
+//! latency of the window, and some headroom is added.
+//!
+//! Envoy uses the median, sluice the mean: a server that serves half of its connections at once and lets the others
+//! wait looks idle by its median, but not by its mean (Little's law). The slowest fiftieth is left out, so that a
+//! single outlier changes little. Pure: time is passed in as milliseconds.
 
 use sluice_config::AutoLimit;
 
-/// Answers that make one measurement of the latency without load, which lasts as long as a window at least.
+/// Responses per measurement of the latency without load. A measurement lasts at least as long as a window.
 const MEASURE_SAMPLES: usize = 50;
-/// When the first measurement is repeated, for a server that has just begun is slow; then after twice as long, and
-/// so on until it is as often as configured.
+/// When the first measurement is repeated, because a server that has just started is slow. The interval then doubles
+/// until it reaches the configured one.
 const MEASURE_AGAIN_MS: u64 = 1000;
 /// A window lasts at least this long...
 const WINDOW_MS: u64 = 250;
-/// ...and so many times the latency without load: the slow answers of a shorter one are not there yet, and those of
-/// a server that serves each connection ten requests in a row (Puma) come late.
+/// ...and this many times the latency without load. A shorter window would miss the slow responses, and responses of a
+/// server that serves each connection ten requests in a row (Puma) arrive late.
 const WINDOW_LATENCIES: u64 = 16;
-/// ...and has at least this many answers.
+/// ...and has at least this many responses.
 const WINDOW_SAMPLES_MIN: usize = 20;
-/// Answers that a window keeps; a mean of as many is exact enough.
+/// The maximum number of responses kept per window; their mean is accurate enough.
 const WINDOW_SAMPLES_MAX: usize = 1000;
-/// How much over the latency without load is still taken for no queue, for latencies vary.
+/// The ratio to the latency without load that does not yet count as queueing, because latencies vary.
 const TOLERANCE: f64 = 1.25;
-/// What is tried beyond, in square roots of the limit. Envoy has one; half of it finds the knee as well, and settles
-/// at four or five before four threads of Puma in place of six, where each more costs.
+/// The headroom, in square roots of the limit. Envoy uses 1; 0.5 finds the knee as well, and settles at four or five
+/// instead of six for four threads of Puma, where each additional request costs more.
 const HEADROOM: f64 = 0.5;
 /// One step at most halves or doubles the limit.
 const GRADIENT: (f64, f64) = (0.5, 2.0);
 
-/// One answer.
+/// One response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// When its request was sent.
     pub(crate) sent_ms: u64,
     /// From then to the first byte, in microseconds.
     pub(crate) latency_us: u64,
-    /// Requests under way meanwhile, this one included.
+    /// Requests under way during that time, including this one.
     pub(crate) in_flight: u32,
 }
 
@@ -50,20 +51,20 @@ pub(crate) struct Gradient {
     limit: f64,
     /// Latency without load, in microseconds; 0 before it is known.
     base_us: u64,
-    /// When the measurement under way began, if one is.
+    /// When the current measurement started, if there is one.
     measuring_since_ms: Option<u64>,
     measured_at_ms: u64,
-    /// How long after it the next one begins.
+    /// The delay between the end of a measurement and the next one.
     measure_after_ms: u64,
     /// Latencies in the window, in microseconds.
     window: Vec<u64>,
     window_since_ms: u64,
-    /// Most requests under way in the window.
+    /// The maximum of requests under way in the window.
     peak: u32,
 }
 
 impl Gradient {
-    /// Begins with a measurement.
+    /// Starts with a measurement.
     pub(crate) fn new(bounds: AutoLimit, now_ms: u64) -> Self {
         Self {
             bounds,
@@ -78,7 +79,7 @@ impl Gradient {
         }
     }
 
-    /// The limit in force.
+    /// The current limit.
     pub(crate) fn limit(&self) -> u32 {
         match self.measuring_since_ms {
             Some(_) => self.bounds.min,
@@ -92,10 +93,10 @@ impl Gradient {
         self.base_us
     }
 
-    /// Takes an answer into account; true if the limit in force has changed.
+    /// Records a response. Returns true if the current limit changed.
     pub(crate) fn observe(&mut self, sample: Sample, now_ms: u64) -> bool {
         let before = self.limit();
-        // What was sent before a measurement began met the load of that time.
+        // A request sent before the measurement started saw the earlier load.
         if self.measuring_since_ms.is_some_and(|since_ms| sample.sent_ms < since_ms) {
             return false;
         }
@@ -133,7 +134,7 @@ impl Gradient {
         self.window_since_ms = now_ms;
         let gradient = (self.base_us as f64 * TOLERANCE / mean_us as f64).clamp(GRADIENT.0, GRADIENT.1);
         let next = self.limit * gradient + self.limit.sqrt() * HEADROOM;
-        // A limit that nobody reaches would grow without having been tried.
+        // Without this condition, a limit that is never reached would grow untested.
         if next < self.limit || peak >= self.limit as u32 {
             self.limit = next.clamp(f64::from(self.bounds.min), f64::from(self.bounds.max));
         }

@@ -1,4 +1,4 @@
-//! Who waits, and who is next. Pure: no clock, no locks, no wakers.
+//! The order of a queue: which requests wait, and which is next. Pure: no clock, no locks, no wakers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,18 +6,18 @@ use std::thread::ThreadId;
 
 use sluice_config::{self as config, QueueOrder};
 
-/// Who is looked at for a place that has become free. More than the first is looked at because the first may
-/// have been to the free endpoint already.
+/// How many waiters are examined for a free place. More than one, because the free endpoint may be one that the first
+/// waiter has already tried.
 const CANDIDATES_MAX: usize = 8;
 
-/// How often in a row the first may be passed by for one close behind whose thread is at hand. To wake another
-/// thread costs as much as a small request; sixteen small requests are still a short wait.
+/// How often in a row the first waiter may be overtaken by a nearby waiter of the current thread. Waking another thread
+/// costs as much as a small request; sixteen small requests are still a short wait.
 const PASSED_MAX: u32 = 16;
 
-/// How many of those served last make up the mean time between two.
+/// The number of services over which the mean time between two is calculated.
 const MEAN_OVER: u64 = 16;
 
-/// The place of one waiter; later ones are greater.
+/// The position of one waiter; later waiters have greater numbers.
 pub(super) type Ticket = u64;
 
 /// Waiters in order.
@@ -25,20 +25,20 @@ pub(super) struct Line<W> {
     rules: config::Queue,
     waiters: BTreeMap<Ticket, Waiter<W>>,
     next: Ticket,
-    /// With fair shares: who waits by client, and whose turn is when.
+    /// With fair shares: the waiters of each client, and the order of clients' turns.
     clients: HashMap<IpAddr, BTreeSet<Ticket>>,
     turns: VecDeque<IpAddr>,
-    /// How often in a row the first has been passed by.
+    /// How often in a row the first waiter was overtaken.
     passed: u32,
-    /// When the last one was served, or the line began.
+    /// When a waiter was last served, or when the queue started.
     moved_us: u64,
-    /// Mean time from one served to the next, in microseconds.
+    /// Mean time between two services, in microseconds.
     interval_us: u64,
 }
 
-/// One who waits.
+/// One waiter.
 pub(super) struct Waiter<W> {
-    /// What for.
+    /// What it waits for.
     pub(super) wants: W,
     client: IpAddr,
     thread: ThreadId,
@@ -55,7 +55,7 @@ impl<W> Line<W> {
         self.waiters.len()
     }
 
-    /// Goes by other rules from now on; nobody who waits is sent away for it.
+    /// Applies other rules from now on; no waiter is rejected because of them.
     pub(super) fn set_rules(&mut self, rules: config::Queue) {
         if rules.fair_by_client != self.rules.fair_by_client {
             self.clients.clear();
@@ -77,8 +77,8 @@ impl<W> Line<W> {
         own.insert(ticket);
     }
 
-    /// Takes a place at the end; `None` when the line is full. With fair shares a full line makes room for a
-    /// client that has fewer waiting than another: [`Line::crowded_out`] says whom to send away first.
+    /// Adds a waiter at the end; `None` when the queue is full. With fair shares a full queue makes room for a client
+    /// with fewer waiters than another: [`Line::crowded_out`] names the waiter to reject first.
     pub(super) fn enter(
         &mut self,
         wants: W,
@@ -102,7 +102,7 @@ impl<W> Line<W> {
         Some(ticket)
     }
 
-    /// Who has to leave a full line, if `client` may come in: the newest of the client with the most waiting.
+    /// The waiter that a full queue has to reject to admit `client`: the newest of the client with the most waiters.
     pub(super) fn crowded_out(&self, client: IpAddr) -> Option<Ticket> {
         if !self.rules.fair_by_client || self.waiters.len() < self.rules.max_length {
             return None;
@@ -112,8 +112,8 @@ impl<W> Line<W> {
         if most.len() > own + 1 { most.last().copied() } else { None }
     }
 
-    /// Who may be next, best first: in order, but for those of the thread at hand, who go before others close
-    /// to them as long as the first has not been passed by too often.
+    /// The waiters that may be next, best first: in order, except that waiters of the current thread (`at_hand`) go
+    /// before other candidates as long as the first waiter was not overtaken too often.
     pub(super) fn candidates(&self, at_hand: ThreadId) -> Vec<Ticket> {
         let mut candidates = self.in_order();
         if self.passed < PASSED_MAX && !self.rules.fair_by_client {
@@ -122,7 +122,7 @@ impl<W> Line<W> {
         candidates
     }
 
-    /// All who wait, in order but for whose turn it is: for the rare case that no candidate can be served.
+    /// All waiters, in order but regardless of turns: for the rare case that no candidate can be served.
     pub(super) fn everyone(&self) -> Vec<Ticket> {
         match self.newest_first() {
             true => self.waiters.keys().rev().copied().collect(),
@@ -145,9 +145,9 @@ impl<W> Line<W> {
         }
     }
 
-    /// Adaptive order (as Facebook's "Fail at Scale", ACM Queue 2015): a line that has become long is full of
-    /// requests whose clients give up soon; the newest can still be served in time. What counts is how long
-    /// one who comes now would wait, not how long the oldest has: it may have been passed by.
+    /// Adaptive order (as in Facebook's "Fail at Scale", ACM Queue 2015): a long queue is full of requests whose
+    /// clients will soon give up, but the newest can still be served in time. The criterion is how long a new waiter
+    /// would wait, not how long the oldest has waited: the oldest may have been overtaken.
     fn newest_first(&self) -> bool {
         match self.rules.order {
             QueueOrder::Fifo => false,
@@ -163,7 +163,7 @@ impl<W> Line<W> {
         self.waiters.get(&ticket)
     }
 
-    /// Takes a waiter out, served or not.
+    /// Removes a waiter, served or not.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(&ticket)?;
         if let Some(own) = self.clients.get_mut(&waiter.client) {
@@ -176,7 +176,7 @@ impl<W> Line<W> {
         Some(waiter)
     }
 
-    /// Takes a waiter out to be served: its client's next turn comes after the others'.
+    /// Removes a waiter that is served: its client's next turn comes after the turns of all others.
     pub(super) fn serve(&mut self, ticket: Ticket, now_us: u64) -> Option<Waiter<W>> {
         let first =
             if self.newest_first() { self.waiters.keys().next_back() } else { self.waiters.keys().next() };
@@ -192,7 +192,7 @@ impl<W> Line<W> {
     }
 }
 
-/// Who shares a turn: a v4 address, or the /64 that one v6 host has to itself.
+/// The unit of fair shares: a v4 address, or the /64 of one v6 host.
 fn share(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(address) => {

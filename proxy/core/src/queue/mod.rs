@@ -1,7 +1,7 @@
-//! The waiting line in front of a cluster whose endpoints have all the requests they may have.
+//! The queue in front of a cluster whose endpoints are all at their limit.
 //!
-//! It holds who waits and hands out what has become free; what that is (`G`), and whether a waiter can have
-//! it, is the cluster's to say. The lock is taken only when somebody waits.
+//! It keeps the waiters and hands out places that became free. The cluster defines what a place is (`G`), and whether a
+//! waiter can use it. The lock is taken only when requests wait.
 
 mod gradient;
 mod line;
@@ -21,15 +21,15 @@ pub(crate) use gradient::{Gradient, Sample};
 use line::{Line, Ticket};
 use sluice_config as config;
 
-/// The line of one cluster, shared by all workers.
+/// The queue of one cluster, shared by all workers.
 pub(crate) struct Queue<W, G> {
     state: Mutex<State<W, G>>,
-    /// Who waits and has not been given anything yet.
+    /// Waiters that have not been given anything yet.
     length: AtomicUsize,
     counts: Counts,
 }
 
-/// What has happened since the start.
+/// Counts since the start.
 #[derive(Default)]
 struct Counts {
     entered: AtomicU64,
@@ -39,25 +39,25 @@ struct Counts {
 
 struct State<W, G> {
     line: Line<W>,
-    /// How waits have ended that nobody has asked about yet.
+    /// Outcomes of waits that have not been polled yet.
     given: HashMap<Ticket, Result<G, Refusal>>,
     wakers: HashMap<Ticket, Waker>,
 }
 
-/// Why a request does not wait, or waited in vain.
+/// Why a request does not wait, or why its wait failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The line is full.
+    /// The queue is full.
     Full,
-    /// Nothing that could serve it is left.
+    /// No endpoint is left that could serve it.
     Hopeless,
 }
 
-/// What there is for a waiter.
+/// What is offered to a waiter.
 pub(crate) enum Offer<G> {
     /// A place.
     Place(G),
-    /// Nothing now; a waiter with other wishes may be luckier.
+    /// Nothing now for this waiter; another one may be able to use the free place.
     NotForThis,
     /// Nothing now, for any waiter.
     Nothing,
@@ -65,16 +65,16 @@ pub(crate) enum Offer<G> {
     Never,
 }
 
-/// A queue's numbers, for display.
+/// A queue's counters, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Requests that wait now.
     pub length: usize,
-    /// Requests that have had to wait.
+    /// Requests that had to wait.
     pub entered: u64,
-    /// Requests turned away because the line was full.
+    /// Requests rejected because the queue was full.
     pub full: u64,
-    /// Requests that waited for too long.
+    /// Requests that timed out in the queue.
     pub timed_out: u64,
 }
 
@@ -85,18 +85,19 @@ impl<W, G> Queue<W, G> {
         Self { state, length: AtomicUsize::new(0), counts: Counts::default() }
     }
 
-    /// Has those that come from now on go by other rules, and those who wait be served by them.
+    /// Applies other rules: to new waiters, and to the order in which present waiters are served.
     pub(crate) fn set_rules(&self, rules: config::Queue) {
         self.lock().line.set_rules(rules);
     }
 
-    /// Whether nobody waits. Sequentially consistent, like the count of requests under way: whoever frees a
-    /// place and whoever begins to wait each write one and then read the other, so one of them sees both.
+    /// Whether there are no waiters. Sequentially consistent, like the count of requests under way: a thread that frees
+    /// a place and a thread that starts to wait each write one and then read the other, so at least one of them sees
+    /// both.
     pub(crate) fn is_empty(&self) -> bool {
         self.length.load(Ordering::SeqCst) == 0
     }
 
-    /// A queue's numbers.
+    /// The queue's counters.
     pub(crate) fn counts(&self) -> QueueCounts {
         QueueCounts {
             length: self.length.load(Ordering::Relaxed),
@@ -106,15 +107,15 @@ impl<W, G> Queue<W, G> {
         }
     }
 
-    /// Counts one that waited for too long.
+    /// Counts a request that timed out in the queue.
     pub(crate) fn count_timeout(&self) {
         self.counts.timed_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a place in the line. The caller then looks whether something is free ([`Queue::serve`]).
+    /// Adds a waiter. The caller then checks whether a place is free ([`Queue::serve`]).
     ///
     /// # Errors
-    /// When the line is full.
+    /// When the queue is full.
     pub(crate) fn enter(
         self: &Arc<Self>,
         wants: W,
@@ -137,8 +138,8 @@ impl<W, G> Queue<W, G> {
         Ok(Waiting { queue: Arc::clone(self), ticket, settled: false })
     }
 
-    /// Gives to waiters, in order, until `offer` has nothing more for any of them. A waiter that can never be served
-    /// is sent away.
+    /// Offers places to waiters, in order, until `offer` has nothing more for any of them. A waiter that can never be
+    /// served is rejected.
     pub(crate) fn serve(&self, now_us: u64, mut offer: impl FnMut(&W) -> Offer<G>) {
         while !self.is_empty() {
             let mut state = self.lock();
@@ -153,7 +154,7 @@ impl<W, G> Queue<W, G> {
         }
     }
 
-    /// Locks what holds only whole values.
+    /// Locks state in which every write is complete.
     fn lock(&self) -> MutexGuard<'_, State<W, G>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,8 +164,8 @@ impl<W, G> State<W, G> {
     /// Ends one wait and returns its waker, if it has one; `None` when no wait can be ended.
     fn settle_one(&mut self, now_us: u64, offer: &mut impl FnMut(&W) -> Offer<G>) -> Option<Option<Waker>> {
         let next = self.line.candidates(thread::current().id());
-        // Nearly always one of the first can have what is free. If none can, because each of them has been there in
-        // vain, a waiter further back must not wait for them.
+        // Nearly always one of the first can use the free place. If none can, because each of them has already tried
+        // that endpoint, a later waiter must not be blocked by them.
         let (ticket, outcome) = match self.first_settled(&next, offer) {
             Look::Settled(ticket, outcome) => (ticket, outcome),
             Look::Nothing => return None,
@@ -176,7 +177,7 @@ impl<W, G> State<W, G> {
         Some(self.settle(ticket, outcome, now_us))
     }
 
-    /// The first of these whose wait ends now, and how.
+    /// The first of these waiters whose wait ends now, and its outcome.
     fn first_settled(&self, tickets: &[Ticket], offer: &mut impl FnMut(&W) -> Offer<G>) -> Look<G> {
         for ticket in tickets {
             let Some(waiter) = self.line.get(*ticket) else { continue };
@@ -190,7 +191,7 @@ impl<W, G> State<W, G> {
         Look::NotForThese
     }
 
-    /// Ends the wait of one; its waker, if it has one.
+    /// Ends one wait; returns its waker, if it has one.
     fn settle(&mut self, ticket: Ticket, outcome: Result<G, Refusal>, now_us: u64) -> Option<Waker> {
         match outcome {
             Ok(_) => self.line.serve(ticket, now_us)?,
@@ -201,17 +202,17 @@ impl<W, G> State<W, G> {
     }
 }
 
-/// What a look at some waiters found.
+/// The result of examining some waiters.
 enum Look<G> {
-    /// The wait of this one ends so.
+    /// The wait of this one ends with this outcome.
     Settled(Ticket, Result<G, Refusal>),
-    /// None of them can have what is free.
+    /// None of them can use the free places.
     NotForThese,
     /// Nothing is free.
     Nothing,
 }
 
-/// A place in the line; dropping it leaves the line, or gives back what had just been given.
+/// A place in the queue; dropping it leaves the queue, or returns a place that was just given.
 pub struct Waiting<W, G> {
     queue: Arc<Queue<W, G>>,
     ticket: Ticket,
@@ -249,7 +250,7 @@ impl<W, G> Drop for Waiting<W, G> {
         let given = state.given.remove(&self.ticket);
         self.queue.length.store(state.line.len(), Ordering::SeqCst);
         drop(state);
-        // These may come back here when they are dropped: a place that is given back goes to the next one.
+        // Dropping these may re-enter the queue: a returned place goes to the next waiter.
         drop((left, given));
     }
 }

@@ -1,4 +1,4 @@
-//! Order, bounds and hand-over of the waiting line; the limit that finds itself.
+//! Order, limits and hand-over of the queue; the automatic limit.
 #![allow(clippy::unwrap_used)]
 
 use std::pin::Pin;
@@ -19,7 +19,7 @@ fn client(number: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, number])
 }
 
-/// Who is served, one after the other, of those who came; so much time passes before each.
+/// The order in which waiters are served, with `interval_us` before each.
 fn served(rules: config::Queue, came: &[u8], interval_us: u64) -> Vec<usize> {
     let mut line = Line::new(rules);
     for (name, number) in came.iter().enumerate() {
@@ -34,26 +34,26 @@ fn served(rules: config::Queue, came: &[u8], interval_us: u64) -> Vec<usize> {
 }
 
 #[test]
-fn the_order_is_the_one_that_was_asked_for() {
+fn the_order_is_the_configured_one() {
     let came = [1; 3];
     assert_eq!(served(rules(QueueOrder::Fifo, false, 9), &came, 1_000_000), [0, 1, 2]);
     assert_eq!(served(rules(QueueOrder::Lifo, false, 9), &came, 0), [2, 1, 0]);
 }
 
 #[test]
-fn a_line_that_moves_too_slowly_for_its_length_is_turned_round_until_it_is_short() {
+fn a_slow_queue_is_served_newest_first_until_it_is_short() {
     let adaptive = rules(QueueOrder::Adaptive, false, 99);
-    // At 1 ms each, 60 are not 100 ms.
+    // At 1 ms each, 60 take less than 100 ms.
     assert_eq!(served(adaptive, &[1; 60], 1000), (0..60).collect::<Vec<_>>());
     let order = served(adaptive, &[1; 60], 10_000);
     let turned = order.windows(2).filter(|pair| pair[1] < pair[0]).count();
-    assert_eq!(order[0], 0, "nothing is known of its pace yet");
+    assert_eq!(order[0], 0, "its pace is not known yet");
     assert!(turned > 30, "{order:?}");
-    assert!(order[order.len() - 9..].is_sorted(), "the last ones are soon served, so the oldest is first");
+    assert!(order[order.len() - 9..].is_sorted(), "the queue is short again, so the oldest is first");
 }
 
 #[test]
-fn who_is_at_hand_goes_first_within_bounds() {
+fn waiters_of_the_current_thread_go_first_within_bounds() {
     let [here, there] = [thread::current().id(), thread::spawn(|| thread::current().id()).join().unwrap()];
     let mut line = Line::new(rules(QueueOrder::Fifo, false, 99));
     line.enter("there", client(1), there, 0).unwrap();
@@ -64,14 +64,14 @@ fn who_is_at_hand_goes_first_within_bounds() {
         let next = line.candidates(here)[0];
         served.push(line.serve(next, 0).unwrap().wants);
     }
-    assert_eq!(served.len(), 17, "passed by sixteen times at most, however many come");
+    assert_eq!(served.len(), 17, "overtaken sixteen times at most");
 
     let mut line = Line::new(rules(QueueOrder::Fifo, false, 99));
     for name in 0..20 {
         line.enter(name, client(1), if name < 15 { there } else { here }, 0).unwrap();
     }
     let next = line.candidates(here)[0];
-    assert_eq!(line.serve(next, 0).unwrap().wants, 0, "one far behind stays there");
+    assert_eq!(line.serve(next, 0).unwrap().wants, 0, "a waiter far back does not overtake");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn clients_take_turns() {
 }
 
 #[test]
-fn one_v6_host_is_one_client() {
+fn a_v6_prefix_of_64_bits_is_one_client() {
     let mut line = Line::new(rules(QueueOrder::Fifo, true, 9));
     for (name, address) in ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "::ffff:192.0.2.1", "192.0.2.1"]
         .into_iter()
@@ -94,23 +94,23 @@ fn one_v6_host_is_one_client() {
 }
 
 #[test]
-fn a_full_line_takes_nobody_but_for_a_fair_share() {
+fn a_full_queue_admits_only_for_a_fair_share() {
     let mut line = Line::new(rules(QueueOrder::Fifo, true, 3));
     for name in 0..3 {
         line.enter(name, client(1), thread::current().id(), 0).unwrap();
     }
-    assert_eq!(line.crowded_out(client(1)), None, "who crowds must not crowd itself out");
+    assert_eq!(line.crowded_out(client(1)), None, "a client must not crowd itself out");
     assert!(line.enter(9, client(1), thread::current().id(), 0).is_none());
     let out = line.crowded_out(client(2)).unwrap();
-    assert_eq!(line.leave(out).unwrap().wants, 2, "the newest of the one with most");
+    assert_eq!(line.leave(out).unwrap().wants, 2, "the newest of the client with the most waiters");
     line.enter(3, client(2), thread::current().id(), 0).unwrap();
-    assert_eq!(line.crowded_out(client(2)), None, "2 to 2 would be no fairer");
+    assert_eq!(line.crowded_out(client(2)), None, "2 to 2 would not be fairer");
     let mut unfair = Line::new(rules(QueueOrder::Fifo, false, 1));
     unfair.enter(0, client(1), thread::current().id(), 0).unwrap();
     assert_eq!(unfair.crowded_out(client(2)), None);
 }
 
-/// One of so many places; it goes back when dropped, and to who waits.
+/// One of several places; when dropped, it is returned and offered to waiters.
 struct Place {
     free: Arc<AtomicU32>,
     queue: Arc<Queue<(), Place>>,
@@ -138,7 +138,7 @@ fn poll_one(waiting: &mut Waiting<(), Place>) -> Poll<Result<Place, Refusal>> {
 
 proptest! {
     #[test]
-    fn places_are_neither_lost_nor_doubled(
+    fn places_are_neither_lost_nor_duplicated(
         places in 1..4u32,
         order in prop::sample::select(vec![QueueOrder::Fifo, QueueOrder::Lifo, QueueOrder::Adaptive]),
         fair: bool,
@@ -166,7 +166,7 @@ proptest! {
             }
             let length = queue.counts().length;
             prop_assert!(length <= 5);
-            prop_assert!(length == 0 || free.load(Relaxed) == 0, "{length} wait for what is free");
+            prop_assert!(length == 0 || free.load(Relaxed) == 0, "{length} wait although a place is free");
             prop_assert!(held.len() as u32 + free.load(Relaxed) <= places);
         }
         drop((waiting, held));
@@ -174,13 +174,13 @@ proptest! {
     }
 }
 
-/// A server of `threads`, each of which takes `service_us`, under more load than it can take: the limit after
-/// so many windows, and the least and most it was in the second half of them.
+/// A server of `threads` threads that each take `service_us`, under more load than it can take: the limit after
+/// `windows` windows, and its minimum and maximum in the second half of them.
 fn under_load(bounds: AutoLimit, threads: u32, service_us: u64, windows: usize) -> (u32, u32) {
     let mut gradient = Gradient::new(bounds, 0);
     let (mut now_ms, mut low, mut high) = (0, u32::MAX, 0);
     for window in 0..windows {
-        // Over what is measured again meanwhile.
+        // Includes the repeated measurements.
         let mut most = 0;
         for _ in 0..120 {
             now_ms += 8;
@@ -198,7 +198,7 @@ fn under_load(bounds: AutoLimit, threads: u32, service_us: u64, windows: usize) 
 }
 
 #[test]
-fn the_limit_settles_a_little_above_what_the_server_does_at_once() {
+fn the_limit_settles_slightly_above_the_servers_concurrency() {
     for threads in [4, 16, 100] {
         let (low, high) = under_load(AutoLimit::default(), threads, 20_000, 400);
         assert!(low >= threads && high <= threads * 2 + 4, "{threads} threads: {low} to {high}");
@@ -215,7 +215,7 @@ fn the_limit_stays_within_its_bounds() {
 }
 
 #[test]
-fn a_limit_that_nobody_reaches_does_not_grow() {
+fn a_limit_that_is_not_reached_does_not_grow() {
     let mut gradient = Gradient::new(AutoLimit::default(), 0);
     for now_ms in 0..10_000 {
         gradient.observe(Sample { sent_ms: now_ms, latency_us: 1000, in_flight: 1 }, now_ms);
@@ -236,12 +236,12 @@ fn the_latency_without_load_is_measured_again() {
     }
     let (limit, base_us) = observe(1100, 1000, 1100);
     assert!(limit > 3 && base_us == 1000);
-    // The server has become slower for good, which alone looks like a queue.
+    // The server has become slower permanently; by itself this looks like queueing.
     let mut now_ms = 1100;
     while observe(now_ms, 4000, now_ms).0 != 3 {
         now_ms += 1;
     }
-    assert_eq!(observe(now_ms - 1, 9, now_ms).1, 1000, "what was sent before met other load");
+    assert_eq!(observe(now_ms - 1, 9, now_ms).1, 1000, "a request sent before saw another load");
     for _ in 0..60 {
         now_ms += 5;
         observe(now_ms, 4000, now_ms);

@@ -1,6 +1,6 @@
-//! From host, path, method and fields to a route. Pure: built once from the configuration, then only read.
+//! Maps host, path, method and fields to a route. Pure: built once from the configuration, then only read.
 //!
-//! Not here: parsing a request, reading Host, and what a route does.
+//! Parsing a request, determining its host, and the actions of a route are elsewhere.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,9 +16,9 @@ pub use path::{normalised, strip_prefix};
 /// Host names up to this many bytes are lower-cased without an allocation; DNS allows 253.
 const HOST_BYTES_INLINE: usize = 256;
 
-/// What a request shows the router.
+/// The parts of a request that the router uses.
 pub struct Query<'a> {
-    /// Name of the listener that it came to.
+    /// Name of the listener that accepted the request.
     pub listener: &'a str,
     /// Host name without a port, in any case; one trailing dot is ignored.
     pub host: &'a [u8],
@@ -30,12 +30,12 @@ pub struct Query<'a> {
     pub field: &'a dyn Fn(&[u8]) -> Option<&'a [u8]>,
 }
 
-/// What the router found.
+/// The router's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteMatch {
     /// Index of the route in `config.routes`.
     Route(usize),
-    /// Routes match but for the method; every method they allow, for `Allow` (RFC 9110 15.5.6).
+    /// Routes match except for the method; contains every method they allow, for `Allow` (RFC 9110 15.5.6).
     MethodNotAllowed(Vec<String>),
     /// Nothing matches.
     NoRoute,
@@ -45,7 +45,7 @@ pub enum RouteMatch {
 #[derive(Debug)]
 pub struct Router {
     exact: HashMap<Box<[u8]>, Prefixes>,
-    /// By what follows `*.`.
+    /// Keyed by the part after `*.`.
     wildcard: HashMap<Box<[u8]>, Prefixes>,
     any: Prefixes,
 }
@@ -53,9 +53,9 @@ pub struct Router {
 /// The routes of one host, by prefix.
 #[derive(Debug, Default)]
 struct Prefixes {
-    /// Distinct lengths of the keys below, longest first: a lookup each, however many routes there are.
+    /// Distinct lengths of the keys below, longest first: one lookup per length, regardless of the number of routes.
     lengths: Vec<usize>,
-    /// The prefix `/` is kept as the empty one, so that it also matches `*` (RFC 9112 3.2.4).
+    /// The prefix `/` is stored as the empty prefix, so that it also matches `*` (RFC 9112 3.2.4).
     by_prefix: HashMap<Box<[u8]>, Vec<Rule>>,
 }
 
@@ -63,14 +63,14 @@ struct Prefixes {
 #[derive(Clone, Debug)]
 struct Rule {
     route: usize,
-    /// Names of the listeners that it holds for; none is all.
+    /// Names of the listeners that it applies to; empty means all.
     listeners: Vec<String>,
     methods: Vec<String>,
     headers: Vec<config::HeaderMatch>,
 }
 
 impl Router {
-    /// Indexes `routes`; the indices it answers with are positions in that slice.
+    /// Indexes `routes`; the indices in its results are positions in that slice.
     pub fn new(routes: &[config::Route]) -> Router {
         let mut router = Router { exact: HashMap::new(), wildcard: HashMap::new(), any: Prefixes::default() };
         for (index, route) in routes.iter().enumerate() {
@@ -86,12 +86,12 @@ impl Router {
         router
     }
 
-    /// The most specific route that matches: exact host, then longest wildcard, then any host; within
-    /// a host the longest prefix; within a prefix the most conditions (the listeners are one, the methods
-    /// are one, each field is one); then file order. A host without a match falls back to less specific ones.
+    /// Finds the most specific route that matches: exact host, then longest wildcard, then any host; within a host the
+    /// longest prefix; within a prefix the most conditions (the listeners are one, the methods are one, each field is
+    /// one); then file order. A host without a match falls back to less specific ones.
     ///
-    /// Path and prefixes are compared in their [`normalised`] form, so no spelling avoids a prefix. Does not
-    /// allocate but for paths of another form, for hosts over 256 bytes, and for `MethodNotAllowed`.
+    /// Path and prefixes are compared in their [`normalised`] form, so no spelling avoids a prefix. Does not allocate,
+    /// except for paths that are not in that form, for hosts over 256 bytes, and for `MethodNotAllowed`.
     pub fn find(&self, query: &Query<'_>) -> RouteMatch {
         let mut inline = [0; HOST_BYTES_INLINE];
         let host = lower_case(query.host, &mut inline);
@@ -143,7 +143,7 @@ impl Prefixes {
         self.lengths.sort_unstable_by(|a, b| b.cmp(a));
         self.lengths.dedup();
         for rules in self.by_prefix.values_mut() {
-            // Stable, so that file order decides among equals.
+            // Stable, so that file order decides between equals.
             rules.sort_by_key(|rule| std::cmp::Reverse(rule.conditions()));
         }
     }
@@ -187,7 +187,7 @@ impl Rule {
     }
 }
 
-/// Who allows GET allows HEAD, which is a GET without the body (RFC 9110 9.3.2).
+/// A route that allows GET also allows HEAD, which is a GET without the body (RFC 9110 9.3.2).
 fn with_head(methods: &[String]) -> Vec<String> {
     let mut methods = methods.to_vec();
     if let Some(get) = methods.iter().position(|method| method == "GET")
@@ -198,7 +198,7 @@ fn with_head(methods: &[String]) -> Vec<String> {
     methods
 }
 
-/// Whether the first `length` bytes of a path end where a segment does.
+/// Whether the first `length` bytes of a path end at a segment boundary.
 fn on_border(path: &[u8], length: usize) -> bool {
     match length {
         0 => true,

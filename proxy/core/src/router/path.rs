@@ -1,14 +1,15 @@
-//! Paths as routes see them: in one normal form however they are spelled, and with a route's prefix taken off.
+//! Paths for routing: the normal form of any spelling, and removal of a route's prefix.
 //!
-//! What is forwarded stays as the client sent it.
+//! The forwarded path stays as the client sent it.
 
 use std::borrow::Cow;
 
-/// The path as routes are matched by it: percent-encoded bytes decoded, but for `%25`; runs of slashes merged; dot segments
-/// resolved (RFC 3986 6.2.2).
+/// The path that routes are matched against: percent-encoded bytes decoded, except `%25`; runs of slashes merged; dot
+/// segments resolved (RFC 3986 6.2.2).
 ///
-/// An origin may serve `/%61dmin`, `//admin`, `/x/../admin` or `/admin%2fx` as it serves `/admin`, so a rule for that must
-/// hold for all of them. Parameters (`/admin;x`), case and backslashes stay: a prefix does not hold for them.
+/// An origin may serve `/%61dmin`, `//admin`, `/x/../admin` or `/admin%2fx` in the same way as `/admin`, so a rule for
+/// `/admin` must apply to all of them. Parameters (`/admin;x`), case and backslashes are kept: a prefix does not match
+/// them.
 pub fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
     if is_normal(path) {
         return Cow::Borrowed(path);
@@ -16,15 +17,15 @@ pub fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(normalise(path).into_iter().map(|(byte, _)| byte).collect())
 }
 
-/// The target with `prefix` taken off its path; always begins with `/` and keeps the query.
+/// The target with `prefix` removed from its path; always starts with `/` and keeps the query.
 ///
-/// `prefix` is a route's, which [`super::Router::find`] has matched. What is behind it stays as it was sent. Not for the
+/// `prefix` belongs to a route that [`super::Router::find`] has matched. The rest after it stays as sent. Not for the
 /// asterisk form (RFC 9112 3.2.4).
 pub fn strip_prefix<'p>(prefix: &str, path_and_query: &'p [u8]) -> Cow<'p, [u8]> {
     let query_at = memchr::memchr(b'?', path_and_query).unwrap_or(path_and_query.len());
     let path = &path_and_query[..query_at];
     let prefix = normalised(prefix.as_bytes());
-    // With its last slash left in place the rest keeps the slash that it has to begin with.
+    // Without its last slash, the prefix leaves the rest the slash that it has to start with.
     let prefix = prefix.strip_suffix(b"/").unwrap_or(&prefix);
     if is_normal(path) {
         let skipped = path.strip_prefix(prefix).map_or(0, |_| prefix.len());
@@ -35,7 +36,7 @@ pub fn strip_prefix<'p>(prefix: &str, path_and_query: &'p [u8]) -> Cow<'p, [u8]>
     if normal.len() < prefix.len() || !bytes.zip(prefix).all(|(byte, wanted)| byte == wanted) {
         return slash_first(path_and_query);
     }
-    // All that was taken into the prefix, such as `..`, is in front of this.
+    // Everything that was merged into the prefix, such as `..`, is before this byte.
     let taken = prefix.len().checked_sub(1).and_then(|last| normal.get(last));
     let rest = taken.map_or(0, |(byte, at)| if path[*at] == *byte { at + 1 } else { at + 3 });
     slash_first(&path_and_query[rest..])
@@ -45,13 +46,13 @@ fn slash_first(target: &[u8]) -> Cow<'_, [u8]> {
     match target {
         [b'/', ..] => Cow::Borrowed(target),
         [] => Cow::Borrowed(b"/"),
-        // The slash that the rest begins with was encoded.
+        // The slash that the rest starts with was encoded.
         [b'%', b'2', b'f' | b'F', rest @ ..] => Cow::Owned([b"/", rest].concat()),
         _ => Cow::Owned([b"/", target].concat()),
     }
 }
 
-/// Whether a path is in normal form for certain; hardly any is not, so this is all that is done to most.
+/// Whether a path is certainly in normal form. Nearly all paths are, so most need only this check.
 fn is_normal(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else {
         return true;
@@ -64,7 +65,7 @@ fn is_normal(path: &[u8]) -> bool {
     })
 }
 
-/// The normal form of a path that begins with a slash: its bytes, each with its place in the path as sent.
+/// The normal form of a path that starts with a slash: its bytes, each with its position in the path as sent.
 fn normalise(path: &[u8]) -> Vec<(u8, usize)> {
     let decoded = decode(path);
     let mut kept: Vec<(u8, usize)> = Vec::with_capacity(decoded.len());
@@ -94,7 +95,7 @@ fn normalise(path: &[u8]) -> Vec<(u8, usize)> {
     kept
 }
 
-/// Decodes each percent-encoded byte but `%`, which could begin another one.
+/// Decodes each percent-encoded byte except `%`, which could start another triplet.
 fn decode(path: &[u8]) -> Vec<(u8, usize)> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -129,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn resolves_dot_segments_however_they_are_written() {
+    fn resolves_dot_segments_in_every_spelling() {
         for (path, wanted) in [
             ("/", "/"),
             ("/a/b", "/a/b"),
@@ -146,7 +147,7 @@ mod tests {
             ("/a%2ejs", "/a.js"),
             ("/a/%2e%2e%2fb", "/b"),
             ("/a/%252e%252e/b", "/a/%252e%252e/b"),
-            // As nginx: slashes are merged first.
+            // As in nginx: slashes are merged first.
             ("/a//../b", "/b"),
             ("/a/%2", "/a/%2"),
             ("/%61dmin", "/admin"),
@@ -184,7 +185,7 @@ mod tests {
             ("/api", "/%2e/api?y", "/?y"),
             ("/api", "/other", "/other"),
             ("/api", "", "/"),
-            // What is behind the prefix stays as it was sent.
+            // The rest after the prefix stays as sent.
             ("/api", "/%61pi/a%2fb//c/%2e?y", "/a%2fb//c/%2e?y"),
             ("/api", "//api//x", "//x"),
             ("/api", "/api%2fx?y", "/x?y"),
@@ -193,18 +194,18 @@ mod tests {
             ("/caf\u{e9}", "/caf%C3%A9/x", "/x"),
         ] {
             let stripped = strip_prefix(prefix, target.as_bytes());
-            assert_eq!(stripped, wanted.as_bytes(), "{prefix} off {target}");
+            assert_eq!(stripped, wanted.as_bytes(), "{prefix} removed from {target}");
         }
     }
 
     proptest! {
         #[test]
-        fn normal_form_is_final_and_free_of_dot_segments(path in "/([/.ab]|%2[eEfF5]|%6[1-9a-fA-F]){0,24}") {
+        fn normal_form_is_stable_and_free_of_dot_segments(path in "/([/.ab]|%2[eEfF5]|%6[1-9a-fA-F]){0,24}") {
             let once = normalised(path.as_bytes()).into_owned();
             prop_assert!(once.starts_with(b"/"));
             prop_assert!(!once.split(|&byte| byte == b'/').any(|part| part == b"." || part == b".."));
             prop_assert!(!once.windows(2).any(|pair| pair == b"//"));
-            // Decoding can join bytes to a new triplet only after a percent sign, which is not decoded.
+            // Decoding can create a new triplet only after a percent sign, which is not decoded.
             prop_assert_eq!(normalised(&once).into_owned(), once);
         }
 
@@ -214,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_stripped_is_the_prefix_and_nothing_else(path in "/([/.ab]|%2[eEfF5]|%6[12]){0,24}") {
+        fn exactly_the_prefix_is_stripped(path in "/([/.ab]|%2[eEfF5]|%6[12]){0,24}") {
             let normal = normalised(path.as_bytes()).into_owned();
             for at in (1..=normal.len()).filter(|at| *at == normal.len() || normal[*at] == b'/') {
                 let prefix = std::str::from_utf8(&normal[..at]).unwrap();

@@ -1,4 +1,4 @@
-//! The router against a list scan that follows the documented order word by word.
+//! Compares the router with a list scan that follows the documented order literally.
 #![allow(clippy::unwrap_used)]
 
 use std::cmp::Reverse;
@@ -49,7 +49,7 @@ fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str,
 }
 
 #[test]
-fn a_route_holds_for_the_listeners_that_it_names() {
+fn a_route_applies_to_the_listeners_that_it_names() {
     let on = |names: &[&str]| Route {
         listeners: names.iter().map(|name| (*name).to_owned()).collect(),
         ..route(&["inner.example"], "/", &[], &[])
@@ -57,11 +57,15 @@ fn a_route_holds_for_the_listeners_that_it_names() {
     let elsewhere = [on(&["private"]), route(&[], "/", &[], &[])];
     assert_eq!(find(&elsewhere, "inner.example", "/", "GET", &[]), RouteMatch::Route(1));
     let here = [route(&["inner.example"], "/", &[], &[]), on(&["private", "main"])];
-    assert_eq!(find(&here, "inner.example", "/", "GET", &[]), RouteMatch::Route(1), "it is a condition");
+    assert_eq!(
+        find(&here, "inner.example", "/", "GET", &[]),
+        RouteMatch::Route(1),
+        "the listener is a condition"
+    );
 }
 
 #[test]
-fn host_before_prefix_before_conditions_before_order() {
+fn specificity_is_host_then_prefix_then_conditions_then_order() {
     let routes = [
         route(&[], "/api/v1", &["GET"], &[("x", None)]),
         route(&["*.example.com"], "/api", &[], &[]),
@@ -93,7 +97,7 @@ fn a_host_without_a_match_falls_back() {
 }
 
 #[test]
-fn prefixes_end_on_segment_borders() {
+fn prefixes_end_at_segment_boundaries() {
     let bare = [route(&[], "/api", &[], &[])];
     let below = [route(&[], "/api/", &[], &[])];
     for (path, by_bare, by_below) in [
@@ -111,13 +115,13 @@ fn prefixes_end_on_segment_borders() {
 }
 
 #[test]
-fn the_root_prefix_takes_the_asterisk_too() {
+fn the_root_prefix_matches_the_asterisk_form() {
     let routes = [route(&["h"], "/", &[], &[])];
     assert_eq!(find(&routes, "h", "*", "OPTIONS", &[]), RouteMatch::Route(0));
 }
 
 #[test]
-fn names_every_method_that_would_have_matched() {
+fn method_not_allowed_names_every_matching_method() {
     let routes = [
         route(&["h"], "/a", &["GET", "PUT"], &[]),
         route(&[], "/", &["PUT", "POST"], &[]),
@@ -128,13 +132,13 @@ fn names_every_method_that_would_have_matched() {
 }
 
 #[test]
-fn hosts_past_any_dns_name_still_match() {
+fn hosts_longer_than_any_dns_name_still_match() {
     let long = format!("{}.example.com", "A".repeat(300));
     let routes = [route(&["*.example.com"], "/", &[], &[])];
     assert_eq!(find(&routes, &long, "/", "GET", &[]), RouteMatch::Route(0));
 }
 
-/// How specific the best of the route's hosts is, were it the one that matched.
+/// How specific the route's best matching host is.
 fn model_host(route: &Route, host: &str) -> Option<usize> {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let rank = |pattern: &String| match pattern.strip_prefix('*') {

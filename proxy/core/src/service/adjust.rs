@@ -1,4 +1,4 @@
-//! Targets of a service with another weight, or disabled, while they serve. It holds until the next deploy of the
+//! Changes to targets of a service at run time: another weight, or disabled. They apply until the next deploy of the
 //! targets.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::model::Service;
 use super::target;
 use crate::cluster::Adjustment;
 
-/// What is to change at a target.
+/// A change to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Its share of the requests, relative to the other targets.
@@ -26,7 +26,7 @@ impl Change {
     /// A share of the requests.
     ///
     /// # Errors
-    /// When it is none that a target can have.
+    /// When the weight is out of range.
     pub fn weight(weight: u32) -> Result<Self, ServiceError> {
         if WEIGHT.contains(&weight.into()) {
             return Ok(Self::Weight(weight));
@@ -34,7 +34,7 @@ impl Change {
         Err(ServiceError::Weight { weight })
     }
 
-    /// What is set for a target with this change.
+    /// The target's adjustment after this change.
     pub fn of(self, set: Adjustment) -> Adjustment {
         match self {
             Self::Weight(weight) => Adjustment { weight: Some(weight), ..set },
@@ -44,13 +44,13 @@ impl Change {
     }
 }
 
-/// The name that a target goes by, its port included.
+/// The name of a target, including its port.
 pub fn name(target: &str) -> String {
     target::endpoint(target).map_or_else(|_| target.to_owned(), |endpoint| endpoint.address.to_string())
 }
 
 impl Group {
-    /// What was set for the targets of this group and of those that were deployed with it.
+    /// The adjustments of this group's targets and of targets deployed together with it.
     pub fn adjusted(self, service: &Service) -> &BTreeMap<String, Adjustment> {
         match self {
             Group::Active | Group::ActiveReaders => &service.active_adjusted,
@@ -69,7 +69,7 @@ impl Group {
         self.targets(service).iter().any(|target| name(target) == wanted)
     }
 
-    /// Whether it has targets, and none of them takes requests.
+    /// Whether it has targets, and all of them are disabled.
     fn is_shut(self, service: &Service) -> bool {
         let disabled = |target: &String| {
             self.adjusted(service).get(&name(target)).is_some_and(|adjustment| adjustment.disabled)
@@ -79,11 +79,11 @@ impl Group {
     }
 }
 
-/// A service with one of its targets changed; a target that serves and is in a rollout too is changed in both.
+/// A service with one of its targets changed. A target that is both active and in a rollout is changed in both groups.
 ///
 /// # Errors
-/// When it has no such target, or when nobody would take the requests that readers do not take. Readers may all be
-/// disabled: the others read then.
+/// When it has no such target, or when no target would be left for the requests that readers do not take. All readers
+/// may be disabled: the other targets then serve reads.
 pub fn adjusted(service: &Service, target: &str, change: Change) -> Result<Service, ServiceError> {
     let mut changed = service.clone();
     let wanted = name(target);
@@ -108,7 +108,7 @@ pub fn adjusted(service: &Service, target: &str, change: Change) -> Result<Servi
     for (group, instead) in [(Group::Active, "stop"), (Group::Rollout, "rollout stop")] {
         if change == Change::Disable && groups.contains(&group) && group.is_shut(&changed) {
             let (name, target) = (service.name.clone(), wanted);
-            let instead = format!("\"{instead} {name}\" is there for that");
+            let instead = format!("use \"{instead} {name}\" instead");
             return Err(ServiceError::LastTarget { name, target, instead });
         }
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_found_wherever_they_are() {
+    fn targets_are_found_in_every_group() {
         let changed = adjusted(&service(), "web-2", Change::Weight(7)).unwrap();
         let seven = Adjustment { weight: Some(7), disabled: false };
         assert_eq!(changed.active_adjusted, BTreeMap::from([("web-2:80".to_owned(), seven)]));
@@ -137,7 +137,7 @@ mod tests {
         let disabled = adjusted(&changed, "web-1:3000", Change::Disable).unwrap();
         assert_eq!(disabled.active_adjusted.len(), 2);
         let enabled = adjusted(&disabled, "web-1:3000", Change::Enable).unwrap();
-        assert_eq!(enabled, changed, "what is as deployed is not kept");
+        assert_eq!(enabled, changed, "an adjustment without effect is removed");
         let json = serde_json::to_value(&changed).unwrap();
         assert_eq!(serde_json::from_value::<Service>(json).unwrap(), changed);
         let error = adjusted(&changed, "web-4:1", Change::Enable).unwrap_err().to_string();
@@ -146,18 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn somebody_is_left() {
+    fn the_last_target_cannot_be_disabled() {
         let service = adjusted(&service(), "web-3:3000", Change::Disable).unwrap();
         let said = |service: &Service, target| {
             adjusted(service, target, Change::Disable).map(|_| ()).map_err(|error| error.to_string())
         };
-        let last =
-            "web-2:80 is the last target of web that takes requests; \"rollout stop web\" is there for that";
+        let last = "web-2:80 is the last target of web that takes requests; use \"rollout stop web\" instead";
         assert_eq!(said(&service, "web-2:80"), Err(last.to_owned()));
         let service = Service { rollout_targets: Vec::new(), ..service };
         let service = adjusted(&service, "web-2:80", Change::Disable).unwrap();
-        assert_eq!(said(&service, "web-2:80"), Ok(()), "again is no matter");
-        let last = "web-1:3000 is the last target of web that takes requests; \"stop web\" is there for that";
+        assert_eq!(said(&service, "web-2:80"), Ok(()), "disabling twice is allowed");
+        let last = "web-1:3000 is the last target of web that takes requests; use \"stop web\" instead";
         assert_eq!(said(&service, "web-1:3000"), Err(last.to_owned()));
     }
 
@@ -167,9 +166,7 @@ mod tests {
             assert_eq!(Change::weight(weight).unwrap(), Change::Weight(weight));
         }
         for weight in [0, 1001] {
-            assert!(
-                Change::weight(weight).unwrap_err().to_string().starts_with("a weight is from 1 to 1000, ")
-            );
+            assert!(Change::weight(weight).unwrap_err().to_string().contains("is not between 1 and 1000; "));
         }
     }
 }

@@ -1,24 +1,24 @@
-//! The part of the control API that is about services: paths, and the JSON of requests and answers.
+//! The services part of the control API: paths, and the JSON of requests and responses.
 //!
-//! | request | body | does |
+//! | request | body | effect |
 //! |---|---|---|
 //! | `GET /v1/services` | | [`ListResponse`] |
 //! | `POST /v1/services/NAME/deploy` | [`DeployRequest`] | probes new targets, switches to them, drains the old |
 //! | `DELETE /v1/services/NAME` | | removes the service |
-//! | `POST /v1/services/NAME/pause` | [`PauseRequest`] | holds requests, drains what is under way |
-//! | `POST /v1/services/NAME/stop` | [`StopRequest`] | turns requests away, drains what is under way |
+//! | `POST /v1/services/NAME/pause` | [`PauseRequest`] | queues new requests, drains running ones |
+//! | `POST /v1/services/NAME/stop` | [`StopRequest`] | rejects new requests, drains running ones |
 //! | `POST /v1/services/NAME/resume` | | serves again |
-//! | `POST /v1/services/NAME/rollout/deploy` | [`RolloutDeployRequest`] | deploys targets for a part of the people |
-//! | `POST /v1/services/NAME/rollout/set` | [`RolloutSetRequest`] | says for which part |
-//! | `POST /v1/services/NAME/rollout/stop` | | for nobody any more |
-//! | `POST /v1/services/NAME/set-weight` | [`SetWeightRequest`] | gives a target another share of the requests |
-//! | `POST /v1/services/NAME/disable` | [`TargetRequest`] | gives a target no new requests |
-//! | `POST /v1/services/NAME/enable` | [`TargetRequest`] | gives it requests again |
+//! | `POST /v1/services/NAME/rollout/deploy` | [`RolloutDeployRequest`] | deploys targets for a part of the clients |
+//! | `POST /v1/services/NAME/rollout/set` | [`RolloutSetRequest`] | sets which part |
+//! | `POST /v1/services/NAME/rollout/stop` | | ends the rollout |
+//! | `POST /v1/services/NAME/set-weight` | [`SetWeightRequest`] | changes a target's share of the requests |
+//! | `POST /v1/services/NAME/disable` | [`TargetRequest`] | sends a target no new requests |
+//! | `POST /v1/services/NAME/enable` | [`TargetRequest`] | sends it requests again |
 //!
-//! The last three are about a cluster of the configuration file where no service has the name.
+//! The last three apply to a cluster of the configuration file if no service has the name.
 //!
-//! An answer comes when all is done, drains included, and is [`Done`]; what went wrong is an [`ApiError`] under 4xx or
-//! 5xx. NAME is percent-encoded. Durations are nanoseconds or text as in Go, `"1m30s"`.
+//! A response is sent when the command is complete, including drains. It is [`Done`], or an [`ApiError`] with a 4xx or
+//! 5xx status. NAME is percent-encoded. Durations are nanoseconds, or text as in Go: `"1m30s"`.
 
 use std::collections::BTreeMap;
 
@@ -41,15 +41,15 @@ pub struct DeployRequest {
     /// Targets that take reads only.
     #[serde(deserialize_with = "null_is_empty")]
     pub read_targets: Vec<String>,
-    /// How it goes.
+    /// Timeouts of the deploy.
     pub deployment_options: DeploymentOptions,
-    /// How the service meets its clients.
+    /// How the service handles clients.
     pub options: ServiceOptions,
-    /// How its targets are spoken to.
+    /// How requests are sent to its targets.
     pub target_options: TargetOptions,
 }
 
-/// A deploy for a part of the people.
+/// A deploy for a part of the clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RolloutDeployRequest {
@@ -59,17 +59,17 @@ pub struct RolloutDeployRequest {
     /// Targets that take reads only.
     #[serde(deserialize_with = "null_is_empty")]
     pub read_targets: Vec<String>,
-    /// How it goes.
+    /// Timeouts of the deploy.
     pub deployment_options: DeploymentOptions,
 }
 
-/// For which part of the people a rollout is.
+/// The part of the clients that a rollout applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RolloutSetRequest {
     /// Percentage of values of the cookie `kamal-rollout`.
     pub percentage: i64,
-    /// Values of it that are in any case.
+    /// Values of the cookie that are always included.
     #[serde(deserialize_with = "null_is_empty")]
     pub allowlist: Vec<String>,
 }
@@ -78,9 +78,9 @@ pub struct RolloutSetRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PauseRequest {
-    /// How long what is under way may take to end.
+    /// How long running requests may take to finish.
     pub drain_timeout: GoDuration,
-    /// How long requests are held (504 beyond).
+    /// How long new requests may wait (504 after that).
     pub pause_timeout: GoDuration,
 }
 
@@ -94,9 +94,9 @@ impl Default for PauseRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StopRequest {
-    /// How long what is under way may take to end.
+    /// How long running requests may take to finish.
     pub drain_timeout: GoDuration,
-    /// What clients are told.
+    /// The message that clients get.
     pub message: String,
 }
 
@@ -110,7 +110,7 @@ impl Default for StopRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TargetRequest {
-    /// As it was deployed.
+    /// The target as it was deployed.
     pub target: String,
 }
 
@@ -118,17 +118,17 @@ pub struct TargetRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SetWeightRequest {
-    /// As it was deployed.
+    /// The target as it was deployed.
     pub target: String,
     /// Relative to the other targets, 1 to 1000.
     pub weight: u32,
 }
 
-/// What was asked for is done.
+/// The command succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Done {
-    /// What is to be known of it.
+    /// Additional information about the result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -140,7 +140,7 @@ pub struct ListResponse {
     pub services: BTreeMap<String, Listed>,
 }
 
-/// A service as `list` shows it.
+/// A service as shown by `list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// Its hosts; `*` is any.
@@ -168,13 +168,13 @@ impl Listed {
     }
 }
 
-/// What went wrong.
+/// The error of a failed command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ApiError {
-    /// One sentence; kamal-proxy's where it has one.
+    /// One sentence; kamal-proxy's wording if it has one.
     pub error: String,
-    /// What else is known, such as what the last health check of a target said.
+    /// More details, such as the outcome of a target's last health check.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
 }
@@ -185,7 +185,7 @@ impl From<&ServiceError> for ApiError {
     }
 }
 
-/// The path of a command on a service, `deploy` for example; of the service itself if it is empty.
+/// The path of a command on a service, for example `deploy`; the path of the service itself if `command` is empty.
 pub fn path(service: &str, command: &str) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut path = String::from("/v1/services/");
@@ -193,7 +193,7 @@ pub fn path(service: &str, command: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
             path.push(char::from(byte));
         } else {
-            // Dots too: no name is then taken for a dot segment.
+            // Dots too, so that no name is taken for a dot segment.
             path.extend([
                 '%',
                 char::from(HEX[usize::from(byte >> 4)]),
@@ -208,7 +208,7 @@ pub fn path(service: &str, command: &str) -> String {
     path
 }
 
-/// The service and the command that a path is about; `None` if it is none of ours or not well encoded.
+/// The service and the command of a path; `None` if the path is unknown or badly encoded.
 pub fn parse_path(path: &str) -> Option<(String, &str)> {
     let rest = path.strip_prefix("/v1/services/")?;
     let (name, command) = rest.split_once('/').unwrap_or((rest, ""));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn omitted_fields_have_their_defaults() {
         let deploy: DeployRequest =
             serde_json::from_str(r#"{"targets": ["a:1"], "deployment_options": {"drain_timeout": "5s"}}"#)
                 .unwrap();
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_name_comes_back(name in "\\PC{1,12}") {
+        fn any_name_survives_a_round_trip(name in "\\PC{1,12}") {
             let path = path(&name, "stop");
             prop_assert_eq!(parse_path(&path), Some((name, "stop")));
         }

@@ -1,7 +1,7 @@
-//! From a service to routes and clusters, so that routing, balancing, checks, queue and retries are those that there
-//! are.
+//! Compiles a service to routes and clusters, so that it uses the existing routing, balancing, checks, queue and
+//! retries.
 //!
-//! What a [`Route`] and a [`Cluster`] cannot say is in `ServiceEntry`; see the module's page.
+//! What a [`Route`] and a [`Cluster`] cannot express is in `ServiceEntry`; see the module's page.
 
 use std::collections::BTreeMap;
 
@@ -15,36 +15,36 @@ use super::model::Service;
 use super::options::{HealthCheckConfig, InFlightLimit, TargetOptions};
 use super::target;
 
-/// As long as a timeout can be: kamal-proxy has none there.
+/// The maximum of a timeout, used where kamal-proxy has none.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A service as configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
-    /// One for each path prefix, two where both any host and some hosts are served.
+    /// One route for each path prefix, two if both any host and some hosts are served.
     pub routes: Vec<Route>,
-    /// Clusters by name, which begins with the service's.
+    /// Clusters by name; the name starts with the service's.
     pub clusters: BTreeMap<String, Cluster>,
 }
 
-/// Which of a service's groups of targets.
+/// One of a service's groups of targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// Those that serve.
+    /// The active targets.
     Active,
-    /// Their readers.
+    /// The readers of the active targets.
     ActiveReaders,
-    /// Those of the rollout.
+    /// The targets of the rollout.
     Rollout,
-    /// Their readers.
+    /// The readers of the rollout.
     RolloutReaders,
 }
 
 impl Group {
-    /// All of them.
+    /// All groups.
     pub const ALL: [Group; 4] = [Group::Active, Group::ActiveReaders, Group::Rollout, Group::RolloutReaders];
 
-    /// The name of a service's cluster of these targets.
+    /// The name of a service's cluster for these targets.
     pub fn cluster(self, service: &str) -> String {
         match self {
             Group::Active => service.to_owned(),
@@ -54,7 +54,7 @@ impl Group {
         }
     }
 
-    /// The targets of it.
+    /// The targets of the group.
     pub fn targets(self, service: &Service) -> &[String] {
         match self {
             Group::Active => &service.active_targets,
@@ -64,7 +64,7 @@ impl Group {
         }
     }
 
-    /// How many targets are balanced together with it, readers and others.
+    /// The number of targets that are deployed together with the group, including readers.
     fn beside(self, service: &Service) -> usize {
         match self {
             Group::Active | Group::ActiveReaders => {
@@ -97,7 +97,7 @@ pub fn compile(service: &Service) -> Result<Compiled, ServiceError> {
 /// When a target or an option cannot be used.
 pub fn cluster(service: &Service, group: Group) -> Result<Cluster, ServiceError> {
     let options = &service.target_options;
-    // A single target is not checked once it serves: taking it out of nothing else would not help.
+    // A single target is not checked once it serves: there is no other target to use instead.
     let checked = group.beside(service) > 1;
     Ok(Cluster {
         endpoints: distinct(target::endpoints(group.targets(service))?),
@@ -114,7 +114,7 @@ pub fn cluster(service: &Service, group: Group) -> Result<Cluster, ServiceError>
     })
 }
 
-/// A target that is named twice is one endpoint of twice the weight.
+/// A target that is named twice becomes one endpoint of twice the weight.
 fn distinct(endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
     let mut distinct: Vec<Endpoint> = Vec::with_capacity(endpoints.len());
     for endpoint in endpoints {
@@ -126,7 +126,7 @@ fn distinct(endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
     distinct
 }
 
-/// How the targets of a service are checked, while they are deployed and, if there are several, afterwards.
+/// How a service's targets are checked, during a deploy and, if there are several, afterwards.
 pub fn health_check(config: &HealthCheckConfig) -> HealthCheck {
     let interval_ms = config.interval.as_millis().clamp(10, DAY_MS);
     HealthCheck {
@@ -135,7 +135,7 @@ pub fn health_check(config: &HealthCheckConfig) -> HealthCheck {
         port: (config.port != 0).then_some(config.port),
         interval_ms,
         timeout_ms: config.timeout.as_millis().clamp(1, DAY_MS),
-        // One answer decides, both ways, as in kamal-proxy.
+        // One check decides, both ways, as in kamal-proxy.
         healthy_after: 1,
         unhealthy_after: 1,
         expected_statuses: vec![(200, 299)],
@@ -144,7 +144,7 @@ pub fn health_check(config: &HealthCheckConfig) -> HealthCheck {
 
 fn timeout_ms(timeout: GoDuration) -> u64 {
     match timeout.as_millis() {
-        // Go's way to say none.
+        // Go's notation for no timeout.
         0 => DAY_MS,
         some => some.min(DAY_MS),
     }

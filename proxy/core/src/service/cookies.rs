@@ -1,9 +1,9 @@
-//! Cookies of a request, read as Go's net/http reads them: what splits people into groups must not change.
+//! Reads cookies of a request as Go's net/http does, so that clients stay in the same rollout groups.
 
 /// The value of the first cookie of this name in the values of a request's Cookie fields.
 ///
-/// Blanks around a pair and quotes around a value do not count; a value with bytes that no cookie may have is passed
-/// over.
+/// Blanks around a pair and quotes around a value are removed. A value with bytes that are invalid in cookies is
+/// skipped.
 pub(super) fn cookie<'a>(fields: impl IntoIterator<Item = &'a [u8]>, name: &[u8]) -> Option<&'a [u8]> {
     let pairs = fields.into_iter().flat_map(|field| field.split(|byte| *byte == b';'));
     pairs.filter_map(|pair| value(pair.trim_ascii(), name)).next()
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_the_name() {
+    fn the_first_cookie_of_the_name_is_used() {
         for (fields, wanted) in [
             (&["a=1; kamal-rollout=x"][..], Some("x")),
             (&["kamal-rollout=x;kamal-rollout=y"], Some("x")),

@@ -1,4 +1,4 @@
-//! Durations as Go writes and reads them (`1m30s`, `500ms`), which is how scripts for kamal-proxy have them.
+//! Durations in the format of Go (`1m30s`, `500ms`), which scripts for kamal-proxy use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,14 +13,14 @@ const SECOND: i64 = 1_000 * MILLISECOND;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
-/// Nanoseconds, negative ones too. In JSON a number of them, as in kamal-proxy's state; text is read as well.
+/// Nanoseconds, possibly negative. In JSON a number of them, as in kamal-proxy's state; text is accepted as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(pub i64);
 
-/// Why text is no duration, in the words of Go's `time.ParseDuration`.
+/// Why text is not a duration, in the words of Go's `time.ParseDuration`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// no duration
+    /// not a duration
     #[error("time: invalid duration {0:?}")]
     Invalid(String),
     /// a number without a unit
@@ -32,22 +32,22 @@ pub enum DurationError {
 }
 
 impl GoDuration {
-    /// So many whole seconds.
+    /// A number of whole seconds.
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds * SECOND)
     }
 
-    /// So many whole milliseconds.
+    /// A number of whole milliseconds.
     pub const fn from_millis(milliseconds: i64) -> Self {
         Self(milliseconds * MILLISECOND)
     }
 
-    /// The time to wait; none if it is negative.
+    /// The time to wait; zero if it is negative.
     pub fn to_std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
     }
 
-    /// Whole milliseconds, those begun included; 0 if it is negative.
+    /// Milliseconds, rounded up; 0 if it is negative.
     pub fn as_millis(self) -> u64 {
         u64::try_from(self.0).unwrap_or(0).div_ceil(MILLISECOND.unsigned_abs())
     }
@@ -80,7 +80,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// One number with its unit, in nanoseconds, and what follows; `whole` is for the message.
+/// One number with its unit, in nanoseconds, and the rest of the text; `whole` is for the message.
 fn part<'a>(text: &'a str, whole: &str) -> Result<(i128, &'a str), DurationError> {
     let invalid = || DurationError::Invalid(whole.to_owned());
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
@@ -107,7 +107,7 @@ fn part<'a>(text: &'a str, whole: &str) -> Result<(i128, &'a str), DurationError
     };
     let scale = i128::from(scale);
     let integer: i128 = if integer.is_empty() { 0 } else { integer.parse().map_err(|_| invalid())? };
-    // What is below a nanosecond does not count, and more digits than these are below one.
+    // Fractions of a nanosecond are dropped; further digits are below a nanosecond in every unit.
     let fraction = &fraction[..fraction.len().min(18)];
     let tenths = 10_i128.pow(u32::try_from(fraction.len()).unwrap_or(0));
     let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| invalid())? };
@@ -145,7 +145,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// `nanos` in a unit, with as many decimals as it has.
+/// `nanos` in a unit, with as many decimals as needed.
 fn write_decimal(f: &mut fmt::Formatter<'_>, nanos: u64, unit: u64) -> fmt::Result {
     write!(f, "{}", nanos / unit)?;
     let rest = nanos % unit;
@@ -197,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn parses_what_go_parses() {
         for (text, nanos) in [
             ("0", 0),
             ("30s", 30 * SECOND),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_gos_words() {
+    fn errors_use_the_words_of_go() {
         for (text, said) in [
             ("abc", "time: invalid duration \"abc\""),
             ("", "time: invalid duration \"\""),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_as_go_writes() {
+    fn formats_like_go() {
         for (nanos, text) in [
             (0, "0s"),
             (1, "1ns"),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_whole_milliseconds_and_never_less_than_none() {
+    fn waits_are_whole_milliseconds_and_never_negative() {
         assert_eq!(GoDuration(1).as_millis(), 1);
         assert_eq!(GoDuration(-SECOND).as_millis(), 0);
         assert_eq!(GoDuration(-SECOND).to_std(), Duration::ZERO);
@@ -261,13 +261,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(nanos in (i64::MIN + 1)..i64::MAX) {
+        fn a_formatted_duration_parses_back(nanos in (i64::MIN + 1)..i64::MAX) {
             let text = GoDuration(nanos).to_string();
             prop_assert_eq!(text.parse(), Ok(GoDuration(nanos)));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[-+.0-9hmsnu\u{b5}x]{0,24}") {
+        fn any_text_is_parsed_or_rejected(text in "[-+.0-9hmsnu\u{b5}x]{0,24}") {
             let _ = text.parse::<GoDuration>();
         }
     }

@@ -1,4 +1,4 @@
-//! A service as the data path sees it, and what becomes of a request: pure but for the health of readers.
+//! A service as seen by the data path, and its decision for a request: pure except for the health of readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::rollout::{COOKIE, Rollout};
 use super::slot::{Gate, Slot};
 use crate::cluster::Cluster;
 
-/// The cookie that keeps a client that has written away from readers until the time in it, in milliseconds of Unix
+/// The cookie that keeps a client off the readers after a write, until the time in the cookie, in milliseconds of Unix
 /// time.
 const WRITER_COOKIE: &str = "kamal-writer";
 
@@ -21,23 +21,23 @@ const WRITER_COOKIE: &str = "kamal-writer";
 pub struct ServiceEntry {
     /// Its name.
     pub name: String,
-    /// How it meets its clients.
+    /// How it handles clients.
     pub options: ServiceOptions,
-    /// How its targets are spoken to.
+    /// How requests are sent to its targets.
     pub target_options: TargetOptions,
-    /// What it has in the access log beside the rest.
+    /// The additional fields in its access log.
     pub logged: LoggedFields,
-    /// The targets that serve.
+    /// The active targets.
     pub active: Arc<Slot>,
-    /// The targets of a rollout, and who goes to them.
+    /// The targets of a rollout, and which clients use them.
     pub rollout: Option<(Arc<Slot>, Option<Rollout>)>,
-    /// Its own error pages.
+    /// Its error pages.
     pub pages: ServicePages,
     /// Whether requests are served.
     pub gate: Arc<Gate>,
 }
 
-/// What of a request decides.
+/// The parts of a request that the decision depends on.
 pub struct RequestView<'a> {
     /// The method as received.
     pub method: &'a [u8],
@@ -49,9 +49,9 @@ pub struct RequestView<'a> {
     pub target: &'a [u8],
     /// The values of its Cookie fields.
     pub cookies: &'a [&'a [u8]],
-    /// Whether the client speaks https, with sluice or with a trusted proxy in front.
+    /// Whether the client uses https, to sluice or to a trusted proxy in front.
     pub is_secure: bool,
-    /// Whether it asks for a websocket.
+    /// Whether it requests a WebSocket upgrade.
     pub websocket: bool,
     /// Milliseconds of Unix time.
     pub unix_ms: u64,
@@ -59,27 +59,27 @@ pub struct RequestView<'a> {
     pub now_ms: u64,
 }
 
-/// What becomes of a request.
+/// The decision for a request.
 pub enum Choice<'a> {
-    /// It is sent elsewhere by 301.
+    /// Redirect with 301.
     Redirect(String),
-    /// It is a health check from in front, and all is well although requests are held.
+    /// It is a health check of a load balancer in front: respond with 200 although requests are paused or stopped.
     Well,
-    /// It is held, at most for so long.
+    /// Wait, at most this long.
     Wait(Duration),
-    /// It is turned away with this message.
+    /// Reject with this message.
     Stopped(String),
-    /// It is forwarded.
+    /// Forward.
     Forward(Forward<'a>),
 }
 
 /// Where a request is forwarded to.
 pub struct Forward<'a> {
-    /// The half of the rollout that it falls to.
+    /// The active slot or the rollout's.
     pub slot: &'a Arc<Slot>,
     /// The slot's writers or its readers.
     pub cluster: &'a Arc<Cluster>,
-    /// The answer sets the cookie that keeps the client away from readers for so long.
+    /// If set, the response sets the cookie that keeps the client off the readers for this long.
     pub affinity: Option<Duration>,
 }
 
@@ -87,7 +87,7 @@ impl ServiceEntry {
     /// A service with these slots. Reads its error pages.
     ///
     /// # Errors
-    /// When those cannot be used.
+    /// When the error pages cannot be used.
     pub fn new(
         service: &Service,
         active: Arc<Slot>,
@@ -106,12 +106,12 @@ impl ServiceEntry {
         })
     }
 
-    /// Whether requests for this path do not count in metrics.
+    /// Whether requests for this path are excluded from metrics.
     pub fn excludes(&self, path: &[u8]) -> bool {
         self.options.exclude_metrics_paths.iter().any(|excluded| excluded.as_bytes() == path)
     }
 
-    /// What becomes of a request, in the order of kamal-proxy: redirect, pause and stop, targets.
+    /// Decides on a request, in the order of kamal-proxy: redirect, pause and stop, targets.
     pub fn choose(&self, request: &RequestView<'_>) -> Choice<'_> {
         if let Some(location) = self.redirect(request) {
             return Choice::Redirect(location);
@@ -132,13 +132,13 @@ impl ServiceEntry {
         let moves = !canonical.is_empty() && !request.host.eq_ignore_ascii_case(canonical);
         let host = if moves { canonical } else { request.host };
         let wants_https = self.options.tls_enabled && self.options.tls_redirect;
-        // Without a host there is nowhere to send it.
+        // Without a host there is no redirect target.
         let upgrades = wants_https && !request.is_secure && !host.is_empty();
         if !moves && !upgrades {
             return None;
         }
         let scheme = if request.is_secure || upgrades { "https" } else { "http" };
-        // `*` is of no path in particular.
+        // `*` has no path.
         let target = if request.target.starts_with(b"/") { request.target } else { b"/" };
         Some(format!("{scheme}://{}{}", String::from_utf8_lossy(host), String::from_utf8_lossy(target)))
     }
@@ -181,10 +181,10 @@ fn has_written(request: &RequestView<'_>) -> bool {
     until.is_some_and(|until| u64::try_from(until).is_ok_and(|until| request.unix_ms < until))
 }
 
-/// The Set-Cookie that keeps a client away from readers for `timeout`, as of `unix_ms`.
+/// The Set-Cookie that keeps a client off the readers for `timeout`, starting at `unix_ms`.
 pub fn writer_cookie(unix_ms: u64, timeout: Duration) -> String {
     let until_ms = unix_ms.saturating_add(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
-    // A second more, for the time in the value is the finer one.
+    // A second more, because the time in the value is more precise.
     let expires = std::time::UNIX_EPOCH + Duration::from_millis(until_ms) + Duration::from_secs(1);
     format!("{WRITER_COOKIE}={until_ms}; Path=/; Expires={}; HttpOnly", httpdate::fmt_http_date(expires))
 }

@@ -1,4 +1,4 @@
-//! What becomes of requests, case by case as kamal-proxy's own tests have them.
+//! Decisions for requests, with the cases of kamal-proxy's own tests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ fn view<'a>(method: &'a str, target: &'a str, cookies: &'a [&'a [u8]]) -> Reques
     }
 }
 
-/// One word for what becomes of a request.
+/// The decision for a request, as text.
 fn chosen(entry: &ServiceEntry, request: &RequestView<'_>) -> String {
     match entry.choose(request) {
         Choice::Redirect(location) => format!("to {location}"),
@@ -70,7 +70,7 @@ fn a_canonical_host_comes_first() {
 }
 
 #[test]
-fn plain_requests_are_sent_to_https_where_the_service_has_tls() {
+fn plain_requests_are_redirected_to_https_if_the_service_has_tls() {
     let with = |redirect: bool, canonical: &str| {
         entry(false, |service| {
             service.options.tls_enabled = true;
@@ -91,7 +91,7 @@ fn plain_requests_are_sent_to_https_where_the_service_has_tls() {
 }
 
 #[test]
-fn who_is_held_or_turned_away_but_for_health_checks() {
+fn paused_and_stopped_services_serve_only_health_checks() {
     for (pause, other) in [
         (Pause::paused(GoDuration::from_secs(3)), "wait 3s"),
         (Pause::stopped("back at 5".to_owned()), "stopped back at 5"),
@@ -107,7 +107,7 @@ fn who_is_held_or_turned_away_but_for_health_checks() {
 }
 
 #[test]
-fn a_rollout_goes_by_its_cookie() {
+fn the_cookie_selects_the_rollout() {
     let rollout = |list: &[&str]| {
         let list = list.iter().map(|&value| value.to_owned()).collect();
         entry(false, |service| service.rollout_controller = Some(Rollout::new(0, list)))
@@ -141,7 +141,7 @@ fn reads_go_to_readers() {
 }
 
 #[test]
-fn who_has_written_reads_from_writers_for_a_while() {
+fn a_client_that_has_written_reads_from_writers_for_a_while() {
     let entry = entry(true, |_| {});
     for (cookie, goes) in [
         ("kamal-writer=1000001", "active"),
@@ -154,7 +154,7 @@ fn who_has_written_reads_from_writers_for_a_while() {
 }
 
 #[test]
-fn readers_that_are_all_unwell_are_passed_over() {
+fn writers_serve_reads_if_all_readers_are_unhealthy() {
     let entry = entry(true, |_| {});
     for endpoint in entry.active.readers.as_ref().unwrap().endpoints().iter() {
         endpoint.set_active_health(false, 0);
@@ -163,7 +163,7 @@ fn readers_that_are_all_unwell_are_passed_over() {
 }
 
 #[test]
-fn the_cookie_of_writers_is_kamal_proxys() {
+fn the_writer_cookie_matches_kamal_proxys() {
     let cookie = writer_cookie(1_700_000_000_500, Duration::from_millis(1500));
     let wanted = "kamal-writer=1700000002000; Path=/; Expires=Tue, 14 Nov 2023 22:13:23 GMT; HttpOnly";
     assert_eq!(cookie, wanted);

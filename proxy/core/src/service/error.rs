@@ -1,8 +1,8 @@
-//! What can be wrong with a command, in the words of kamal-proxy where it has them.
+//! Errors of commands, in the words of kamal-proxy where it has the same error.
 
 use sluice_config::WEIGHT;
 
-/// Why a command changed nothing.
+/// Why a command failed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// service not found
@@ -11,76 +11,76 @@ pub enum ServiceError {
     /// another service serves one of its hosts and paths
     #[error("host settings conflict with another service")]
     HostInUse,
-    /// neither a service nor a cluster of the configuration file has the name
-    #[error("there is no service and no cluster {0:?}")]
+    /// neither a service nor a cluster of the configuration file has this name
+    #[error("no service or cluster is named {0:?}")]
     NobodyOfThatName(String),
-    /// none of its targets is called so
+    /// none of its targets has this name
     #[error("{name} has no target {target:?}; it has {known}")]
     NoSuchTarget {
         /// The service or the cluster.
         name: String,
-        /// What was asked for.
+        /// The requested target.
         target: String,
-        /// What there is.
+        /// The existing targets.
         known: String,
     },
-    /// without it nothing would take requests
+    /// without this target, no target would take requests
     #[error("{target} is the last target of {name} that takes requests; {instead}")]
     LastTarget {
         /// The service or the cluster.
         name: String,
-        /// What was to be disabled.
+        /// The target to be disabled.
         target: String,
-        /// What to do.
+        /// What to do instead.
         instead: String,
     },
-    /// the split of a rollout without targets
+    /// a split was set for a rollout without targets
     #[error("rollout target not set")]
     RolloutTargetNotSet,
-    /// a target that is no `host:port`
+    /// a target that is not `host:port`
     #[error("{0} :invalid host pattern")]
     InvalidTarget(String),
-    /// a deploy of nothing
+    /// a deploy without targets
     #[error("no target is given")]
     NoTarget,
-    /// a text that has no place in the head of a message
-    #[error("{0}: write ASCII without blanks; percent-encode what is not")]
+    /// text that cannot be sent in the head of a message
+    #[error("{0}: use ASCII without blanks; percent-encode other characters")]
     Unsendable(&'static str),
-    /// not every target got healthy in time
+    /// not every target became healthy in time
     #[error("target failed to become healthy within configured timeout ({timeout})")]
     Unhealthy {
         /// The deploy timeout, as Go writes it.
         timeout: String,
-        /// What the last check of each target that failed said.
+        /// The outcome of the last check of each target that failed.
         last: Vec<String>,
     },
     /// the folder of error pages cannot be used
     #[error("unable to load error pages")]
     ErrorPages(String),
-    /// a certificate for a wildcard
+    /// an automatic certificate for a wildcard host
     #[error("automatic TLS does not support wildcards")]
     WildcardTls,
     /// the certificate of a service cannot be used
     #[error("unable to load certificate")]
     Certificate(String),
-    /// what sluice does not do yet
+    /// a feature that sluice does not have yet
     #[error("{0}")]
     NotYet(String),
-    /// a weight that no target can have
+    /// a weight that is out of range
     #[error(
-        "a weight is from {least} to {most}, and {weight} is not; a target that is to take no requests is disabled",
+        "weight {weight} is not between {least} and {most}; to send a target no requests, disable it",
         least = WEIGHT.start(),
         most = WEIGHT.end()
     )]
     Weight {
-        /// What was asked for.
+        /// The requested weight.
         weight: u32,
     },
-    /// an option whose value cannot be used
+    /// an option with an invalid value
     #[error("{0}")]
     Invalid(String),
-    /// the configuration file has something of the same name
-    #[error("{what} {name:?} is in the configuration file; deploy under another name")]
+    /// the configuration file uses the same name
+    #[error("the configuration file has a {what} {name:?}; deploy under another name")]
     InConfiguration {
         /// `cluster` or `route`.
         what: &'static str,
@@ -90,13 +90,13 @@ pub enum ServiceError {
     /// another process is taking over
     #[error("{0}")]
     Busy(String),
-    /// the state cannot be kept
-    #[error("the state file cannot be written: {0}")]
+    /// the state cannot be saved
+    #[error("cannot write the state file: {0}")]
     State(#[from] std::io::Error),
 }
 
 impl ServiceError {
-    /// What can be said beyond kamal-proxy's words; a line each.
+    /// Details beyond kamal-proxy's words, one line each.
     pub fn details(&self) -> Vec<String> {
         match self {
             ServiceError::Unhealthy { last, .. } => last.clone(),
@@ -105,7 +105,7 @@ impl ServiceError {
         }
     }
 
-    /// The HTTP status of the control API that stands for it.
+    /// The HTTP status for this error in the control API.
     pub fn status(&self) -> u16 {
         match self {
             ServiceError::NotFound
@@ -116,13 +116,13 @@ impl ServiceError {
             | ServiceError::Busy(_)
             | ServiceError::RolloutTargetNotSet
             | ServiceError::InConfiguration { .. } => 409,
-            // Against the API's schema.
+            // The request violates the API's schema.
             ServiceError::InvalidTarget(_)
             | ServiceError::NoTarget
             | ServiceError::Weight { .. }
             | ServiceError::Unsendable(_) => 400,
-            // Well said, and cannot be done. Nothing of ours has failed: what was to be deployed did, or is no way to
-            // serve.
+            // The request is valid, but cannot be carried out. sluice has not failed: the deployed targets failed, or
+            // cannot be served.
             ServiceError::Unhealthy { .. }
             | ServiceError::WildcardTls
             | ServiceError::Invalid(_)

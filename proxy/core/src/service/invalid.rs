@@ -1,4 +1,4 @@
-//! What is wrong with what a service is made from.
+//! The error for invalid parts of a service.
 
 /// What is wrong with a text, a page or a state file of a service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]

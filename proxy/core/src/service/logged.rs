@@ -1,4 +1,4 @@
-//! Fields of requests and answers that a service has in the access log, as kamal-proxy names them: `req_x_custom`,
+//! Fields of requests and responses that a service adds to the access log, named as in kamal-proxy: `req_x_custom`,
 //! `resp_cache_control`.
 
 use sluice_http::{FieldRef, is_token};
@@ -6,30 +6,30 @@ use sluice_http::{FieldRef, is_token};
 use super::error::ServiceError;
 use super::options::TargetOptions;
 
-/// Fields of a request, and as many of its answer, that can be asked for.
+/// The maximum number of logged fields of a request, and of a response.
 pub const FIELDS_MAX: usize = 32;
-/// Bytes of a name that can be asked for.
+/// The maximum length of a field name, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Bytes of a value that are logged; what is longer is cut.
+/// The maximum length of a logged value, in bytes; longer values are truncated.
 pub const VALUE_BYTES_MAX: usize = 1024;
 
-/// A field that is logged.
+/// A logged field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedField {
     name: String,
     key: String,
 }
 
-/// The fields that a service has in the log.
+/// The additional fields that a service logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedFields {
     pub(crate) request: Vec<LoggedField>,
-    /// Of responses.
+    /// The fields of responses.
     pub response: Vec<LoggedField>,
 }
 
 impl LoggedFields {
-    /// What the options ask for, and can be had: a state file of kamal-proxy's may ask for anything.
+    /// The fields that the options name and that can be logged: a state file written by kamal-proxy may name anything.
     pub(crate) fn new(options: &TargetOptions) -> Self {
         Self {
             request: fields("req_", &options.log_request_headers),
@@ -37,8 +37,8 @@ impl LoggedFields {
         }
     }
 
-    /// Keys and values for a record, once the answer's values are known; those of an answer that is none of the
-    /// target's are empty.
+    /// Keys and values for a record, once the response's values are known. If the response is not from a target, its
+    /// values are empty.
     pub fn of<'s, 'h>(
         &'s self,
         request: impl Iterator<Item = FieldRef<'h>> + Clone,
@@ -55,7 +55,7 @@ impl LoggedFields {
 }
 
 impl LoggedField {
-    /// What is logged of these fields: the values of all of the name with commas in between.
+    /// The logged value of these fields: the values of all fields of this name, joined with commas.
     pub fn value<'h>(&self, fields: impl Iterator<Item = FieldRef<'h>>) -> Vec<u8> {
         let mut value = Vec::new();
         let all = fields.filter(|field| field.name.eq_ignore_ascii_case(self.name.as_bytes()));
@@ -74,7 +74,7 @@ impl LoggedField {
 fn fields(prefix: &str, names: &[String]) -> Vec<LoggedField> {
     let mut fields: Vec<LoggedField> = Vec::new();
     for name in names.iter().filter(|name| is_loggable(name)).take(FIELDS_MAX) {
-        // A key is to be one in every format.
+        // A key must be valid in every format.
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
         let key: String = prefix.chars().chain(name.to_ascii_lowercase().chars().map(plain)).collect();
         if !fields.iter().any(|known| known.key == key) {
@@ -88,10 +88,10 @@ fn is_loggable(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX && is_token(name.as_bytes())
 }
 
-/// Whether what is asked for can be logged.
+/// Whether the named fields can be logged.
 ///
 /// # Errors
-/// When there are too many fields, or one is none.
+/// When there are too many fields, or when a name is not a field name.
 pub fn check(options: &TargetOptions) -> Result<(), ServiceError> {
     for (flag, names) in [
         ("log-request-header", &options.log_request_headers),
@@ -102,7 +102,7 @@ pub fn check(options: &TargetOptions) -> Result<(), ServiceError> {
         }
         if let Some(name) = names.iter().find(|name| !is_loggable(name)) {
             return Err(ServiceError::Invalid(format!(
-                "{flag}: {name:?} is no field name of at most {NAME_BYTES_MAX} bytes"
+                "{flag}: {name:?} is not a field name of at most {NAME_BYTES_MAX} bytes"
             )));
         }
     }
@@ -129,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_kamal_proxys() {
-        // Its own test, and fields that come several times.
+    fn keys_match_kamal_proxys() {
+        // The case of kamal-proxy's own test, and fields that occur several times.
         let fields =
             LoggedFields::new(&options(&["X-Custom", "x_custom", "None"], &["Cache-Control", "X-Custom"]));
         let request = [field("x-custom", b"hello"), field("X-CUSTOM", b"again")];

@@ -1,15 +1,16 @@
-//! Services: what `sluice deploy` makes, in the model of kamal-proxy 0.9 and 0.10 and by its words.
+//! Services: the result of `sluice deploy`, in the model of kamal-proxy 0.9 and 0.10 and with its terms.
 //!
-//! A service is a name, hosts and path prefixes, and targets that one deploy put there together. It is kept in a
-//! state file (`state`), and compiled (`compile`) into the routes and clusters that the configuration file has too.
-//! What those cannot say is data on a `ServiceEntry` (`entry`), by which the data path chooses:
+//! A service is a name, hosts and path prefixes, and the targets of one deploy. It is saved in a state file (`state`),
+//! and compiled (`compile`) into routes and clusters like those of the configuration file. What these cannot express is
+//! data in a `ServiceEntry` (`entry`), which the data path uses to decide:
 //!
-//! - who goes to a rollout's targets (a cookie), and who to readers (method, websocket, a cookie with a time);
-//! - whether requests are served, held or turned away: this changes without a new snapshot, so it is shared (`slot`);
-//! - redirects to https and to a canonical host, and 200 for health checks from in front while requests are held;
-//! - which X-Forwarded-* fields are believed, and error pages of a service's own.
+//! - which clients use a rollout's targets (a cookie), and which requests use readers (method, websocket, a cookie with
+//!   a time);
+//! - whether requests are served, wait or are rejected: this changes without a new snapshot, so it is shared (`slot`);
+//! - redirects to https and to a canonical host, and 200 for health checks of a load balancer while the service is paused or stopped;
+//! - which X-Forwarded-* fields are trusted, and the service's error pages.
 //!
-//! Nothing here is on the path of a request but `entry` and `slot`.
+//! Only `entry` and `slot` are on the path of a request.
 
 pub mod adjust;
 pub mod api;

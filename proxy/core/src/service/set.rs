@@ -206,7 +206,7 @@ mod tests {
         assert!(check("app", options(&["a.test"], &[])).is_ok());
         assert!(check("app", options(&[], &["/api"])).is_ok());
         let said = |what, name| {
-            Err(format!("{what} \"{name}\" is in the configuration file; deploy under another name"))
+            Err(format!("the configuration file has a {what} \"{name}\"; deploy under another name"))
         };
         assert_eq!(check("web", options(&["b.test"], &[])), said("cluster", "web"));
         assert_eq!(check("api", options(&["b.test"], &[])), said("route", "api"));

@@ -206,7 +206,7 @@ fn a_full_disk_refuses_a_deploy_and_loses_lines() {
     });
     let (code, said) = deploy(&proxy, &origin, "two");
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the state file cannot be written"), "{said}");
+    assert!(said.contains("cannot write the state file"), "{said}");
     let (_, list) = proxy.command("list", &[]);
     assert!(list.contains("one") && !list.contains("two"), "{list}");
     fs::remove_file(&filler).unwrap();

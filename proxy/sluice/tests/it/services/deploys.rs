@@ -35,7 +35,10 @@ fn nothing_gets_between_the_lines_of_a_head() {
         let output = command.args([flag, "a\r\nX-Other: b"]).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         let name = flag.trim_start_matches('-');
-        assert_eq!(said, format!("Error: {name}: write ASCII without blanks; percent-encode what is not\n"));
+        assert_eq!(
+            said,
+            format!("Error: {name}: use ASCII without blanks; percent-encode other characters\n")
+        );
     }
     assert!(app.requests().is_empty());
 }
@@ -112,7 +115,7 @@ fn a_failed_deploy_leaves_everything_as_it_was() {
     let conflict = "Error: host settings conflict with another service\n";
     assert_eq!(sluice(&proxy, &line), (Some(1), conflict.to_owned()));
     let line = format!("deploy file --target {} --host new.test --force", sick.endpoint);
-    let in_file = "Error: route \"file\" is in the configuration file; deploy under another name\n";
+    let in_file = "Error: the configuration file has a route \"file\"; deploy under another name\n";
     assert_eq!(sluice(&proxy, &line), (Some(1), in_file.to_owned()));
     let (code, said_tls) =
         sluice(&proxy, &format!("deploy web --target {} --host svc.test --tls", old.endpoint));

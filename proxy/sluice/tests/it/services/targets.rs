@@ -51,7 +51,7 @@ fn a_weight_is_a_share_from_then_on() {
     let bounds = |weight: &str| refused(&proxy, &format!("set-weight web {} {weight}", one.endpoint));
     for weight in ["0", "1001"] {
         let said = bounds(weight);
-        assert!(said.starts_with(&format!("a weight is from 1 to 1000, and {weight} is not")), "{said}");
+        assert!(said.starts_with(&format!("weight {weight} is not between 1 and 1000")), "{said}");
     }
     assert_eq!(shown(&proxy, "web", &one)["weight"], 3);
     deployed(&proxy, &one, &two);
@@ -92,10 +92,8 @@ fn the_disabled_finish_and_get_nothing_new() {
     poll("further checks", || (checks() > before + 1).then_some(()));
     go.send(()).unwrap();
     assert_eq!(busy.response().text(), "one", "what is open finishes");
-    let last = format!(
-        "{} is the last target of web that takes requests; \"stop web\" is there for that",
-        two.endpoint
-    );
+    let last =
+        format!("{} is the last target of web that takes requests; use \"stop web\" instead", two.endpoint);
     assert_eq!(refused(&proxy, &format!("disable web {}", two.endpoint)), last);
     done(&proxy, &format!("enable web {}", one.endpoint));
     let both = answers(&proxy, 8);
@@ -124,7 +122,7 @@ fn readers_may_all_be_disabled() {
 fn what_is_not_there_is_said() {
     let (one, two) = (app("one"), app("two"));
     let Some(proxy) = setup(&one).start() else { return };
-    assert_eq!(refused(&proxy, "disable web a:1"), "there is no service and no cluster \"web\"");
+    assert_eq!(refused(&proxy, "disable web a:1"), "no service or cluster is named \"web\"");
     deployed(&proxy, &one, &two);
     let known = format!("{}, {}", one.endpoint, two.endpoint);
     for command in ["disable web a:1", "enable web a:1", "set-weight web a:1 3"] {
