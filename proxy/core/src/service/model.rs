@@ -1,4 +1,5 @@
-//! One deployed service as it is kept: options, targets, pause and rollout. In JSON as in kamal-proxy's state file.
+//! One deployed service as it is stored: options, targets, pause and rollout. The JSON is that of kamal-proxy's state
+//! file.
 
 use crate::service::InvalidService;
 use std::collections::BTreeMap;
@@ -16,9 +17,9 @@ use crate::cluster::Adjustment;
 pub struct Service {
     /// Its name.
     pub name: String,
-    /// How it meets its clients.
+    /// How it handles clients.
     pub options: ServiceOptions,
-    /// How its targets are spoken to.
+    /// How requests are sent to its targets.
     pub target_options: TargetOptions,
     /// Targets that take every request.
     #[serde(deserialize_with = "null_is_empty")]
@@ -32,20 +33,20 @@ pub struct Service {
     /// Readers of the rollout.
     #[serde(deserialize_with = "null_is_empty")]
     pub rollout_readers: Vec<String>,
-    /// Whether requests are served, held or turned away.
+    /// Whether requests are served, paused or rejected.
     pub pause_controller: Pause,
-    /// Who goes to the rollout's targets; `None` is nobody.
+    /// Which clients use the rollout's targets; `None` means none.
     pub rollout_controller: Option<Rollout>,
-    /// What was set for targets since they were deployed, by name. Ours.
+    /// Adjustments of targets since they were deployed, by name. sluice's addition.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub active_adjusted: BTreeMap<String, Adjustment>,
-    /// The same for those of the rollout. Ours.
+    /// Adjustments of the rollout's targets, by name. sluice's addition.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rollout_adjusted: BTreeMap<String, Adjustment>,
 }
 
 impl Service {
-    /// The targets as `list` shows them.
+    /// The targets as shown by `list`.
     pub fn targets(&self) -> Vec<&str> {
         self.active_targets.iter().chain(&self.active_readers).map(String::as_str).collect()
     }
@@ -56,33 +57,33 @@ impl Service {
     }
 }
 
-/// Whether requests are served, held or turned away.
+/// Whether requests are served, paused or rejected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pause {
-    /// Which of them.
+    /// The state.
     pub state: PauseState,
-    /// What those who are turned away are told.
+    /// The message of rejected requests.
     pub stop_message: String,
-    /// How long a request is held (504 beyond).
+    /// How long a paused request waits (504 after that).
     pub fail_after: GoDuration,
 }
 
-/// Whether requests are served, held or turned away; a number in JSON.
+/// Whether requests are served, paused or rejected; a number in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub enum PauseState {
-    /// Served.
+    /// Requests are served.
     #[default]
     Running,
-    /// Held until the pause ends.
+    /// Requests wait until the pause ends.
     Paused,
-    /// Turned away by 503.
+    /// Requests are rejected with 503.
     Stopped,
 }
 
 impl PauseState {
-    /// The word that `list` shows.
+    /// The word shown by `list`.
     pub fn word(self) -> &'static str {
         match self {
             PauseState::Running => "running",
@@ -110,18 +111,18 @@ impl TryFrom<u8> for PauseState {
             0 => Ok(PauseState::Running),
             1 => Ok(PauseState::Paused),
             2 => Ok(PauseState::Stopped),
-            other => Err(format!("{other} is no pause state; 0 is running, 1 paused, 2 stopped").into()),
+            other => Err(format!("{other} is not a pause state; 0 is running, 1 paused, 2 stopped").into()),
         }
     }
 }
 
 impl Pause {
-    /// Requests are held for this long at most.
+    /// Requests wait for at most this long.
     pub fn paused(fail_after: GoDuration) -> Self {
         Self { state: PauseState::Paused, stop_message: String::new(), fail_after }
     }
 
-    /// Requests are turned away with this message.
+    /// Requests are rejected with this message.
     pub fn stopped(message: String) -> Self {
         Self { state: PauseState::Stopped, stop_message: message, fail_after: GoDuration::default() }
     }

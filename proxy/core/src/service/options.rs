@@ -1,6 +1,6 @@
-//! What a deploy can ask for: kamal-proxy's options with its names, units and defaults, and ours beside them.
+//! The options of a deploy: those of kamal-proxy with its names, units and defaults, and sluice's own.
 //!
-//! In JSON they are named as in kamal-proxy's state file, so that such a file can be taken over.
+//! In JSON they are named as in kamal-proxy's state file, so that such a file can be imported.
 
 use crate::service::InvalidService;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,29 +8,29 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::duration::GoDuration;
 use super::error::ServiceError;
 
-/// Where certificates come from when `--tls-staging` is given.
+/// The certificate authority used with `--tls-staging`.
 pub const ACME_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// How long a deploy waits for its targets to become healthy, where it does not say.
+/// How long a deploy waits for its targets to become healthy, by default.
 pub const DEPLOY_TIMEOUT: GoDuration = GoDuration::from_secs(30);
-/// How long requests under way may take to end, where a command does not say.
+/// How long running requests may take to finish, by default.
 pub const DRAIN_TIMEOUT: GoDuration = GoDuration::from_secs(30);
-/// How long requests wait for the end of a pause, where it does not say.
+/// How long requests wait for the end of a pause, by default.
 pub const PAUSE_TIMEOUT: GoDuration = GoDuration::from_secs(30);
 
-/// How targets are asked whether they are well.
+/// How the health of targets is checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HealthCheckConfig {
-    /// Asked for by GET.
+    /// Path of the GET request.
     pub path: String,
-    /// Port that is asked; 0 is the target's own.
+    /// Port of the check; 0 means the target's own.
     pub port: u16,
     /// Time from one check to the next.
     pub interval: GoDuration,
-    /// Time that a check may take.
+    /// Timeout of a check.
     pub timeout: GoDuration,
-    /// The Host that is asked for; empty is the target's address.
+    /// The Host field of the check; empty means the target's address.
     pub host: String,
 }
 
@@ -46,47 +46,47 @@ impl Default for HealthCheckConfig {
     }
 }
 
-/// How a service meets its clients.
+/// How a service handles clients.
 ///
-/// Many fields: one for each option of `deploy`, in kamal-proxy's names.
+/// Many fields: one for each option of `deploy`, with kamal-proxy's names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceOptions {
-    /// Hosts, exact or `*.suffix`; the empty one is any.
+    /// Hosts, exact or `*.suffix`; an empty host matches any.
     #[serde(deserialize_with = "null_is_empty")]
     pub hosts: Vec<String>,
-    /// Path prefixes; `/` is any.
+    /// Path prefixes; `/` matches any.
     #[serde(deserialize_with = "null_is_empty")]
     pub path_prefixes: Vec<String>,
     /// Whether it is served over TLS.
     pub tls_enabled: bool,
-    /// A certificate of one's own, PEM.
+    /// Certificate file, PEM.
     pub tls_certificate_path: String,
-    /// Its private key, PEM.
+    /// Private key file, PEM.
     pub tls_private_key_path: String,
-    /// Whether plain HTTP is redirected to HTTPS, where TLS is on.
+    /// Whether plain HTTP is redirected to HTTPS, if TLS is on.
     pub tls_redirect: bool,
-    /// Requests for other hosts are redirected to this one; empty is none.
+    /// Requests for other hosts are redirected to this host; empty means no redirect.
     pub canonical_host: String,
-    /// Where certificates come from; empty is Let's Encrypt.
+    /// URL of the certificate authority; empty means Let's Encrypt.
     pub acme_directory: String,
-    /// Where certificates are kept.
+    /// Folder of issued certificates.
     pub acme_cache_path: String,
-    /// A folder of `STATUS.html` files; empty is none.
+    /// A folder of `STATUS.html` files; empty means none.
     pub error_page_path: String,
-    /// Whether the path prefix is taken off before forwarding.
+    /// Whether the path prefix is removed before forwarding.
     pub strip_prefix: bool,
-    /// How long a client that has written is not sent to readers.
+    /// How long a client that has written is kept off the readers.
     pub writer_affinity_timeout: GoDuration,
-    /// Whether readers take websockets.
+    /// Whether readers get WebSocket requests.
     pub read_targets_accept_websockets: bool,
-    /// Paths that do not count in metrics. From kamal-proxy 0.10.
+    /// Paths that are excluded from metrics. From kamal-proxy 0.10.
     #[serde(deserialize_with = "null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub exclude_metrics_paths: Vec<String>,
-    /// Field that a proxy in front names the client in; empty is none. From kamal-proxy 0.10.
+    /// The field in which a proxy in front names the client; empty means none. From kamal-proxy 0.10.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_ip_header: String,
-    /// Who says for which hosts a certificate may be had; empty is nobody. From kamal-proxy 0.10.
+    /// URL that decides which hosts may get a certificate; empty means none. From kamal-proxy 0.10.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tls_on_demand_url: String,
 }
@@ -115,8 +115,8 @@ impl Default for ServiceOptions {
 }
 
 impl ServiceOptions {
-    /// Writes out what is left out: no host is any host, no path is every path, and paths have one slash in front
-    /// and none at the end.
+    /// Fills in omitted values: no host becomes any host, no path becomes every path. Paths get one slash in front and
+    /// none at the end.
     pub fn normalize(&mut self) {
         if self.hosts.is_empty() {
             self.hosts.push(String::new());
@@ -129,15 +129,15 @@ impl ServiceOptions {
         }
     }
 
-    /// Whether it serves the root path, whose TLS settings hold for the host.
+    /// Whether it serves the root path, whose TLS settings apply to the host.
     pub fn serves_root(&self) -> bool {
         self.path_prefixes.iter().any(|prefix| prefix == "/")
     }
 
-    /// What cannot be, whoever asks for it; the options are to be normalized.
+    /// Checks for invalid combinations. Call [`Self::normalize`] first.
     ///
     /// # Errors
-    /// kamal-proxy's words for the first that is wrong.
+    /// The first mistake, in kamal-proxy's words.
     pub fn validate(&self) -> Result<(), ServiceError> {
         let invalid = |message: &str| Err(ServiceError::Invalid(message.to_owned()));
         let names_hosts = !self.hosts.is_empty() && !self.hosts.iter().any(String::is_empty);
@@ -170,25 +170,25 @@ impl ServiceOptions {
     }
 }
 
-/// How targets are spoken to.
+/// How requests are sent to targets.
 ///
-/// Many fields: one for each option of `deploy`, in kamal-proxy's names.
+/// Many fields: one for each option of `deploy`, with kamal-proxy's names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetOptions {
-    /// How they are asked whether they are well.
+    /// How the health of targets is checked.
     pub health_check_config: HealthCheckConfig,
-    /// From the request sent to the response head (504 beyond).
+    /// Timeout from sending the request to the response head (504 after that).
     pub response_timeout: GoDuration,
-    /// Whether a request is received whole before it is forwarded.
+    /// Whether a request is buffered completely before it is forwarded.
     pub buffer_requests: bool,
-    /// Whether a response is received whole before it is sent on.
+    /// Whether a response is buffered completely before it is sent to the client.
     pub buffer_responses: bool,
-    /// Bytes of it that are kept in memory.
+    /// Bytes of a body that are buffered in memory.
     pub max_memory_buffer_size: u64,
-    /// Bytes of a request's body; 0 is as many as the listener takes.
+    /// Maximum size of a request's body in bytes; 0 means the listener's limit.
     pub max_request_body_size: u64,
-    /// Bytes of a response's body; 0 is any number.
+    /// Maximum size of a response's body in bytes; 0 means no limit.
     pub max_response_body_size: u64,
     /// Request fields to log.
     #[serde(deserialize_with = "null_is_empty")]
@@ -196,14 +196,14 @@ pub struct TargetOptions {
     /// Response fields to log.
     #[serde(deserialize_with = "null_is_empty")]
     pub log_response_headers: Vec<String>,
-    /// Whether the client's X-Forwarded-* fields are passed on.
+    /// Whether the client's X-Forwarded-* fields are forwarded.
     pub forward_headers: bool,
-    /// Whether the paths of cookies get the path prefix put in front.
+    /// Whether the path prefix is prepended to the paths of cookies.
     pub scope_cookie_paths: bool,
-    /// Requests that each target may have under way: a number or `auto`. Ours.
+    /// Limit of requests under way at each target: a number or `auto`. sluice's addition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<InFlightLimit>,
-    /// Requests that may wait for a target (503 beyond). Ours.
+    /// Requests that may wait for a target (503 beyond). sluice's addition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_size: Option<u32>,
 }
@@ -228,14 +228,14 @@ impl Default for TargetOptions {
     }
 }
 
-/// The largest bound on requests under way.
+/// The largest limit of requests under way.
 const IN_FLIGHT_MAX: u32 = 1_000_000;
 
-/// A bound on requests under way.
+/// A limit of requests under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InFlightLimit {
-    /// As many as measured latency shows to be good.
+    /// Calculated from measured latency.
     Auto,
     /// This many.
     #[serde(untagged)]
@@ -254,15 +254,15 @@ impl std::str::FromStr for InFlightLimit {
     }
 }
 
-/// How a deploy goes.
+/// Timeouts of a deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeploymentOptions {
     /// How long the targets may take to become healthy.
     pub deploy_timeout: GoDuration,
-    /// How long what is under way at the old ones may take to end.
+    /// How long running requests at the old targets may take to finish.
     pub drain_timeout: GoDuration,
-    /// Whether they are used without being asked.
+    /// Whether the targets are used without a health check.
     pub force: bool,
 }
 
@@ -272,12 +272,12 @@ impl Default for DeploymentOptions {
     }
 }
 
-/// A bound that lets something through.
+/// A limit of at least 1.
 fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let count = u32::deserialize(deserializer)?;
     match count {
         1..=IN_FLIGHT_MAX => Ok(count),
-        _ => Err(serde::de::Error::custom("not from 1 to 1000000")),
+        _ => Err(serde::de::Error::custom("not between 1 and 1000000")),
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_any() {
+    fn omitted_hosts_and_paths_match_any() {
         let mut options = ServiceOptions::default();
         options.normalize();
         assert_eq!((options.hosts, options.path_prefixes), (texts(&[""]), texts(&["/"])));
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_canonical_host_is_one_of_the_hosts() {
-        // kamal-proxy's own table.
+        // The cases of kamal-proxy's own tests.
         let two = texts(&["example.com", "www.example.com"]);
         for (hosts, canonical_host, said) in [
             (&two[..], "example.com", None),

@@ -1,8 +1,7 @@
-//! Error pages of a service's own: `STATUS.html` in a folder, in which `{{ .Message }}` stands for what the operator
-//! says.
-//!
-//! They are Go templates for kamal-proxy. Understood of those are `{{ .Message }}` and one level of
-//! `{{ if .Message }}…{{ else }}…{{ end }}`; a page with anything else in braces is refused, rather than shown.
+//! Error pages of a service: `STATUS.html` in a folder, in which `{{ .Message }}` is replaced by the operator's
+//! message.
+//! kamal-proxy treats them as Go templates. Of those, sluice supports `{{ .Message }}` and one level of
+//! `{{ if .Message }}…{{ else }}…{{ end }}`. A page with any other action is refused instead of shown.
 
 use crate::service::InvalidService;
 use std::collections::BTreeMap;
@@ -10,7 +9,7 @@ use std::path::Path;
 
 use super::error::ServiceError;
 
-/// Bytes of one page.
+/// Maximum size of a page, in bytes.
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// Pages by status.
@@ -21,15 +20,15 @@ pub struct ServicePages(BTreeMap<u16, Vec<Part>>);
 enum Part {
     Text(String),
     Message,
-    /// With a message, and without one.
+    /// The parts used with a message, and those used without one.
     Choice(Vec<Part>, Vec<Part>),
 }
 
 impl ServicePages {
-    /// Reads the pages of a folder; none if it is not named. Blocks.
+    /// Reads the pages of a folder; there are none if `folder` is empty. Blocks.
     ///
     /// # Errors
-    /// When there is no page in it, or one cannot be read.
+    /// When the folder contains no page, or a page cannot be read.
     pub fn load(folder: &str) -> Result<Self, ServiceError> {
         if folder.is_empty() {
             return Ok(Self::default());
@@ -50,7 +49,7 @@ impl ServicePages {
             }
         }
         // As Go's ParseFS does.
-        if found { Ok(Self(pages)) } else { Err(refuse("no .html file is in it".to_owned())) }
+        if found { Ok(Self(pages)) } else { Err(refuse("the folder contains no .html file".to_owned())) }
     }
 
     /// The page of a status, if there is one.
@@ -64,7 +63,7 @@ impl ServicePages {
 fn page(path: &Path) -> Result<(Option<u16>, Vec<Part>), InvalidService> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > PAGE_BYTES_MAX {
-        return Err(format!("{size} bytes; at most {PAGE_BYTES_MAX} are kept in memory").into());
+        return Err(format!("{size} bytes; the maximum is {PAGE_BYTES_MAX}").into());
     }
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let status = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
@@ -85,11 +84,11 @@ fn render(parts: &[Part], message: &str, out: &mut String) {
 
 fn parse(text: &str) -> Result<Vec<Part>, InvalidService> {
     let mut parts = Vec::new();
-    // Of a choice that has begun: the parts before it, and those with a message once `else` has come.
+    // For an open `if`: the parts before it, and after `else` also the parts for the case with a message.
     let mut outer: Option<(Vec<Part>, Option<Vec<Part>>)> = None;
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
-        let (action, behind) = after.split_once("}}").ok_or("an action does not end")?;
+        let (action, behind) = after.split_once("}}").ok_or("an action has no }}")?;
         let bare = action.trim_matches('-').trim();
         let trimmed = if action.starts_with("- ") { before.trim_end() } else { before };
         parts.push(Part::Text(trimmed.to_owned()));
@@ -107,11 +106,11 @@ fn parse(text: &str) -> Result<Vec<Part>, InvalidService> {
                 parts.push(choice);
                 outer = None;
             }
-            _ => return Err(format!("{{{{{action}}}}} is not understood").into()),
+            _ => return Err(format!("{{{{{action}}}}} is not supported").into()),
         }
     }
     if outer.is_some() {
-        return Err("an if does not end".into());
+        return Err("an if has no end".into());
     }
     parts.push(Part::Text(rest.to_owned()));
     Ok(parts)
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unsupported_actions_are_refused() {
         for page in
             ["{{ range . }}", "{{ .Message", "{{ if .Message }}", "{{ end }}", "{{ else }}", "{{ .Other }}"]
         {

@@ -1,27 +1,27 @@
-//! Who goes to a rollout's targets: a percentage of people, told apart by a cookie, and a list of some.
+//! Which clients use a rollout's targets: a percentage of them, identified by a cookie, and a list.
 //!
-//! The hash is kamal-proxy's, so that whoever was in a group stays in it when sluice takes over.
+//! The hash is kamal-proxy's, so that a client stays in its group when sluice replaces kamal-proxy.
 
 use serde::{Deserialize, Serialize};
 
 use super::options::null_is_empty;
 
-/// The cookie whose value tells people apart; the application sets it.
+/// The cookie whose value identifies clients; the application sets it.
 pub const COOKIE: &str = "kamal-rollout";
 
 /// The split of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct Rollout {
-    /// Percentage of cookie values that go to the rollout's targets.
+    /// Percentage of cookie values that select the rollout's targets.
     pub percentage: i64,
-    /// Where the hashes of those end.
+    /// The upper end of the hashes of those values.
     pub percentage_split_point: f64,
-    /// Cookie values that go there in any case.
+    /// Cookie values that always select the rollout's targets.
     pub allowlist: Vec<String>,
 }
 
-/// A split in JSON. Its split point is computed anew: read back from text its last digit may be another.
+/// A split in JSON. The split point is recomputed: after a conversion to text and back, its last digit may differ.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Stored {
@@ -39,12 +39,12 @@ impl From<Stored> for Rollout {
 impl Rollout {
     /// A split by percentage and list.
     pub fn new(percentage: i64, allowlist: Vec<String>) -> Self {
-        // As kamal-proxy computes it, to the last bit.
+        // Computed exactly as in kamal-proxy, to the last bit.
         let percentage_split_point = f64::from(u32::MAX) * (percentage as f64 / 100.0);
         Self { percentage, percentage_split_point, allowlist }
     }
 
-    /// Whether the bearer of this cookie value goes to the rollout's targets; whoever has none does not.
+    /// Whether this cookie value selects the rollout's targets; an empty value does not.
     pub fn includes(&self, value: &[u8]) -> bool {
         if value.is_empty() {
             return false;
@@ -54,7 +54,7 @@ impl Rollout {
     }
 }
 
-/// The FNV-1a hash of 32 bits.
+/// The 32-bit FNV-1a hash.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_of_values_and_the_list() {
+    fn a_rollout_includes_a_percentage_of_values_and_the_list() {
         // kamal-proxy's own cases.
         let list = vec!["00001".to_owned(), "00002".to_owned()];
         let inside = |rollout: &Rollout| {

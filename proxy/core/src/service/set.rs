@@ -1,4 +1,4 @@
-//! The deployed services by name, and which of them may not be together.
+//! The deployed services by name, and the conflicts between them.
 
 use std::collections::BTreeMap;
 
@@ -17,36 +17,37 @@ impl Services {
     /// The service of this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such service.
     pub fn get(&self, name: &str) -> Result<&Service, ServiceError> {
         self.0.get(name).ok_or(ServiceError::NotFound)
     }
 
-    /// All of them, by name.
+    /// All services, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Service> {
         self.0.values()
     }
 
-    /// Adds a service, or puts it in place of the one of its name.
+    /// Adds a service, or replaces the service of the same name.
     pub fn set(&mut self, service: Service) {
         self.0.insert(service.name.clone(), service);
         self.take_tls_from_roots();
     }
 
-    /// Takes a service out.
+    /// Removes a service.
     ///
     /// # Errors
-    /// When there is none of the name.
+    /// When there is no service of this name.
     pub fn remove(&mut self, name: &str) -> Result<Service, ServiceError> {
         let removed = self.0.remove(name).ok_or(ServiceError::NotFound)?;
         self.take_tls_from_roots();
         Ok(removed)
     }
 
-    /// Whether a service of this name may have these options: no other serves one of its paths on one of its hosts.
+    /// Checks that a service of this name may have these options: no other service may serve one of its paths on one of
+    /// its hosts.
     ///
     /// # Errors
-    /// When another does.
+    /// When another service does.
     pub fn check(&self, name: &str, options: &ServiceOptions) -> Result<(), ServiceError> {
         let taken = self.0.values().filter(|other| other.name != name).any(|other| {
             let both = |ours: &[String], theirs: &[String]| ours.iter().any(|one| theirs.contains(one));
@@ -56,12 +57,12 @@ impl Services {
         if taken { Err(ServiceError::HostInUse) } else { Ok(()) }
     }
 
-    /// What `list` shows.
+    /// The output of `list`.
     pub fn list(&self) -> BTreeMap<String, Listed> {
         self.0.values().map(|service| (service.name.clone(), Listed::of(service))).collect()
     }
 
-    /// The service that serves `/` on a host, which decides on TLS there.
+    /// The service that serves `/` on a host; its TLS settings apply to the host.
     fn root_of(&self, host: &str) -> Option<&Service> {
         let wildcard = host.find('.').filter(|dot| *dot > 0).map(|dot| format!("*{}", &host[dot..]));
         let serving = |host: &str| {
@@ -100,11 +101,11 @@ impl FromIterator<Service> for Services {
     }
 }
 
-/// Whether the configuration file leaves room for a service: its name is no cluster's or route's there, and no route
+/// Checks that a service does not conflict with the configuration file: no cluster or route has its name, and no route
 /// without conditions serves one of its paths on one of its hosts.
 ///
 /// # Errors
-/// When it does not.
+/// When there is a conflict.
 pub fn check_against(config: &Config, name: &str, options: &ServiceOptions) -> Result<(), ServiceError> {
     let clash = |what, name: &str| Err(ServiceError::InConfiguration { what, name: name.to_owned() });
     if config.clusters.contains_key(name) {
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn two_may_not_have_the_same_host_and_path() {
+    fn two_services_must_not_share_host_and_path() {
         // kamal-proxy's own cases.
         let set: Services = [
             service("1", options(&["example.com"], &[])),
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_of_a_host_is_that_of_its_root() {
+    fn tls_settings_of_a_host_come_from_its_root_service() {
         // kamal-proxy's own cases.
         let with_tls = |enabled, redirect, options| ServiceOptions {
             tls_enabled: enabled,
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_comes_first() {
+    fn a_service_must_not_conflict_with_the_configuration_file() {
         let text = "listeners: [{address: \"127.0.0.1:0\"}]\n\
                     clusters: {web: {endpoints: [\"127.0.0.1:1\"]}}\n\
                     routes: [{hosts: [a.test], path_prefix: /api, cluster: web, name: api}]\n";

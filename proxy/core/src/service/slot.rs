@@ -1,8 +1,8 @@
-//! What a deploy put in place, with the count of who uses it; and the gate in front of a service. Shared by the
+//! The targets of one deploy with the count of their exchanges, and the gate in front of a service. Shared by the
 //! control thread, which drains, and the workers.
 //!
-//! A request that goes by an old snapshot must not reach targets that have been drained: whoever enters counts
-//! itself first and looks then, whoever drains marks first and counts then, so one of the two sees the other.
+//! A request that uses an old snapshot must not reach drained targets. An exchange therefore first counts itself and
+//! then checks the mark; a drain first sets the mark and then reads the count. At least one of the two sees the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -14,34 +14,34 @@ use tokio::time::{Instant, timeout_at};
 use super::model::{Pause, PauseState};
 use crate::cluster::Cluster;
 
-/// How often the end of what is under way is looked for while draining.
+/// How often a drain checks whether all exchanges have ended.
 const DRAIN_TICK: Duration = Duration::from_millis(10);
 
-/// Targets that one deploy put in place together.
+/// The targets of one deploy.
 pub struct Slot {
-    /// Those that take every request.
+    /// The targets that take every request.
     pub(crate) writers: Arc<Cluster>,
-    /// Those that take reads.
+    /// The targets that take reads only.
     pub(crate) readers: Option<Arc<Cluster>>,
     /// Exchanges under way.
     entered: AtomicUsize,
-    /// Whether another deploy has taken its place.
+    /// Whether another deploy has replaced it.
     replaced: AtomicBool,
-    /// Counts the drains.
+    /// The number of drains so far.
     drains: AtomicU64,
     ended: watch::Sender<Ended>,
 }
 
-/// Up to which drain exchanges are ended, those that began before it.
+/// The last drain that ended exchanges. A drain ends only exchanges that started before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ended {
-    /// Tunnels.
+    /// The last drain that ended tunnels.
     tunnels: u64,
-    /// Requests.
+    /// The last drain that ended requests.
     requests: u64,
 }
 
-/// The place of an exchange in a slot; it is under way as long as this is held.
+/// An exchange's place in a slot; the exchange is under way as long as this value exists.
 pub struct Entered {
     slot: Arc<Slot>,
     drain: u64,
@@ -65,15 +65,15 @@ impl Slot {
         std::iter::once(&self.writers).chain(&self.readers)
     }
 
-    /// Begins an exchange; `None` if the slot has been replaced or the gate closed since they were looked at, so that
-    /// the request has to be routed again.
+    /// Starts an exchange. Returns `None` if the slot was replaced or the gate closed after the request was routed, so
+    /// that it has to be routed again.
     pub fn enter(self: &Arc<Self>, gate: &Gate) -> Option<Entered> {
         self.entered.fetch_add(1, SeqCst);
         let entered = Entered { slot: Arc::clone(self), drain: self.drains.load(SeqCst) };
         (!self.replaced.load(SeqCst) && gate.is_open()).then_some(entered)
     }
 
-    /// Takes no more exchanges.
+    /// Stops accepting exchanges.
     pub fn replace(&self) {
         self.replaced.store(true, SeqCst);
     }
@@ -83,8 +83,8 @@ impl Slot {
         self.entered.load(SeqCst)
     }
 
-    /// Ends tunnels at once, as they may be long, and what else is under way after `patience`; true if nothing was
-    /// left to end then.
+    /// Ends tunnels at once, as they may last long, and other exchanges after `patience`. Returns true if all of them
+    /// finished in time.
     pub async fn drain(&self, patience: Duration) -> bool {
         let drain = self.drains.fetch_add(1, SeqCst) + 1;
         self.ended.send_modify(|ended| ended.tunnels = ended.tunnels.max(drain));
@@ -101,19 +101,19 @@ impl Slot {
 }
 
 impl Entered {
-    /// Resolves when a drain has run out of patience with this exchange.
+    /// Resolves when a drain's patience with this exchange has run out.
     pub async fn cut(&self) {
         self.until(|ended| ended.requests).await;
     }
 
-    /// Resolves when a drain has begun, which a tunnel does not outlive.
+    /// Resolves when a drain has started, which ends tunnels.
     pub async fn drained(&self) {
         self.until(|ended| ended.tunnels).await;
     }
 
     async fn until(&self, which: impl Fn(&Ended) -> u64) {
         let mut ended = self.slot.ended.subscribe();
-        // The sender is in the slot, which is held.
+        // The sender is in the slot, which `self` keeps alive.
         let _ = ended.wait_for(|ended| which(ended) > self.drain).await;
     }
 }
@@ -124,7 +124,7 @@ impl Drop for Entered {
     }
 }
 
-/// Whether a service's requests are served, held or turned away. The same one in every snapshot of a service.
+/// Whether a service's requests are served, paused or rejected. All snapshots of a service share one gate.
 pub struct Gate(watch::Sender<Pause>);
 
 impl Gate {
@@ -133,7 +133,7 @@ impl Gate {
         Self(watch::Sender::new(pause))
     }
 
-    /// Opens or closes it; whoever waits at it looks again.
+    /// Opens or closes it; waiting requests check it again.
     pub fn set(&self, pause: Pause) {
         self.0.send_replace(pause);
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_enters_what_is_replaced_or_shut() {
+    fn no_exchange_enters_a_replaced_slot_or_a_closed_gate() {
         let slot = slot();
         let entered = slot.enter(&open()).unwrap();
         assert_eq!(slot.under_way(), 1);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_drain_cuts_those_before_it_and_nobody_else() {
+    async fn a_drain_ends_only_exchanges_that_started_before_it() {
         let slot = slot();
         let old = slot.enter(&open()).unwrap();
         assert!(!slot.drain(Duration::from_secs(1)).await);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_gate_holds_until_it_opens_or_for_as_long_as_asked() {
+    async fn a_request_waits_until_the_gate_opens_or_its_patience_ends() {
         let gate = Arc::new(Gate::new(Pause::paused(GoDuration::from_secs(1))));
         assert!(!gate.opened(Duration::from_secs(1)).await);
         let waiting = Arc::clone(&gate);

@@ -1,7 +1,7 @@
-//! The file that keeps deployed services across a restart: JSON with a version, written whole or not at all.
+//! The file that keeps deployed services across a restart: JSON with a version, replaced atomically.
 //!
-//! Where there is none yet, kamal-proxy's state file is read in its place, and left as it is: whoever goes back to
-//! kamal-proxy finds it.
+//! If it does not exist yet, kamal-proxy's state file is read instead. That file is not modified, so that you can go
+//! back to kamal-proxy.
 
 use crate::service::InvalidService;
 use std::io;
@@ -17,15 +17,15 @@ use crate::durable;
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// Bytes of a file that is read, enough for some ten thousand services.
+/// Maximum size of the file in bytes, enough for about ten thousand services.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Where services are kept.
+/// Where services are stored.
 #[derive(Clone, Debug)]
 pub struct StateFile {
     /// The file.
     pub path: PathBuf,
-    /// kamal-proxy's file, which is read where there is none of ours.
+    /// kamal-proxy's file, which is read if sluice's own does not exist.
     pub kamal: Option<PathBuf>,
 }
 
@@ -33,21 +33,21 @@ pub struct StateFile {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// it cannot be read
-    #[error("{path}: the state of services cannot be read: {error}")]
+    #[error("{path}: cannot read the state of services: {error}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// its content makes no sense
+    /// its content is invalid
     #[error("{path}: the state of services is damaged: {what}; {aside}")]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         what: String,
-        /// Where the file is now.
+        /// What happened to the file.
         aside: String,
     },
 }
@@ -70,11 +70,11 @@ struct Document {
 }
 
 impl StateFile {
-    /// The services that were kept; none where there is no file. Blocks.
+    /// Loads the stored services; none if there is no file. Blocks.
     ///
     /// # Errors
-    /// When the file cannot be read; and when it is damaged or of a later version, in which case it has been renamed
-    /// to `FILE.damaged`.
+    /// When the file cannot be read, or when it is damaged or of a later version. In the latter two cases it has been
+    /// renamed to `FILE.damaged`.
     pub fn load(&self) -> Result<Services, StateError> {
         let ours = read(&self.path)?;
         let (path, bytes) = match (ours, &self.kamal) {
@@ -89,20 +89,20 @@ impl StateFile {
         parsed.map_err(|what| {
             let aside = if path == &self.path {
                 match durable::set_aside(path) {
-                    Ok(aside) => format!("it is kept as {}", aside.display()),
-                    Err(error) => format!("it cannot be set aside: {error}"),
+                    Ok(aside) => format!("it was renamed to {}", aside.display()),
+                    Err(error) => format!("it cannot be renamed: {error}"),
                 }
             } else {
-                "it is left as it is".to_owned()
+                "it was left unchanged".to_owned()
             };
             StateError::Damaged { path: path.clone(), what: what.to_string(), aside }
         })
     }
 
-    /// Keeps these services in place of what was kept. Blocks until they are on disk.
+    /// Saves these services and replaces what was stored. Blocks until they are on disk.
     ///
     /// # Errors
-    /// When they cannot be written; what was kept is then kept still.
+    /// When they cannot be written; the previous content is then kept.
     pub fn save(&self, services: &Services) -> io::Result<()> {
         let written = Written { version: VERSION, services: services.iter().collect() };
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -127,12 +127,12 @@ fn parse(bytes: &[u8]) -> Result<Services, InvalidService> {
             collect(document.services)
         }
         Versioned { version } => {
-            Err(format!("it has version {version}, and this release reads {VERSION}").into())
+            Err(format!("it has version {version}; this release reads version {VERSION}").into())
         }
     }
 }
 
-/// kamal-proxy keeps a bare list, in older releases with one target, hosts and paths under other names.
+/// kamal-proxy stores a plain list; older releases have one target, and other names for hosts and paths.
 fn parse_kamal(bytes: &[u8]) -> Result<Services, InvalidService> {
     let list: Vec<Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let services = list.into_iter().map(|mut service| {
@@ -172,7 +172,7 @@ fn collect(mut services: Vec<Service>) -> Result<Services, InvalidService> {
         }
         let name = &service.name;
         if set.get(name).is_ok() {
-            return Err(format!("the service {name:?} is in it twice").into());
+            return Err(format!("it contains the service {name:?} twice").into());
         }
         set.check(name, &service.options).map_err(|error| format!("{name:?}: {error}"))?;
         set.set(service.clone());

@@ -1,4 +1,4 @@
-//! What is written reads back, what is damaged is set aside, and a kill leaves the old or the new state.
+//! Saved services load again, a damaged file is renamed, and a kill leaves the old or the new state.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use crate::service::duration::GoDuration;
 use crate::service::model::{Pause, PauseState};
 use crate::service::rollout::Rollout;
 
-/// A folder of its own, removed when dropped.
+/// A folder for one test, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -48,13 +48,13 @@ fn a_damaged_file_is_set_aside() {
     for (content, said) in [
         ("{\"version\": 1, \"serv", "EOF while parsing"),
         ("", "EOF while parsing"),
-        ("{\"version\": 2}", "it has version 2, and this release reads 1"),
+        ("{\"version\": 2}", "it has version 2; this release reads version 1"),
         ("{\"version\": 1, \"services\": [{\"name\": \"\"}]}", "a service has no name"),
         ("{\"version\": 1, \"services\": [{\"name\": \"a\"}, {\"name\": \"a\"}]}", "twice"),
         ("{\"version\": 1, \"services\": [{\"name\": \"a\"}, {\"name\": \"b\"}]}", "host settings conflict"),
         (
             "{\"version\": 1, \"services\": [{\"name\": \"a\", \"pause_controller\": {\"state\": 3}}]}",
-            "no pause state",
+            "not a pause state",
         ),
     ] {
         let folder = Folder::new();
@@ -68,11 +68,11 @@ fn a_damaged_file_is_set_aside() {
 }
 
 #[test]
-fn kamal_proxys_state_is_taken_over_and_left() {
+fn kamal_proxys_state_is_imported_and_left_unchanged() {
     let folder = Folder::new();
     let file = folder.file();
     let kamal = file.kamal.clone().unwrap();
-    // As kamal-proxy 0.9.2 wrote it, and one of its legacy format.
+    // As written by kamal-proxy 0.9.2, plus one service in its legacy format.
     let content = r#"[{"name":"b","options":{"hosts":[""],"path_prefixes":["/"],"tls_enabled":false,
         "tls_certificate_path":"","tls_private_key_path":"","tls_redirect":true,"canonical_host":"",
         "acme_directory":"","acme_cache_path":"/srv/certs","error_page_path":"",
@@ -122,7 +122,7 @@ fn any_service() -> impl Strategy<Value = Service> {
                 rollout_controller: rollout.map(|(percentage, list)| Rollout::new(percentage, list)),
                 ..Service::default()
             };
-            // A host of its own each: two services on one are refused.
+            // A unique host for each: two services on one host are refused.
             service.options.hosts = vec![format!("{name}.test")];
             service.options.strip_prefix = strip;
             service.options.normalize();
@@ -135,7 +135,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_is_saved_loads(services in prop::collection::vec(any_service(), 0..5)) {
+    fn saved_services_load_again(services in prop::collection::vec(any_service(), 0..5)) {
         let services: Services = services.into_iter().collect();
         let folder = Folder::new();
         folder.file().save(&services).unwrap();
@@ -143,12 +143,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = (parse(&bytes), parse_kamal(&bytes));
     }
 }
 
-/// Says where the process that [`killed_at_any_time_it_is_the_old_or_the_new`] kills writes to.
+/// Names the file for the process that [`after_a_kill_the_state_is_the_old_or_the_new`] kills.
 const WRITES_TO: &str = "SLUICE_TEST_STATE";
 
 fn numbered(number: usize) -> Services {
@@ -158,12 +158,12 @@ fn numbered(number: usize) -> Services {
         service.options.normalize();
         service
     };
-    // Of changing size, so that a mixture of two shows.
+    // Of varying size, so that a mixture of two states is detected.
     (0..1 + number % 2 * 40).map(service).collect()
 }
 
 #[test]
-fn the_process_that_is_killed() {
+fn writer_process_for_the_kill_test() {
     let Some(path) = std::env::var_os(WRITES_TO) else {
         return;
     };
@@ -175,13 +175,13 @@ fn the_process_that_is_killed() {
 }
 
 #[test]
-fn killed_at_any_time_it_is_the_old_or_the_new() {
+fn after_a_kill_the_state_is_the_old_or_the_new() {
     let folder = Folder::new();
     let file = StateFile { kamal: None, ..folder.file() };
     file.save(&numbered(0)).unwrap();
     for round in 0..100_u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "service::state::tests::the_process_that_is_killed", "--nocapture"])
+            .args(["--exact", "service::state::tests::writer_process_for_the_kill_test", "--nocapture"])
             .env(WRITES_TO, &file.path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -189,7 +189,7 @@ fn killed_at_any_time_it_is_the_old_or_the_new() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("written")), "the writer has ended");
-        // Somewhere within the writes that follow; which moment it hits is left to chance.
+        // Somewhere during the following writes; the exact moment is random.
         std::thread::sleep(Duration::from_micros(u64::from(round % 50) * 40));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,17 +1,17 @@
-//! Targets as deploys name them: `host:port`, or `host` for port 80.
+//! Targets as named in deploys: `host:port`, or `host` for port 80.
 
 use sluice_config::{Address, Endpoint};
 
 use super::error::ServiceError;
 
-/// The port of a target that names none, which is that of `http:`.
+/// The port of a target without a port: the port of `http:`.
 const PORT: u16 = 80;
 
-/// The endpoint that a target is.
+/// The endpoint of a target.
 ///
 /// # Errors
-/// What kamal-proxy refuses: its pattern is `^(\w[-_.\w+]+)(:\d+)?$`, so a host has two characters or more and no
-/// IPv6 address is one; and a port that none can be.
+/// Targets that kamal-proxy refuses, and invalid ports. kamal-proxy's pattern is `^(\w[-_.\w+]+)(:\d+)?$`, so a host
+/// has at least two characters, and IPv6 addresses are not possible.
 pub fn endpoint(target: &str) -> Result<Endpoint, ServiceError> {
     let refused = || ServiceError::InvalidTarget(target.to_owned());
     let (host, port) = match target.rsplit_once(':') {
@@ -42,7 +42,7 @@ pub fn endpoint(target: &str) -> Result<Endpoint, ServiceError> {
 /// The endpoints of a list of targets.
 ///
 /// # Errors
-/// As [`endpoint`], for the first that is none.
+/// As [`endpoint`], for the first invalid target.
 pub fn endpoints(targets: &[String]) -> Result<Vec<Endpoint>, ServiceError> {
     targets.iter().map(|target| endpoint(target)).collect()
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_ports() {
+    fn hosts_and_ports_are_parsed() {
         for (target, address) in [
             ("web-1:3000", "web-1:3000"),
             ("127.0.0.1:80", "127.0.0.1:80"),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target() {
+    fn invalid_targets_are_refused() {
         for target in [
             "",
             "a",

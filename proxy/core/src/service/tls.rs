@@ -1,5 +1,5 @@
-//! What a service asks of listeners that terminate TLS for services (`tls.services`): as configuration, so that the store
-//! of certificates and the ACME keeper do for it what they do for the file.
+//! What a service needs from listeners that terminate TLS for services (`tls.services`), in the form of configuration:
+//! the certificate store and the ACME keeper treat it like entries of the configuration file.
 
 use std::path::PathBuf;
 
@@ -12,33 +12,33 @@ use super::model::Service;
 use super::options::ServiceOptions;
 use super::target;
 
-/// How long who is asked for a name may take, in milliseconds: as kamal-proxy.
+/// Timeout of an `ask` request, in milliseconds: the same as in kamal-proxy.
 const ASK_TIMEOUT_MS: u64 = 2000;
 
 /// The certificates of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServiceTls {
-    /// None: it is served without TLS, or by those of the service at the root path of its hosts.
+    /// None: it is served without TLS, or with the certificates of the service at the root path of its hosts.
     #[default]
     Off,
-    /// One of its own.
+    /// From files.
     Files(CertificateFiles),
     /// Issued for its hosts.
     Hosts {
-        /// In lower case.
+        /// The hosts, in lower case.
         names: Vec<String>,
-        /// The authority, if it is not the configuration's.
+        /// The authority, if it differs from the configuration's.
         directory: Option<AcmeDirectory>,
     },
-    /// Issued for any name that somebody allows.
+    /// Issued for any name that the `ask` URL allows.
     OnDemand(OnDemand),
 }
 
 impl ServiceTls {
-    /// What a service asks for.
+    /// The TLS needs of a service.
     ///
     /// # Errors
-    /// When nobody can be asked at its `tls_on_demand_url`, or its authority cannot be used.
+    /// When its `tls_on_demand_url` or its authority cannot be used.
     pub fn of(service: &Service) -> Result<Self, ServiceError> {
         let options = &service.options;
         if !options.tls_enabled || !options.serves_root() {
@@ -59,7 +59,7 @@ impl ServiceTls {
     /// Whether a configuration can serve it.
     ///
     /// # Errors
-    /// What is missing, and what to write.
+    /// Names what is missing, and what to write.
     pub fn check(&self, config: &Config) -> Result<(), ServiceError> {
         if *self == Self::Off {
             return Ok(());
@@ -80,7 +80,7 @@ impl ServiceTls {
         }
     }
 
-    /// Adds it to what a listener serves.
+    /// Adds it to the TLS configuration of a listener.
     pub fn add_to(&self, tls: &mut Tls) {
         match self {
             Self::Off => {}
@@ -93,7 +93,7 @@ impl ServiceTls {
                 let acme = tls.acme.get_or_insert_with(ListenerAcme::default);
                 for name in names {
                     if acme.names.contains(name) {
-                        // The file has it, with the file's authority.
+                        // The file configures the name, with the file's authority.
                         continue;
                     }
                     acme.names.push(name.clone());
@@ -109,10 +109,10 @@ impl ServiceTls {
     }
 }
 
-/// Whether somebody issues certificates for names.
+/// Whether an authority is configured that can issue certificates for `names`.
 fn check_authority(config: &Config, names: &[String]) -> Result<(), ServiceError> {
     let Some(acme) = &config.acme else {
-        let message = "--tls: nobody issues certificates; write acme: {terms_agreed: true}";
+        let message = "--tls: no certificate authority is configured; write acme: {terms_agreed: true}";
         return Err(ServiceError::NotYet(message.to_owned()));
     };
     let has_wildcard = names.iter().any(|name| name.contains('*'));
@@ -122,18 +122,18 @@ fn check_authority(config: &Config, names: &[String]) -> Result<(), ServiceError
     Ok(())
 }
 
-/// The authority that a service names, if it does.
+/// The authority that a service names, if any.
 fn directory(options: &ServiceOptions) -> Result<Option<AcmeDirectory>, ServiceError> {
     let url = &options.acme_directory;
     if url.is_empty() {
         return Ok(None);
     }
     if !url.starts_with("https://") {
-        let message = format!("tls-acme-directory: {url:?} is no URL that begins with https://");
+        let message = format!("tls-acme-directory: {url:?} is not a URL that starts with https://");
         return Err(ServiceError::Invalid(message));
     }
     if !options.tls_on_demand_url.is_empty() {
-        let message = "tls-on-demand-url: such certificates come from the authority of the configuration \
+        let message = "tls-on-demand-url: on-demand certificates come from the authority of the configuration \
                        (acme.directory); leave out --tls-staging and --tls-acme-directory";
         return Err(ServiceError::Invalid(message.to_owned()));
     }
@@ -147,7 +147,7 @@ fn files(options: &ServiceOptions) -> Option<CertificateFiles> {
     named.then_some(CertificateFiles::Pair { cert, key, ocsp: None })
 }
 
-/// A path is the service's own: the first target is asked.
+/// If the URL is only a path, the service's first target is asked.
 fn on_demand(service: &Service) -> Result<OnDemand, ServiceError> {
     let url = &service.options.tls_on_demand_url;
     let invalid = |mistake| ServiceError::Invalid(format!("tls-on-demand-url: {mistake}"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_issued_for_beside_those_of_the_file() {
+    fn hosts_are_added_to_those_of_the_file() {
         let mut config = config(
             "{services: true, acme: {names: [a.test]}}",
             "acme: {terms_agreed: true, directory: staging}",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_its_own_needs_no_authority() {
+    fn a_certificate_from_files_needs_no_authority() {
         let mut config = config("{services: true}", "");
         let own = serde_json::json!({
             "tls_enabled": true, "hosts": ["*.test"], "tls_certificate_path": "/c", "tls_private_key_path": "/k",
@@ -222,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn the_error_names_what_is_missing() {
         let issued =
             ServiceTls::of(&service(serde_json::json!({"tls_enabled": true, "hosts": ["*.test"]}))).unwrap();
         let said = |config: &Config| issued.check(config).unwrap_err().to_string();
         let files = "{certificates: [{cert: /c}]}";
         assert!(said(&config(files, "")).contains("no listener terminates TLS for services"));
-        assert!(said(&config("{services: true}", "")).contains("nobody issues certificates"));
+        assert!(said(&config("{services: true}", "")).contains("no certificate authority is configured"));
         let http = config("{services: true}", "acme: {terms_agreed: true}");
         assert_eq!(said(&http), "automatic TLS does not support wildcards");
         let nobody = ServiceTls::of(&service(serde_json::json!({"tls_enabled": true}))).unwrap();
@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_cannot_be_used_is_refused() {
+    fn an_unusable_authority_is_refused() {
         let of = |more: serde_json::Value| {
             let mut options = serde_json::json!({"tls_enabled": true, "hosts": ["a.test"]});
             options.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             ServiceTls::of(&service(options)).map(drop).map_err(|error| error.to_string())
         };
         let plain = of(serde_json::json!({"acme_directory": "http://ca.test/"})).unwrap_err();
-        assert!(plain.contains("begins with https://"), "{plain}");
+        assert!(plain.contains("starts with https://"), "{plain}");
         let other = serde_json::json!({"acme_directory": "https://ca.test/", "tls_on_demand_url": "/may"});
         let other = of(other).unwrap_err();
         assert!(other.contains("acme.directory"), "{other}");

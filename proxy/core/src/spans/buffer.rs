@@ -1,4 +1,4 @@
-//! What lies between the workers and the exporter: bounded in spans, and never waited for.
+//! The queue between the workers and the exporter: limited in spans, and non-blocking.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,32 +10,32 @@ use super::Record;
 use super::record::spans;
 use crate::metrics::{Metrics, SpanFate};
 
-/// What both ends count in.
+/// The counters of both ends.
 struct Shared {
     /// Spans that wait or are being sent.
     spans: AtomicUsize,
     spans_max: usize,
-    /// As many are worth sending before it is time.
+    /// The number of spans that is worth sending before the timer fires.
     batch: usize,
     enough: Notify,
     metrics: Arc<Metrics>,
 }
 
-/// The end that exchanges are put into. Each worker has its own.
+/// The sending end. Each worker has its own.
 #[derive(Clone)]
 pub struct Tracer {
     shared: Arc<Shared>,
-    // Unbounded, and so without a lock: `spans` is the bound.
+    // Unbounded, and therefore without a lock: `spans` is the limit.
     queue: Sender<Record>,
 }
 
-/// The end that they are taken from.
+/// The receiving end.
 pub struct Buffered {
     shared: Arc<Shared>,
     queue: Receiver<Record>,
 }
 
-/// Both ends of a buffer of so many spans; `batch` of them wake the exporter.
+/// Creates both ends of a buffer of `spans_max` spans; `batch` of them wake the exporter.
 pub fn buffer(spans_max: usize, batch: usize, metrics: &Arc<Metrics>) -> (Tracer, Buffered) {
     let shared = Arc::new(Shared {
         spans: AtomicUsize::new(0),
@@ -49,7 +49,7 @@ pub fn buffer(spans_max: usize, batch: usize, metrics: &Arc<Metrics>) -> (Tracer
 }
 
 impl Tracer {
-    /// Puts an exchange into the buffer, if there is room; only then it is made.
+    /// Puts an exchange into the buffer if there is room; the record is built only then.
     pub fn offer(&self, has_upstream: bool, make: impl FnOnce() -> Record) {
         let Shared { spans: buffered, spans_max, batch, enough, metrics } = &*self.shared;
         let spans = spans(has_upstream);
@@ -58,7 +58,7 @@ impl Tracer {
             buffered.fetch_sub(spans, Relaxed);
             metrics.count_spans(SpanFate::BufferFull, spans);
         } else if self.queue.send(make()).is_err() {
-            // Only while the process ends.
+            // Happens only while the process exits.
             buffered.fetch_sub(spans, Relaxed);
             metrics.count_spans(SpanFate::Failed, spans);
         } else if before < *batch && before + spans >= *batch {
@@ -68,11 +68,11 @@ impl Tracer {
 }
 
 impl Buffered {
-    /// The oldest exchanges, of at most a batch of spans.
+    /// The oldest exchanges, up to a batch of spans.
     pub fn take(&self) -> Vec<Record> {
         let mut taken = Vec::new();
         let mut spans = 0;
-        // Two spans is the most that one becomes.
+        // An exchange has at most two spans.
         while spans + 2 <= self.shared.batch.max(2)
             && let Ok(record) = self.queue.try_recv()
         {
@@ -82,18 +82,18 @@ impl Buffered {
         taken
     }
 
-    /// Forgets spans that were taken, and counts what became of them.
+    /// Releases spans that were taken, and counts their fate.
     pub fn settle(&self, spans: usize, fate: SpanFate) {
         self.shared.spans.fetch_sub(spans, Relaxed);
         self.shared.metrics.count_spans(fate, spans);
     }
 
-    /// Waits for a batch to be there. One that was there already may have been announced before.
+    /// Waits for a batch. A batch that was complete before may already have been signalled.
     pub async fn wait_for_batch(&self) {
         self.shared.enough.notified().await;
     }
 
-    /// Whether a whole batch waits.
+    /// Whether a whole batch is waiting.
     pub fn has_batch(&self) -> bool {
         self.shared.spans.load(Relaxed) >= self.shared.batch
     }

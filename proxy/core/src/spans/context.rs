@@ -1,23 +1,23 @@
-//! The traceparent field of W3C Trace Context: read and written. Pure.
+//! Parses and formats the traceparent field of W3C Trace Context. Pure.
 //!
-//! Level 1, with the random flag of level 2. tracestate is never changed here, so nobody needs to read it.
+//! Level 1, with the random flag of level 2. sluice never changes tracestate, so it does not parse it.
 
-/// Bytes of a traceparent that we write.
+/// Length of a traceparent that sluice sends, in bytes.
 pub(crate) const TRACEPARENT_BYTES: usize = 55;
 
 /// The caller records this trace.
 const SAMPLED: u8 = 1;
-/// The trace id was made at random (level 2).
+/// The trace id was generated at random (level 2).
 const RANDOM: u8 = 2;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// What a traceparent says.
+/// The content of a traceparent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     /// Never 0.
     pub(crate) trace_id: u128,
-    /// The span that is the parent of the receiver's; never 0.
+    /// The span that is the parent of the receiver's span; never 0.
     pub(crate) span_id: u64,
     /// Whether the sender records the trace.
     pub(crate) sampled: bool,
@@ -26,8 +26,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Reads a field's value. Later versions may have more behind what is known, after a hyphen (section 4.3 of the
-    /// specification); what is not exactly as it should be is `None`, and the trace begins anew.
+    /// Parses a field's value. Later versions may append data after a hyphen (section 4.3 of the specification). An
+    /// invalid value gives `None`, and a new trace begins.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let [v0, v1, b'-', rest @ ..] = value else {
             return None;
@@ -53,12 +53,12 @@ impl Context {
         })
     }
 
-    /// The flags of it, as sent and as in a span.
+    /// Its flags, as sent and as used in a span.
     pub(crate) fn flags(self) -> u8 {
         (u8::from(self.sampled) * SAMPLED) | (u8::from(self.random) * RANDOM)
     }
 
-    /// The field's value, of version 00.
+    /// The field's value, version 00.
     pub(crate) fn render(self) -> [u8; TRACEPARENT_BYTES] {
         let mut value = [b'-'; TRACEPARENT_BYTES];
         write_hex(&mut value[..2], 0);
@@ -69,7 +69,7 @@ impl Context {
     }
 }
 
-/// At most 32 digits, in lower case as the specification has it.
+/// At most 32 digits, in lower case as specified.
 fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, digit| {
         let digit = match digit {
@@ -98,7 +98,7 @@ mod tests {
     const EXAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn the_example_of_the_specification() {
+    fn parses_the_example_of_the_specification() {
         let context = Context::parse(EXAMPLE.as_bytes()).unwrap();
         assert_eq!(context.trace_id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
         assert_eq!(context.span_id, 0x00f0_67aa_0ba9_02b7);
@@ -112,13 +112,13 @@ mod tests {
         for value in [later.clone(), format!("{later}-what-the-future-holds"), format!("{later}-")] {
             assert_eq!(Context::parse(value.as_bytes()), Context::parse(EXAMPLE.as_bytes()), "{value}");
         }
-        // The flags that nobody knows do not go on.
+        // Unknown flags are not forwarded.
         let flags = Context::parse(EXAMPLE.replace("-01", "-ff").as_bytes()).unwrap();
         assert_eq!(flags.flags(), 3);
     }
 
     #[test]
-    fn anything_else_is_none() {
+    fn invalid_values_are_rejected() {
         for value in [
             "",
             "00",
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(trace_id in 1u128.., span_id in 1u64.., sampled: bool, random: bool) {
+        fn a_rendered_value_parses_back(trace_id in 1u128.., span_id in 1u64.., sampled: bool, random: bool) {
             let context = Context { trace_id, span_id, sampled, random };
             prop_assert_eq!(Context::parse(&context.render()), Some(context));
         }

@@ -1,8 +1,8 @@
-//! Traces: an exchange's place in one, and what is kept of it until its spans are built.
+//! Traces: an exchange's position in a trace, and the data kept until its spans are built.
 //!
-//! A worker decides when an exchange begins whether it is sampled, tells the origin so in traceparent, and at its end
-//! hands over what is to be known of a sampled one. The control thread builds, encodes and sends spans; the buffer in
-//! between is bounded, and what does not fit is dropped and counted. No exchange waits for any of it.
+//! When an exchange begins, a worker decides whether it is sampled and tells the origin in traceparent. When a sampled
+//! exchange ends, the worker hands over its data. The control thread builds, encodes and sends spans. The buffer in
+//! between is limited; what does not fit is dropped and counted. No exchange waits for any of this.
 
 mod buffer;
 mod context;
@@ -22,23 +22,23 @@ const TRACEPARENT: &[u8] = b"traceparent";
 /// See [`TRACEPARENT`].
 const TRACESTATE: &[u8] = b"tracestate";
 
-/// An exchange's place in a trace.
+/// An exchange's position in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     trace_id: u128,
-    /// The caller's span, if the trace is the caller's.
+    /// The caller's span, if the caller started the trace.
     parent: Option<u64>,
     /// The span of the exchange.
     server: u64,
-    /// The span of what is asked of the origin, child of `server`.
+    /// The span of the request to the origin, a child of `server`.
     client: u64,
     sampled: bool,
     random: bool,
 }
 
 impl Trace {
-    /// Continues the trace that the request is part of, or begins one. What a trusted proxy has decided about sampling
-    /// holds; for others it is `ratio` that decides, or anybody could have any number of spans made.
+    /// Continues the trace of the request, or starts one. A trusted proxy's sampling decision is kept. For other
+    /// clients `ratio` decides; otherwise anyone could cause any number of spans.
     pub fn begin(head: &RequestHead, trusted: bool, ratio: f64, random: &mut fastrand::Rng) -> Self {
         let caller = context(head);
         let sampled = match caller {
@@ -55,32 +55,32 @@ impl Trace {
         }
     }
 
-    /// Whether spans are made of the exchange.
+    /// Whether spans are built for the exchange.
     pub fn is_sampled(&self) -> bool {
         self.sampled
     }
 
-    /// Whether the trace began here: then what came as tracestate is not about it.
+    /// Whether the trace started here: a received tracestate then belongs to another trace.
     pub fn is_new(&self) -> bool {
         self.parent.is_none()
     }
 
-    /// What the origin is told.
+    /// The traceparent sent to the origin.
     pub fn traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
         self.context().render()
     }
 
-    /// What names the trace.
+    /// The id of the trace.
     pub fn trace_id(&self) -> u128 {
         self.trace_id
     }
 
-    /// The span of the exchange, and that of the caller, if there is one.
+    /// The span of the exchange, and the caller's span, if there is one.
     pub fn server_span(&self) -> (u64, Option<u64>) {
         (self.server, self.parent)
     }
 
-    /// The span of what is asked of the origin.
+    /// The span of the request to the origin.
     pub fn client_span(&self) -> u64 {
         self.client
     }
@@ -96,7 +96,7 @@ impl Trace {
     }
 }
 
-/// What the request's only traceparent says; two of them say nothing.
+/// The context of the request's only traceparent; two of them are ignored.
 fn context(head: &RequestHead) -> Option<Context> {
     let mut values = values(head, TRACEPARENT);
     let value = values.next()?;

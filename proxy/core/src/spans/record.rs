@@ -1,4 +1,4 @@
-//! What is kept of a sampled exchange until its spans are built: owned, and bounded in size.
+//! The data of a sampled exchange until its spans are built: owned, and limited in size.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -9,29 +9,29 @@ use super::{TRACESTATE, Trace, values};
 use crate::error::Reason;
 use crate::record::{BodyPath, ExchangeRecord};
 
-/// Bytes kept of a target; the rest of a longer one says little in a trace.
+/// Bytes kept of a target; the rest of a longer target is of little use in a trace.
 const TARGET_BYTES_MAX: usize = 2048;
-/// Bytes kept of any other text of the client's.
+/// Bytes kept of any other text sent by the client.
 const TEXT_BYTES_MAX: usize = 256;
-/// Bytes of a tracestate that is kept (the specification wants 512 at least).
+/// Bytes kept of a tracestate (the specification requires at least 512).
 const STATE_BYTES_MAX: usize = 1024;
 
-/// A sampled exchange that has ended: a few hundred bytes, 5 KB at the most.
+/// A sampled exchange that has ended: a few hundred bytes, at most 5 KB.
 ///
 /// Many fields: one for each attribute of a span.
 #[derive(Debug)]
 pub struct Record {
-    /// Its place in a trace.
+    /// Its position in a trace.
     pub trace: Trace,
-    /// The caller's tracestate; empty if there is none, or it is too long to keep.
+    /// The caller's tracestate; empty if there is none, or if it is too long to keep.
     pub state: String,
     /// When its first byte was read.
     pub started: SystemTime,
     /// From then to the last byte written.
     pub duration: Duration,
-    /// Time in the line of its cluster.
+    /// Time in its cluster's queue.
     pub queue: Option<Duration>,
-    /// Whose it was.
+    /// The client's address.
     pub client: IpAddr,
     /// The method as sent.
     pub method: String,
@@ -39,7 +39,7 @@ pub struct Record {
     pub host: String,
     /// The target as sent.
     pub target: String,
-    /// As in its request line.
+    /// The version in its request line.
     pub version: &'static str,
     /// User-Agent.
     pub user_agent: String,
@@ -47,47 +47,48 @@ pub struct Record {
     pub request_id: String,
     /// Name of the listener.
     pub listener: String,
-    /// Name and path prefix.
+    /// Name and path prefix of the route.
     pub route: Option<(String, String)>,
     /// Name of the cluster.
     pub cluster: Option<String>,
-    /// Status sent, or logged in its place (499).
+    /// Status that was sent, or only logged (499).
     pub status: u16,
     /// Body bytes read from the client.
     pub bytes_in: u64,
     /// Bytes written to the client.
     pub bytes_out: u64,
-    /// Tries beyond the first.
+    /// Attempts beyond the first.
     pub retries: u32,
-    /// Why it did not end with the origin's own answer.
+    /// Why it did not end with the origin's own response.
     pub reason: Option<Reason>,
-    /// How its bytes went.
+    /// The path of its bytes.
     pub path: &'static str,
-    /// What was asked of an endpoint.
+    /// The request to an endpoint.
     pub upstream: Option<Upstream>,
 }
 
-/// The last request that was sent to an endpoint. Times count from the start of the exchange; it lasted to its end.
+/// The last request that was sent to an endpoint. Times count from the start of the exchange; the request lasted until
+/// the end of the exchange.
 #[derive(Debug)]
 pub struct Upstream {
     /// `name:port`, an address, or `unix:` and a path.
     pub host: String,
     /// The address that was connected to.
     pub address: String,
-    /// What was asked for.
+    /// The target of the request.
     pub target: Vec<u8>,
-    /// The begin of connecting, or of sending on an idle connection.
+    /// The start of connecting, or of sending on an idle connection.
     pub began: Duration,
     /// How long connecting took.
     pub connect: Option<Duration>,
     /// From the request sent to the first byte of the response, if one came.
     pub first_byte: Option<Duration>,
-    /// The origin's own, if one was passed on.
+    /// The origin's status, if its response was forwarded.
     pub status: Option<u16>,
 }
 
 impl Record {
-    /// What is kept of an exchange. `prefix` is the route's.
+    /// The record of an exchange. `prefix` is the route's.
     pub fn of(
         trace: Trace,
         head: &RequestHead,
@@ -124,18 +125,18 @@ impl Record {
         }
     }
 
-    /// How many spans it becomes.
+    /// The number of its spans.
     pub fn spans(&self) -> usize {
         spans(self.upstream.is_some())
     }
 }
 
-/// How many spans an exchange becomes.
+/// The number of spans of an exchange.
 pub(super) fn spans(has_upstream: bool) -> usize {
     1 + usize::from(has_upstream)
 }
 
-/// What of these bytes fits, as UTF-8.
+/// The first `max` bytes, as UTF-8.
 pub(super) fn text(bytes: &[u8], max: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Traces as they begin, and what is kept of an exchange.
+//! How traces start, and what is kept of an exchange.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn upstream() -> Upstream {
 }
 
 #[test]
-fn about_as_many_are_sampled_as_asked_for() {
+fn the_sampled_share_is_close_to_the_ratio() {
     let mut random = fastrand::Rng::with_seed(1);
     let head = head("");
     let sampled = (0..10_000).filter(|_| Trace::begin(&head, true, 0.1, &mut random).is_sampled()).count();
@@ -44,7 +44,7 @@ fn about_as_many_are_sampled_as_asked_for() {
 }
 
 #[test]
-fn a_strangers_flag_is_not_obeyed() {
+fn the_flag_of_an_untrusted_client_is_ignored() {
     let fields = format!("traceparent: {EXAMPLE}\r\n");
     for (trusted, ratio, sampled) in
         [(true, 0.0, true), (true, 1.0, true), (false, 0.0, false), (false, 1.0, true)]
@@ -58,7 +58,7 @@ fn a_strangers_flag_is_not_obeyed() {
 }
 
 #[test]
-fn what_the_client_sends_is_kept_in_bounds() {
+fn client_data_is_kept_within_limits() {
     let long = "x".repeat(9000);
     let record = ExchangeRecord {
         method: long.as_bytes(),
@@ -71,11 +71,11 @@ fn what_the_client_sends_is_kept_in_bounds() {
     let record = Record::of(begin(&state, false, 1.0), &head(&state), &record, "/", Some(upstream()));
     let text = [&record.method, &record.host, &record.target, &record.state, &record.user_agent];
     assert!(text.iter().map(|text| text.len()).sum::<usize>() < 3000);
-    assert_eq!(record.state, "", "a part of it would be another");
+    assert_eq!(record.state, "", "a truncated tracestate would be a different one");
 }
 
 #[test]
-fn the_buffer_holds_what_it_may_and_counts_the_rest() {
+fn the_buffer_keeps_its_limit_and_counts_dropped_spans() {
     let metrics = Metrics::new();
     let (tracer, buffered) = buffer(5, 4, &Arc::clone(&metrics));
     let record = || {
@@ -88,7 +88,7 @@ fn the_buffer_holds_what_it_may_and_counts_the_rest() {
     assert!(buffered.has_batch());
     assert_eq!(metrics.spans(SpanFate::BufferFull), 2, "two of six spans found no room");
     assert_eq!(buffered.take().len(), 2);
-    tracer.offer(true, || panic!("what is being sent still takes its room"));
+    tracer.offer(true, || panic!("spans being sent still count"));
     buffered.settle(4, SpanFate::Exported);
     tracer.offer(true, record);
     assert_eq!(buffered.take().len(), 1);

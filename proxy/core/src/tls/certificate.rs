@@ -1,4 +1,4 @@
-//! One certificate with its key: read from PEM files, checked, and what is to be known of it.
+//! One certificate with its key: read from PEM files and checked, with its names and validity.
 
 use crate::tls::TlsConfigError;
 use std::fmt;
@@ -17,9 +17,9 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::chain;
 
-/// Bytes of a file of certificates or of a key; a long chain takes some ten thousand.
+/// Maximum size of a file of certificates or of a key, in bytes; a long chain takes about ten thousand.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of an OCSP response; a TLS message could carry more, but no responder sends it.
+/// Maximum size of an OCSP response, in bytes; a TLS message could carry more, but no responder sends that much.
 const OCSP_BYTES_MAX: usize = 1 << 16;
 
 /// The files of one certificate.
@@ -37,32 +37,32 @@ pub struct Pair {
 pub struct Certificate {
     /// Chain, key and staple.
     pub certified: Arc<CertifiedKey>,
-    /// The hosts it is for, in lower case, some with `*.` in front; never empty.
+    /// The hosts it is for, in lower case, some with a `*.` prefix; never empty.
     pub names: Vec<String>,
-    /// From when on it is valid, in seconds of Unix time.
+    /// Start of its validity, in seconds of Unix time.
     pub not_before: i64,
-    /// Until when, in seconds of Unix time.
+    /// End of its validity, in seconds of Unix time.
     pub not_after: i64,
-    /// Where it is from: a file, or a word.
+    /// Its source: a file name, or a keyword.
     pub source: String,
 }
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the key.
+        // Never print the key.
         f.debug_struct("Certificate").field("names", &self.names).field("source", &self.source).finish()
     }
 }
 
 impl Certificate {
-    /// Looks into the first certificate of a chain.
+    /// Examines the first certificate of a chain.
     ///
     /// # Errors
-    /// Why it can be served to nobody.
+    /// Why it cannot be served to any client.
     pub fn new(certified: Arc<CertifiedKey>, source: String) -> Result<Self, TlsConfigError> {
         let leaf = certified.end_entity_cert().map_err(|error| error.to_string())?;
         let (_, parsed) =
-            X509Certificate::from_der(leaf).map_err(|error| format!("is no certificate: {error}"))?;
+            X509Certificate::from_der(leaf).map_err(|error| format!("is not a certificate: {error}"))?;
         let (not_before, not_after) =
             (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
         let names = names(&parsed);
@@ -72,12 +72,12 @@ impl Certificate {
         Ok(Self { certified, names, not_before, not_after, source })
     }
 
-    /// The name it is known by.
+    /// The name used for it in logs and metrics.
     pub fn first_name(&self) -> &str {
         self.names.first().map_or("-", String::as_str)
     }
 
-    /// Until when it is valid.
+    /// End of its validity.
     pub fn until(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.not_after).unwrap_or(0))
     }
@@ -88,17 +88,16 @@ impl Certificate {
     }
 }
 
-/// Reads and checks one pair: the certificate, and what is wrong with it but does not keep it from being served.
+/// Reads and checks one pair. Returns the certificate, and its problems that do not prevent serving it.
 ///
 /// # Errors
-/// What keeps it from being served, with the file's name.
+/// What prevents serving it, with the file's name.
 pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), TlsConfigError> {
     let chain = read_chain(&pair.cert)?;
     let key = read_key(&pair.key)?;
     let shown = pair.cert.display();
-    let signer = crate::tls::crypto::sign::any_supported_type(&key).map_err(|error| {
-        format!("{}: the key is of a kind that is not known: {error}", pair.key.display())
-    })?;
+    let signer = crate::tls::crypto::sign::any_supported_type(&key)
+        .map_err(|error| format!("{}: the key is of an unsupported kind: {error}", pair.key.display()))?;
     let mut certified = CertifiedKey::new(chain, signer);
     match certified.keys_match() {
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
@@ -110,7 +109,7 @@ pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), 
     let mut warnings = Vec::new();
     match pair.ocsp.as_deref().map(read_ocsp) {
         Some(Ok(response)) => certified.ocsp = Some(response),
-        Some(Err(message)) => warnings.push(format!("{message}; nothing is stapled")),
+        Some(Err(message)) => warnings.push(format!("{message}; no OCSP response is stapled")),
         None => {}
     }
     let certificate = Certificate::new(Arc::new(certified), shown.to_string())
@@ -122,13 +121,13 @@ pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), 
     Ok((certificate, warnings))
 }
 
-/// What may be read at most of a file.
+/// Reads a file of limited size.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, TlsConfigError> {
     let shown = file.display();
     let cannot = |error: std::io::Error| format!("{shown}: cannot be read: {error}");
-    // Asked before opening: opening a named pipe would wait for its writer.
+    // Checked before opening: opening a FIFO would wait for its writer.
     if !fs::metadata(file).map_err(cannot)?.is_file() {
-        return Err(format!("{shown}: is not a file; write the path of one").into());
+        return Err(format!("{shown}: is not a file; write the path of a file").into());
     }
     let mut bytes = Vec::new();
     File::open(file)
@@ -145,12 +144,12 @@ pub(super) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Tl
     let (bytes, shown) = (read(file)?, file.display());
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("{shown}: is broken: {error}"))?;
+        .map_err(|error| format!("{shown}: is malformed: {error}"))?;
     match chain.is_empty() {
         true if bytes.first() == Some(&0x30) => {
             Err(format!("{shown}: is DER; write PEM: openssl x509 -inform der -in {shown}").into())
         }
-        true => Err(format!("{shown}: no certificate is in it (-----BEGIN CERTIFICATE-----)").into()),
+        true => Err(format!("{shown}: contains no certificate (-----BEGIN CERTIFICATE-----)").into()),
         false => Ok(chain),
     }
 }
@@ -159,10 +158,10 @@ fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     let (bytes, shown) = (read(file)?, file.display());
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
         pem::Error::NoItemsFound if contains(&bytes, b"ENCRYPTED PRIVATE KEY") => {
-            format!("{shown}: the key is encrypted; take the passphrase off: openssl pkey -in {shown}").into()
+            format!("{shown}: the key is encrypted; remove the passphrase: openssl pkey -in {shown}").into()
         }
-        pem::Error::NoItemsFound => format!("{shown}: no key is in it (-----BEGIN PRIVATE KEY-----)").into(),
-        error => format!("{shown}: is broken: {error}").into(),
+        pem::Error::NoItemsFound => format!("{shown}: contains no key (-----BEGIN PRIVATE KEY-----)").into(),
+        error => format!("{shown}: is malformed: {error}").into(),
     })
 }
 
@@ -179,7 +178,7 @@ fn read_ocsp(file: &Path) -> Result<Vec<u8>, TlsConfigError> {
     };
     let body = body.filter(|_| bytes[0] == 0x30).unwrap_or_default();
     if !body.starts_with(&[0x0a, 1, 0]) {
-        return Err(format!("{shown}: is no successful OCSP response in DER").into());
+        return Err(format!("{shown}: is not a successful OCSP response in DER").into());
     }
     Ok(bytes)
 }
@@ -188,12 +187,12 @@ fn validity(certificate: &Certificate, now_unix_s: i64) -> Option<String> {
     let days = |seconds: i64| seconds / 86_400;
     if now_unix_s > certificate.not_after {
         let ago = days(now_unix_s - certificate.not_after);
-        return Some(format!("expired {ago} days ago; clients refuse it"));
+        return Some(format!("expired {ago} days ago; clients reject it"));
     }
     if now_unix_s < certificate.not_before {
         let wait = days(certificate.not_before - now_unix_s);
         return Some(format!(
-            "is not valid for another {wait} days; clients refuse it, or the clock is wrong"
+            "is not valid for another {wait} days; clients reject it, or the clock is wrong"
         ));
     }
     None
@@ -202,10 +201,10 @@ fn validity(certificate: &Certificate, now_unix_s: i64) -> Option<String> {
 fn others_may_read(key: &Path) -> Option<String> {
     let mode = fs::metadata(key).ok()?.permissions().mode();
     let shown = key.display();
-    (mode & 0o004 != 0).then(|| format!("{shown}: everybody on this host can read the key: chmod o= {shown}"))
+    (mode & 0o004 != 0).then(|| format!("{shown}: the key is world-readable: chmod o= {shown}"))
 }
 
-/// RFC 6125: the subject's common name counts only where there is no alternative name.
+/// RFC 6125: the subject's common name counts only if there is no alternative name.
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut add = |name: &str| {
@@ -221,7 +220,7 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
         alternatives = true;
         match name {
             GeneralName::DNSName(name) => add(name),
-            // No client asks for one by name; it is served where no name is asked for.
+            // No client requests an IP address by name; the certificate is served to clients that request no name.
             GeneralName::IPAddress(bytes) => {
                 let address = match <[u8; 4]>::try_from(*bytes) {
                     Ok(v4) => Some(std::net::IpAddr::from(v4)),

@@ -1,4 +1,4 @@
-//! Whether a chain leads to a root. What is found are warnings: a client may know more than this host does.
+//! Whether a chain leads to a root. Findings are only warnings: a client may know more roots than this host.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-/// What clients are likely to stumble over.
+/// Problems that clients are likely to have with the chain.
 pub(super) fn check(chain: &[CertificateDer<'_>]) -> Option<String> {
     let parsed: Vec<X509Certificate<'_>> =
         chain.iter().filter_map(|one| X509Certificate::from_der(one).ok().map(|(_, one)| one)).collect();
     if parsed.len() < chain.len() {
-        return Some("a certificate behind the first is broken".to_owned());
+        return Some("a certificate after the first is malformed".to_owned());
     }
     for (index, pair) in parsed.windows(2).enumerate() {
         if pair[0].issuer().as_raw() != pair[1].subject().as_raw() {
             let (number, issuer) = (index + 2, pair[0].issuer());
             return Some(format!(
-                "certificate {number} in it is not the issuer ({issuer}) of the one before; put them in order"
+                "certificate {number} is not the issuer ({issuer}) of the previous one; put them in order"
             ));
         }
     }
@@ -26,7 +26,7 @@ pub(super) fn check(chain: &[CertificateDer<'_>]) -> Option<String> {
         return None;
     }
     Some(format!(
-        "the certificate of its issuer ({}) is missing, and it is no root of this host; append the intermediate ones",
+        "the certificate of its issuer ({}) is missing, and the issuer is not a root of this host; append the intermediate certificates",
         shown(last.issuer())
     ))
 }
@@ -39,7 +39,7 @@ fn shown(name: &X509Name<'_>) -> String {
     name.to_string()
 }
 
-/// The subjects of the system's roots; none if it has none.
+/// The subjects of the system's roots; empty if it has none.
 fn roots() -> &'static HashSet<Vec<u8>> {
     static ROOTS: OnceLock<HashSet<Vec<u8>>> = OnceLock::new();
     ROOTS.get_or_init(|| {

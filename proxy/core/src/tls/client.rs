@@ -1,4 +1,4 @@
-//! What the application is told of a client's certificate.
+//! The fields that tell the application about a client's certificate.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,16 +7,16 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate, X509Name};
 
-/// Who a client is by its certificate, as fields of a request.
+/// A client's identity from its certificate, as fields of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdentity {
     fields: Vec<(&'static [u8], Vec<u8>)>,
-    /// The host that it asked for in its handshake, in lower case, if it named one.
+    /// The host requested in its handshake, in lower case, if there was one.
     host: Option<String>,
 }
 
 impl ClientIdentity {
-    /// Of the chain that rustls has verified; `None` is a client that showed none.
+    /// The identity from the chain that rustls has verified; `None` if the client sent no certificate.
     pub fn new(chain: Option<&[CertificateDer<'_>]>) -> Self {
         let leaf = chain.and_then(<[_]>::first);
         let parsed = leaf.and_then(|leaf| Some((leaf, X509Certificate::from_der(leaf).ok()?.1)));
@@ -36,15 +36,15 @@ impl ClientIdentity {
         Self { fields: fields.map(|(name, value)| (name, value.into_bytes())).collect(), host: None }
     }
 
-    /// The same, with the host that its handshake was for.
+    /// Adds the host of the handshake.
     pub fn asking_for(self, host: Option<&str>) -> Self {
         Self { host: host.map(str::to_ascii_lowercase), ..self }
     }
 
-    /// Whether a request for this host may come by its connection.
+    /// Whether a request for this host may use its connection.
     pub fn is_for(&self, host: &[u8]) -> bool {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        // A client of HTTP/1.0 says no host, and gets what is there for everybody.
+        // An HTTP/1.0 client sends no host, and gets the default content.
         host.is_empty() || self.host.as_ref().is_none_or(|asked| host.eq_ignore_ascii_case(asked.as_bytes()))
     }
 
@@ -54,7 +54,7 @@ impl ClientIdentity {
     }
 }
 
-/// RFC 4514, in ASCII: the most specific part first, as nginx has it.
+/// RFC 4514, in ASCII: the most specific part first, as in nginx.
 fn distinguished(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let parts: Vec<_> = name.iter_rdn().collect();
@@ -96,7 +96,8 @@ fn kind(attribute: &AttributeTypeAndValue<'_>) -> Cow<'static, str> {
     Cow::Borrowed(short)
 }
 
-/// RFC 4514 section 2.4. Whatever could end the value or the field, or is not ASCII, is written as two digits a byte.
+/// RFC 4514 section 2.4. Bytes that could end the value or the field, or that are not ASCII, are written as two hex
+/// digits.
 fn escape(out: &mut String, value: &str) {
     let last = value.len().saturating_sub(1);
     for (index, byte) in value.bytes().enumerate() {
@@ -112,7 +113,7 @@ fn escape(out: &mut String, value: &str) {
     }
 }
 
-/// A value that is no text: its DER.
+/// A value that is not text: its DER.
 fn hexadecimal(out: &mut String, attribute: &AttributeTypeAndValue<'_>) {
     let value = attribute.attr_value();
     out.push('#');
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_may_come_for_the_host_of_the_handshake_alone() {
+    fn only_requests_for_the_host_of_the_handshake_are_accepted() {
         let identity = |host| ClientIdentity::new(None).asking_for(host);
         for (asked, host, fits) in [
             (Some("A.test"), "a.test", true),

@@ -1,5 +1,5 @@
-//! What TLS computes with: aws-lc, which has post-quantum key exchange. Where the feature `aws-lc` is off it is ring, which
-//! compiles in a third of the time: `cargo xtask run` is to answer soon.
+//! The crypto library for TLS: aws-lc, which has post-quantum key exchange. Without the feature `aws-lc` it is ring,
+//! which compiles in a third of the time, so that `cargo xtask run` starts sooner.
 
 #[cfg(feature = "aws-lc")]
 pub use rustls::crypto::aws_lc_rs::*;

@@ -1,17 +1,18 @@
-//! Names that clients ask for and no certificate is for: told to whoever may get one. No handshake waits for it.
+//! Reports names that clients request and that no certificate covers to the certificate issuer. No handshake waits for
+//! it.
 
 use tokio::sync::mpsc;
 
-/// A name that a client has asked for.
+/// A name that a client has requested.
 #[derive(Debug)]
 pub struct Wanted {
     /// Name of the listener.
     pub listener: String,
-    /// In lower case.
+    /// The name, in lower case.
     pub name: String,
 }
 
-/// Where a listener's store tells such names.
+/// Where a listener's store reports such names.
 #[derive(Debug)]
 pub struct Demand {
     listener: String,
@@ -19,14 +20,14 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// The names asked for on one listener, sent to whoever has certificates issued.
+    /// Reports the names requested on one listener to the receiver of `wants`, which gets certificates issued.
     pub fn new(listener: String, wants: mpsc::Sender<Wanted>) -> Self {
         Self { listener, wants }
     }
 
-    /// Tells it. Where too many wait it is dropped: the next client asks again.
+    /// Reports a name. If too many are waiting, it is dropped: the next client will request it again.
     pub(super) fn want(&self, name: &str) {
-        // Full ones are not worth the copies.
+        // If the queue is full, the copies are not worth making.
         if let Ok(place) = self.wants.try_reserve() {
             place.send(Wanted { listener: self.listener.clone(), name: name.to_ascii_lowercase() });
         }

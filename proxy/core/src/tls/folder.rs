@@ -1,4 +1,4 @@
-//! Which files of a folder are certificates with their keys.
+//! Finds the certificates with keys in a folder.
 
 use crate::tls::TlsConfigError;
 use std::fs;
@@ -6,20 +6,21 @@ use std::path::{Path, PathBuf};
 
 use super::certificate::Pair;
 
-/// Pairs of one folder.
+/// Maximum number of pairs in one folder.
 const PAIRS_MAX: usize = 10_000;
 
-/// The pairs of `folder` and of the folders right below it, in the order of their names.
+/// The pairs in `folder` and in its direct subfolders, sorted by name.
 ///
-/// In each it is fullchain.pem with privkey.pem, as certbot has them; where these are not, each NAME.pem or NAME.crt that
-/// has a NAME.key, with NAME.ocsp if that is there. Names that begin with a dot are left out.
+/// In each folder the pair is fullchain.pem with privkey.pem, as certbot creates them. If these do not exist, the pairs
+/// are each NAME.pem or NAME.crt that has a NAME.key, with NAME.ocsp if it exists. Names that start with a dot are
+/// skipped.
 ///
 /// # Errors
 /// Why the folder cannot be read.
 pub(crate) fn pairs(folder: &Path) -> Result<Vec<Pair>, TlsConfigError> {
     let mut found = here(folder)?;
     for below in entries(folder)?.into_iter().filter(|path| path.is_dir()) {
-        // One that cannot be read may be none of ours.
+        // An unreadable subfolder may not contain certificates at all.
         found.extend(here(&below).unwrap_or_default());
         if found.len() > PAIRS_MAX {
             return Err(format!("{}: more than {PAIRS_MAX} certificates", folder.display()).into());

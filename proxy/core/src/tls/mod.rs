@@ -1,8 +1,8 @@
-//! TLS on both sides: certificates, which of them a client gets, and what is agreed on with it; whom a ClientHello asks
-//! for; what sessions with endpoints are made from.
+//! TLS on both sides: certificates, the choice of a certificate for a client, and the negotiated parameters; the name
+//! requested in a ClientHello; the parameters of sessions with endpoints.
 //!
-//! Records are not made here; see `stream`. A `Terminator` is what a listener has of it, `Terminators` those of the
-//! process, `CertificateStore` the certificates, which may change while all else stays.
+//! TLS records are processed elsewhere; see `stream`. A `Terminator` belongs to a listener, `Terminators` to the
+//! process. A `CertificateStore` has the certificates, which may change while everything else stays.
 
 mod certificate;
 mod chain;

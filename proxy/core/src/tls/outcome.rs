@@ -1,19 +1,19 @@
-//! How handshakes with clients end, in the words of metrics and log.
+//! Outcomes of handshakes with clients, and their names in metrics and logs.
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible, ServerConnection};
 use sluice_config::TlsVersion;
 
-/// How a handshake with a client ended.
+/// The outcome of a handshake with a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// Well.
+    /// It succeeded.
     Done {
-        /// The version agreed on.
+        /// The negotiated version.
         version: TlsVersion,
-        /// Whether a session from before goes on.
+        /// Whether an earlier session was resumed.
         resumed: bool,
     },
-    /// Not well.
+    /// It failed.
     Failed(HandshakeFailure),
 }
 
@@ -24,10 +24,10 @@ macro_rules! failures {
         pub enum HandshakeFailure { $($(#[$doc])* $name,)* }
 
         impl HandshakeFailure {
-            /// All of them, in declaration order.
+            /// All failures, in declaration order.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The one word that metrics and log show.
+            /// The name used in metrics and logs.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
@@ -36,40 +36,40 @@ macro_rules! failures {
 }
 
 failures! {
-    /// It took longer than it may.
+    /// It exceeded its timeout.
     TimedOut = "timed_out",
-    /// As many were under way as may be.
+    /// The limit of concurrent handshakes was reached.
     TooMany = "too_many",
-    /// The client went away.
+    /// The client closed the connection.
     Closed = "closed",
-    /// What came was no TLS.
+    /// The client did not send TLS.
     NotTls = "not_tls",
-    /// The client speaks no version that is spoken here.
+    /// The client supports none of the enabled versions.
     NoSharedVersion = "no_shared_version",
-    /// The client has no suite, group or signature in common with us.
+    /// The client has no suite, group or signature scheme in common with sluice.
     NoSharedCipher = "no_shared_cipher",
-    /// None of the protocols that it offers by ALPN is spoken here.
+    /// The client offers only ALPN protocols that the listener does not support.
     NoSharedProtocol = "no_shared_protocol",
-    /// There is no certificate to show.
+    /// There is no certificate to serve.
     NoCertificate = "no_certificate",
-    /// The client refused our certificate, by an alert.
+    /// The client refused sluice's certificate with an alert.
     CertificateRefused = "certificate_refused",
     /// The client ended it with another alert.
     Alert = "alert",
-    /// The client showed no certificate, and must.
+    /// The client sent no certificate, but one is required.
     ClientCertificateMissing = "client_certificate_missing",
     /// The client's certificate has expired, or is not valid yet.
     ClientCertificateExpired = "client_certificate_expired",
-    /// Nobody that is trusted here vouches for the client's certificate.
+    /// The client's certificate does not chain to a trusted authority.
     ClientCertificateUnknown = "client_certificate_unknown",
-    /// The client's certificate is bad in another way.
+    /// The client's certificate is invalid for another reason.
     ClientCertificateBad = "client_certificate_bad",
-    /// The client does not keep to the protocol.
+    /// The client violated the protocol.
     Protocol = "protocol",
 }
 
 impl Handshake {
-    /// How one ended that `connection` has completed.
+    /// The outcome of a handshake that `connection` has completed.
     pub fn done(connection: &ServerConnection) -> Self {
         let version = match connection.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => TlsVersion::V13,
@@ -89,7 +89,7 @@ impl From<&Error> for HandshakeFailure {
             Error::AlertReceived(alert) => of_alert(*alert),
             Error::NoCertificatesPresented => Self::ClientCertificateMissing,
             Error::InvalidCertificate(error) => of_certificate(error),
-            // rustls has no variant for it; the resolver had nothing.
+            // rustls has no variant for it; the resolver found no certificate.
             Error::General(text) if text.contains("certificate") => Self::NoCertificate,
             _ => Self::Protocol,
         }
@@ -130,7 +130,7 @@ fn of_certificate(error: &CertificateError) -> HandshakeFailure {
         Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. } => {
             HandshakeFailure::ClientCertificateExpired
         }
-        // One of the same name signed it, but not with this key.
+        // An authority of the same name signed it, but with another key.
         UnknownIssuer | BadSignature => HandshakeFailure::ClientCertificateUnknown,
         _ => HandshakeFailure::ClientCertificateBad,
     }

@@ -1,4 +1,4 @@
-//! The certificates of one listener as its files have them, read again where a file has changed.
+//! The certificates of one listener as read from its files, and re-read when a file has changed.
 
 use crate::tls::TlsConfigError;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use sluice_config::CertificateFiles;
 use super::certificate::{self, Certificate, Pair};
 use super::folder;
 
-/// What a listener's files have.
+/// The certificates in a listener's files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     entries: Vec<Entry>,
@@ -20,32 +20,34 @@ pub(crate) struct Set {
 #[derive(Clone, Debug)]
 struct Entry {
     pair: Pair,
-    /// The files when they were read; not those of a certificate that was kept as the new one is broken.
+    /// The state of the files when they were read; not updated if the new files are malformed and the old certificate
+    /// was kept.
     seen: Seen,
     certificate: Option<Arc<Certificate>>,
 }
 
-/// What tells one state of the files of a pair from another.
+/// Identifies one state of the files of a pair.
 type Seen = [Option<(SystemTime, u64, u64)>; 3];
 
-/// What all the files looked like.
+/// The state of all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look(Vec<(Pair, Seen)>);
 
-/// Something about one of the certificates.
+/// A finding about one of the certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Remark {
-    /// Which of `certificates` in the configuration.
+    /// Its index in `certificates` of the configuration.
     pub(crate) index: usize,
-    /// What, with the name of the file.
+    /// The finding, with the name of the file.
     pub(crate) message: String,
-    /// Whether it cannot be served as configured.
+    /// Whether the certificate cannot be served as configured.
     pub(crate) is_mistake: bool,
 }
 
 impl Set {
-    /// Reads all that `files` names. A pair whose files are as in `before` is not read again; of one that is broken now
-    /// the certificate from `before` stays. In a folder a broken pair is no mistake but a warning, and is left out.
+    /// Reads everything that `files` names. A pair whose files have not changed since `before` is not read again; if a
+    /// pair is malformed now, the certificate from `before` is kept. In a folder a malformed pair is a warning instead
+    /// of a mistake, and is skipped.
     pub(crate) fn read(files: &[CertificateFiles], before: &Self, now_unix_s: i64) -> (Self, Vec<Remark>) {
         let (mut set, mut remarks) = (Self::default(), Vec::new());
         for (index, files) in files.iter().enumerate() {
@@ -59,7 +61,7 @@ impl Set {
                 }
             };
             if let (CertificateFiles::Folder(folder), true) = (files, pairs.is_empty()) {
-                remark(format!("{}: no certificate with its key is in it", folder.display()), false);
+                remark(format!("{}: contains no certificate with its key", folder.display()), false);
             }
             for pair in pairs {
                 let (entry, found) = entry(pair, before, now_unix_s);
@@ -74,7 +76,7 @@ impl Set {
         (set, remarks)
     }
 
-    /// A folder that cannot be read now may be so again.
+    /// A folder that cannot be read now may be readable again later.
     fn keep(&mut self, files: &CertificateFiles, before: &Self) {
         if let CertificateFiles::Folder(folder) = files {
             let inside = before.entries.iter().filter(|entry| entry.pair.cert.starts_with(folder));
@@ -82,12 +84,12 @@ impl Set {
         }
     }
 
-    /// The files of keys.
+    /// The key files.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Path> {
         self.entries.iter().map(|entry| entry.pair.key.as_path())
     }
 
-    /// What the files looked like when they were read.
+    /// The state of the files when they were read.
     pub(crate) fn look(&self) -> Look {
         Look(self.entries.iter().map(|entry| (entry.pair.clone(), entry.seen)).collect())
     }
@@ -102,7 +104,7 @@ type Found = (Vec<String>, Option<String>);
 
 fn entry(pair: Pair, before: &Set, now_unix_s: i64) -> (Entry, Found) {
     let known = before.entries.iter().find(|entry| entry.pair == pair);
-    // Before they are read: if they change meanwhile they are read again.
+    // Before they are read: if they change in the meantime, they are read again.
     let seen = seen(&pair);
     if let Some(known) = known.filter(|known| known.seen == seen && known.certificate.is_some()) {
         return (known.clone(), Found::default());
@@ -130,7 +132,7 @@ fn pairs(files: &CertificateFiles) -> Result<Vec<Pair>, TlsConfigError> {
 }
 
 impl Look {
-    /// Looks at all files, without reading them.
+    /// Gets the state of all files, without reading them.
     pub(crate) fn at(files: &[CertificateFiles]) -> Self {
         let pairs = files.iter().flat_map(|files| pairs(files).unwrap_or_default());
         Self(

@@ -1,5 +1,5 @@
-//! Which certificate a client gets: by the name it asks for. What is in it may be replaced at any time; handshakes that
-//! begin then see it, without a new configuration of rustls.
+//! Which certificate a client gets, by the requested name. The content may be replaced at any time; new handshakes then
+//! use it, without a new rustls configuration.
 
 use crate::tls::TlsConfigError;
 use std::collections::HashMap;
@@ -14,28 +14,28 @@ use super::certificate::Certificate;
 use super::demand::Demand;
 use super::set::Set;
 
-/// The ALPN protocol by which a certificate authority checks who has a name (RFC 8737).
+/// The ALPN protocol that certificate authorities use to validate names (RFC 8737).
 pub const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// The certificates of one listener, for all its workers.
 #[derive(Debug, Default)]
 pub struct CertificateStore {
-    /// Those of files.
+    /// Certificates from files.
     files: ArcSwap<Names>,
-    /// Those put in while the process runs.
+    /// Certificates added at run time.
     issued: ArcSwap<Names>,
     challenges: ArcSwap<HashMap<String, Arc<CertifiedKey>>>,
-    /// Who is told of names that there is no certificate for.
+    /// Where requested names without a certificate are reported.
     demand: ArcSwapOption<Demand>,
-    /// What `files` was made of. Not looked at by handshakes.
+    /// The source of `files`. Handshakes do not read it.
     set: Mutex<Arc<Set>>,
 }
 
-/// Certificates by name, valid ones first where there are several of a name.
+/// Certificates by name; of several with the same name, valid ones first.
 #[derive(Clone, Debug, Default)]
 struct Names {
     exact: HashMap<String, Vec<Arc<Certificate>>>,
-    /// By what follows `*.`.
+    /// Keyed by the part after `*.`.
     wildcard: HashMap<String, Vec<Arc<Certificate>>>,
     all: Vec<Arc<Certificate>>,
 }
@@ -57,15 +57,15 @@ impl Names {
         let mut names = Self::default();
         certificates.for_each(|certificate| names.add(&certificate.names, &certificate));
         let Self { exact, wildcard, .. } = &mut names;
-        // An expired one is better than none, and worse than any other of that name. The order stays otherwise, so that
-        // which one is for unknown names does not depend on the day.
+        // An expired certificate is better than none, and worse than any other of that name. The order is otherwise
+        // kept, so that the default certificate for unknown names does not depend on the date.
         for list in exact.values_mut().chain(wildcard.values_mut()) {
             list.sort_by_key(|certificate| !certificate.is_valid_at(now_unix_s));
         }
         names
     }
 
-    /// Takes what these names had out.
+    /// Removes the certificate with these names.
     fn remove(&mut self, names: &[String]) {
         self.all.retain(|certificate| certificate.names != names);
         for list in self.exact.values_mut().chain(self.wildcard.values_mut()) {
@@ -77,8 +77,8 @@ impl Names {
 }
 
 impl CertificateStore {
-    /// The certificate for `name`, of a kind that a client of these schemes can verify: of the exact name, else of the
-    /// wildcard for its last labels but one, else the first of all. `None` only if there is none at all.
+    /// The certificate for `name`, of a kind that a client with these schemes can verify: by the exact name, else by
+    /// the wildcard for it, else the first of all. `None` only if there is no certificate at all.
     pub fn find(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let (files, issued) = (self.files.load(), self.issued.load());
         let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
@@ -94,7 +94,7 @@ impl CertificateStore {
             .or_else(|| first(&issued))
     }
 
-    /// Whether there is a certificate for this very name, by itself or by a wildcard.
+    /// Whether there is a certificate for this name, exact or by wildcard.
     pub fn has(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let suffix = name.split_once('.').map(|(_, suffix)| suffix);
@@ -104,10 +104,10 @@ impl CertificateStore {
         })
     }
 
-    /// Serves a certificate for these names from now on, in place of one that was put in for the same names.
+    /// Serves a certificate for these names from now on. Replaces one that was added earlier for the same names.
     ///
     /// # Errors
-    /// Why it can be served to nobody.
+    /// Why it cannot be served to any client.
     pub fn put(
         &self,
         names: &[String],
@@ -126,7 +126,7 @@ impl CertificateStore {
         Ok(())
     }
 
-    /// What was put in for this very name.
+    /// The certificate added at run time for exactly this name.
     pub fn issued(&self, name: &str) -> Option<Arc<Certificate>> {
         let issued = self.issued.load();
         let found = match name.strip_prefix("*.") {
@@ -136,7 +136,7 @@ impl CertificateStore {
         found.and_then(|list| list.first()).cloned()
     }
 
-    /// Takes those out again that were put in and are not to be kept.
+    /// Removes the certificates added at run time for which `keep` returns false.
     pub fn keep_issued(&self, keep: impl Fn(&Certificate) -> bool) {
         if self.issued.load().all.iter().all(|certificate| keep(certificate)) {
             return;
@@ -149,12 +149,12 @@ impl CertificateStore {
         });
     }
 
-    /// Has names told that there is no certificate for, or no more.
+    /// Sets or clears where names without a certificate are reported.
     pub fn set_demand(&self, demand: Option<Demand>) {
         self.demand.store(demand.map(Arc::new));
     }
 
-    /// Answers challenges for `name` with this one, until [`Self::end_challenge`].
+    /// Responds to challenges for `name` with this certificate, until [`Self::end_challenge`].
     pub fn begin_challenge(&self, name: &str, certified: &Arc<CertifiedKey>) {
         self.challenges.rcu(|challenges| {
             let mut challenges = HashMap::clone(challenges);
@@ -163,7 +163,7 @@ impl CertificateStore {
         });
     }
 
-    /// Answers challenges for `name` no more.
+    /// Stops responding to challenges for `name`.
     pub fn end_challenge(&self, name: &str) {
         self.challenges.rcu(|challenges| {
             let mut challenges = HashMap::clone(challenges);
@@ -172,23 +172,23 @@ impl CertificateStore {
         });
     }
 
-    /// What answers a challenge for `name`.
+    /// The certificate for a challenge for `name`.
     pub(crate) fn challenge(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         self.challenges.load().get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// What the files had when they were read last.
+    /// The result of the last read of the files.
     pub(crate) fn set(&self) -> Arc<Set> {
         Arc::clone(&self.lock())
     }
 
-    /// Serves what the files have now; what was put in stays.
+    /// Serves this content of the files; certificates added at run time stay.
     pub(crate) fn replace(&self, set: Arc<Set>, now_unix_s: i64) {
         self.files.store(Arc::new(Names::of(set.certificates().cloned(), now_unix_s)));
         *self.lock() = set;
     }
 
-    /// All of them, those of files first.
+    /// All certificates, those from files first.
     pub fn certificates(&self) -> Vec<Arc<Certificate>> {
         let (files, issued) = (self.files.load(), self.issued.load());
         files.all.iter().chain(&issued.all).cloned().collect()
@@ -200,7 +200,8 @@ impl CertificateStore {
     }
 }
 
-/// The first that the client can verify; if it can none, the first, so that the failure names what is missing.
+/// The first certificate that the client can verify; if there is none, the first of all, so that the failure names what
+/// is missing.
 fn pick(list: &[Arc<Certificate>], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
     let fits = |one: &&Arc<Certificate>| one.certified.key.choose_scheme(schemes).is_some();
     let found = list.iter().find(fits).or_else(|| list.first());
@@ -211,7 +212,7 @@ impl ResolvesServerCert for CertificateStore {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let mut protocols = hello.alpn().into_iter().flatten();
         if protocols.any(|protocol| protocol == CHALLENGE_PROTOCOL) {
-            // Nothing but the answer to a challenge may be served by this protocol (RFC 8737 section 4).
+            // Only the response to a challenge may be served with this protocol (RFC 8737 section 4).
             return self.challenge(hello.server_name()?);
         }
         if let (Some(demand), Some(name)) = (&*self.demand.load(), hello.server_name())

@@ -1,4 +1,4 @@
-//! What terminates TLS on a listener: the configuration of rustls, the certificates, and how many handshakes there may be.
+//! TLS termination on a listener: the rustls configuration, the certificates, and the limit of concurrent handshakes.
 
 use crate::tls::TlsConfigError;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use super::certificate;
 use super::crypto;
 use super::store::CertificateStore;
 
-/// TLS on one listener, by one configuration. Connections keep the one they began with.
+/// TLS on one listener with one configuration. Connections keep the one they started with.
 pub struct Terminator {
     config: config::Tls,
     protocols: Vec<Vec<u8>>,
-    /// What `client_auth.ca_file` had in it.
+    /// The content of `client_auth.ca_file`.
     authorities: Vec<u8>,
     server: Arc<ServerConfig>,
     store: Arc<CertificateStore>,
     under_way: Arc<AtomicUsize>,
 }
 
-/// A handshake that is under way, until it is dropped.
+/// A handshake under way, until it is dropped.
 pub struct Handshaking(Arc<AtomicUsize>);
 
 impl Terminator {
-    /// What a configuration asks for, offering `protocols` by ALPN (RFC 7301), the preferred one first. Its store is
-    /// that of `before`, if there is one, else empty.
+    /// Creates the terminator of a configuration, offering `protocols` by ALPN (RFC 7301), the preferred one first. It
+    /// uses the store of `before`, if there is one, else an empty store.
     ///
-    /// Where nothing has changed that clients have agreed on, they can also resume sessions from before. Else they
-    /// cannot: a ticket would let somebody in who showed no certificate when none was asked for.
+    /// If nothing has changed that clients negotiated, they can also resume earlier sessions. Otherwise they cannot: a
+    /// ticket would admit a client that sent no certificate when none was required.
     ///
     /// # Errors
     /// What cannot be used, with the file's name.
@@ -63,17 +63,17 @@ impl Terminator {
         Ok(Self { config: config.clone(), protocols, authorities, server, store, under_way })
     }
 
-    /// What a connection is accepted with.
+    /// The configuration for accepting connections.
     pub fn server_config(&self) -> &Arc<ServerConfig> {
         &self.server
     }
 
-    /// From the connection's begin to the end of its handshake.
+    /// The time from the start of the connection to the end of its handshake.
     pub fn handshake_timeout(&self) -> Duration {
         Duration::from_millis(self.config.handshake_timeout_ms)
     }
 
-    /// Takes one of the handshakes that may be under way; `None` when all are taken.
+    /// Takes one of the concurrent handshakes; `None` when the limit is reached.
     pub fn begin_handshake(&self) -> Option<Handshaking> {
         let handshaking = Handshaking(Arc::clone(&self.under_way));
         let before = self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Terminator {
         &self.store
     }
 
-    /// How names are got that nobody has written down, if they are.
+    /// How certificates for names outside the configuration are obtained, if enabled.
     pub fn on_demand(&self) -> Option<&config::OnDemand> {
         self.config.acme.as_ref()?.on_demand.as_ref()
     }
@@ -131,21 +131,22 @@ fn server_config(
     };
     let mut server = builder.with_cert_resolver(Arc::clone(store) as Arc<_>);
     server.alpn_protocols = protocols.to_vec();
-    // All workers share its keys, which it replaces every six hours. So no session is kept here.
+    // All workers share its keys, which it replaces every six hours. No session is therefore stored here.
     if config.session_tickets {
         server.ticketer = crypto::Ticketer::new().map_err(said)?;
     } else {
         server.send_tls13_tickets = 0;
     }
     server.session_storage = Arc::new(NoServerSessionStorage {});
-    // All suites are good, so clients choose what is fast for them; but who names suites has an order in mind.
+    // All suites are secure, so clients choose the one that is fast for them. A configured list of suites is in the
+    // operator's order.
     server.ignore_client_order = !config.cipher_suites.is_empty();
-    // Data before the client has finished could be for a client that shows a bad certificate.
+    // Data sent before the client has finished could reach a client with an invalid certificate.
     server.send_half_rtt_data = false;
     Ok(server)
 }
 
-/// The suites named, in their order; all if there are none.
+/// The named suites, in their order; all suites if `names` is empty.
 fn provider(names: &[String]) -> CryptoProvider {
     let mut provider = crypto::default_provider();
     if !names.is_empty() {

@@ -1,5 +1,5 @@
-//! What terminates TLS on each listener of the process: made at the start, changed by a reload, and looked at for files that
-//! have changed. Of the control thread; workers reach theirs through the listener.
+//! The terminators of all listeners of the process: created at the start, changed by a reload, and updated when files
+//! change. Used by the control thread; workers reach theirs through the listener.
 
 use crate::tls::TlsConfigError;
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ use super::store::CHALLENGE_PROTOCOL;
 use super::terminator::Terminator;
 use super::upstream;
 
-/// How often it is looked whether a file is to be looked at.
+/// How often to check whether a listener's files are due.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What is said of a file that is no better than before.
-const KEPT: &str = "a certificate cannot be used; the one from before stays";
-/// What is said of a certificate that is served all the same.
-const FLAWED: &str = "something is wrong with a certificate";
+/// Logged for a file that cannot be used, while the old certificate is kept.
+const KEPT: &str = "cannot use a certificate; the previous one stays in use";
+/// Logged for a certificate that is served in spite of a problem.
+const FLAWED: &str = "a certificate has a problem";
 
 /// By the listener's name.
 pub type ByName = BTreeMap<String, Arc<Terminator>>;
 
-/// What terminates TLS, for all listeners.
+/// The terminators of all listeners.
 #[derive(Default)]
 pub struct Terminators {
     in_force: ArcSwap<ByName>,
@@ -35,27 +35,27 @@ pub struct Terminators {
     changed: Notify,
 }
 
-/// What a configuration makes of it, not in force yet.
+/// The terminators of a configuration that is not in use yet.
 pub struct Planned {
     terminators: ByName,
     sets: BTreeMap<String, Arc<Set>>,
 }
 
-/// The files of one listener as they were seen.
+/// The observed state of one listener's files.
 struct Watched {
     looked: Instant,
     last: Look,
     in_force: Look,
 }
 
-/// Something about the certificates of a configuration.
+/// A finding about the certificates of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The key, as `listeners[0].tls.certificates[1]`.
+    /// The key, such as `listeners[0].tls.certificates[1]`.
     pub path: String,
-    /// What, with the name of the file.
+    /// The finding, with the name of the file.
     pub message: String,
-    /// Whether sluice does not start with it.
+    /// Whether it prevents sluice from starting.
     pub is_mistake: bool,
 }
 
@@ -65,7 +65,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// What is wrong with the certificates and authorities that a configuration names, on both sides; mistakes and warnings.
+/// Checks the certificates and authorities that a configuration names, on both sides. Returns mistakes and warnings.
 pub fn check(config: &config::Config) -> Vec<Finding> {
     let mut findings = plan(&config.listeners, &ByName::new()).1;
     findings.extend(upstream::check(config));
@@ -73,11 +73,10 @@ pub fn check(config: &config::Config) -> Vec<Finding> {
 }
 
 impl Terminators {
-    /// Reads all that these listeners need. Nothing of it is in force before [`Self::switch`]. The log has what is no
-    /// more than a warning.
+    /// Reads everything that these listeners need. It takes effect only with [`Self::switch`]. Warnings are logged.
     ///
     /// # Errors
-    /// Every mistake, a line each.
+    /// All mistakes, one per line.
     pub fn plan(&self, listeners: &[Listener]) -> Result<Planned, TlsConfigError> {
         let (planned, findings) = plan(listeners, &self.in_force.load());
         let (mistakes, warnings): (Vec<_>, Vec<_>) =
@@ -92,7 +91,7 @@ impl Terminators {
         Err(lines.join("\n").into())
     }
 
-    /// The same for listeners that stay: what cannot be read now is said, and stays as it was.
+    /// As [`Self::plan`], for listeners that stay: what cannot be read now is logged, and its old state is kept.
     pub fn plan_again(&self, listeners: &[Listener]) -> Planned {
         let in_force = self.in_force.load();
         let (mut planned, findings) = plan(listeners, &in_force);
@@ -105,7 +104,7 @@ impl Terminators {
         planned
     }
 
-    /// Puts a plan in force. Connections that begin are accepted by it once their listener has it as well.
+    /// Puts a plan into effect. New connections use it once their listener has it as well.
     pub fn switch(&self, planned: &Planned) {
         let now = now_unix_s();
         for (name, set) in &planned.sets {
@@ -118,17 +117,17 @@ impl Terminators {
         self.changed.notify_one();
     }
 
-    /// Those in force, by the listener's name.
+    /// The terminators in effect, by the listener's name.
     pub fn in_force(&self) -> Arc<ByName> {
         self.in_force.load_full()
     }
 
-    /// Waits until others are in force than when this was waited for last. For one task.
+    /// Waits until the terminators have changed since the last wait. For a single task.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Says which keys could be read at the start, but not any more now that privileges are dropped.
+    /// Logs which keys were readable at the start, but are not after privileges were dropped.
     pub fn warn_of_unreadable(&self) {
         for (name, terminator) in self.in_force.load().iter() {
             for key in terminator.store().set().keys() {
@@ -136,7 +135,7 @@ impl Terminators {
                     let file = key.display();
                     tracing::warn!(
                         listener = name, %file, %error,
-                        "the account that sluice runs as cannot read this key: once it is renewed, only a restart reads it"
+                        "the account that sluice runs as cannot read this key; after a renewal, restart sluice to read it"
                     );
                 }
             }
@@ -153,7 +152,7 @@ impl Terminators {
         in_force.iter().flat_map(of_one).collect()
     }
 
-    /// Serves what has changed in the files of any listener, for ever. A certificate that is broken now stays as it was.
+    /// Serves changed files of any listener; never returns. A certificate that is malformed now stays as it was.
     pub async fn watch(self: Arc<Self>) {
         loop {
             let least = self.in_force.load().values().filter_map(interval).min();
@@ -166,7 +165,7 @@ impl Terminators {
         }
     }
 
-    /// Looks at those files that are due.
+    /// Checks the files that are due.
     pub(super) fn look(&self, now: Instant) {
         for (name, terminator) in self.in_force.load().iter() {
             let Some(interval) = interval(terminator) else { continue };
@@ -187,7 +186,7 @@ impl Terminators {
             return;
         };
         known.looked = now;
-        // Twice the same: whoever writes them, one behind the other, has ended, most likely.
+        // The same state twice: the writer of the files has most likely finished writing all of them.
         let settled = known.last == look;
         known.last.clone_from(&look);
         if !settled || known.in_force == look {
@@ -204,11 +203,11 @@ impl Terminators {
             }
         }
         if set.certificates().next().is_none() {
-            tracing::warn!(listener = name, "no certificate is left; those from before stay");
+            tracing::warn!(listener = name, "no certificate is left; the previous ones stay in use");
             return;
         }
         terminator.store().replace(Arc::new(set), now);
-        tracing::info!(listener = name, "certificates have been read again");
+        tracing::info!(listener = name, "certificates have been reloaded");
     }
 
     fn watched(&self) -> MutexGuard<'_, BTreeMap<String, Watched>> {
@@ -217,12 +216,12 @@ impl Terminators {
 }
 
 impl Planned {
-    /// What terminates TLS on each listener.
+    /// The terminators by listener.
     pub fn by_name(&self) -> &ByName {
         &self.terminators
     }
 
-    /// What terminates TLS on the listener of this name.
+    /// The terminator of the listener of this name.
     pub fn of(&self, listener: &str) -> Option<Arc<Terminator>> {
         self.terminators.get(listener).cloned()
     }
@@ -246,7 +245,7 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
         let is_empty = set.certificates().next().is_none();
         let is_said = |finding: &Finding| finding.is_mistake && finding.path.starts_with(&path);
         if is_empty && tls.acme.is_none() && !tls.services && !findings.iter().any(is_said) {
-            let message = "there is no certificate to be served".to_owned();
+            let message = "there is no certificate to serve".to_owned();
             findings.push(Finding { path: format!("{path}.certificates"), message, is_mistake: true });
         }
         match Terminator::new(tls, protocols(listener), before.map(Arc::as_ref)) {
@@ -266,16 +265,16 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
     (planned, findings)
 }
 
-/// What is offered by ALPN.
+/// The protocols offered by ALPN.
 fn protocols(listener: &Listener) -> Vec<Vec<u8>> {
     let mut protocols: Vec<&[u8]> = match listener.protocol {
         Protocol::Http if listener.http2 == Http2::Off => vec![b"http/1.1"],
         Protocol::Http => vec![b"h2", b"http/1.1"],
-        // What is spoken through a tunnel is not ours to say.
+        // The endpoints choose the protocol inside a tunnel.
         Protocol::Tcp | Protocol::TlsPassthrough => Vec::new(),
     };
     if !protocols.is_empty() && issues(listener) {
-        // An authority that looks whose a name is speaks nothing else (RFC 8737).
+        // A certificate authority that validates a name offers only this protocol (RFC 8737).
         protocols.push(CHALLENGE_PROTOCOL);
     }
     protocols.into_iter().map(<[u8]>::to_vec).collect()

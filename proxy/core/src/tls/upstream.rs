@@ -1,6 +1,6 @@
-//! TLS to the endpoints of one cluster: whom it trusts, what it shows, and the sessions that it may resume.
+//! TLS to the endpoints of one cluster: trusted authorities, the client certificate, and resumable sessions.
 //!
-//! No bytes are moved here; see `stream::tls` for the workers' connections and `health` for the checks.
+//! This module transfers no bytes; see `stream::tls` for the workers' connections and `health` for the checks.
 
 use crate::tls::TlsConfigError;
 use std::path::Path;
@@ -21,23 +21,23 @@ use super::roots::system_roots;
 use super::verify::{self, Verifier};
 use crate::clock;
 
-/// Bytes of a PEM file; the roots of a whole system take some hundred thousand.
+/// Maximum size of a PEM file, in bytes; the roots of a whole system take a few hundred thousand.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// How often it is said at most that handshakes with endpoints of a cluster fail, in milliseconds.
+/// Minimum interval between log messages about failed handshakes of a cluster, in milliseconds.
 const WARN_INTERVAL_MS: u64 = 10_000;
 
-/// What a connection is for, which the endpoint is told (RFC 7301).
+/// The purpose of a connection, which the endpoint learns by ALPN (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// HTTP/1.1.
     Http1,
-    /// HTTP/2, many exchanges at once.
+    /// HTTP/2, with many concurrent exchanges.
     Http2,
-    /// Whatever the client of a tunnel speaks.
+    /// Whatever protocol the client of a tunnel uses.
     Opaque,
 }
 
-/// TLS as a cluster has it towards its endpoints, shared by all workers.
+/// A cluster's TLS to its endpoints, shared by all workers.
 pub struct UpstreamSessions {
     cluster: String,
     config: UpstreamTls,
@@ -45,10 +45,10 @@ pub struct UpstreamSessions {
     warned_ms: AtomicU64,
 }
 
-/// What changed files make, before it is in use.
+/// The state built from changed files, before it is in use.
 pub struct Refreshed(Current);
 
-/// What the files of one moment make.
+/// The state built from the files at one moment.
 struct Current {
     files: Files,
     http1: Arc<ClientConfig>,
@@ -68,14 +68,14 @@ impl BadKey {
         Self { key, message: message.into() }
     }
 
-    /// The same with its whole path.
+    /// Adds the whole path of the key.
     fn of(self, cluster: &str) -> TlsConfigError {
         let Self { key, message } = self;
         format!("clusters.{cluster}.tls.{key}: {message}").into()
     }
 }
 
-/// The files as they were read.
+/// The content of the files.
 #[derive(PartialEq, Eq)]
 struct Files {
     authorities: Option<Vec<u8>>,
@@ -87,7 +87,7 @@ impl UpstreamSessions {
     /// Reads the files that `config` names.
     ///
     /// # Errors
-    /// What is wrong with which of them, with the path of the key in the configuration.
+    /// Which file is wrong and why, with the path of its key in the configuration.
     pub fn load(cluster: &str, config: &UpstreamTls) -> Result<Self, TlsConfigError> {
         let current = Files::read(config).and_then(|files| Current::new(config, files));
         let current = current.map_err(|bad| bad.of(cluster))?;
@@ -107,7 +107,7 @@ impl UpstreamSessions {
         })
     }
 
-    /// Reads the files again; what they make, if they have changed.
+    /// Reads the files again; returns the new state if they have changed.
     ///
     /// # Errors
     /// As [`UpstreamSessions::load`].
@@ -120,22 +120,22 @@ impl UpstreamSessions {
         Ok(Some(Refreshed(Current::new(&self.config, files).map_err(at)?)))
     }
 
-    /// Has connections that begin from now on go by it.
+    /// Uses the new state for new connections.
     pub fn put(&self, refreshed: Refreshed) {
         self.current.store(Arc::new(refreshed.0));
-        tracing::info!(cluster = self.cluster, "the files of tls have changed and are in use");
+        tracing::info!(cluster = self.cluster, "the TLS files have changed and are in use");
     }
 
-    /// A session about to begin with the endpoint whose host is `host`, which may have a port.
+    /// Starts a session with the endpoint whose host is `host`, which may include a port.
     ///
     /// # Errors
-    /// If that is no host.
+    /// If `host` is not a valid host.
     pub fn begin(&self, host: &str, purpose: Purpose) -> Result<ClientConnection, Error> {
         let name = self.server_name(host).map_err(|error| Error::General(error.to_string()))?;
         ClientConnection::new(self.client(purpose), name)
     }
 
-    /// What sessions are made from.
+    /// The configuration of new sessions.
     pub fn client(&self, purpose: Purpose) -> Arc<ClientConfig> {
         let current = self.current.load();
         match purpose {
@@ -145,16 +145,16 @@ impl UpstreamSessions {
         }
     }
 
-    /// Whom the certificate must be for.
+    /// The name that the certificate must be valid for.
     ///
     /// # Errors
-    /// If that is no host.
+    /// If `host` is not a valid host.
     pub fn server_name(&self, host: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
         let name = self.config.server_name.as_deref().unwrap_or_else(|| without_port(host));
         ServerName::try_from(name.to_owned())
     }
 
-    /// Says why a handshake failed, unless that was said a moment ago.
+    /// Logs why a handshake failed, unless a failure was logged a moment ago.
     pub fn warn(&self, endpoint: &str, error: &Error) {
         let (now, last) = (clock::now_ms(), self.warned_ms.load(Relaxed));
         let is_due = last == 0 || now.saturating_sub(last) >= WARN_INTERVAL_MS;
@@ -170,7 +170,7 @@ impl UpstreamSessions {
     }
 }
 
-/// What is wrong with the files that clusters name for TLS to their endpoints; and what should be thought over.
+/// Checks the files that clusters name for TLS to their endpoints. Returns mistakes and warnings.
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let secured = config.clusters.iter().filter_map(|(name, cluster)| Some((name, cluster.tls.as_ref()?)));
     let mut findings = Vec::new();
@@ -188,7 +188,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The host of `host:port`, an IPv6 address without its brackets.
+/// The host of `host:port`; an IPv6 address without its brackets.
 fn without_port(host: &str) -> &str {
     if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address;
@@ -215,10 +215,10 @@ impl Files {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Opening a named pipe would wait for its writer.
+    // Opening a FIFO would wait for its writer.
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is no file of at most {FILE_BYTES_MAX} bytes")));
+        return Err(io::Error::other(format!("it is not a regular file of at most {FILE_BYTES_MAX} bytes")));
     }
     fs::read(path)
 }
@@ -226,8 +226,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 impl Current {
     fn new(config: &UpstreamTls, files: Files) -> Result<Self, BadKey> {
         let provider = Arc::new(crate::tls::crypto::default_provider());
-        // The first random bytes of a process take a tenth of a second (entropy of the processor's jitter); no request is
-        // to wait for that.
+        // The first random bytes of a process take a tenth of a second (entropy from CPU jitter); no request should
+        // wait for that.
         let _ = provider.secure_random.fill(&mut [0]);
         let versions: &[_] = match config.min_version {
             TlsVersion::V12 => &[&TLS13, &TLS12],
@@ -252,7 +252,7 @@ impl Current {
                 })?
             }
         };
-        // A copy resumes the same sessions, for it shares their store.
+        // A copy resumes the same sessions because it shares their store.
         let mut http1 = opaque.clone();
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut http2 = opaque.clone();
@@ -287,16 +287,16 @@ fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsConfigError> {
     for certificate in certificates(pem)? {
         roots
             .add(certificate)
-            .map_err(|error| format!("has a certificate that is none of an authority: {error}"))?;
+            .map_err(|error| format!("contains a certificate that is not of an authority: {error}"))?;
     }
     Ok(Arc::new(roots))
 }
 
-/// The certificates of a PEM file; never none.
+/// The certificates of a PEM file; never empty.
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|error| format!("is no PEM: {error}"))?;
-    if found.is_empty() { Err("has no certificate (PEM) in it".into()) } else { Ok(found) }
+    let found = found.map_err(|error| format!("is not PEM: {error}"))?;
+    if found.is_empty() { Err("contains no certificate in PEM format".into()) } else { Ok(found) }
 }
 
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -307,7 +307,7 @@ fn identity(config: &UpstreamTls, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Sh
     let chain = chain
         .map_err(|message| named(paths.map(|files| &*files.cert), "client_certificate.cert", &message))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
-        let message = format!("has no key (PEM, not encrypted) in it: {error}");
+        let message = format!("contains no unencrypted key in PEM format: {error}");
         named(paths.map(|files| &*files.key), "client_certificate.key", &message.into())
     })?;
     Ok((chain, key))

@@ -1,4 +1,4 @@
-//! Whether an endpoint's certificate is taken: by authorities, by pins, or not at all. And the word for why not.
+//! Verification of an endpoint's certificate: by authorities, by pins, or not at all; and the reason codes of failures.
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -16,20 +16,20 @@ use sluice_config::Pin;
 
 use crate::error::Reason;
 
-/// Characters that a log has of why a handshake failed.
+/// Maximum length of a logged error, in characters.
 const DESCRIPTION_CHARS_MAX: usize = 300;
 
 /// Verifies the certificates of endpoints.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    /// By authorities and name; `None` takes any certificate.
+    /// Verification by authorities and name; `None` accepts any certificate.
     authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// If there are any, the certificate or its key must be one of them.
+    /// If not empty, the certificate or its key must match a pin.
     pins: Vec<Pin>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// The certificate is none of those that are pinned.
+/// The certificate matches no pin.
 #[derive(Debug)]
 struct NotPinned;
 
@@ -52,7 +52,7 @@ impl Verifier {
         Ok(Self { authorities: Some(authorities), pins, algorithms })
     }
 
-    /// One that believes whoever answers, or whoever has a key that is pinned.
+    /// A verifier that accepts any certificate, or any that matches a pin.
     pub(super) fn skipping(provider: &CryptoProvider, pins: Vec<Pin>) -> Self {
         Self { authorities: None, pins, algorithms: provider.signature_verification_algorithms }
     }
@@ -82,7 +82,7 @@ impl ServerCertVerifier for Verifier {
         Err(CertificateError::Other(OtherError(Arc::new(NotPinned))).into())
     }
 
-    // That the endpoint has the certificate's key is seen to in any case: a pin would be worth nothing otherwise.
+    // Always verify that the endpoint has the certificate's key: otherwise a pin would be worthless.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -106,7 +106,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The reason that stands for a failed handshake with an endpoint.
+/// The reason code of a failed handshake with an endpoint.
 pub fn reason(error: &Error) -> Reason {
     let Error::InvalidCertificate(error) = error else {
         return match error {
@@ -116,7 +116,7 @@ pub fn reason(error: &Error) -> Reason {
     };
     match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => Reason::TlsCertificateExpired,
-        // An authority of that name is known, but it is another one.
+        // An authority of that name is known, but with another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => Reason::TlsUnknownIssuer,
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             Reason::TlsNameMismatch
@@ -126,18 +126,18 @@ pub fn reason(error: &Error) -> Reason {
     }
 }
 
-/// The same for what a handshake by way of an [`io::Error`] failed with.
+/// As [`describe`], for a handshake that failed with an [`io::Error`].
 pub fn describe_io(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     inner.map_or_else(|| error.to_string(), describe)
 }
 
-/// What a log says of it.
+/// The description of an error for the log.
 pub(crate) fn describe(error: &Error) -> String {
     let text = match error {
         Error::InvalidCertificate(CertificateError::Other(OtherError(other))) => other.to_string(),
         error => error.to_string(),
     };
-    // Some name what the certificate has, which may be much.
+    // Some errors contain names from the certificate, which may be long.
     text.chars().take(DESCRIPTION_CHARS_MAX).collect()
 }

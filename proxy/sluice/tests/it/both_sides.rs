@@ -112,5 +112,8 @@ fn sluice_check_looks_into_the_files() {
     std::fs::write(proxy.folder.join("ca.pem"), "nothing").unwrap();
     let (code, said) = check();
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("clusters.default.tls.ca_file: ") && said.contains("has no certificate"), "{said}");
+    assert!(
+        said.contains("clusters.default.tls.ca_file: ") && said.contains("contains no certificate"),
+        "{said}"
+    );
 }

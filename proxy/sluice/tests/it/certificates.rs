@@ -64,8 +64,8 @@ fn a_renewed_certificate_is_found_and_a_broken_one_is_not_taken() {
     write(&folder, "web", &of("new.example"));
     poll("the new certificate", || (shown(&proxy) == ["new.example"]).then_some(()));
     fs::write(folder.join("web.pem"), "no certificate").unwrap();
-    let line = proxy.line("a certificate cannot be used; the one from before stays");
-    assert!(line["problem"].as_str().unwrap().contains("web.pem: no certificate is in it"), "{line}");
+    let line = proxy.line("cannot use a certificate; the previous one stays in use");
+    assert!(line["problem"].as_str().unwrap().contains("web.pem: contains no certificate"), "{line}");
     assert_eq!(shown(&proxy), ["new.example"]);
     let (code, said) = proxy.reload(&proxy.config);
     assert_eq!(code, Some(2), "{said}");

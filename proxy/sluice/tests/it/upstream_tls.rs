@@ -374,9 +374,9 @@ fn what_is_wrong_with_a_file_is_said_at_the_start() {
     let origin = Origin::saying("");
     let identity = authority.identity(&["a.test"]);
     let cases = [
-        ("ca_file", "nothing", "has no certificate (PEM) in it"),
-        ("client_certificate.cert", &identity.key_pem, "has no certificate (PEM) in it"),
-        ("client_certificate.key", &identity.cert_pem, "has no key (PEM, not encrypted) in it"),
+        ("ca_file", "nothing", "contains no certificate in PEM format"),
+        ("client_certificate.cert", &identity.key_pem, "contains no certificate in PEM format"),
+        ("client_certificate.key", &identity.cert_pem, "contains no unencrypted key in PEM format"),
         ("client_certificate.key", &other.identity(&["a.test"]).key_pem, "it is not the key of cert"),
     ];
     for (key, content, expected) in cases {

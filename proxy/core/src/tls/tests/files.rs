@@ -1,4 +1,4 @@
-//! What is read of files, and what is said of those that are broken.
+//! What is read from files, and the errors for malformed ones.
 
 use rcgen::{CertificateParams, DnType, date_time_ymd};
 
@@ -25,7 +25,7 @@ fn names_are_those_of_the_certificate_in_lower_case() {
 }
 
 #[test]
-fn the_common_name_counts_only_alone() {
+fn the_common_name_counts_only_without_alternative_names() {
     let folder = Folder::new();
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "Old.example");
@@ -34,7 +34,7 @@ fn the_common_name_counts_only_alone() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said_with_the_name_of_the_file() {
+fn unusable_files_are_reported_by_name() {
     let folder = Folder::new();
     let good = folder.write_pair("a", &made(&["a.example"]));
     let other = folder.write_pair("b", &made(&["a.example"]));
@@ -43,14 +43,14 @@ fn what_cannot_be_served_is_said_with_the_name_of_the_file() {
     let cases = [
         (Pair { cert: folder.path("none.pem"), ..good.clone() }, "none.pem: cannot be read: No such file"),
         (Pair { cert: folder.0.clone(), ..good.clone() }, ": is not a file"),
-        (with_cert("text.pem", b"hello"), "text.pem: no certificate is in it"),
+        (with_cert("text.pem", b"hello"), "text.pem: contains no certificate"),
         (with_cert("der.pem", &made(&["a.example"]).der), "der.pem: is DER; write PEM"),
-        (with_cert("cut.pem", b"-----BEGIN CERTIFICATE-----\nMIIB\n"), "cut.pem: is broken"),
+        (with_cert("cut.pem", b"-----BEGIN CERTIFICATE-----\nMIIB\n"), "cut.pem: is malformed"),
         (
             with_cert("junk.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
             "junk.pem: ",
         ),
-        (with_key("text.key", b"hello"), "text.key: no key is in it"),
+        (with_key("text.key", b"hello"), "text.key: contains no key"),
         (
             with_key(
                 "locked.key",
@@ -68,7 +68,7 @@ fn what_cannot_be_served_is_said_with_the_name_of_the_file() {
 }
 
 #[test]
-fn both_may_be_in_one_file() {
+fn certificate_and_key_may_be_in_one_file() {
     let folder = Folder::new();
     let made = made(&["a.example"]);
     let file = folder.write("both.pem", made.chain_pem.clone() + &made.key.serialize_pem());
@@ -90,7 +90,7 @@ fn an_expired_certificate_is_served_with_a_warning() {
 }
 
 #[test]
-fn a_chain_that_leads_nowhere_is_a_warning() {
+fn a_chain_without_a_known_root_is_a_warning() {
     let folder = Folder::new();
     let (issuer, root) = authority("Nobody's root");
     let leaf = signed(&params(&["a.example"]), &issuer);
@@ -106,16 +106,16 @@ fn a_chain_that_leads_nowhere_is_a_warning() {
 }
 
 #[test]
-fn a_key_that_all_may_read_is_a_warning() {
+fn a_world_readable_key_is_a_warning() {
     let folder = Folder::new();
     let pair = folder.write_pair("a", &made(&["a.example"]));
     fs::set_permissions(&pair.key, fs::Permissions::from_mode(0o644)).unwrap();
     let said = warnings(&pair);
-    assert!(said.len() == 1 && said[0].contains("everybody on this host can read the key"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("the key is world-readable"), "{said:?}");
 }
 
 #[test]
-fn a_staple_is_taken_if_it_is_one() {
+fn only_a_valid_ocsp_response_is_stapled() {
     let folder = Folder::new();
     let pair = folder.write_pair("a", &made(&["a.example"]));
     let response = [0x30, 0x03, 0x0a, 0x01, 0x00];
@@ -125,12 +125,12 @@ fn a_staple_is_taken_if_it_is_one() {
     for bad in [&b"not found"[..], b"", &[0x30, 0x03, 0x0a, 0x01, 0x06]] {
         let (certificate, said) = load(&with(bad), now_unix_s()).unwrap();
         assert_eq!(certificate.certified.ocsp, None);
-        assert!(said[0].contains("a.ocsp: is no successful OCSP response"), "{said:?}");
+        assert!(said[0].contains("a.ocsp: is not a successful OCSP response"), "{said:?}");
     }
 }
 
 #[test]
-fn a_folder_has_pairs_by_name_and_as_certbot_has_them() {
+fn pairs_in_a_folder_are_found_by_name_and_in_certbots_layout() {
     let folder = Folder::new();
     for name in [
         "b.pem",

@@ -15,7 +15,7 @@ use super::super::store::CHALLENGE_PROTOCOL;
 use super::super::{Handshake, HandshakeFailure, Terminator, now_unix_s};
 use super::*;
 
-/// Takes any certificate: which one it gets is what tests look at.
+/// Accepts any certificate: the tests check which one is served.
 #[derive(Debug)]
 struct Trusting;
 
@@ -67,7 +67,7 @@ fn client(versions: &[&'static SupportedProtocolVersion], identity: Option<&Made
     }
 }
 
-/// Moves bytes until neither side has any; what the server says of it.
+/// Moves bytes until neither side has any left; returns the server's result.
 fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
@@ -111,7 +111,7 @@ fn terminator(folder: &Folder, change: impl FnOnce(&mut Tls)) -> Terminator {
 }
 
 #[test]
-fn both_versions_are_spoken_and_resumed() {
+fn both_versions_work_and_resume() {
     let folder = Folder::new();
     let terminator = terminator(&folder, |_| {});
     for (version, word) in [(&TLS12, TlsVersion::V12), (&TLS13, TlsVersion::V13)] {
@@ -124,7 +124,7 @@ fn both_versions_are_spoken_and_resumed() {
 }
 
 #[test]
-fn without_tickets_every_handshake_is_whole() {
+fn without_tickets_every_handshake_is_full() {
     let folder = Folder::new();
     let terminator = terminator(&folder, |tls| tls.session_tickets = false);
     for (version, word) in [(&TLS12, TlsVersion::V12), (&TLS13, TlsVersion::V13)] {
@@ -137,7 +137,7 @@ fn without_tickets_every_handshake_is_whole() {
 }
 
 #[test]
-fn sessions_outlive_a_reload_that_changes_nothing_clients_agreed_on() {
+fn sessions_survive_a_reload_that_changes_nothing_negotiated() {
     let folder = Folder::new();
     let before = terminator(&folder, |_| {});
     let client = Arc::new(client(&[&TLS13], None));
@@ -153,7 +153,7 @@ fn sessions_outlive_a_reload_that_changes_nothing_clients_agreed_on() {
 }
 
 #[test]
-fn who_has_nothing_in_common_is_refused_with_a_word() {
+fn a_client_with_nothing_in_common_is_refused_with_a_reason() {
     let folder = Folder::new();
     let newest = terminator(&folder, |tls| tls.min_version = TlsVersion::V13);
     assert_eq!(failure(client(&[&TLS12], None), &newest), HandshakeFailure::NoSharedVersion);
@@ -171,7 +171,7 @@ fn who_has_nothing_in_common_is_refused_with_a_word() {
 }
 
 #[test]
-fn a_challenge_is_answered_with_nothing_else() {
+fn a_challenge_gets_only_the_challenge_certificate() {
     let folder = Folder::new();
     let terminator = terminator(&folder, |_| {});
     let mut server = ServerConfig::clone(terminator.server_config());
@@ -189,7 +189,7 @@ fn a_challenge_is_answered_with_nothing_else() {
 }
 
 #[test]
-fn clients_are_let_in_by_their_certificates() {
+fn clients_are_admitted_by_their_certificates() {
     let folder = Folder::new();
     let (issuer, root) = authority("Clients");
     let known = signed(&params(&["client.example"]), &issuer);
@@ -209,7 +209,11 @@ fn clients_are_let_in_by_their_certificates() {
             let client = Arc::new(with(&known));
             for _ in 0..2 {
                 let (_, server) = shake(&client, terminator.server_config(), "a.example").unwrap();
-                assert_eq!(server.peer_certificates().unwrap()[0].as_ref(), known.der, "resumed or not");
+                assert_eq!(
+                    server.peer_certificates().unwrap()[0].as_ref(),
+                    known.der,
+                    "whether resumed or not"
+                );
             }
         }
         assert_eq!(failure(client(&[version], None), &required), HandshakeFailure::ClientCertificateMissing);
@@ -234,7 +238,7 @@ fn another_authority_ends_old_sessions() {
 }
 
 #[test]
-fn handshakes_are_bounded() {
+fn concurrent_handshakes_are_limited() {
     let folder = Folder::new();
     let terminator = terminator(&folder, |tls| tls.handshakes_max = 2);
     let one = terminator.begin_handshake();
@@ -244,5 +248,5 @@ fn handshakes_are_bounded() {
     drop(one);
     let again = Terminator::new(terminator.config(), http(), Some(&terminator)).unwrap();
     let three = again.begin_handshake();
-    assert!(three.is_some() && again.begin_handshake().is_none(), "one count for both");
+    assert!(three.is_some() && again.begin_handshake().is_none(), "one limit for both");
 }

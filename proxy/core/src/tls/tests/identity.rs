@@ -1,4 +1,4 @@
-//! What an application is told of a client's certificate.
+//! The fields that tell an application about a client's certificate.
 
 use rcgen::DnType;
 
@@ -12,7 +12,7 @@ fn told(der: &[u8]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn names_issuer_and_fingerprint_are_told() {
+fn name_issuer_and_fingerprint_are_forwarded() {
     let (issuer, _) = authority("Root");
     let mut client = params(&[]);
     client.distinguished_name = rcgen::DistinguishedName::new();
@@ -33,7 +33,7 @@ fn names_issuer_and_fingerprint_are_told() {
 }
 
 #[test]
-fn without_one_nothing_else_is_told() {
+fn without_a_certificate_only_the_verification_result_is_forwarded() {
     let none = ClientIdentity::new(None);
     assert_eq!(none.fields(), [(&b"X-Client-Cert-Verified"[..], b"NONE".to_vec())]);
     assert_eq!(ClientIdentity::new(Some(&[])), none);

@@ -1,4 +1,4 @@
-//! Certificates made on the spot, in files of a folder that goes with the test, and handshakes in memory.
+//! Certificates generated on the fly, in files of a temporary folder, and handshakes in memory.
 #![allow(clippy::unwrap_used)]
 
 mod files;
@@ -19,7 +19,7 @@ use sluice_config::{CIPHER_SUITES, CertificateFiles, Listener, Tls, TlsVersion};
 
 use super::certificate::{Pair, load};
 
-/// A folder that goes with the test.
+/// A folder that is removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -34,7 +34,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Writes a file that nobody else may read, in place of one that may be there, as certbot does.
+    /// Writes a file that only the owner may read; replaces an existing file by renaming, as certbot does.
     fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let (path, next) = (self.path(name), self.path(".next"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -121,9 +121,9 @@ fn listener(tls: Tls) -> Listener {
     Listener { tls: Some(tls), ..config.listeners[0].clone() }
 }
 
-/// What can be configured is what the library has.
+/// The suites that can be configured are those of the library.
 #[test]
-fn every_suite_of_the_library_can_be_named() {
+fn every_suite_of_the_library_can_be_configured() {
     let of_version = |suite: &rustls::SupportedCipherSuite| match suite.tls13() {
         Some(_) => TlsVersion::V13,
         None => TlsVersion::V12,

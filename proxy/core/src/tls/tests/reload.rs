@@ -1,4 +1,4 @@
-//! Files that change, in a configuration that does or does not.
+//! Changing files, with a configuration that changes or stays.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::*;
 
 const SCHEMES: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
 
-/// One that serves these files.
+/// Terminators that serve these files.
 fn serving(files: Vec<CertificateFiles>) -> Terminators {
     let terminators = Terminators::default();
     let planned = terminators.plan(&[listener(tls(files))]).unwrap();
@@ -28,7 +28,7 @@ fn der(terminators: &Terminators, listeners: &[Listener]) -> Vec<u8> {
     planned.of("web").unwrap().store().find(None, SCHEMES).unwrap().cert[0].to_vec()
 }
 
-/// Looks as often as it takes for a change to be taken for settled.
+/// Checks the files often enough for a change to count as settled.
 fn look(terminators: &Terminators, begun: Instant, times: u64) {
     for second in 1..=times {
         terminators.look(begun + Duration::from_secs(second * 20));
@@ -36,7 +36,7 @@ fn look(terminators: &Terminators, begun: Instant, times: u64) {
 }
 
 #[test]
-fn a_renewed_certificate_is_served_once_its_files_rest() {
+fn a_renewed_certificate_is_served_once_its_files_are_settled() {
     let folder = Folder::new();
     let pair = folder.write_pair("a", &made(&["old.example"]));
     let terminators = serving(vec![pair_of(&pair.cert, &pair.key)]);
@@ -45,15 +45,15 @@ fn a_renewed_certificate_is_served_once_its_files_rest() {
     assert_eq!(served(&terminators), ["old.example"]);
     folder.write_pair("a", &made(&["new.example"]));
     terminators.look(begun + Duration::from_secs(60));
-    assert_eq!(served(&terminators), ["old.example"], "somebody may be writing still");
+    assert_eq!(served(&terminators), ["old.example"], "the files may still be being written");
     terminators.look(begun + Duration::from_secs(61));
-    assert_eq!(served(&terminators), ["old.example"], "it is not time to look");
+    assert_eq!(served(&terminators), ["old.example"], "the check is not due yet");
     terminators.look(begun + Duration::from_secs(80));
     assert_eq!(served(&terminators), ["new.example"]);
 }
 
 #[test]
-fn a_change_before_the_first_look_is_seen() {
+fn a_change_before_the_first_check_is_noticed() {
     let folder = Folder::new();
     let pair = folder.write_pair("a", &made(&["old.example"]));
     let terminators = serving(vec![pair_of(&pair.cert, &pair.key)]);
@@ -63,13 +63,13 @@ fn a_change_before_the_first_look_is_seen() {
 }
 
 #[test]
-fn a_broken_file_leaves_the_certificate_as_it_was() {
+fn a_malformed_file_keeps_the_old_certificate() {
     let folder = Folder::new();
     let pair = folder.write_pair("a", &made(&["a.example"]));
     let files = vec![pair_of(&pair.cert, &pair.key)];
     let terminators = serving(files.clone());
     let begun = Instant::now();
-    // As between the two renames of a renewal.
+    // The state between the two renames of a renewal.
     let next = made(&["a.example", "b.example"]);
     folder.write("a.pem", &next.chain_pem);
     look(&terminators, begun, 4);
@@ -87,7 +87,7 @@ fn a_broken_file_leaves_the_certificate_as_it_was() {
 }
 
 #[test]
-fn a_folder_is_followed() {
+fn changes_in_a_folder_are_noticed() {
     let folder = Folder::new();
     folder.write_pair("certs/a", &made(&["a.example"]));
     let terminators = serving(vec![CertificateFiles::Folder(folder.path("certs"))]);
@@ -100,14 +100,14 @@ fn a_folder_is_followed() {
     fs::remove_file(folder.path("certs/a.pem")).unwrap();
     look(&terminators, begun + Duration::from_secs(100), 3);
     assert_eq!(served(&terminators), ["b.example"]);
-    // Whatever becomes of it, something is served.
+    // Even if the folder is removed, a certificate is served.
     fs::remove_dir_all(folder.path("certs")).unwrap();
     look(&terminators, begun + Duration::from_secs(200), 3);
     assert_eq!(served(&terminators), ["b.example"]);
 }
 
 #[test]
-fn what_is_not_to_be_watched_waits_for_a_reload() {
+fn unwatched_files_change_with_a_reload_only() {
     let folder = Folder::new();
     let pair = folder.write_pair("a", &made(&["old.example"]));
     let unwatched = Tls { watch_interval_ms: 0, ..tls(vec![pair_of(&pair.cert, &pair.key)]) };
@@ -118,7 +118,7 @@ fn what_is_not_to_be_watched_waits_for_a_reload() {
     look(&terminators, Instant::now(), 3);
     assert_eq!(served(&terminators), ["old.example"]);
     let planned = terminators.plan(&listeners).unwrap();
-    assert_eq!(served(&terminators), ["old.example"], "it is not in force yet");
+    assert_eq!(served(&terminators), ["old.example"], "it is not in effect yet");
     terminators.switch(&planned);
     assert_eq!(served(&terminators), ["new.example"]);
 }
@@ -136,7 +136,7 @@ fn unchanged_files_are_not_read_again() {
 }
 
 #[test]
-fn every_mistake_is_named_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let folder = Folder::new();
     let pair = folder.write_pair("a", &made(&["a.example"]));
     let mut broken = tls(vec![
@@ -155,8 +155,8 @@ fn every_mistake_is_named_at_once() {
     let expected = [
         ("listeners[0].tls.certificates[1]: ", "none.pem: cannot be read"),
         ("listeners[0].tls.certificates[2]: ", "nowhere: cannot be read"),
-        ("listeners[0].tls.client_auth: ", "ca.pem: no certificate is in it"),
-        ("listeners[1].tls.certificates: ", "there is no certificate to be served"),
+        ("listeners[0].tls.client_auth: ", "ca.pem: contains no certificate"),
+        ("listeners[1].tls.certificates: ", "there is no certificate to serve"),
     ];
     assert_eq!(lines.len(), expected.len(), "{said}");
     for (line, (path, what)) in lines.iter().zip(expected) {

@@ -10,7 +10,7 @@ use super::*;
 
 const ECDSA: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
 
-/// A store of these, in this order.
+/// A store of these certificates, in this order.
 fn store(folder: &Folder, all: &[(&str, &Made)]) -> CertificateStore {
     let files: Vec<_> = all
         .iter()
@@ -31,7 +31,7 @@ fn is(found: Option<Arc<CertifiedKey>>, made: &Made) -> bool {
 }
 
 #[test]
-fn exact_comes_before_wildcard_and_the_first_is_for_the_rest() {
+fn exact_precedes_wildcard_and_the_first_is_the_default() {
     let folder = Folder::new();
     let [first, exact, wild] = [&["first.example"][..], &["a.b.example"], &["*.b.example"]].map(made);
     let store = store(&folder, &[("1", &first), ("2", &wild), ("3", &exact)]);
@@ -41,7 +41,7 @@ fn exact_comes_before_wildcard_and_the_first_is_for_the_rest() {
         (Some("a.b.example."), &exact),
         (Some("x.b.example"), &wild),
         (Some("X.B.EXAMPLE"), &wild),
-        // A wildcard stands for one label (RFC 6125 6.4.3).
+        // A wildcard covers one label (RFC 6125 6.4.3).
         (Some("x.y.b.example"), &first),
         (Some("b.example"), &first),
         (Some("other.example"), &first),
@@ -55,12 +55,12 @@ fn exact_comes_before_wildcard_and_the_first_is_for_the_rest() {
 }
 
 #[test]
-fn without_any_there_is_none() {
+fn an_empty_store_finds_nothing() {
     assert!(CertificateStore::default().find(Some("a.example"), ECDSA).is_none());
 }
 
 #[test]
-fn of_two_the_client_gets_the_one_that_it_can_verify() {
+fn the_client_gets_the_certificate_that_it_can_verify() {
     let folder = Folder::new();
     let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
     let certificate = params(&["a.example"]).self_signed(&key).unwrap();
@@ -69,22 +69,25 @@ fn of_two_the_client_gets_the_one_that_it_can_verify() {
     let store = store(&folder, &[("1", &edwards), ("2", &ecdsa)]);
     assert!(is(store.find(Some("a.example"), ECDSA), &ecdsa));
     assert!(is(store.find(Some("a.example"), &[SignatureScheme::ED25519]), &edwards));
-    assert!(is(store.find(Some("a.example"), &[SignatureScheme::RSA_PSS_SHA256]), &edwards), "the first");
+    assert!(
+        is(store.find(Some("a.example"), &[SignatureScheme::RSA_PSS_SHA256]), &edwards),
+        "the first certificate"
+    );
 }
 
 #[test]
-fn an_expired_one_yields() {
+fn a_valid_certificate_precedes_an_expired_one() {
     let folder = Folder::new();
     let mut old = params(&["a.example"]);
     (old.not_before, old.not_after) = (date_time_ymd(2019, 1, 1), date_time_ymd(2020, 1, 1));
     let (old, new) = (make(&old), made(&["a.example"]));
     let store = store(&folder, &[("1", &old), ("2", &new)]);
     assert!(is(store.find(Some("a.example"), ECDSA), &new));
-    assert!(is(store.find(None, ECDSA), &old), "the first is the first");
+    assert!(is(store.find(None, ECDSA), &old), "the default stays the first");
 }
 
 #[test]
-fn what_is_put_in_is_served_until_it_is_replaced() {
+fn an_added_certificate_is_served_until_it_is_replaced() {
     let folder = Folder::new();
     let [file, one, two] = [&["file.example"][..], &["a.example"], &["a.example"]].map(made);
     let store = store(&folder, &[("1", &file)]);
@@ -95,7 +98,7 @@ fn what_is_put_in_is_served_until_it_is_replaced() {
     assert!(is(store.find(Some("a.example"), ECDSA), &two));
     assert!(is(store.find(None, ECDSA), &file), "files come first");
     assert_eq!(store.certificates().len(), 2);
-    // Files that are read again leave it.
+    // Reloading files does not remove it.
     store.replace(store.set(), now_unix_s());
     assert!(is(store.find(Some("a.example"), ECDSA), &two));
     let nothing = CertifiedKey::new(Vec::new(), Arc::clone(&certified(&one).key));
@@ -103,12 +106,12 @@ fn what_is_put_in_is_served_until_it_is_replaced() {
 }
 
 #[test]
-fn challenges_last_until_they_are_ended() {
+fn challenges_are_served_until_they_end() {
     let store = CertificateStore::default();
     let made = made(&["a.example"]);
     store.begin_challenge("A.example", &certified(&made));
     assert!(is(store.challenge("a.example"), &made));
-    assert!(store.find(Some("a.example"), ECDSA).is_none(), "for challenges alone");
+    assert!(store.find(Some("a.example"), ECDSA).is_none(), "it serves challenges only");
     store.end_challenge("a.example");
     assert!(store.challenge("a.example").is_none());
 }

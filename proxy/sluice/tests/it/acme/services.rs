@@ -166,7 +166,7 @@ fn a_service_brings_its_own_certificate() {
 
     // Without an authority nothing else can be had.
     let (code, said) = sluice(&proxy, &format!("deploy b --target {} --host b.example --tls", app.endpoint));
-    assert!(code == Some(1) && said.contains("nobody issues certificates"), "{said}");
+    assert!(code == Some(1) && said.contains("no certificate authority is configured"), "{said}");
     // What the file has now is in nobody's way once it is gone.
     fs::remove_file(&key).unwrap();
     done(&proxy, &format!("deploy plain --target {} --host plain.example", app.endpoint));
