@@ -1,5 +1,6 @@
 //! Error pages of a service: `STATUS.html` in a folder, in which `{{ .Message }}` is replaced by the operator's
 //! message.
+//!
 //! kamal-proxy treats them as Go templates. Of those, sluice supports `{{ .Message }}` and one level of
 //! `{{ if .Message }}…{{ else }}…{{ end }}`. A page with any other action is refused instead of shown.
 

@@ -1,17 +1,17 @@
-//! What a transfer is told by those who hold its body until it is whole.
+//! What the code that buffers a body changes in its transfer.
 
 use super::{BodyError, Transfer};
 
 impl Transfer {
-    /// Has the body leave as it is, without chunks; what frames it is decided once it is whole.
+    /// Sends the body without chunks; its framing is decided once the body is complete.
     pub(crate) fn unframe(&mut self) {
         self.chunked = false;
     }
 
-    /// Takes no more than `bytes_max` bytes, if that is less than before.
+    /// Lowers the maximum to `bytes_max` bytes, if that is less than before.
     ///
     /// # Errors
-    /// `TooLarge` if more are declared.
+    /// `TooLarge` if more bytes are declared.
     pub(crate) fn limit(&mut self, bytes_max: u64) -> Result<(), BodyError> {
         self.bytes_max = self.bytes_max.min(bytes_max);
         match self.remaining() {

@@ -1,7 +1,7 @@
-//! Moves one message body from the side that sends it to the side that gets it, in bounded memory.
+//! Moves one message body from its sender to its receiver, in bounded memory.
 //!
-//! [`Transfer`] is pure: bytes as received go in, bytes as they are to be sent come out. [`copy`] drives
-//! it between a reader and a writer, at most two buffers in flight.
+//! [`Transfer`] is pure: received bytes go in, bytes to send come out. [`copy`] drives it between a reader and a
+//! writer, with at most two buffers in flight.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,50 +15,50 @@ use sluice_net::buffers::{Appetite, Buffers, SMALL_BYTES};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
 
-/// Size of a receive of a tunnel that is quiet.
+/// Size of a receive of a quiet tunnel.
 const TUNNEL_BYTES: usize = 4 * 1024;
 
-/// How the body is delimited as it comes in.
+/// How the received body is delimited.
 enum Source {
     None,
     Length(u64),
     Chunked(Box<ChunkDecoder>),
     UntilClose,
-    /// Until the reader says that its message has ended; what follows are trailers.
+    /// Until the reader reports the end of its message; trailers follow.
     Stream(Box<TrailerReader>),
 }
 
-/// Why a body cannot be passed on whole.
+/// Why a body cannot be forwarded completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
     /// Malformed chunk framing or trailers.
     Malformed,
     /// More bytes than the limit.
     TooLarge,
-    /// The sender ended, or was lost, before its body did.
+    /// The sender's connection ended or was lost before the end of the body.
     Incomplete,
     /// The receiver is gone.
     Unwritable,
 }
 
-/// One body on its way: how it comes, how it goes, how much of it has passed.
+/// The state of one body: how it is received, how it is sent, and how much has passed.
 pub(crate) struct Transfer {
     source: Source,
-    /// Whether it leaves in chunks; otherwise as it is.
+    /// Whether it is sent in chunks; otherwise without framing.
     chunked: bool,
     done: bool,
     bytes: u64,
     bytes_max: u64,
-    /// Size of a receive while the body comes in small pieces.
+    /// Size of a receive while the body arrives in small pieces.
     small_bytes: usize,
-    /// Once as many have passed a copy stops for a while.
+    /// A copy pauses once this many bytes have passed.
     pause_at: u64,
-    /// Whether a receiver to whom ends are no bytes has still to be told of the end.
+    /// Whether a receiver must still be told the end, because the end is not marked by bytes.
     end_is_owed: bool,
 }
 
 impl Transfer {
-    /// A body that comes framed as `from` and leaves framed as `to`, of at most `bytes_max` bytes.
+    /// A body that is received with the framing `from` and sent with the framing `to`, of at most `bytes_max` bytes.
     pub(crate) fn new(from: Framing, to: Framing, limits: ChunkLimits, bytes_max: u64) -> Self {
         let source = match from {
             Framing::None => Source::None,
@@ -67,7 +67,7 @@ impl Transfer {
             Framing::CloseDelimited => Source::UntilClose,
             Framing::Stream => Source::Stream(Box::new(TrailerReader::new(limits.trailer_bytes_max))),
         };
-        // The head has told of what is empty.
+        // The head has already declared an empty body.
         let done = from.is_empty();
         Self {
             source,
@@ -81,19 +81,19 @@ impl Transfer {
         }
     }
 
-    /// Opaque bytes until the sender ends. Many of these wait at once for long, so they wait with little.
+    /// Opaque bytes until the sender ends. Many of these wait for long at the same time, so they use small buffers.
     pub(crate) fn opaque() -> Self {
         let limits = ChunkLimits { line_bytes_max: 0, trailer_bytes_max: 0 };
         let opaque = Self::new(Framing::CloseDelimited, Framing::CloseDelimited, limits, u64::MAX);
         Self { small_bytes: TUNNEL_BYTES, end_is_owed: false, ..opaque }
     }
 
-    /// Has a copy return once `bytes` have passed, with the rest still to come.
+    /// Makes a copy return once `bytes` have passed, although more follow.
     pub(crate) fn pause_at(&mut self, bytes: u64) {
         self.pause_at = bytes;
     }
 
-    /// The end that was seen was not the end.
+    /// Continues after an end that was not final.
     pub(crate) fn reopen(&mut self) {
         self.done = false;
     }
@@ -108,12 +108,12 @@ impl Transfer {
         self.bytes
     }
 
-    /// Whether anything of a body has passed, if only its last chunk.
+    /// Whether anything of a body has passed, even if only its last chunk.
     pub(crate) fn has_carried(&self) -> bool {
         self.bytes > 0 || matches!(self.source, Source::Chunked(_) | Source::Stream(_))
     }
 
-    /// Bytes still to come; `None` when only their end will tell.
+    /// Remaining bytes; `None` if the length is unknown.
     pub(crate) fn remaining(&self) -> Option<u64> {
         match self.source {
             _ if self.done => Some(0),
@@ -123,7 +123,7 @@ impl Transfer {
         }
     }
 
-    /// Drops trailers of these names, in lower case, beside those that nobody may send.
+    /// Drops trailers with these names, in lower case, in addition to those that are always forbidden.
     pub(crate) fn refuse_trailers(&mut self, names: impl FnOnce() -> Vec<Vec<u8>>) {
         match &mut self.source {
             Source::Chunked(decoder) => decoder.refuse_trailers(names()),
@@ -132,13 +132,13 @@ impl Transfer {
         }
     }
 
-    /// Has a request's body leave as a receiver of this version takes it.
+    /// Frames a request's body for a receiver of this version.
     pub(crate) fn set_receiver(&mut self, version: Version) {
         let is_open = matches!(self.source, Source::Chunked(_) | Source::Stream(_));
         self.chunked = is_open && version != Version::Http2;
     }
 
-    /// How the body is delimited where it goes, as long as none of it has passed.
+    /// The framing of the body when sent; valid while none of it has passed.
     pub(crate) fn framing(&self) -> Framing {
         match self.source {
             Source::None => Framing::None,
@@ -149,12 +149,12 @@ impl Transfer {
         }
     }
 
-    /// Whether received bytes leave just as they are.
+    /// Whether received bytes are sent unchanged.
     fn is_plain(&self) -> bool {
         !self.chunked && !matches!(self.source, Source::Chunked(_))
     }
 
-    /// How many bytes of `input`, all of it unread, belong to this body; only for plain transfers.
+    /// How many of the `available` unread bytes belong to this body; only for plain transfers.
     fn claim(&mut self, available: usize) -> Result<usize, BodyError> {
         let count = match &mut self.source {
             Source::None => 0,
@@ -175,8 +175,8 @@ impl Transfer {
         if self.bytes > self.bytes_max { Err(BodyError::TooLarge) } else { Ok(()) }
     }
 
-    /// Takes what belongs to this body from the front of `input`, appends what is to be sent for it to
-    /// `out`, and returns how much it took.
+    /// Takes the bytes of this body from the front of `input`, appends the bytes to send to `out`, and returns how many
+    /// it took.
     pub(crate) fn push(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, BodyError> {
         if self.done {
             return Ok(0);
@@ -222,14 +222,15 @@ impl Transfer {
         }
     }
 
-    /// Takes what `reader` holds of this body, and its end if that has come, and appends what is to be sent to `out`.
+    /// Takes the bytes of this body from `reader`, and its end if that has arrived, and appends the bytes to send to
+    /// `out`.
     pub(crate) fn take(&mut self, reader: &mut Reader, out: &mut Vec<u8>) -> Result<(), BodyError> {
         let taken = self.push(reader.data(), out)?;
         reader.consume(taken);
         self.look_for_end(reader, out)
     }
 
-    /// Ends a body whose end is no byte, if that has come.
+    /// Ends a body whose end is not marked by bytes, if the end has arrived.
     pub(crate) fn look_for_end(&mut self, reader: &Reader, out: &mut Vec<u8>) -> Result<(), BodyError> {
         let Source::Stream(trailers) = &mut self.source else {
             return Ok(());
@@ -260,12 +261,12 @@ impl Transfer {
         }
     }
 
-    /// Whether `writer` has still to be told of the end, which has come.
+    /// Whether the end has arrived and `writer` must still be told.
     fn owes_end(&self, writer: &Writer) -> bool {
         self.done && self.end_is_owed && writer.stream().is_channel()
     }
 
-    /// Hands on what was taken, and the end with it.
+    /// Submits the taken bytes, together with the end.
     fn submit(&mut self, writer: &mut Writer, buf: Vec<u8>, start: usize) {
         if self.owes_end(writer) {
             self.end_is_owed = false;
@@ -275,7 +276,7 @@ impl Transfer {
         }
     }
 
-    /// The sender has ended: right for a close-delimited body, otherwise an error.
+    /// The sender's connection has ended: correct for a close-delimited body, otherwise an error.
     pub(crate) fn end(&mut self, out: &mut Vec<u8>) -> Result<(), BodyError> {
         match self.source {
             _ if self.done => Ok(()),
@@ -291,14 +292,14 @@ impl Transfer {
     }
 }
 
-/// Sends `out`, then the rest of the body, from `reader` to `writer`. The last piece may still be under way when
-/// this returns, and unless it is quiet the caller has to drive it; the writer fails later if it does. Returns
-/// early, with the transfer not done, where that is to pause.
+/// Sends `out`, then the rest of the body, from `reader` to `writer`. The last piece may still be in flight on return;
+/// the caller has to drive the writer unless it is quiet. If that send fails, the writer reports it later. Returns
+/// early, with the transfer not done, if the transfer is to pause.
 ///
-/// While a piece leaves the next one is read, never more: a slow receiver stops a fast sender.
+/// While a piece is being sent, only the next one is read: a slow receiver stops a fast sender.
 #[expect(
     clippy::too_many_arguments,
-    reason = "both ends, what passes, and its two bounds: each caller holds them apart"
+    reason = "both ends, the transfer, and its two limits: each caller has them separately"
 )]
 pub(crate) async fn copy(
     reader: &mut Reader,
@@ -330,7 +331,7 @@ pub(crate) async fn copy(
     }
 }
 
-/// Turns what the reader holds into a send, together with what `out` holds.
+/// Sends the bytes in `out` and those in the reader.
 async fn pass(
     reader: &mut Reader,
     writer: &mut Writer,
@@ -342,8 +343,8 @@ async fn pass(
     if nothing_new && out.is_empty() && !transfer.owes_end(writer) {
         return Ok(());
     }
-    // The one wait comes first: a copy that is dropped between taking bytes and submitting them would count
-    // a body as whole whose last piece never left, and its connection would be used again.
+    // The only wait comes first. If a copy were dropped between taking bytes and submitting them, a body whose last
+    // piece was never sent would count as complete, and its connection would be reused.
     writer.settle(deadline).await.map_err(|_| BodyError::Unwritable)?;
     if nothing_new || !out.is_empty() || !transfer.is_plain() {
         transfer.take(reader, out)?;
@@ -356,12 +357,12 @@ async fn pass(
     let count = transfer.claim(available)?;
     if count == available && count > SMALL_BYTES {
         let (buf, start) = reader.take(writer.spare());
-        // It is plain, so an end is no byte.
+        // A plain body's end is not marked by bytes.
         transfer.look_for_end(reader, &mut Vec::new())?;
         transfer.submit(writer, buf, start);
         return Ok(());
     }
-    // A small piece travels in a small buffer: its send may outlast the lease of the large one.
+    // A small piece is sent in a small buffer: its send may outlast the lease of the large buffer.
     let mut piece = writer.spare_for(count);
     piece.extend_from_slice(&reader.data()[..count]);
     reader.consume(count);
@@ -370,7 +371,7 @@ async fn pass(
     Ok(())
 }
 
-/// Waits for more from `reader`, meanwhile driving a send that needs it.
+/// Waits for more from `reader` and meanwhile drives the send.
 async fn next(
     reader: &mut Reader,
     writer: &mut Writer,

@@ -1,4 +1,4 @@
-//! What a transfer promises for any division of its input, and how much of a body it takes.
+//! The guarantees of a transfer for any division of its input, and how much of the input it takes.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -15,7 +15,7 @@ fn transfer(from: Framing, to: Framing, bytes_max: u64) -> Transfer {
     Transfer::new(from, to, LIMITS, bytes_max)
 }
 
-/// What came out, how much input it took, and whether the body has ended.
+/// The output, how much input was taken, and whether the body has ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     out: Vec<u8>,
@@ -23,7 +23,7 @@ struct Outcome {
     done: bool,
 }
 
-/// Passes `input` in pieces of these sizes, the last of them for all the rest, and then the end if `ends`.
+/// Passes `input` in pieces of these sizes, the last piece with all the rest, and then the end if `ends`.
 fn pass_in(transfer: &mut Transfer, input: &[u8], sizes: &[usize], ends: bool) -> Result<Outcome, BodyError> {
     let (mut out, mut taken, mut sizes) = (Vec::new(), 0, sizes.iter());
     loop {
@@ -58,7 +58,7 @@ fn chunked(bytes: &[u8], sizes: &[usize], trailers: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The body that `framed` stands for, by a transfer that takes the framing off.
+/// The body in `framed`, as decoded by a transfer that removes the framing.
 fn plain(framing: Framing, framed: &[u8]) -> Vec<u8> {
     let mut transfer = transfer(framing, Framing::CloseDelimited, u64::MAX);
     let outcome = pass_in(&mut transfer, framed, &[], framing == Framing::CloseDelimited).unwrap();
@@ -68,7 +68,7 @@ fn plain(framing: Framing, framed: &[u8]) -> Vec<u8> {
 
 const FRAMINGS: [Framing; 3] = [Framing::Length(0), Framing::Chunked, Framing::CloseDelimited];
 
-/// `bytes` framed like the one of these kinds, and the framing proper.
+/// `bytes` framed like `kind`, and the exact framing.
 fn frame(kind: Framing, bytes: &[u8], sizes: &[usize], trailers: &[u8]) -> (Framing, Vec<u8>) {
     match kind {
         Framing::Chunked => (kind, chunked(bytes, sizes, trailers)),
@@ -87,7 +87,7 @@ proptest! {
     ) {
         let trailers = b"X-A: b\r\n";
         let (from, input) = frame(kinds.0, &bytes, &chunks, trailers);
-        // A counted body stays one; nothing else can become one, for want of its length.
+        // A body with a length keeps it; no other body can get one, because its length is unknown.
         let to = match (from, kinds.1) {
             (Framing::Length(_), _) => from,
             (_, Framing::Length(_)) => Framing::CloseDelimited,
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_a_body_is_left_alone(
+    fn bytes_after_a_body_are_not_taken(
         bytes in vec(any::<u8>(), 0..200),
         is_chunked: bool,
         chunks in vec(1usize..60, 0..10),
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn a_body_that_is_cut_short_never_looks_whole(
+    fn a_truncated_body_never_looks_complete(
         bytes in vec(any::<u8>(), 1..200),
         is_chunked: bool,
         chunks in vec(1usize..60, 0..10),
@@ -155,7 +155,7 @@ proptest! {
 }
 
 #[test]
-fn a_body_that_is_not_there_is_done() {
+fn an_absent_body_is_done() {
     for framing in [Framing::None, Framing::Length(0)] {
         let mut transfer = transfer(framing, framing, 0);
         assert!(transfer.is_done());
@@ -172,7 +172,7 @@ fn malformed_chunks_are_refused() {
 }
 
 #[test]
-fn a_body_is_declared_as_it_will_leave() {
+fn a_body_is_declared_with_the_framing_it_is_sent_with() {
     let leaves = |from, to| transfer(from, to, u64::MAX).framing();
     assert_eq!(leaves(Framing::Length(5), Framing::Length(5)), Framing::Length(5));
     assert_eq!(leaves(Framing::CloseDelimited, Framing::Chunked), Framing::Chunked);
@@ -187,16 +187,16 @@ fn a_body_is_declared_as_it_will_leave() {
     }
 }
 
-/// A stream ends when its protocol says so, and not when there is nothing more.
+/// A stream ends when its protocol says so, and not when no more bytes arrive.
 #[test]
-fn a_stream_that_is_cut_short_never_looks_whole() {
+fn a_truncated_stream_never_looks_complete() {
     let mut transfer = transfer(Framing::Stream, Framing::Stream, u64::MAX);
     assert_eq!(transfer.push(b"abc", &mut Vec::new()), Ok(3));
     assert_eq!(transfer.end(&mut Vec::new()), Err(BodyError::Incomplete));
 }
 
 #[tokio::test]
-async fn a_dropped_copy_has_counted_nothing_that_it_did_not_send() {
+async fn a_dropped_copy_counts_only_what_it_sent() {
     let behaviour = memory::Behaviour { seed: 1, piece_max: 64, capacity: 64, stall_of: 4 };
     let (client, downstream) = memory::connection(behaviour);
     let (upstream, _origin) = memory::connection(behaviour);
@@ -217,12 +217,12 @@ async fn a_dropped_copy_has_counted_nothing_that_it_did_not_send() {
             assert!(copy.as_mut().poll(&mut cx).is_pending());
         }
     }
-    assert!(!reader.data().is_empty(), "the body has come");
-    assert_eq!(transfer.bytes(), 0, "bytes counted that never left");
+    assert!(!reader.data().is_empty(), "the body has arrived");
+    assert_eq!(transfer.bytes(), 0, "bytes were counted that were never sent");
 }
 
 #[test]
-fn a_last_chunk_alone_is_a_body_that_has_passed() {
+fn a_last_chunk_alone_counts_as_a_body() {
     let passed = |framing, bytes: &[u8]| {
         let mut transfer = Transfer::new(framing, framing, LIMITS, u64::MAX);
         transfer.push(bytes, &mut Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! The programs as the control plane holds them: loaded at start, asked for numbers, stopped before a drain.
+//! The control plane's handle to the eBPF programs: loaded at start, queried for counters, stopped before a drain.
 
 use crate::AssistError;
 use std::os::fd::AsFd;
@@ -19,28 +19,29 @@ use super::joiner::{Bounds, JoinerConfig};
 use super::place::is_loopback;
 use crate::direct;
 
-/// Connections that have a slot, which takes 1.2 KB of the kernel's: those beyond are answered through sluice.
+/// Connections with a slot, which takes 1.2 KB of kernel memory. Responses to further connections are copied.
 const SLOTS_MAX: u32 = 4096;
 
 /// The loaded programs.
 pub struct Control {
     bypass: Mutex<Bypass>,
-    /// What the self-test has counted.
+    /// The counters after the self-test.
     tried: [u64; Counter::COUNT],
     stopped: Arc<AtomicBool>,
     bounds: Bounds,
     kernel: KernelAssists,
-    /// One for each worker, to be called by.
+    /// One for each worker, to wake it.
     workers: Arc<Vec<Notify>>,
-    /// Why direct return is not used though it was asked for.
+    /// Why direct return is not used although it was requested.
     pub direct_failure: Option<Failure>,
 }
 
-/// Loads the programs, tries them on sockets of our own, and has clients of this host joined with `listeners` if
-/// the configuration wants that. Takes about a quarter of a second, and privileges.
+/// Loads the programs, tests them on sockets of sluice's own, and joins clients on this host with `listeners` if
+/// configured. Takes about a quarter of a second, and requires privileges.
 ///
 /// # Errors
-/// Why it cannot be used; nothing is left behind then. That direct return cannot be is no error, but noted.
+/// Why it cannot be used; everything is cleaned up. If only direct return is unavailable, that is not an error but
+/// recorded.
 pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> Result<Control, BypassError> {
     let began = Instant::now();
     let mut bypass = Bypass::load(limits(config, direct_return), &cgroup2()?)?;
@@ -50,7 +51,7 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
         listeners.iter().flatten().try_for_each(|bound| mark(bypass, config.kernel, bound))
     };
     if !joins_clients {
-        // Joins nothing. Clients that connect while the tests run are noted like all that follow.
+        // Joins nothing. Clients that connect during the tests are recorded like all later ones.
         mark_all(&mut bypass)?;
     }
     selftest::run(&bypass, &mut marker)?;
@@ -64,17 +65,17 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
         && kernel.direct_return_hold_ms > 0
         && let Err(reason) = can_hold(&bypass, &mut marker)
     {
-        tracing::info!(%reason, "heads of answers do not wait for their bodies (direct_return_hold_ms)");
+        tracing::info!(%reason, "response heads are not held for their bodies (direct_return_hold_ms)");
         kernel.direct_return_hold_ms = 0;
     }
-    tracing::debug!(ms = began.elapsed().as_millis(), "bypass is loaded and has passed its self-test");
+    tracing::debug!(ms = began.elapsed().as_millis(), "bypass: loaded, self-test passed");
     if joins_clients {
         mark_all(&mut bypass)?;
     }
     bypass.mind_memory()?;
     bypass.discard_log();
     let mut tried = bypass.counters()?;
-    // Those that it has made are closed, or will be in a moment.
+    // The pairs of the self-test are closed, or will be in a moment.
     tried[Counter::PairsClosed as usize] = tried[Counter::PairsJoined as usize];
     Ok(Control {
         bypass: Mutex::new(bypass),
@@ -87,9 +88,9 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
     })
 }
 
-/// Whether the kernel can keep the head of an answer until its body begins; if not, why.
+/// Whether the kernel can hold a response's head until its body begins; if not, why.
 fn can_hold(bypass: &Bypass, marker: &mut Marker) -> Result<(), AssistError> {
-    // Older ones look at the page of a message that has none, if they are built to look at all they do.
+    // Older kernels may access the page of a message that has none, depending on their build options.
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if probe::version(&release).is_none_or(|version| version < (6, 5)) {
         return Err(format!("Linux {} is older than 6.5", release.trim()).into());
@@ -97,13 +98,13 @@ fn can_hold(bypass: &Bypass, marker: &mut Marker) -> Result<(), AssistError> {
     selftest::run_holding(bypass, marker).map_err(|failure| failure.to_string().into())
 }
 
-/// Has the clients of a listener joined, or answered past sluice.
+/// Enables joining or direct return for a listener's clients.
 fn mark(bypass: &mut Bypass, kernel: KernelAssists, bound: &Bound) -> Result<(), ProgramError> {
     let listener = &bound.listening.current().config;
     let socket = bound.socket.as_fd();
     match &listener.address {
         Address::Ip(_) if kernel.bypass_downstream == Switch::On => {
-            // Answers to these go past TCP, which they would not past sluice.
+            // Responses to joined clients bypass TCP, which direct return would not do.
             bypass.serve_clients(socket)
         }
         Address::Ip(_) if bypass.slots().is_some() && listener.protocol == Protocol::Http => {
@@ -134,7 +135,7 @@ fn limits(config: &Config, direct_return: bool) -> Limits {
 }
 
 impl Control {
-    /// What one worker joins connections with.
+    /// The parameters with which one worker joins connections.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -144,7 +145,7 @@ impl Control {
         Ok(JoinerConfig { marker, stopped: Arc::clone(&self.stopped), bounds: self.bounds, slots })
     }
 
-    /// What one worker has answers go past sluice with, if that is used.
+    /// The parameters of one worker's direct return, if it is used.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -162,24 +163,24 @@ impl Control {
         Ok(Some(direct::DirectConfig { marker, workers, index, kernel, is_batch }))
     }
 
-    /// Has the clients of another listener joined, or answered past sluice, as those of the first ones. If that
-    /// fails they are served by copying, which is said.
+    /// Enables joining or direct return for the clients of another listener. If that fails, their responses are copied,
+    /// and a warning is logged.
     pub fn serve(&self, bound: &Bound) {
         if let Err(error) = mark(&mut self.lock(), self.kernel, bound) {
             let listener = &bound.listening.current().config.name;
-            tracing::warn!(listener, %error, "clients of a new listener cannot be joined");
+            tracing::warn!(listener, %error, "cannot join clients of a new listener");
         }
     }
 
-    /// Joins no more; what is joined ends as it does. The first step of a drain.
+    /// Stops joining; joined connections end as usual. The first step of a drain.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
         if let Err(error) = self.lock().stop_joining() {
-            tracing::warn!(%error, "joining cannot be stopped in the kernel; no more is asked for");
+            tracing::warn!(%error, "cannot stop joining in the kernel; no more connections will be marked");
         }
     }
 
-    /// What the programs have counted since the start; `None` if they cannot be asked.
+    /// What the programs have counted since the start; `None` if they cannot be read.
     pub fn counters(&self) -> Option<[u64; Counter::COUNT]> {
         let mut counts = self.lock().counters().ok()?;
         for (count, tried) in counts.iter_mut().zip(self.tried) {
@@ -188,7 +189,7 @@ impl Control {
         Some(counts)
     }
 
-    /// Passes on what the programs log, if anything, until it is dropped.
+    /// Forwards the log of the programs, if there is one, until it is dropped.
     pub async fn log(&self) {
         let records = self.lock().take_log();
         let Some(records) = records else {

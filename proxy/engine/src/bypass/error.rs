@@ -3,13 +3,13 @@
 use sluice_kernel::program::ProgramError;
 use sluice_kernel::selftest::Failure;
 
-/// Where it failed.
+/// The step that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BypassError {
     /// The programs cannot be loaded or attached.
     #[error("its programs cannot be loaded: {0}")]
     Load(#[from] ProgramError),
-    /// They do not do what they should.
+    /// The programs do not work as they should.
     #[error("its self-test failed: {0}")]
     SelfTest(#[from] Failure),
 }

@@ -1,5 +1,5 @@
-//! One worker's hand in it: marks connections, sees that they are joined, and watches whether what went over them
-//! is read.
+//! One worker's part in joining: marks connections, checks that they are joined, and watches whether joined bytes are
+//! read.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -18,30 +18,30 @@ use sluice_net::stream::Stream;
 
 use super::place;
 
-/// How often, a millisecond apart, a connection is looked at before it counts as not joined. Nearly always the
-/// other end is in the map before connect returns; with packets steered to another core it is there shortly after.
+/// How often, a millisecond apart, a connection is checked before it counts as not joined. Nearly always the other end
+/// is in the map before connect returns; if packets are steered to another core, it follows shortly after.
 const LOOKS: u32 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// How often in a row a request on trial has to be found unread, and how far apart: an application that is only busy
-/// nearly always reads within that time.
+/// How many consecutive checks have to find a trial request unread, and the interval between them: an application that
+/// is only busy nearly always reads within that time.
 const TRIAL_LOOKS: u32 = 4;
 const TRIAL_LOOK: Duration = Duration::from_millis(50);
 
-/// What a worker needs to join connections; made on the control thread.
+/// What a worker needs to join connections; created on the control thread.
 pub struct JoinerConfig {
     pub(super) marker: Marker,
     pub(super) stopped: Arc<AtomicBool>,
     pub(super) bounds: Bounds,
-    /// For answers that go past sluice, if they do.
+    /// For direct return, if it is used.
     pub(super) slots: Option<Arc<Slots>>,
 }
 
-/// What holds for every connection.
+/// Limits that apply to every connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    /// A larger request is not joined: two of this size fit into the budget, and an application that has answered
-    /// leaves at most the body of the last request unread before the next.
+    /// A larger request is not joined: two of this size fit into the budget, and an application that has responded
+    /// leaves at most the last request's body unread before the next one.
     request_bytes_max: usize,
     stall: Duration,
 }
@@ -55,24 +55,24 @@ impl Bounds {
     }
 }
 
-/// What a connection is to ask for when it is made.
+/// How a new connection is to be joined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     wish: Wish,
-    /// The endpoint may not read what it is sent.
+    /// The endpoint may not read joined bytes.
     pub(crate) is_trial: bool,
 }
 
-/// A request that is whole in memory, so that it may go over a joined connection.
+/// A request that is completely in memory, so that it may use a joined connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
-    /// Bytes of it.
+    /// Size of the request in bytes.
     pub(crate) bytes: usize,
     /// Whether it may be sent twice.
     pub(crate) repeatable: bool,
 }
 
-/// A connection that is to be joined.
+/// A connection that was marked for joining.
 pub(crate) struct Marked {
     lease: Option<Arc<Lease>>,
 }
@@ -83,25 +83,25 @@ pub(crate) struct Joiner {
     stopped: Arc<AtomicBool>,
     bounds: Bounds,
     slots: Option<Arc<Slots>>,
-    /// Connections that are joined; those that have ended are removed on the tick.
+    /// Joined connections; ended ones are removed on the tick.
     watched: RefCell<Vec<Weak<Joined>>>,
     metrics: Rc<WorkerRecorder>,
 }
 
-/// A joined connection, as long as it is open here.
+/// A joined connection, as long as it is open in this worker.
 pub(crate) struct Joined {
     stream: Stream,
     endpoint: Arc<Endpoint>,
-    /// Its slot, for answers that go past sluice.
+    /// Its slot for direct return.
     lease: Option<Arc<Lease>>,
-    /// Since when an answer is waited for.
+    /// Since when a response is awaited.
     waiting: Cell<Option<Instant>>,
-    /// The next answer says of the endpoint that it reads joined bytes.
+    /// The next response proves that the endpoint reads joined bytes.
     proves: Cell<bool>,
     trial: Cell<Trial>,
 }
 
-/// Whether the request under way may find nobody who reads it.
+/// Whether the request under way may stay unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
     None,
@@ -110,7 +110,7 @@ enum Trial {
 }
 
 impl Joined {
-    /// A request has been sent.
+    /// Records that a request was sent.
     pub(crate) fn sent(&self, at: Instant) {
         self.waiting.set(Some(at));
     }
@@ -120,7 +120,7 @@ impl Joined {
         self.lease.as_ref()
     }
 
-    /// Something has come back.
+    /// Records that something was received.
     pub(crate) fn answered(&self) {
         self.waiting.set(None);
         if self.proves.replace(false) {
@@ -135,12 +135,12 @@ impl Joined {
         self.trial.set(Trial::UnderWay);
     }
 
-    /// Whether the endpoint may not read the request under way.
+    /// Whether the request under way is a trial.
     pub(crate) fn is_on_trial(&self) -> bool {
         self.trial.get() == Trial::UnderWay
     }
 
-    /// Whether the endpoint has not read what it was sent.
+    /// Whether the endpoint did not read the request.
     pub(crate) fn is_unread(&self) -> bool {
         self.trial.get() == Trial::Failed
     }
@@ -152,7 +152,7 @@ impl Joiner {
         Self { marker: RefCell::new(marker), stopped, bounds, slots, watched: RefCell::default(), metrics }
     }
 
-    /// What to ask for when connecting to `endpoint`, if the request may go over a joined connection now.
+    /// How to mark a connection to `endpoint`, if the request may use a joined connection now.
     pub(crate) fn plan(&self, endpoint: &Endpoint, candidate: Candidate) -> Option<Plan> {
         if self.stopped.load(Relaxed) || candidate.bytes > self.bounds.request_bytes_max {
             return None;
@@ -170,15 +170,15 @@ impl Joiner {
         }
     }
 
-    /// Asks for a socket that is not connected yet. `None` if that cannot be, and it is an ordinary one then: a
-    /// miss, or each request would open another in search of a joined one.
+    /// Marks a socket that is not connected yet. Returns `None` if marking fails and the socket stays an ordinary one.
+    /// This counts as a miss; otherwise each request would open another connection to get a joined one.
     pub(crate) fn mark(&self, socket: BorrowedFd<'_>, plan: Plan, endpoint: &Endpoint) -> Option<Marked> {
         // Without a slot it is joined all the same.
         let lease = self.slots.as_ref().and_then(|slots| slots.lease(socket)).map(Arc::new);
         let slot = lease.as_ref().map_or(0, |lease| lease.index());
         let marked = self.marker.borrow_mut().mark(socket, plan.wish, slot);
         if let Err(error) = marked {
-            tracing::debug!(%error, "a connection cannot be marked");
+            tracing::debug!(%error, "cannot mark a connection");
             self.metrics.count(Event::BypassUnmarked);
             endpoint.joinable.note(false, now_ms());
             return None;
@@ -186,8 +186,8 @@ impl Joiner {
         Some(Marked { lease })
     }
 
-    /// Whether a marked connection that has just been made is joined; if so it is watched. If not it must not be
-    /// used: its other end may come into the map later, between two bytes.
+    /// Whether a marked connection that was just opened is joined; if so, it is watched. If not, it must not be used:
+    /// its other end may be added to the map later, between two bytes.
     pub(crate) async fn confirm(
         &self,
         stream: &Stream,
@@ -205,7 +205,7 @@ impl Joiner {
                 Some(Ok(false)) if look < LOOKS => tokio::time::sleep(LOOK_AGAIN).await,
                 Some(Ok(false)) | None => break,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "a connection cannot be asked whether it is joined");
+                    tracing::debug!(%error, "cannot find out whether a connection is joined");
                     break;
                 }
             }
@@ -215,12 +215,12 @@ impl Joiner {
         None
     }
 
-    /// Whether a connection is in the map, joined or not: what is sent to it may go past TCP.
+    /// Whether a connection is in the map, joined or not: bytes sent to it may bypass TCP.
     pub(crate) fn holds(&self, stream: &Stream) -> bool {
         stream.fd().is_some_and(|fd| self.marker.borrow().holds(fd).unwrap_or(true))
     }
 
-    /// Watches a connection that is joined.
+    /// Watches a joined connection.
     pub(crate) fn watch(
         &self,
         stream: &Stream,
@@ -234,7 +234,7 @@ impl Joiner {
         joined
     }
 
-    /// Looks for applications that do not read what they were sent.
+    /// Checks for applications that do not read what they were sent.
     pub(crate) fn tick(&self) {
         self.watched.borrow_mut().retain(|watched| {
             let joined = watched.upgrade();
@@ -245,8 +245,9 @@ impl Joiner {
         });
     }
 
-    /// Resolves once it is clear that the endpoint does not read the request that is on trial; then it may be sent by
-    /// TCP. Never for other requests, nor while nobody has accepted the connection: those are only late.
+    /// Resolves once it is clear that the endpoint does not read the trial request; the request may then be sent by
+    /// TCP. Never resolves for other requests, nor while the connection is not accepted: the application is then only
+    /// late.
     pub(crate) async fn unread(&self, joined: &Joined) {
         let mut seen = 0;
         while joined.is_on_trial() {
@@ -261,7 +262,7 @@ impl Joiner {
         std::future::pending().await
     }
 
-    /// What the endpoint has accepted and not read, if anything.
+    /// The bytes that the endpoint has accepted and not read, if any.
     fn unread_bytes(&self, joined: &Joined) -> Option<u32> {
         let unread = joined.stream.fd().and_then(|fd| self.marker.borrow().unread(fd).ok());
         unread.filter(|bytes| *bytes > 0)
@@ -283,7 +284,7 @@ impl Joiner {
             tracing::warn!(
                 endpoint = joined.endpoint.label,
                 pause_s = pause.as_secs(),
-                "this endpoint does not read what goes past loopback TCP; it gets its requests by TCP for a while"
+                "this endpoint does not read bytes that bypass loopback TCP; its requests use TCP for a while"
             );
         }
     }

@@ -1,9 +1,9 @@
-//! Upstream connections on this host, joined past loopback TCP: which of them, and what becomes of them.
+//! Upstream connections on this host, joined past loopback TCP: which connections are joined, and when.
 //!
-//! `kernel::program` moves the bytes; here is the policy. What goes towards an application is joined whole or not at
-//! all: a request goes over a joined connection only if it is whole in memory and fits, and connections that were
-//! not joined in their handshake are replaced. Until an endpoint has answered over one, only requests that may be sent
-//! twice are tried with it, one at a time. Both kinds have an idle pool of their own.
+//! `kernel::program` moves the bytes; this module is the policy. Bytes towards an application are joined completely or
+//! not at all: a request uses a joined connection only if it is completely in memory and small enough, and connections
+//! that were not joined in their handshake are replaced. Until an endpoint has responded over a joined connection, only
+//! requests that may be sent twice use one, one at a time. Joined and ordinary connections have separate idle pools.
 
 mod control;
 mod error;

@@ -1,4 +1,4 @@
-//! Where an endpoint is, as far as joining is concerned. Reads the host's interfaces; connects nowhere.
+//! Where an endpoint is, for the purpose of joining. Reads the host's interfaces; opens no connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -8,7 +8,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 use sluice_core::cluster::{EndpointAddress, Locality};
 
-/// Looks where `address` is.
+/// Finds out where `address` is.
 pub(super) fn of(address: &EndpointAddress) -> Locality {
     match address {
         EndpointAddress::Ip(address) if address.ip().to_canonical().is_loopback() => Locality::SameHost,
@@ -20,7 +20,7 @@ pub(super) fn of(address: &EndpointAddress) -> Locality {
 /// An address of an interface.
 struct Interface {
     network: IpNet,
-    /// Whether what is behind it may be on this host.
+    /// Whether the other side of the interface may be on this host.
     virtual_link: bool,
 }
 
@@ -28,7 +28,7 @@ fn find(address: IpAddr, interfaces: &[Interface]) -> Locality {
     if interfaces.iter().any(|one| one.network.addr() == address) {
         return Locality::SameHost;
     }
-    // The most specific network is the one that is routed to.
+    // Traffic is routed to the most specific network.
     let direct = interfaces.iter().filter(|one| one.network.contains(&address));
     match direct.max_by_key(|one| one.network.prefix_len()) {
         Some(one) if one.virtual_link => Locality::Neighbour,
@@ -36,7 +36,7 @@ fn find(address: IpAddr, interfaces: &[Interface]) -> Locality {
     }
 }
 
-/// Every address that an interface of this namespace has.
+/// Every address of an interface in this namespace.
 fn interfaces() -> Vec<Interface> {
     let Ok(found) = getifaddrs() else {
         return Vec::new();
@@ -58,11 +58,11 @@ fn ip(address: SockaddrStorage) -> Option<IpAddr> {
 fn is_virtual(name: &str) -> bool {
     let folder = Path::new("/sys/class/net").join(name);
     let number = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
-    // A veth is linked to its peer's index; an interface on its own is linked to itself.
+    // A veth is linked to its peer's index; other interfaces are linked to themselves.
     folder.join("bridge").is_dir() || number("iflink") != number("ifindex")
 }
 
-/// Whether an address as configured can only be of this network namespace.
+/// Whether a configured address can only be in this network namespace.
 pub(crate) fn is_loopback(address: &sluice_config::Address) -> bool {
     match address {
         sluice_config::Address::Ip(SocketAddr::V4(v4)) => v4.ip().is_loopback(),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_where_the_most_specific_network_is() {
+    fn the_most_specific_network_decides_the_locality() {
         let interface =
             |network: &str, virtual_link| Interface { network: network.parse().unwrap(), virtual_link };
         let interfaces = [
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_this_host_and_a_unix_socket_is_no_place() {
+    fn loopback_is_this_host_and_a_unix_socket_has_no_locality() {
         for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(of(&EndpointAddress::Ip(address.parse().unwrap())), Locality::SameHost, "{address}");
         }

@@ -1,4 +1,4 @@
-//! What is kept of an exchange for its record: who asked, when, under which name.
+//! The data of an exchange for its record: client, times, names.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -20,11 +20,11 @@ use crate::worker::Worker;
 
 /// The facts of one exchange that do not change while it runs.
 pub(super) struct Account {
-    /// The configuration it goes by.
+    /// The configuration it uses.
     pub(super) snapshot: Current,
     pub(super) started: SystemTime,
     pub(super) clock: Instant,
-    /// The client, seen through trusted proxies.
+    /// The client, determined through trusted proxies.
     pub(super) client: IpAddr,
     /// Whether what the peer says of the client in X-Forwarded-* and the like is kept.
     pub(super) trusted: bool,
@@ -35,11 +35,11 @@ pub(super) struct Account {
     pub(super) route: Option<u32>,
     /// The cluster that a service has chosen, or that a tunnel goes to.
     pub(super) chosen: Option<Arc<Cluster>>,
-    /// The server that a client of TLS names.
+    /// The server name that a TLS client requested.
     pub(super) server_name: Option<String>,
-    /// Whether the answer is to tell about it.
+    /// Whether the response includes debug information.
     pub(super) debug: DebugRequest,
-    /// Its place in a trace, if exchanges are traced.
+    /// Its position in a trace, if exchanges are traced.
     pub(super) trace: Option<Trace>,
 }
 
@@ -67,7 +67,7 @@ impl Account {
         }
     }
 
-    /// What the answer is to tell about, if it is asked to.
+    /// The debug information for the response, if requested.
     pub(super) fn facts<'s>(&self, snapshot: &'s Snapshot) -> Option<debug::Facts<'s>> {
         if self.debug != DebugRequest::Trusted {
             return None;
@@ -84,7 +84,7 @@ impl Account {
 }
 
 impl Connection {
-    /// Writes the exchange into metrics and access log.
+    /// Records the exchange in metrics and access log.
     pub(super) fn record(&self, account: &Account, progress: &Progress, reason: Option<Reason>) {
         let now = progress.times.ended_at.unwrap_or_else(Instant::now);
         let route = account.route.map(|index| &account.snapshot.routes[index as usize]);

@@ -1,15 +1,14 @@
-//! The end of a connection, so that the client gets all that was sent and nothing that looks whole but is not.
+//! Closes a connection so that the client gets everything that was sent, and no truncated response looks complete.
 
 use super::Connection;
 
-/// What a connection beyond the limit is told, before anything of it is read.
+/// The response to a connection beyond the limit, sent before anything is read.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
     Connection: close\r\n\r\n";
 
 impl Connection {
-    /// Sends what is under way, half-closes, and with `linger` reads and drops what the client still
-    /// sends: closing with unread bytes resets the connection, which may cost the client its answer
-    /// (RFC 9112 9.6).
+    /// Finishes pending sends, half-closes, and with `linger` reads and drops what the client still sends: closing with
+    /// unread bytes resets the connection, which may cost the client its response (RFC 9112 9.6).
     pub(super) async fn close(&mut self, linger: bool) {
         self.io.deadline.set(self.limits().keep_alive_timeout_ms);
         if !matches!(self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await, Some(Ok(()))) {
@@ -37,19 +36,19 @@ impl Connection {
         }
     }
 
-    /// Tells a client that there are too many connections.
+    /// Rejects a client because there are too many connections.
     pub(crate) async fn turn_away(mut self) {
         self.io.writer.submit(TOO_MANY.to_vec(), 0);
         self.close(true).await;
     }
 
-    /// Closes without a proper end.
+    /// Closes without a clean end.
     pub(super) async fn abort(&mut self, reset: bool) {
         if reset {
             self.io.writer.stream().reset_on_close();
             return;
         }
-        // What is under way is part of a message that its framing shows to be broken off; let it leave.
+        // The pending bytes belong to a message whose framing shows the truncation; finish sending them.
         self.io.deadline.set(self.limits().half_close_timeout_ms);
         let _ = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
     }

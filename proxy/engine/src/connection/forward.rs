@@ -23,11 +23,11 @@ use crate::tunnel;
 use crate::upstream::Acquired;
 use crate::worker::Worker;
 
-/// Room for a usual request head with what is added to it.
+/// Room for a typical request head with the added fields.
 const MESSAGE_BYTES: usize = 1024;
 
 impl Connection {
-    /// Forwards the request to the route's cluster and passes the answer back.
+    /// Forwards the request to the route's cluster and the response to the client.
     #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
     pub(super) async fn forward(
         &mut self,
@@ -68,7 +68,7 @@ impl Connection {
                 if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
             }
             Ok(Finish::Held(answer)) => {
-                // Its file and memory are of no more use.
+                // Its file and memory are no longer needed.
                 drop(held);
                 self.send_held(policy, &account, progress, *answer, &transfer).await
             }
@@ -77,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// The request as it is to be sent: what of it is sent first, and the whole of it if it was held.
+    /// The request to send: its first part, and the complete request if it was buffered.
     #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
     async fn compose(
         &mut self,
@@ -93,7 +93,7 @@ impl Connection {
         }
         let version = if over_http2 { Version::Http2 } else { Version::Http11 };
         transfer.set_receiver(version);
-        // An application may take a trailer for a field of the head.
+        // An application may mistake a trailer for a field of the head.
         transfer.refuse_trailers(|| {
             let edited = policy.request_edits.into_iter().flat_map(FieldEdits::names_taken_out);
             let dropped = trace::dropped(account).iter().map(|name| name.to_vec());
@@ -108,14 +108,14 @@ impl Connection {
             opening.bytes = message.take_first();
             return Ok((Some(message), opening));
         }
-        // What has come of the body is checked before anything is sent: a request with a fault in its
-        // first bytes never reaches an origin.
+        // The part of the body that has arrived is checked before anything is sent: a request with a fault in its first
+        // bytes never reaches an origin.
         transfer.take(&mut self.io.reader, &mut opening.bytes).map_err(exchange::upload_reason)?;
         Ok((None, opening))
     }
 
-    /// Encodes the head, for a body that is framed so and was, or was not, received whole.
-    #[expect(clippy::too_many_arguments, reason = "a pure step of `compose`, with what that has")]
+    /// Encodes the head for the framing of the body; `whole` if the body was buffered.
+    #[expect(clippy::too_many_arguments, reason = "a pure step of `compose`, with its parts")]
     fn encode(
         &self,
         out: &mut Opening,
@@ -149,7 +149,7 @@ impl Connection {
         );
     }
 
-    /// What the origin is told that it was asked as.
+    /// The Host that is sent to the origin.
     fn sent_host<'a>(&'a self, entry: &'a RouteEntry) -> &'a [u8] {
         match &entry.config.host_rewrite {
             Some(host) => host.as_bytes(),
@@ -165,8 +165,8 @@ impl Connection {
         ours.or((!account.is_proxy).then_some(&[]))
     }
 
-    /// Answers a failed exchange if nothing of an answer has gone out yet; else ends the connection so
-    /// that the client sees the fault.
+    /// Responds to a failed exchange if no part of a response has been sent; otherwise ends the connection so that the
+    /// client sees the fault.
     pub(super) async fn fail(
         &mut self,
         account: &Account,
@@ -182,7 +182,7 @@ impl Connection {
         if reason == Reason::UpstreamCancelled && self.is_understood(&progress) {
             progress.status = if progress.is_answered() { progress.status } else { reason.status() };
             self.record(account, &progress, Some(reason));
-            // CANCEL, behind what has gone out of the answer.
+            // CANCEL, after the part of the response that was sent.
             self.io.writer.stream().reset_on_close();
             return Next::Abort { reset: false };
         }
@@ -197,8 +197,8 @@ impl Connection {
         if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
     }
 
-    /// Whether the client knows better what to make of a cancelled stream than of an answer of ours: a gRPC client takes
-    /// a 502 for an outage, and this may be no more than its own deadline (PROTOCOL-HTTP2 of gRPC, "Errors").
+    /// Whether the client handles a cancelled stream better than a response from sluice: a gRPC client takes a 502 for
+    /// an outage, but this may only be its own deadline (PROTOCOL-HTTP2 of gRPC, "Errors").
     fn is_understood(&self, progress: &Progress) -> bool {
         let is_grpc = || {
             self.session.head.get(b"content-type").is_some_and(|kind| kind.starts_with(b"application/grpc"))
@@ -206,7 +206,7 @@ impl Connection {
         self.session.head.version() == Version::Http2 && (progress.is_answered() || is_grpc())
     }
 
-    /// Runs the tunnel that an accepted upgrade opened; the exchange is recorded at its end.
+    /// Runs the tunnel of an accepted upgrade; the exchange is recorded at its end.
     #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
     async fn tunnel(
         &mut self,
@@ -216,7 +216,7 @@ impl Connection {
         account: Account,
         mut progress: Progress,
     ) -> Next {
-        // The kernel joins it with other means. All that went to it was seen there before the answer of this.
+        // The kernel joins tunnels by other means. It has seen everything sent to the client before this response.
         self.peer.direct.leave(worker.resources().dialer.direct(), &self.io.writer);
         let connection = &mut acquired.connection;
         let ends = tunnel::Ends {
@@ -247,7 +247,7 @@ impl Connection {
     }
 }
 
-/// The target that the origin is asked for.
+/// The target that is sent to the origin.
 pub(super) fn sent_target<'h>(entry: &RouteEntry, head: &'h RequestHead) -> Cow<'h, [u8]> {
     let target = head.path_and_query();
     if entry.config.strip_prefix && target != b"*" {

@@ -1,4 +1,4 @@
-//! Waiting for a request and receiving its head.
+//! Waits for a request and receives its head.
 
 use sluice_core::error::Reason;
 use sluice_http::{HeadLimits, ParseError, RequestHead, Scan, skip_leading_crlf};
@@ -7,14 +7,14 @@ use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
 use super::Connection;
 use crate::worker::Phase;
 
-/// How long a connection waits for its next request before its buffers are given back.
+/// How long a connection waits for its next request before its buffers are released.
 const AWAKE_MS: u64 = 1000;
 
-/// What came of waiting.
+/// The result of the wait.
 pub(super) enum Arrival {
-    /// A request head, parsed and taken off the reader.
+    /// A request head, parsed and removed from the reader.
     Head,
-    /// Bytes that are no acceptable head, or not in time.
+    /// Bytes that are not an acceptable head, or that were too late.
     Refused(Reason),
     /// The client is done, or was silent too long.
     Closed,
@@ -35,7 +35,7 @@ impl Connection {
         let limits = self.head_limits();
         self.session.scanner.reset();
         let patience_ms = if self.is_ending() {
-            // Its next request is on its way, or never comes.
+            // Its next request is already on its way, or never arrives.
             self.limits().half_close_timeout_ms
         } else {
             self.limits().keep_alive_timeout_ms
@@ -54,11 +54,11 @@ impl Connection {
                 Ok(false) => {}
                 Err(error) => return Arrival::Refused(reason(error)),
             }
-            // A lone CR may be half of an empty line before the head, to be passed over once its LF is there.
+            // A lone CR may be half of an empty line before the head, to be skipped once its LF has arrived.
             if !begun && !matches!(self.io.reader.data(), [] | b"\r") {
                 begun = true;
                 self.set_phase(Phase::Busy);
-                // From here on there is one deadline for the whole head, whatever trickles in.
+                // From now on one deadline applies to the whole head, however slowly it arrives.
                 self.io.deadline.set(self.limits().header_timeout_ms);
             }
             let capacity = if begun { SMALL_BYTES } else { IDLE_BYTES };
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Gives back what only the next request needs.
+    /// Releases the memory that only the next request needs.
     fn release_memory(&mut self) {
         if self.io.writer.try_settle(&self.io.deadline) {
             self.io.writer.shrink(0);
@@ -83,7 +83,7 @@ impl Connection {
         self.session.head = RequestHead::new();
     }
 
-    /// Parses what has come; false when it is not yet a whole head.
+    /// Parses the received bytes; returns false if the head is incomplete.
     fn parse(&mut self, limits: &HeadLimits) -> Result<bool, ParseError> {
         match self.session.scanner.scan(self.io.reader.data(), limits)? {
             Scan::Partial => Ok(false),
@@ -96,7 +96,7 @@ impl Connection {
     }
 }
 
-/// The reason that stands for a refused head.
+/// The reason code of a refused head.
 pub(super) fn reason(error: ParseError) -> Reason {
     match error {
         ParseError::BadHost => Reason::BadHost,

@@ -1,5 +1,5 @@
-//! Bodies that the route holds until they are whole, at the client's end: the request is received before anybody else
-//! is asked, the response is sent when the origin has done its part.
+//! Buffered bodies on the client's side: a buffered request is received completely before an endpoint is used, and a
+//! buffered response is sent after the origin has finished.
 
 use sluice_config::Switch;
 use sluice_core::error::Reason;
@@ -14,12 +14,12 @@ use crate::progress::{Progress, Sent};
 use crate::spool::{BufferedBody, Intake, SendError};
 use crate::worker::Worker;
 
-/// What a client that waits with its body is told.
+/// The interim response to a client that waits with its body.
 const CONTINUE: u16 = 100;
 
 impl Connection {
-    /// Receives the whole body of the request, if the route wants that and there is one. What the route allows of a
-    /// body holds in any case.
+    /// Receives the whole body of the request, if the route buffers requests and there is a body. The route's limit on
+    /// bodies applies in any case.
     pub(super) async fn hold_request(
         &mut self,
         worker: &Worker,
@@ -38,7 +38,7 @@ impl Connection {
             self.say_continue().await?;
         }
         let intake = Intake::new(&worker.resources().spool, policy.buffers, buffering.buffer_memory_bytes);
-        // Boxed, so that other exchanges do not have its size.
+        // Boxed, so that other exchanges do not pay for its size.
         let receiving = Box::pin(intake.run(&mut self.io.reader, transfer, &self.io.deadline));
         match self.io.deadline.run(receiving).await {
             Some(held) => held.map(Some).map_err(|error| error.of_request()),
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// The origin would say it too late: it is asked when the body is here.
+    /// The origin would send it too late: it gets the request only when the body has arrived.
     async fn say_continue(&mut self) -> Result<(), Reason> {
         let settled = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
         if !matches!(settled, Some(Ok(()))) {
@@ -59,7 +59,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a response that is whole, for which nobody but its client waits.
+    /// Sends a complete response, which only its client still waits for.
     #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
     pub(super) async fn send_held(
         &mut self,

@@ -1,4 +1,4 @@
-//! HTTP/2: a connection whose streams are connections of one exchange each.
+//! HTTP/2: a connection whose streams are connections with one exchange each.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Connection, Next, Peer, Registration, head};
 use crate::http2::{self, Accepted, Control, Terms, is_preface};
 use crate::worker::{Phase, Worker};
 
-/// What every stream of a connection has from it.
+/// What all streams of a connection share.
 struct Parent {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
@@ -22,8 +22,8 @@ struct Parent {
 }
 
 impl Connection {
-    /// Whether the client begins with HTTP/2's preface, on a listener that takes it without TLS. What begins otherwise
-    /// is left as it is. `None` if nothing came.
+    /// Whether the client starts with HTTP/2's preface, on a listener that accepts it without TLS. Other bytes are left
+    /// unread. `None` if nothing arrived.
     pub(super) async fn begins_http2(&mut self) -> Option<bool> {
         if let Some(is_agreed) = self.has_agreed_on_http2() {
             return Some(is_agreed);
@@ -42,13 +42,13 @@ impl Connection {
             }
             let filled = self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await;
             if !matches!(filled, Some(Ok(count)) if count > 0) {
-                // What is half a preface is no request either, and is told so.
+                // Half a preface is not a request either, and gets an error response.
                 return (!self.io.reader.data().is_empty()).then_some(false);
             }
         }
     }
 
-    /// What the TLS handshake agreed on, if there was one that did (RFC 7301).
+    /// The result of ALPN in the TLS handshake, if there was one (RFC 7301).
     fn has_agreed_on_http2(&self) -> Option<bool> {
         let Stream::Tls(session) = self.io.reader.stream() else {
             return None;
@@ -56,8 +56,8 @@ impl Connection {
         session.inspect(|connection| Some(connection.alpn_protocol()? == b"h2"))
     }
 
-    /// Whether a first head that was refused is none at all, where it may have been meant for a preface: that gets no
-    /// answer in a protocol that nobody spoke (RFC 9113 section 3.4).
+    /// Whether a refused first head may have been meant as a preface: it then gets no response in a protocol that
+    /// nobody used (RFC 9113 section 3.4).
     pub(super) fn is_broken_preface(&self, reason: Reason) -> bool {
         let mut lines = self.io.reader.data().split(|byte| *byte == b'\r');
         let begins_http1 = lines.next().is_some_and(|line| {
@@ -74,11 +74,11 @@ impl Connection {
         Next::Close { linger: true }
     }
 
-    /// Serves the streams of a connection that speaks HTTP/2, of which nothing has been taken off the reader.
+    /// Serves the streams of an HTTP/2 connection, of which no bytes have been taken from the reader.
     pub(super) async fn serve_http2(mut self) {
         let control = Rc::<Control>::default();
         if let Some(Registration { slot, .. }) = self.registration {
-            // A drain tells the client, and lets its streams end.
+            // A drain notifies the client, and lets its streams finish.
             self.worker.end_through(slot, Rc::clone(&control));
             self.worker.set_phase(slot, Phase::Idle);
         }
@@ -95,13 +95,13 @@ impl Connection {
         let terms =
             Terms { limits: &parent.listener.config.limits, metrics: parent.worker.metrics(), control };
         http2::serve((&mut self.io.reader, &mut self.io.writer), &terms, open).await;
-        // What is unread would have the close take back what was said last.
+        // Unread bytes would make the close discard what was sent last.
         self.close(true).await;
     }
 }
 
 impl Connection {
-    /// Serves the one exchange of a stream, whose head was read or is refused.
+    /// Serves the only exchange of a stream, whose head was accepted or refused.
     pub(super) async fn serve_stream(mut self, read: Result<(), RefusedHead>) {
         self.session.exchanges = 1;
         let next = match read {
@@ -112,10 +112,10 @@ impl Connection {
     }
 }
 
-/// A head that is refused.
+/// A refused head.
 pub(super) struct RefusedHead {
     reason: Reason,
-    /// Whether its method is HEAD all the same.
+    /// Whether its method is HEAD nevertheless.
     is_head: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The life of one downstream connection: read a head, run its exchange, and again. Read this file first.
+//! The life of one downstream connection: read a head, run its exchange, repeat. Read this file first.
 
 mod account;
 mod answer;
@@ -43,43 +43,43 @@ pub(crate) struct Connection {
     io: Io,
     peer: Peer,
     session: RequestState,
-    /// A stream of another connection has none: it is found by that.
+    /// `None` for a stream of another connection, through which it is found.
     registration: Option<Registration>,
 }
 
-/// Its bytes, and the time that they may take.
+/// Its bytes, and their deadlines.
 struct Io {
     reader: Reader,
     writer: Writer,
     deadline: Deadline,
 }
 
-/// Who is at the other end.
+/// The other end.
 struct Peer {
-    /// The address of the socket, or what a PROXY protocol header says.
+    /// The address of the socket, or the one in a PROXY protocol header.
     address: IpAddr,
-    /// The same as text, for X-Forwarded-For.
+    /// The address as text, for X-Forwarded-For.
     text: Rc<str>,
-    /// Who it is by its certificate, where it is asked for one.
+    /// Its identity from its certificate, if one is requested.
     identity: Option<Rc<ClientIdentity>>,
-    /// Whether answers can be sent to it past sluice.
+    /// Whether direct return can send responses to it.
     direct: direct::Client,
 }
 
-/// Its requests, one behind the other.
+/// Its requests, one after the other.
 struct RequestState {
     head: RequestHead,
     scanner: HeadScanner,
-    /// Those that have begun.
+    /// The number of exchanges that have started.
     exchanges: u64,
-    /// The service that the exchange under way is of.
+    /// The service of the exchange under way.
     service: Option<Arc<ServiceEntry>>,
 }
 
-/// An entry among the open connections of the worker; dropping it takes the entry out.
+/// An entry among the open connections of the worker; dropping it removes the entry.
 struct Registration {
     worker: Rc<Worker>,
-    /// Where the worker finds it when it drains.
+    /// Where the worker finds it for a drain.
     slot: usize,
     _open: Counted,
 }
@@ -102,14 +102,14 @@ impl Drop for Registration {
 pub(crate) enum Next {
     /// The next request.
     KeepAlive,
-    /// Send what is under way, then close; what the client still sends is read for a while if `linger`.
+    /// Send pending bytes, then close; with `linger`, read and drop what the client still sends for a while.
     Close { linger: bool },
-    /// Close at once and visibly: the client must not take what it has for complete.
+    /// Close at once and visibly: the client must not mistake the response for a complete one.
     Abort { reset: bool },
 }
 
 impl Connection {
-    /// Takes an accepted connection.
+    /// Creates the connection for an accepted socket.
     pub(crate) fn new(
         worker: Rc<Worker>,
         listener: Arc<ListenerState>,
@@ -123,7 +123,7 @@ impl Connection {
     fn bare(worker: Rc<Worker>, listener: Arc<ListenerState>, stream: Stream, mut peer: Peer) -> Self {
         let (reader, writer) = stream::halves(stream);
         if listener.tls().is_some_and(|tls| tls.asks_for_certificates()) {
-            // Nobody, until a certificate is seen.
+            // No identity until a certificate is seen.
             peer.identity.get_or_insert_with(|| Rc::new(ClientIdentity::new(None)));
         }
         let patience = Duration::from_millis(listener.config.limits.keep_alive_timeout_ms);
@@ -137,14 +137,14 @@ impl Connection {
         Self { worker, listener, io, peer, session, registration: None }
     }
 
-    /// Notes what it is doing, for the drain.
+    /// Records its phase, for the drain.
     fn set_phase(&self, phase: Phase) {
         if let Some(registration) = &self.registration {
             self.worker.set_phase(registration.slot, phase);
         }
     }
 
-    /// Whether what is under way is the last of this connection.
+    /// Whether the exchange under way is the last of this connection.
     fn is_ending(&self) -> bool {
         self.worker.is_draining() || self.listener.is_closed()
     }
@@ -155,7 +155,7 @@ impl Connection {
 
     /// Serves requests until the connection ends.
     pub(crate) async fn serve(mut self) {
-        // Boxed, for most of its life a connection is neither greeted nor secured.
+        // Boxed, because the greeting and the handshake are a small part of a connection's life.
         if !self.greet().await || (self.listener.tls().is_some() && !Box::pin(self.secure()).await) {
             return;
         }
@@ -171,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Serves requests of HTTP/1.1 until the connection ends.
+    /// Serves HTTP/1.1 requests until the connection ends.
     async fn serve_requests(mut self) {
         loop {
             let next = match self.next_head().await {
@@ -181,7 +181,7 @@ impl Connection {
                         self.worker.metrics().count(Event::DownstreamReused);
                     }
                     self.session.exchanges += 1;
-                    // Boxed, so that an idle connection does not hold the memory of an exchange.
+                    // Boxed, so that an idle connection does not keep the memory of an exchange.
                     Box::pin(self.exchange()).await
                 }
                 Arrival::Refused(reason) if self.is_broken_preface(reason) => self.drop_unanswered(reason),
@@ -189,18 +189,19 @@ impl Connection {
                     let is_head = self.io.reader.data().starts_with(b"HEAD ");
                     Box::pin(self.refuse(reason, is_head)).await
                 }
-                // The last answer may still be leaving: a client that has half-closed may read slowly.
+                // The last response may still be leaving: a client that has half-closed may read slowly.
                 Arrival::Closed => Next::Close { linger: false },
             };
             match next {
-                // Also when it is to end: the client was not told, so its next request may be on its way.
+                // Also when the connection is to end: the client was not notified, so its next request may be on its
+                // way.
                 Next::KeepAlive => self.rest(),
                 end => return self.follow(end).await,
             }
         }
     }
 
-    /// Ends the connection as its last exchange asks for.
+    /// Ends the connection as requested by its last exchange.
     async fn follow(&mut self, next: Next) {
         match next {
             Next::KeepAlive => Box::pin(self.close(false)).await,
@@ -219,19 +220,19 @@ impl Connection {
 }
 
 impl Peer {
-    /// One of which only its address is known.
+    /// A peer of which only the address is known.
     fn at(address: IpAddr) -> Self {
         Self { address, text: text_of(address), identity: None, direct: direct::Client::default() }
     }
 
-    /// The same on a stream of its connection.
+    /// The same peer for a stream of its connection.
     fn on_stream(&self) -> Self {
         let (text, identity) = (Rc::clone(&self.text), self.identity.clone());
         Self { address: self.address, text, identity, direct: direct::Client::default() }
     }
 }
 
-/// An address as X-Forwarded-For has it.
+/// An address in the form of X-Forwarded-For.
 fn text_of(address: IpAddr) -> Rc<str> {
     address.to_canonical().to_string().into()
 }

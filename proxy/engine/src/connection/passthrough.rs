@@ -1,6 +1,7 @@
-//! Connections of `tls-passthrough` listeners: one tunnel each, to the cluster of the server that the ClientHello names.
+//! Connections of `tls-passthrough` listeners: one tunnel each, to the cluster of the server that the ClientHello
+//! names.
 //!
-//! The bytes of TLS stay unread in the reader, from where the tunnel takes them as they came.
+//! The TLS bytes stay unread in the reader; the tunnel takes them unchanged.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use crate::worker::Phase;
 const DECODE_ERROR: u8 = 50;
 const UNRECOGNIZED_NAME: u8 = 112;
 
-/// What is known of a client before its connection goes on.
+/// What is known of a client before its tunnel starts.
 struct Asked {
     server_name: Option<String>,
-    /// Whether it asked for TLS in PostgreSQL's way, which its endpoint is then to be asked in, too.
+    /// Whether it requested TLS with PostgreSQL's SSLRequest; the endpoint then gets one, too.
     by_request: bool,
 }
 
-/// Why there is nothing to pass on.
+/// Why there is nothing to tunnel.
 enum Ended {
-    /// The client is gone before it said anything.
+    /// The client closed before it sent anything.
     Silently,
     With(Reason),
 }
@@ -42,7 +43,7 @@ impl From<Reason> for Ended {
 }
 
 impl Connection {
-    /// Passes TLS on to the cluster that it asks for until it ends.
+    /// Tunnels TLS to the requested cluster until it ends.
     pub(super) async fn pass_through(mut self) {
         let listener = Arc::clone(&self.listener);
         let Some(config) = &listener.config.passthrough else {
@@ -75,7 +76,7 @@ impl Connection {
         snapshot.clusters.get(name)
     }
 
-    /// Waits for a whole ClientHello, and for what comes before it where something does.
+    /// Waits for a complete ClientHello, and for what precedes it.
     async fn asked(&mut self, config: &Passthrough) -> Result<Asked, Ended> {
         self.io.deadline.set(config.client_hello_timeout_ms);
         let by_request = match config.starttls {
@@ -93,7 +94,7 @@ impl Connection {
         }
     }
 
-    /// Takes PostgreSQL's requests off; whether TLS was asked for by one.
+    /// Consumes PostgreSQL's requests; returns whether one of them requested TLS.
     async fn answer_requests(&mut self) -> Result<bool, Ended> {
         let mut declined = false;
         loop {
@@ -103,7 +104,7 @@ impl Connection {
                     self.answer_request(postgres::YES).await?;
                     return Ok(true);
                 }
-                // Its client asks for TLS next. One that asks again would go on for ever.
+                // The client requests TLS next. A client that repeats this request could go on for ever.
                 Opening::Gssapi if !declined => {
                     declined = true;
                     self.answer_request(postgres::NO).await?;
@@ -123,7 +124,7 @@ impl Connection {
         if matches!(settled, Some(Ok(()))) { Ok(()) } else { Err(Reason::ClientGone.into()) }
     }
 
-    /// Waits for more bytes of the client.
+    /// Waits for more bytes from the client.
     async fn more(&mut self) -> Result<(), Ended> {
         let begun = !self.io.reader.data().is_empty();
         match self.io.deadline.run(self.io.reader.fill(sluice_net::buffers::IDLE_BYTES)).await {
@@ -134,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// Ends a connection that goes nowhere. Who speaks TLS is told why in its own words.
+    /// Ends a connection without a tunnel. A TLS client gets an alert.
     async fn decline(mut self, account: &Account, reason: Reason) {
         self.record(account, &Progress::default(), Some(reason));
         let alert = match reason {

@@ -1,4 +1,4 @@
-//! One exchange, from a parsed head to what follows it: check, route, then answer or forward.
+//! One exchange, from a parsed head to what follows it: check, route, then respond or forward.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ use crate::snapshot::{RouteEntry, Snapshot, Target};
 use sluice_core::http_challenges::CHALLENGE_TYPE;
 
 impl Connection {
-    /// Runs the exchange whose head has just been received.
+    /// Runs the exchange whose head was just received.
     pub(super) async fn exchange(&mut self) -> Next {
         let worker = Rc::clone(&self.worker);
         let mut account = Account::new(&worker, self.peer.address, &self.session.head);
@@ -33,7 +33,7 @@ impl Connection {
         };
         let mut transfer = request_transfer(framing, self.limits());
         if !transfer.is_done() {
-            // What has come of the body goes on together with the head.
+            // The part of the body that has arrived is forwarded together with the head.
             self.io.reader.peek(SMALL_BYTES);
         }
         if let Some(authorization) = worker.challenges.answer(&self.session.head) {
@@ -75,7 +75,7 @@ impl Connection {
         self.answer_locally(account, &Local::reason(Reason::NoRoute), Some(Reason::NoRoute), transfer).await
     }
 
-    /// Whether a proxy in front says that the client speaks https with it: to be sent there again would never end.
+    /// Whether a proxy in front reports that the client uses https: a redirect to https would then loop.
     pub(super) fn came_by_https(&self, account: &Account) -> bool {
         account.trusted
             && self
@@ -92,13 +92,13 @@ impl Connection {
         }
     }
 
-    /// What a head alone can be refused for.
+    /// Checks that depend only on the head.
     fn check(&self) -> Result<Framing, Reason> {
         let framing = request_framing(&self.session.head).map_err(head::reason)?;
         if self.session.head.method() == Method::Connect {
             return Err(Reason::NotImplemented);
         }
-        // What a client may do here goes by the certificate that it showed for the host that it asked for then.
+        // The client was admitted with the certificate for the host of its handshake.
         if self.peer.identity.as_ref().is_some_and(|identity| !identity.is_for(self.session.head.host_name()))
         {
             return Err(Reason::MisdirectedRequest);
@@ -112,19 +112,19 @@ impl Connection {
         }
     }
 
-    /// Whether the client asks for, and may have, another exchange on this connection.
+    /// Whether the client wants, and may have, another exchange on this connection.
     pub(super) fn may_continue(&self) -> bool {
         self.session.head.keep_alive()
             && !self.is_ending()
             && self.session.exchanges < self.limits().requests_per_connection_max
     }
 
-    /// Closes behind an answer. A client that meant to go on may be sending already.
+    /// Closes after a response. A client that expected to continue may already be sending.
     pub(super) fn last_answer(&self, transfer: &Transfer) -> Next {
         Next::Close { linger: !transfer.is_done() || self.session.head.keep_alive() }
     }
 
-    /// Answers without an origin, and keeps the connection if the request's body is small enough to read.
+    /// Responds without an origin, and keeps the connection if the request's body is small enough to read.
     pub(super) async fn answer_locally(
         &mut self,
         account: &Account,
@@ -172,7 +172,7 @@ pub(super) fn policy<'a>(
         request_edits: entry.request_edits.as_ref(),
         response_edits: entry.response_edits.as_ref(),
         via: snapshot.config.via,
-        // What goes past sluice cannot be told about.
+        // Debug information cannot be added to a direct return.
         direct_return: entry.direct_return && account.debug != DebugRequest::Trusted,
         buffering: route.buffering,
         buffers: &snapshot.config.buffers,
@@ -187,7 +187,7 @@ pub(super) fn policy<'a>(
     }
 }
 
-/// The key of a hashing balancer; a request without one goes anywhere.
+/// The key of a hashing balancer; a request without one goes to any endpoint.
 fn hash(balance: &Balance, account: &Account, head: &RequestHead) -> Option<u64> {
     let Balance::Hash(key) = balance else {
         return None;
@@ -213,7 +213,7 @@ fn local_answer<'a>(entry: &'a RouteEntry, head: &RequestHead) -> Local<'a> {
             Local::redirect(*status, location, head).unwrap_or_else(Local::reason)
         }
         Action::Respond { status, body, content_type } => Local::fixed(*status, body, content_type),
-        // A route to a cluster is not local; validation makes sure that the cluster is there.
+        // A route to a cluster is not local; validation ensures that the cluster exists.
         Action::Cluster(_) => Local::reason(Reason::NoEndpoint),
     }
 }

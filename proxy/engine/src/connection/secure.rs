@@ -1,4 +1,4 @@
-//! Where the listener speaks TLS: the handshake, before anything else is read.
+//! TLS listeners: the handshake, before anything else is read.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use sluice_net::stream::{self, Stream};
 use super::Connection;
 
 impl Connection {
-    /// Puts a TLS session between the connection and its socket, if the listener asks for one; false when the
-    /// connection must end.
+    /// Starts a TLS session on the socket if the listener uses TLS; returns false when the connection must end.
     pub(super) async fn secure(&mut self) -> bool {
         let Some(terminator) = self.listener.tls().cloned() else {
             return true;
@@ -29,7 +28,7 @@ impl Connection {
                     session.inspect(|connection| connection.alpn_protocol() == Some(CHALLENGE_PROTOCOL));
                 self.take_over(&terminator, session);
                 if is_challenge {
-                    // The handshake was all (RFC 8737 section 3).
+                    // A challenge connection ends after the handshake (RFC 8737 section 3).
                     self.close(false).await;
                 }
                 !is_challenge
@@ -40,10 +39,10 @@ impl Connection {
                     listener = self.listener.config.name,
                     client = &*self.peer.text,
                     reason = failure.word(),
-                    "no TLS session"
+                    "TLS handshake failed"
                 );
                 if !matches!(failure, HandshakeFailure::TooMany | HandshakeFailure::TimedOut) {
-                    // An alert is under way, which a reset would overtake.
+                    // An alert is being sent; a reset would overtake it.
                     self.close(true).await;
                 }
                 false
@@ -54,7 +53,7 @@ impl Connection {
     async fn shake_hands(&mut self, terminator: &Terminator) -> Result<Rc<Session>, HandshakeFailure> {
         self.io.deadline.set(u64::try_from(terminator.handshake_timeout().as_millis()).unwrap_or(u64::MAX));
         if self.io.reader.data().is_empty() {
-            // Who says nothing takes nobody's place.
+            // A silent client does not count as a handshake.
             self.io.reader.arm_patiently(IDLE_BYTES);
             match self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await {
                 Some(Ok(1..)) => {}
@@ -65,7 +64,7 @@ impl Connection {
         let _under_way = terminator.begin_handshake().ok_or(HandshakeFailure::TooMany)?;
         let connection = ServerConnection::new(Arc::clone(terminator.server_config()))
             .map_err(|error| HandshakeFailure::from(&error))?;
-        // What came with a PROXY protocol header belongs to the session.
+        // Bytes received together with a PROXY protocol header belong to the session.
         let (received, start) = self.io.reader.take(Vec::new());
         let session = Session::new(self.io.reader.stream().clone(), connection, &received[start..]);
         match self.io.deadline.run(session.handshake()).await {
@@ -76,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// From here on the connection is what the session carries.
+    /// From now on the connection uses the session's streams.
     fn take_over(&mut self, terminator: &Terminator, session: Rc<Session>) {
         if terminator.asks_for_certificates() {
             let identity = session.inspect(|connection| {

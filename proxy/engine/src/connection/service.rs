@@ -1,4 +1,4 @@
-//! An exchange of a deployed service: what the service chooses for it is carried out here.
+//! An exchange of a deployed service: carries out the service's decision.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::worker::Worker;
 
 /// Names the target to the application.
 const TARGET_FIELD: &str = "X-Kamal-Target";
-/// A response field by which the application says that what it did was no write.
+/// A response field with which the application declares that its action was not a write.
 const AFFINITY_FIELD: &[u8] = b"x-writer-affinity";
 
-/// How waiting for the end of a pause has ended.
+/// How the wait for the end of a pause has ended.
 enum PauseOutcome {
     Over,
     TooLong,
@@ -33,8 +33,8 @@ enum PauseOutcome {
 }
 
 impl Connection {
-    /// Serves a request whose route leads to a service. It is routed again whenever what it went by is out of date:
-    /// after a pause, and if a deploy has just replaced the targets.
+    /// Serves a request whose route leads to a service. It is routed again whenever the basis of its routing is
+    /// outdated: after a pause, and if a deploy has just replaced the targets.
     pub(super) async fn through_service(
         &mut self,
         worker: &Worker,
@@ -50,7 +50,7 @@ impl Connection {
             let entry = &snapshot.routes[index];
             account.route = u32::try_from(index).ok();
             let Target::Service(service) = &entry.target else {
-                // The service was removed meanwhile, and the file's route takes its requests from now on.
+                // The service was removed in the meantime, and the file's routes now take its requests.
                 return self.no_route(&account, &mut transfer).await;
             };
             self.session.service = Some(Arc::clone(service));
@@ -86,8 +86,8 @@ impl Connection {
         }
     }
 
-    /// Waits for the end of a pause, unless the client goes away meanwhile. While a body is still to come the client
-    /// is not read: its bytes would pile up here.
+    /// Waits for the end of a pause, unless the client disconnects. While a body is still to come, the client is not
+    /// read: its bytes would accumulate here.
     async fn held(
         &mut self,
         service: &ServiceEntry,
@@ -164,7 +164,7 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What names the target to the application, behind those that the request has been to.
+/// The field that names the target to the application, after the targets that the request has already passed.
 fn stamp(service: &ServiceEntry, head: &RequestHead) -> Stamp {
     let mut before = Vec::new();
     if service.target_options.forward_headers {
@@ -177,7 +177,7 @@ fn stamp(service: &ServiceEntry, head: &RequestHead) -> Stamp {
     Stamp { field: TARGET_FIELD, before }
 }
 
-/// What a service changes in the heads of one exchange.
+/// A service's changes to the heads of one exchange.
 struct Edits {
     request: FieldEdits,
     response: FieldEdits,
@@ -193,7 +193,7 @@ impl Edits {
             && account.trusted
             && let Some(named) = head.get(&field.to_ascii_lowercase())
         {
-            // As if X-Forwarded-For had come with it.
+            // As if X-Forwarded-For had been received with it.
             let value = [named, b", ", account.client.to_string().as_bytes()].concat();
             request.set.push((b"X-Forwarded-For".to_vec(), value));
         }
@@ -206,7 +206,7 @@ impl Edits {
         Self { request, response, stamp: stamp(service, head) }
     }
 
-    /// Puts the paths of cookies below the prefix that the route takes off, where the service wants it.
+    /// Prepends the prefix that the route strips to the paths of cookies, if the service requests it.
     fn scope_cookies(&mut self, service: &ServiceEntry, entry: &RouteEntry, head: &RequestHead) {
         if service.target_options.scope_cookie_paths && entry.config.strip_prefix {
             let prefix = entry.config.path_prefix.as_bytes();

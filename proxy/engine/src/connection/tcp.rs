@@ -1,4 +1,4 @@
-//! Connections of `tcp` listeners: one tunnel each, to an endpoint of the listener's cluster; and the tunnels of other
+//! Connections of `tcp` listeners: one tunnel each, to an endpoint of the listener's cluster; also the tunnels of other
 //! listeners.
 
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::tunnel;
 use crate::upstream::{self, Acquired, UpstreamConnection};
 use crate::worker::Phase;
 
-/// The headers that clients of a listener begin with, if any.
+/// The headers that a listener expects first, if any.
 fn expected(protocol: ProxyProtocol) -> Option<Expected> {
     match protocol {
         ProxyProtocol::Off => None,
@@ -33,7 +33,7 @@ fn expected(protocol: ProxyProtocol) -> Option<Expected> {
 }
 
 impl Connection {
-    /// Reads the PROXY protocol header that the listener expects; false when the connection must end.
+    /// Reads the PROXY protocol header that the listener expects; returns false when the connection must end.
     pub(super) async fn greet(&mut self) -> bool {
         let Some(expected) = expected(self.listener.config.proxy_protocol) else { return true };
         self.io.deadline.set(self.limits().header_timeout_ms);
@@ -77,8 +77,8 @@ impl Connection {
         }
     }
 
-    /// Tunnels this connection to a cluster until it ends, after asking the endpoint for TLS in PostgreSQL's way if
-    /// `by_request`.
+    /// Tunnels this connection to a cluster until it ends. If `by_request`, first requests TLS from the endpoint with
+    /// PostgreSQL's SSLRequest.
     pub(super) async fn tunnel_to(mut self, mut account: Account, cluster: &Arc<Cluster>, by_request: bool) {
         let worker = Rc::clone(&self.worker);
         self.set_phase(Phase::Busy);
@@ -108,7 +108,7 @@ impl Connection {
         self.record(&account, &progress, outcome.reason);
     }
 
-    /// A connection to an endpoint that is ready for the bytes of the tunnel.
+    /// Opens a connection to an endpoint that is ready for the bytes of the tunnel.
     async fn endpoint_of(
         &self,
         cluster: &Arc<Cluster>,
@@ -131,7 +131,7 @@ impl Connection {
     }
 }
 
-/// Asks PostgreSQL for TLS. More than its one byte in answer is nobody's that we know.
+/// Sends PostgreSQL's SSLRequest. The response is exactly one byte; more bytes are refused.
 async fn ask_for_tls(connection: &mut UpstreamConnection, deadline: &Deadline) -> Result<(), Reason> {
     connection.writer.submit(postgres::SSL_REQUEST.to_vec(), 0);
     connection.writer.settle(deadline).await.map_err(|_| Reason::UpstreamClosed)?;

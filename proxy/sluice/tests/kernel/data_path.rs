@@ -139,9 +139,8 @@ fn an_application_that_does_not_read_is_left_alone_for_a_while() {
     let proxy = start(setup.with("clusters.default.response_timeout_ms", 3000));
     assert_eq!(proxy.get("/known").text(), "hi");
     assert_eq!(proxy.get("/stuck").status(), 504);
-    let line = proxy.line(
-        "this endpoint does not read what goes past loopback TCP; it gets its requests by TCP for a while",
-    );
+    let line = proxy
+        .line("this endpoint does not read bytes that bypass loopback TCP; its requests use TCP for a while");
     assert_eq!((&line["endpoint"], &line["pause_s"]), (&origin.endpoint.as_str().into(), &10.into()));
     assert_eq!(proxy.get("/next").text(), "hi");
     let paths = ["/known", "/stuck", "/next"].map(|target| path_of(&proxy, target));

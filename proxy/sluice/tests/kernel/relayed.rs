@@ -15,7 +15,7 @@ const STALLED: &str = "sluice_bypass_refused_total{reason=\"stalled\"}";
 const JOINED: &str = "sluice_path_exchanges_total{path=\"bypass\"}";
 const COPIED: &str = "sluice_path_exchanges_total{path=\"copy\"}";
 const SAID: &str =
-    "this endpoint does not read what goes past loopback TCP; it gets its requests by TCP for a while";
+    "this endpoint does not read bytes that bypass loopback TCP; its requests use TCP for a while";
 
 /// Passes every connection on to `origin` by splice(2); returns where it listens.
 fn relay(origin: &Origin) -> String {

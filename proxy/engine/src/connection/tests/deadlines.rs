@@ -1,4 +1,4 @@
-//! What happens when one side is silent for too long, and that slowness alone is no fault.
+//! What happens when one side is silent for too long; slowness alone is not a fault.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::*;
 
 const TIMEOUTS: &str = "response_timeout_ms: 3000, body_idle_timeout_ms: 5000,";
 
-/// Runs one exchange with these faults, each of reading and of writing; the outcome and when it came.
+/// Runs one exchange with these faults of reading and of writing; returns the outcome and its time.
 async fn with_faults(
     exchange: Exchange,
     client: [Option<Fault>; 2],
@@ -41,35 +41,35 @@ fn between(taken: Duration, low_ms: u64, high_ms: u64) {
 }
 
 #[test]
-fn an_origin_that_does_not_answer_is_a_504() {
+fn an_origin_that_does_not_respond_is_a_504() {
     let (outcome, taken) = run(with_faults(Exchange::get(10), [None, None], [None, stall(0)]));
     assert_eq!(outcome, Some(Outcome::Local(504)));
     between(taken, 3000, 4000);
 }
 
 #[test]
-fn an_origin_that_stops_within_its_head_is_a_504() {
+fn an_origin_that_stops_inside_its_head_is_a_504() {
     let (outcome, taken) = run(with_faults(Exchange::get(10), [None, None], [None, stall(12)]));
     assert_eq!(outcome, Some(Outcome::Local(504)));
     between(taken, 3000, 4000);
 }
 
 #[test]
-fn an_answer_that_stalls_is_cut_visibly() {
+fn a_stalled_response_is_truncated_visibly() {
     let (outcome, taken) = run(with_faults(Exchange::get(50_000), [None, None], [None, stall(20_000)]));
     assert_eq!(outcome, Some(Outcome::Cut));
     between(taken, 5000, 8000);
 }
 
 #[test]
-fn a_request_body_that_stalls_is_a_408() {
+fn a_stalled_request_body_is_a_408() {
     let (outcome, taken) = run(with_faults(Exchange::post(50_000), [None, stall(20_000)], [None, None]));
     assert_eq!(outcome, Some(Outcome::Local(408)));
     between(taken, 5000, 8000);
 }
 
 #[test]
-fn a_request_head_that_stalls_is_a_408() {
+fn a_stalled_request_head_is_a_408() {
     let (outcome, taken) = run(with_faults(Exchange::get(10), [None, stall(12)], [None, None]));
     assert_eq!(outcome, Some(Outcome::Local(408)));
     between(taken, 10_000, 11_000);
@@ -82,7 +82,7 @@ fn an_origin_that_does_not_read_is_a_504() {
     between(taken, 5000, 8000);
 }
 
-/// Reads an answer of `length` bytes, 5000 of them a second.
+/// Reads a response of `length` bytes, 5000 bytes per second.
 async fn read_slowly(end: &End, length: usize) -> Source {
     let mut source = Source::new(end, None);
     assert_eq!(source.head().await.unwrap().framing(Framing::Close), Framing::Length(length));
@@ -95,7 +95,7 @@ async fn read_slowly(end: &End, length: usize) -> Source {
     source
 }
 
-/// A proxy whose client side takes 5 KB at once, and the request for an answer of `length` bytes.
+/// A proxy whose client side accepts 5 KB at a time, and the request for a response of `length` bytes.
 async fn ask_narrowly(listener: &str, length: usize) -> (Proxy, End) {
     let exchanges: Shared = Rc::new(vec![Exchange::get(length)]);
     let script = Script::new(&exchanges);
@@ -107,7 +107,7 @@ async fn ask_narrowly(listener: &str, length: usize) -> (Proxy, End) {
 }
 
 #[test]
-fn a_slow_reader_that_progresses_gets_all() {
+fn a_slow_reader_that_progresses_gets_everything() {
     for length in [15_000, 60_000, 400_000] {
         run(async {
             let (proxy, end) = ask_narrowly("", length).await;
@@ -119,10 +119,10 @@ fn a_slow_reader_that_progresses_gets_all() {
 }
 
 #[test]
-fn a_slow_reader_that_has_half_closed_gets_all() {
+fn a_slow_reader_that_has_half_closed_gets_everything() {
     for length in [15_000, 60_000, 400_000] {
         run(async {
-            // A client that has half-closed is waited for only so long while nothing is seen to leave.
+            // After a half-close, the proxy waits only for this long while no bytes are seen to leave.
             let (proxy, end) = ask_narrowly("limits: {half_close_timeout_ms: 10000},", length).await;
             end.shutdown(std::net::Shutdown::Write);
             let mut source = read_slowly(&end, length).await;
@@ -142,7 +142,7 @@ fn a_reader_that_stops_is_dropped() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_without_a_word() {
+fn an_idle_connection_is_closed_without_a_response() {
     let (network, _) = network(CALM, |_, _| async {});
     run(async {
         let proxy = Proxy::new("", "", network);

@@ -1,4 +1,4 @@
-//! Requests whose body is not taken whole: what is left of it must never be read as a request, by anybody.
+//! Requests whose body is not completely read: the rest must never be parsed as a request, by either side.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,21 +8,21 @@ use tokio::time::sleep;
 use super::peer::{Ended, Framing, Sink, Source};
 use super::*;
 
-/// Takes an answer at once, but of a request only so much that the beginning is under way when the rest comes.
+/// Sends a response at once, but reads so little of a request that its beginning is still in flight when the rest
+/// arrives.
 const NARROW: Behaviour = Behaviour { capacity: 100, ..CALM };
 
-/// Bytes of a body that come with its head.
+/// Bytes of a body that arrive with its head.
 const FIRST_BYTES: usize = 500;
 
-/// What an attacker would like to have read as a request.
+/// What an attacker wants to be parsed as a request.
 const HIDDEN: &[u8] = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
 async fn pause(milliseconds: u64) {
     sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// A body in chunks, or counted, that ends in [`HIDDEN`]: its head with the beginning,
-/// and the rest.
+/// A body in chunks, or with a length, that ends in [`HIDDEN`]: its head with the beginning of the body, and the rest.
 fn post(chunked: bool) -> (Vec<u8>, Vec<u8>) {
     let (framing, first, rest) = if chunked {
         let rest = format!("{:x}\r\n{}\r\n0\r\n\r\n", HIDDEN.len(), std::str::from_utf8(HIDDEN).unwrap());
@@ -37,7 +37,7 @@ fn post(chunked: bool) -> (Vec<u8>, Vec<u8>) {
 
 /// The origin dies while the end of the body waits for the beginning to leave.
 #[test]
-fn a_body_that_nobody_took_is_no_request() {
+fn an_unread_body_is_not_parsed_as_a_request() {
     for chunked in [false, true] {
         let (network, origins) = network(NARROW, |_, end| async move {
             pause(2000).await;
@@ -60,14 +60,14 @@ fn a_body_that_nobody_took_is_no_request() {
             }
             drop((source, sink));
             proxy.finish().await;
-            assert_eq!(origins.borrow().len(), 1, "the rest of the body was taken for a request");
+            assert_eq!(origins.borrow().len(), 1, "the rest of the body was parsed as a request");
         });
     }
 }
 
-/// The origin answers while the end of the body waits for the beginning to leave, and only then reads on.
+/// The origin responds while the end of the body waits for the beginning to leave, and only then reads on.
 #[test]
-fn a_connection_that_is_owed_a_body_is_not_used_again() {
+fn a_connection_with_an_unfinished_request_body_is_not_reused() {
     for chunked in [false, true] {
         let lines = Rc::new(RefCell::new(Vec::new()));
         let seen = Rc::clone(&lines);
@@ -93,7 +93,7 @@ fn a_connection_that_is_owed_a_body_is_not_used_again() {
     }
 }
 
-/// Reads a head, answers, and reads on at once; keeps the request lines.
+/// Reads a head, responds, and reads on at once; keeps the request lines.
 async fn early_origin(end: End, lines: Rc<RefCell<Vec<String>>>) {
     let (mut source, mut sink) = (Source::new(&end, None), Sink::new(&end, 1, None));
     drop(end);

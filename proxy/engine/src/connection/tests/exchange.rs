@@ -1,28 +1,28 @@
-//! What a client asks and an origin answers, as data: generated, written to bytes, compared with.
+//! Requests and responses as data: generated, encoded, and compared with.
 
 use proptest::prelude::*;
 
-/// A request and the answer to it.
+/// A request and its response.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) method: &'static str,
-    /// Spoken by an HTTP/1.0 client.
+    /// Sent by an HTTP/1.0 client.
     pub(super) old: bool,
     pub(super) expects: bool,
-    /// The client asks for the connection to be closed.
+    /// The client requests that the connection is closed.
     pub(super) closes: bool,
-    /// The proxy holds the request until it is whole, and the answer.
+    /// Whether the proxy buffers the request, and the response.
     pub(super) held: (bool, bool),
     pub(super) body: Option<Message>,
     pub(super) answer: Answer,
 }
 
-/// Of bodies that the proxy holds, how many bytes may be in memory.
+/// How many bytes of buffered bodies may be in memory.
 pub(super) fn memory() -> impl Strategy<Value = usize> {
     prop_oneof![1 => Just(0), 2 => 1usize..700, 2 => 1usize..100_000, 1 => Just(1 << 20)]
 }
 
-/// A body and how it is framed.
+/// A body and its framing.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) length: usize,
@@ -39,25 +39,25 @@ pub(super) enum Coding {
         extended: bool,
         trailers: bool,
     },
-    /// By the end of the connection; answers only.
+    /// By the end of the connection; responses only.
     Close,
-    /// By a length, but of HTTP/1.0; answers only.
+    /// By a length, but in HTTP/1.0; responses only.
     Old,
 }
 
-/// What the origin says.
+/// The origin's response.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) interim: Vec<u16>,
-    /// Said after so many bytes of the request's body; otherwise after all of it.
+    /// Sent after this many bytes of the request's body; otherwise after all of it.
     pub(super) early: Option<usize>,
     pub(super) closes: bool,
     pub(super) message: Message,
 }
 
 impl Exchange {
-    /// A GET that is answered with so many bytes.
+    /// A GET with a response of `length` bytes.
     pub(super) fn get(length: usize) -> Self {
         let message = Message { length, coding: Coding::Length };
         let answer = Answer { status: 200, interim: Vec::new(), early: None, closes: false, message };
@@ -72,7 +72,7 @@ impl Exchange {
         }
     }
 
-    /// A POST of so many bytes that is answered with as many.
+    /// A POST of `length` bytes with a response of the same length.
     pub(super) fn post(length: usize) -> Self {
         let body = Some(Message { length, coding: Coding::Length });
         Self { method: "POST", body, ..Self::get(length) }
@@ -98,7 +98,7 @@ impl Exchange {
         (head + "\r\n").into_bytes()
     }
 
-    /// The request's body as it goes over the wire.
+    /// The request's body as sent over the wire.
     pub(super) fn request_body(&self, tag: usize) -> Vec<u8> {
         self.body.as_ref().map_or_else(Vec::new, |body| body.encode(tag))
     }
@@ -108,18 +108,18 @@ impl Exchange {
         self.body.as_ref().map_or_else(Vec::new, |body| body.bytes(tag))
     }
 
-    /// Whether an answer has no body, whatever its head says.
+    /// Whether the response has no body, whatever its head says.
     pub(super) fn is_bodiless(&self) -> bool {
         self.method == "HEAD" || matches!(self.answer.status, 204 | 304)
     }
 
-    /// The interim answers, as they go over the wire.
+    /// The interim responses as sent over the wire.
     pub(super) fn interim_heads(&self) -> Vec<u8> {
         let heads = self.answer.interim.iter().map(|status| format!("HTTP/1.1 {status} x\r\n\r\n"));
         heads.collect::<String>().into_bytes()
     }
 
-    /// The final answer, as it goes over the wire.
+    /// The final response as sent over the wire.
     pub(super) fn response(&self, tag: usize) -> Vec<u8> {
         let answer = &self.answer;
         let version = if matches!(answer.message.coding, Coding::Old) { "1.0" } else { "1.1" };
@@ -137,17 +137,17 @@ impl Exchange {
         bytes
     }
 
-    /// The body of the final answer.
+    /// The body of the final response.
     pub(super) fn answered(&self, tag: usize) -> Vec<u8> {
         if self.is_bodiless() { Vec::new() } else { self.answer.message.bytes(!tag) }
     }
 
-    /// Whether the origin's connection ends with this answer.
+    /// Whether the origin's connection ends with this response.
     pub(super) fn ends_upstream(&self) -> bool {
         self.answer.closes || self.ends_by_close() || matches!(self.answer.message.coding, Coding::Old)
     }
 
-    /// Whether only the end of the origin's connection tells where the answer ends.
+    /// Whether the response is delimited only by the end of the origin's connection.
     pub(super) fn ends_by_close(&self) -> bool {
         !self.is_bodiless() && matches!(self.answer.message.coding, Coding::Close)
     }
@@ -169,7 +169,7 @@ impl Message {
         }
     }
 
-    /// Whether it can only go on in chunks.
+    /// Whether it can only be forwarded in chunks.
     pub(super) fn has_trailers(&self) -> bool {
         matches!(self.coding, Coding::Chunked { trailers: true, .. })
     }
@@ -225,7 +225,7 @@ pub(super) fn exchange(length: BoxedStrategy<usize>) -> impl Strategy<Value = Ex
     (method, status, interim, early, flags, prop::bool::weighted(0.1), messages).prop_map(
         |(method, status, interim, early, (old, expects, closes), ends, (body, message))| {
             let takes_body = matches!(method, "POST" | "PUT");
-            // HTTP/1.0 has no chunks and expects nothing.
+            // HTTP/1.0 has neither chunks nor Expect.
             let coding = if old { Coding::Length } else { body.coding };
             let body = takes_body.then_some(Message { coding, ..body });
             let early = body.as_ref().and_then(|body| early.map(|early| early.min(body.length)));
@@ -236,12 +236,12 @@ pub(super) fn exchange(length: BoxedStrategy<usize>) -> impl Strategy<Value = Ex
     )
 }
 
-/// Lengths that fit a network which tears everything into small pieces.
+/// Lengths that suit a network that splits everything into small pieces.
 pub(super) fn short() -> BoxedStrategy<usize> {
     prop_oneof![Just(0), 1usize..10, 1usize..700].boxed()
 }
 
-/// Any length, with a liking for the sizes of buffers.
+/// Any length, with a preference for the sizes of buffers.
 pub(super) fn any_length() -> BoxedStrategy<usize> {
     prop_oneof![
         2 => Just(0),

@@ -1,4 +1,4 @@
-//! Exchanges on a network without faults: every answer whole, in order, once.
+//! Exchanges on a network without faults: every response complete, in order, and once.
 
 use std::rc::Rc;
 
@@ -10,12 +10,12 @@ use super::exchange::{Exchange, any_length, exchange, memory, short};
 use super::origin::{Script, Seen, serve};
 use super::*;
 
-/// Runs the exchanges over as many connections as it takes.
+/// Runs the exchanges over as many connections as needed.
 async fn play(exchanges: Vec<Exchange>, behaviours: (Behaviour, Behaviour), pipelines: bool) {
     play_through("", exchanges, behaviours, pipelines).await;
 }
 
-/// The same with bodies held, so many bytes of them in memory.
+/// The same with buffered bodies, `memory` bytes of them in memory.
 async fn hold(
     memory: usize,
     mut exchanges: Vec<Exchange>,
@@ -50,12 +50,12 @@ async fn play_through(
         next += outcomes.len();
         let last = &exchanges[next - 1];
         let closed = next < exchanges.len() && stays_open(last) && last.answer.early.is_none();
-        assert!(!closed, "the connection was closed for no reason after exchange {}", next - 1);
+        assert!(!closed, "the connection was closed without reason after exchange {}", next - 1);
     }
     proxy.finish().await;
     ended(&origins).await;
     let seen = script.seen.take();
-    assert_eq!(seen.len(), exchanges.len(), "requests that origins got");
+    assert_eq!(seen.len(), exchanges.len(), "requests that origins received");
     for (tag, (seen, exchange)) in seen.iter().zip(exchanges.iter()).enumerate() {
         check(seen, exchange, tag);
     }
@@ -77,7 +77,7 @@ proptest! {
     #![proptest_config(cases(128))]
 
     #[test]
-    fn short_exchanges_in_small_pieces_are_whole_and_in_order(
+    fn short_exchanges_in_small_pieces_are_complete_and_in_order(
         exchanges in vec(exchange(short()), 1..8),
         behaviours in (rough(), rough()),
         pipelines: bool,
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn exchanges_of_any_length_are_whole_and_in_order(
+    fn exchanges_of_any_length_are_complete_and_in_order(
         exchanges in vec(exchange(any_length()), 1..6),
         behaviours in (usual(), usual()),
         pipelines: bool,
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(cases(128))]
 
     #[test]
-    fn short_bodies_that_are_held_are_whole_and_in_order(
+    fn short_buffered_bodies_are_complete_and_in_order(
         memory in memory(),
         exchanges in vec(exchange(short()), 1..6),
         behaviours in (rough(), rough()),
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn bodies_of_any_length_that_are_held_are_whole_and_in_order(
+    fn buffered_bodies_of_any_length_are_complete_and_in_order(
         memory in memory(),
         exchanges in vec(exchange(any_length()), 1..5),
         behaviours in (usual(), usual()),
@@ -119,18 +119,18 @@ proptest! {
     }
 }
 
-/// The last piece of an answer may be larger than what the client's side takes at once.
+/// The last piece of a response may be larger than what the client's side accepts at once.
 #[test]
-fn the_last_piece_of_an_answer_leaves_whole() {
+fn the_last_piece_of_a_response_is_sent_completely() {
     for length in [17_000, 40_000, 64_000, 65_536, 100_000] {
         let slow = Behaviour { capacity: 5000, ..CALM };
         run(play(vec![Exchange::get(length), Exchange::get(1)], (slow, CALM), false));
     }
 }
 
-/// As above, of a request.
+/// As above, for a request.
 #[test]
-fn the_last_piece_of_a_request_leaves_whole() {
+fn the_last_piece_of_a_request_is_sent_completely() {
     for length in [17_000, 40_000, 64_000, 65_536, 100_000] {
         let slow = Behaviour { capacity: 5000, ..CALM };
         run(play(vec![Exchange::post(length), Exchange::get(1)], (CALM, slow), false));

@@ -1,4 +1,5 @@
-//! Exchanges with one fault: nothing is lost, doubled or made up, no part looks whole, and all comes to an end.
+//! Exchanges with one fault: nothing is lost, duplicated or invented, no truncated message looks complete, and
+//! everything ends.
 
 use std::rc::Rc;
 
@@ -15,14 +16,14 @@ use super::*;
 const TIMEOUTS: &str = "response_timeout_ms: 30000, body_idle_timeout_ms: 20000, \
     ejection: {consecutive_failures: 0}, retry: {attempts_max: 1},";
 
-/// Longer than all timeouts that can come one after the other, and shorter than a stall.
+/// Longer than the sum of all timeouts, and shorter than a stall.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Whose connection has the fault.
+/// The side whose connection has the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Culprit {
     Client,
-    /// The origin, on the connection of this number.
+    /// The origin, on the connection with this number.
     Origin(usize),
 }
 
@@ -86,7 +87,7 @@ async fn play_through(
     check_requests(&script, &outcomes);
 }
 
-/// What may come of an exchange.
+/// Checks that an outcome is allowed.
 fn check_outcome(outcome: Outcome, exchange: &Exchange, mishap: Mishap) {
     let ends = matches!(mishap.fault.kind, Kind::Close | Kind::HalfClose);
     match (outcome, mishap.culprit) {
@@ -94,13 +95,13 @@ fn check_outcome(outcome: Outcome, exchange: &Exchange, mishap: Mishap) {
         (Outcome::Local(400), Culprit::Client) if ends => {}
         (Outcome::Local(408), Culprit::Client) if mishap.fault.kind == Kind::Stall => {}
         (Outcome::Local(502 | 504), Culprit::Origin(_)) => {}
-        // Nobody can tell.
+        // Indistinguishable from a complete response.
         (Outcome::Short, Culprit::Origin(_)) if ends => {}
         _ => panic!("{outcome:?} of {exchange:?} after {mishap:?}"),
     }
 }
 
-/// What origins got is what was sent, or its beginning, and no more often than allowed.
+/// What origins received is what was sent, or its beginning, and no more often than allowed.
 fn check_requests(script: &Script, outcomes: &[Outcome]) {
     let all = script.seen.borrow();
     for (tag, exchange) in script.exchanges.iter().enumerate() {
@@ -110,10 +111,10 @@ fn check_requests(script: &Script, outcomes: &[Outcome]) {
         assert!(seen.len() <= most, "request {tag} was delivered {} times", seen.len());
         for seen in &seen {
             assert!(asked.starts_with(&seen.body), "request {tag} was not delivered as it was sent");
-            assert!(!seen.whole || seen.body == asked, "a part of request {tag} looked whole");
+            assert!(!seen.whole || seen.body == asked, "a part of request {tag} looked complete");
         }
         let answered = matches!(outcomes.get(tag), Some(Outcome::Whole | Outcome::Short));
-        assert!(!answered || !seen.is_empty(), "an answer to a request {tag} that no origin got");
+        assert!(!answered || !seen.is_empty(), "a response to request {tag}, which no origin received");
     }
 }
 
@@ -141,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn exchanges_that_are_held_survive_or_fail_visibly(
+    fn buffered_exchanges_survive_or_fail_visibly(
         memory in memory(),
         mut exchanges in vec(exchange(any_length()), 1..5),
         behaviours in (usual(), usual()),

@@ -1,4 +1,4 @@
-//! Bodies that are held until they are whole: what is in memory and what in a file, and who waits for whom.
+//! Buffered bodies: what is in memory and what in a file, and who waits for whom.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use super::*;
 
 const TIMEOUTS: &str = "response_timeout_ms: 3000, body_idle_timeout_ms: 5000,";
 
-/// A proxy with these keys of its route, in front of origins that play the exchange.
+/// A proxy whose route has these keys, in front of origins that play the exchange.
 fn proxy(route: &str, exchange: Exchange) -> (Proxy, Rc<Script>, Origins, Shared) {
     let held = (route.contains("buffer_requests: on"), route.contains("buffer_responses: on"));
     let exchanges: Shared = Rc::new(vec![Exchange { held, ..exchange }]);
@@ -23,7 +23,7 @@ fn proxy(route: &str, exchange: Exchange) -> (Proxy, Rc<Script>, Origins, Shared
 
 const CALMLY: Manner = Manner { seed: 1, pipelines: false, faults: [None, None] };
 
-/// What comes of one exchange, and how many files it took.
+/// The outcome of one exchange, and the number of files it created.
 fn play(route: &str, exchange: Exchange) -> (Option<Outcome>, u64) {
     run(async {
         let (proxy, _, origins, exchanges) = proxy(route, exchange);
@@ -39,7 +39,7 @@ fn chunked(length: usize) -> Message {
 }
 
 #[test]
-fn a_file_is_made_from_the_first_byte_beyond_memory_on() {
+fn a_file_is_created_for_the_first_byte_beyond_memory() {
     const MEMORY: usize = 10_000;
     for (length, files) in [(0, 0), (1, 0), (MEMORY - 1, 0), (MEMORY, 0), (MEMORY + 1, 1), (300_000, 1)] {
         let requests = format!("buffer_requests: on, buffer_memory_bytes: {MEMORY},");
@@ -56,7 +56,7 @@ fn a_file_is_made_from_the_first_byte_beyond_memory_on() {
             (&responses, Exchange::get(length)),
             (&responses, answered_in_chunks),
         ] {
-            // An answer that has no body is not held, so that its chunks stay.
+            // A response without a body is not buffered, so it stays chunked.
             let told = format!("{length} bytes, {exchange:?}");
             assert_eq!(play(route, exchange), (Some(Outcome::Whole), files), "{told}");
         }
@@ -64,7 +64,7 @@ fn a_file_is_made_from_the_first_byte_beyond_memory_on() {
 }
 
 #[test]
-fn what_is_held_or_bounded_never_goes_past_sluice() {
+fn buffered_or_limited_responses_never_use_direct_return() {
     let goes_direct = |route: &str| {
         let proxy = proxy(route, Exchange::get(1)).0;
         proxy.worker.snapshot().routes[0].direct_return
@@ -76,7 +76,7 @@ fn what_is_held_or_bounded_never_goes_past_sluice() {
 }
 
 #[test]
-fn without_memory_all_goes_into_a_file() {
+fn without_memory_the_whole_body_goes_into_a_file() {
     assert_eq!(play(&holding(0), Exchange::post(5000)), (Some(Outcome::Whole), 2));
 }
 
@@ -89,7 +89,7 @@ fn a_request_beyond_the_spool_is_a_503_and_a_response_a_500() {
 }
 
 #[test]
-fn beyond_the_memory_of_all_a_body_goes_into_a_file() {
+fn beyond_the_total_memory_a_body_goes_into_a_file() {
     let beyond = MEMORY as usize + 100_000;
     let (outcome, files) = play(&holding(1 << 30), Exchange::get(beyond));
     assert_eq!((outcome, files), (Some(Outcome::Whole), 1));
@@ -97,7 +97,7 @@ fn beyond_the_memory_of_all_a_body_goes_into_a_file() {
 }
 
 #[test]
-fn the_bounds_of_a_route_hold_with_and_without_buffering() {
+fn the_limits_of_a_route_apply_with_and_without_buffering() {
     for on in ["", "buffer_requests: on, buffer_responses: on,"] {
         let asked = format!("{on} request_body_bytes_max: 3000,");
         let answered = format!("{on} response_body_bytes_max: 3000,");
@@ -110,7 +110,7 @@ fn the_bounds_of_a_route_hold_with_and_without_buffering() {
             assert_eq!(play(&answered, Exchange::get(length)).0, Some(response), "{answered} {length}");
         }
     }
-    // In chunks it shows only on the way.
+    // In chunks, its size is known only on the way.
     let mut long = Exchange::get(100_000);
     long.answer.message = chunked(100_000);
     assert_eq!(play("response_body_bytes_max: 50000,", long.clone()).0, Some(Outcome::Cut));
@@ -127,7 +127,7 @@ fn the_bounds_of_a_route_hold_with_and_without_buffering() {
 }
 
 #[test]
-fn nobody_is_asked_before_a_request_is_whole() {
+fn no_endpoint_is_used_before_the_request_is_complete() {
     run(async {
         let (proxy, script, origins, exchanges) = proxy(&holding(100), Exchange::post(5000));
         let end = proxy.connect(CALM);
@@ -151,7 +151,7 @@ fn nobody_is_asked_before_a_request_is_whole() {
 }
 
 #[test]
-fn a_request_in_a_file_is_sent_again_if_it_may_be() {
+fn a_request_in_a_file_is_retried_if_allowed() {
     for (method, second, sent) in [("PUT", Outcome::Whole, 3), ("POST", Outcome::Local(502), 2)] {
         let held = (true, true);
         let exchanges: Shared = Rc::new(vec![
@@ -161,7 +161,7 @@ fn a_request_in_a_file_is_sent_again_if_it_may_be() {
         let script = Script::new(&exchanges);
         let shared = Rc::clone(&script);
         run(async {
-            // The first connection ends amid the second request, without a word.
+            // The first connection ends in the middle of the second request, without a response.
             let (network, origins) = network(CALM, move |number, end| {
                 let fault = Some(Fault { after: 20_000, kind: Kind::Close }).filter(|_| number == 0);
                 serve(Rc::clone(&shared), end, number as u64, [fault, None])
@@ -178,7 +178,7 @@ fn a_request_in_a_file_is_sent_again_if_it_may_be() {
 }
 
 #[test]
-fn a_client_that_stops_within_its_body_is_a_408_that_no_origin_saw() {
+fn a_stalled_buffered_request_is_a_408_and_reaches_no_origin() {
     run(async {
         let (proxy, _, origins, exchanges) = proxy(&holding(100), Exchange::post(5000));
         let end = proxy.connect(CALM);
@@ -194,7 +194,7 @@ fn a_client_that_stops_within_its_body_is_a_408_that_no_origin_saw() {
 }
 
 #[test]
-fn a_place_is_free_once_a_response_is_whole() {
+fn a_place_is_free_once_the_response_is_complete() {
     run(async {
         let (proxy, _, origins, exchanges) = proxy(&holding(1000), Exchange::get(50_000));
         let end = proxy.connect(Behaviour { capacity: 500, ..CALM });
@@ -202,7 +202,7 @@ fn a_place_is_free_once_a_response_is_whole() {
         let mut source = Source::new(&end, None);
         source.head().await.unwrap();
         for endpoint in proxy.cluster.endpoints().iter() {
-            assert_eq!(endpoint.in_flight(), 0, "the client has its head only");
+            assert_eq!(endpoint.in_flight(), 0, "the client has only its head");
         }
         assert!(proxy.worker.metrics().budget().bytes(Medium::Spool) > 0);
         assert_eq!(source.body(Framing::Length(50_000)).await.end, Ok(()));
@@ -213,7 +213,7 @@ fn a_place_is_free_once_a_response_is_whole() {
 }
 
 #[test]
-fn a_client_that_reads_no_held_response_is_dropped_in_time() {
+fn a_client_that_does_not_read_a_buffered_response_is_dropped() {
     run(async {
         let (proxy, _, origins, exchanges) = proxy(&holding(1000), Exchange::get(50_000));
         let end = proxy.connect(Behaviour { capacity: 500, ..CALM });

@@ -1,4 +1,4 @@
-//! Exchanges side by side over one HTTP/2 connection, on networks that tear it into pieces, through windows of any size.
+//! Concurrent exchanges over one HTTP/2 connection, on networks that split it into pieces, with windows of any size.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ use super::exchange::{Coding, Exchange, any_length, exchange, short};
 use super::origin::{Script, serve};
 use super::*;
 
-/// A memory stream as the client's crate wants it.
+/// A memory stream in the form that the client's crate needs.
 struct Pipe {
     reader: Reader,
     writer: Writer,
@@ -66,7 +66,7 @@ impl AsyncWrite for Pipe {
     }
 }
 
-/// Runs the exchanges at once; the client's windows begin with so many bytes.
+/// Runs the exchanges concurrently; the client's windows start at `window` bytes.
 async fn play(route: &str, exchanges: Vec<Exchange>, behaviours: (Behaviour, Behaviour), window: u32) {
     let (behaviour, upstream) = behaviours;
     let exchanges: Rc<Vec<Exchange>> = Rc::new(exchanges);
@@ -90,7 +90,7 @@ async fn play(route: &str, exchanges: Vec<Exchange>, behaviours: (Behaviour, Beh
     proxy.finish().await;
     ended(&origins).await;
     let seen = script.seen.take();
-    assert_eq!(seen.len(), exchanges.len(), "requests that origins got");
+    assert_eq!(seen.len(), exchanges.len(), "requests that origins received");
     for seen in seen {
         let exchange = &exchanges[seen.tag];
         let asked = exchange.asked(seen.tag);
@@ -105,7 +105,7 @@ async fn play(route: &str, exchanges: Vec<Exchange>, behaviours: (Behaviour, Beh
     }
 }
 
-/// A field line with its name as HTTP/2 has it.
+/// A field line with its name in lower case, as in HTTP/2.
 fn lower(line: &str) -> String {
     let (name, value) = line.split_once(':').unwrap();
     format!("{}:{value}", name.to_ascii_lowercase())
@@ -135,7 +135,7 @@ async fn ask(sender: SendRequest<Bytes>, exchanges: Rc<Vec<Exchange>>, tag: usiz
         return receiving.await;
     }
     let sending = async {
-        // Whoever has the answer does not want the rest, and says so without an error.
+        // A peer that has its response does not want the rest of the request, and says so without an error.
         if let Err(reason) = send(stream, exchange, tag).await {
             assert!(exchange.answer.early.is_some() && reason == Reason::NO_ERROR, "{reason} {exchange:?}");
         }
@@ -183,7 +183,7 @@ async fn receive(mut response: ResponseFuture, exchange: &Exchange, tag: usize) 
     let mut stream = response.into_body();
     let body = read(&mut stream).await;
     let wanted = exchange.answered(tag);
-    assert!(body == wanted, "{} bytes in place of {}", body.len(), wanted.len());
+    assert!(body == wanted, "{} bytes instead of {}", body.len(), wanted.len());
     let trailers = stream.trailers().await.unwrap().unwrap_or_default();
     let trailers: Vec<String> =
         trailers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
@@ -201,7 +201,7 @@ async fn read(stream: &mut RecvStream) -> Vec<u8> {
     body
 }
 
-/// What HTTP/2 has no word for is left out.
+/// Removes what HTTP/2 cannot express.
 fn exchanges(length: BoxedStrategy<usize>, most: usize) -> impl Strategy<Value = Vec<Exchange>> {
     let one = exchange(length).prop_map(|exchange| {
         let expects = exchange.expects && exchange.body.is_some();
@@ -214,7 +214,7 @@ proptest! {
     #![proptest_config(cases(96))]
 
     #[test]
-    fn short_exchanges_side_by_side_are_whole(
+    fn short_concurrent_exchanges_are_complete(
         exchanges in exchanges(short(), 10),
         behaviours in (rough(), rough()),
         window in 1u32..2000,
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn exchanges_of_any_length_side_by_side_are_whole(
+    fn concurrent_exchanges_of_any_length_are_complete(
         exchanges in exchanges(any_length(), 8),
         behaviours in (usual(), usual()),
         window in 1000u32..200_000,
@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn bodies_that_are_held_side_by_side_are_whole(
+    fn concurrent_buffered_bodies_are_complete(
         mut exchanges in exchanges(any_length(), 5),
         behaviours in (usual(), usual()),
         memory in super::exchange::memory(),
@@ -243,9 +243,9 @@ proptest! {
     }
 }
 
-/// The memory of a stream beside what its messages take.
+/// The memory of a stream in addition to its messages.
 #[test]
-fn a_stream_takes_little() {
+fn a_stream_needs_little_memory() {
     fn of<C, F: Future>(_: impl FnOnce(C) -> F) -> usize {
         size_of::<F>()
     }
@@ -255,6 +255,6 @@ fn a_stream_takes_little() {
     let serve_stream = |connection: Connection| connection.serve_stream(Ok(()));
     let idle = of(Connection::serve_requests).max(of(serve_stream));
     let asking = within(Connection::exchange);
-    println!("{idle} bytes, and {asking} while it asks");
-    assert!(idle < 2048 && asking < 8192, "{idle} bytes, and {asking} while it asks");
+    println!("{idle} bytes, and {asking} during a request");
+    assert!(idle < 2048 && asking < 8192, "{idle} bytes, and {asking} during a request");
 }
