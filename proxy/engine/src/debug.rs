@@ -1,6 +1,6 @@
-//! Debug fields: who shows the token is told where a request went and how long each part of it took.
+//! Debug fields: a client that sends the token learns where a request went and how long each part of it took.
 //!
-//! Two fields of the answer: Server-Timing, which browsers show, and X-Sluice-Debug. The token is compared in constant
+//! Two response fields: Server-Timing, which browsers display, and X-Sluice-Debug. The token is compared in constant
 //! time, and while the feature is on no origin ever sees it.
 
 use std::borrow::Cow;
@@ -15,16 +15,16 @@ use sluice_http::RequestHead;
 use crate::progress::Progress;
 use sluice_core::record::BodyPath;
 
-/// The field that carries the token to us, in lower case.
+/// The request field that carries the token, in lower case.
 pub(crate) const FIELD: &[u8] = b"x-sluice-debug";
 
-/// What a request has to show.
+/// The token that a request must carry.
 pub(crate) struct Token(Option<Vec<u8>>);
 
 /// Whether a client may see how its request was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DebugRequest {
-    /// No client may; the header is forwarded like any other.
+    /// No client may; the field is forwarded like any other.
     Disabled,
     /// The request does not carry the token.
     Untrusted,
@@ -32,7 +32,7 @@ pub(crate) enum DebugRequest {
     Trusted,
 }
 
-/// What is known of an exchange from its start.
+/// The facts of an exchange that are known from its start.
 pub(crate) struct Facts<'a> {
     /// Name of the route.
     pub(crate) route: Option<&'a str>,
@@ -50,16 +50,16 @@ pub(crate) struct Fields {
 }
 
 impl Token {
-    /// Reads it. A file that has become unreadable since the configuration was checked lets nobody in.
+    /// Reads the token. If the file has become unreadable since the configuration was checked, no request is trusted.
     pub(crate) fn load(path: &Path) -> Self {
         let token = config::read_token(path);
         if let Err(error) = &token {
-            tracing::error!(%error, "debug_token_file: nobody is told anything");
+            tracing::error!(%error, "debug_token_file: no request gets debug information");
         }
         Self(token.ok())
     }
 
-    /// Whether the request shows it, in one field.
+    /// Whether the request carries the token in exactly one field.
     fn is_shown_by(&self, head: &RequestHead) -> bool {
         let mut given = head.fields().filter(|field| field.name.eq_ignore_ascii_case(FIELD));
         match (&self.0, given.next(), given.next()) {
@@ -69,7 +69,7 @@ impl Token {
     }
 }
 
-/// Whether the request is one to tell about.
+/// Whether the request gets debug information.
 pub(crate) fn asked(token: Option<&Token>, head: &RequestHead) -> DebugRequest {
     match token {
         None => DebugRequest::Disabled,
@@ -78,7 +78,8 @@ pub(crate) fn asked(token: Option<&Token>, head: &RequestHead) -> DebugRequest {
     }
 }
 
-/// Takes as long for every `given` of a length: how much of it is right shows in nothing. `token` is not empty.
+/// Takes the same time for every `given` of the same length, so that timing reveals nothing about a partial match.
+/// `token` is not empty.
 fn is_same(given: &[u8], token: &[u8]) -> bool {
     let mut differs = given.len() ^ token.len();
     for (byte, other) in given.iter().zip(token.iter().cycle()) {
@@ -88,7 +89,7 @@ fn is_same(given: &[u8], token: &[u8]) -> bool {
 }
 
 impl Facts<'_> {
-    /// What there is to tell now, as the head of the answer leaves.
+    /// The values at the time when the head of the response is sent.
     pub(crate) fn fields(&self, progress: &Progress) -> Fields {
         let now = Instant::now();
         let upstream = progress
@@ -120,7 +121,7 @@ impl Facts<'_> {
 }
 
 impl Fields {
-    /// Names and values, as they are sent.
+    /// Names and values, as sent.
     pub(crate) fn each(&self) -> [(&[u8], &[u8]); 2] {
         [(b"Server-Timing", self.timing.as_bytes()), (b"X-Sluice-Debug", self.facts.as_bytes())]
     }
@@ -135,7 +136,7 @@ fn push_timing(timing: &mut String, name: &str, took: Option<Duration>) {
     }
 }
 
-/// A member of a dictionary, its value a string (RFC 8941 section 3.3.3). Names are the operator's and may be any text.
+/// A member of a dictionary with a string value (RFC 8941 section 3.3.3). Names are the operator's and may be any text.
 fn push_fact(facts: &mut String, name: &str, value: Option<&str>) {
     let Some(value) = value else {
         return;
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_token_once_will_do() {
+    fn only_the_complete_token_in_one_field_is_accepted() {
         let token = Token(Some(TOKEN.to_vec()));
         let good = "X-SLUICE-debug: 0123456789abcdef\r\n";
         for (fields, expected) in [
@@ -188,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn any_name_makes_a_field() {
+    fn any_name_results_in_a_valid_field() {
         let name = "a\"b\\c\u{1f388}\r\n";
         let facts =
             Facts { route: Some(name), cluster: None, request_id: b"id".to_vec(), clock: Instant::now() };
         let fields = facts.fields(&Progress::default());
         let [(_, timing), (_, facts)] = fields.each();
         assert_eq!(facts, br#"retries=0, route="a\"b\\c???", request_id="id""#);
-        assert!(timing.starts_with(b"total;dur="), "without a cluster there is no line to wait in");
+        assert!(timing.starts_with(b"total;dur="), "without a cluster there is no queue");
     }
 
     #[test]

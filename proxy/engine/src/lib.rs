@@ -1,7 +1,7 @@
-//! The data path: a connection is accepted by a worker's `thread`, lives in `connection`, where each request becomes an
-//! `exchange` with an `upstream` connection.
+//! The data path: a worker's `thread` accepts a connection, which lives in `connection`; each of its requests becomes
+//! an `exchange` with an `upstream` connection.
 //!
-//! `connection` is the file to read first. Modules are declared in the order in which a request meets them.
+//! Read `connection` first. Modules are declared in the order in which a request meets them.
 
 pub mod thread;
 pub mod worker;

@@ -1,4 +1,4 @@
-//! An exchange's place in a trace, seen from its connection: where it begins, and what is handed over at its end.
+//! An exchange's position in a trace, seen from its connection: the start of the trace, and the hand-over at the end.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::debug::{self, DebugRequest};
 use crate::progress::Progress;
 use crate::snapshot::RouteEntry;
 
-/// What the client may send and the origin is not to see, in an order in which [`dropped`] is a part of it.
+/// Fields that a client may send and the origin must not see, ordered so that [`dropped`] is a slice of them.
 const DROPPED: [&[u8]; 3] = [debug::FIELD, b"traceparent", b"tracestate"];
 
-/// Names of the fields that end here: the token; what we say ourselves; and, where a trace begins here, a tracestate
-/// that cannot be about it.
+/// Names of the fields that are not forwarded: the token; the field that sluice itself sends; and, if a trace starts
+/// here, a tracestate that belongs to another trace.
 pub(super) fn dropped(account: &Account) -> &'static [&'static [u8]] {
     let first = usize::from(account.debug == DebugRequest::Disabled);
     let of_trace = account.trace.map_or(0, |trace| 1 + usize::from(trace.is_new()));
@@ -24,7 +24,7 @@ pub(super) fn dropped(account: &Account) -> &'static [&'static [u8]] {
 }
 
 impl Connection {
-    /// The place in a trace of the exchange whose head has just been received, if exchanges are traced.
+    /// The position in a trace of the exchange whose head was just received, if exchanges are traced.
     pub(super) fn begin_trace(&self, account: &Account) -> Option<Trace> {
         self.worker.tracer()?;
         let ratio = account.snapshot.config.tracing.as_ref()?.sample_ratio;
@@ -34,7 +34,7 @@ impl Connection {
         )
     }
 
-    /// Hands an exchange that has ended over to become spans, if it is sampled.
+    /// Hands over a finished exchange for its spans, if it is sampled.
     pub(super) fn hand_over(
         &self,
         account: &Account,
@@ -62,7 +62,7 @@ impl Connection {
     }
 }
 
-/// When the last try began, seen from the start of the exchange: with connecting, if it had to.
+/// When the last attempt started, relative to the start of the exchange; includes connecting.
 fn began(account: &Account, progress: &Progress, sent: Instant) -> Duration {
     sent.saturating_duration_since(account.clock).saturating_sub(progress.times.connect.unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! One exchange whose answer may go past sluice.
+//! One exchange whose response may use direct return.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -18,63 +18,60 @@ use tokio::time::{Sleep, sleep};
 use super::hold::Holding;
 use super::{Direct, Entry, PathIndex};
 
-/// When an exchange is looked at again that the program had while somebody waited for its end.
+/// When to check again an exchange whose end is awaited and whose response the program was sending.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Holds the slot of a connection for one exchange. Dropped, the program sends nothing more to the client, unless it
-/// does at this moment.
+/// Holds the slot of a connection for one exchange. After it is dropped, the program sends nothing more to the client,
+/// except for a send in progress.
 pub(crate) struct Armed<'a> {
     direct: &'a Direct,
     lease: Arc<Lease>,
     key: usize,
     place: PathIndex,
-    /// When any of it had last been sent, as it was last looked at.
+    /// The time of the last sent part, as of the last check.
     seen_ns: Cell<u64>,
-    /// Whether an answer has come to a request that the program has not seen.
+    /// Whether a response has arrived for a request that the program has not seen.
     unseen: Cell<bool>,
     look_again: RefCell<Option<Pin<Box<Sleep>>>>,
-    /// While there is one somebody looks after heads that are kept.
+    /// While it exists, held heads are checked periodically.
     _holding: Option<Holding<'a>>,
 }
 
-/// An answer that has gone to the client whole, or is on its way there.
+/// A response that was sent to the client completely, or is being sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectAnswer {
     pub(crate) status: u16,
-    /// With the head.
+    /// Including the head.
     pub(crate) bytes: u64,
     pub(crate) first_byte_at: Instant,
     pub(crate) ended_at: Instant,
 }
 
-/// What is left of an answer whose begin has gone to the client.
+/// The rest of a response whose beginning was sent to the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     pub(crate) status: u16,
     pub(crate) first_byte_at: Instant,
-    /// Bytes that have gone, with the head.
+    /// Bytes that were sent, including the head.
     pub(crate) sent: u64,
-    /// Bytes of the body to come.
+    /// Remaining bytes of the body.
     pub(crate) remaining: u64,
 }
 
-/// What the bytes are that an upstream connection brings.
+/// What the bytes from an upstream connection are.
 pub(crate) enum Claimed {
-    /// The answer, from its start on.
+    /// The response, from its start.
     Bytes,
-    /// The answer behind this head, which was kept and had come at that time. Nothing of it has gone to the client.
+    /// The response after this head, which was held and had arrived at this time. Nothing of it was sent to the client.
     Head(Vec<u8>, Instant),
-    /// What is left of it.
+    /// The rest of a response.
     Rest(Rest),
 }
 
 impl<'a> Armed<'a> {
-    /// Says that the next answer on a connection goes to `client`, whose `sent` bytes so far are before it. On the
-    /// connection `received` bytes have been received so far, modulo 2^32.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the entry of a map that the kernel shares, field by field"
-    )]
+    /// Directs the next response on a connection to `client`, after the `sent` bytes that the client was sent so far.
+    /// The connection has received `received` bytes so far, modulo 2^32.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a map entry that the kernel shares")]
     pub(crate) fn new(
         direct: &'a Direct,
         lease: &Arc<Lease>,
@@ -121,7 +118,7 @@ impl<'a> Armed<'a> {
         self.lease.slot()
     }
 
-    /// Ready once the whole answer has gone. Each part of it that has counts as activity on `deadline`, which then
+    /// Ready once the whole response was sent. Each part that was sent counts as activity on `deadline`, which then
     /// allows `idle_ms` of silence.
     pub(crate) fn poll(&self, cx: &mut Context<'_>, deadline: &Deadline, idle_ms: u64) -> Poll<DirectAnswer> {
         let wanted = self.note_waker(cx);
@@ -142,7 +139,7 @@ impl<'a> Armed<'a> {
         Poll::Pending
     }
 
-    /// Remembers whom to wake; whether somebody waits for the end.
+    /// Stores the waker; returns whether the end is awaited.
     fn note_waker(&self, cx: &Context<'_>) -> bool {
         let mut entries = self.direct.entries.borrow_mut();
         let Some(entry) = entries.get_mut(self.key) else {
@@ -161,21 +158,21 @@ impl<'a> Armed<'a> {
         }
     }
 
-    /// Has the answer come to sluice: somebody waits for its end.
+    /// Takes the response over from the program, because its end is awaited.
     pub(crate) fn want(&self) {
         if let Some(entry) = self.direct.entries.borrow_mut().get_mut(self.key) {
             entry.call_in();
         }
     }
 
-    /// Whether any of the answer has gone to the client, or may be going.
+    /// Whether a part of the response was sent to the client, or may be being sent.
     pub(crate) fn has_begun(&self) -> bool {
         let slot = self.slot();
         slot.take_over() == Phase::Busy || slot.sent.get() > 0
     }
 
-    /// Whose the bytes are that have come from the application; `None` as long as the program has the answer. From
-    /// then on all that follow are sluice's, too.
+    /// What the bytes from the application are; `None` as long as the program handles the response. After that, all
+    /// following bytes are sluice's, too.
     pub(crate) fn claim(&self) -> Option<Claimed> {
         let slot = self.slot();
         if slot.phase() == Phase::Prepared {
@@ -191,12 +188,12 @@ impl<'a> Armed<'a> {
         })
     }
 
-    /// Takes a head that is kept, for its time is over; whether there was one.
+    /// Takes over a held head because its time is over; returns whether there was one.
     pub(crate) fn take_head(&self) -> bool {
         self.slot().let_head_go()
     }
 
-    /// Whether a head that was kept is sluice's now.
+    /// Whether a held head was left to sluice.
     pub(crate) fn has_left_head(&self) -> bool {
         self.slot().held.get() != 0 && self.slot().phase() == Phase::Left
     }
@@ -212,7 +209,7 @@ impl<'a> Armed<'a> {
         }
     }
 
-    /// What has gone of an answer that was not whole; only if [`Armed::has_begun`].
+    /// The part that was sent of an incomplete response; only if [`Armed::has_begun`].
     pub(crate) fn partial(&self) -> Rest {
         self.rest()
     }
@@ -227,7 +224,7 @@ impl<'a> Armed<'a> {
         }
     }
 
-    /// Notes whether answers for its path can go past sluice, and whether their bodies come at once.
+    /// Records whether responses for its path can use direct return, and whether their bodies follow at once.
     pub(crate) fn note(&self, could: bool) {
         self.direct.likely.note(self.place, could);
         let slot = self.slot();
@@ -239,12 +236,12 @@ impl<'a> Armed<'a> {
         }
     }
 
-    /// Memory behind the client's send queue that TCP does not count.
+    /// Memory of the client's send queue that TCP does not account for.
     pub(crate) fn slack(&self) -> u64 {
         self.slot().slack.get()
     }
 
-    /// Why the answer, or its rest, did not go past sluice.
+    /// Why the response, or its rest, did not use direct return.
     pub(crate) fn missed(&self) -> Option<Missed> {
         if self.unseen.get() {
             return Some(Unarmed::Tcp.into());

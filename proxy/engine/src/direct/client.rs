@@ -1,4 +1,4 @@
-//! A downstream connection as one that answers may be sent to past sluice.
+//! A downstream connection as the destination of direct returns.
 
 use sluice_core::metrics::Unarmed;
 use sluice_kernel::program::ClientSocket;
@@ -7,20 +7,20 @@ use sluice_net::stream::Writer;
 
 use super::Direct;
 
-/// What is known of the connection.
+/// Whether the connection can be a destination.
 #[derive(Debug, Default)]
 pub(crate) enum Client {
-    /// Nothing yet.
+    /// Not known yet.
     #[default]
     Untried,
-    /// It cannot be.
+    /// No.
     Out,
-    /// It can.
+    /// Yes.
     In(ClientSocket),
 }
 
 impl Client {
-    /// Its socket, for the connection's exchange of that number (from 1).
+    /// Its socket, for the exchange with this number on the connection (from 1).
     pub(crate) fn socket(
         &mut self,
         direct: &Direct,
@@ -40,20 +40,20 @@ impl Client {
         }
     }
 
-    /// Notes what an exchange has left behind its send queue.
+    /// Records the slack that an exchange has left in its send queue.
     pub(crate) fn keep_slack(&mut self, slack: u64) {
         if let Self::In(socket) = self {
             socket.slack = slack;
         }
     }
 
-    /// Makes it an ordinary connection for good: it becomes a tunnel. All that was sent to it must have been seen in
-    /// its send queue.
+    /// Makes it an ordinary connection permanently: it becomes a tunnel. Everything sent to it must have been observed
+    /// in its send queue.
     pub(crate) fn leave(&mut self, direct: Option<&Direct>, writer: &Writer) {
         if let (Self::In(socket), Some(direct)) = (&self, direct) {
             direct.remove_client(socket.cookie);
             if let Some(socket) = writer.stream().fd() {
-                // A socket that has ended may refuse it, and need not have it.
+                // A closed socket may refuse this, and does not need it.
                 let _ = tcp::set_unsent_max(socket, UnsentMax::Namespace);
             }
         }
@@ -65,7 +65,7 @@ fn enter(direct: &Direct, writer: &mut Writer) -> Option<ClientSocket> {
     let stream = writer.stream().clone();
     let added = direct.add_client(stream.fd()?);
     let socket = added
-        .inspect_err(|error| tracing::debug!(%error, "answers cannot be sent to a client past sluice"))
+        .inspect_err(|error| tracing::debug!(%error, "cannot use direct return for a client"))
         .ok()??;
     if writer.count_passed() {
         return Some(socket);

@@ -1,8 +1,8 @@
-//! Heads that the program keeps until their bodies begin: sluice takes one that has waited too long.
+//! Heads that the program holds until their bodies begin: sluice takes over a head that has waited too long.
 //!
-//! Head and body of most answers are two messages of their application, some microseconds apart; each would leave as
-//! a segment of its own and wake the client. Nothing but the kernel knows of a head that is kept, so while there
-//! may be any a worker looks at all its slots every few milliseconds.
+//! Most applications send head and body as two messages, a few microseconds apart; each would leave as a separate
+//! segment and wake the client. Only the kernel knows about a held head, so while there may be any, a worker checks all
+//! its slots every few milliseconds.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use tokio::time::sleep;
 
 use super::Direct;
 
-/// It is looked on for so many turns without an exchange: there will be others.
+/// The checks continue for this many turns without an exchange, because others are likely to follow.
 const IDLE_TURNS: u32 = 100;
 
-/// What a worker knows of it.
+/// A worker's state of holding.
 #[derive(Debug)]
 pub(super) struct Hold {
-    /// Zero: no head is kept.
+    /// Zero: no head is held.
     limit: Duration,
-    /// Bodies in a row that came at once before.
+    /// The number of consecutive bodies that must have followed at once.
     after: u32,
-    /// Exchanges whose heads may be kept.
+    /// Exchanges whose heads may be held.
     exchanges: Cell<usize>,
     looking: Cell<bool>,
     wanted: Notify,
 }
 
-/// An exchange whose head may be kept.
+/// An exchange whose head may be held.
 #[derive(Debug)]
 pub(super) struct Holding<'a>(&'a Hold);
 
@@ -44,7 +44,8 @@ impl Hold {
         }
     }
 
-    /// One more, for whose path so many bodies came at once; `None` if its head is not to be kept.
+    /// Starts an exchange for whose path `at_once` consecutive bodies followed at once; `None` if its head must not be
+    /// held.
     pub(super) fn begin(&self, at_once: u8) -> Option<Holding<'_>> {
         if self.limit.is_zero() || u32::from(at_once) < self.after {
             return None;
@@ -56,12 +57,12 @@ impl Hold {
         Some(Holding(self))
     }
 
-    /// Whether a head would not have waited in vain for a body that came so long after it.
+    /// Whether holding a head would have been useful for a body that followed after `gap`.
     pub(super) fn is_in_time(&self, gap: Duration) -> bool {
         gap < self.turn()
     }
 
-    /// Half of the limit: what is found after as long again is let go at the next turn, in time.
+    /// Half of the limit: a head found in one turn is released at the next turn, within the limit.
     fn turn(&self) -> Duration {
         self.limit / 2
     }
@@ -74,7 +75,7 @@ impl Drop for Holding<'_> {
 }
 
 impl Direct {
-    /// Takes what has waited too long, for as long as the worker lives.
+    /// Takes over heads that have waited too long; runs as long as the worker lives.
     pub(crate) async fn look_after_heads(&self) {
         loop {
             self.hold.wanted.notified().await;
@@ -89,8 +90,8 @@ impl Direct {
         }
     }
 
-    /// A head that was there a turn ago has waited long enough. One that the program has let go by itself is nobody's
-    /// until its exchange looks, so that is woken once.
+    /// A head that was already there one turn ago has waited long enough. A head that the program has released belongs
+    /// to nobody until its exchange checks, so that exchange is woken once.
     fn let_heads_go(&self) {
         for (_, entry) in self.entries.borrow_mut().iter_mut().filter(|(_, entry)| entry.holds) {
             let slot = entry.lease.slot();

@@ -1,31 +1,30 @@
-//! Which answers are worth asking for to go past sluice, and whose heads may wait for their bodies: what a worker has
-//! found out of each path.
+//! Which responses should use direct return, and whose heads may be held: what a worker has learned about each path.
 
 use std::cell::Cell;
 
 use twox_hash::XxHash64;
 
-/// Paths that are told apart, by a hash; those that share a place share what is known. 6 KB a worker.
+/// Number of entries, indexed by a hash of the path; paths with the same entry share its state. 6 KB per worker.
 const PLACES: usize = 1024;
-/// After so many answers in a row that could not go past sluice for what they are like, some are not asked for;
-/// after each further one twice as many.
+/// After this many consecutive responses whose kind prevented direct return, some requests are skipped; after each
+/// further one, twice as many.
 const MISSES_MAX: u8 = 8;
 const DOUBLINGS_MAX: u8 = 7;
-/// How many at first.
+/// How many are skipped at first.
 const PAUSE: u16 = 8;
 
-/// What is known of all paths.
+/// The state of all paths.
 #[derive(Debug)]
 pub(super) struct Likely(Box<[Cell<Known>; PLACES]>);
 
-/// What is known of one.
+/// The state of one entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Answers in a row that could not.
+    /// Consecutive responses that could not use direct return.
     misses: u8,
-    /// Requests to go that are not asked for.
+    /// Requests that are still to be skipped.
     skip: u16,
-    /// Bodies in a row that came at once behind a head that came alone.
+    /// Consecutive bodies that followed at once after a separate head.
     at_once: u8,
 }
 
@@ -40,12 +39,12 @@ impl Default for Likely {
 }
 
 impl Likely {
-    /// The place of a path (without its query) at a cluster, by the cluster's address.
+    /// The entry of a path (without its query) at a cluster, identified by the cluster's address.
     pub(super) fn place(&self, cluster: usize, path: &[u8]) -> PathIndex {
         PathIndex(XxHash64::oneshot(cluster as u64, path) as usize % PLACES)
     }
 
-    /// Whether to ask for the next one.
+    /// Whether the next request should use direct return.
     pub(super) fn may(&self, place: PathIndex) -> bool {
         let cell = &self.0[place.0];
         let known = cell.get();
@@ -53,7 +52,7 @@ impl Likely {
         known.skip == 0
     }
 
-    /// Notes whether one that was asked for could.
+    /// Records whether a response could use direct return.
     pub(super) fn note(&self, place: PathIndex, could: bool) {
         let cell = &self.0[place.0];
         let known = cell.get();
@@ -69,12 +68,12 @@ impl Likely {
         cell.set(Known { misses, skip, ..known });
     }
 
-    /// How many bodies in a row came at once behind their heads, at most 255.
+    /// How many consecutive bodies followed their heads at once, at most 255.
     pub(super) fn at_once(&self, place: PathIndex) -> u8 {
         self.0[place.0].get().at_once
     }
 
-    /// Notes whether a body began at once, of a head that came alone.
+    /// Records whether the body began at once after a separate head.
     pub(super) fn note_body(&self, place: PathIndex, at_once: bool) {
         let cell = &self.0[place.0];
         let known = cell.get();
@@ -98,19 +97,19 @@ mod tests {
     }
 
     #[test]
-    fn a_path_whose_answers_never_can_is_hardly_asked() {
+    fn a_path_that_always_misses_is_rarely_tried() {
         let likely = Likely::default();
         let place = likely.place(1, b"/small");
         assert_eq!(asked_of(&likely, place, 8), 8);
         assert_eq!(asked_of(&likely, place, 9), 1);
         assert_eq!(asked_of(&likely, place, 17), 1);
-        assert!(asked_of(&likely, place, 100_000) < 120, "about one in a thousand in the end");
+        assert!(asked_of(&likely, place, 100_000) < 120, "about one in a thousand after a while");
         let other = likely.place(1, b"/large");
-        assert_eq!(asked_of(&likely, other, 1), 1, "another path is not concerned");
+        assert_eq!(asked_of(&likely, other, 1), 1, "another path is not affected");
     }
 
     #[test]
-    fn one_that_could_begins_anew() {
+    fn a_success_resets_the_pause() {
         let likely = Likely::default();
         let place = likely.place(1, b"/");
         for _ in 1..MISSES_MAX {
@@ -129,13 +128,13 @@ mod tests {
         likely.note(place, true);
         assert_eq!(likely.at_once(place), 255);
         likely.note_body(place, false);
-        assert_eq!(likely.at_once(place), 0, "after a late one");
+        assert_eq!(likely.at_once(place), 0, "after a late body");
         likely.note_body(place, true);
         assert_eq!(likely.at_once(place), 1);
     }
 
     #[test]
-    fn clusters_are_told_apart() {
+    fn clusters_have_separate_entries() {
         let likely = Likely::default();
         assert_ne!(likely.place(1, b"/").0, likely.place(2, b"/").0);
     }

@@ -1,11 +1,11 @@
-//! Direct return: the answer of an application on this host goes straight out of the client's socket, and sluice
-//! sleeps meanwhile.
+//! Direct return: the response of an application on this host goes straight to the client's socket while sluice sleeps.
 //!
-//! For each exchange over a joined connection sluice says in the connection's slot where the answer goes
-//! (`sluice_ebpf::slot`); the program on the application's socket sends it there, or leaves it, or its rest, to
-//! sluice, which then goes on as ever. Nothing wakes sluice at the end: it looks when the client's next request
-//! comes, when somebody else needs what the exchange holds, and on the worker's tick. A head that comes apart from its
-//! body may be kept in the slot until that begins, so that both leave as one; see [`hold`].
+//! For each exchange over a joined connection, sluice writes the response's destination into the connection's slot
+//! (`sluice_ebpf::slot`). The program on the application's socket sends the response there, or leaves the response or
+//! its rest to sluice, which then copies as usual. Nothing wakes sluice at the end of a response: it checks when the
+//! client's next request arrives, when another request needs what the exchange holds, and on the worker's tick. A head
+//! that is sent separately from its body may be held in the slot until the body begins, so that both are sent together;
+//! see [`hold`].
 
 mod armed;
 mod client;
@@ -31,38 +31,38 @@ use hold::Hold;
 use likely::Likely;
 pub(crate) use likely::PathIndex;
 
-/// Exchanges under way up to which small answers gain, too, for a worker that preempts others. At 50 connections 1 KB
-/// had 0.85 of bypass' requests.
+/// Up to this many exchanges under way, small responses gain as well, for a worker that preempts others. At 50
+/// connections, 1 KB responses had 0.85 of bypass' requests.
 const CALM_MAX: usize = 4;
 
-/// One worker's part in it.
+/// One worker's part in direct return.
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
     body_bytes_min: u32,
-    /// Exchanges under way up to which smaller ones go past it, too.
+    /// Up to this many exchanges under way, small responses use it, too.
     calm_max: Cell<usize>,
-    /// As configured; `None` goes by how the worker is scheduled.
+    /// The configured value; `None` depends on how the worker is scheduled.
     calm_configured: Option<usize>,
     likely: Likely,
     body_bytes_max: u64,
     from_request: u64,
     hold: Hold,
-    /// Exchanges whose answer may go past sluice.
+    /// Exchanges whose response may use direct return.
     entries: RefCell<Slab<Entry>>,
-    /// When it was last looked which of them have ended, in milliseconds.
+    /// When the last check for finished exchanges was made, in milliseconds.
     reaped_ms: Cell<u64>,
     workers: Arc<Vec<Notify>>,
-    /// Which of them this is.
+    /// The index of this worker.
     index: usize,
 }
 
-/// What a worker needs for it; made on the control thread.
+/// What a worker needs for direct return; created on the control thread.
 pub struct DirectConfig {
     pub(crate) marker: Marker,
     pub(crate) workers: Arc<Vec<Notify>>,
     pub(crate) index: usize,
     pub(crate) kernel: KernelAssists,
-    /// Whether the worker preempts nobody when it is woken.
+    /// Whether the worker does not preempt others when it is woken.
     pub(crate) is_batch: bool,
 }
 
@@ -70,20 +70,21 @@ struct Entry {
     lease: Arc<Lease>,
     cluster: Arc<Cluster>,
     waker: Option<Waker>,
-    /// Whether somebody waits for its end.
+    /// Whether its end is awaited.
     wanted: bool,
-    /// Whether its head may be kept.
+    /// Whether its head may be held.
     holds: bool,
-    /// What its slot was like a turn ago, if its head may be kept: see `hold`.
+    /// The state of its slot one turn ago, if its head may be held: see `hold`.
     seen: Option<(Phase, u64)>,
 }
 
 impl Entry {
-    /// Has the answer, or the rest of it, come to sluice. True if the whole of it is on its way already.
+    /// Takes the response, or its rest, over from the program. Returns true if the whole response is already on its
+    /// way.
     fn call_in(&mut self) -> bool {
         self.wanted = true;
         let phase = self.lease.slot().take_over();
-        // What was left comes by itself, but for a head that was kept.
+        // A response left to sluice arrives by itself, except for a held head.
         if matches!(phase, Phase::Done | Phase::Busy) || self.lease.slot().held.get() != 0 {
             self.wake();
         }
@@ -118,7 +119,7 @@ impl Direct {
         direct
     }
 
-    /// Takes into account whether the worker preempts nobody when it is woken.
+    /// Adapts to whether the worker preempts others when it is woken.
     pub(crate) fn schedule(&self, is_batch: bool) {
         let by_itself = if is_batch { usize::MAX } else { CALM_MAX };
         self.calm_max.set(self.calm_configured.unwrap_or(by_itself));
@@ -129,12 +130,12 @@ impl Direct {
         self.marker.borrow_mut().add_client(socket)
     }
 
-    /// Where it is noted whether answers for this path of a cluster can go past sluice.
+    /// The entry that records whether responses for this path of a cluster can use direct return.
     pub(crate) fn place(&self, cluster: &Arc<Cluster>, path: &[u8]) -> PathIndex {
         self.likely.place(Arc::as_ptr(cluster) as usize, path)
     }
 
-    /// Whether to ask for the next one. To be called once a request.
+    /// Whether the next response should use direct return. Call it once per request.
     pub(crate) fn is_likely(&self, place: PathIndex) -> bool {
         self.likely.may(place)
     }
@@ -143,8 +144,8 @@ impl Direct {
         self.marker.borrow_mut().remove_client(cookie);
     }
 
-    /// Wakes the exchanges whose answers have been sent. True if there were any: what they hold is free once their
-    /// tasks have run.
+    /// Wakes the exchanges whose responses have been sent. Returns true if there were any: what they hold is free once
+    /// their tasks have run.
     pub(crate) fn reap(&self) -> bool {
         let mut any = false;
         for (_, entry) in &*self.entries.borrow() {
@@ -156,14 +157,15 @@ impl Direct {
         any
     }
 
-    /// The same at most once a millisecond: there may be many, and who weighs loads needs them no nearer.
+    /// As [`Self::reap`], but at most once per millisecond: there may be many exchanges, and balancing by load needs no
+    /// more precision.
     pub(crate) fn reap_at_times(&self) -> bool {
         let now_ms = clock::now_ms();
         self.reaped_ms.replace(now_ms) != now_ms && self.reap()
     }
 
-    /// Has what answers of one cluster's endpoints come to sluice, or of all: somebody waits for their ends. True as
-    /// for [`Direct::reap`].
+    /// Takes over the responses of one cluster's endpoints, or of all: their ends are awaited. Returns true as
+    /// [`Direct::reap`] does.
     pub(crate) fn call_in(&self, cluster: Option<&Arc<Cluster>>) -> bool {
         let mut any = false;
         for (_, entry) in &mut *self.entries.borrow_mut() {
@@ -174,7 +176,7 @@ impl Direct {
         any
     }
 
-    /// The same for all clusters that requests wait in line for.
+    /// The same for all clusters with queued requests.
     pub(crate) fn call_in_waited_for(&self) {
         for (_, entry) in &mut *self.entries.borrow_mut() {
             if entry.cluster.is_waited_for() {
@@ -183,13 +185,13 @@ impl Direct {
         }
     }
 
-    /// The smallest body that is to go past sluice now. A worker that preempts others answers several of many small ones
-    /// at once; of few it would only be one more to be woken.
+    /// The smallest body that may use direct return now. A worker that preempts others handles several of many small
+    /// responses at once; with few, direct return avoids one wake-up.
     fn body_bytes_min(&self) -> u32 {
         if self.entries.borrow().len() <= self.calm_max.get() { 0 } else { self.body_bytes_min }
     }
 
-    /// Asks the other workers to do that.
+    /// Makes the other workers take over their responses.
     pub(crate) fn call_others(&self) {
         for (index, worker) in self.workers.iter().enumerate() {
             if index != self.index {
@@ -198,7 +200,7 @@ impl Direct {
         }
     }
 
-    /// Resolves when another worker asks.
+    /// Resolves when another worker requests it.
     pub(crate) async fn called(&self) {
         match self.workers.get(self.index) {
             Some(worker) => worker.notified().await,

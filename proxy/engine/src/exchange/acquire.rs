@@ -1,4 +1,4 @@
-//! An upstream connection for an exchange, what its use says of the endpoint, and its release.
+//! Acquires an upstream connection for an exchange, reports what its use shows about the endpoint, and releases it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,9 +11,9 @@ use super::{Downstream, Failed, Finish, Policy, Resources, download, upload};
 use crate::progress::Progress;
 use crate::upstream::{self, Acquired, Attempt};
 
-/// Gets a connection, unless the client goes away meanwhile. While a request body is still to come, the
-/// client is not read: its bytes would pile up here. But a stream's reset is seen all the same, and must be: its place
-/// among the connection's streams is free by then.
+/// Acquires a connection, unless the client disconnects. While a request body is still to come, the client is not read:
+/// its bytes would accumulate here. A stream's reset is noticed nevertheless, and must be: its place among the
+/// connection's streams is then free.
 pub(super) async fn acquire(
     resources: &Resources,
     attempt: &mut Attempt<'_>,
@@ -41,7 +41,7 @@ pub(super) async fn acquire(
     .await
 }
 
-/// Tells the endpoint's limit how long a request took that was sent in one piece.
+/// Reports the latency of a request that was sent in one piece to the endpoint's limit.
 pub(super) fn observe(
     acquired: &Acquired,
     outcome: &Result<download::ReceivedResponse, Failed>,
@@ -55,7 +55,7 @@ pub(super) fn observe(
     acquired.in_flight.observe(sent, latency);
 }
 
-/// Releases the connection behind a response that was received whole.
+/// Releases the connection after a complete response.
 pub(super) fn finish(
     resources: &Resources,
     policy: &Policy<'_>,
@@ -70,12 +70,12 @@ pub(super) fn finish(
         }
         received => {
             let Acquired { mut connection, in_flight, .. } = acquired;
-            // A request that is not whole leaves the connection in the middle of a body.
+            // An incomplete request leaves the connection in the middle of a body.
             connection.reusable &=
                 !downstream.has_rest() && connection.writer.try_settle(downstream.deadline);
             connection.carried_body = downstream.transfer.has_carried();
             resources.dialer.pool.release(connection, policy.cluster.config.pool);
-            // Whoever is next at the endpoint finds the connection there.
+            // The next request at the endpoint then finds the connection in the pool.
             drop(in_flight);
             match received {
                 download::ReceivedResponse::Whole { keep_alive } => Finish::Answered { keep_alive },

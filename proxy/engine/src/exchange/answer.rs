@@ -1,4 +1,4 @@
-//! What the client is told in the head of an answer beside what the origin said.
+//! The fields that are added to the head of a response.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use crate::debug;
 use crate::opening::Opening;
 use crate::progress::Progress;
 
-/// What the answer has to fit.
+/// What the response depends on.
 pub(super) struct Answer<'a> {
     pub(super) request: &'a RequestHead,
     pub(super) keep_alive: bool,
     pub(super) endpoint: Option<Arc<Endpoint>>,
-    /// Of the listener.
+    /// The listener's Strict-Transport-Security value.
     pub(super) hsts: Option<&'a [u8]>,
 }
 
 impl Answer<'_> {
-    /// Name and value of the field that says which endpoint answers, each if there is one.
+    /// Name and value of the field that names the endpoint; each `None` if there is none.
     fn endpoint_field<'a>(&'a self, policy: &'a Policy<'_>) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
         let label = self.endpoint.as_ref().map(|endpoint| endpoint.label.as_bytes());
         (policy.cluster.config.endpoint_header.as_ref().map(String::as_bytes), label)
     }
 
-    /// Writes a final head as the client gets it: edited as its route says, and with what says who answered.
-    #[expect(clippy::too_many_arguments, reason = "a pure step of the download, with what that has")]
+    /// Encodes a final head for the client: with the route's edits, and with the field that names the endpoint.
+    #[expect(clippy::too_many_arguments, reason = "a pure step of the download, with its parts")]
     pub(super) fn encode_final(
         &self,
         out: &mut Opening,
@@ -67,7 +67,7 @@ pub(super) fn forward_head<'a>(
     }
 }
 
-/// What a field list has of the fields that were asked for.
+/// The debug fields as entries of a field list.
 pub(super) fn debug_fields(fields: Option<&debug::Fields>) -> [Option<(&[u8], &[u8])>; 2] {
     fields.map_or([None; 2], |fields| fields.each().map(Some))
 }

@@ -1,4 +1,4 @@
-//! The part of an exchange whose answer may go past sluice: whether it may, and what has become of it.
+//! Direct return within an exchange: whether it may be used, and what became of it.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -19,7 +19,7 @@ use crate::direct::{Armed, Claimed, Direct, DirectAnswer, PathIndex, Rest};
 use crate::progress::{Progress, Sent};
 use crate::upstream::UpstreamConnection;
 
-/// Has the answer to the request that is sent next go to the client past sluice, if it may.
+/// Directs the response to the next request to the client, if direct return may be used.
 pub(super) fn arm<'a>(
     resources: &'a Resources,
     policy: &Policy<'_>,
@@ -29,7 +29,7 @@ pub(super) fn arm<'a>(
     let direct = resources.dialer.direct()?;
     let joined = connection.joined.as_ref()?;
     let checked = check(direct, policy, downstream).and_then(|place| {
-        // What the endpoint sends over TLS is records, for nobody but us.
+        // An endpoint with TLS sends records that only sluice can read.
         if !connection.reader.stream().is_socket() {
             return Err(Unarmed::Tls);
         }
@@ -42,7 +42,7 @@ pub(super) fn arm<'a>(
             let sent = downstream.writer.sent_in_all();
             let received = lease.received_before().wrapping_add(connection.reader.received());
             let armed = Armed::new(direct, lease, policy.cluster, place, client, sent, received);
-            // Whoever has begun to wait since has called, or is seen here.
+            // A request that was queued in the meantime has called the workers, or is seen here.
             if policy.cluster.is_waited_for() {
                 armed.want();
             }
@@ -82,7 +82,7 @@ fn check(
     if downstream.writer.is_sent(downstream.deadline) { Ok(place) } else { Err(Unarmed::Socket) }
 }
 
-/// What has come of an exchange that was armed.
+/// Evaluates the outcome of an exchange that was armed.
 #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
 pub(super) async fn conclude(
     armed: &Armed<'_>,
@@ -98,14 +98,15 @@ pub(super) async fn conclude(
         Ok(download::ReceivedResponse::Direct(answered)) => {
             complete(answered, connection, downstream, progress);
             resources.dialer.metrics().count(Event::DirectReturned);
-            // A client that asks for more has all of it. Of another it is only known that it was promised.
+            // A client that sends another request has received everything. For other clients it is only known that the
+            // bytes were queued.
             if downstream.reader.is_silent(IDLE_BYTES)
                 && downstream.writer.settle(downstream.deadline).await.is_err()
             {
                 return Err(Reason::ClientGone.into());
             }
         }
-        // A connection that was closed before the request came is no answer.
+        // A connection that was closed before the request arrived has not responded.
         Err(Failed { silent: true, .. }) => {}
         _ => resources.dialer.metrics().count_missed(missed.unwrap_or(Unarmed::Failed.into())),
     }
@@ -124,7 +125,7 @@ pub(super) async fn conclude(
             Reason::ResponseTimeout => Reason::ResponseStalled,
             reason => reason,
         };
-        // It may be on its way out without having been noted yet.
+        // The response may be on its way without being recorded yet.
         progress.status = if partial.status == 0 { failed.reason.status() } else { partial.status };
     }
     Err(failed)
@@ -150,7 +151,7 @@ fn complete(
     progress.times.ended_at = Some(answered.ended_at);
 }
 
-/// Receives more, or waits for a head that was kept and is sluice's now. False at the end of the stream.
+/// Receives more, or waits for a held head that was left to sluice. Returns false at the end of the stream.
 pub(super) async fn receive(reader: &mut Reader, armed: Option<&Armed<'_>>) -> bool {
     poll_fn(|cx| {
         if armed.is_some_and(Armed::has_left_head) {
@@ -161,18 +162,18 @@ pub(super) async fn receive(reader: &mut Reader, armed: Option<&Armed<'_>>) -> b
     .await
 }
 
-/// Whose the bytes are that have come; waits for the moment in which nobody can tell.
+/// Determines what the received bytes are; waits while this cannot be told.
 pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
     loop {
         if let Some(claimed) = armed.claim() {
             return claimed;
         }
-        // If the answer has gone whole, this is dropped instead.
+        // If the whole response was sent, this future is dropped instead.
         tokio::task::yield_now().await;
     }
 }
 
-/// Passes the rest of an answer on.
+/// Copies the rest of a response.
 #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
 pub(super) async fn go_on(
     shared: &SharedState<'_>,

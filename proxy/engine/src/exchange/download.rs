@@ -1,4 +1,4 @@
-//! The response's way: interim heads, the head, the body.
+//! The path of the response: interim heads, the head, the body.
 
 use std::future::poll_fn;
 use std::time::Instant;
@@ -28,31 +28,31 @@ pub(super) struct UpstreamSide<'a> {
     pub(super) scanner: &'a mut HeadScanner,
     /// Set when the connection may serve another exchange.
     pub(super) reusable: &'a mut bool,
-    /// Whether it answered before it had the whole request, or a body that it has not asked for: it may take what it has
-    /// not read for the next request.
+    /// Whether it responded before it had the whole request, or without having requested an awaited body: it may parse
+    /// the unread rest as the next request.
     pub(super) is_early: bool,
-    /// If it is joined: told of the first byte.
+    /// If the connection is joined: notified of the first byte.
     pub(super) joined: Option<&'a Joined>,
-    /// If what comes may go to the client past sluice.
+    /// If the response may use direct return.
     pub(super) armed: Option<&'a Armed<'a>>,
 }
 
-/// What came.
+/// What was received.
 pub(super) enum ReceivedResponse {
-    /// A whole response.
+    /// A complete response.
     Whole {
         /// Whether the client may send another request.
         keep_alive: bool,
     },
-    /// A 101 that was asked for; its head has been passed on.
+    /// A 101 that was requested; its head was forwarded.
     Upgrade,
-    /// A whole response that went to the client past sluice.
+    /// A complete response that used direct return.
     Direct(DirectAnswer),
-    /// A whole response, of which the client has nothing.
+    /// A complete response, of which the client has received nothing.
     Held(Box<HeldAnswer>),
 }
 
-/// Receives one response and passes it on.
+/// Receives one response and forwards it.
 pub(super) async fn run(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
@@ -83,8 +83,8 @@ pub(super) async fn run(
     respond(shared, answer, from, writer, progress).await
 }
 
-/// Receives until a whole head has been parsed, and takes it off the reader; or, if the start of the response went
-/// past sluice, until its rest comes.
+/// Receives until a complete head has been parsed, and removes it from the reader. If the start of the response used
+/// direct return, receives until its rest arrives.
 async fn receive_head(
     shared: &SharedState<'_>,
     from: &mut UpstreamSide<'_>,
@@ -135,7 +135,7 @@ async fn receive_head(
     }
 }
 
-/// Passes a 1xx on; an HTTP/1.0 client does not know them (RFC 9110 15.2).
+/// Forwards a 1xx; HTTP/1.0 clients do not support them (RFC 9110 15.2).
 async fn pass_interim(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
@@ -144,7 +144,7 @@ async fn pass_interim(
     progress: &mut Progress,
 ) -> Result<(), Failed> {
     shared.deadline.touch();
-    // None has a body, so it must not say that one follows in two ways, or in none that there is.
+    // An interim response has no body, so it must not have contradictory or invalid framing.
     response_framing(from.head, answer.request.method()).map_err(|_| Failed::from(Reason::BadResponse))?;
     if answer.request.version() == Version::Http10 {
         return Ok(());
@@ -184,7 +184,7 @@ async fn upgrade(
     Ok(ReceivedResponse::Upgrade)
 }
 
-/// Whether the 101 names a protocol, and only such as the request named: an origin must not switch to any
+/// Whether the 101 names only protocols that the request named, and at least one: an origin must not switch to any
 /// other (RFC 9110 7.8), and the client could not tell what the tunnel carries.
 fn was_asked_for(request: &RequestHead, response: &ResponseHead) -> bool {
     let (Some(asked), Some(given)) = (request.upgrade(), response.upgrade()) else {
@@ -214,7 +214,7 @@ async fn send_head(
     writer.quieten(shared.deadline).await.map_err(gone)
 }
 
-/// Passes the final head and the body on.
+/// Forwards the final head and the body.
 async fn respond(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
@@ -232,8 +232,8 @@ async fn respond(
         return Ok(ReceivedResponse::Held(Box::new(held)));
     }
     let towards = framing.towards(answer.request.version());
-    // A request that is not whole by now leaves the client's connection in the middle of a body. A client that
-    // is told of a drain does not send its next request into the close.
+    // A request that is incomplete by now leaves the client's connection in the middle of a body. A client that is
+    // notified of a drain does not send its next request into the close.
     let keep_alive = answer.keep_alive
         && shared.is_received()
         && !shared.resources.is_draining()
@@ -248,7 +248,7 @@ async fn respond(
     let head_bytes = opening.size() as u64;
     let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX);
     let mut transfer = hold::limited(shared, transfer)?;
-    // What has come is checked before the head goes out: a fault found here is still a clean 502.
+    // The received part of the body is checked before the head is sent: a fault found here is still a clean 502.
     from.reader.peek(SMALL_BYTES);
     transfer.take(from.reader, &mut opening.bytes).map_err(|_| Failed::from(Reason::BadResponse))?;
     progress.sent = if towards == Framing::CloseDelimited { Sent::CloseDelimited } else { Sent::Head };
@@ -259,7 +259,7 @@ async fn respond(
     copied.map_err(download_reason)?;
     if !writer.is_quiet() {
         writer.quieten(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
-        // The buffer of a large piece is no longer covered by the lease of its copy.
+        // The lease of the copy no longer covers the buffer of a large piece.
         writer.shrink(SMALL_BYTES);
     }
     *from.reusable = from.head.keep_alive() && !from.is_early && framing != Framing::CloseDelimited;

@@ -1,4 +1,5 @@
-//! A response that is received whole before the client gets any of it: which, and how it becomes one message.
+//! Buffered responses, received completely before the client gets any of them: which responses, and how they become one
+//! message.
 
 use sluice_config::Switch;
 use sluice_core::error::Reason;
@@ -12,19 +13,20 @@ use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::spool::{HoldError, Intake, Message};
 
-/// A whole response; the connection that it came over is free.
+/// A complete response; its upstream connection is free.
 pub(crate) struct HeldAnswer {
     /// Its status.
     pub(crate) status: u16,
-    /// Its head, where that is not part of the message.
+    /// Its head, unless the head is part of the message.
     pub(crate) opening: Opening,
-    /// What is to be sent.
+    /// The body to send.
     pub(crate) message: Message,
     /// Whether the client may send another request.
     pub(crate) keep_alive: bool,
 }
 
-/// Whether the response is to be held. One without a body is whole; events are of use only as they come.
+/// Whether the response is to be buffered. A response without a body is already complete; an event stream is useful
+/// only while it arrives.
 pub(super) fn is_held(shared: &SharedState<'_>, head: &ResponseHead, framing: Framing) -> bool {
     shared.policy.buffering.buffer_responses == Switch::On && !framing.is_empty() && !is_event_stream(head)
 }
@@ -35,7 +37,7 @@ fn is_event_stream(head: &ResponseHead) -> bool {
     kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
 }
 
-/// Bytes of a response body that the route allows.
+/// Maximum size of a response body on this route, in bytes.
 pub(super) fn bytes_max(shared: &SharedState<'_>) -> u64 {
     match shared.policy.buffering.response_body_bytes_max {
         0 => u64::MAX,
@@ -68,7 +70,7 @@ pub(super) async fn hold(
     Ok(HeldAnswer { status: from.head.status(), opening, message, keep_alive })
 }
 
-/// Refuses what is declared to be larger than the route allows, while nothing of it has gone out.
+/// Rejects a body whose declared size exceeds the route's limit, before any of it is sent.
 pub(super) fn limited(shared: &SharedState<'_>, mut transfer: Transfer) -> Result<Transfer, Failed> {
     match transfer.limit(bytes_max(shared)) {
         Err(BodyError::TooLarge) => Err(Reason::ResponseTooLarge.into()),

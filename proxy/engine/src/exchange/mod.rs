@@ -1,7 +1,7 @@
-//! One request and its response over one upstream connection; decides whether to try again.
+//! One request and its response over one upstream connection; decides whether to retry.
 //!
-//! The request's body goes up while the response comes down: two futures in one task, raced against one
-//! deadline. Whatever ends first ends both.
+//! The request's body is sent while the response is received: two futures in one task, raced against one deadline. When
+//! either ends the exchange, both end.
 
 mod acquire;
 mod answer;
@@ -48,7 +48,7 @@ pub(crate) use transfer::{request_transfer, upload_reason};
 
 pub(crate) use resources::Resources;
 
-/// The policy in force for one exchange: the route's where it has one, else the cluster's.
+/// The policy of one exchange: the route's settings, or else the cluster's.
 pub(crate) struct Policy<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
     pub(crate) retry: Retry,
@@ -58,33 +58,33 @@ pub(crate) struct Policy<'a> {
     pub(crate) request_edits: Option<&'a FieldEdits>,
     pub(crate) response_edits: Option<&'a FieldEdits>,
     pub(crate) via: bool,
-    /// Whether answers may go to the client past sluice.
+    /// Whether direct return may be used.
     pub(crate) direct_return: bool,
-    /// What the route holds until it is whole.
+    /// Which bodies the route buffers.
     pub(crate) buffering: Buffering,
-    /// What all that is held may take.
+    /// The limits of all buffered bodies.
     pub(crate) buffers: &'a Buffers,
     pub(crate) request: RequestContext<'a>,
 }
 
-/// What one request brings to the policy of its route.
+/// What one request adds to the policy of its route.
 pub(crate) struct RequestContext<'a> {
-    /// Whose it is.
+    /// The client's address.
     pub(crate) client: IpAddr,
     /// Key of a hashing balancer.
     pub(crate) hash: Option<u64>,
-    /// What the answer is to tell about, if it is asked to.
+    /// The debug information for the response, if requested.
     pub(crate) debug: Option<debug::Facts<'a>>,
-    /// What names the endpoint to it.
+    /// The field that names the endpoint to the application.
     pub(crate) stamp: Option<&'a Stamp>,
-    /// Fields of the answer that are to be logged.
+    /// Fields of the response to log.
     pub(crate) logged: &'a [LoggedField],
     /// Its place at a service's targets, which a drain may end.
     pub(crate) entered: Option<&'a Entered>,
 }
 
 impl Policy<'_> {
-    /// The values of an answer's fields that are to be logged; nearly always none, which costs nothing.
+    /// The values of a response's logged fields; nearly always none, which costs nothing.
     fn logged_values(&self, head: &ResponseHead) -> Vec<Vec<u8>> {
         self.request.logged.iter().map(|field| field.value(head.fields())).collect()
     }
@@ -97,30 +97,30 @@ pub(crate) struct Downstream<'a> {
     pub(crate) writer: &'a mut Writer,
     pub(crate) deadline: &'a Deadline,
     pub(crate) limits: &'a Limits,
-    /// The request body; what had come with the head is in the opening already.
+    /// The request body; the part received with the head is already in the opening.
     pub(crate) transfer: &'a mut Transfer,
-    /// The request, if its body was held until it was whole. The part in memory is in the opening.
+    /// The request, if its body was buffered. The part in memory is in the opening.
     pub(crate) held: Option<&'a mut Message>,
     /// Whether the client may send another request after this one.
     pub(crate) keep_alive: bool,
-    /// What its answers say in Strict-Transport-Security.
+    /// The value of Strict-Transport-Security in its responses.
     pub(crate) hsts: Option<&'a [u8]>,
-    /// What is known of the client's socket.
+    /// Whether the client's socket can be used for direct return.
     pub(crate) client: &'a mut Client,
-    /// Which of the connection's exchanges it is, from 1.
+    /// The number of this exchange on its connection, from 1.
     pub(crate) exchanges: u64,
 }
 
-/// How an exchange ended well.
+/// How an exchange succeeded.
 pub(crate) enum Finish {
     /// The response has been sent, or is being sent.
     Answered {
         /// Whether the connection may serve another request.
         keep_alive: bool,
     },
-    /// The origin switched protocols as asked; the bytes that follow belong to nobody but the two ends.
+    /// The origin switched protocols as requested; the following bytes belong to the tunnel.
     Upgraded(Box<Acquired>),
-    /// The response is whole, and the client has nothing of it yet.
+    /// The response is complete, and the client has received nothing of it yet.
     Held(Box<HeldAnswer>),
 }
 
@@ -130,18 +130,18 @@ struct SharedState<'a> {
     policy: &'a Policy<'a>,
     resources: &'a Resources,
     limits: &'a Limits,
-    /// The whole request was received before this began.
+    /// The whole request was received before the exchange started.
     received: bool,
-    /// The whole request has been handed to the upstream connection.
+    /// The whole request was passed to the upstream connection.
     uploaded: Cell<bool>,
-    /// The final response head has come.
+    /// The final response head was received.
     head_received: Cell<bool>,
-    /// The client's next request is here already.
+    /// The client's next request has already arrived.
     pipelined: Cell<bool>,
 }
 
 impl SharedState<'_> {
-    /// Whether the client's connection is behind its request, and not amid it.
+    /// Whether the whole request was read from the client's connection.
     fn is_received(&self) -> bool {
         self.received || self.uploaded.get()
     }
@@ -154,10 +154,10 @@ impl Downstream<'_> {
     }
 }
 
-/// Why one try failed.
+/// Why one attempt failed.
 struct Failed {
     reason: Reason,
-    /// Nothing came back, so another connection may be tried if the request allows it.
+    /// Nothing was received, so another connection may be tried if the request allows it.
     silent: bool,
 }
 
@@ -167,8 +167,8 @@ impl From<Reason> for Failed {
     }
 }
 
-/// Sends `opening` (the request head and what of its body had come with it) to an endpoint of the
-/// cluster, passes the rest of the body on, and the response back.
+/// Sends `opening` (the request head and the part of its body received with it) to an endpoint of the cluster, then
+/// forwards the rest of the body, and the response.
 pub(crate) async fn forward(
     resources: &Resources,
     policy: &Policy<'_>,
@@ -179,7 +179,7 @@ pub(crate) async fn forward(
     let replayable = downstream.transfer.is_done();
     let RequestContext { hash, client, stamp, .. } = policy.request;
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, hash, policy.retry, client);
-    // What may become a tunnel, or is not whole yet, goes by TCP: see `bypass`.
+    // Requests that may become a tunnel, or that are incomplete, use TCP: see `bypass`.
     let in_memory = !downstream.has_rest();
     attempt.candidate = (in_memory && downstream.head.upgrade().is_none()).then(|| Candidate {
         bytes: opening.bytes.len() + stamp.map_or(0, Stamp::room),
@@ -213,12 +213,12 @@ pub(crate) async fn forward(
         };
         let connection = &mut acquired.connection;
         if failed.silent && connection.reused {
-            // The end may be known a moment before the send is that it answers.
+            // The end of the connection may be known a moment before the result of the send.
             let _ = downstream.deadline.run(connection.writer.settle(downstream.deadline)).await;
         }
         let settled = connection.writer.try_settle(downstream.deadline);
         let begun = downstream.held.as_ref().is_some_and(|held| held.has_begun_rest());
-        // A dead connection that took not a byte had nothing to act on, whatever the method.
+        // A dead connection that took no byte had nothing to act on, whatever the method.
         let untouched = connection.took_nothing() && !begun;
         let verdict = may_retry(Facts {
             silent: failed.silent,
@@ -239,14 +239,14 @@ pub(crate) async fn forward(
         };
         attempt.fresh = true;
         match verdict {
-            // Other endpoints of the cluster may be relays as well: nobody waits for two of them.
+            // Other endpoints of the cluster may be relays as well: a request waits for one trial only.
             RetryVerdict::AgainUnjoined => attempt.candidate = None,
             _ => progress.retries += 1,
         }
     }
 }
 
-/// Why the exchange has failed. The endpoint answers for what is its fault.
+/// Why the exchange failed. Counts it against the endpoint if it is the endpoint's fault.
 fn blame(cluster: &Cluster, connection: &UpstreamConnection, failed: &Failed) -> Reason {
     let reason = connection.refusal(cluster, failed.silent).unwrap_or(failed.reason);
     let reason = connection.unless_cancelled(reason);
@@ -256,7 +256,7 @@ fn blame(cluster: &Cluster, connection: &UpstreamConnection, failed: &Failed) ->
     reason
 }
 
-/// Starts sending the request, and the clock.
+/// Starts sending the request, and its deadline.
 fn start(
     connection: &mut UpstreamConnection,
     opening: &mut Opening,
@@ -278,7 +278,7 @@ fn start(
     downstream.deadline.set(patience_ms);
 }
 
-/// Runs both directions until the response is whole.
+/// Runs both directions until the response is complete.
 #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end at different times")]
 async fn run(
     resources: &Resources,
@@ -324,7 +324,7 @@ async fn run(
     outcome.map_err(|failed| failed.unwrap_or_else(|| race::elapsed(&shared, downstream, writer)))
 }
 
-/// Resolves when the client is gone, while nothing of its request is under way; see [`upload::watch`].
+/// Resolves when the client is gone, before its request is sent; see [`upload::watch`].
 pub(crate) async fn client_gone(deadline: &Deadline, reader: &mut Reader, patience: Duration) {
     upload::watch(deadline, reader, patience, None).await;
 }

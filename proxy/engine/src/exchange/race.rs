@@ -1,4 +1,4 @@
-//! Both directions of an exchange, what goes past sluice, and the deadline: whichever ends first ends it.
+//! Races both directions of an exchange, direct return, and the deadline: whichever ends first ends the exchange.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use super::{Downstream, Failed, Policy, Resources, SharedState, download};
 use crate::bypass::Joined;
 use crate::direct::Armed;
 
-/// `Err(None)` is the deadline.
+/// `Err(None)` means that the deadline elapsed.
 pub(super) async fn race(
     mut download: Pin<&mut impl Future<Output = Result<download::ReceivedResponse, Failed>>>,
     mut upload: Pin<&mut impl Future<Output = Reason>>,
@@ -39,12 +39,12 @@ pub(super) async fn race(
             return Poll::Ready(Err(Some(failed)));
         }
         if armed.is_some() && shared.pipelined.get() {
-            // It has come just now, and nothing else says that the answer has ended.
+            // The request has arrived just now, and nothing else signals that the response has ended.
             cx.waker().wake_by_ref();
         }
         std::task::ready!(shared.deadline.poll_elapsed(cx));
         if armed.is_some_and(Armed::take_head) {
-            // The answer has come in time; its head only waited for its body.
+            // The response has arrived in time; only its head waited for its body.
             shared.deadline.touch();
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -54,8 +54,8 @@ pub(super) async fn race(
     .await
 }
 
-/// Resolves with what ends an exchange from elsewhere: its request is found unread, or its targets are drained and have
-/// waited long enough.
+/// Resolves when something else ends the exchange: its request stays unread, or a drain of its targets has run out of
+/// patience.
 pub(super) async fn interrupted(
     resources: &Resources,
     policy: &Policy<'_>,
@@ -69,8 +69,8 @@ pub(super) async fn interrupted(
     }
 }
 
-/// Resolves when a drain has waited long enough for the exchange. A drain that begins has the answer come to sluice, for
-/// nobody would see the end of one that goes past it.
+/// Resolves when a drain has run out of patience with the exchange. When a drain starts, the response is taken over
+/// from direct return, because its end would not be noticed otherwise.
 async fn cut(policy: &Policy<'_>, armed: Option<&Armed<'_>>) -> Reason {
     let Some(entered) = policy.request.entered else { return pending().await };
     if let Some(armed) = armed {
@@ -81,7 +81,7 @@ async fn cut(policy: &Policy<'_>, armed: Option<&Armed<'_>>) -> Reason {
     Reason::TargetDrained
 }
 
-/// Does a part of an exchange before its request is sent, unless its targets are drained and it takes too long for that.
+/// Runs a part of an exchange before its request is sent, unless a drain of its targets runs out of patience.
 pub(crate) async fn until_cut<T>(
     policy: &Policy<'_>,
     part: impl Future<Output = Result<T, Reason>>,
@@ -93,7 +93,7 @@ pub(crate) async fn until_cut<T>(
     }
 }
 
-/// Resolves if the request is found unread by an endpoint of which it is not known whether it reads joined bytes.
+/// Resolves if an endpoint on trial does not read the joined bytes of the request.
 async fn unread(resources: &Resources, joined: Option<&Joined>) {
     match resources.dialer.joiner().zip(joined.filter(|joined| joined.is_on_trial())) {
         Some((joiner, joined)) => joiner.unread(joined).await,
@@ -101,7 +101,7 @@ async fn unread(resources: &Resources, joined: Option<&Joined>) {
     }
 }
 
-/// Which silence it was that lasted too long.
+/// Which silence caused the deadline to elapse.
 pub(super) fn elapsed(
     shared: &SharedState<'_>,
     downstream: &mut Downstream<'_>,
@@ -111,11 +111,11 @@ pub(super) fn elapsed(
         (true, _) if !downstream.writer.try_settle(downstream.deadline) => Reason::ClientStalled,
         (true, _) => Reason::ResponseStalled,
         (false, true) => Reason::ResponseTimeout,
-        // It was all here: what did not come is what the file has of it.
+        // The whole request was received: the missing part is in the file.
         (false, false) if shared.received && upstream.try_settle(shared.deadline) => {
             Reason::RequestSpoolFailed
         }
-        // What the client sent is still here: it is the origin that does not read.
+        // The client's bytes are still here: the origin does not read.
         (false, false) if !upstream.try_settle(shared.deadline) => Reason::ResponseTimeout,
         (false, false) => Reason::BodyTimeout,
     };

@@ -1,4 +1,4 @@
-//! What exchanges take of their worker.
+//! The resources that exchanges use from their worker.
 
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ impl Resources {
         Self { dialer, spool, buffers, draining: Cell::new(false) }
     }
 
-    /// From now on connections end with the answer under way.
+    /// From now on, connections end with the current response.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
     }

@@ -1,38 +1,39 @@
-//! Whether a request whose exchange failed is sent again.
+//! Whether a request is sent again after its exchange failed.
 
-/// What the decision depends on.
+/// The basis of the decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// Nothing of a response came back.
+    /// Nothing of a response was received.
     pub(super) silent: bool,
-    /// The connection may have died through nobody's fault: it had served other requests before.
+    /// The connection may have died without a fault: it had served other requests before.
     pub(super) reused: bool,
-    /// The endpoint said that it did nothing about the request (RFC 9113 section 8.7).
+    /// The endpoint reported that it did nothing about the request (RFC 9113 section 8.7).
     pub(super) refused: bool,
-    /// The endpoint never read the joined bytes: sending them past TCP was our choice.
+    /// The endpoint never read the joined bytes: it was sluice's choice to send them past TCP.
     pub(super) unread: bool,
-    /// The request is whole in memory or in a file.
+    /// The request is complete in memory or in a file.
     pub(super) replayable: bool,
     /// Its method is idempotent (RFC 9110 section 9.2.2), or the connection took no byte of it.
     pub(super) repeatable: bool,
-    /// The send under way has ended, so its buffer is ours again.
+    /// The pending send has ended, so its buffer can be used again.
     pub(super) settled: bool,
     /// Retries that the route still allows.
     pub(super) retries_left: u32,
 }
 
-/// What follows from the facts.
+/// The decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryVerdict {
-    /// The failure is the client's to know.
+    /// Report the failure to the client.
     Final,
-    /// Send it again, and count that.
+    /// Send it again, and count a retry.
     Again,
-    /// Send it again by TCP. A trial costs nobody a retry.
+    /// Send it again by TCP. A trial does not count as a retry.
     AgainUnjoined,
 }
 
-/// Decides. Nothing is ever sent twice that an endpoint may have acted on, unless acting twice does no harm.
+/// Makes the decision. A request that an endpoint may have acted on is never sent twice, unless acting twice is
+/// harmless.
 pub(super) fn may_retry(facts: Facts) -> RetryVerdict {
     let harmless = facts.silent && facts.replayable && facts.repeatable && facts.settled;
     match harmless {
@@ -59,7 +60,7 @@ mod tests {
     };
 
     #[test]
-    fn the_table() {
+    fn retry_decisions_follow_the_table() {
         use RetryVerdict::{Again, AgainUnjoined, Final};
         let cases = [
             (DEAD, Again),
@@ -68,7 +69,7 @@ mod tests {
             (Facts { repeatable: false, ..DEAD }, Final),
             (Facts { settled: false, ..DEAD }, Final),
             (Facts { retries_left: 0, ..DEAD }, Final),
-            // A fresh connection that dies says that the endpoint is at fault.
+            // If a fresh connection dies, the endpoint is at fault.
             (Facts { reused: false, ..DEAD }, Final),
             (Facts { reused: false, refused: true, ..DEAD }, Again),
             (Facts { refused: true, retries_left: 0, ..DEAD }, Final),

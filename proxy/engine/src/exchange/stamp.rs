@@ -1,5 +1,5 @@
-//! A field of the request that names the endpoint it goes to. That is known only when an endpoint was picked, after the
-//! head was encoded, and is another one when the request is sent again elsewhere.
+//! A field of the request that names its endpoint. The endpoint is known only when it is picked, after the head was
+//! encoded, and changes when the request is sent again elsewhere.
 
 use std::ops::Range;
 
@@ -7,26 +7,26 @@ use sluice_core::cluster::Endpoint;
 
 use crate::opening::Opening;
 
-/// Bytes that a host name with its port, and what is around it on a line, can have.
+/// Maximum length of a host name with its port and the rest of the line, in bytes.
 const NAME_BYTES_MAX: usize = 300;
 
-/// What names the endpoint.
+/// The field that names the endpoint.
 #[derive(Debug)]
 pub(crate) struct Stamp {
-    /// The field.
+    /// The name of the field.
     pub(crate) field: &'static str,
-    /// What comes before the endpoint in its value.
+    /// The part of its value before the endpoint.
     pub(crate) before: Vec<u8>,
 }
 
 impl Stamp {
-    /// Bytes that it takes at most.
+    /// The maximum size of the line, in bytes.
     pub(super) fn room(&self) -> usize {
         self.field.len() + self.before.len() + NAME_BYTES_MAX
     }
 }
 
-/// Writes a stamp into one message, and knows where its line is.
+/// Writes a stamp into one message, and remembers where its line is.
 pub(super) struct StampWriter<'a> {
     stamp: Option<&'a Stamp>,
     line: Range<usize>,
@@ -37,7 +37,7 @@ impl<'a> StampWriter<'a> {
         Self { stamp, line: 0..0 }
     }
 
-    /// Writes the field into a whole head, in place of the one from before.
+    /// Writes the field into a complete head, replacing an earlier one.
     pub(super) fn put(&mut self, opening: &mut Opening, endpoint: &Endpoint) {
         let Some(stamp) = self.stamp else { return };
         if let Some(fields) = opening.fields() {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_endpoint_is_named() {
+    fn the_stamp_names_the_last_endpoint() {
         let config = config(Balance::RoundRobin, true);
         let [one, other] = [1, 20].map(|port| Endpoint::new(seed(port), &config));
         let mut opening = Opening::new(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody\r\n\r\n".to_vec(), false);

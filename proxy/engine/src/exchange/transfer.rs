@@ -1,4 +1,4 @@
-//! Bodies as an exchange has them: under whose limits they pass, and which reason stands for a fault in one.
+//! The bodies of an exchange: their limits, and the reason codes of their faults.
 
 use sluice_config::Limits;
 use sluice_core::error::Reason;
@@ -6,7 +6,7 @@ use sluice_http::{ChunkLimits, Framing};
 
 use crate::body::{BodyError, Transfer};
 
-/// The reason that stands for a failed request body.
+/// The reason code of a failed request body.
 pub(crate) fn upload_reason(error: BodyError) -> Reason {
     match error {
         BodyError::Malformed => Reason::BadBody,
@@ -16,7 +16,7 @@ pub(crate) fn upload_reason(error: BodyError) -> Reason {
     }
 }
 
-/// The reason that stands for a response body that failed on its way.
+/// The reason code of a response body that failed while being forwarded.
 pub(super) fn download_reason(error: BodyError) -> Reason {
     match error {
         BodyError::Unwritable => Reason::ClientGone,
@@ -25,12 +25,12 @@ pub(super) fn download_reason(error: BodyError) -> Reason {
     }
 }
 
-/// A request body under the listener's limits, re-framed as it came.
+/// A request body under the listener's limits, with its framing unchanged.
 pub(crate) fn request_transfer(framing: Framing, limits: &Limits) -> Transfer {
     Transfer::new(framing, framing, chunk_limits(limits), limits.body_bytes_max)
 }
 
-/// The listener's limits on chunk framing; they hold for responses too.
+/// The listener's limits on chunk framing; they apply to responses too.
 pub(super) fn chunk_limits(limits: &Limits) -> ChunkLimits {
     ChunkLimits { line_bytes_max: limits.chunk_line_bytes_max, trailer_bytes_max: limits.trailer_bytes_max }
 }

@@ -1,4 +1,4 @@
-//! The request's way: the rest of its body, then an eye on the client until the answer is whole.
+//! The path of the request: the rest of its body; then watches the client until the response is complete.
 
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
@@ -15,18 +15,18 @@ use super::{SharedState, upload_reason};
 use crate::body::{BodyError, Transfer, copy};
 use crate::spool::{Message, SendError};
 
-/// How often a client whose next request waits behind this one is asked whether it is still there.
+/// How often to check whether a client with a pipelined request is still connected.
 const HANG_UP_CHECK: Duration = Duration::from_millis(250);
 
-/// What of a request is not sent with its head.
+/// The part of a request that is not sent with its head.
 pub(super) struct Body<'a> {
-    /// What comes from the client.
+    /// The part that the client still sends.
     pub(super) transfer: &'a mut Transfer,
-    /// What was received before, if it was held.
+    /// The buffered part, if the request was buffered.
     pub(super) held: Option<&'a mut Message>,
 }
 
-/// Passes the body on and watches the client. Resolves only when the exchange has to end.
+/// Forwards the body and watches the client. Resolves only when the exchange has to end.
 pub(super) async fn run(
     shared: &SharedState<'_>,
     reader: &mut Reader,
@@ -39,8 +39,8 @@ pub(super) async fn run(
         let copied = copy(reader, upstream, transfer, Vec::new(), shared.deadline, buffers).await;
         match copied {
             Ok(()) => uploaded(shared),
-            // An origin may answer without reading on (413, for one); what it has said is read before
-            // its connection is given up.
+            // An origin may respond without reading on (for example with 413); its response is read before its
+            // connection is given up.
             Err(BodyError::Unwritable) => {}
             Err(error) => return upload_reason(error),
         }
@@ -59,8 +59,8 @@ pub(super) async fn run(
     .await
 }
 
-/// Sends what was held, and what the socket has not taken of the last piece. Resolves only if the file fails: if the
-/// connection breaks, the answer tells.
+/// Sends the buffered part, and what the socket has not taken of the last piece. Resolves only if the file fails: if
+/// the connection breaks, the response side notices.
 async fn send(shared: &SharedState<'_>, upstream: &mut Writer, held: Option<&mut Message>) -> Reason {
     if let Some(message) = held.filter(|message| message.has_rest()) {
         let buffers = &shared.resources.buffers;
@@ -74,7 +74,7 @@ async fn send(shared: &SharedState<'_>, upstream: &mut Writer, held: Option<&mut
     pending().await
 }
 
-/// Notes that the whole request is on its way.
+/// Records that the whole request is on its way.
 fn uploaded(shared: &SharedState<'_>) {
     shared.uploaded.set(true);
     if !shared.head_received.get() {
@@ -82,10 +82,9 @@ fn uploaded(shared: &SharedState<'_>) {
     }
 }
 
-/// Resolves when the client is gone: reset at once, or its side closed and nothing written to it for
-/// `patience`. A client may shut its side down and still wait for the answer (RFC 9112 9.6 lets it),
-/// which cannot be told from one that has closed, until something is written. `more` is set when the client's next
-/// request has come.
+/// Resolves when the client is gone: reset, or its side closed and nothing written to it for `patience`. A client may
+/// half-close and still wait for the response (RFC 9112 9.6 allows it). This cannot be distinguished from a full close
+/// until something is written. `more` is set when the client's next request has arrived.
 pub(super) async fn watch(
     deadline: &Deadline,
     reader: &mut Reader,
@@ -96,7 +95,7 @@ pub(super) async fn watch(
         reader.arm_patiently(IDLE_BYTES);
         let mut received = reader.fill(IDLE_BYTES).await;
         if matches!(received, Ok(0)) && reader.has_ended() {
-            // The end of a message that nobody took any more, and none of the stream's.
+            // This was the end of an unread message, not of the stream.
             received = reader.fill(IDLE_BYTES).await;
         }
         match received {
@@ -122,8 +121,8 @@ pub(super) async fn watch(
     }
 }
 
-/// The next request is here already, or what is left of an upload, so reading would not show an end: ask the socket.
-/// A channel says so itself.
+/// The next request, or the rest of an upload, has already arrived, so reading would not show an end: query the socket.
+/// A channel reports it itself.
 async fn pipelined(reader: &Reader) {
     let stream = reader.stream();
     while !stream.is_hung_up() {

@@ -1,10 +1,10 @@
-//! For which abuse the `h2` crate has ended a connection.
+//! Determines for which abuse the `h2` crate has ended a connection.
 
 use h2::Reason;
 use sluice_core::metrics::Abuse;
 
-/// Which one the error is of that ended a connection. The crate says it in the debug data of its GOAWAY alone, which
-/// is the last that it has `said`.
+/// The abuse of the error that ended a connection. The crate reports it only in the debug data of its GOAWAY, which is
+/// the last frame in `said`.
 pub(super) fn abuse_of(error: &h2::Error, said: &[u8]) -> Option<Abuse> {
     if !(error.is_go_away() && error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)) {
         return None;

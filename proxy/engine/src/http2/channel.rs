@@ -29,10 +29,10 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Reads the request into `head`. `key` is asked for the nonce of a WebSocket.
+    /// Reads the request into `head`. `key` generates the nonce of a WebSocket.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the request.
     pub(crate) fn read(
         &self,
         head: &mut RequestHead,
@@ -42,23 +42,23 @@ impl Accepted {
         request::read(&self.request, self.framing, head, limits, key)
     }
 
-    /// Whether it is a HEAD, whatever else it may be.
+    /// Whether it is a HEAD, even if it is invalid.
     pub(crate) fn is_head(&self) -> bool {
         self.request.method() == Method::HEAD
     }
 }
 
-/// Why a stream becomes no exchange.
+/// Why a stream does not become an exchange.
 pub(super) enum Declined {
-    /// Its head could not be said; it has been reset.
+    /// Its head cannot be expressed in HTTP/1.1; it was reset.
     Malformed,
-    /// It was reset before we saw it, so nobody is asked for anything.
+    /// It was reset before sluice saw it; there is nothing to do.
     Gone,
 }
 
 /// The response.
 enum Answer {
-    /// No final head has gone out.
+    /// No final head was sent.
     Awaited(SendResponse<Bytes>),
     Begun(Outbound),
 }
@@ -67,7 +67,7 @@ struct Directions {
     framing: Framing,
     request: Inbound,
     answer: Answer,
-    /// Whether what follows is opaque, in both directions, the other one also when this one has ended.
+    /// Whether both directions are opaque from now on; the other direction stays open when this one has ended.
     is_tunnel: bool,
 }
 
@@ -75,12 +75,12 @@ struct Directions {
 pub(crate) struct Channel {
     ways: RefCell<Directions>,
     control: Rc<Control>,
-    /// Whether the close that follows is meant as a break.
+    /// Whether the close that follows is an abort.
     broken: Cell<bool>,
 }
 
 impl Channel {
-    /// Takes an accepted stream.
+    /// Creates the channel of an accepted stream.
     pub(super) fn open(
         control: &Rc<Control>,
         request: Request<RecvStream>,
@@ -119,13 +119,13 @@ impl Directions {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match self.framing {
             Framing::Tunnel if self.is_tunnel => self.request.poll(cx, buf).map_err(gone),
-            // The client is heard when the endpoint has agreed.
+            // The client's bytes are read once the endpoint has accepted the upgrade.
             Framing::Tunnel => self.poll_silent(cx),
-            // Nobody asks for the rest of a request that has its answer.
+            // The rest of a request that has its response is not needed.
             _ if self.has_answered() => Poll::Ready(Ok(0)),
             _ if self.request.has_ended() => self.poll_silent(cx),
             Framing::Stream => self.request.poll(cx, buf).map_err(gone),
-            // Its receiver knows where it ends.
+            // The receiver knows where it ends.
             Framing::None | Framing::Length => match ready!(self.request.poll(cx, buf)) {
                 Ok(0) => self.poll_silent(cx),
                 outcome => Poll::Ready(outcome.map_err(gone)),
@@ -133,7 +133,7 @@ impl Directions {
         }
     }
 
-    /// After the request: the end once the answer is whole, an error when the client wants it no more.
+    /// After the request: the end once the response is complete, or an error when the client cancels it.
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.has_answered() {
             return Poll::Ready(Ok(0));
@@ -167,7 +167,7 @@ impl Directions {
         Ok(())
     }
 
-    /// Breaks off what is not whole, so that nobody takes it for that.
+    /// Aborts an incomplete message, so that nobody takes it for a complete one.
     fn break_off(&mut self, reason: Reason) {
         match &mut self.answer {
             Answer::Awaited(respond) => respond.send_reset(reason),

@@ -1,4 +1,4 @@
-//! What a connection and its streams know of each other.
+//! State that a connection and its streams share.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -8,25 +8,25 @@ use std::task::{Context, Waker};
 pub(crate) struct Control {
     /// Streams that have not been dropped.
     live: Cell<usize>,
-    /// Whether the connection is to take no more.
+    /// Whether the connection accepts no more streams.
     ending: Cell<bool>,
     driver: RefCell<Option<Waker>>,
 }
 
 impl Control {
-    /// Has the connection take no more streams, and end with its last one.
+    /// Makes the connection accept no more streams, and end with its last one.
     pub(crate) fn end(&self) {
         if !self.ending.replace(true) {
             self.wake();
         }
     }
 
-    /// Whether it is to take no more.
+    /// Whether it accepts no more streams.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.get()
     }
 
-    /// Streams that are served.
+    /// Streams that are being served.
     pub(super) fn live(&self) -> usize {
         self.live.get()
     }
@@ -42,7 +42,7 @@ impl Control {
         }
     }
 
-    /// Has the driver woken by what happens here.
+    /// Registers the driver to be woken by changes here.
     pub(super) fn register(&self, cx: &Context<'_>) {
         let mut driver = self.driver.borrow_mut();
         if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

@@ -1,4 +1,4 @@
-//! Drives one connection: accepts its streams, sends what they have to say, and ends it in order or for cause.
+//! Drives one connection: accepts its streams, sends their frames, and ends it in order or for a fault.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -21,12 +21,12 @@ use super::control::Control;
 use super::meter::{Bounds, Meter};
 use super::wire::{Io, Wire};
 
-/// Streams that a client had opened before it was told to open no more have come within this time.
+/// The time within which streams arrive that a client had opened before it received the GOAWAY.
 const LAST_STREAMS: Duration = Duration::from_secs(5);
-/// What is known for so long to be late and of a stream that has ended, and no fault.
+/// How long late frames of a finished stream are recognised and not counted as faults.
 const RESET_REMEMBERED: Duration = Duration::from_secs(10);
 
-/// What a connection goes by.
+/// The parameters of a connection.
 pub(crate) struct Terms<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) metrics: &'a WorkerRecorder,
@@ -35,14 +35,14 @@ pub(crate) struct Terms<'a> {
 
 type ServerConnection<'a, 'b> = Connection<Io<'a, 'b>, Bytes>;
 
-/// How far a connection is in its end.
+/// How far a connection has been shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It takes streams.
+    /// It accepts streams.
     Open,
-    /// The client has been told to open no more.
+    /// A GOAWAY was sent to the client.
     Told,
-    /// It is being closed, whatever is open.
+    /// It is being closed, regardless of open streams.
     Now,
 }
 
@@ -51,18 +51,18 @@ struct Driver<'a, 'b> {
     wire: &'a RefCell<Wire<'b>>,
     /// Until when a connection may be without streams.
     silence: &'a Deadline,
-    /// Until when the client must have taken some of what is being sent.
+    /// Until when the client must have accepted some of the pending bytes.
     stall: &'a Deadline,
     connection: ServerConnection<'a, 'b>,
     end: End,
-    /// When the client was told.
+    /// When the GOAWAY was sent.
     told_at: Option<Instant>,
     /// Whether no stream is open.
     idle: bool,
     streams: u64,
 }
 
-/// Serves a connection, from its preface on, until all its streams have ended. Each is handed to `open`.
+/// Serves a connection, from its preface until all its streams have ended. Each stream is passed to `open`.
 pub(crate) async fn serve(
     directions: (&mut Reader, &mut Writer),
     terms: &Terms<'_>,
@@ -91,7 +91,7 @@ pub(crate) async fn serve(
         };
         poll_fn(|cx| driver.poll(cx, &mut open)).await;
     }
-    // The streams see that it is over. They hold nothing of it, but they are counted with it.
+    // The streams notice the end. They hold nothing of the connection, but they are counted with it.
     silence.set(limits.keep_alive_timeout_ms);
     let left = poll_fn(|cx| {
         terms.control.register(cx);
@@ -111,7 +111,7 @@ fn bounds(limits: &Limits) -> Bounds {
     }
 }
 
-/// Sends our settings and reads the client's preface, in bounded time.
+/// Sends sluice's settings and reads the client's preface, in bounded time.
 async fn shake_hands<'a, 'b>(
     limits: &Limits,
     wire: &'a RefCell<Wire<'b>>,
@@ -120,7 +120,7 @@ async fn shake_hands<'a, 'b>(
     let mut handshake = Box::pin(builder(limits).handshake(Io(wire)));
     let shaken = poll_fn(|cx| {
         let shaken = handshake.as_mut().poll(cx);
-        // Whether it fails is seen when it is next asked.
+        // A failure is noticed at the next poll.
         let _ = wire.borrow_mut().poll_send(cx);
         shaken
     });
@@ -129,7 +129,7 @@ async fn shake_hands<'a, 'b>(
 
 fn builder(limits: &Limits) -> Builder {
     let http2 = &limits.http2;
-    // What is beyond 32 bits is no bound; the ranges of the keys are far below.
+    // A limit beyond 32 bits is no limit; the ranges of the keys are far below.
     let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let mut builder = Builder::new();
     builder
@@ -141,17 +141,18 @@ fn builder(limits: &Limits) -> Builder {
         .max_send_buffer_size(http2.send_buffer_bytes)
         .max_pending_accept_reset_streams(http2.pending_resets_max)
         .max_local_error_reset_streams(Some(http2.faults_max))
-        // What is still on its way here of uploads that have their answers is no fault.
+        // Late frames of uploads that already have their response are not faults.
         .max_concurrent_reset_streams(http2.streams_max as usize)
         .reset_stream_duration(RESET_REMEMBERED)
-        // By the crate's count a frame costs 256 less its length: a stream's window full of gRPC's smallest messages.
+        // In the crate's count a frame costs 256 minus its length: enough for a stream's window full of gRPC's smallest
+        // messages.
         .data_frame_budget(http2.connection_window_bytes as usize * 4)
         .enable_connect_protocol();
     builder
 }
 
 impl Driver<'_, '_> {
-    /// Ready when nothing of the connection is left but what its streams do about that.
+    /// Ready when only the streams of the connection are left to react to its end.
     fn poll(&mut self, cx: &mut Context<'_>, open: &mut impl FnMut(Accepted)) -> Poll<()> {
         self.terms.control.register(cx);
         loop {
@@ -175,13 +176,13 @@ impl Driver<'_, '_> {
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
-                // It may have read what is too much.
+                // It may have read something abusive.
                 Poll::Pending if self.wire.borrow().abuse().is_some() && self.end != End::Now => {}
                 Poll::Pending => break,
             }
         }
         let sending = match self.wire.borrow_mut().poll_send(cx) {
-            // The crate finds out when it writes, but it may have nothing to write.
+            // The crate notices when it writes, but it may have nothing to write.
             Poll::Ready(Err(_)) => return Poll::Ready(()),
             Poll::Ready(Ok(())) => false,
             Poll::Pending => true,
@@ -189,7 +190,7 @@ impl Driver<'_, '_> {
         self.poll_silence(cx, sending)
     }
 
-    /// Acts on what asks for the end of the connection.
+    /// Acts on requests to end the connection.
     fn look_for_ends(&mut self) {
         if let Some(abuse) = self.wire.borrow().abuse()
             && self.end != End::Now
@@ -213,8 +214,8 @@ impl Driver<'_, '_> {
         }
     }
 
-    /// Ends what is silent for too long: a connection without streams, or a client that takes nothing. A stream has
-    /// deadlines of its own.
+    /// Ends what is silent for too long: a connection without streams, or a client that accepts nothing. Streams have
+    /// separate deadlines.
     fn poll_silence(&mut self, cx: &mut Context<'_>, sending: bool) -> Poll<()> {
         if sending && self.stall.poll_elapsed(cx).is_ready() {
             self.wire.borrow().reset_on_close();
@@ -257,7 +258,7 @@ impl Driver<'_, '_> {
     }
 }
 
-/// Whether `data` begins with the preface; `None` while it may.
+/// Whether `data` starts with the preface; `None` while that is undecided.
 pub(crate) fn is_preface(data: &[u8]) -> Option<bool> {
     let seen = data.len().min(PREFACE.len());
     match data[..seen] == PREFACE[..seen] {

@@ -1,4 +1,4 @@
-//! Heads and trailers as the `h2` crate has them, made of what our encoders write and shown as what our readers take.
+//! Converts heads and trailers between sluice's encoders and readers and the types of the `h2` crate.
 
 use ::http::header::{HeaderMap, HeaderName, HeaderValue};
 use ::http::uri::{Authority, PathAndQuery, Scheme};
@@ -6,7 +6,7 @@ use ::http::{Method, Request, Response, StatusCode, Uri, Version};
 use bytes::Bytes;
 use sluice_http::{FieldBlock, Trailers};
 
-/// The head of a response. `None` if it is none.
+/// The head of a response. `None` if it is invalid.
 pub(super) fn response(head: &FieldBlock) -> Option<Response<()>> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(head.as_response()?).ok()?;
@@ -14,8 +14,8 @@ pub(super) fn response(head: &FieldBlock) -> Option<Response<()>> {
     Some(response)
 }
 
-/// The head of a request to a server that is reached by `scheme`. `None` if it is none, or has a target or a host that
-/// HTTP/2 cannot say.
+/// The head of a request to a server that is reached by `scheme`. `None` if it is invalid, or if its target or host
+/// cannot be expressed in HTTP/2.
 pub(super) fn request(head: &FieldBlock, scheme: &Scheme) -> Option<Request<()>> {
     let [method, path_and_query, host] = head.as_request()?;
     let mut request = Request::new(());
@@ -27,12 +27,12 @@ pub(super) fn request(head: &FieldBlock, scheme: &Scheme) -> Option<Request<()>>
     Some(request)
 }
 
-/// Whether HTTP/2 can say this target and this host: HTTP/1.1 lets bytes through that no URI has.
+/// Whether HTTP/2 can express this target and host: HTTP/1.1 allows bytes that no URI can contain.
 pub(crate) fn can_say(target: &[u8], host: &[u8]) -> bool {
     PathAndQuery::try_from(target).is_ok() && Authority::try_from(host).is_ok()
 }
 
-/// Trailers. `None` if one of them is no field.
+/// Trailers. `None` if one of them is not a valid field.
 pub(super) fn trailers(trailers: &Trailers) -> Option<HeaderMap> {
     let mut fields = HeaderMap::new();
     fill(&mut fields, trailers.bytes(), trailers.fields())?;
@@ -44,7 +44,7 @@ pub(super) fn shown(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> 
     fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
 }
 
-/// Appends fields whose values are slices of `bytes`: so all of them share one copy.
+/// Appends fields whose values are slices of `bytes`, so that all of them share one copy.
 fn fill<'a>(
     map: &mut HeaderMap,
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! The body of a message on its way in: DATA frames, and trailers behind them.
+//! The body of a received message: DATA frames, followed by trailers.
 
 use std::task::{Context, Poll, ready};
 
@@ -6,10 +6,10 @@ use ::http::HeaderMap;
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 
-/// A body that comes.
+/// A body being received.
 pub(super) struct Inbound {
     stream: RecvStream,
-    /// Received, and not given out yet; the sender's window still counts it.
+    /// Received, but not given out yet; it still counts against the sender's window.
     rest: Bytes,
     trailers: Option<HeaderMap>,
     ended: bool,
@@ -21,7 +21,7 @@ impl Inbound {
         Self { stream, rest: Bytes::new(), trailers: None, ended }
     }
 
-    /// Whether all of it has been given out, and nothing follows but its trailers.
+    /// Whether all of it was given out, and only trailers may follow.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -30,19 +30,20 @@ impl Inbound {
         self.trailers.as_ref()
     }
 
-    /// Appends what there is to `buf`; 0 is the end.
+    /// Appends the available bytes to `buf`; 0 is the end.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<Result<usize, h2::Error>> {
         let before = buf.len();
         let polled = self.poll_all(cx, buf);
         match (buf.len() - before, polled) {
-            // What is wrong is said again next time.
+            // An error will be returned again by the next call.
             (count @ 1.., _) => Poll::Ready(Ok(count)),
             (0, Poll::Ready(outcome)) => Poll::Ready(outcome.map(|()| 0)),
             (_, Poll::Pending) => Poll::Pending,
         }
     }
 
-    /// Gives out body until there is no room, or nothing more has come. Ready at its end, or when it breaks off.
+    /// Gives out bytes until there is no room, or nothing more has arrived. Ready at the end of the body, or when it is
+    /// aborted.
     fn poll_all(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<Result<(), h2::Error>> {
         while !self.ended {
             if self.give(buf) {
@@ -59,17 +60,18 @@ impl Inbound {
         Poll::Ready(Ok(()))
     }
 
-    /// Moves what was received to `buf`, and opens the window by it. True if there is no room for all of it.
+    /// Moves received bytes to `buf`, and opens the window by their number. Returns true if there is no room for all of
+    /// them.
     fn give(&mut self, buf: &mut Vec<u8>) -> bool {
         if self.rest.is_empty() {
             return false;
         }
-        // A receive of nothing would be the end.
+        // An empty receive would be taken for the end.
         let room = (buf.capacity() - buf.len()).max(1);
         let count = room.min(self.rest.len());
         buf.extend_from_slice(&self.rest[..count]);
         self.rest.advance(count);
-        // It fails only if more is given back than was taken.
+        // Fails only if more is released than was received.
         let _ = self.stream.flow_control().release_capacity(count);
         !self.rest.is_empty()
     }

@@ -1,7 +1,7 @@
-//! Counts what a client sends beside requests, frame by frame, before the state machine sees it.
+//! Counts what a client sends in addition to requests, frame by frame, before the state machine sees it.
 //!
-//! The crate answers each PING and SETTINGS and forgets each reset at once, which bounds memory but not work. So the
-//! headers of frames are read here, too: nine bytes, of which type and flags count.
+//! The crate responds to each PING and SETTINGS at once, and discards each reset at once, which limits memory but not
+//! work. So the headers of frames are parsed here, too: nine bytes, of which type and flags matter.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
-/// The flag of SETTINGS and PING that are answers.
+/// The flag that marks SETTINGS and PING frames as acknowledgements.
 const ACK: u8 = 1;
 
-/// Bytes sent to the client that allow it another control frame: one that reads much opens windows often.
+/// Bytes sent to the client that allow it one more control frame: a client that reads much opens windows often.
 const BYTES_A_FRAME: u64 = 1024;
 
 /// What a client may send in one interval.
@@ -33,10 +33,10 @@ pub(super) struct Bounds {
 /// The counts of one connection.
 pub(super) struct Meter {
     bounds: Bounds,
-    /// The header being read.
+    /// The header being parsed.
     header: [u8; HEADER_BYTES],
     have: usize,
-    /// Bytes of the frame still to come.
+    /// Remaining bytes of the frame.
     payload: usize,
     begun: Instant,
     resets: u64,
@@ -47,7 +47,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Begins behind the preface.
+    /// Starts after the preface.
     pub(super) fn new(bounds: Bounds, now: Instant) -> Self {
         Self {
             bounds,
@@ -62,17 +62,17 @@ impl Meter {
         }
     }
 
-    /// What the client has gone too far with.
+    /// The client's abuse, if there is one.
     pub(super) fn abuse(&self) -> Option<Abuse> {
         self.abuse
     }
 
-    /// Notes bytes sent to the client.
+    /// Counts bytes sent to the client.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
     }
 
-    /// Looks at what came.
+    /// Examines received bytes.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         loop {
             let passed = self.payload.min(bytes.len());
@@ -96,9 +96,9 @@ impl Meter {
 
     fn frame(&mut self, kind: u8, flags: u8) {
         match kind {
-            // Requests, whose number is bounded by what is served, and what the crate bounds itself.
+            // Requests, which are limited by the streams served, and frames that the crate limits itself.
             DATA | HEADERS | CONTINUATION => return,
-            // Asked for by what we sent.
+            // A reaction to what sluice sent.
             SETTINGS | PING if flags & ACK != 0 => return,
             RST_STREAM => self.resets += 1,
             _ => self.control_frames += 1,
@@ -107,7 +107,7 @@ impl Meter {
         if self.resets <= self.bounds.resets_max && self.control_frames <= allowed {
             return;
         }
-        // The clock is read only when a bound is met.
+        // The clock is read only when a limit is reached.
         let now = Instant::now();
         if now.duration_since(self.begun) >= self.bounds.interval {
             self.begun = now;

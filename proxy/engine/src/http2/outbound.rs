@@ -1,4 +1,4 @@
-//! The body of a message on its way out: DATA frames, as many as the receiver's windows have room for, and trailers.
+//! The body of a message being sent: DATA frames, as far as the receiver's windows have room, and trailers.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -10,7 +10,7 @@ use sluice_http::Trailers;
 
 use super::{broken, fields, invalid};
 
-/// Bodies from this size on are handed over as they are; smaller ones are copied out of their buffer.
+/// Bodies of at least this size are passed on without a copy; smaller ones are copied out of their buffer.
 const MOVED_BYTES_MIN: usize = 4096;
 
 /// Where a message ends.
@@ -20,27 +20,27 @@ struct End {
     trailers: HeaderMap,
 }
 
-/// A body that goes.
+/// A body being sent.
 pub(super) struct Outbound {
     stream: SendStream<Bytes>,
-    /// Once it is known.
+    /// Set once it is known.
     end: Option<End>,
     done: bool,
 }
 
 impl Outbound {
-    /// The body behind a head that has gone out, `done` if nothing follows that.
+    /// The body after a head that was sent; `done` if nothing follows the head.
     pub(super) fn new(stream: SendStream<Bytes>, done: bool) -> Self {
         Self { stream, end: None, done }
     }
 
-    /// Whether all of the message has been handed over.
+    /// Whether all of the message was passed to the crate.
     pub(super) fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Takes as much of `buf[start..]` as can go now, and says how much; what is left needs room in the receiver's
-    /// windows. If all of it goes `buf` may be taken, unless it is to be kept because it may have to be sent again.
+    /// Takes as much of `buf[start..]` as can be sent now, and returns how much; the rest needs room in the receiver's
+    /// windows. If everything can be sent, `buf` itself may be taken, unless it is to be kept for a retry.
     pub(super) fn push(&mut self, buf: &mut Vec<u8>, start: usize, keep: bool) -> io::Result<usize> {
         let rest = buf.len() - start;
         let count = self.room(rest)?.min(rest);
@@ -67,7 +67,7 @@ impl Outbound {
         Ok(count)
     }
 
-    /// Has the message end behind as many bytes.
+    /// Makes the message end after this many bytes.
     pub(super) fn end_after(&mut self, bytes: usize, trailers: &Trailers) -> io::Result<()> {
         if self.done || self.end.is_some() {
             return Err(invalid());
@@ -78,7 +78,7 @@ impl Outbound {
             return Ok(());
         }
         self.done = true;
-        // Neither takes room, so an end goes out also to a receiver that opens its window no more.
+        // Neither needs room in a window, so the end is sent even to a receiver that does not open its window any more.
         let sent = match trailers.is_empty() {
             true => self.stream.send_data(Bytes::new(), true),
             false => self.stream.send_trailers(trailers),
@@ -86,15 +86,15 @@ impl Outbound {
         sent.map_err(gone)
     }
 
-    /// Ends what ends only by being ended.
+    /// Ends a message that has no other end.
     pub(super) fn finish(&mut self) {
         if !self.done {
-            // An error means that the receiver was faster.
+            // An error means that the receiver ended the stream first.
             let _ = self.end_after(0, Trailers::NONE);
         }
     }
 
-    /// Bytes that the windows have room for, `wanted` at most being asked for.
+    /// The number of bytes that the windows have room for; requests at most `wanted`.
     fn room(&mut self, wanted: usize) -> io::Result<usize> {
         if self.done {
             return Err(invalid());
@@ -114,18 +114,18 @@ impl Outbound {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when the receiver, or the connection's end, has made an end of the stream.
+    /// Ready when the receiver, or the end of the connection, has ended the stream.
     pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_reset(cx).map(drop)
     }
 
-    /// Breaks the stream off.
+    /// Aborts the stream.
     pub(super) fn reset(&mut self, reason: Reason) {
         self.stream.send_reset(reason);
     }
 }
 
-/// The receiver is gone, or its stream.
+/// The receiver, or its stream, is gone.
 pub(super) fn gone(_: h2::Error) -> io::Error {
     broken()
 }

@@ -1,7 +1,7 @@
 //! The head of a request from a client (RFC 9113 section 8.3.1).
 //!
-//! What it says is judged where that of HTTP/1.1 is: two hosts, an authority with userinfo, a method without a body that
-//! has one. Refused here is only what no other version could say.
+//! Its content is checked in the same place as that of HTTP/1.1: two hosts, an authority with userinfo, a body with a
+//! method that has none. Only what no other version can express is refused here.
 
 use ::http::header::CONTENT_LENGTH;
 use ::http::{Method, Request};
@@ -13,13 +13,13 @@ use super::fields::shown;
 /// How the rest of the stream is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is nothing.
+    /// There is no body.
     None,
-    /// A body whose length the head has.
+    /// A body with a declared length.
     Length,
-    /// A body that ends when its stream does.
+    /// A body that ends with its stream.
     Stream,
-    /// Opaque bytes, once the other side has agreed (RFC 8441).
+    /// Opaque bytes, once the other side has accepted (RFC 8441).
     Tunnel,
 }
 
@@ -27,15 +27,16 @@ pub(super) enum Framing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Checks what no HTTP/1.1 head could say, and finds how the rest is to be read. `ended` tells whether there is none.
+/// Rejects what no HTTP/1.1 head can express, and determines how the rest is to be read. `ended` means that there is no
+/// rest.
 pub(super) fn check(request: &Request<()>, ended: bool) -> Result<Framing, Malformed> {
     let uri = request.uri();
     let protocol = request.extensions().get::<Protocol>();
     if request.method() == Method::CONNECT && protocol.is_none() {
-        // What follows is no message, and a tunnel is refused by its head.
+        // What follows is not a message, and the tunnel is refused because of its head.
         return uri.authority().map(|_| Framing::None).ok_or(Malformed);
     }
-    // Without an authority the crate keeps no scheme.
+    // Without an authority the crate does not keep the scheme.
     let scheme = uri.scheme_str().unwrap_or("http");
     let path = uri.path_and_query().map_or("", |path| path.as_str());
     let rooted = path.starts_with('/') || path == "*" && request.method() == Method::OPTIONS;
@@ -56,8 +57,8 @@ fn is_websocket(protocol: &Protocol) -> bool {
     protocol.as_str().eq_ignore_ascii_case("websocket")
 }
 
-/// Reads a request that was checked into `head`. `key` makes the Sec-WebSocket-Key that a WebSocket has in HTTP/1.1 and
-/// not here.
+/// Reads a checked request into `head`. `key` generates the Sec-WebSocket-Key that a WebSocket request has in HTTP/1.1
+/// but not in HTTP/2.
 pub(super) fn read(
     request: &Request<()>,
     framing: Framing,
@@ -71,7 +72,7 @@ pub(super) fn read(
     let websocket = (framing == Framing::Tunnel).then(|| data_encoding::BASE64.encode(&key()));
     let (method, target) = match request.method() {
         _ if websocket.is_some() => ("GET", path),
-        // Also for a protocol that we do not know: there is no other word for it, and it gets the same answer.
+        // Also for an unknown protocol: it has no other representation, and gets the same response.
         &Method::CONNECT => ("CONNECT", authority.unwrap_or_default()),
         method => (method.as_str(), path),
     };

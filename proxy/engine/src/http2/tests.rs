@@ -1,5 +1,5 @@
-//! Heads both ways, and the meter, byte by byte.
-#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+//! Heads in both directions, and the meter, byte by byte.
+#![allow(clippy::unwrap_used, reason = "a panic reports a failed test")]
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn get(uri: &str) -> ::http::request::Builder {
     Request::builder().uri(uri)
 }
 
-/// What is read of a request.
+/// Reads a request.
 fn read(request: &Request<()>, ended: bool) -> Result<RequestHead, ParseError> {
     let limits = HeadLimits { head_bytes_max: 65536, headers_max: 100, target_bytes_max: 8192 };
     let mut head = RequestHead::new();
@@ -36,7 +36,7 @@ fn lines(head: &RequestHead) -> Vec<String> {
 }
 
 #[test]
-fn a_request_is_read() {
+fn a_request_head_is_converted() {
     let request = get("https://a.example/x?y=z").header("accept", "*/*").body(()).unwrap();
     let head = read(&request, true).unwrap();
     assert_eq!((head.method(), head.path_and_query(), head.host()), (Get, &b"/x?y=z"[..], &b"a.example"[..]));
@@ -44,7 +44,7 @@ fn a_request_is_read() {
 }
 
 #[test]
-fn a_body_is_framed_as_it_was_declared() {
+fn a_body_is_framed_as_declared() {
     let post = |builder: ::http::request::Builder| builder.method("POST").body(()).unwrap();
     let framing = |request: &Request<()>, ended| request_framing(&read(request, ended).unwrap());
     let plain = post(get("http://a/"));
@@ -56,7 +56,7 @@ fn a_body_is_framed_as_it_was_declared() {
 }
 
 #[test]
-fn a_request_without_an_authority_has_its_host() {
+fn without_an_authority_the_host_field_is_used() {
     assert_eq!(read(&get("/").header("host", "a").body(()).unwrap(), true).unwrap().host(), b"a");
     assert_eq!(
         read(&get("http://a/").header("host", "b").body(()).unwrap(), true).unwrap_err(),
@@ -66,7 +66,7 @@ fn a_request_without_an_authority_has_its_host() {
 }
 
 #[test]
-fn what_http_1_could_not_say_is_malformed() {
+fn heads_that_http_1_cannot_express_are_malformed() {
     let malformed = |request: Request<()>| assert_eq!(check(&request, true), Err(Malformed), "{request:?}");
     malformed(get("ftp://a/").body(()).unwrap());
     malformed(get("*").header("host", "a").body(()).unwrap());
@@ -77,7 +77,7 @@ fn what_http_1_could_not_say_is_malformed() {
 }
 
 #[test]
-fn a_websocket_asks_for_an_upgrade() {
+fn a_websocket_request_becomes_an_upgrade() {
     let socket = get("https://a/chat").method("CONNECT").extension(Protocol::from_static("websocket"));
     let request =
         socket.header("sec-websocket-version", "13").header("sec-websocket-key", "x").body(()).unwrap();
@@ -85,12 +85,12 @@ fn a_websocket_asks_for_an_upgrade() {
     let head = read(&request, false).unwrap();
     assert_eq!((head.method(), head.path(), head.upgrade()), (Get, &b"/chat"[..], Some(&b"websocket"[..])));
     assert_eq!(head.get(b"sec-websocket-key"), Some(&b"BwcHBwcHBwcHBwcHBwcHBw=="[..]));
-    // The word for what is not known is the one that is refused.
+    // An unknown protocol is represented as the method that is refused.
     let other = get("https://a/").method("CONNECT").extension(Protocol::from_static("connect-udp"));
     assert_eq!(read(&other.body(()).unwrap(), false).unwrap().method(), Connect);
 }
 
-/// A head as our encoder writes it.
+/// A head as written by the encoder.
 fn block(write: impl FnOnce(&mut FieldBlock)) -> FieldBlock {
     let mut block = FieldBlock::default();
     write(&mut block);
@@ -99,7 +99,7 @@ fn block(write: impl FnOnce(&mut FieldBlock)) -> FieldBlock {
 }
 
 #[test]
-fn a_response_has_what_was_written() {
+fn a_response_head_is_converted() {
     let head = block(|block| {
         block.response(418, b"ignored");
         block.field(b"Content-Type", b"text/plain");
@@ -125,7 +125,7 @@ fn a_response_has_what_was_written() {
 }
 
 #[test]
-fn a_request_goes_out_with_its_authority() {
+fn a_request_is_sent_with_its_authority() {
     let head = |target: &[u8], host: &[u8]| block(|block| block.request(b"PATCH", target, host));
     let request = fields::request(&head(b"/x?y=z", b"a:81"), &Scheme::HTTPS).unwrap();
     assert_eq!(
@@ -152,7 +152,7 @@ fn trailers_are_fields() {
 }
 
 #[test]
-fn the_preface_is_known_by_its_first_byte_that_differs() {
+fn the_preface_is_rejected_at_the_first_different_byte() {
     assert_eq!((is_preface(b""), is_preface(b"PRI * H"), is_preface(b"PUT ")), (None, None, Some(false)));
     assert_eq!(is_preface(&[PREFACE, b"x"].concat()), Some(true));
 }
@@ -173,7 +173,7 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn bounds_are_met_exactly_however_the_bytes_come() {
+fn limits_are_exact_for_any_division_of_the_bytes() {
     let reset = frame(3, 0, &[0; 4]);
     for step in [1, 7, 64] {
         let mut meter = meter(2, 2);
@@ -186,7 +186,7 @@ fn bounds_are_met_exactly_however_the_bytes_come() {
 }
 
 #[test]
-fn answers_cost_nothing_and_bytes_that_were_read_allow_for_more() {
+fn acknowledgements_are_free_and_sent_bytes_allow_more_frames() {
     let mut meter = meter(1, 2);
     for _ in 0..10 {
         meter.feed(&frame(6, 1, &[0; 8]));
@@ -200,7 +200,7 @@ fn answers_cost_nothing_and_bytes_that_were_read_allow_for_more() {
 }
 
 #[test]
-fn words_are_in_their_places() {
+fn abuses_are_indexed_in_declaration_order() {
     for (index, abuse) in Abuse::ALL.into_iter().enumerate() {
         assert_eq!(abuse as usize, index, "{}", abuse.word());
     }

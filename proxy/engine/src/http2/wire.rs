@@ -1,7 +1,7 @@
-//! The two directions of a stream as the `h2` crate wants them: polled, with borrowed buffers.
+//! The two directions of a stream in the form that the `h2` crate needs: polled, with borrowed buffers.
 //!
-//! What it writes is gathered, and sent in one piece once it has said all that it had to say, or when there is much. So
-//! a batch of frames is one operation of the ring, and while it is under way the next batch gathers.
+//! The crate's output is gathered and sent in one piece once the crate has written everything, or when there is much. A
+//! batch of frames is thus one operation of the ring, and the next batch is gathered while it is under way.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -16,27 +16,27 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::meter::Meter;
 
-/// What gathers before it is sent in any case; while a send is under way, no more is taken.
+/// Gathered bytes are sent at this size in any case; while a send is under way, no more are accepted.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 /// Enough for the debug data of a GOAWAY.
 const LAST_WORDS_BYTES: usize = 64;
-/// Size of a receive behind one that was full: a DATA frame of the usual size.
+/// Size of a receive after a full one: a DATA frame of the usual size.
 const RECEIVED_BYTES: usize = 16 * 1024 + 9;
-/// The same from an endpoint, where all answers share the connection: a receive takes one pass of the ring, and on a busy
-/// core megabytes of long answers would keep the heads behind them waiting for seconds.
+/// The same from an endpoint, where all responses share the connection: each receive takes one pass of the ring, and on
+/// a busy core megabytes of long responses would block the heads after them for seconds.
 const SHARED_RECEIVED_BYTES: usize = 128 * 1024;
 
-/// Both directions, and what is known of them.
+/// Both directions, and their state.
 pub(super) struct Wire<'a> {
     reader: &'a mut Reader,
     writer: &'a mut Writer,
     /// Gathered, and not sent yet.
     gathered: Vec<u8>,
-    /// The end of what was said when the crate had said all.
+    /// The last bytes written, once the crate had written everything.
     last_words: Vec<u8>,
     /// `None` for an endpoint's connection.
     meter: Option<Meter>,
-    /// Until when the other side must have taken some of what is being sent.
+    /// Until when the other side must have accepted some of the pending bytes.
     stall: &'a Deadline,
     /// Size of the next receive.
     appetite: usize,
@@ -59,7 +59,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// What the client has gone too far with.
+    /// The client's abuse, if there is one.
     pub(super) fn abuse(&self) -> Option<Abuse> {
         self.meter.as_ref().and_then(Meter::abuse)
     }
@@ -69,7 +69,7 @@ impl<'a> Wire<'a> {
         &self.last_words
     }
 
-    /// Sends what has gathered, unless a send is under way. Ready when nothing is left.
+    /// Sends the gathered bytes, unless a send is under way. Ready when nothing is left.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.writer.poll_settle(cx, self.stall))?;
@@ -84,12 +84,12 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Bytes that have been received in all, modulo 2^32.
+    /// The total of received bytes, modulo 2^32.
     pub(super) fn received(&self) -> u32 {
         self.reader.received()
     }
 
-    /// Gives back what only a connection with streams needs.
+    /// Releases memory that only a connection with streams needs.
     pub(super) fn rest(&mut self) {
         if self.gathered.is_empty() && self.gathered.capacity() > SMALL_BYTES {
             self.gathered = Vec::new();
@@ -97,19 +97,19 @@ impl<'a> Wire<'a> {
         self.writer.shrink(SMALL_BYTES);
     }
 
-    /// Tells the other side that all was said.
+    /// Tells the other side that nothing follows.
     pub(super) fn say_goodbye(&self) {
         self.writer.stream().say_goodbye();
     }
 
-    /// The close that follows is a break.
+    /// Makes the following close an abort.
     pub(super) fn reset_on_close(&self) {
         self.writer.stream().reset_on_close();
     }
 
     fn poll_take(&mut self, cx: &mut Context<'_>, offered: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if self.gathered.len() >= GATHERED_BYTES_MAX {
-            // Only if it was sent is there a new buffer.
+            // A new buffer is available only if the send has ended.
             let sent = self.poll_send(cx);
             match sent {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -128,7 +128,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Size of the receive behind one of `size` bytes that has brought `count`, on an endpoint's connection if it `is_shared`.
+/// Size of the receive after one of `size` bytes that returned `count`; `is_shared` for an endpoint's connection.
 fn next_appetite(size: usize, count: usize, is_shared: bool) -> usize {
     if count >= RECEIVED_BYTES && is_shared {
         SHARED_RECEIVED_BYTES
@@ -139,7 +139,7 @@ fn next_appetite(size: usize, count: usize, is_shared: bool) -> usize {
     }
 }
 
-/// The handle that the crate has.
+/// The handle that the crate uses.
 pub(super) struct Io<'a, 'b>(pub(super) &'a RefCell<Wire<'b>>);
 
 impl AsyncRead for Io<'_, '_> {
@@ -179,7 +179,7 @@ impl AsyncWrite for Io<'_, '_> {
         true
     }
 
-    /// The crate flushes after each large frame; whoever drives it sends when it has had its turn.
+    /// The crate flushes after each large frame; the driver sends after the crate's turn.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

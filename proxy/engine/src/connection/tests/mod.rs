@@ -1,7 +1,8 @@
-//! Whole connections over in-memory streams: no ring, no sockets, and a clock that moves only while all wait.
+//! Complete connections over in-memory streams: no ring, no sockets, and a clock that advances only while all tasks
+//! wait.
 //!
-//! `peer` plays both ends of the wire and reads strictly, `exchange` is what they say to one another,
-//! `origin` and `client` say it. None of these use the crate's own HTTP code.
+//! `peer` plays both ends of the wire and reads strictly, `exchange` defines what they exchange, `origin` and `client`
+//! run it. None of these use the crate's own HTTP code.
 #![allow(clippy::unwrap_used)]
 
 mod client;
@@ -43,26 +44,26 @@ use crate::snapshot::Snapshot;
 use crate::upstream::{Connector, Network};
 use crate::worker::Worker;
 
-/// No test's clock gets here, unless something waits for ever.
+/// No test's clock reaches this, unless something waits for ever.
 const BOUND: Duration = Duration::from_secs(24 * 3600);
 
-/// A network that does nothing of its own accord.
+/// A network that neither splits nor delays anything.
 const CALM: Behaviour = Behaviour { seed: 7, piece_max: usize::MAX, capacity: 1 << 20, stall_of: 0 };
 
 /// Limits that keep tests short, and never drop a body for being long.
 const LIMITS: &str = "limits: {header_timeout_ms: 10000, keep_alive_timeout_ms: 20000, \
     half_close_timeout_ms: 1000, drain_bytes_max: 100000000, drain_body_timeout_ms: 2000}\naccess_log: off\n";
 
-/// Bytes that all bodies may have in files, and in memory.
+/// Bytes that all bodies together may have in files, and in memory.
 const SPOOL: u64 = 2_000_000;
 const MEMORY: u64 = 1_500_000;
 
-/// The keys of a route that holds bodies, of which so many bytes may be in memory.
+/// The keys of a route that buffers bodies, with `memory` bytes per body in memory.
 fn holding(memory: usize) -> String {
     format!("buffer_requests: on, buffer_responses: on, buffer_memory_bytes: {memory},")
 }
 
-/// A worker in front of one cluster, and what it is serving.
+/// A worker in front of one cluster, and the connections it serves.
 struct Proxy {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
@@ -71,12 +72,12 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// `listener` and `cluster` are further keys, each followed by a comma.
+    /// `listener` and `cluster` are additional keys, each followed by a comma.
     fn new(listener: &str, cluster: &str, network: Network) -> Self {
         Self::with_route("", (listener, cluster), network)
     }
 
-    /// The same with further keys of the only route.
+    /// The same with additional keys of the only route.
     fn with_route(route: &str, (listener, cluster): (&str, &str), network: Network) -> Self {
         let text = format!(
             "{LIMITS}listeners: [{{{listener} address: '127.0.0.1:80'}}]\nclusters: {{api: {{{cluster} \
@@ -107,18 +108,18 @@ impl Proxy {
         ours
     }
 
-    /// Waits until every connection has ended, then looks for what they may have left behind.
+    /// Waits until every connection has ended, then checks that nothing is left behind.
     async fn finish(&self) {
         let serving = self.serving.take();
         for connection in serving {
             connection.await.unwrap();
         }
-        assert_eq!(self.worker.open_connections(), 0, "connections that the worker still knows");
+        assert_eq!(self.worker.open_connections(), 0, "connections that the worker still has");
         for endpoint in self.cluster.endpoints().iter() {
-            assert_eq!(endpoint.in_flight(), 0, "requests that count as under way");
+            assert_eq!(endpoint.in_flight(), 0, "requests still counted as under way");
         }
         let budget = self.worker.metrics().budget();
-        assert_eq!((budget.bytes(Medium::Memory), budget.bytes(Medium::Spool)), (0, 0), "bytes still held");
+        assert_eq!((budget.bytes(Medium::Memory), budget.bytes(Medium::Spool)), (0, 0), "still buffered");
         self.worker.resources().dialer.pool.clear();
     }
 }
@@ -143,7 +144,7 @@ fn network<F: Future<Output = ()> + 'static>(
     (Rc::new(connect), origins)
 }
 
-/// Waits for the origins to end; the proxy must have let go of them.
+/// Waits for the origins to end; the proxy must have closed their connections.
 async fn ended(origins: &Origins) {
     let tasks = origins.take();
     for task in tasks {
@@ -151,7 +152,7 @@ async fn ended(origins: &Origins) {
     }
 }
 
-/// Runs a test; its clock stands while anything can go on.
+/// Runs a test; its clock stands still while any task can run.
 fn run<F: Future>(test: F) -> F::Output {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().unwrap();
@@ -160,13 +161,13 @@ fn run<F: Future>(test: F) -> F::Output {
     })
 }
 
-/// As many cases, unless the environment says otherwise.
+/// The number of cases, unless the environment sets another.
 fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases, ..config } }
 }
 
-/// Networks that tear everything into small pieces; for short messages.
+/// Networks that split everything into small pieces; for short messages.
 fn rough() -> impl Strategy<Value = Behaviour> {
     (any::<u64>(), 1usize..60, 1usize..300).prop_map(|(seed, piece_max, capacity)| Behaviour {
         seed,
@@ -176,7 +177,7 @@ fn rough() -> impl Strategy<Value = Behaviour> {
     })
 }
 
-/// Networks with pieces and buffers as they are; for any message.
+/// Networks with pieces and buffers of ordinary size; for any message.
 fn usual() -> impl Strategy<Value = Behaviour> {
     (any::<u64>(), 500usize..70_000, 1000usize..200_000).prop_map(|(seed, piece_max, capacity)| Behaviour {
         seed,

@@ -1,4 +1,4 @@
-//! An origin that answers as the exchanges say, and keeps what it was asked.
+//! An origin that responds as the exchanges define, and records the requests.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,17 +8,17 @@ use sluice_net::stream::memory::End;
 use super::exchange::Exchange;
 use super::peer::{Body, Ended, Fault, Framing, Head, Sink, Source};
 
-/// A request as an origin got it.
+/// A request as received by an origin.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) tag: usize,
     pub(super) body: Vec<u8>,
-    /// Whether the whole body came.
+    /// Whether the whole body arrived.
     pub(super) whole: bool,
     pub(super) trailers: Vec<String>,
 }
 
-/// What all origins of a test know.
+/// State shared by all origins of a test.
 pub(super) struct Script {
     pub(super) exchanges: Rc<Vec<Exchange>>,
     pub(super) seen: RefCell<Vec<Seen>>,
@@ -30,7 +30,7 @@ impl Script {
     }
 }
 
-/// Serves one connection until it ends; `faults` of reading and of writing.
+/// Serves one connection until it ends, with `faults` of reading and of writing.
 pub(super) async fn serve(script: Rc<Script>, end: End, seed: u64, faults: [Option<Fault>; 2]) {
     let mut source = Source::new(&end, faults[0]);
     let mut sink = Sink::new(&end, seed, faults[1]);
@@ -38,7 +38,7 @@ pub(super) async fn serve(script: Rc<Script>, end: End, seed: u64, faults: [Opti
     loop {
         match exchange(&script, &mut source, &mut sink).await {
             Ok(true) => {}
-            // An origin that ends its side first reads on, or what is on its way would reset its answer.
+            // An origin that ends its side first continues to read; otherwise bytes in flight would reset its response.
             Ok(false) => {
                 sink.finish();
                 source.rest().await;
@@ -53,7 +53,7 @@ pub(super) async fn serve(script: Rc<Script>, end: End, seed: u64, faults: [Opti
     }
 }
 
-/// One request and its answer; whether there may be another.
+/// One request and its response; returns whether there may be another.
 async fn exchange(script: &Script, source: &mut Source, sink: &mut Sink) -> Result<bool, Ended> {
     let head = source.head().await?;
     let tag: usize = head.get("x-tag").unwrap().parse().unwrap();
@@ -77,7 +77,7 @@ async fn exchange(script: &Script, source: &mut Source, sink: &mut Sink) -> Resu
     Ok(!exchange.ends_upstream())
 }
 
-/// Answers when `early` bytes of the body have come, and meanwhile reads on.
+/// Responds when `early` bytes of the body have arrived, and continues to read.
 async fn answer_early(
     script: &Script,
     slot: usize,
@@ -88,7 +88,7 @@ async fn answer_early(
     let tag = script.seen.borrow()[slot].tag;
     let response = script.exchanges[tag].response(tag);
     if framing == Framing::Chunked {
-        // Only the first bytes of the coding are waited for; where a chunk ends does not matter here.
+        // Only the first bytes matter; where a chunk ends does not.
         source.wait().await?;
     }
     let Framing::Length(length) = framing else {
@@ -120,7 +120,7 @@ fn record(script: &Script, slot: usize, body: Body) -> Result<(), Ended> {
     body.end
 }
 
-/// What the proxy makes of a head is tested elsewhere; here, that it is of this request.
+/// Encoding of heads is tested elsewhere; this checks that the head belongs to this request.
 fn check_head(head: &Head, exchange: &Exchange, tag: usize) {
     assert_eq!(head.line, format!("{} /{tag} HTTP/1.1", exchange.method));
     let expected = match &exchange.body {

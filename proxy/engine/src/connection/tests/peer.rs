@@ -1,4 +1,4 @@
-//! One end of the wire as a test plays it: writes with pauses, reads strictly, and fails on purpose.
+//! One end of the wire, played by a test: writes with pauses, reads strictly, and fails on purpose.
 
 use std::net::Shutdown;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use sluice_net::stream::memory::End;
 /// Longer than every timeout of the proxy.
 pub(super) const STALL: Duration = Duration::from_secs(300);
 
-/// Most bytes asked for by one receive, or offered to one send.
+/// The maximum number of bytes in one receive or one send.
 const PIECE_BYTES: usize = 32 * 1024;
 
-/// What goes wrong, once.
+/// A fault that happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Reset,
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Stall,
 }
 
-/// Something that goes wrong after so many bytes of one direction.
+/// A fault that happens after this many bytes of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     pub(super) after: usize,
@@ -34,13 +34,13 @@ pub(super) enum Ended {
     Eof,
     /// The connection is broken.
     Reset,
-    /// The fault says that this side lets go of the connection.
+    /// The fault makes this side close the connection.
     Gone,
-    /// The fault says that this side writes no more.
+    /// The fault makes this side stop writing.
     Silent,
 }
 
-/// Bytes of one direction, and the fault that waits there.
+/// Bytes of one direction, and its fault.
 struct Budget {
     moved: usize,
     fault: Option<Fault>,
@@ -52,7 +52,7 @@ impl Budget {
         self.fault.map_or(usize::MAX, |fault| fault.after.saturating_sub(self.moved))
     }
 
-    /// Lets the fault happen if it is due.
+    /// Triggers the fault if it is due.
     async fn check(&mut self, end: &End) -> Result<(), Ended> {
         if self.left() > 0 {
             return Ok(());
@@ -86,7 +86,7 @@ impl Sink {
         Self { end: end.clone(), budget: Budget { moved: 0, fault }, random }
     }
 
-    /// Writes all, in pieces, with a pause of some milliseconds now and then.
+    /// Writes everything, in pieces, with occasional pauses of a few milliseconds.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -153,7 +153,7 @@ impl Head {
         value
     }
 
-    /// What the fields say about the body.
+    /// The framing declared by the fields.
     pub(super) fn framing(&self, otherwise: Framing) -> Framing {
         match (self.get("content-length"), self.get("transfer-encoding")) {
             (Some(length), None) => Framing::Length(length.parse().unwrap()),
@@ -172,7 +172,7 @@ pub(super) enum Framing {
     Close,
 }
 
-/// A body as far as it came.
+/// A body as far as it arrived.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
@@ -187,7 +187,7 @@ impl Source {
 
     /// Receives something.
     async fn fill(&mut self) -> Result<(), Ended> {
-        // A reader that half-closes is one that goes away.
+        // A reader that half-closes is treated as one that closes.
         self.budget.check(&self.end).await.map_err(|_| Ended::Gone)?;
         let buf = Vec::with_capacity(PIECE_BYTES.min(self.budget.left()));
         match self.end.recv(buf).await {
@@ -201,7 +201,7 @@ impl Source {
         }
     }
 
-    /// Reads up to and without the next `end`.
+    /// Reads up to the next `end` and consumes it without returning it.
     async fn until(&mut self, end: &[u8]) -> Result<String, Ended> {
         let mut searched = 0;
         loop {
@@ -217,13 +217,13 @@ impl Source {
         }
     }
 
-    /// Reads a head; the end of the connection in its place is an error like any other.
+    /// Reads a head; the end of the connection before it is an error like any other.
     pub(super) async fn head(&mut self) -> Result<Head, Ended> {
         let text = self.until(b"\r\n\r\n").await?;
         Ok(Head::parse(&text))
     }
 
-    /// Reads a body, as far as it comes.
+    /// Reads a body, as far as it arrives.
     pub(super) async fn body(&mut self, framing: Framing) -> Body {
         let mut body = Body { bytes: Vec::new(), trailers: Vec::new(), end: Ok(()) };
         body.end = match framing {
@@ -252,7 +252,7 @@ impl Source {
         }
     }
 
-    /// The proxy never passes an extension on, so that none is expected.
+    /// The proxy never forwards an extension, so none is expected.
     async fn chunks(&mut self, body: &mut Body) -> Result<(), Ended> {
         loop {
             let size = usize::from_str_radix(&self.until(b"\r\n").await?, 16).unwrap();
@@ -260,7 +260,7 @@ impl Source {
                 break;
             }
             self.read(size, &mut body.bytes).await?;
-            assert_eq!(self.until(b"\r\n").await?, "", "behind a chunk");
+            assert_eq!(self.until(b"\r\n").await?, "", "after a chunk");
         }
         loop {
             match self.until(b"\r\n").await? {
@@ -278,7 +278,7 @@ impl Source {
         Ok(())
     }
 
-    /// Reads to the end of the connection; how many bytes there were, and how it ended.
+    /// Reads to the end of the connection; returns the number of bytes, and how it ended.
     pub(super) async fn rest(&mut self) -> (usize, Ended) {
         let mut bytes = Vec::new();
         let ended = self.read(usize::MAX, &mut bytes).await.unwrap_err();

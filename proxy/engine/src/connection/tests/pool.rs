@@ -1,4 +1,4 @@
-//! Idle upstream connections: what makes one unfit, and what happens to the request that finds out.
+//! Idle upstream connections: what makes one unusable, and what happens to a request that meets one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,14 +8,14 @@ use super::exchange::Exchange;
 use super::peer::{Sink, Source};
 use super::*;
 
-/// How an origin treats the connections that it gets.
+/// How an origin treats its connections.
 #[derive(Clone, Copy)]
 enum Trick {
-    /// Closes each behind its first answer, without having said so.
+    /// Closes each after its first response, without announcing it.
     Closes,
-    /// As before, but only when the next request has come.
+    /// As before, but only when the next request has arrived.
     ClosesAtTheNext,
-    /// Says more than it was asked for, at once.
+    /// Sends more than was requested, at once.
     SaysMore,
     /// As before, but later.
     SaysMoreLater,
@@ -52,7 +52,7 @@ async fn play(trick: Trick, number: usize, end: End, exchanges: Shared, requests
             Trick::Closes => return,
             Trick::SaysMoreLater => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                // The proxy may have found out and closed by now, at a second such answer.
+                // The proxy may have noticed and closed by now, at a second such response.
                 let _ = sink.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await;
             }
             _ => {}
@@ -60,7 +60,8 @@ async fn play(trick: Trick, number: usize, end: End, exchanges: Shared, requests
     }
 }
 
-/// Two exchanges with a pause between; what came of them, requests that origins got, connections to them.
+/// Two exchanges with a pause between; returns their outcomes, the number of requests that origins got, and the number
+/// of connections to them.
 fn two(trick: Trick, exchanges: Vec<Exchange>) -> (Vec<Outcome>, usize, usize) {
     let exchanges: Shared = Rc::new(exchanges);
     let requests = Rc::new(Cell::new(0));
@@ -68,7 +69,7 @@ fn two(trick: Trick, exchanges: Vec<Exchange>) -> (Vec<Outcome>, usize, usize) {
     let (network, origins) =
         network(CALM, move |number, end| play(trick, number, end, Rc::clone(&script), Rc::clone(&counter)));
     run(async {
-        // Idle connections are timed by the machine's clock, which a loaded machine may not keep.
+        // Idle connections are timed by the machine's clock, which a loaded machine may exceed.
         let proxy =
             Proxy::new("", "pool: {idle_timeout_ms: 3600000}, balance: {hash: client_address},", network);
         let end = proxy.connect(CALM);
@@ -87,42 +88,42 @@ fn two(trick: Trick, exchanges: Vec<Exchange>) -> (Vec<Outcome>, usize, usize) {
 const WHOLE: [Outcome; 2] = [Outcome::Whole; 2];
 
 #[test]
-fn a_connection_is_used_again() {
+fn an_idle_connection_is_reused() {
     assert_eq!(two(Trick::Behaves, vec![Exchange::get(5), Exchange::post(5)]), (WHOLE.to_vec(), 2, 1));
 }
 
 #[test]
-fn a_connection_that_has_ended_is_not_used() {
+fn a_closed_connection_is_not_reused() {
     assert_eq!(two(Trick::Closes, vec![Exchange::get(5), Exchange::post(5)]), (WHOLE.to_vec(), 2, 2));
 }
 
 #[test]
-fn an_idempotent_request_on_a_dying_connection_is_sent_again() {
+fn an_idempotent_request_on_a_dying_connection_is_retried() {
     let outcome = two(Trick::ClosesAtTheNext, vec![Exchange::get(5), Exchange::get(6)]);
     assert_eq!(outcome, (WHOLE.to_vec(), 3, 2));
 }
 
 #[test]
-fn a_request_body_is_sent_again_too() {
+fn a_retried_request_includes_its_body() {
     let put = Exchange { method: "PUT", ..Exchange::post(1000) };
     let outcome = two(Trick::ClosesAtTheNext, vec![Exchange::get(5), put]);
     assert_eq!(outcome, (WHOLE.to_vec(), 3, 2));
 }
 
 #[test]
-fn a_post_that_was_delivered_is_not_sent_again() {
+fn a_delivered_post_is_not_retried() {
     let outcome = two(Trick::ClosesAtTheNext, vec![Exchange::get(5), Exchange::post(5)]);
     assert_eq!(outcome, (vec![Outcome::Whole, Outcome::Local(502)], 2, 1));
 }
 
 #[test]
-fn a_request_is_sent_again_once() {
+fn a_request_is_retried_once() {
     let outcome = two(Trick::Dies, vec![Exchange::get(5), Exchange::get(6)]);
     assert_eq!(outcome, (vec![Outcome::Whole, Outcome::Local(502)], 3, 2));
 }
 
 #[test]
-fn a_connection_with_bytes_nobody_asked_for_is_not_used() {
+fn idle_connection_with_unread_bytes_is_not_reused() {
     for trick in [Trick::SaysMore, Trick::SaysMoreLater] {
         assert_eq!(two(trick, vec![Exchange::get(5), Exchange::get(4)]), (WHOLE.to_vec(), 2, 2));
     }

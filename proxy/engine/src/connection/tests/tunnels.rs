@@ -1,4 +1,4 @@
-//! Tunnels: what goes in at one end comes out at the other, and then the end does.
+//! Tunnels: bytes that enter one end come out of the other, followed by the end.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ const AGREE: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r
 struct Side {
     bytes: Vec<u8>,
     pause_ms: u64,
-    /// Ends only when the other side has.
+    /// Ends only after the other side has ended.
     waits: bool,
 }
 
@@ -27,7 +27,7 @@ fn side(length: BoxedStrategy<usize>) -> impl Strategy<Value = Side> {
     })
 }
 
-/// Sends and half-closes, and meanwhile reads to the end; what was read.
+/// Sends and half-closes, and at the same time reads to the end; returns what was read.
 async fn speak(source: &mut Source, sink: &mut Sink, side: &Side, seed: u64) -> Vec<u8> {
     let (heard, said) =
         (tokio::sync::Notify::new(), fastrand::Rng::with_seed(seed).usize(..=side.bytes.len()));
@@ -51,7 +51,7 @@ async fn speak(source: &mut Source, sink: &mut Sink, side: &Side, seed: u64) -> 
 
 /// Runs a tunnel after an upgrade, or on a `tcp` listener.
 async fn tunnel(sides: [Side; 2], behaviours: (Behaviour, Behaviour), http: bool, eager: bool) {
-    // Two that wait for one another would wait for ever.
+    // Two sides that wait for one another would wait for ever.
     let [client, mut origin] = sides;
     origin.waits &= !client.waits;
     let (to_client, to_origin) = (origin.bytes.clone(), client.bytes.clone());
@@ -79,7 +79,7 @@ async fn tunnel(sides: [Side; 2], behaviours: (Behaviour, Behaviour), http: bool
     if http {
         sink.write(ASK).await.unwrap();
         if eager {
-            // Nothing forbids a client that is sure of the answer to go on at once.
+            // A client may send at once, without waiting for the response.
             let rest = client.bytes.split_off(client.bytes.len() / 2);
             sink.write(&client.bytes).await.unwrap();
             client.bytes = rest;

@@ -18,27 +18,27 @@ use super::super::{broken, fields, invalid};
 use super::SharedConnection;
 use super::response::Response;
 
-/// An exchange that is given up after hearing nothing for as long makes its connection suspect.
+/// If an exchange is given up after nothing was received for this long, its connection becomes suspect.
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 
-/// How far the exchange is.
-#[expect(clippy::large_enum_variant, reason = "nearly all of its life the exchange has begun")]
+/// The state of the exchange.
+#[expect(clippy::large_enum_variant, reason = "the exchange has begun for nearly all of its life")]
 enum State {
-    /// Nothing has been sent.
+    /// Nothing was sent.
     Ready(SendRequest<Bytes>),
     Begun(Exchange),
-    /// The head could not be sent, so nothing was.
+    /// The head could not be sent, so nothing was sent.
     Failed,
 }
 
 struct Exchange {
     request: Outbound,
     response: Response,
-    /// When the head was sent, and how much the connection had received by then.
+    /// When the head was sent, and how many bytes the connection had received by then.
     begun: (Instant, u32),
 }
 
-/// A stream of a shared connection: it is there when its request is sent.
+/// A stream of a shared connection: it is opened when its request is sent.
 pub(crate) struct Channel {
     shared: Rc<SharedConnection>,
     scheme: Scheme,
@@ -54,7 +54,7 @@ impl Channel {
         Rc::new(Self { shared: Rc::clone(shared), scheme, state, reader })
     }
 
-    /// Begins the exchange.
+    /// Starts the exchange.
     fn begin(&self, state: &mut State, head: &FieldBlock, ends: bool) -> io::Result<()> {
         let State::Ready(sender) = state else {
             return Err(invalid());
@@ -70,7 +70,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The exchange that has begun; waits for that.
+    /// The started exchange; waits for its start.
     fn poll_exchange<T>(
         &self,
         cx: &mut Context<'_>,
@@ -95,8 +95,8 @@ impl Channel {
 }
 
 impl Exchange {
-    /// Whether the connection has said nothing at all since the request was sent on it, for so long that it may be dead
-    /// without our knowing.
+    /// Whether the connection has received nothing at all since the request was sent, for so long that it may be dead
+    /// without notice.
     fn is_suspect(&self, received: u32) -> bool {
         let (at, before) = self.begun;
         self.response.is_awaited() && before == received && at.elapsed() >= SUSPECT_AFTER
@@ -138,7 +138,7 @@ impl stream::Channel for Channel {
         }
     }
 
-    /// The buffer stays as it is: the request may have to be sent again.
+    /// The buffer stays unchanged: the request may have to be sent again.
     fn push(&self, buf: &mut Vec<u8>, start: usize) -> io::Result<usize> {
         self.with_request(|request| request.push(buf, start, true))
     }
@@ -169,7 +169,7 @@ impl Drop for Channel {
             if exchange.is_suspect(self.shared.received.get()) {
                 self.shared.control.end();
             }
-            // Nobody wants the answer any more, or the request will not become whole.
+            // The response is not wanted any more, or the request will stay incomplete.
             if !(exchange.request.is_done() && exchange.response.is_whole()) {
                 exchange.request.reset(Reason::CANCEL);
             }

@@ -1,4 +1,4 @@
-//! One worker's connections to endpoints that speak HTTP/2.
+//! One worker's connections to endpoints that use HTTP/2.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use sluice_core::cluster::Endpoint;
 
 use super::{Channel, SharedConnection};
 
-/// By endpoint, the one opened first at the front: the others run empty when fewer are needed.
+/// By endpoint, the oldest connection first: the others become idle when fewer are needed.
 #[derive(Default)]
 pub(crate) struct Connections {
     all: RefCell<HashMap<u32, EndpointConnections>>,
@@ -27,7 +27,7 @@ impl EndpointConnections {
 }
 
 impl Connections {
-    /// Begins an exchange on a connection that has room for one.
+    /// Starts an exchange on a connection that has room for one.
     pub(crate) fn begin(&self, endpoint: &Endpoint) -> Option<Rc<Channel>> {
         let mut all = self.all.borrow_mut();
         let held = all.get_mut(&endpoint.id)?;
@@ -41,14 +41,15 @@ impl Connections {
         all.get(&endpoint.id)?.connections.iter().find(|connection| connection.is_opening()).cloned()
     }
 
-    /// Keeps one more.
+    /// Adds a connection.
     pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, connection: &Rc<SharedConnection>) {
         let mut all = self.all.borrow_mut();
         let new = || EndpointConnections { endpoint: Arc::clone(endpoint), connections: Vec::new() };
         all.entry(endpoint.id).or_insert_with(new).connections.push(Rc::clone(connection));
     }
 
-    /// Forgets what has ended, and has connections to endpoints that have left end with their last exchange.
+    /// Removes connections that have ended, and makes connections to endpoints that have left end with their last
+    /// exchange.
     pub(crate) fn reap(&self) {
         self.all.borrow_mut().retain(|_, held| {
             if held.endpoint.is_draining() {
@@ -59,7 +60,7 @@ impl Connections {
         });
     }
 
-    /// Has all end with their last exchange.
+    /// Makes all connections end with their last exchange.
     pub(crate) fn clear(&self) {
         for held in self.all.take().into_values() {
             held.connections.iter().for_each(|connection| connection.control.end());

@@ -21,16 +21,16 @@ use super::{
     SMALL_FRAMES_COST_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, SharedConnection,
 };
 
-/// What a connection goes by; times in milliseconds.
+/// The parameters of a connection; times in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Until when the server must have answered the preface.
+    /// Until when the server must have responded to the preface.
     opening_ms: u64,
     /// How long a connection without streams is kept.
     idle_ms: u64,
-    /// How long the server may take nothing of what is being sent.
+    /// How long the server may accept nothing of the pending bytes.
     stall_ms: u64,
-    /// Bytes of an answer's head.
+    /// Maximum size of a response head, in bytes.
     head_bytes_max: usize,
 }
 
@@ -53,8 +53,8 @@ impl Terms {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(u32::try_from(self.head_bytes_max).unwrap_or(u32::MAX))
             .max_send_buffer_size(SEND_BUFFER_BYTES)
-            // What is still on its way here for exchanges that clients gave up is no fault of the server's: it is not
-            // to end the others.
+            // Late frames of exchanges that clients gave up are not the server's fault, and must not end the other
+            // exchanges.
             .max_local_error_reset_streams(None)
             .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
             .reset_stream_duration(RESET_REMEMBERED)
@@ -66,28 +66,28 @@ impl Terms {
 struct Driver<'a, 'b> {
     shared: &'a SharedConnection,
     wire: &'a RefCell<Wire<'b>>,
-    /// Until when the server must have answered, and later until when there may be no stream.
+    /// Until when the server must have responded; later, until when there may be no stream.
     silence: &'a Deadline,
     stall: &'a Deadline,
     idle_ms: u64,
     connection: Connection<Io<'a, 'b>, Bytes>,
-    /// Until the server has answered.
+    /// Until the server has responded.
     opening: Option<(SendRequest<Bytes>, PingPong)>,
     /// Whether no stream is open.
     idle: bool,
 }
 
-/// Speaks HTTP/2 over `stream` for the streams of `shared` until the connection ends.
+/// Runs HTTP/2 over `stream` for the streams of `shared` until the connection ends.
 pub(crate) async fn drive(stream: Stream, shared: Rc<SharedConnection>, terms: Terms) {
     let (mut reader, mut writer) = stream::halves(stream);
     let silence = Deadline::new(Duration::from_millis(terms.opening_ms));
     let stall = Deadline::new(Duration::from_millis(terms.stall_ms));
     let wire = RefCell::new(Wire::new((&mut reader, &mut writer), None, &stall));
-    // It only writes, and what is written gathers.
+    // The handshake only writes, and the bytes are gathered.
     let Ok((sender, mut connection)) = terms.builder().handshake(Io(&wire)).await else {
         return shared.fail(Reason::ConnectFailed);
     };
-    // An answer to it comes behind the server's settings, without which nobody knows how many streams it takes.
+    // The response to the PING follows the server's settings, which say how many streams it accepts.
     let ping = connection.ping_pong().and_then(|mut ping| {
         let sent = ping.send_ping(Ping::opaque());
         sent.is_ok().then_some(ping)
@@ -107,7 +107,7 @@ pub(crate) async fn drive(stream: Stream, shared: Rc<SharedConnection>, terms: T
         idle: true,
     };
     poll_fn(|cx| driver.poll(cx)).await;
-    // The streams see that it is over when the crate's state goes.
+    // The streams notice the end when the crate's state is dropped.
     drop(driver);
     if shared.is_opening() {
         shared.fail(Reason::ConnectFailed);
@@ -117,24 +117,25 @@ pub(crate) async fn drive(stream: Stream, shared: Rc<SharedConnection>, terms: T
 }
 
 impl Driver<'_, '_> {
-    /// Ready when the connection has ended, or is to.
+    /// Ready when the connection has ended, or is to end.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.shared.control.register(cx);
         if self.poll_silence(cx).is_ready() {
             return Poll::Ready(());
         }
-        // What ends it is sent before it says that it has ended.
+        // Frames that end the connection are sent before the crate reports its end.
         let ended = Pin::new(&mut self.connection).poll(cx).is_ready();
         self.shared.received.set(self.wire.borrow().received());
         self.poll_opening(cx);
-        // A server that has said goodbye gets no more streams; without them, and without us, the connection ends.
+        // A server that has sent a GOAWAY gets no more streams; without streams and without sluice's handle, the
+        // connection ends.
         if !self.shared.is_opening() && !self.shared.is_of_use() && !ended {
             return self.poll_last(cx);
         }
         if ended { Poll::Ready(()) } else { self.poll_send(cx) }
     }
 
-    /// The same once it takes no more streams.
+    /// As [`Self::poll`], once the connection accepts no more streams.
     fn poll_last(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match Pin::new(&mut self.connection).poll(cx) {
             Poll::Ready(_) => Poll::Ready(()),
@@ -142,7 +143,7 @@ impl Driver<'_, '_> {
         }
     }
 
-    /// Sends what was said. Ready if it cannot be, or the server takes none of it.
+    /// Sends the pending frames. Ready if they cannot be sent, or the server accepts none of them.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let sent = self.wire.borrow_mut().poll_send(cx);
         match sent {
@@ -164,12 +165,12 @@ impl Driver<'_, '_> {
             }
             self.idle = false;
             self.shared.open(sender);
-            // Its time without streams begins.
+            // The time without streams starts.
             cx.waker().wake_by_ref();
         }
     }
 
-    /// Ends what is of no use: Ready if nothing has come of it, else its streams may end.
+    /// Ends an unused connection: Ready if it never opened, otherwise its streams may finish.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.opening.is_some() {
             let elapsed = self.silence.poll_elapsed(cx);

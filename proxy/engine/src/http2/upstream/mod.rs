@@ -1,8 +1,8 @@
-//! HTTP/2 to endpoints (RFC 9113): connections that many exchanges share, each by a stream of its own.
+//! HTTP/2 to endpoints (RFC 9113): connections that many exchanges share, each on a separate stream.
 //!
-//! The reverse of the module above. A [`Channel`] is one exchange as a [`sluice_net::stream::Stream`]. The connection below
-//! it is a [`SharedConnection`], which a task of its own drives (`driver`); [`Connections`] are a worker's. Nothing here
-//! connects: see `upstream::multiplexed`.
+//! The reverse of the module above. A [`Channel`] is one exchange as a [`sluice_net::stream::Stream`]. The connection
+//! below it is a [`SharedConnection`], driven by a separate task (`driver`); [`Connections`] are those of a worker.
+//! Connecting is elsewhere: see `upstream::multiplexed`.
 
 mod channel;
 mod connections;
@@ -18,18 +18,18 @@ pub(crate) use connections::Connections;
 pub(crate) use driver::{Terms, drive};
 pub(crate) use shared::SharedConnection;
 
-/// Exchanges on one connection, whatever the server allows.
+/// Maximum number of exchanges on one connection, even if the server allows more.
 const STREAMS_MAX: usize = 128;
-/// Bytes of one answer that may wait here to be read.
+/// Bytes of one response that may wait here to be read.
 const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
-/// As much as all streams together, so that clients that read nothing stop no other exchange.
+/// The windows of all streams together, so that clients that do not read cannot block other exchanges.
 const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX as u32 * STREAM_WINDOW_BYTES;
-/// Exchanges given up whose late frames are known for what they are.
+/// The number of given-up exchanges whose late frames are recognised.
 const RESETS_REMEMBERED_MAX: usize = 1024;
-/// For how long: an answer may be under way for as much.
+/// How long they are recognised: a response may be in flight for this long.
 const RESET_REMEMBERED: Duration = Duration::from_secs(30);
-/// What small frames that wait to be read may cost, by the crate's count (256 less their length each): all windows full of
-/// frames of some thirty bytes, as event streams have them.
+/// The maximum cost of small frames that wait to be read, in the crate's count (256 minus their length each): all
+/// windows full of frames of about thirty bytes, as in event streams.
 const SMALL_FRAMES_COST_MAX: usize = 128 << 20;
 /// Bytes of one request that may wait here to be sent.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;

@@ -15,7 +15,7 @@ use super::super::fields::shown;
 use super::super::inbound::Inbound;
 use super::super::{broken, invalid};
 
-/// How far the response has come.
+/// How much of the response has arrived.
 enum State {
     /// Interim heads, and then the head.
     Head(ResponseFuture),
@@ -23,27 +23,27 @@ enum State {
     Broken,
 }
 
-/// A response on its way in.
+/// A response being received.
 pub(super) struct Response {
     state: State,
-    /// Whether it has no body whatever its head says.
+    /// Whether it has no body, whatever its head says.
     is_bodiless: bool,
-    /// What the server has said about an exchange that it ended early.
+    /// The server's reason for ending the exchange early.
     verdict: Option<Verdict>,
 }
 
 impl Response {
-    /// The response to a request that has gone out, perhaps a HEAD.
+    /// The response to a request that was sent, perhaps a HEAD.
     pub(super) fn new(response: ResponseFuture, is_to_head: bool) -> Self {
         Self { state: State::Head(response), is_bodiless: is_to_head, verdict: None }
     }
 
-    /// Whether all of it has been given out.
+    /// Whether all of it was given out.
     pub(super) fn is_whole(&self) -> bool {
         matches!(&self.state, State::Body(body) if self.is_bodiless || body.has_ended())
     }
 
-    /// Whether nothing but interim heads has come.
+    /// Whether only interim heads have arrived.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(self.state, State::Head(_))
     }
@@ -59,7 +59,7 @@ impl Response {
         }
     }
 
-    /// Reads the next head: an interim one, or the last.
+    /// Reads the next head: an interim one, or the final one.
     pub(super) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -88,7 +88,7 @@ impl Response {
         Poll::Ready(Ok(head.assemble(begin, shown(&parts.headers), limits)))
     }
 
-    /// Appends what there is of the body to `buf`; 0 is the end.
+    /// Appends the available bytes of the body to `buf`; 0 is the end.
     pub(super) fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match &mut self.state {
             State::Head(_) => Poll::Ready(Err(invalid())),
@@ -112,14 +112,14 @@ impl Response {
     }
 }
 
-/// Whether the server says that it has not looked at the request (RFC 9113 section 8.7).
+/// Whether the server reports that it has not processed the request (RFC 9113 section 8.7).
 fn is_refusal(error: &h2::Error) -> bool {
     let reset = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-    // The streams that a GOAWAY ends are those behind the last one that it names.
+    // A GOAWAY ends only streams after the last one that it names.
     error.is_remote() && (reset || error.is_go_away())
 }
 
-/// Whether the server wants no more of the exchange, and calls it no error.
+/// Whether the server has cancelled the exchange without an error.
 fn is_cancel(error: &h2::Error) -> bool {
     error.is_remote() && error.is_reset() && error.reason() == Some(Reason::CANCEL)
 }

@@ -1,4 +1,4 @@
-//! A connection to an endpoint that several exchanges have at once, as they know it.
+//! A connection to an endpoint that several exchanges share, as seen by them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,15 +14,15 @@ use super::super::control::Control;
 use super::STREAMS_MAX;
 use super::channel::Channel;
 
-/// How far it is.
+/// The state of the connection.
 enum State {
-    /// Nothing is known of the server.
+    /// The server has not responded yet.
     Opening,
-    /// It takes streams.
+    /// It accepts streams.
     Open(SendRequest<Bytes>),
     /// It could not be opened.
     Failed(Reason),
-    /// It takes no more streams; those that are open may end.
+    /// It accepts no more streams; open ones may finish.
     Closed,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct SharedConnection {
 }
 
 impl SharedConnection {
-    /// A connection that is being opened, with TLS below it if it is `secured`.
+    /// A connection that is being opened, over TLS if it is `secured`.
     pub(crate) fn opening(secured: bool) -> Rc<Self> {
         Rc::new(Self {
             state: RefCell::new(State::Opening),
@@ -64,17 +64,17 @@ impl SharedConnection {
         }
     }
 
-    /// It could not be opened.
+    /// Marks it as failed to open.
     pub(crate) fn fail(&self, reason: Reason) {
         self.put(State::Failed(reason));
     }
 
-    /// It takes streams.
+    /// Marks it as open for streams.
     pub(super) fn open(&self, sender: SendRequest<Bytes>) {
         self.put(State::Open(sender));
     }
 
-    /// It takes no more streams.
+    /// Marks it as closed for new streams.
     pub(super) fn close(&self) {
         if !matches!(*self.state.borrow(), State::Failed(_)) {
             self.put(State::Closed);
@@ -82,7 +82,7 @@ impl SharedConnection {
     }
 
     fn put(&self, state: State) {
-        // Dropping a handle wakes the task that drives it, which may ask for the state.
+        // Dropping a handle wakes the driver task, which may read the state.
         let before = self.state.replace(state);
         drop(before);
         self.changed.notify_waiters();
@@ -92,7 +92,7 @@ impl SharedConnection {
         matches!(*self.state.borrow(), State::Opening)
     }
 
-    /// Whether it takes streams, now or soon. One whose server has said that it will not is closed here.
+    /// Whether it accepts streams, now or soon. If the server has announced its end, the connection is closed here.
     pub(super) fn is_of_use(&self) -> bool {
         let usable = match &mut *self.state.borrow_mut() {
             State::Opening => true,
@@ -105,7 +105,7 @@ impl SharedConnection {
         usable
     }
 
-    /// Begins an exchange, if there is room for one.
+    /// Starts an exchange, if there is room for one.
     pub(super) fn begin(self: &Rc<Self>) -> Option<Rc<Channel>> {
         let mut state = self.state.borrow_mut();
         let State::Open(sender) = &mut *state else {
@@ -119,7 +119,7 @@ impl SharedConnection {
     }
 }
 
-/// Whether the connection has not failed, nor its server said goodbye.
+/// Whether the connection has not failed, and its server has not sent a GOAWAY.
 fn is_usable(sender: &mut SendRequest<Bytes>) -> bool {
     matches!(sender.poll_ready(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(())))
 }
