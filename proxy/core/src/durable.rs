@@ -30,7 +30,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_as(path, bytes, MODE)
 }
 
-/// As [`write`], with the permissions of `mode`, whatever the old file had.
+/// As [`write()`], with the permissions of `mode`, whatever the old file had.
 pub fn write_as(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     // The name contains the process id: during a restart, the old and the new process may write at once.
     let temporary = beside(path, &format!(".{}.tmp", std::process::id()));

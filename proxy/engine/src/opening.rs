@@ -1,5 +1,4 @@
-//! The start of a message on its way out: its head, encoded for the protocol that it goes out by, and the bytes that go
-//! with it.
+//! The start of an outgoing message: its head, encoded for the protocol used, and the first bytes of the body.
 
 use std::io;
 
@@ -9,28 +8,28 @@ use sluice_http::{
 };
 use sluice_net::stream::Writer;
 
-/// A head and the first bytes behind it.
+/// A head and the first bytes after it.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    /// The head where that is no bytes. It stays, so that it can be sent again.
+    /// The head, if the protocol sends heads as fields. It is kept, so that it can be sent again.
     fields: Option<Box<FieldBlock>>,
-    /// What is sent as bytes: the head where it is text, and what of the body goes with it.
+    /// The bytes to send: the head, if it is text, and the first part of the body.
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Opening {
-    /// For a receiver that takes heads as fields if `is_framed`. The buffer is empty.
+    /// An empty opening; `is_framed` if the receiver takes heads as fields. `bytes` is an empty buffer.
     pub(crate) fn new(bytes: Vec<u8>, is_framed: bool) -> Self {
         Self { fields: is_framed.then(Box::default), bytes }
     }
 
-    /// For what `writer` sends to, in its spare buffer.
+    /// An opening for the receiver of `writer`, in its spare buffer.
     pub(crate) fn to(writer: &mut Writer) -> Self {
         let is_framed = writer.stream().is_channel();
         Self::new(writer.spare(), is_framed)
     }
 
-    /// Encodes a request that is forwarded.
+    /// Encodes a forwarded request.
     pub(crate) fn encode_request(&mut self, head: &RequestHead, forward: &RequestForward<'_>) {
         match &mut self.fields {
             Some(fields) => encode_request(&mut **fields, head, forward),
@@ -38,7 +37,7 @@ impl Opening {
         }
     }
 
-    /// Encodes a response that is forwarded.
+    /// Encodes a forwarded response.
     pub(crate) fn encode_response(&mut self, head: &ResponseHead, forward: &ResponseForward<'_>) {
         match &mut self.fields {
             Some(fields) => encode_response(&mut **fields, head, forward),
@@ -46,7 +45,7 @@ impl Opening {
         }
     }
 
-    /// Where a head of our own is written.
+    /// The sink for a head that sluice generates.
     pub(crate) fn head(&mut self) -> &mut dyn HeadSink {
         match &mut self.fields {
             Some(fields) => &mut **fields,
@@ -54,18 +53,18 @@ impl Opening {
         }
     }
 
-    /// The head where it is no text.
+    /// The head, if it is sent as fields.
     pub(crate) fn fields(&mut self) -> Option<&mut FieldBlock> {
         self.fields.as_deref_mut()
     }
 
-    /// Bytes of head and body so far. A head that is no text counts as its names and values.
+    /// Size of the head and body so far, in bytes. A head of fields counts as its names and values.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.fields.as_ref().map_or(0, |fields| fields.bytes().len())
     }
 
-    /// Sends the head, unless it is among the bytes; `ends` tells that no body follows. What is left to send are the
-    /// bytes.
+    /// Sends the head, unless it is among the bytes; `ends` if no body follows. Returns the bytes that are left to
+    /// send.
     ///
     /// # Errors
     /// The receiver is gone.
@@ -76,13 +75,13 @@ impl Opening {
         Ok(self.bytes)
     }
 
-    /// Starts sending all of it; with `end` it is the whole message. The buffer goes to the writer, which fails later if
-    /// this does.
+    /// Starts sending everything; with `end` it is the whole message. The buffer moves to the writer, which reports a
+    /// failure later.
     pub(crate) fn submit(&mut self, writer: &mut Writer, end: Option<&Trailers>) {
         let bytes = std::mem::take(&mut self.bytes);
         let ends = bytes.is_empty() && end.is_some_and(Trailers::is_empty);
         if let Some(fields) = &self.fields {
-            // What fails here is told to whoever waits for the writer.
+            // The writer reports a failure when it is settled.
             let _ = writer.send_head(fields, ends);
         }
         match end.filter(|_| !ends) {

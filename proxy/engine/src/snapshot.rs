@@ -17,9 +17,9 @@ use sluice_http::FieldEdits;
 use crate::debug;
 use crate::response::ErrorPages;
 
-/// All that an exchange looks up; an exchange under way keeps the one it began with.
+/// Everything that an exchange looks up. A running exchange keeps the snapshot that it started with.
 pub struct Snapshot {
-    /// The configuration it was made from.
+    /// The configuration that it was built from.
     pub config: Config,
     /// Finds the route of a request.
     pub(crate) router: Router,
@@ -27,16 +27,16 @@ pub struct Snapshot {
     pub(crate) routes: Vec<RouteEntry>,
     /// Clusters by name.
     pub clusters: BTreeMap<String, Arc<Cluster>>,
-    /// Bodies of our own answers.
+    /// Bodies of sluice's own error responses.
     pub error_pages: ErrorPages,
-    /// What asks for debug fields, if anything does.
+    /// The token for debug fields, if configured.
     pub(crate) debug: Option<debug::Token>,
 }
 
-/// The snapshot in force, which the control plane replaces.
+/// The current snapshot, which the control plane replaces.
 pub type Live = Arc<ArcSwap<Snapshot>>;
 
-/// The snapshot in force as one worker sees it: looking costs one load of a pointer that hardly ever changes.
+/// One worker's view of the current snapshot: reading costs one load of a pointer that hardly ever changes.
 pub(crate) struct View(RefCell<LastSeen>);
 
 struct LastSeen {
@@ -44,12 +44,12 @@ struct LastSeen {
     last: Current,
 }
 
-/// The snapshot of one moment, for as long as this lives.
+/// The snapshot of one moment, for as long as this value lives.
 #[derive(Clone)]
 pub(crate) struct Current(Rc<SnapshotPin>);
 
-/// One count for all workers would be written by each of them with every exchange; so each counts its own uses, and
-/// holds one.
+/// A single count for all workers would be written by each of them with every exchange. Each worker therefore counts
+/// its own uses, and holds one reference.
 struct SnapshotPin(Arc<Snapshot>);
 
 impl View {
@@ -59,7 +59,7 @@ impl View {
         Self(RefCell::new(LastSeen { live, last }))
     }
 
-    /// The one in force now.
+    /// The current snapshot.
     pub(crate) fn current(&self) -> Current {
         let seen = &mut *self.0.borrow_mut();
         let live = seen.live.load();
@@ -78,11 +78,11 @@ impl Deref for Current {
     }
 }
 
-/// A route made ready.
+/// A route prepared for use.
 pub(crate) struct RouteEntry {
     /// Its name.
     pub(crate) name: String,
-    /// The same for every route of that name in this process, and of no other.
+    /// Identical for all routes of this name in the process, and different from all others.
     pub(crate) id: u32,
     /// What it does.
     pub(crate) target: Target,
@@ -92,22 +92,22 @@ pub(crate) struct RouteEntry {
     pub(crate) request_edits: Option<FieldEdits>,
     /// Edits of the response head.
     pub(crate) response_edits: Option<FieldEdits>,
-    /// Whether answers may go to the client past sluice, just as they come.
+    /// Whether direct return may be used, which leaves responses unchanged.
     pub(crate) direct_return: bool,
 }
 
-/// What a route leads to.
+/// The target of a route.
 pub(crate) enum Target {
     /// A cluster.
     Cluster(Arc<Cluster>),
-    /// A deployed service, which chooses for each request.
+    /// A deployed service, which decides for each request.
     Service(Arc<ServiceEntry>),
-    /// An answer of our own; see the route's action.
+    /// A local response; see the route's action.
     Local,
 }
 
 impl Snapshot {
-    /// Makes a configuration ready for use with these clusters.
+    /// Prepares a configuration for use with these clusters.
     pub fn new(config: Config, clusters: BTreeMap<String, Arc<Cluster>>, error_pages: ErrorPages) -> Self {
         let routes = config.routes.iter().map(|route| entry(route, &clusters, config.via)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
@@ -115,7 +115,7 @@ impl Snapshot {
         Self { router, routes, clusters, error_pages, debug, config }
     }
 
-    /// The same with the routes of deployed services, by name, leading to them.
+    /// Directs the routes of deployed services, by name, to the services.
     pub fn with_services(mut self, services: &BTreeMap<String, Arc<ServiceEntry>>) -> Self {
         for route in &mut self.routes {
             if let Some(service) = services.get(&route.name) {
@@ -151,7 +151,7 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, via: 
     }
 }
 
-/// Metrics are kept by it, so it must outlast the snapshot. Names are those of configurations, so they are few.
+/// Metrics are keyed by it, so it must outlive the snapshot. The names come from configurations, so there are few.
 fn route_id(name: &str) -> u32 {
     static IDS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
     let mut ids = IDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +163,7 @@ fn route_id(name: &str) -> u32 {
     id
 }
 
-/// Whether every head that the program accepts is one that we would.
+/// Whether sluice would accept every head that the program accepts, and send it unchanged.
 fn takes_heads_as_they_are(cluster: &config::Cluster) -> bool {
     cluster.endpoint_header.is_none()
         && cluster.response_head_bytes_max >= TEXT_BYTES

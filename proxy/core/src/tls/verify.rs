@@ -126,7 +126,7 @@ pub fn reason(error: &Error) -> Reason {
     }
 }
 
-/// As [`describe`], for a handshake that failed with an [`io::Error`].
+/// As `describe`, for a handshake that failed with an [`io::Error`].
 pub fn describe_io(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     inner.map_or_else(|| error.to_string(), describe)

@@ -1,5 +1,5 @@
-//! A file without a name, for what of a body is not held in memory. Nobody else can open it, and it is gone with its
-//! descriptor, however the process ends.
+//! A file without a name, for the part of a body that is not buffered in memory. No other process can open it, and it
+//! is deleted with its descriptor, however the process ends.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use sluice_core::clock;
 use super::store::Store;
 use super::{HoldError, Spool};
 
-/// How often a disk that fails is spoken of; each exchange has its reason.
+/// Minimum interval between log messages about a failing disk; each exchange has its reason code.
 const REPORT_MS: u64 = 10_000;
 
 /// The file and its share of the space.
@@ -20,30 +20,30 @@ pub(super) struct File {
     store: Store,
     share: Share,
     bytes: u64,
-    /// Bytes that the process may write to one file: one more would end it by a signal (SIGXFSZ).
+    /// Bytes that the process may write to one file: exceeding it would end the process by a signal (SIGXFSZ).
     bytes_max: u64,
 }
 
 impl File {
-    /// Makes one.
+    /// Creates a file.
     pub(super) async fn create(spool: &Spool, buffers: &config::Buffers) -> Result<Self, HoldError> {
         if buffers.spool_bytes_max == 0 {
             return Err(HoldError::Full);
         }
         let budget = &spool.budget;
         let store = Store::create(spool.medium, &buffers.directory()).await;
-        let store = store.map_err(|error| failed("made", &error))?;
+        let store = store.map_err(|error| failed("created", &error))?;
         budget.count_file();
         let bytes_max = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
         Ok(Self { store, share: Share::new(budget, Medium::Spool), bytes: 0, bytes_max })
     }
 
-    /// Bytes in it.
+    /// The size of the file in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Puts `buf` behind what is there; returns it empty. Dropped amid it, the file is of no more use.
+    /// Appends `buf` and returns it empty. If dropped before completion, the file must not be used any more.
     pub(super) async fn append(
         &mut self,
         mut buf: Vec<u8>,
@@ -73,7 +73,7 @@ impl File {
         Ok(buf)
     }
 
-    /// Reads some of it from `offset` into `buf`, which is empty: at most `bytes_max`, and at least a byte.
+    /// Reads some bytes from `offset` into `buf`, which is empty: at least one, at most `bytes_max`.
     pub(super) async fn read(
         &self,
         mut buf: Vec<u8>,
@@ -96,13 +96,13 @@ impl File {
     }
 }
 
-/// Says why, now and then.
+/// Logs the failure, at limited intervals.
 fn failed(what: &str, error: &io::Error) -> HoldError {
     static NEXT_MS: AtomicU64 = AtomicU64::new(0);
     let now = clock::now_ms();
     let due = |next: u64| (now >= next).then_some(now + REPORT_MS);
     if NEXT_MS.fetch_update(Relaxed, Relaxed, due).is_ok() {
-        tracing::error!(%error, "a file for a body that is held cannot be {what}");
+        tracing::error!(%error, "a spool file cannot be {what}");
     }
     HoldError::Disk
 }

@@ -1,4 +1,4 @@
-//! Receives a body whole.
+//! Receives a complete body.
 
 use sluice_config as config;
 use sluice_core::budget::{Medium, Share};
@@ -12,20 +12,20 @@ use super::message::Message;
 use super::{HoldError, Spool};
 use crate::body::Transfer;
 
-/// A body on its way in.
+/// A body being received.
 pub(crate) struct Intake<'a> {
     spool: &'a Spool,
     bounds: &'a config::Buffers,
     memory: Vec<u8>,
-    /// Bytes that the body may have in memory; less once there is no more for anybody.
+    /// Bytes of the body that may be in memory; lowered when the total for all bodies is used up.
     memory_max: usize,
     share: Share,
-    /// On its way into the file.
+    /// Bytes that are about to be written to the file.
     tail: Vec<u8>,
     file: Option<File>,
 }
 
-/// A whole body.
+/// A complete body.
 pub(crate) struct BufferedBody {
     memory: Vec<u8>,
     share: Share,
@@ -34,13 +34,13 @@ pub(crate) struct BufferedBody {
 }
 
 impl<'a> Intake<'a> {
-    /// For a body of which `memory_max` bytes may be in memory.
+    /// Receives a body with at most `memory_max` bytes in memory.
     pub(crate) fn new(spool: &'a Spool, bounds: &'a config::Buffers, memory_max: usize) -> Self {
         let share = Share::new(&spool.budget, Medium::Memory);
         Self { spool, bounds, memory: Vec::new(), memory_max, share, tail: Vec::new(), file: None }
     }
 
-    /// Receives what `transfer` describes, to its end. Each receive counts as activity on `deadline`.
+    /// Receives the body of `transfer` to its end. Each receive counts as activity on `deadline`.
     pub(crate) async fn run(
         mut self,
         reader: &mut Reader,
@@ -60,7 +60,7 @@ impl<'a> Intake<'a> {
             appetite.observe(received);
             deadline.touch();
             if received == 0 {
-                // It is plain, so its end is no byte.
+                // A plain body's end is not marked by bytes.
                 transfer.look_for_end(reader, &mut Vec::new()).map_err(HoldError::Body)?;
                 transfer.end(&mut Vec::new()).map_err(HoldError::Body)?;
             }
@@ -70,11 +70,11 @@ impl<'a> Intake<'a> {
         Ok(BufferedBody { memory: self.memory, share: self.share, file: self.file, trailers })
     }
 
-    /// Takes what has been received.
+    /// Takes the received bytes.
     async fn take(&mut self, reader: &mut Reader, transfer: &mut Transfer) -> Result<(), HoldError> {
         while !reader.data().is_empty() && !transfer.is_done() {
             let room = self.room(reader.data().len());
-            // Framing takes bytes too, so that this may come to less than the room, but not to more.
+            // Framing takes bytes too, so this may be less than the room, but never more.
             let taken = match room {
                 0 => transfer.push(reader.data(), &mut self.tail),
                 _ => transfer.push(&reader.data()[..room], &mut self.memory),
@@ -90,7 +90,7 @@ impl<'a> Intake<'a> {
         let (length, capacity) = (self.memory.len(), self.memory.capacity());
         let wanted = wanted.min(self.memory_max - length);
         if wanted > capacity - length {
-            // Twice as much each time: to move what there is by every piece would take long.
+            // Doubled each time: moving the whole content for every piece would take long.
             let target = (length + wanted).max(capacity * 2).min(self.memory_max).max(SMALL_BYTES);
             if self.share.grow((target - capacity) as u64, self.bounds.memory_bytes_max) {
                 self.memory.reserve_exact(target - length);
@@ -101,7 +101,7 @@ impl<'a> Intake<'a> {
         wanted.min(self.memory.capacity() - length)
     }
 
-    /// Puts what does not go into memory into the file.
+    /// Writes the part that does not fit into memory to the file.
     async fn spill(&mut self) -> Result<(), HoldError> {
         if self.tail.is_empty() {
             return Ok(());
@@ -120,7 +120,7 @@ impl BufferedBody {
         self.memory.len() as u64 + self.file.as_ref().map_or(0, File::bytes)
     }
 
-    /// How it goes on: counted, unless it has trailers for which a receiver of this version has a place.
+    /// The framing when it is sent: a length, unless it has trailers that a receiver of this version supports.
     pub(crate) fn framing(&self, version: Version) -> Framing {
         match version {
             Version::Http11 | Version::Http2 if !self.trailers.is_empty() => Framing::Stream.towards(version),
@@ -128,12 +128,12 @@ impl BufferedBody {
         }
     }
 
-    /// The body behind `head`, as one message to be sent, framed as its head says.
+    /// The body after `head`, as one message to send, with the framing declared in the head.
     pub(crate) fn behind(mut self, head: &[u8], framing: Framing) -> Message {
         let mut before = head.to_vec();
         let mut after = Vec::new();
         if framing == Framing::Chunked {
-            // The length is known, so one chunk will do; an empty one would be the last.
+            // The length is known, so one chunk is enough; an empty chunk would be the last one.
             if self.bytes() > 0 {
                 before.extend_from_slice(format!("{:x}\r\n", self.bytes()).as_bytes());
                 after.extend_from_slice(b"\r\n");
@@ -148,7 +148,7 @@ impl BufferedBody {
     }
 }
 
-/// Moves what is there, rather than have it twice.
+/// Moves the content instead of copying it.
 fn put_in_front(memory: &mut Vec<u8>, before: &[u8]) {
     let length = memory.len();
     memory.resize(length + before.len(), 0);

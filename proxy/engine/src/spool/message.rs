@@ -1,4 +1,4 @@
-//! Sends a held body on, from memory and then from its file.
+//! Sends a buffered body, first from memory and then from its file.
 
 use sluice_core::budget::Share;
 use sluice_http::Trailers;
@@ -9,18 +9,18 @@ use sluice_net::stream::Writer;
 use super::file::File;
 use crate::opening::Opening;
 
-/// A head and the whole body behind it. What is in memory comes first and is sent by the caller, or by
-/// [`Message::send`]; the rest is read from the file meanwhile.
+/// A head and the complete body after it. The part in memory comes first and is sent by the caller, or by
+/// [`Message::send`]; the rest is read from the file in the meantime.
 pub(crate) struct Message {
-    /// Head and body as far as they are in memory. Empty while it is sent.
+    /// The part of head and body in memory. Empty while it is being sent.
     first: Vec<u8>,
     share: Share,
     file: Option<File>,
-    /// What comes behind the file.
+    /// Bytes after those of the file.
     after: Vec<u8>,
-    /// Trailers, where they are no bytes.
+    /// Trailers, if they are not sent as bytes.
     trailers: Trailers,
-    /// Bytes of the file that were handed to the writer.
+    /// Bytes of the file that were passed to the writer.
     sent: u64,
     bytes: u64,
 }
@@ -46,34 +46,33 @@ impl Message {
         Self { first, share, file, after, trailers, sent: 0, bytes }
     }
 
-    /// Bytes of all of it.
+    /// The size of the whole message in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The trailers behind it, where they are no bytes.
+    /// The trailers after it, if they are not sent as bytes.
     pub(crate) fn trailers(&self) -> &Trailers {
         &self.trailers
     }
 
-    /// Whether there is a file, and bytes of it that no writer has.
+    /// Whether there is a file with bytes that were not passed to a writer.
     pub(crate) fn has_rest(&self) -> bool {
         self.file.as_ref().is_some_and(|file| self.sent < file.bytes())
     }
 
-    /// Whether part of the file was handed to a writer, which has sent all before it then.
+    /// Whether a part of the file was passed to a writer, which has then sent everything before it.
     pub(crate) fn has_begun_rest(&self) -> bool {
         self.sent > 0
     }
 
-    /// The part in memory, to be sent. What was sent of the file is forgotten.
+    /// Takes the part in memory, to be sent. Sending then starts over.
     pub(crate) fn take_first(&mut self) -> Vec<u8> {
         self.sent = 0;
         std::mem::take(&mut self.first)
     }
 
-    /// Sends all of it, for once, behind what `opening` has of a head. The last piece may still be under way when this
-    /// returns.
+    /// Sends everything once, after the head in `opening`. The last piece may still be in flight on return.
     pub(crate) async fn send(
         &mut self,
         mut opening: Opening,
@@ -91,10 +90,10 @@ impl Message {
         Ok(())
     }
 
-    /// Sends the file behind what was submitted before, which is kept if it may have to be sent again. The last piece
-    /// may still be under way when this returns.
+    /// Sends the file after what was submitted before, which is kept if it may have to be sent again. The last piece
+    /// may still be in flight on return.
     ///
-    /// While a piece leaves the next one is read, never more.
+    /// While a piece is being sent, only the next one is read.
     pub(crate) async fn send_rest(
         &mut self,
         writer: &mut Writer,
@@ -115,7 +114,7 @@ impl Message {
                 piece.extend_from_slice(&self.after);
             }
             writer.settle(deadline).await.map_err(|_| SendError::Unwritable)?;
-            // From here to the submission nothing waits: dropped in between, a piece would be counted and lost.
+            // No await from here to the submission: if dropped in between, a piece would be counted and lost.
             buf = match (self.sent, keep) {
                 (0, true) => {
                     self.first = writer.take_sent();

@@ -1,7 +1,8 @@
-//! Bodies that a route holds back until they are whole: in memory as far as that is allowed, the rest in a file.
+//! Bodies that a route buffers completely: in memory as far as allowed, the rest in a file.
 //!
-//! An [`Intake`] receives a body, [`BufferedBody`] is the whole of it, and [`Message`] sends it on behind a head. All of it is
-//! counted in a [`Budget`] of the process, and is given back, and the file gone, when it is dropped.
+//! An [`Intake`] receives a body, [`BufferedBody`] is the complete body, and [`Message`] sends it after a head.
+//! Everything is counted in a [`Budget`] of the process. When it is dropped, its share is returned and the file is
+//! deleted.
 
 mod file;
 mod intake;
@@ -20,46 +21,46 @@ pub(crate) use intake::{BufferedBody, Intake};
 pub(crate) use message::{Message, SendError};
 pub(crate) use store::Medium;
 
-/// What one worker holds bodies with.
+/// What one worker needs to buffer bodies.
 pub(crate) struct Spool {
     medium: Medium,
-    /// Of the process.
+    /// The budget of the process.
     budget: Arc<Budget>,
     buffers: Buffers,
 }
 
 impl Spool {
-    /// Counts what it holds in `budget`.
+    /// Counts buffered bytes in `budget`.
     pub(crate) fn new(medium: Medium, budget: Arc<Budget>, buffers: Buffers) -> Self {
         Self { medium, budget, buffers }
     }
 }
 
-/// Why a body cannot be held.
+/// Why a body cannot be buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HoldError {
-    /// It is not whole, or not well-formed, or too large.
+    /// It is incomplete, malformed, or too large.
     Body(BodyError),
-    /// Memory and files have all the bytes that they may.
+    /// The limits of memory and files are reached.
     Full,
     /// The file failed.
     Disk,
 }
 
 impl HoldError {
-    /// The reason that stands for a request.
+    /// The reason code for a request.
     pub(crate) fn of_request(self) -> Reason {
         match self {
             Self::Body(BodyError::Malformed) => Reason::BadBody,
             Self::Body(BodyError::TooLarge) => Reason::BodyTooLarge,
-            // Nothing is written to anybody while a body is received.
+            // Nothing is written while a body is received.
             Self::Body(BodyError::Incomplete | BodyError::Unwritable) => Reason::BodyIncomplete,
             Self::Full => Reason::RequestBufferFull,
             Self::Disk => Reason::RequestSpoolFailed,
         }
     }
 
-    /// The reason that stands for a response; its client has got nothing of it.
+    /// The reason code for a response of which the client has received nothing.
     pub(crate) fn of_response(self) -> Reason {
         match self {
             Self::Body(BodyError::Malformed) => Reason::BadResponse,

@@ -1,4 +1,5 @@
-//! Where a file's bytes are: on a disk, through the ring, or in memory in tests. No bound and no book is kept here.
+//! Where a file's bytes are stored: on a disk, through the ring, or in memory in tests. Limits and accounting are
+//! elsewhere.
 
 #[cfg(test)]
 use std::cell::RefCell;
@@ -13,10 +14,10 @@ use std::rc::Rc;
 use sluice_config as config;
 use sluice_ring as ring;
 
-/// Where files are.
+/// Where files are stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Medium {
-    /// On a disk, through the engine of this thread.
+    /// On a disk, through the I/O engine of this thread.
     Disk,
     /// In memory, for tests without an engine.
     #[cfg(test)]
@@ -25,7 +26,7 @@ pub(crate) enum Medium {
 
 /// One file without a name.
 pub(super) enum Store {
-    /// Driven by the engine of this thread. `None` only while it is being closed.
+    /// Driven by the I/O engine of this thread. `None` only while it is being closed.
     File(Option<ring::Fd>),
     /// For tests without an engine.
     #[cfg(test)]
@@ -33,7 +34,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Makes one in `directory`.
+    /// Creates a file in `directory`.
     pub(super) async fn create(medium: Medium, directory: &Path) -> io::Result<Self> {
         match medium {
             Medium::Disk => open(directory, fastrand::u128(..)).await.map(|fd| Self::File(Some(fd.into()))),
@@ -60,7 +61,7 @@ impl Store {
         }
     }
 
-    /// Reads at most `bytes_max` at `offset` into `buf`, which has the room.
+    /// Reads at most `bytes_max` bytes at `offset` into `buf`, which has the room.
     pub(super) async fn read(
         &self,
         buf: Vec<u8>,
@@ -82,7 +83,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         match self {
-            // With an operation under way the last holder is that, and closes when it ends.
+            // An operation under way is the last holder, and closes the file when it ends.
             Self::File(fd) => drop(fd.take().and_then(ring::Fd::into_inner).map(ring::close)),
             #[cfg(test)]
             Self::Memory(_) => {}
@@ -90,10 +91,10 @@ impl Drop for Store {
     }
 }
 
-/// Makes a file that has no name, or loses it at once.
+/// Creates a file that has no name, or that is unlinked at once.
 async fn open(directory: &Path, name: u128) -> io::Result<OwnedFd> {
     let directory = directory.to_path_buf();
-    // A task of its own, which goes on if the exchange ends meanwhile: the descriptor would be lost.
+    // In a separate task, which continues if the exchange ends in the meantime: otherwise the descriptor would be lost.
     let opening = tokio::task::spawn_local(async move {
         match unnamed(&directory).await {
             Err(error) if config::lacks_unnamed_files(&error) => named(&directory, name).await,
@@ -103,7 +104,7 @@ async fn open(directory: &Path, name: u128) -> io::Result<OwnedFd> {
     opening.await.map_err(io::Error::other)?
 }
 
-/// Not on every filesystem.
+/// Not supported on every filesystem.
 async fn unnamed(directory: &Path) -> io::Result<OwnedFd> {
     ring::open(c_path(directory)?, libc::O_RDWR | libc::O_EXCL | libc::O_TMPFILE, 0o600).await
 }
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// What a file is that nobody can find: readable and writable by its owner, without a name.
+    /// Checks that a file cannot be found: readable and writable by its owner, and without a name.
     fn check(opened: io::Result<OwnedFd>, directory: &Path) {
         let metadata = std::fs::File::from(opened.unwrap()).metadata().unwrap();
         assert_eq!((metadata.mode() & 0o7777, metadata.nlink()), (0o600, 0));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_no_name_also_where_it_must_have_had_one() {
+    fn a_file_has_no_name_with_and_without_o_tmpfile() {
         let directory = std::env::temp_dir().join(format!("sluice-spool-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let ran = ring::run(ring::Engine::IoUring, async {
@@ -145,7 +146,7 @@ mod tests {
                 Err(error) => assert!(config::lacks_unnamed_files(&error), "{error}"),
                 opened => check(opened, &directory),
             }
-            // A name that is taken is not opened, whatever it leads to.
+            // If the name is taken, it is not opened, whatever it links to.
             let taken = directory.join(format!(".sluice-{:032x}", 9));
             std::os::unix::fs::symlink("/dev/null", &taken).unwrap();
             assert_eq!(named(&directory, 9).await.unwrap_err().kind(), io::ErrorKind::AlreadyExists);

@@ -20,22 +20,22 @@ use super::share::{Accepted, OpenCount, Share};
 use crate::connection::Connection;
 use crate::worker::Worker;
 
-/// How long accepting rests when descriptors or memory have run out; connections wait in the kernel.
+/// How long accepting pauses when descriptors or memory have run out; connections wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often, and after how long a time each, a hidden socket is looked at before it is closed: 300 ms in all, in which
-/// handshakes that have begun end on most networks.
+/// How often, and at which interval, a hidden socket is checked before it is closed: 300 ms in total, in which started
+/// handshakes complete on most networks.
 const LAST_LOOKS: u32 = 15;
 const LAST_LOOK_AFTER: Duration = Duration::from_millis(20);
-/// Connections beyond the limit that a worker tells so at a time; the rest are closed without a word.
+/// Connections beyond the limit that get a response from a worker at the same time; the rest are closed without one.
 const TURNED_AWAY_MAX: usize = 128;
 
-/// Connections that are accepted in one pass of the ring at most.
+/// The maximum number of connections accepted in one pass of the ring.
 const BURST_MAX: usize = 32;
 
-/// How long nothing has to be refused before accepting counts as possible again.
+/// How long nothing must have failed before accepting counts as possible again.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Who accepts.
+/// What accepting needs.
 #[derive(Clone)]
 pub(super) struct AcceptContext {
     pub(super) worker: Rc<Worker>,
@@ -47,11 +47,11 @@ pub(super) struct AcceptContext {
 pub(super) struct Entrance {
     pub(super) listening: Arc<Listening>,
     pub(super) socket: ring::Fd,
-    /// Has the loop look whether it is to go on.
+    /// Makes the loop check whether it is to continue.
     pub(super) interrupt: Rc<Notify>,
 }
 
-/// Accepts until the worker drains or the listener is closed, then takes what is waiting.
+/// Accepts until the worker drains or the listener is closed, then takes the waiting connections.
 pub(super) async fn accept_loop(door: AcceptContext, entrance: Entrance) {
     let worker = &door.worker;
     let listening = &entrance.listening;
@@ -67,8 +67,9 @@ pub(super) async fn accept_loop(door: AcceptContext, entrance: Entrance) {
             Err(error) => shortage.refused(&error).await,
         }
     }
-    // Connections that the kernel has completed would be reset with the socket. A process that takes over gets them, but
-    // for those that may have woken a wait here just before it was called off: as many as a burst has waits.
+    // Connections that the kernel has completed would be reset with the socket. If another process takes over, it gets
+    // them, except for those that may have woken a wait here just before it was cancelled: as many as a burst has
+    // waits.
     let is_hidden = listening.is_hidden();
     let mut looks = if is_hidden { LAST_LOOKS } else { 0 };
     let mut left = if worker.shares_sockets.get() && !is_hidden { BURST_MAX } else { usize::MAX };
@@ -92,7 +93,7 @@ pub(super) async fn accept_loop(door: AcceptContext, entrance: Entrance) {
 }
 
 impl Entrance {
-    /// The next connection; an error as well when it is interrupted.
+    /// The next connection; an error when it is interrupted.
     async fn accept(&self, shortage: &mut Shortage<'_>) -> io::Result<(OwnedFd, SockAddr)> {
         let mut accepting = ring::accept(&self.socket);
         loop {
@@ -109,28 +110,29 @@ impl Entrance {
     }
 }
 
-/// A lack of descriptors or memory, which is said once however long it lasts.
+/// A shortage of descriptors or memory, logged once per shortage.
 struct Shortage<'a> {
     listening: &'a Listening,
-    /// When this worker was refused last, while it has not been calm since.
+    /// When accepting last failed on this worker, until it has been calm.
     refused_at: Option<Instant>,
 }
 
 impl Shortage<'_> {
     async fn refused(&mut self, error: &io::Error) {
-        // The connection died in the queue, or the wait was called off.
+        // The connection died in the queue, or the wait was cancelled.
         if let Some(libc::ECONNABORTED | libc::EINTR | libc::ECANCELED | libc::EPROTO) = error.raw_os_error()
         {
             return;
         }
         if self.listening.starve(true) {
-            tracing::warn!(listener = self.listening.current().config.name, %error, "cannot accept; trying again");
+            tracing::warn!(listener = self.listening.current().config.name, %error, "cannot accept; retrying");
         }
         tokio::time::sleep(PAUSE).await;
         self.refused_at = Some(Instant::now());
     }
 
-    /// Resolves when a shortage is over: out of descriptors, the kernel refuses at once, whether or not somebody connects.
+    /// Resolves when a shortage is over. Without descriptors, the kernel fails at once, whether or not a client
+    /// connects.
     async fn calm(&self) {
         match self.refused_at {
             Some(at) => tokio::time::sleep_until((at + CALM).into()).await,
@@ -147,8 +149,8 @@ impl Shortage<'_> {
 }
 
 impl AcceptContext {
-    /// Takes what waits behind a connection that was just accepted: one a pass of the ring would have newcomers wait for
-    /// the work of everybody else in between. The passes take more and more, for mostly none waits.
+    /// Takes the connections that wait after an accepted one. With one per pass of the ring, new clients would wait for
+    /// the work of all others in between. The batch size grows with each pass, because usually none is waiting.
     async fn admit_waiting(&self, entrance: &Entrance) {
         let mut most = 1;
         loop {
@@ -180,7 +182,7 @@ impl AcceptContext {
         }
     }
 
-    /// Serves a connection here.
+    /// Serves a connection on this worker.
     pub(super) fn begin(&self, accepted: Accepted) {
         let Accepted { state, socket, client, place } = accepted;
         tokio::task::spawn_local(serve(self.connection(state, socket, client), place));
@@ -194,7 +196,7 @@ impl AcceptContext {
         self.worker.metrics().count(Event::DownstreamRejected);
         self.worker.metrics().error(Reason::TooManyConnections);
         let place = Rc::clone(self.worker.turned_away());
-        // Whoever speaks another protocol, or TLS, would take an answer for data.
+        // A client with another protocol, or TLS, would take a response for data.
         let speaks = state.config.protocol == Protocol::Http && state.tls().is_none();
         if speaks && Rc::strong_count(&place) <= TURNED_AWAY_MAX {
             tokio::task::spawn_local(turn_away(self.connection(state, socket, client), place));

@@ -1,4 +1,4 @@
-//! A worker's thread, with one ring: it accepts, hands connections on to others, serves, ticks and drains.
+//! A worker's thread with one ring: it accepts, hands connections to other workers, serves, ticks and drains.
 
 mod accept;
 mod run;
@@ -11,21 +11,21 @@ use sluice_net::listener::{Bound, Listening};
 pub use run::{WorkerControl, run};
 pub use share::shares;
 
-/// What the control plane asks of the workers.
+/// The stages of the workers, set by the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Accept and serve.
     Serve,
-    /// Accept no more, end what is under way.
+    /// Accept no more, finish what is under way.
     Drain,
-    /// The same, but what waits to be accepted is another process's, which has the same sockets.
+    /// As [`Stage::Drain`], but waiting connections belong to another process, which has the same sockets.
     HandOver,
 }
 
-/// What the control plane has one worker do.
+/// A command of the control plane to one worker.
 pub enum Command {
     /// Accept from another listener.
     Listen(Bound),
-    /// Accept no more from one that has been closed, and end its connections after what is under way.
+    /// Stop accepting from a closed listener, and end its connections after what is under way.
     Close(Arc<Listening>),
 }

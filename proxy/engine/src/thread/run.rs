@@ -1,4 +1,4 @@
-//! A worker's thread: it does what the control plane says until a drain has ended its last connection.
+//! A worker's thread: it follows the control plane until a drain has ended its last connection.
 
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -14,27 +14,27 @@ use super::share::{Handed, Share};
 use super::{Command, Stage};
 use crate::worker::Worker;
 
-/// How often the worker sees to its pool and its log.
+/// How often the worker maintains its pool and its log.
 const TICK: Duration = Duration::from_millis(200);
-/// How often a draining worker looks whether its last connection has ended.
+/// How often a draining worker checks whether its last connection has ended.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
-/// How the control plane tells a worker what to do.
+/// How the control plane controls a worker.
 pub struct WorkerControl {
-    /// How far the process is; a worker drains when it says so.
+    /// The stage of the process; a worker drains when it changes.
     pub stage: watch::Receiver<Stage>,
-    /// What the control thread asks of this worker alone.
+    /// Commands of the control thread to this worker alone.
     pub commands: mpsc::UnboundedReceiver<Command>,
-    /// What it may hand to others.
+    /// Hands connections to other workers.
     pub share: Share,
-    /// And they to it.
+    /// Connections handed over by other workers.
     pub handed: Handed,
 }
 
 /// Runs a worker on this thread until a drain has ended its last connection.
 ///
 /// # Errors
-/// The engine could not be made.
+/// The I/O engine could not be created.
 pub fn run(
     engine: Engine,
     worker: impl FnOnce() -> Worker,
@@ -46,7 +46,7 @@ pub fn run(
 
 /// A listener that is being accepted from.
 struct Accepting {
-    /// Its task's, as the socket is: that is closed as soon as the task has ended.
+    /// Owned by the task, like the socket, which is closed as soon as the task has ended.
     listening: Weak<Listening>,
     interrupt: Rc<Notify>,
     task: JoinHandle<()>,
@@ -61,7 +61,7 @@ impl Accepting {
         Self { listening: weak_listening, interrupt, task }
     }
 
-    /// The loop looks why its wait was called off.
+    /// Makes the loop check why its wait was cancelled.
     fn interrupt(&self) {
         self.interrupt.notify_one();
     }
@@ -86,12 +86,12 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
     }
     worker.shares_sockets.set(*stage.borrow() == Stage::HandOver);
     worker.drain();
-    // Others keep theirs from here on; one that is just being handed over is waited for.
+    // From now on other workers keep their connections; one that is just being handed over is awaited.
     handed.close();
     while let Some(accepted) = handed.recv().await {
         door.begin(accepted);
     }
-    // They end soon, and what waited in the queue is a connection then.
+    // The loops end soon, and connections that waited in the queue have then been accepted.
     for accepting in accepting {
         accepting.interrupt();
         let _ = accepting.task.await;
@@ -118,7 +118,8 @@ fn obey(door: &AcceptContext, command: Command, accepting: &mut Vec<Accepting>) 
     }
 }
 
-/// A socket whose accept loop has panicked would stay open, and its share of the clients would wait for ever.
+/// Without this, a socket whose accept loop has panicked would stay open, and its share of the clients would wait for
+/// ever.
 async fn keep_accepting(door: AcceptContext, entrance: Entrance) {
     loop {
         let accepting = accept_loop(door.clone(), entrance.clone());
@@ -126,7 +127,7 @@ async fn keep_accepting(door: AcceptContext, entrance: Entrance) {
             return;
         }
         let name = &entrance.listening.current().config.name;
-        tracing::error!(listener = name, "the accept loop has panicked; it is started again");
+        tracing::error!(listener = name, "the accept loop panicked; restarting it");
     }
 }
 
@@ -136,7 +137,7 @@ async fn look_after_heads(worker: Rc<Worker>) {
     }
 }
 
-/// Resolves when a request of another worker waits for what an exchange here may hold.
+/// Resolves when a request of another worker waits for something that an exchange here may hold.
 async fn called(worker: &Worker) {
     match worker.direct() {
         Some(direct) => direct.called().await,

@@ -1,7 +1,7 @@
-//! Connections shared out evenly over the workers.
+//! Distributes connections evenly over the workers.
 //!
-//! The kernel chooses a worker's socket by a hash of the addresses, which leaves most of a few connections to one worker
-//! as often as not. A worker that accepts one while another has fewer open hands it on.
+//! The kernel chooses a worker's socket by a hash of the addresses, which often gives most of a few connections to one
+//! worker. A worker that accepts a connection while another has fewer open hands it to that worker.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sluice_net::listener::{Admission, ListenerState};
 use tokio::sync::mpsc;
 
-/// A worker may have more connections than another by one of so many of that one's: where there are many, one more or
-/// less does not matter, and handing on costs waking somebody.
+/// A worker may have more connections than another by one eighth of the other's: with many connections, one more or
+/// less does not matter, and a hand-over has to wake a worker.
 const ONE_MORE_OF: usize = 8;
 
-/// One worker's connections, on a cache line of their own.
+/// One worker's connections, on a separate cache line.
 #[repr(align(64))]
 #[derive(Default)]
 struct Open(AtomicUsize);
 
-/// What all workers know of each other.
+/// State shared by all workers.
 struct All {
     open: Vec<Open>,
     doors: Vec<mpsc::UnboundedSender<Accepted>>,
@@ -32,10 +32,10 @@ pub struct Share {
     index: usize,
 }
 
-/// What is handed to a worker. Bounded by the connections that listeners may have open.
+/// Connections handed to a worker. Limited by the number of connections that listeners may have open.
 pub(crate) type Handed = mpsc::UnboundedReceiver<Accepted>;
 
-/// A connection that has been accepted, wherever it will be served.
+/// An accepted connection, before it is known where it will be served.
 pub struct Accepted {
     pub(super) state: Arc<ListenerState>,
     pub(super) socket: OwnedFd,
@@ -43,7 +43,7 @@ pub struct Accepted {
     pub(super) place: OpenCount,
 }
 
-/// One connection in the counts of its listener and of its worker; dropping it counts it out.
+/// One connection in the counts of its listener and of its worker; dropping it decrements them.
 pub(crate) struct OpenCount {
     _admission: Admission,
     all: Arc<All>,
@@ -56,7 +56,7 @@ impl Drop for OpenCount {
     }
 }
 
-/// The parts of so many workers.
+/// The parts of `workers` workers.
 pub fn shares(workers: usize) -> Vec<(Share, Handed)> {
     let (doors, handed): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     let all = Arc::new(All { open: doors.iter().map(|_| Open::default()).collect(), doors });
@@ -65,12 +65,12 @@ pub fn shares(workers: usize) -> Vec<(Share, Handed)> {
 }
 
 impl Share {
-    /// A place here, whatever others have.
+    /// A place on this worker, regardless of the others.
     pub(super) fn keep(&self, admission: Admission) -> OpenCount {
         self.place(self.index, admission)
     }
 
-    /// A place where one more weighs least: here, unless another worker has clearly fewer.
+    /// A place where one more connection weighs least: on this worker, unless another has clearly fewer.
     pub(super) fn choose(&self, admission: Admission) -> OpenCount {
         let open = |index: usize| self.all.open[index].0.load(Ordering::Relaxed);
         let own = open(self.index);
@@ -87,8 +87,8 @@ impl Share {
         OpenCount { _admission: admission, all: Arc::clone(&self.all), index }
     }
 
-    /// Hands a connection to the worker that its place is with. It comes back, with a place here, if it is to be served
-    /// here: that is this worker, or that one drains.
+    /// Hands a connection to the worker of its place. Returns it, with a place on this worker, if it is to be served
+    /// here: because its place is here, or because the other worker drains.
     pub(super) fn hand(&self, accepted: Accepted) -> Option<Accepted> {
         if accepted.place.index == self.index {
             return Some(accepted);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_connections_only_a_clear_difference_counts() {
+    fn with_many_connections_only_a_clear_difference_counts() {
         let state = listener();
         let workers = shares(2);
         let [(first, _), (second, _)] = &workers[..] else { unreachable!() };
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_drains_is_handed_nothing() {
+    fn a_draining_worker_gets_no_connections() {
         let state = listener();
         let mut workers = shares(2);
         workers[1].1.close();

@@ -1,7 +1,7 @@
-//! Tries spliced tunnels on sockets of sluice's own before any client gets one.
+//! Tests spliced tunnels on sockets of sluice's own before any client gets one.
 //!
-//! A tunnel runs on this thread by the engine of the workers as it would on a worker's; threads play both ends of it with the plainest
-//! of system calls. It takes a fraction of a second.
+//! A tunnel runs on this thread with the I/O engine of the workers, as it would on a worker; threads play both ends
+//! with plain system calls. It takes a fraction of a second.
 
 use crate::AssistError;
 use std::hash::Hasher;
@@ -26,7 +26,7 @@ use super::{Context, Ends, Outcome, Splicer, SplicerFactory, pass};
 const PATIENCE: Duration = Duration::from_secs(5);
 const LARGE_BYTES: usize = 4 << 20;
 
-/// What the two ends do, and what it is called.
+/// Its name, and the actions of the two ends.
 type Check = (&'static str, fn(TcpStream) -> io::Result<()>, fn(TcpStream) -> io::Result<()>);
 
 const CHECKS: [Check; 5] = [
@@ -40,14 +40,14 @@ const CHECKS: [Check; 5] = [
 /// Runs every check.
 ///
 /// # Errors
-/// The name of the first that failed, and how.
+/// The name of the first check that failed, and how.
 pub(crate) fn check(shared: &SplicerFactory, engine: Engine) -> Result<(), AssistError> {
     let splicer = shared.splicer_after(0)?;
     let metrics = Metrics::new();
     let recorder = std::rc::Rc::new(metrics.add_worker());
     let buffers = Buffers::new(1 << 20);
     let with = Context { metrics: &recorder, buffers: &buffers, splicer: Some(&splicer), joiner: None };
-    // The engine is left behind when this is over, as every engine is.
+    // The engine is left behind afterwards, as every engine is.
     let ran = ring::run(engine, async {
         for (name, client, server) in CHECKS {
             one(client, server, &with).await.map_err(|error| format!("{name}: {error}"))?;
@@ -65,7 +65,7 @@ async fn one(
     let (near, downstream) = pair().map_err(|error| error.to_string())?;
     let (upstream, far) = pair().map_err(|error| error.to_string())?;
     let mut tunnel = pin!(tunnel(downstream, upstream, with));
-    // What is said before would be copied.
+    // Bytes sent before the join would be copied.
     tokio::select! {
         biased;
         outcome = &mut tunnel => {
@@ -86,7 +86,7 @@ async fn one(
     }
 }
 
-/// Until the one tunnel that there is has been joined.
+/// Waits until the only tunnel has been joined.
 async fn joined(with: &Context<'_>) {
     while !with.splicer.is_some_and(Splicer::is_used) {
         tokio::task::yield_now().await;
@@ -103,13 +103,13 @@ async fn tunnel(downstream: TcpStream, upstream: TcpStream, with: &Context<'_>) 
     pass(ends, &Deadline::new(PATIENCE), idle_ms, with).await
 }
 
-/// Both ends of a connection, which never wait for ever.
+/// Both ends of a connection, with timeouts.
 fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (far, from) = listener.accept()?;
     if from != near.local_addr()? {
-        return Err(io::Error::other("somebody else has connected"));
+        return Err(io::Error::other("another process has connected"));
     }
     Ok((near, far))
 }
@@ -123,14 +123,14 @@ fn patient(socket: &TcpStream) -> io::Result<()> {
 fn expect_end(socket: &mut TcpStream) -> io::Result<()> {
     match socket.read(&mut [0])? {
         0 => Ok(()),
-        _ => Err(io::Error::other("more came than was sent")),
+        _ => Err(io::Error::other("more was received than was sent")),
     }
 }
 
 fn expect(socket: &mut TcpStream, wanted: &[u8]) -> io::Result<()> {
     let mut got = vec![0; wanted.len()];
     socket.read_exact(&mut got)?;
-    if got == wanted { Ok(()) } else { Err(io::Error::other("other bytes came than were sent")) }
+    if got == wanted { Ok(()) } else { Err(io::Error::other("other bytes were received than were sent")) }
 }
 
 fn ping(mut socket: TcpStream) -> io::Result<()> {

@@ -6,7 +6,7 @@ use sluice_net::stream::{Reader, Writer};
 use super::{Context, Fault, Stop};
 use crate::body::{BodyError, Transfer, copy};
 
-/// Copies one direction to its end, and carries the end across; or until the transfer pauses.
+/// Copies one direction to its end and forwards the end, or until the transfer pauses.
 pub(super) async fn direction(
     reader: &mut Reader,
     writer: &mut Writer,
@@ -23,7 +23,7 @@ pub(super) async fn direction(
     Ok(Stop::Ended)
 }
 
-/// Which side broke off.
+/// Which side failed.
 pub(super) fn fault(error: BodyError) -> Fault {
     if error == BodyError::Unwritable { Fault::Target } else { Fault::Source }
 }

@@ -1,9 +1,9 @@
-//! Opaque bytes in both directions after a 101 or on a `tcp` listener: copied through the ring, or spliced by
-//! the kernel.
+//! Opaque bytes in both directions after a 101 or on a `tcp` listener: copied through the ring, or spliced by the
+//! kernel.
 //!
-//! Every tunnel begins as a copy. `switch` joins its two sockets under the kernel's program once it is asked to
-//! and no byte is in between; `spliced` then only watches, counts and ends. What the kernel cannot hold comes
-//! back to `copy`, one direction at a time and for good.
+//! Every tunnel starts as a copy. `switch` joins its two sockets under the kernel's program once enough bytes have
+//! passed and no byte is in between; `spliced` then only watches, counts and ends. What the kernel cannot buffer
+//! returns to `copy`, one direction at a time and permanently.
 
 mod check;
 mod copy;
@@ -34,10 +34,10 @@ use crate::bypass::Joiner;
 pub use splicer::{Splicer, SplicerFactory};
 use switch::Switch;
 
-/// Makes splicing ready and tries it on sockets of our own. Takes privilege, and some tenths of a second.
+/// Prepares splicing and tests it on sockets of sluice's own. Requires privileges, and takes a few tenths of a second.
 ///
 /// # Errors
-/// Why it cannot be used, for programs and for people.
+/// Why it cannot be used: a code for programs, and a text for people.
 pub fn ready(kernel: KernelAssists, engine: Engine) -> Result<SplicerFactory, (&'static str, String)> {
     let limits = Limits {
         budget_bytes: kernel.splice_budget_bytes,
@@ -60,53 +60,53 @@ pub struct Ends<'a> {
 pub struct Outcome {
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
-    /// Why, unless both sides had ended properly.
+    /// Why it ended, unless both sides had ended cleanly.
     pub(crate) reason: Option<Reason>,
-    /// One side broke off, so the other must be reset rather than closed.
+    /// One side failed, so the other must be reset rather than closed.
     pub(crate) broken: bool,
-    /// How the bytes went: by splice if any of them could go past sluice.
+    /// The path of the bytes: splice if any of them could bypass sluice.
     pub(crate) path: BodyPath,
 }
 
-/// Why a direction stopped, if nothing is wrong.
+/// Why a direction stopped without a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// Its end has been carried across.
+    /// Its end was forwarded.
     Ended,
-    /// As much has passed as was asked for.
+    /// The requested number of bytes has passed.
     Paused,
 }
 
-/// What broke a direction.
+/// The cause of a failed direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The side that it comes from.
+    /// The side that sends.
     Source,
-    /// The side that it goes to.
+    /// The side that receives.
     Target,
-    /// The books of the kernel and of sluice do not agree.
+    /// The byte counts of the kernel and of sluice do not match.
     Ledger,
 }
 
-/// What has passed in each direction by copying.
+/// What each direction has copied.
 struct Transfers {
     up: Transfer,
     down: Transfer,
 }
 
-/// What a tunnel takes of its worker.
+/// What a tunnel uses from its worker.
 pub struct Context<'a> {
     pub(crate) metrics: &'a Rc<WorkerRecorder>,
     pub(crate) buffers: &'a Buffers,
-    /// `None` where tunnels are only copied.
+    /// `None` if tunnels are only copied.
     pub(crate) splicer: Option<&'a Splicer>,
-    /// What may have joined the client's connection.
+    /// The joiner that may have joined the client's connection.
     pub(crate) joiner: Option<&'a Joiner>,
 }
 
-/// Passes bytes on until both sides have ended, one has broken off, or nothing has moved for `idle_ms`.
+/// Forwards bytes until both sides have ended, one has failed, or nothing has moved for `idle_ms`.
 pub async fn run(ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: Context<'_>) -> Outcome {
-    // What is sent to a joined socket goes past the program that would splice it.
+    // Bytes sent to a joined socket bypass the program that would splice them.
     let joined = with.joiner.is_some_and(|joiner| joiner.holds(ends.downstream.0.stream()));
     let splicer = with.splicer.filter(|_| !joined);
     pass(ends, deadline, idle_ms, &Context { splicer, ..with }).await
@@ -134,15 +134,15 @@ async fn pass(mut ends: Ends<'_>, deadline: &Deadline, idle_ms: u64, with: &Cont
     Outcome { bytes_up, bytes_down, reason, broken, path }
 }
 
-/// How the bytes went.
+/// The result of moving the bytes.
 struct TunnelOutcome {
-    /// `None` is the deadline.
+    /// `None` means that the deadline elapsed.
     result: Option<Result<Stop, Reason>>,
-    /// Bytes that the kernel passed on, up and down, if it was joined.
+    /// Bytes that the kernel forwarded, up and down, if the tunnel was joined.
     spliced: Option<[u64; 2]>,
 }
 
-/// Copies, and joins the sockets where and when that is wanted.
+/// Copies, and joins the sockets if and when that is wanted.
 async fn move_all(
     ends: &mut Ends<'_>,
     transfers: &mut Transfers,
@@ -176,7 +176,7 @@ impl Transfers {
         self.down.pause_at(bytes);
     }
 
-    /// After as much again, and some more where that is nothing.
+    /// After as many bytes again, and at least one step more.
     fn pause_later(&mut self, after_bytes: u64) {
         const STEP_BYTES: u64 = 1 << 20;
         let passed = self.up.bytes().max(self.down.bytes());
@@ -196,7 +196,7 @@ async fn copied(
     both(upwards, downwards, deadline).await
 }
 
-/// Runs both directions; the first fault or pause ends both. `None` is the deadline.
+/// Runs both directions; the first fault or pause ends both. `None` means that the deadline elapsed.
 async fn both(
     mut up: Pin<&mut impl Future<Output = Result<Stop, Fault>>>,
     mut down: Pin<&mut impl Future<Output = Result<Stop, Fault>>>,
@@ -209,7 +209,7 @@ async fn both(
                 Ok(Stop::Ended) => up_done = true,
                 Ok(Stop::Paused) => return Poll::Ready(Some(Ok(Stop::Paused))),
                 Err(Fault::Ledger) => return Poll::Ready(Some(Err(Reason::SpliceMismatch))),
-                // The client has all that there was; a reset could cost it what is still on its way.
+                // The client was sent everything; a reset could cost it what is still in flight.
                 Err(_) if down_done => return Poll::Ready(Some(Ok(Stop::Ended))),
                 Err(Fault::Target) => return Poll::Ready(Some(Err(Reason::UpstreamClosed))),
                 Err(Fault::Source) => return Poll::Ready(Some(Err(Reason::ClientGone))),

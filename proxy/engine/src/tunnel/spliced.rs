@@ -1,9 +1,9 @@
-//! A tunnel whose bytes the kernel passes on: sluice waits for ends and faults, keeps the books, and takes
+//! A tunnel whose bytes the kernel forwards: sluice waits for ends and faults, keeps the byte counts, and takes
 //! directions back.
 //!
-//! An end is not carried across by the kernel. Whoever has ended has sent `received` bytes (TCP's own count); the
-//! program's ledger says how many of them went on and how many were left to us; and the other socket's send
-//! buffer says how many have got there. Only when all of that agrees the other side is shut down.
+//! The kernel does not forward an end. A source that has ended has sent `received` bytes (TCP's own count). The
+//! program's ledger says how many of them were forwarded and how many were left to sluice. The other socket's send
+//! buffer says how many have arrived there. Only when all of these match, the other side is shut down.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ use super::watch::{Patience, is_broken, is_writable};
 use super::{Context, Ends, Fault, Stop, Transfers, both, copy};
 use crate::body::{self, Transfer};
 
-/// How often a tunnel that the kernel carries is looked at, for its idle timeout and for what no event tells.
+/// How often a spliced tunnel is checked, for its idle timeout and for changes without an event.
 const TICK_MAX: Duration = Duration::from_secs(1);
 const TICK_MIN: Duration = Duration::from_millis(5);
 
@@ -37,7 +37,7 @@ pub(super) struct Links<'a> {
 }
 
 impl Links<'_> {
-    /// Until both sides have ended; as for a copy.
+    /// Runs until both sides have ended; the result is as for a copy.
     pub(super) async fn run(
         &self,
         ends: &mut Ends<'_>,
@@ -55,13 +55,13 @@ impl Links<'_> {
             tracing::error!(
                 up = ?self.up.books(),
                 down = ?self.down.books(),
-                "a spliced tunnel's books do not agree; it is reset"
+                "the byte counts of a spliced tunnel do not match; resetting it"
             );
         }
         result
     }
 
-    /// Bytes that went past sluice, up and down.
+    /// Bytes that bypassed sluice, up and down.
     pub(super) fn bytes(&self) -> [u64; 2] {
         [&self.up, &self.down].map(|link| link.ledger().map_or(0, |ledger| ledger.redirected))
     }
@@ -76,29 +76,29 @@ impl Drop for Links<'_> {
 /// One direction.
 pub(super) struct Link<'a> {
     splicer: &'a Splicer,
-    /// Of the source.
+    /// The cookie of the source.
     cookie: u64,
     source: ring::Fd,
     target: ring::Fd,
-    /// Bytes that the source had received, and the target written, before the first one of the ledger.
+    /// Bytes that the source had received, and the target written, before the first byte in the ledger.
     received_before: u64,
     written_before: u64,
     bell: Arc<Notify>,
-    /// Pieces when they were last looked at.
+    /// The number of pieces at the last check.
     seen: Cell<u64>,
 }
 
-/// What a direction was woken for.
+/// Why a direction was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     /// The source has ended.
     End,
-    /// Bytes are left to sluice, or are to be.
+    /// Bytes are left to sluice, or will be.
     Return,
 }
 
 impl<'a> Link<'a> {
-    /// A direction between `[source, target]` that was just joined.
+    /// A direction from `source` to `target` that was just joined.
     pub(super) fn new(
         splicer: &'a Splicer,
         cookie: u64,
@@ -111,7 +111,7 @@ impl<'a> Link<'a> {
         Self { splicer, cookie, source, target, received_before, written_before, bell, seen: Cell::new(0) }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one direction: both ends, what passes, and its bounds")]
+    #[expect(clippy::too_many_arguments, reason = "one direction: both ends, the transfer, and its limits")]
     async fn direction(
         &self,
         reader: &mut Reader,
@@ -130,7 +130,7 @@ impl<'a> Link<'a> {
         Ok(Stop::Ended)
     }
 
-    /// Until the source has ended or bytes are left to us.
+    /// Waits until the source has ended or bytes are left to sluice.
     async fn wait(&self, deadline: &Deadline) -> Result<Call, Fault> {
         let tick = (deadline.patience() / 4).clamp(TICK_MIN, TICK_MAX);
         let mut end = pin!(ring::poll(&self.source, libc::POLLRDHUP));
@@ -157,9 +157,9 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// The ledger, once it has every byte that the source has received before its end.
+    /// The ledger, once it accounts for every byte that the source has received before its end.
     async fn all_accounted(&self) -> Result<Ledger, Fault> {
-        // Nothing may be left in the queue that nobody was called for.
+        // Bytes may be left in the queue without a notification.
         tcp::kick(self.source.as_fd()).map_err(|_| Fault::Source)?;
         let mut patience = Patience::new();
         loop {
@@ -175,22 +175,22 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Bytes that came since the join, to the end that has come too. What was reset has no end that counts, so its
-    /// books never agree with the ledger.
+    /// Bytes received since the join, if the end has arrived as well. A reset has no end that counts, so its count
+    /// never matches the ledger.
     fn came(&self) -> Result<Option<u64>, Fault> {
         let received = Counts::read(self.source.as_fd()).map_err(|_| Fault::Source)?.received;
         // The end counts as one.
         Ok((received - self.received_before).checked_sub(1))
     }
 
-    /// Until all that was redirected is in the target's send buffer. The target may take its time.
+    /// Waits until everything redirected is in the target's send buffer. The target may take its time.
     async fn all_written(&self, deadline: &Deadline) -> Result<(), Fault> {
         let mut patience = Patience::new();
         let mut before = None;
         loop {
             let redirected = self.ledger()?.redirected;
             let written = tcp::written_at_least(self.target.as_fd()).map_err(|_| Fault::Target)?;
-            // What is acknowledged at this moment may be missing from it.
+            // Bytes that are being acknowledged at this moment may be missing.
             let written = written.saturating_sub(self.written_before);
             if written == redirected {
                 return Ok(());
@@ -211,10 +211,10 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Ends the redirecting of this direction for good, and waits until what was redirected is written.
+    /// Ends the redirection of this direction permanently, and waits until what was redirected is written.
     async fn take_back(&self, deadline: &Deadline, with: &Context<'_>) -> Result<(), Fault> {
         self.splicer.close(self.cookie).map_err(|_| Fault::Ledger)?;
-        // Takes the source's lock: a program that had seen the gate open has ended then.
+        // Takes the source's lock: a program that had seen the gate open has ended by then.
         Counts::read(self.source.as_fd()).map_err(|_| Fault::Source)?;
         let why = Passed::from_number(self.ledger()?.why);
         with.metrics.count(match why {
@@ -225,8 +225,8 @@ impl<'a> Link<'a> {
         self.all_written(deadline).await
     }
 
-    /// Copies what the kernel leaves to us, to the end.
-    #[expect(clippy::too_many_arguments, reason = "one direction: both ends, what passes, and its bounds")]
+    /// Copies what the kernel leaves to sluice, to the end.
+    #[expect(clippy::too_many_arguments, reason = "one direction: both ends, the transfer, and its limits")]
     async fn copy_rest(
         &self,
         reader: &mut Reader,
@@ -246,8 +246,8 @@ impl<'a> Link<'a> {
             if self.came()? == Some(transfer.bytes() - copied_before + redirected) {
                 return Ok(());
             }
-            // A socket in a sockmap says that it has ended while the kernel still moves what came before
-            // the end to where it is read from.
+            // A socket in a sockmap reports its end while the kernel still moves earlier bytes to the queue that they
+            // are read from.
             patience.wait().await?;
             transfer.reopen();
         }
@@ -257,7 +257,7 @@ impl<'a> Link<'a> {
         self.splicer.ledger(self.cookie).map_err(|_| Fault::Ledger)
     }
 
-    /// For the log: the ledger, bytes that came and bytes that were written.
+    /// For the log: the ledger, the bytes received and the bytes written.
     fn books(&self) -> (Option<Ledger>, Option<u64>, Option<u64>) {
         let written = tcp::written_at_least(self.target.as_fd()).ok();
         (

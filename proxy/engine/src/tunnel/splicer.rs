@@ -1,4 +1,4 @@
-//! What a worker needs to have tunnels spliced: its own handle on the program's maps, and the bells.
+//! What a worker needs for spliced tunnels: its handle to the program's maps, and the notifications.
 
 use crate::AssistError;
 use std::cell::{Cell, RefCell};
@@ -20,7 +20,8 @@ pub struct SplicerFactory {
     after_bytes: u64,
 }
 
-/// Loads the program, and starts the thread that hears its bells. It takes privilege, so before they are dropped.
+/// Loads the program, and starts the thread that reads its notifications. Requires privileges, so call it before they
+/// are dropped.
 ///
 /// # Errors
 /// What the kernel refuses.
@@ -35,12 +36,12 @@ pub(crate) fn load(limits: Limits, after_bytes: u64) -> Result<SplicerFactory, A
     Ok(SplicerFactory { splice: Arc::new(splice), listeners, after_bytes })
 }
 
-/// Ends with the process. Without it tunnels are woken by their ticks.
+/// Runs until the process ends. Without it, tunnels are woken by their ticks.
 fn hear(mut bells: Bells, listeners: &Listeners) {
     loop {
         match bells.wait() {
             Ok(cookie) => listeners.ring(cookie),
-            Err(error) => return tracing::error!(%error, "the bells of spliced tunnels cannot be heard"),
+            Err(error) => return tracing::error!(%error, "cannot read splice notifications"),
         }
     }
 }
@@ -49,12 +50,12 @@ impl SplicerFactory {
     /// A worker's part.
     ///
     /// # Errors
-    /// When no descriptor is to be had.
+    /// When there is no descriptor left.
     pub fn splicer(&self) -> Result<Splicer, AssistError> {
         self.splicer_after(self.after_bytes)
     }
 
-    /// The same, for tunnels that are to be joined after other than the configured bytes.
+    /// As [`Self::splicer`], for tunnels that are joined after another number of bytes than configured.
     pub(super) fn splicer_after(&self, after_bytes: u64) -> Result<Splicer, AssistError> {
         Ok(Splicer {
             handle: RefCell::new(self.splice.handle().map_err(|error| error.to_string())?),
@@ -67,8 +68,8 @@ impl SplicerFactory {
     }
 }
 
-/// Directions that wait for their bell, by cookie of the socket that they come from. Locked for a moment when one
-/// begins, ends or is rung for, never for a byte.
+/// Directions that wait for a notification, by cookie of their source socket. Locked for a moment when a direction
+/// starts, ends or is notified, never per byte.
 #[derive(Default)]
 struct Listeners(Mutex<HashMap<u64, Arc<Notify>>>);
 
@@ -84,10 +85,10 @@ impl Listeners {
     }
 }
 
-/// One worker's part of it.
+/// One worker's part of splicing.
 pub struct Splicer {
     handle: RefCell<Handle>,
-    /// It is detached when nobody holds it any more, and joined tunnels would pass nothing on.
+    /// Keeps the program attached: without it, joined tunnels would forward nothing.
     _program: Arc<Splice>,
     listeners: Arc<Listeners>,
     after_bytes: u64,
@@ -96,7 +97,7 @@ pub struct Splicer {
 }
 
 impl Splicer {
-    /// Whether a tunnel between these may be spliced once it is worth it.
+    /// Whether a tunnel between these connections may be spliced once it is worth it.
     pub(super) fn wants(&self, ends: &Ends<'_>) -> bool {
         let is_plain = |stream: &sluice_net::stream::Stream| {
             stream.socket().is_some_and(|fd| tcp::is_plain(fd.as_fd()).unwrap_or(false))
@@ -112,7 +113,7 @@ impl Splicer {
     /// Takes every tunnel of this worker back, and joins no more.
     pub(crate) fn return_all(&self) {
         self.returning.set(true);
-        // Those of other workers look, and go on waiting.
+        // Tunnels of other workers check, and continue to wait.
         for bell in self.listeners.lock().values() {
             bell.notify_one();
         }
@@ -151,10 +152,10 @@ impl Splicer {
         self.listeners.lock().remove(&cookie);
     }
 
-    /// Says once why a tunnel could not be joined; the counter says how often.
+    /// Logs once why a tunnel could not be joined; a counter counts them.
     pub(super) fn complain(&self, error: &AssistError) {
         if !self.complained.replace(true) {
-            tracing::warn!(%error, "a tunnel cannot be spliced and is copied; told once a worker");
+            tracing::warn!(%error, "cannot splice a tunnel; copying it instead (logged once per worker)");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The switch from copying to the kernel, at a moment when no byte is in between.
 //!
-//! The kernel's program takes what a socket has received in the pieces that it came in. So when a socket is put
-//! under it nothing may be half read, which is: no receive is under way and nothing is unread. What comes a
-//! moment later is whole and waits for the kick.
+//! The kernel's program takes a socket's received data in the pieces in which it arrived. When a socket is put under
+//! the program, nothing may be partly read: no receive may be under way, and nothing may be unread. Data that arrives a
+//! moment later is complete and waits for the kick.
 
 use crate::AssistError;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,19 +22,20 @@ use super::splicer::Splicer;
 use super::{Context, Ends, Fault, Stop, Transfers};
 use crate::body::Transfer;
 
-/// How often what came meanwhile is sent on before the tunnel is held to be too busy.
+/// How often bytes that arrived in the meantime are forwarded before the tunnel counts as too busy.
 const ROUNDS: u32 = 16;
 const ROUND_BYTES: usize = 64 * 1024;
-/// How long a send is waited for. Whoever does not read may want to be read from first, and nothing is meanwhile.
+/// How long to wait for a send. A receiver that does not read may first want its own bytes to be read, and nothing is
+/// read while waiting.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// What came of it.
+/// The result of the switch.
 pub(super) enum Switch<'a> {
-    /// The kernel passes on what comes from now on.
+    /// The kernel forwards everything from now on.
     Joined(Links<'a>),
     /// There was no quiet moment.
     Busy,
-    /// It cannot be done with these connections; they are copied as before.
+    /// It is impossible with these connections; they are copied as before.
     Impossible,
 }
 
@@ -55,7 +56,7 @@ pub(super) async fn join<'a>(
         Err((fault, is_up)) => return Err(Some(Err(reason(fault, is_up)))),
         Ok(Rest::Busy) => return Ok(Switch::Busy),
         Ok(Rest::Ending) => return Ok(Switch::Impossible),
-        // Nobody would wake it, were it joined now.
+        // If it were joined now, nobody would wake it.
         Ok(Rest::Quiet) if splicer.is_returning() => return Ok(Switch::Impossible),
         Ok(Rest::Quiet) => {}
     }
@@ -65,7 +66,7 @@ pub(super) async fn join<'a>(
             Ok(Switch::Joined(links))
         }
         Ok(None) => Ok(Switch::Busy),
-        // A side has ended meanwhile: the copy sees to that.
+        // A side has ended in the meantime: the copy handles that.
         Err(_) if !are_established(ends) => Ok(Switch::Impossible),
         Err(error) => {
             with.metrics.count(Event::SpliceFailed);
@@ -87,11 +88,11 @@ fn reason(fault: Fault, is_up: bool) -> Reason {
 enum Rest {
     Quiet,
     Busy,
-    /// A side has ended: the copy sees to that.
+    /// A side has ended: the copy handles that.
     Ending,
 }
 
-/// Ends the receives and sends on what they brought, until nothing is left.
+/// Stops the receives and forwards what they returned, until nothing is left.
 async fn come_to_rest(
     ends: &mut Ends<'_>,
     transfers: &mut Transfers,
@@ -99,7 +100,7 @@ async fn come_to_rest(
 ) -> Result<Rest, (Fault, bool)> {
     let Ends { downstream, upstream } = ends;
     for _ in 0..ROUNDS {
-        // The sends first: what ends the receives of a socket would end its sends too.
+        // Sends first: stopping a socket's receive would stop its sends, too.
         for (writer, is_up) in [(&mut *upstream.1, true), (&mut *downstream.1, false)] {
             match timeout(SETTLED, writer.settle(deadline)).await {
                 Ok(settled) => settled.map_err(|_| (Fault::Target, is_up))?,
@@ -124,7 +125,7 @@ async fn come_to_rest(
     Ok(Rest::Busy)
 }
 
-/// Submits what the reader holds; whether there was something.
+/// Submits the reader's bytes; returns whether there were any.
 fn send_on(reader: &mut Reader, writer: &mut Writer, transfer: &mut Transfer) -> Result<bool, Fault> {
     if reader.data().is_empty() {
         return Ok(false);
@@ -136,7 +137,7 @@ fn send_on(reader: &mut Reader, writer: &mut Writer, transfer: &mut Transfer) ->
     Ok(true)
 }
 
-/// Receives what is there; whether there was nothing.
+/// Receives unread bytes; returns true if there were none.
 async fn take_unread(reader: &mut Reader) -> Result<bool, ()> {
     let Some(fd) = reader.stream().socket() else {
         return Err(());
@@ -149,7 +150,7 @@ async fn take_unread(reader: &mut Reader) -> Result<bool, ()> {
     Ok(false)
 }
 
-/// `None` when something came at the last moment.
+/// Returns `None` when bytes arrived at the last moment.
 fn try_join<'a>(ends: &Ends<'_>, splicer: &'a Splicer) -> Result<Option<Links<'a>>, AssistError> {
     let (Some(downstream), Some(upstream)) =
         (ends.downstream.0.stream().socket(), ends.upstream.0.stream().socket())
@@ -173,7 +174,7 @@ fn kick(sockets: &[&ring::Fd]) -> Result<(), KernelError> {
     sockets.iter().try_for_each(|socket| tcp::kick(socket.as_fd()))
 }
 
-/// Where a socket stands when it is joined.
+/// The byte counts of a socket when it is joined.
 struct Books {
     /// Bytes received, all of them read.
     received: u64,
@@ -186,7 +187,7 @@ fn books(socket: BorrowedFd<'_>) -> Result<Option<Books>, AssistError> {
         return Ok(None);
     };
     let counts = Counts::read(socket).map_err(text)?;
-    // Only afterwards: what is not there now was not there then.
+    // Only afterwards: bytes that are not there now were not there then.
     let unread = tcp::unread(socket).map_err(text)?;
     let is_quiet = unread == 0 && counts.is_established;
     Ok(is_quiet.then_some(Books { received: counts.received, written }))

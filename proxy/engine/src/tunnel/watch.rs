@@ -1,4 +1,4 @@
-//! How a spliced tunnel is looked at: at its sockets, and again and again while its books do not agree yet.
+//! Checks the sockets of a spliced tunnel, repeatedly while its byte counts do not match yet.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::{Instant, sleep};
 
 use super::Fault;
 
-/// How long the books may disagree while nothing hinders them.
+/// How long the counts may differ while nothing blocks the bytes.
 const AGREE: Duration = Duration::from_secs(5);
-/// How often they are looked at, at first and at last.
+/// The first and the longest interval between checks.
 const LOOK_FIRST: Duration = Duration::from_micros(500);
 const LOOK_LAST: Duration = Duration::from_millis(20);
 
-/// Looks again and again, ever more seldom, and not for ever.
+/// Repeats a check at increasing intervals, for a limited time.
 pub(super) struct Patience {
     until: Instant,
     pause: Duration,
@@ -26,7 +26,7 @@ impl Patience {
         Self { until: Instant::now() + AGREE, pause: LOOK_FIRST }
     }
 
-    /// Begins anew to count, without looking more often again.
+    /// Starts the time limit again, without shortening the interval.
     pub(super) fn renew(&mut self) {
         self.until = Instant::now() + AGREE;
     }
@@ -41,7 +41,7 @@ impl Patience {
     }
 }
 
-/// Whether the connection was reset or has failed otherwise; leaves the error where it is.
+/// Whether the connection was reset or has failed otherwise; does not consume the error.
 pub(super) fn is_broken(socket: &ring::Fd) -> bool {
     look(socket, PollFlags::empty(), PollFlags::POLLERR)
 }

@@ -11,11 +11,11 @@ use sluice_net::stream::Stream;
 use sluice_ring as ring;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// A function that plays the network.
+/// A function that simulates the network.
 #[cfg(test)]
 pub(crate) type Network = Rc<dyn Fn(&EndpointAddress) -> io::Result<Stream>>;
 
-/// How connections are made: by sockets, or to in-memory origins in tests.
+/// How connections are opened: by sockets, or to in-memory origins in tests.
 #[derive(Clone)]
 pub enum Connector {
     /// Real sockets.
@@ -26,7 +26,7 @@ pub enum Connector {
 }
 
 impl Connector {
-    /// Connects to `address`; the caller bounds the time. `prepare` is shown the socket before.
+    /// Connects to `address`; the caller limits the time. `prepare` is called with the socket before it connects.
     pub(crate) async fn connect(
         &self,
         address: &EndpointAddress,
@@ -44,7 +44,7 @@ async fn connect(address: &EndpointAddress, prepare: impl FnOnce(BorrowedFd<'_>)
     let (socket, address) = match address {
         EndpointAddress::Ip(address) => {
             let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
-            // A request goes out in one send; waiting for more to fill a segment only delays it.
+            // A request is sent in one piece; waiting for more data to fill a segment would only delay it.
             socket.set_tcp_nodelay(true)?;
             (socket, SockAddr::from(*address))
         }
@@ -58,7 +58,7 @@ async fn connect(address: &EndpointAddress, prepare: impl FnOnce(BorrowedFd<'_>)
     Ok(Stream::Socket(fd))
 }
 
-/// The reason that stands for a failed connect.
+/// The reason code of a failed connect.
 pub(crate) fn reason(error: &io::Error) -> Reason {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ENOENT) => Reason::ConnectRefused,

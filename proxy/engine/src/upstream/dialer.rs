@@ -1,4 +1,4 @@
-//! What a worker's connections to endpoints are made from, and where they are kept.
+//! How a worker opens connections to endpoints, and where it keeps them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use super::{Connector, Pool};
 use crate::bypass::{Joiner, JoinerConfig};
 use crate::direct::Direct;
 
-/// What one worker reaches endpoints by.
+/// One worker's means to reach endpoints.
 pub(crate) struct Dialer {
     pub(super) connector: Connector,
     pub(crate) pool: Pool,
@@ -20,8 +20,7 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// For a worker that is `alone` or has others to share connections with, and that joins connections if it has a
-    /// `seat`.
+    /// `alone` if there is no other worker to share connections with; with a `seat`, connections are joined.
     pub(crate) fn new(
         connector: Connector,
         alone: bool,
@@ -33,17 +32,17 @@ impl Dialer {
         Self { connector, pool, joiner, direct: None, random: RefCell::default(), metrics }
     }
 
-    /// Has answers go to clients past sluice.
+    /// Sets up direct return.
     pub(crate) fn set_direct(&mut self, direct: Option<Direct>) {
         self.direct = direct;
     }
 
-    /// What joins connections, if anything does.
+    /// The joiner, if connections are joined.
     pub(crate) fn joiner(&self) -> Option<&Joiner> {
         self.joiner.as_deref()
     }
 
-    /// What has answers go past sluice, if anything does.
+    /// Direct return, if it is used.
     pub(crate) fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref()
     }
@@ -57,7 +56,7 @@ impl Dialer {
         Counted::new(&self.metrics, begun, ended)
     }
 
-    /// Lends the source of random numbers that endpoints are picked by.
+    /// Lends the source of random numbers for picking endpoints.
     pub(super) fn with_random<T>(&self, f: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
         f(&mut self.random.borrow_mut())
     }

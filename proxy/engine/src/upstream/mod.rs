@@ -1,4 +1,4 @@
-//! Upstream connections: pick an endpoint, take an idle connection to it or open one.
+//! Upstream connections: picks an endpoint, and acquires an idle connection to it or opens one.
 
 mod connect;
 mod dialer;
@@ -37,25 +37,26 @@ pub(crate) use pool::Pool;
 
 /// One connection to an endpoint, used for one exchange at a time.
 ///
-/// Two connections are interchangeable when their endpoint is the same, and both are joined or neither; one that has
-/// erred, or that holds bytes nobody asked for, is never used again.
+/// Two connections are interchangeable if their endpoint is the same, and both are joined or neither is. A connection
+/// with an error, or with unsolicited bytes, is never used again.
 pub(crate) struct UpstreamConnection {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
     pub(crate) head: ResponseHead,
     pub(crate) scanner: HeadScanner,
-    /// Whether it has served an exchange before: then it may die under the next one through nobody's fault.
+    /// Whether it has served an exchange before: then it may die during the next one without anybody's fault.
     pub(crate) reused: bool,
     /// Whether more exchanges may follow; set by the response.
     pub(crate) reusable: bool,
-    /// Whether its last request had a body. An endpoint that left that unread would take it for another request, and answer.
+    /// Whether its last request had a body. An endpoint that left the body unread would parse it as another request,
+    /// and respond.
     pub(crate) carried_body: bool,
-    /// If it is joined past loopback TCP.
+    /// Set if it is joined past loopback TCP.
     pub(crate) joined: Option<Rc<Joined>>,
-    /// When its last answer ended, if that went past us and is seen only now.
+    /// When its last response ended, if it used direct return and sluice noticed only now.
     pub(crate) idle_since: Option<Instant>,
-    /// Unless it is one of several on a connection that is counted itself.
+    /// `None` for one of several streams on a connection that is counted itself.
     open: Option<Counted>,
 }
 
@@ -82,34 +83,34 @@ impl UpstreamConnection {
         }
     }
 
-    /// How the bytes of an exchange go over it.
+    /// The path of an exchange's bytes over this connection.
     pub(crate) fn path(&self) -> BodyPath {
         if self.joined.is_some() { BodyPath::Bypass } else { BodyPath::Copy }
     }
 
-    /// Notes that a request is on its way.
+    /// Records that a request was sent.
     pub(crate) fn sent(&self, at: Instant) {
         if let Some(joined) = &self.joined {
             joined.sent(at);
         }
     }
 
-    /// Whether the endpoint has said that it did nothing about the request.
+    /// Whether the endpoint reported that it did nothing about the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.reader.stream().verdict() == Some(Verdict::Refused)
     }
 
-    /// Whether the endpoint has left the request unread, as some do with what goes past loopback TCP.
+    /// Whether the endpoint has left the request unread, as some do with bytes that bypass loopback TCP.
     pub(crate) fn is_unread(&self) -> bool {
         self.joined.as_ref().is_some_and(|joined| joined.is_unread())
     }
 
-    /// Whether there was nothing for the endpoint to act on.
+    /// Whether the endpoint received nothing that it could act on.
     pub(crate) fn took_nothing(&self) -> bool {
         self.is_refused() || self.writer.took_nothing()
     }
 
-    /// The bare socket and its slot, if nothing is under way on it and nobody else holds it.
+    /// The bare socket and its slot, if no operation is pending on it and nobody else holds it.
     fn into_socket(self) -> Option<(OwnedFd, Option<Arc<Lease>>)> {
         let Self { reader, writer, joined, open, .. } = self;
         if !reader.data().is_empty() || reader.is_receiving() {
@@ -128,29 +129,29 @@ impl UpstreamConnection {
     }
 }
 
-/// What one exchange, over all its tries, has to say about where it may go.
+/// Where one exchange, over all its attempts, may be sent.
 pub(crate) struct Attempt<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
     /// Key of a hashing balancer.
     pub(crate) hash: Option<u64>,
     pub(crate) retry: Retry,
-    /// Take no idle connection: one has just died under this request.
+    /// Use no idle connection: one has just died under this request.
     pub(crate) fresh: bool,
-    /// The request, if it may go over a joined connection.
+    /// The request, if it may use a joined connection.
     pub(crate) candidate: Option<Candidate>,
     /// Endpoints that could not be reached.
     pub(crate) tried: Vec<u32>,
     /// The last of them.
     pub(crate) unreached: Option<Arc<Endpoint>>,
-    /// What it is to be.
+    /// What it will occupy: a request's or a tunnel's place.
     pub(crate) kind: Kind,
-    /// What a new connection is for.
+    /// The purpose of a new connection.
     purpose: Purpose,
-    /// Whose it is.
+    /// The client's address.
     pub(crate) client: IpAddr,
-    /// Time spent in line that is over.
+    /// Time of completed waits in the queue.
     waited: Duration,
-    /// Since when it stands in line, if it does.
+    /// Start of the current wait in the queue, if it is waiting.
     waiting_since: Option<Instant>,
 }
 
@@ -182,12 +183,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether it goes over a connection that exchanges share. A tunnel has its own, whatever is spoken in it.
+    /// Whether it uses a connection that exchanges share. A tunnel has a separate connection, whatever its protocol.
     fn is_multiplexed(&self) -> bool {
         self.cluster.config.protocol == UpstreamProtocol::H2 && self.kind == Kind::Request
     }
 
-    /// Time spent in line so far.
+    /// Time spent in the queue so far.
     pub(crate) fn queued(&self) -> Duration {
         self.waited + self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -201,14 +202,14 @@ pub(crate) struct Acquired {
     pub(crate) connect: Option<Duration>,
 }
 
-/// Picks an endpoint and gets a connection to it, after a wait in line if there is no room. An endpoint that
-/// cannot be reached is counted as failed, and another one tried, as often as the retry policy allows.
+/// Picks an endpoint and acquires a connection to it, after a wait in the queue if there is no room. An unreachable
+/// endpoint counts as failed, and another one is tried, as often as the retry policy allows.
 pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Result<Acquired, Reason> {
     let mut failure = None;
     for _ in 0..=attempt.retry.connect_attempts_max {
         let in_flight = match place::begin(dialer, attempt).await {
             Ok(in_flight) => in_flight,
-            // Why the last endpoint could not be reached says more than that there is no other.
+            // The reason why the last endpoint was unreachable is more useful than that there is no other.
             Err(reason) => return Err(failure.unwrap_or(reason)),
         };
         let endpoint = Arc::clone(in_flight.endpoint());
@@ -225,7 +226,7 @@ pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Resul
                 return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
             }
             Err(reason) => {
-                // Running out of descriptors says nothing about the endpoint.
+                // Running out of descriptors is not the endpoint's fault.
                 if reason.side() == Side::Upstream {
                     endpoint.joinable.forget();
                     endpoint.record_failure(&attempt.cluster.config.ejection, sluice_core::clock::now_ms());
@@ -239,7 +240,7 @@ pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Resul
     Err(failure.unwrap_or(Reason::NoEndpoint))
 }
 
-/// An idle connection, one perhaps whose last answer has just gone past us.
+/// An idle connection, possibly one whose last response has just ended by direct return.
 async fn take_idle(
     dialer: &Dialer,
     attempt: &Attempt<'_>,
@@ -259,14 +260,14 @@ async fn take_idle(
     if plan.is_none() || !dialer.direct().is_some_and(Direct::reap) {
         return None;
     }
-    // Their tasks release what they hold.
+    // The tasks of those exchanges release what they hold.
     yield_now().await;
     take()
 }
 
-/// What a connection for this attempt is to ask for, if it is to be joined.
+/// How a connection for this attempt is to be marked, if it is to be joined.
 fn plan(dialer: &Dialer, attempt: &Attempt<'_>, endpoint: &Endpoint) -> Option<Plan> {
-    // What many share is no pair of sockets of one exchange.
+    // A shared connection is not a pair of sockets of one exchange.
     let joiner = dialer.joiner().filter(|_| !attempt.is_multiplexed())?;
     joiner.plan(endpoint, attempt.candidate?)
 }
@@ -300,7 +301,7 @@ async fn open(
     Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, joined, Some(open)))
 }
 
-/// A connection that is joined if it is to be and can be, else an ordinary one.
+/// A joined connection if one is wanted and possible, otherwise an ordinary one.
 async fn connect(
     dialer: &Dialer,
     endpoint: &Arc<Endpoint>,
@@ -323,7 +324,7 @@ async fn connect(
     Ok((connector.connect(&endpoint.address, |_| {}).await?, None))
 }
 
-/// Opens a connection of its own for a tunnel of a `tcp` listener.
+/// Opens a separate connection for a tunnel of a `tcp` listener.
 pub(crate) async fn acquire_fresh(
     dialer: &Dialer,
     cluster: &Arc<Cluster>,

@@ -1,4 +1,4 @@
-//! Exchanges with endpoints that speak HTTP/2: each is a stream of a connection that they share.
+//! Exchanges with endpoints that use HTTP/2: each is a stream of a shared connection.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Dialer, UpstreamConnection, connect, secure};
 use crate::http2::upstream::{Channel, SharedConnection, Terms, drive};
 
 impl UpstreamConnection {
-    /// What an exchange has come to that broke off for `reason`: the endpoint may have cancelled it on purpose.
+    /// The final reason of an exchange that broke off for `reason`: the endpoint may have cancelled it on purpose.
     pub(crate) fn unless_cancelled(&self, reason: Reason) -> Reason {
         let broken_off = matches!(reason, Reason::UpstreamClosed | Reason::ResponseTruncated);
         let cancelled = broken_off && self.reader.stream().verdict() == Some(Verdict::Cancelled);
@@ -27,12 +27,12 @@ impl UpstreamConnection {
 pub(super) fn take(dialer: &Dialer, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
     let channel = dialer.pool.shared_connections().begin(endpoint)?;
     let mut connection = new(endpoint, channel);
-    // It may die under the exchange through nobody's fault.
+    // It may die during the exchange without anybody's fault.
     connection.reused = true;
     Some(connection)
 }
 
-/// The same, after a wait for a connection that is being opened, which this begins if nobody has.
+/// As [`take`], after waiting for a connection that is being opened; starts to open one if there is none.
 ///
 /// # Errors
 /// Why it could not be opened.
@@ -59,7 +59,7 @@ fn new(endpoint: &Arc<Endpoint>, channel: Rc<Channel>) -> UpstreamConnection {
     UpstreamConnection::new(Arc::clone(endpoint), Stream::Channel(channel), None, None)
 }
 
-/// Opens a connection in a task of its own: others may have begun to wait for it when whoever asked has gone.
+/// Opens a connection in a separate task: others may wait for it when the first exchange has been dropped.
 fn begin(dialer: &Dialer, cluster: &Arc<Cluster>, endpoint: &Arc<Endpoint>) -> Rc<SharedConnection> {
     let shared = SharedConnection::opening(cluster.config.tls.is_some());
     dialer.pool.shared_connections().add(endpoint, &shared);

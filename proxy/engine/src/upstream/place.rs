@@ -1,4 +1,4 @@
-//! A place among an endpoint's requests under way: at once, or after a wait in line.
+//! A place among an endpoint's requests under way: at once, or after a wait in the queue.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::Attempt;
 use super::Dialer;
 use crate::direct::Direct;
 
-/// The reason that stands for a wait refused or ended in vain.
+/// The reason code of a refused or failed wait.
 fn reason(refusal: Refusal) -> Reason {
     match refusal {
         Refusal::Full => Reason::QueueFull,
@@ -27,12 +27,12 @@ fn try_begin(dialer: &Dialer, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpo
 }
 
 pub(super) async fn begin(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
-    // Answers that have gone past us still have their places, which the balance would count.
+    // Exchanges that finished by direct return still hold their places, which would distort balancing.
     if attempt.cluster.weighs_load() && dialer.direct().is_some_and(Direct::reap_at_times) {
         yield_now().await;
     }
     let mut begun = try_begin(dialer, attempt);
-    // Here they would be in the way.
+    // Their places would block this request.
     if matches!(begun, Err(NoEndpoint::Full)) && dialer.direct().is_some_and(Direct::reap) {
         yield_now().await;
         begun = try_begin(dialer, attempt);
@@ -45,17 +45,17 @@ pub(super) async fn begin(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Result<
     }
 }
 
-/// Stands in line for what is left of the time that a request may.
+/// Waits in the queue for the rest of the time that a request may wait.
 async fn wait(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Result<InFlight, Reason> {
     let cluster = attempt.cluster;
     let patience = Duration::from_millis(cluster.config.queue.timeout_ms).saturating_sub(attempt.waited);
     let wants = Wants { hash: attempt.hash, exclude: attempt.tried.clone() };
     let others_wait = cluster.is_waited_for();
     let waiting = cluster.wait(wants, attempt.client).map_err(reason)?;
-    // Nobody would see the ends that we wait for.
+    // Otherwise nobody would notice the ends that this request waits for.
     if let Some(direct) = dialer.direct() {
         direct.call_in(Some(cluster));
-        // While others wait nothing is armed.
+        // While requests are queued, no exchange is armed.
         if !others_wait || cluster.queue_counts().length <= 1 {
             direct.call_others();
         }

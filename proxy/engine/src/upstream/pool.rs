@@ -1,4 +1,4 @@
-//! Idle upstream connections of one dialer, by endpoint.
+//! Idle upstream connections of one worker, by endpoint.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -18,10 +18,10 @@ use super::UpstreamConnection;
 use crate::bypass::Joiner;
 use crate::http2::upstream::Connections;
 
-/// Idle connections wait with a receive under way: it sees the end of the connection as it comes, and
-/// brings the next response without another system call.
+/// Idle connections wait with a pending receive: it reports the end of the connection at once, and receives the next
+/// response without another system call.
 pub(crate) struct Pool {
-    /// By endpoint, joined ones apart from others.
+    /// By endpoint; joined connections are separate from others.
     idle: RefCell<HashMap<(u32, bool), Idle>>,
     /// Whether there is no other worker to share with.
     alone: bool,
@@ -32,8 +32,8 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct Idle {
-    /// The one released last is at the end, but for those whose last request had a body: they are taken last, so that an
-    /// answer that nobody asked for has the most time to come and be seen.
+    /// Acquired from the end, where the connection released last is. Connections whose last request had a body are at
+    /// the front: an unsolicited response then has the most time to arrive and be noticed.
     connections: VecDeque<IdleConnection>,
     timeout: Duration,
 }
@@ -52,12 +52,13 @@ impl IdleConnection {
             && self.connection.reader.is_silent(SMALL_BYTES)
     }
 
-    /// The same for the next request: what an endpoint has sent behind its answer would be taken for the answer to that.
-    /// The receive under way may have brought it without our having seen its completion, or may be about to.
+    /// As [`Self::is_fresh`], checked for the next request: bytes that an endpoint has sent after its response would be
+    /// taken for the response to that request. The pending receive may have received them without its completion being
+    /// processed, or may be about to.
     fn is_usable(&mut self, timeout: Duration) -> bool {
         self.is_fresh(timeout)
             && self.connection.reader.stream().is_quiet()
-            // The kernel has completed on the way what could be completed.
+            // The kernel has by now completed whatever could be completed.
             && self.connection.reader.is_still_silent(SMALL_BYTES)
     }
 }
@@ -68,17 +69,17 @@ impl Pool {
         Self { idle: RefCell::default(), alone, joiner, multiplexed: Connections::default(), metrics }
     }
 
-    /// Connections that several exchanges have at once.
+    /// Connections that several exchanges share.
     pub(crate) fn shared_connections(&self) -> &Connections {
         &self.multiplexed
     }
 
-    /// Where connections to `endpoint` wait that any worker may take.
+    /// The pool of connections to `endpoint` that any worker may use, if there is one.
     fn shared<'a>(&self, endpoint: &'a Endpoint) -> Option<&'a IdleSockets> {
         if self.alone { None } else { endpoint.shared_idle() }
     }
 
-    /// Takes the connection to `endpoint` that was released last and is still silent; a joined one, or one that is
+    /// Acquires the connection to `endpoint` that was released last and is still silent; a joined one, or one that is
     /// not.
     pub(crate) fn acquire(
         &self,
@@ -102,7 +103,7 @@ impl Pool {
                 }
             }
         }
-        // One is opened. Both kinds together are no more than the endpoint may have in use.
+        // A connection will be opened. Both kinds together must not exceed what the endpoint may have in use.
         if let Some(Idle { connections, .. }) = idle.get_mut(&(endpoint.id, !joined)) {
             let surplus = connections.len().saturating_sub(endpoint.room());
             connections.drain(..surplus);
@@ -110,9 +111,9 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection whose exchange has ended cleanly, in place of the oldest one when there are
-    /// as many as allowed. One that holds bytes nobody asked for is closed, and one more than the endpoint may
-    /// now have in use: a server would wait on it, perhaps with a thread.
+    /// Releases a connection whose exchange has ended cleanly. When the pool is full, it replaces the one that would be
+    /// acquired last. A connection with unsolicited bytes is closed, and so is one more than the endpoint may have in
+    /// use now: a server would wait on it, perhaps with a thread.
     pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
         let silent = connection.reader.data().is_empty();
         if connection.reader.stream().is_channel() {
@@ -143,7 +144,8 @@ impl Pool {
         if carried_body { idle.connections.push_front(parked) } else { idle.connections.push_back(parked) }
     }
 
-    /// Ends the receive that is under way on a connection whose answer went past us, if other workers are to have it.
+    /// Ends the pending receive on a connection whose response used direct return, if other workers may use the
+    /// connection.
     pub(crate) async fn make_parkable(&self, connection: &mut UpstreamConnection, deadline: &Deadline) {
         let shared = connection.reusable && self.shared(&connection.endpoint).is_some();
         if shared && connection.reader.is_receiving() {
@@ -186,7 +188,7 @@ impl Pool {
         }
     }
 
-    /// Idle connections that were closed.
+    /// Counts idle connections that were closed.
     fn count_closed(&self, closed: usize) {
         self.metrics.add(Event::UpstreamUnparked, closed as u64);
         self.metrics.add(Event::UpstreamClosed, closed as u64);

@@ -12,9 +12,9 @@ use sluice_net::stream::tls::{HandshakeError, Session};
 use super::UpstreamConnection;
 
 impl UpstreamConnection {
-    /// Why the endpoint has ended a session that it had just begun, if it said so: what it thinks of our certificate it
-    /// says in TLS 1.3 only when it gets the first request (RFC 8446 4.4.2.4). `silent` is that it answered nothing. The
-    /// log has it at length.
+    /// Why the endpoint has ended a session that had just started, if it sent an alert: with TLS 1.3 it rejects
+    /// sluice's certificate only when it receives the first request (RFC 8446 4.4.2.4). `silent` if nothing of a
+    /// response was received. Logs the details.
     pub(crate) fn refusal(&self, cluster: &Cluster, silent: bool) -> Option<Reason> {
         let Stream::Tls(session) = self.reader.stream() else {
             return None;
@@ -25,7 +25,7 @@ impl UpstreamConnection {
     }
 }
 
-/// How a session began, for the metrics.
+/// The kind of a session's handshake, for the metrics.
 pub(super) fn event(stream: &Stream) -> Option<Event> {
     let Stream::Tls(session) = stream else {
         return None;
@@ -34,10 +34,10 @@ pub(super) fn event(stream: &Stream) -> Option<Event> {
     Some(if resumed { Event::UpstreamTlsResumed } else { Event::UpstreamTlsFull })
 }
 
-/// The connection with TLS, if the cluster is spoken to over it. The caller bounds the time.
+/// Starts TLS on the connection, if the cluster uses it. The caller limits the time.
 ///
 /// # Errors
-/// The reason that stands for the failure, which is in the log at length.
+/// The reason code of the failure; details are logged.
 pub(super) async fn secure(
     cluster: &Cluster,
     endpoint: &Endpoint,
@@ -47,7 +47,7 @@ pub(super) async fn secure(
     let tls = match (cluster.tls(), &cluster.config.tls) {
         (Some(tls), _) => tls,
         (None, None) => return Ok(stream),
-        // Never in the clear what is to be secured.
+        // Never send in the clear what has to be secured.
         (None, Some(_)) => return Err(Reason::TlsHandshakeFailed),
     };
     let fail = |error: &rustls::Error| {

@@ -1,6 +1,6 @@
-//! What the connections of one worker share: connections to endpoints, buffers, the configuration in force, counters, and
-//! which of them are open. Workers share nothing on the hot path but counters; where requests in flight are limited, the
-//! line and the idle connections too. `thread` runs it.
+//! State that the connections of one worker share: connections to endpoints, buffers, the current configuration,
+//! counters, and the list of open connections. On the hot path workers share only counters, and if requests in flight
+//! are limited, also the queue and the idle connections. `thread` runs the worker.
 
 mod pace;
 mod trace;
@@ -30,11 +30,11 @@ use crate::tunnel::{self, Splicer};
 use crate::upstream::{Connector, Dialer};
 use sluice_core::http_challenges::HttpChallenges;
 
-/// How long a connection that is to end may be idle: a client that is at it sends its next request meanwhile, and is
-/// told with the answer that it is the last.
+/// How long a connection that is to end may be idle: an active client sends its next request in the meantime, and its
+/// response carries `Connection: close`.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
 
-/// What a connection is doing, as far as a drain is concerned.
+/// The phase of a connection, for a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Waiting for a request.
@@ -43,7 +43,7 @@ pub(crate) enum Phase {
     Busy,
 }
 
-/// What an idle connection waits for, and how it is told to wait no more.
+/// What an idle connection waits for, and how the wait is ended.
 enum Wait {
     /// Its next request.
     Stream(Stream),
@@ -60,11 +60,11 @@ impl Wait {
     }
 }
 
-/// A downstream connection, as the worker knows it.
+/// A downstream connection, as registered with the worker.
 struct Open {
     wait: Wait,
     phase: Phase,
-    /// Since when it is in that phase, or to end if that is later.
+    /// Start of the phase, or of the connection's shutdown if that is later.
     since: Instant,
     listener: Arc<ListenerState>,
 }
@@ -82,11 +82,11 @@ pub struct Worker {
     splicer: Option<Splicer>,
     tracer: Option<Tracer>,
     pace: Option<Pace>,
-    /// What authorities are answered.
+    /// Pending ACME HTTP-01 challenges.
     pub(crate) challenges: Arc<HttpChallenges>,
 }
 
-/// Where bodies are held that are forwarded by `connector`.
+/// Where bodies are buffered that are forwarded by `connector`.
 fn medium_beside(connector: &Connector) -> Medium {
     match connector {
         Connector::Sockets => Medium::Disk,
@@ -96,7 +96,7 @@ fn medium_beside(connector: &Connector) -> Medium {
 }
 
 impl Worker {
-    /// A worker without connections. `seat` is its place in the direct-return map, where there is one.
+    /// A worker without connections. `seat` contains the parameters for joining, if connections are joined.
     pub fn new(
         live: Live,
         connector: Connector,
@@ -126,34 +126,35 @@ impl Worker {
         }
     }
 
-    /// Has tunnels spliced by the kernel.
+    /// Enables splicing of tunnels.
     pub fn with_splicer(self, splicer: Option<Splicer>) -> Self {
         Self { splicer, ..self }
     }
 
-    /// Has it be a batch thread, as it is now, only while that is good for it. To be called on its thread.
+    /// Lets the worker be a batch thread only while that is useful; `is_batch` if it is one now. Call it on the
+    /// worker's thread.
     pub fn with_pace(self, is_batch: bool) -> Self {
         let pace = if is_batch { Pace::begin(self.metrics()) } else { None };
         Self { pace, ..self }
     }
 
-    /// Has answers go to clients past sluice.
+    /// Enables direct return.
     pub fn with_direct(mut self, seat: Option<direct::DirectConfig>) -> Self {
         self.resources.dialer.set_direct(seat.map(Direct::new));
         self
     }
 
-    /// Has authorities answered that look whose a name is.
+    /// Serves ACME HTTP-01 challenges.
     pub fn with_challenges(self, challenges: Arc<HttpChallenges>) -> Self {
         Self { challenges, ..self }
     }
 
-    /// The configuration in force now. An exchange asks once, and keeps it to its end.
+    /// The current configuration. An exchange gets it once, and keeps it to its end.
     pub(crate) fn snapshot(&self) -> Current {
         self.view.current()
     }
 
-    /// What exchanges need.
+    /// The resources that exchanges need.
     pub(crate) fn resources(&self) -> &Resources {
         &self.resources
     }
@@ -176,7 +177,7 @@ impl Worker {
         self.resources.dialer.direct()
     }
 
-    /// Held by each connection that is being told that there are too many.
+    /// Held by each connection that is being rejected because there are too many.
     pub(crate) fn turned_away(&self) -> &Rc<()> {
         &self.turned_away
     }
@@ -203,7 +204,7 @@ impl Worker {
         Counted::new(self.metrics(), begun, ended)
     }
 
-    /// Makes a connection known to the drain.
+    /// Registers a connection for the drain.
     pub(crate) fn enrol(&self, stream: Stream, listener: Arc<ListenerState>) -> usize {
         self.connections.borrow_mut().insert(Open {
             wait: Wait::Stream(stream),
@@ -213,21 +214,21 @@ impl Worker {
         })
     }
 
-    /// Has an idle connection of HTTP/2 told that it is to end.
+    /// Registers how an idle HTTP/2 connection is notified that it has to end.
     pub(crate) fn end_through(&self, slot: usize, control: Rc<Control>) {
         if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
             open.wait = Wait::Http2(control);
         }
     }
 
-    /// Forgets a connection that has ended.
+    /// Removes a connection that has ended.
     pub(crate) fn strike_off(&self, slot: usize) {
-        // It may hold the last descriptor, which is not to be closed while the others are borrowed.
+        // It may hold the last descriptor, which must not be closed while the other connections are borrowed.
         let gone = self.connections.borrow_mut().remove(slot);
         drop(gone);
     }
 
-    /// Notes what a connection is doing.
+    /// Records a connection's phase.
     pub(crate) fn set_phase(&self, slot: usize, phase: Phase) {
         if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
             open.phase = phase;
@@ -239,21 +240,21 @@ impl Worker {
     pub(crate) fn drain(&self) {
         self.resources.drain();
         self.resources.dialer.pool.clear();
-        // What is on its way in the kernel would be lost if the process ended before the tunnels do.
+        // Bytes in flight in the kernel would be lost if the process ended before the tunnels.
         if let Some(splicer) = &self.splicer {
             splicer.return_all();
         }
         if let Some(direct) = self.direct() {
             direct.call_in(None);
         }
-        // Where somebody else serves, the next request of a connection in use must not meet its end.
+        // If another process serves, the next request of a connection in use must not meet a closed connection.
         match self.shares_sockets.get() {
             true => self.begin_to_end(),
             false => self.end_idle(Duration::ZERO),
         }
     }
 
-    /// From now on idle connections that are to end are given some time.
+    /// From now on, idle connections that have to end get some time.
     pub(crate) fn begin_to_end(&self) {
         let now = Instant::now();
         for (_, open) in self.connections.borrow_mut().iter_mut() {
@@ -263,7 +264,7 @@ impl Worker {
         }
     }
 
-    /// Ends the waits of connections that are to end and have been idle for some time.
+    /// Ends the waits of connections that have to end and were idle for some time.
     fn end_idle(&self, grace: Duration) {
         for (_, open) in self.connections.borrow().iter() {
             let is_ending = self.is_draining() || open.listener.is_closed();
@@ -287,13 +288,13 @@ impl Worker {
         if let Some(direct) = self.direct() {
             direct.reap();
         }
-        // An idle worker would otherwise hold on to a configuration that nobody uses.
+        // An idle worker would otherwise keep an outdated configuration alive.
         let snapshot = self.snapshot();
         self.resources.dialer.pool.reap(&snapshot.clusters);
         if let Some(joiner) = self.resources.dialer.joiner() {
             joiner.tick();
         }
-        // Also when nothing ends: an endpoint may have come, got well or been given a higher limit.
+        // Also when nothing ends: an endpoint may have been added, become healthy or been given a higher limit.
         for cluster in snapshot.clusters.values() {
             cluster.serve_waiting();
         }

@@ -1,9 +1,9 @@
 //! Whether a worker is a batch thread, decided by how long it waits for its core.
 //!
-//! A batch thread (`SCHED_BATCH`) that is woken waits until whoever runs on its core has waited for something, or used its
-//! share up. Where all are brief that is a gain for everybody. Beside a thread that computes it is milliseconds for each
-//! request. The kernel says how long a thread has waited and how often (/proc/thread-self/schedstat), so a worker that
-//! waits for long becomes an ordinary thread, and tries again later.
+//! A woken batch thread (`SCHED_BATCH`) does not preempt the running thread: it waits until that thread blocks or has
+//! used up its time slice. If all threads run briefly, this benefits all of them. Next to a thread that computes, it
+//! costs milliseconds per request. The kernel reports how long and how often a thread has waited
+//! (/proc/thread-self/schedstat), so a worker that waits for long becomes an ordinary thread, and tries again later.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_kernel::scheduling;
 
-/// The mean wait beyond which batching costs more than it gains: neighbours that wait for each other run for some tens of
+/// The mean wait beyond which batching costs more than it gains: threads that wait for each other run for some tens of
 /// microseconds, one that computes has the core for two milliseconds or more.
 const WAIT_MAX: Duration = Duration::from_millis(1);
-/// Waits that make a mean.
+/// The number of waits that are averaged.
 const WAITS_MIN: u64 = 20;
-/// How long a worker is an ordinary thread before it tries again: the first time, and at most. A trial lasts one tick, so
-/// it is felt by less than one request in a hundred.
+/// How long a worker is an ordinary thread before it tries again: the first time, and at most. A trial lasts one tick,
+/// so it affects less than one request in a hundred.
 const REST_MIN: Duration = Duration::from_secs(30);
 const REST_MAX: Duration = Duration::from_secs(600);
 
-/// What the kernel has counted of a thread.
+/// What the kernel has counted for a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Waits {
     /// Nanoseconds that it waited for its core.
@@ -32,12 +32,13 @@ struct Waits {
 }
 
 impl Waits {
-    /// Of this thread; none where the kernel does not count (CONFIG_SCHED_INFO).
+    /// The counts of this thread; `None` if the kernel does not count (CONFIG_SCHED_INFO).
     fn read() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
     }
 
-    /// Time on the core, time waiting for it, and how often it was had (Documentation/scheduler/sched-stats.rst).
+    /// Time on the core, time waiting for it, and how often the thread got it
+    /// (Documentation/scheduler/sched-stats.rst).
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace().skip(1);
         let waited_ns = words.next()?.parse().ok()?;
@@ -45,7 +46,7 @@ impl Waits {
     }
 }
 
-/// What a worker is to be.
+/// A change of a worker's scheduling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Normal,
@@ -55,11 +56,11 @@ enum Change {
 /// The decision. Pure: no clock, no kernel.
 #[derive(Debug)]
 struct Judge {
-    /// Where the present mean began.
+    /// The counts at the start of the current average.
     since: Waits,
-    /// What was counted at the last look.
+    /// The counts at the last check.
     last: Waits,
-    /// When an ordinary thread tries again; none while it is a batch thread.
+    /// When an ordinary thread tries again; `None` while it is a batch thread.
     again_at: Option<Instant>,
     rest: Duration,
 }
@@ -69,7 +70,7 @@ impl Judge {
         Self { since: waits, last: waits, again_at: None, rest: REST_MIN }
     }
 
-    /// Leaves out what was counted since the last look: an idle worker waits as well, and nobody waits for it.
+    /// Ignores what was counted since the last check: an idle worker waits as well, but delays no request.
     fn pass_over(&mut self, waits: Waits) {
         self.since.waited_ns += waits.waited_ns.saturating_sub(self.last.waited_ns);
         self.since.count += waits.count.saturating_sub(self.last.count);
@@ -101,18 +102,18 @@ impl Judge {
     }
 }
 
-/// How a worker that may be a batch thread is scheduled.
+/// The scheduling of a worker that may be a batch thread.
 pub(crate) struct Pace {
     judge: RefCell<Judge>,
-    /// Exchanges up to the last look.
+    /// The number of exchanges at the last check.
     exchanges: Cell<u64>,
-    /// Whether the kernel let us change it every time.
+    /// Whether the kernel has allowed every change so far.
     works: Cell<bool>,
     metrics: Rc<WorkerRecorder>,
 }
 
 impl Pace {
-    /// For the thread that this is called on, which is a batch thread now; none where the kernel does not count waits.
+    /// For the calling thread, which is a batch thread now; `None` if the kernel does not count waits.
     pub(super) fn begin(metrics: &Rc<WorkerRecorder>) -> Option<Self> {
         metrics.count(Event::BatchBegun);
         let judge = RefCell::new(Judge::new(Waits::read()?));
@@ -120,7 +121,8 @@ impl Pace {
         Some(Self { judge, exchanges, works, metrics: Rc::clone(metrics) })
     }
 
-    /// Looks, and changes what is to be changed. Whether it is a batch thread now, if that is a change.
+    /// Checks the counts and changes the scheduling if needed. Returns whether it is a batch thread now, if that
+    /// changed.
     pub(super) fn tick(&self) -> Option<bool> {
         let waits = Waits::read().filter(|_| self.works.get())?;
         let exchanges = self.metrics.exchanges();
@@ -131,11 +133,11 @@ impl Pace {
         let batch = change == Change::Batch;
         if let Err(error) = scheduling::choose(batch) {
             self.works.set(false);
-            tracing::warn!(%error, "a worker's scheduling cannot be changed; it stays as it is");
+            tracing::warn!(%error, "cannot change a worker's scheduling; it stays as it is");
             return None;
         }
         self.metrics.count(if batch { Event::BatchBegun } else { Event::BatchEnded });
-        tracing::debug!(batch, "the worker's scheduling is changed, by its waits for its core");
+        tracing::debug!(batch, "changed the worker's scheduling because of its waits for its core");
         Some(batch)
     }
 }
@@ -149,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_line_is_read() {
+    fn the_kernels_schedstat_line_is_parsed() {
         assert_eq!(Waits::parse("5 70 9\n"), Some(Waits { waited_ns: 70, count: 9 }));
         assert_eq!(Waits::parse("5 70"), None);
         assert_eq!(Waits::parse(""), None);
     }
 
     #[test]
-    fn what_an_idle_worker_waits_is_left_out() {
+    fn waits_of_an_idle_worker_are_ignored() {
         let begun = Instant::now();
         let mut judge = Judge::new(Waits::default());
         let idle = after(1000, 5000, Waits::default());
@@ -166,18 +168,18 @@ mod tests {
         assert_eq!(judge.judge(busy, begun), None);
         let idle = after(1000, 5000, busy);
         judge.pass_over(idle);
-        assert_eq!(judge.judge(idle, begun), None, "what was counted before still is");
+        assert_eq!(judge.judge(idle, begun), None, "earlier counts are kept");
         assert_eq!(judge.judge(after(1, 2000, idle), begun), Some(Change::Normal));
     }
 
     #[test]
-    fn a_worker_that_waits_for_long_preempts_until_it_tries_again() {
+    fn a_worker_with_long_waits_is_an_ordinary_thread_until_it_retries() {
         let begun = Instant::now();
         let mut judge = Judge::new(Waits::default());
         let brief = after(1000, 80, Waits::default());
         assert_eq!(judge.judge(brief, begun), None);
         let few = after(WAITS_MIN - 1, 2000, brief);
-        assert_eq!(judge.judge(few, begun), None, "that may have been one neighbour's");
+        assert_eq!(judge.judge(few, begun), None, "one neighbour may have caused that");
         let long = after(WAITS_MIN, 2000, few);
         assert_eq!(judge.judge(long, begun), Some(Change::Normal));
         let later = after(1000, 10, long);
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!(judge.judge(later, begun + REST_MIN), Some(Change::Batch));
         let still = after(WAITS_MIN, 2000, later);
         assert_eq!(judge.judge(still, begun + REST_MIN), Some(Change::Normal));
-        assert_eq!(judge.judge(still, begun + REST_MIN * 2), None, "it waits for twice as long then");
+        assert_eq!(judge.judge(still, begun + REST_MIN * 2), None, "the pause has doubled");
         assert_eq!(judge.judge(still, begun + REST_MIN * 3), Some(Change::Batch));
         assert_eq!(judge.judge(after(WAITS_MIN, 50, still), begun + REST_MIN * 4), None);
     }

@@ -247,7 +247,7 @@ fn a_file_that_may_not_grow_is_a_reason_and_not_the_end() {
     let mut client = proxy.connect();
     let _ = client.try_send(message("POST /up HTTP/1.1\r\nHost: a\r\n", &pattern(300_000), true));
     assert_eq!(client.response().get("x-sluice-reason"), Some("request_spool_failed"));
-    proxy.wait_for("a file for a body that is held cannot be written");
+    proxy.wait_for("a spool file cannot be written");
     assert_eq!(proxy.get("/").text(), "small");
     poll(SPOOL, || (proxy.metric(SPOOL) == 0.0).then_some(()));
 }

@@ -320,7 +320,7 @@ fn accepting_pauses_while_descriptors_are_out() {
     let setup = setup.with("clusters.default.pool.idle_max_per_endpoint", 0);
     let Some(proxy) = setup.after("ulimit -n 40").start() else { return };
     let mut clients: Vec<_> = (0..40).map(|_| proxy.connect()).collect();
-    proxy.wait_for("cannot accept; trying again");
+    proxy.wait_for("cannot accept; retrying");
     // The first ones were accepted; one more descriptor for the upstream connection is not to be had, once the last that
     // was lent for a moment has gone to a client.
     let answer = poll("an answer without an origin", || {
@@ -333,7 +333,7 @@ fn accepting_pauses_while_descriptors_are_out() {
     drop(clients);
     assert_eq!(last.response().text(), "hi", "who waited is served");
     poll("as much said of its end", || {
-        (proxy.said("cannot accept; trying again") == proxy.said("accepting again")).then_some(())
+        (proxy.said("cannot accept; retrying") == proxy.said("accepting again")).then_some(())
     });
     assert_eq!(proxy.get("/").text(), "hi");
 }

@@ -62,6 +62,6 @@ fn a_full_disk_is_a_reason_and_leaves_nothing_behind() {
         assert_eq!(well(&|| proxy.ask(post("/fitting", FITS))).text(), "small");
         assert_same(&origin.last().body, &pattern(FITS));
     }
-    proxy.wait_for("a file for a body that is held cannot be written");
+    proxy.wait_for("a spool file cannot be written");
     assert!(proxy.metric("sluice_spool_files_total") > 5.0);
 }
