@@ -100,7 +100,7 @@ impl Cluster {
     /// [`Refusal::Full`].
     pub fn wait(self: &Arc<Self>, wants: Wants, client: IpAddr) -> Result<Waiting<Wants, InFlight>, Refusal> {
         let waiting = self.lasting.queue.enter(wants, client, now_us())?;
-        // A place that became free before we entered the queue was offered to nobody.
+        // A place that became free before this request was queued was not offered to it.
         self.serve_waiting();
         Ok(waiting)
     }

@@ -7,7 +7,8 @@
 //! - which clients use a rollout's targets (a cookie), and which requests use readers (method, websocket, a cookie with
 //!   a time);
 //! - whether requests are served, wait or are rejected: this changes without a new snapshot, so it is shared (`slot`);
-//! - redirects to https and to a canonical host, and 200 for health checks of a load balancer while the service is paused or stopped;
+//! - redirects to https and to a canonical host, and 200 for health checks of a load balancer while the service is paused
+//!   or stopped;
 //! - which X-Forwarded-* fields are trusted, and the service's error pages.
 //!
 //! Only `entry` and `slot` are on the path of a request.

@@ -53,7 +53,7 @@ pub(crate) struct Transfer {
     small_bytes: usize,
     /// A copy pauses once this many bytes have passed.
     pause_at: u64,
-    /// Whether a receiver must still be told the end, because the end is not marked by bytes.
+    /// Whether a receiver must still be notified of the end, because the end is not marked by bytes.
     end_is_owed: bool,
 }
 
@@ -261,7 +261,7 @@ impl Transfer {
         }
     }
 
-    /// Whether the end has arrived and `writer` must still be told.
+    /// Whether the end has arrived and `writer` must still be notified.
     fn owes_end(&self, writer: &Writer) -> bool {
         self.done && self.end_is_owed && writer.stream().is_channel()
     }

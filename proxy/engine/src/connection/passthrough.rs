@@ -104,7 +104,7 @@ impl Connection {
                     self.answer_request(postgres::YES).await?;
                     return Ok(true);
                 }
-                // The client requests TLS next. A client that repeats this request could go on for ever.
+                // The client requests TLS next. A client that repeats this request could continue for ever.
                 Opening::Gssapi if !declined => {
                     declined = true;
                     self.answer_request(postgres::NO).await?;

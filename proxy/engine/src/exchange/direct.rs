@@ -162,7 +162,7 @@ pub(super) async fn receive(reader: &mut Reader, armed: Option<&Armed<'_>>) -> b
     .await
 }
 
-/// Determines what the received bytes are; waits while this cannot be told.
+/// Determines what the received bytes are; waits while this is undecided.
 pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
     loop {
         if let Some(claimed) = armed.claim() {
