@@ -5,7 +5,7 @@
 //! | `GET /v1/services` | | [`ListResponse`] |
 //! | `POST /v1/services/NAME/deploy` | [`DeployRequest`] | probes new targets, switches to them, drains the old |
 //! | `DELETE /v1/services/NAME` | | removes the service |
-//! | `POST /v1/services/NAME/pause` | [`PauseRequest`] | queues new requests, drains running ones |
+//! | `POST /v1/services/NAME/pause` | [`PauseRequest`] | makes new requests wait, drains running ones |
 //! | `POST /v1/services/NAME/stop` | [`StopRequest`] | rejects new requests, drains running ones |
 //! | `POST /v1/services/NAME/resume` | | serves again |
 //! | `POST /v1/services/NAME/rollout/deploy` | [`RolloutDeployRequest`] | deploys targets for a part of the clients |
