@@ -1,4 +1,4 @@
-//! What the access log is to be: where it goes, its format, its fields. It writes no log.
+//! Access log settings: output, format and fields. Writes no log.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use super::names::{Word, words};
 pub struct AccessLog {
     /// Where lines go.
     pub output: LogOutput,
-    /// What a line looks like.
+    /// Format of a line.
     pub format: LogFormat,
-    /// Which fields, in order (not for `combined`, whose fields are fixed).
+    /// Which fields, in order. Not used by `combined`, whose fields are fixed.
     pub fields: Vec<LogField>,
 }
 
@@ -26,7 +26,7 @@ pub enum LogOutput {
     File(PathBuf),
 }
 
-/// Shape of an access log line.
+/// Format of an access log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object a line.
@@ -68,7 +68,7 @@ pub enum LogField {
 }
 
 impl Default for AccessLog {
-    /// Standard output, where containers and systemd look, as JSON with every field.
+    /// JSON with every field on standard output, which container runtimes and systemd collect.
     fn default() -> Self {
         Self { output: LogOutput::Stdout, format: LogFormat::Json, fields: LogField::ALL.to_vec() }
     }

@@ -1,6 +1,6 @@
-//! Certificates by themselves (ACME, RFC 8555): which authority issues them, and how it is shown that a name is ours.
+//! Automatic certificates (ACME, RFC 8555): which authority issues them, and how sluice proves control of a name.
 //!
-//! Opens no file: the ACME keeper keeps the account and the certificates.
+//! Opens no file: the ACME keeper stores the account and the certificates.
 
 use std::path::PathBuf;
 
@@ -16,49 +16,49 @@ use super::text;
 
 const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
 const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
-/// Addresses that an authority may write to.
+/// Maximum number of contacts.
 const CONTACTS_MAX: usize = 10;
-/// Arguments of the hook.
+/// Maximum number of arguments of the hook.
 const ARGUMENTS_MAX: usize = 100;
 const DAY_MS: u64 = 86_400_000;
 
-/// Whose certificates, and how they are asked for.
+/// The ACME account and how certificates are ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acme {
-    /// Where the authority may write to, as URIs (`mailto:`).
+    /// Contacts of the account, as URIs (`mailto:`).
     pub contacts: Vec<String>,
-    /// The authority.
+    /// The authority's directory.
     pub directory: AcmeDirectory,
-    /// PEM: who vouches for the authority's own address; `None` is whom this host trusts.
+    /// PEM: the CAs trusted for the authority's own TLS connection; `None` uses the system's CAs.
     pub ca_file: Option<PathBuf>,
-    /// Where account and certificates are kept; `None` is a folder beside the state of services.
+    /// Folder of the account and certificates; `None` is a folder next to the services' state file.
     pub state_folder: Option<PathBuf>,
-    /// How it is shown that a name is ours.
+    /// The challenge that proves control of a name.
     pub challenge: AcmeChallenge,
-    /// The command that changes DNS records.
+    /// The command that changes DNS records, for `dns-01`.
     pub dns_hook: Option<DnsHook>,
-    /// The account with the authority that ours is to belong to.
+    /// The existing account with the authority to bind the ACME account to.
     pub external_account: Option<ExternalAccount>,
-    /// The kind of certificate, where an authority has several.
+    /// The certificate profile, if the authority offers several.
     pub profile: Option<String>,
-    /// Days before its end that a certificate is renewed; 0 is a third of its lifetime.
+    /// Days before expiry at which a certificate is renewed; 0 is a third of its lifetime.
     pub renew_before_days: u64,
-    /// How long after the first failure the next try is, in milliseconds; then twice as long each time.
+    /// Delay before the first retry after a failure, in milliseconds. It doubles with each further failure.
     pub retry_first_ms: u64,
-    /// The longest that it becomes.
+    /// Maximum back-off, in milliseconds.
     pub retry_max_ms: u64,
-    /// How long getting one certificate may take, in milliseconds.
+    /// Time limit for ordering one certificate, in milliseconds.
     pub order_timeout_ms: u64,
 }
 
 keys! { Acme {
-    // A third of 90 days leaves a month to notice that it does not work; a third of six days leaves two.
+    // A third of 90 days leaves a month to notice that renewal fails; a third of six days leaves two days.
     renew_before_days: 0, number(0..=365);
-    // Authorities allow some five failures an hour for a name.
+    // Authorities allow about five failures per hour and name.
     retry_first_ms: 60_000, number(100..=DAY_MS);
-    // Four tries a day: whoever has mended it does not wait for long, and no authority minds.
+    // Four tries a day: a fixed problem is noticed soon, and authorities accept this rate.
     retry_max_ms: 21_600_000, number(100..=7 * DAY_MS);
-    // Authorities look from several places, one after the other when they are busy.
+    // Authorities validate from several places, one after the other when they are busy.
     order_timeout_ms: 300_000, number(1000..=DAY_MS);
     directory: AcmeDirectory::Production, DIRECTORY;
     ca_file: None, Optional(File);
@@ -81,7 +81,7 @@ const PROFILE: Own<String> = Own {
 };
 
 impl Acme {
-    /// The same with another authority, which knows nothing of an account with this one.
+    /// The same settings for another authority, without this authority's account.
     #[must_use]
     pub fn with_directory(&self, directory: AcmeDirectory) -> Self {
         if directory == self.directory {
@@ -91,19 +91,19 @@ impl Acme {
     }
 }
 
-/// An authority, by the URL at which it says where everything is (RFC 8555 section 7.1.1).
+/// An authority, by its directory URL (RFC 8555 section 7.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcmeDirectory {
     /// Let's Encrypt.
     Production,
-    /// Let's Encrypt's for tests: what it issues is trusted by nobody, and its limits are wide.
+    /// Let's Encrypt's staging environment: its certificates are not trusted, and its rate limits are high.
     Staging,
-    /// Another one.
+    /// Another authority.
     At(String),
 }
 
 impl AcmeDirectory {
-    /// The authority of a URL.
+    /// The authority with this directory URL.
     pub fn of_url(url: &str) -> Self {
         match url {
             PRODUCTION => Self::Production,
@@ -112,7 +112,7 @@ impl AcmeDirectory {
         }
     }
 
-    /// Its URL.
+    /// The directory URL.
     pub fn url(&self) -> &str {
         match self {
             Self::Production => PRODUCTION,
@@ -121,7 +121,7 @@ impl AcmeDirectory {
         }
     }
 
-    /// The word or URL that the configuration has.
+    /// The keyword or URL that the configuration uses.
     pub fn word(&self) -> &str {
         match self {
             Self::Production => "production",
@@ -131,14 +131,14 @@ impl AcmeDirectory {
     }
 }
 
-/// How it is shown that a name is ours.
+/// How sluice proves control of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcmeChallenge {
-    /// By a request to port 80 of the name (RFC 8555 section 8.3).
+    /// With a request to port 80 of the name (RFC 8555 section 8.3).
     Http01,
-    /// By a TLS connection to port 443 of the name (RFC 8737).
+    /// With a TLS connection to port 443 of the name (RFC 8737).
     TlsAlpn01,
-    /// By a DNS record of the name (RFC 8555 section 8.4).
+    /// With a DNS record of the name (RFC 8555 section 8.4).
     Dns01,
 }
 
@@ -148,23 +148,23 @@ words!(AcmeChallenge {
     Dns01 = "dns-01",
 });
 
-/// A command that makes a DNS record and takes it out again.
+/// A command that creates and removes a DNS record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsHook {
     /// The program.
     pub command: PathBuf,
-    /// What comes before `present` or `cleanup`, the name and the value.
+    /// Arguments before `present` or `cleanup`, the name and the value.
     pub arguments: Vec<String>,
-    /// How long it may take, in milliseconds.
+    /// Time limit of the command, in milliseconds.
     pub timeout_ms: u64,
-    /// How long it then takes until everybody sees the record, in milliseconds.
+    /// Wait after the command until every name server has the record, in milliseconds.
     pub wait_ms: u64,
 }
 
 keys! { DnsHook {
     // The API of a provider takes seconds.
     timeout_ms: 60_000, number(100..=3_600_000);
-    // The servers of a zone follow one another within seconds; some providers take minutes.
+    // The name servers of a zone synchronise within seconds; some providers take minutes.
     wait_ms: 10_000, number(0..=3_600_000);
     arguments: Vec::new(), List(ARGUMENTS_MAX, ARGUMENT);
 } required {
@@ -179,18 +179,18 @@ const ARGUMENT: Own<String> = Own {
 
 const COMMAND: Own<PathBuf> = Own { read: command, write: |path| file(path), shape: || Shape::TEXT };
 
-/// An account that is there already, by what the authority has given (RFC 8555 section 7.3.4).
+/// An existing account, identified by what the authority issued (RFC 8555 section 7.3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalAccount {
-    /// Which account.
+    /// The key identifier.
     pub key_id: String,
-    /// File with the key, in base64url.
+    /// File with the MAC key, in base64url.
     pub hmac_file: PathBuf,
 }
 
 keys! { ExternalAccount {
 } required {
-    key_id: String::new(), "what the authority has given", PROFILE;
+    key_id: String::new(), "the key identifier from the authority", PROFILE;
     hmac_file: PathBuf::new(), "a file with the key in base64url", File;
 }}
 
@@ -206,20 +206,20 @@ pub(super) fn acme(root: &mut Fields<'_>) -> Option<Acme> {
     Some(acme)
 }
 
-/// `acme`, as values.
+/// `acme` as values.
 pub(super) fn write(acme: Option<&Acme>) -> Value {
     let Some(acme) = acme else {
         return Value::from("off");
     };
     let mut out = Out::default();
     out.put("contacts", texts(&acme.contacts));
-    // Nothing is read without it.
+    // `acme` cannot be read without it.
     out.put("terms_agreed", true);
     acme.write_keys(&mut out);
     out.done()
 }
 
-/// What may stand there.
+/// The shape of `acme`.
 pub(super) fn shape() -> Shape {
     let mut keys = vec![
         Key::required("terms_agreed", Shape::OneOf(vec![true.into()])),
@@ -230,13 +230,13 @@ pub(super) fn shape() -> Shape {
     Shape::Map(keys).or_off()
 }
 
-/// RFC 8555 section 7.3: whoever makes an account says that he agrees.
+/// RFC 8555 section 7.3: creating an account requires agreement to the terms of service.
 fn terms(fields: &mut Fields<'_>) {
     let write = "true, once you have read the authority's terms of service";
     if let Some(item) = fields.require("terms_agreed", write)
         && item.boolean() == Some(false)
     {
-        item.mistake(format!("no authority issues anything then; write {write}"));
+        item.mistake(format!("no authority issues certificates without it; write {write}"));
     }
 }
 
@@ -251,7 +251,7 @@ fn contacts(fields: &mut Fields<'_>) -> Vec<String> {
     contacts
 }
 
-/// A URI of visible ASCII, `scheme` put in front.
+/// A URI of visible ASCII, with `scheme` prepended.
 fn uri(item: &Item<'_>, scheme: &str) -> Option<String> {
     let text = item.text()?;
     let uri = format!("{scheme}{text}");
@@ -261,7 +261,7 @@ fn uri(item: &Item<'_>, scheme: &str) -> Option<String> {
         return Some(uri);
     }
     let write = if scheme.is_empty() { "mailto:ops@example.com" } else { "ops@example.com" };
-    item.mistake(format!("{} is no address; write one such as {write}", quote(text)));
+    item.mistake(format!("{} is not an address; write one such as {write}", quote(text)));
     None
 }
 
@@ -269,7 +269,7 @@ fn directory(item: &Item<'_>) -> Option<AcmeDirectory> {
     match item.text()? {
         "production" => Some(AcmeDirectory::Production),
         "staging" => Some(AcmeDirectory::Staging),
-        // RFC 8555 section 6.1: over https only.
+        // RFC 8555 section 6.1 allows https only.
         url if url
             .strip_prefix("https://")
             .is_some_and(|rest| text::url_path(&format!("/{rest}"), true).is_ok() && !rest.is_empty()) =>
@@ -277,8 +277,10 @@ fn directory(item: &Item<'_>) -> Option<AcmeDirectory> {
             Some(AcmeDirectory::At(url.to_owned()))
         }
         other => {
-            let message =
-                format!("{} is no authority; write production, staging or an https URL", quote(other));
+            let message = format!(
+                "{}is not an ACME directory; write production, staging or an https URL",
+                quote(other)
+            );
             item.mistake(message);
             None
         }
@@ -288,7 +290,7 @@ fn directory(item: &Item<'_>) -> Option<AcmeDirectory> {
 fn command(item: &Item<'_>) -> Option<PathBuf> {
     let command = item.text()?;
     if !command.starts_with('/') {
-        item.mistake(format!("{} is no path from the root; write /path/to/program", quote(command)));
+        item.mistake(format!("{}is not an absolute path; write /path/to/program", quote(command)));
     }
     Some(PathBuf::from(command))
 }

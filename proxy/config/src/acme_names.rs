@@ -1,5 +1,5 @@
-//! Which names a listener has certificates issued for: those written down, and those that somebody allows when a client
-//! asks for them.
+//! Which names a listener obtains certificates for: listed names, and names that an endpoint approves when a client
+//! first asks for them.
 
 use crate::Mistake;
 use std::collections::BTreeMap;
@@ -11,54 +11,54 @@ use super::reader::{Fields, Item};
 use super::shape::Shape;
 use super::{AcmeDirectory, Address, text};
 
-/// Names of one listener; each has a certificate of its own.
+/// Maximum number of names of one listener; each has its own certificate.
 const NAMES_MAX: usize = 1000;
 const DAY_MS: u64 = 86_400_000;
 
-/// What a listener has issued.
+/// The certificates that a listener obtains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerAcme {
-    /// Names, in lower case, some with `*.` in front; each has a certificate of its own.
+    /// Names in lower case, possibly with a leading `*.`; each has its own certificate.
     pub names: Vec<String>,
-    /// How further names are got, when a client first asks for them.
+    /// How further names are approved when a client first asks for them.
     pub on_demand: Option<OnDemand>,
-    /// Names that another authority than the configuration's issues for. No key: a deployed service asks for it.
+    /// Names that use another authority than the configured one. Not a key: set by deployed services.
     pub directories: BTreeMap<String, AcmeDirectory>,
 }
 
-/// Certificates for names that nobody has written down.
+/// On-demand certificates: for names that are not listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnDemand {
-    /// Who is asked whether a name may have one.
+    /// The URL that is asked whether a name may have a certificate.
     pub ask_url: AskUrl,
-    /// How long it may take to say so, in milliseconds.
+    /// Time limit of that request, in milliseconds.
     pub timeout_ms: u64,
-    /// After how long a name that may not is asked about again, in milliseconds.
+    /// After a refusal, the time until the same name may be asked about again, in milliseconds.
     pub ask_again_ms: u64,
-    /// Names that get one.
+    /// Maximum number of names that get a certificate.
     pub names_max: usize,
-    /// How the name is put. No key: a deployed service asks otherwise than the configuration.
+    /// The form of the request. Not a key: deployed services use another form than the configuration.
     pub question: Question,
 }
 
-/// How somebody is asked whether a name may have a certificate.
+/// The form of the request that asks whether a name may have a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Question {
-    /// By `?domain=NAME`, as Caddy asks.
+    /// `?domain=NAME`, as in Caddy.
     #[default]
     Domain,
-    /// By `?host=NAME`, as kamal-proxy asks.
+    /// `?host=NAME`, as in kamal-proxy.
     Host,
-    /// By `?host=NAME` and the name as Host: kamal-proxy asks the application that is to be served.
+    /// `?host=NAME` with the name as Host: kamal-proxy asks the deployed application itself.
     OwnHost,
 }
 
 keys! { OnDemand {
-    // It is on this host or near it, and looks into a table.
+    // The URL is on this host or near it, and looks up a table.
     timeout_ms: 5000, number(10..=600_000);
-    // A name that was just added is served soon, and scanners cost one question a minute for each name.
+    // A newly added name is served soon, and scanners cost at most one request a minute for each name.
     ask_again_ms: 60_000, number(100..=DAY_MS);
-    // Authorities issue some hundred a week for a domain; a certificate takes some 10 KB.
+    // Authorities issue a few hundred certificates a week for a domain; a certificate takes about 10 KB.
     names_max: 1000, number(1..=100_000);
 } required {
     ask_url: AskUrl::default(), "http://host:port/path", ASK_URL;
@@ -82,12 +82,12 @@ const NAMES: Own<Vec<String>> = Own {
     shape: || Shape::list(Shape::TEXT, NAMES_MAX),
 };
 
-/// The URL that is asked whether a name may have a certificate, without TLS.
+/// The URL that is asked whether a name may have a certificate. Plain HTTP only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskUrl {
-    /// Where it listens; never a unix socket.
+    /// Its address; never a unix socket.
     pub address: Address,
-    /// What is asked for.
+    /// Its path.
     pub path: String,
 }
 
@@ -98,14 +98,13 @@ impl Default for AskUrl {
 }
 
 impl AskUrl {
-    /// A URL with its path and query as they are written.
+    /// Parses a URL. The path and query stay as they are written.
     ///
     /// # Errors
-    /// Why nobody can be asked there, and what to write.
+    /// Why the URL cannot be used, and what to write.
     pub fn parse(url: &str) -> Result<Self, Mistake> {
         let Some(rest) = url.strip_prefix("http://") else {
-            let message =
-                format!("{} is not asked by plain HTTP; write http://127.0.0.1:port/path", quote(url));
+            let message = format!("{} is not a plain HTTP URL; write http://127.0.0.1:port/path", quote(url));
             return Err(message.into());
         };
         let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
@@ -133,19 +132,19 @@ fn names(item: &Item<'_>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for item in item.list(NAMES_MAX) {
         match name(&item) {
-            Some(name) if names.contains(&name) => item.mistake(format!("{} is here twice", quote(&name))),
+            Some(name) if names.contains(&name) => item.mistake(format!("{} is listed twice", quote(&name))),
             found => names.extend(found),
         }
     }
     names
 }
 
-/// Something is issued.
+/// Requires at least one name or `on_demand`.
 fn has_some(acme: &mut ListenerAcme, fields: &mut Fields<'_>) {
     let lists_none =
         fields.get("names").is_none_or(|item| item.value.as_sequence().is_none_or(Vec::is_empty));
     if lists_none && acme.on_demand.is_none() && !fields.is_broken() {
-        fields.mistake("no name is here; write names: [example.com], or on_demand");
+        fields.mistake("no name is given; write names: [example.com], or on_demand");
     }
 }
 
@@ -159,8 +158,8 @@ fn name(item: &Item<'_>) -> Option<String> {
     None
 }
 
-/// Whether an authority could issue a certificate for it, and a file could be named after it: lower case, letters,
-/// digits and inner hyphens, and no address.
+/// Whether an authority could issue a certificate for the name and a file could be named after it: lower case, letters,
+/// digits and inner hyphens, and not an IP address.
 pub fn is_issuable(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let label = |label: &str| label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-');
@@ -170,7 +169,7 @@ pub fn is_issuable(name: &str) -> bool {
 
 fn ask_url(item: &Item<'_>) -> Option<AskUrl> {
     let url = AskUrl::parse(item.text()?).map_err(|message| item.mistake(message)).ok()?;
-    // The query is ours.
+    // sluice adds the query.
     text::url_path(&url.path, false).map_err(|message| item.mistake(message)).ok()?;
     Some(url)
 }

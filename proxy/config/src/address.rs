@@ -10,7 +10,7 @@ use super::Address;
 use super::problem::quote;
 use super::text::is_host_name;
 
-/// Bytes of a unix socket path: `sun_path` holds 108 with its NUL (unix(7)).
+/// Maximum length of a unix socket path in bytes: `sun_path` holds 108 with its NUL (unix(7)).
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
 impl fmt::Display for Address {
@@ -26,7 +26,7 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = Mistake;
 
-    /// Reads an address; the error says what to write.
+    /// Parses an address; the error says what to write.
     fn from_str(text: &str) -> Result<Self, Mistake> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix(text, path);
@@ -62,7 +62,7 @@ fn unix(text: &str, path: &str) -> Result<Address, Mistake> {
         .into());
     }
     if path.chars().any(char::is_control) {
-        return Err(format!("{} has a control character; take it out", quote(text)).into());
+        return Err(format!("{} has a control character; remove it", quote(text)).into());
     }
     Ok(Address::Unix(PathBuf::from(path)))
 }
@@ -73,7 +73,7 @@ fn named(text: &str, host: &str, port: &str) -> Result<Address, Mistake> {
     };
     if host.contains(':') {
         return Err(format!(
-            "{} is not clear; write an IPv6 address in brackets, as [::1]:{port}",
+            "{} is ambiguous; write an IPv6 address in brackets, as [::1]:{port}",
             quote(text)
         )
         .into());
@@ -96,7 +96,7 @@ fn named(text: &str, host: &str, port: &str) -> Result<Address, Mistake> {
 }
 
 impl Address {
-    /// The port; a unix socket has none.
+    /// The port; `None` for a unix socket.
     pub fn port(&self) -> Option<u16> {
         match self {
             Address::Ip(address) => Some(address.port()),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_read_and_shown_again() {
+    fn every_address_form_round_trips() {
         for text in ["127.0.0.1:80", "[::1]:8080", "api.internal:3000", "unix:/run/app.sock", "0.0.0.0:0"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_says_what_to_write() {
+    fn errors_say_what_to_write() {
         for (text, expected) in [
             ("10.0.0.5", "\"10.0.0.5\" has no port; write host:port"),
             ("api", "\"api\" has no port; write host:port"),
@@ -129,7 +129,7 @@ mod tests {
             ("unix:app.sock", "\"unix:app.sock\" has no absolute path; write unix:/path"),
             ("::1", "\"::1\" has no port; write [::1]:port"),
             ("fe80::1:2:3:4:5:80x", "\"fe80::1:2:3:4:5:80x\" has no port from 1 to 65535; write host:port"),
-            ("1:::80", "\"1:::80\" is not clear; write an IPv6 address in brackets, as [::1]:80"),
+            ("1:::80", "\"1:::80\" is ambiguous; write an IPv6 address in brackets, as [::1]:80"),
             ("api:70000", "\"api:70000\" has no port from 1 to 65535; write host:port"),
             ("api:+80", "\"api:+80\" has no port from 1 to 65535; write host:port"),
             ("10.0.0.256:80", "\"10.0.0.256:80\" has no valid IPv4 address; write four numbers up to 255"),

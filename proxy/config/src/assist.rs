@@ -1,63 +1,64 @@
-//! Which kernel assists may be used, and how workers are scheduled. Whether this host can give them is for `kernel::probe` and `doctor`.
+//! Which kernel assists may be used, and how workers are scheduled. `kernel::probe` and `doctor` determine what this
+//! host supports.
 
 use super::names::words;
 
-/// What each kernel assist may do.
+/// The kernel assists.
 ///
 /// Many fields: one for each key of `kernel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelAssists {
-    /// Upstream connections on this host, joined past loopback TCP.
+    /// Joins connections to endpoints on this host, which bypasses loopback TCP.
     pub bypass: AssistMode,
-    /// Clients on this host, joined with sluice in the same way.
+    /// Joins connections from clients on this host in the same way.
     pub bypass_downstream: Switch,
-    /// Joined bytes that one receiver may have unread; more goes by TCP. A request is joined if it is whole and at
-    /// most half of it.
+    /// Joined bytes that a receiver may have unread; the rest is sent over TCP. A request is joined if it is complete
+    /// and takes at most half of this.
     pub bypass_budget_bytes: u32,
-    /// Joined messages that one receiver may have unread.
+    /// Joined messages that a receiver may have unread.
     pub bypass_budget_messages: u32,
-    /// Connections joined at once; further ones go by TCP.
+    /// Maximum number of joined connections; further ones use TCP.
     pub bypass_connections_max: u32,
-    /// For how long an application may leave joined bytes unread, in milliseconds, before it is left alone
+    /// How long an application may leave joined bytes unread, in milliseconds, before its connections are not joined
     /// for a while.
     pub bypass_stall_ms: u64,
-    /// Answers over joined connections that go straight out of the client's socket.
+    /// Sends responses from joined connections directly through the client's socket.
     pub direct_return: AssistMode,
-    /// Smaller bodies come to sluice.
+    /// Smaller bodies are copied by sluice.
     pub direct_return_bytes_min: u32,
-    /// Exchanges that a worker may have under way with their answers going past it, for smaller ones to do so, too;
-    /// `None` is as many as there are, and few where workers preempt others.
+    /// Below this number of a worker's concurrent direct returns, smaller bodies use direct return too; `None` is
+    /// unlimited, or a few where workers preempt others.
     pub direct_return_calm_max: Option<u32>,
-    /// Larger ones come to sluice.
+    /// Larger bodies are copied by sluice.
     pub direct_return_bytes_max: u64,
-    /// From which request of a client's connection on.
+    /// The first request of a client connection that may use direct return, counted from 1.
     pub direct_return_from_request: u64,
-    /// For how long the kernel may keep a head that an application sends apart from its body, in milliseconds, so
-    /// that both leave at once; 0: not at all.
+    /// How long the kernel may hold a response head that an application sends separately from its body, in
+    /// milliseconds, so that both leave together; 0 disables this.
     pub direct_return_hold_ms: u64,
-    /// After so many bodies in a row, of a path, that followed their heads at once.
+    /// How many bodies of a path must follow their heads at once, in a row, before heads are held.
     pub direct_return_hold_after: u32,
-    /// Clients' connections at once that answers may go to past sluice.
+    /// Maximum number of client connections that use direct return.
     pub direct_return_clients_max: u32,
-    /// Tunnels, whose two connections are joined in the kernel.
+    /// Joins the two connections of a tunnel in the kernel.
     pub splice: AssistMode,
-    /// Bytes in one direction after which a tunnel is joined.
+    /// Bytes in one direction after which a tunnel is spliced.
     pub splice_after_bytes: u64,
-    /// Bytes of one direction that may be on their way in the kernel; more brings it back to be copied.
+    /// Bytes of one direction that may be in flight in the kernel; beyond it the tunnel falls back to copying.
     pub splice_budget_bytes: u32,
-    /// The same in pieces.
+    /// The same limit in messages.
     pub splice_budget_pieces: u32,
-    /// Tunnels spliced at once; further ones are copied.
+    /// Maximum number of spliced tunnels; further ones are copied.
     pub splice_tunnels_max: u32,
 }
 
-/// Whether something that is not for everybody is done.
+/// Whether an optional feature is enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {
-    /// It is not.
+    /// Disabled.
     #[default]
     Off,
-    /// It is.
+    /// Enabled.
     On,
 }
 
@@ -69,7 +70,7 @@ words!(Switch {
 /// Whether connections to an endpoint may be joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndpointBypass {
-    /// Where it is on this host.
+    /// If the endpoint is on this host.
     #[default]
     Auto,
     /// Never.
@@ -81,10 +82,10 @@ words!(EndpointBypass {
     Off = "off",
 });
 
-/// Whether a route's answers may go past sluice.
+/// Whether responses of a route may use direct return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RouteDirect {
-    /// Where that is used at all, and nothing is changed in them.
+    /// If direct return is enabled and the route does not change responses.
     #[default]
     Auto,
     /// Never.
@@ -96,15 +97,15 @@ words!(RouteDirect {
     Off = "off",
 });
 
-/// Whether one assist is wanted.
+/// Mode of one assist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AssistMode {
-    /// Used where this host can and it helps: bytes are copied otherwise, which is slower but never wrong.
+    /// Used if this host supports it and it helps. Otherwise bytes are copied: slower, but correct.
     #[default]
     Auto,
     /// Not used.
     Off,
-    /// Sluice does not start without it.
+    /// sluice does not start without it.
     Required,
 }
 
@@ -114,17 +115,17 @@ words!(AssistMode {
     Required = "required",
 });
 
-/// The engine that workers do their I/O with.
+/// The I/O engine of the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Runtime {
-    /// `io_uring` where it is allowed, otherwise `epoll`; sluice logs which, and why.
+    /// `io_uring` if it is allowed, otherwise `epoll`; sluice logs which, and why.
     #[default]
     Auto,
-    /// io_uring by sluice's own driver. Sluice does not start where io_uring is denied.
+    /// io_uring with sluice's own driver. sluice does not start if io_uring is denied.
     IoUring,
-    /// io_uring by tokio-uring (linux 6.6). Sluice does not start where io_uring is denied.
+    /// io_uring with tokio-uring (Linux 6.6). sluice does not start if io_uring is denied.
     TokioUring,
-    /// epoll by tokio, which every host has.
+    /// epoll with tokio, which every host supports.
     Epoll,
 }
 
@@ -135,14 +136,14 @@ words!(Runtime {
     Epoll = "epoll",
 });
 
-/// How the kernel's scheduler treats workers.
+/// How the kernel schedules worker threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerScheduling {
-    /// One that is woken preempts nobody (`SCHED_BATCH`): whoever woke it, an application or a client, comes to its end
-    /// first, and the worker then finds more to do at once.
+    /// `SCHED_BATCH`: a woken worker does not preempt its waker. The application or client that woke it finishes first,
+    /// and the worker then finds more work at once.
     #[default]
     Batch,
-    /// As any thread.
+    /// The default policy of threads (`SCHED_OTHER`).
     Normal,
 }
 

@@ -1,47 +1,47 @@
-//! Whether bodies are held back until they are whole, by route, and what that may take in all. It holds nothing.
+//! Which routes buffer bodies, and how much all buffers may take together. Buffers nothing itself.
 
 use std::path::PathBuf;
 
 use super::Switch;
 
-/// What one route holds back.
+/// Buffering of one route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffering {
-    /// Whether a request is received whole before an endpoint is picked.
+    /// Whether a request is received completely before an endpoint is picked.
     pub buffer_requests: Switch,
-    /// Whether a response is received whole before the client gets its first byte.
+    /// Whether a response is received completely before the client gets its first byte.
     pub buffer_responses: Switch,
-    /// Bytes of one body that are held in memory; the rest goes into a file.
+    /// Bytes of one body that are kept in memory; the rest goes to a file.
     pub buffer_memory_bytes: usize,
-    /// Bytes of a request body, buffered or not (413 beyond); 0 is no bound but the listener's.
+    /// Maximum bytes of a request body, buffered or not (413 beyond); 0 leaves only the listener's limit.
     pub request_body_bytes_max: u64,
-    /// Bytes of a response body, buffered or not (500 beyond); 0 is no bound.
+    /// Maximum bytes of a response body, buffered or not (500 beyond); 0 is unlimited.
     pub response_body_bytes_max: u64,
 }
 
-/// What all bodies that are held back at one time may take.
+/// Limits on all buffered bodies together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// The folder of the files; `None` is the system's for temporary ones.
+    /// The folder of the files; `None` is the system's folder for temporary files.
     pub spool_directory: Option<PathBuf>,
-    /// Bytes in files; 0 is no files.
+    /// Bytes in files; 0 uses no files.
     pub spool_bytes_max: u64,
-    /// Bytes in memory; beyond it bodies go into files.
+    /// Bytes in memory; beyond it, bodies go to files.
     pub memory_bytes_max: u64,
 }
 
 impl Buffering {
-    /// Whether it holds anything back.
+    /// Whether it buffers anything.
     pub fn is_on(&self) -> bool {
         self.buffer_requests == Switch::On || self.buffer_responses == Switch::On
     }
 
-    /// Whether answers have to come through sluice, to be held or counted.
+    /// Whether responses have to pass through sluice, to be buffered or counted.
     pub fn concerns_responses(&self) -> bool {
         self.buffer_responses == Switch::On || self.response_body_bytes_max > 0
     }
 
-    /// Each key, and whether it says something else than by default.
+    /// Each key, and whether its value differs from the default.
     pub(super) fn differences(&self) -> [(&'static str, bool); 5] {
         let plain = Self::default();
         [

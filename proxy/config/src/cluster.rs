@@ -1,31 +1,31 @@
-//! Clusters as configured: endpoints, balancing, health, limits. Types only; `clusters` reads them.
+//! Configured clusters: endpoints, balancing, health, limits. Types only; `clusters` reads them.
 
 use std::path::PathBuf;
 
 use super::names::words;
 use super::{Address, EndpointBypass, UpstreamTls};
 
-/// When a request is tried again.
+/// When a request is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Further tries of an idempotent request whose reused connection died before a response byte.
+    /// Retries of an idempotent request whose reused connection closed before the first response byte.
     pub attempts_max: u32,
     /// Further endpoints tried when connecting fails.
     pub connect_attempts_max: u32,
 }
 
-/// A named group of interchangeable endpoints and how they are used.
+/// A named group of interchangeable endpoints, and how they are used.
 ///
 /// Many fields: one for each key of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// TLS to its endpoints; `None` is none.
+    /// TLS to its endpoints; `None` is plain text.
     pub tls: Option<UpstreamTls>,
-    /// What is spoken with them.
+    /// The protocol spoken with the endpoints.
     pub protocol: UpstreamProtocol,
-    /// How one is picked.
+    /// How an endpoint is picked.
     pub balance: Balance,
     /// Active checks; `None` is off.
     pub health_check: Option<HealthCheck>,
@@ -33,48 +33,48 @@ pub struct Cluster {
     pub ejection: Ejection,
     /// Use all endpoints when none is healthy.
     pub fail_open: bool,
-    /// File that keeps health across a restart.
+    /// File that keeps the health of endpoints across a restart.
     pub state_file: Option<PathBuf>,
     /// Idle upstream connections.
     pub pool: Pool,
     /// Time to connect, in milliseconds (502 beyond; `connect_timeout`).
     pub connect_timeout_ms: u64,
-    /// From the request sent to the response head, in milliseconds (504 beyond).
+    /// From the sent request to the response head, in milliseconds (504 beyond).
     pub response_timeout_ms: u64,
-    /// Longest silence within a body in either direction, in milliseconds.
+    /// Maximum idle time within a body in either direction, in milliseconds.
     pub body_idle_timeout_ms: u64,
-    /// Longest silence of a tunnel, in milliseconds.
+    /// Maximum idle time of a tunnel, in milliseconds.
     pub tunnel_idle_timeout_ms: u64,
-    /// Bytes of a response head (502 beyond).
+    /// Maximum bytes of a response head (502 beyond).
     pub response_head_bytes_max: usize,
-    /// Fields of a response head (502 beyond).
+    /// Maximum fields of a response head (502 beyond).
     pub response_headers_max: usize,
-    /// Interim (1xx) responses passed on for one request (502 beyond).
+    /// Interim (1xx) responses forwarded for one request (502 beyond).
     pub interim_responses_max: u32,
     /// How often names are resolved again, in milliseconds.
     pub resolve_interval_ms: u64,
-    /// Response field that names the chosen endpoint.
+    /// Response field that carries the name of the chosen endpoint.
     pub endpoint_header: Option<String>,
-    /// When a request is tried again.
+    /// When a request is retried.
     pub retry: Retry,
-    /// Requests that each endpoint may have under way; further ones wait in line.
+    /// Concurrent requests per endpoint; further ones wait in the queue.
     pub max_in_flight: MaxInFlight,
-    /// Bounds of `max_in_flight: auto`.
+    /// Limits of `max_in_flight: auto`.
     pub auto_limit: AutoLimit,
-    /// The line of requests that wait for an endpoint.
+    /// The queue of requests that wait for an endpoint.
     pub queue: Queue,
-    /// Tunnels (upgraded and `tcp` connections) that each endpoint may have (503 beyond).
+    /// Concurrent tunnels (upgraded and `tcp` connections) per endpoint (503 beyond).
     pub tunnels_max: u32,
-    /// Whether connections to its endpoints may be joined past loopback TCP.
+    /// Whether connections to its endpoints may be joined, which bypasses loopback TCP.
     pub bypass: EndpointBypass,
 }
 
-/// What is spoken with the endpoints of a cluster.
+/// The protocol spoken with the endpoints of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamProtocol {
-    /// HTTP/1.1, one exchange after the other on each connection.
+    /// HTTP/1.1, one exchange at a time on each connection.
     Http1,
-    /// HTTP/2 by prior knowledge (RFC 9113 section 3.3), many exchanges on each connection. gRPC needs it.
+    /// HTTP/2 with prior knowledge (RFC 9113 section 3.3), many concurrent exchanges on each connection. gRPC needs it.
     H2,
 }
 
@@ -83,51 +83,51 @@ words!(UpstreamProtocol {
     H2 = "h2",
 });
 
-/// How many requests an endpoint may have under way.
+/// How many concurrent requests an endpoint may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxInFlight {
-    /// As many as come.
+    /// Unlimited.
     Off,
     /// This many.
     Fixed(u32),
-    /// As many as the measured latency shows to be good for it.
+    /// Derived from measured latency.
     Auto,
 }
 
-/// Bounds of a limit that finds itself.
+/// Limits of an automatic `max_in_flight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoLimit {
-    /// Least requests under way; also how many are let through while the latency without load is measured.
+    /// Minimum of concurrent requests; also the number allowed while the latency without load is measured.
     pub min: u32,
-    /// Most requests under way.
+    /// Maximum of concurrent requests.
     pub max: u32,
     /// How often the latency without load is measured again, in milliseconds.
     pub measure_interval_ms: u64,
 }
 
-/// The line of requests that wait for an endpoint.
+/// The queue of requests that wait for an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Requests that may wait (503 beyond; `queue_full`).
+    /// Maximum number of waiting requests (503 beyond; `queue_full`).
     pub max_length: usize,
-    /// How long one may wait, in milliseconds (503 beyond; `queue_timeout`).
+    /// Maximum time in the queue, in milliseconds (503 beyond; `queue_timeout`).
     pub timeout_ms: u64,
-    /// Who is next.
+    /// The order in which requests leave the queue.
     pub order: QueueOrder,
-    /// With `adaptive`: how long one who comes would have to wait for the newest to go first, in milliseconds.
+    /// With `adaptive`: the expected wait of a new request, in milliseconds, above which the newest goes first.
     pub lifo_after_ms: u64,
-    /// Whether clients take turns, however many requests each has waiting.
+    /// Whether clients take turns, regardless of how many requests each has waiting.
     pub fair_by_client: bool,
 }
 
-/// Who of a line is next.
+/// The order in which requests leave a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// The oldest while the line is short, the newest while it is long for its pace.
+    /// The oldest first while the queue is short, the newest first while the expected wait is long.
     Adaptive,
-    /// The oldest.
+    /// The oldest first.
     Fifo,
-    /// The newest.
+    /// The newest first.
     Lifo,
 }
 
@@ -137,23 +137,23 @@ words!(QueueOrder {
     Lifo = "lifo",
 });
 
-/// One address in a cluster.
+/// One endpoint of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
-    /// Where it listens.
+    /// Its address.
     pub address: Address,
     /// Share of the load relative to the others, 1 to 1000.
     pub weight: u32,
-    /// Requests it may have under way, where not the cluster's.
+    /// Maximum of concurrent requests, if it differs from the cluster's.
     pub max_in_flight: Option<MaxInFlight>,
-    /// Whether connections to it may be joined, where not as the cluster says.
+    /// Whether connections to it may be joined, if it differs from the cluster's setting.
     pub bypass: Option<EndpointBypass>,
 }
 
 /// How an endpoint is picked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Balance {
-    /// The fewest requests under way in proportion to weight.
+    /// The fewest concurrent requests in proportion to weight.
     LeastRequests,
     /// In turn, by weight.
     RoundRobin,
@@ -163,7 +163,7 @@ pub enum Balance {
     Hash(HashKey),
 }
 
-/// What is hashed.
+/// The key that is hashed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HashKey {
     /// The client's address.
@@ -177,30 +177,30 @@ pub enum HashKey {
 /// Active health checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthCheck {
-    /// Target of the check request.
+    /// Target of the request.
     pub path: String,
-    /// Host field; `None` is the endpoint's own address.
+    /// Host field; `None` is the endpoint's address.
     pub host: Option<String>,
-    /// Port that is asked; `None` is the endpoint's own. Not for unix sockets.
+    /// Port of the check; `None` is the endpoint's own. Not for unix sockets.
     pub port: Option<u16>,
-    /// Time from one check to the next, in milliseconds.
+    /// Interval between checks, in milliseconds.
     pub interval_ms: u64,
-    /// Time for the whole check, in milliseconds.
+    /// Time limit of one check, in milliseconds.
     pub timeout_ms: u64,
-    /// Successes in a row that make it healthy.
+    /// Successes in a row after which an endpoint is healthy.
     pub healthy_after: u32,
-    /// Failures in a row that make it unhealthy.
+    /// Failures in a row after which an endpoint is unhealthy.
     pub unhealthy_after: u32,
-    /// Statuses that count as success, as inclusive ranges.
+    /// Response statuses that count as success, as inclusive ranges.
     pub expected_statuses: Vec<(u16, u16)>,
 }
 
-/// Passive ejection: live traffic as a check.
+/// Passive ejection, based on live traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Failures in a row (connect errors, timeouts, broken answers) that eject; 0 is off.
+    /// Failures in a row (connect errors, timeouts, broken responses) that eject an endpoint; 0 is off.
     pub consecutive_failures: u32,
-    /// How long an ejected endpoint is left alone, in milliseconds.
+    /// How long an endpoint stays ejected, in milliseconds.
     pub time_ms: u64,
 }
 
@@ -209,6 +209,6 @@ pub struct Ejection {
 pub struct Pool {
     /// Idle connections kept per endpoint and worker.
     pub idle_max_per_endpoint: usize,
-    /// How long one is kept, in milliseconds.
+    /// How long an idle connection is kept, in milliseconds.
     pub idle_timeout_ms: u64,
 }

@@ -17,14 +17,14 @@ use super::{
     MaxInFlight, Mistake, Pool, Queue, Retry, UpstreamProtocol, Word, text, upstream_tls,
 };
 
-/// Clusters in one configuration.
+/// Maximum number of clusters.
 const CLUSTERS_MAX: usize = 1000;
-/// Endpoints in one cluster; each has its own pool in every worker.
+/// Maximum number of endpoints of one cluster; each has its own pool in every worker.
 const ENDPOINTS_MAX: usize = 1000;
-/// Expected status ranges of one health check.
+/// Maximum number of status ranges of one health check.
 const STATUSES_MAX: usize = 100;
 
-/// Every cluster, those with mistakes too, so that what names them is not reported as well.
+/// Reads every cluster. Clusters with mistakes are kept, so that references to them are not reported too.
 pub(super) fn read(root: &mut Fields<'_>) -> BTreeMap<String, Cluster> {
     let mut clusters = BTreeMap::new();
     let Some(item) = root.get("clusters") else {
@@ -48,7 +48,7 @@ fn cluster(item: &Item<'_>) -> Cluster {
         cluster.tls = upstream_tls::read(&mut fields, https);
         if let Some(address) = upstream_tls::nameless(cluster.tls.as_ref(), &cluster.endpoints) {
             item.mistake(format!(
-                "{address} has no name that a certificate could be for; write tls.server_name"
+                "{address} has no name to verify a certificate against; write tls.server_name"
             ));
         }
     }
@@ -57,7 +57,7 @@ fn cluster(item: &Item<'_>) -> Cluster {
     cluster
 }
 
-/// Every cluster by its name, every default spelled out.
+/// Every cluster by name, with all defaults.
 pub(super) fn write(clusters: &BTreeMap<String, Cluster>) -> Value {
     let mut out = Out::default();
     for (name, cluster) in clusters {
@@ -70,7 +70,7 @@ pub(super) fn write(clusters: &BTreeMap<String, Cluster>) -> Value {
     out.done()
 }
 
-/// What may stand at `clusters`.
+/// The shape of `clusters`.
 pub(super) fn shape() -> Shape {
     let mut keys = vec![
         Key::required("endpoints", Shape::some(endpoint_shape(), ENDPOINTS_MAX)),
@@ -81,23 +81,23 @@ pub(super) fn shape() -> Shape {
 }
 
 keys! { Cluster {
-    // Within a data centre connecting takes a millisecond; three seconds outlast one lost SYN.
+    // Within a data centre, connecting takes a millisecond; three seconds outlast one lost SYN.
     connect_timeout_ms: 3000, number(1..=10 * MINUTE_MS);
     // As nginx's proxy_read_timeout.
     response_timeout_ms: MINUTE_MS, number(RESPONSE_TIMEOUT_MS);
-    // As above. A body that moves never meets it, unless it crawls at some hundred bytes a second.
+    // As above. A body that makes progress never reaches it, unless it trickles.
     body_idle_timeout_ms: MINUTE_MS, number(BODY_IDLE_TIMEOUT_MS);
-    // Websockets are silent for long; an hour only clears away the dead.
+    // Websockets can be silent for long; an hour only removes dead ones.
     tunnel_idle_timeout_ms: HOUR_MS, number(1..=7 * DAY_MS);
-    // Twice what a client may send: applications set large cookies.
+    // Twice the limit of requests: applications set large cookies.
     response_head_bytes_max: 64 * KIB as usize, number(256..=MIB);
     // As above.
     response_headers_max: 200, number(1..=1000);
-    // A 100 and some 103s; more is a fault.
+    // One 100 and a few 103s; more is a bug.
     interim_responses_max: 10, number(0..=1000);
-    // Follows a container that moved within seconds and asks little of the name server.
+    // Follows a container that moved within seconds, at little cost for the name server.
     resolve_interval_ms: 10_000, number(100..=DAY_MS);
-    // As many as a listener has connections by default; a database wants far fewer.
+    // The same as a listener's default number of connections; a database wants far fewer.
     tunnels_max: 20_000, number(0..=10_000_000);
     protocol: UpstreamProtocol::Http1, word();
     balance: Balance::LeastRequests, BALANCE;
@@ -145,11 +145,11 @@ fn max_in_flight(item: &Item<'_>) -> Option<MaxInFlight> {
     }
 }
 
-/// Every endpoint, and whether they are written as https.
+/// Every endpoint, and whether they use `https://`.
 fn endpoints(item: &Item<'_>) -> (Vec<Endpoint>, bool) {
     let items = item.list(ENDPOINTS_MAX);
     if items.is_empty() && item.value.is_sequence() {
-        item.mistake("no endpoint is here; write at least one address");
+        item.mistake("the list is empty; write at least one address");
     }
     let mut seen = HashSet::new();
     let mut endpoints = Vec::new();
@@ -157,10 +157,10 @@ fn endpoints(item: &Item<'_>) -> (Vec<Endpoint>, bool) {
     for item in items {
         if let Some((endpoint, https)) = endpoint(&item) {
             if schemes.insert(https) && schemes.len() > 1 {
-                item.mistake("some endpoints are written as https and others are not; write all alike");
+                item.mistake("some endpoints use https:// and others do not; use it for all or none");
             }
             if !seen.insert(endpoint.address.clone()) {
-                item.mistake(format!("{} is here twice; keep one and give it a weight", endpoint.address));
+                item.mistake(format!("{} is listed twice; keep one and give it a weight", endpoint.address));
             }
             endpoints.push(endpoint);
         }
@@ -205,7 +205,7 @@ fn endpoint_shape() -> Shape {
     Shape::AnyOf(vec![Shape::TEXT, Shape::Map(keys)])
 }
 
-/// An address to connect to, which has a port, and whether it is written as https.
+/// An address to connect to, which needs a port, and whether it uses `https://`.
 fn upstream_address(item: &Item<'_>) -> Option<(Address, bool)> {
     let text = upstream_tls::without_scheme(item.value.as_str().unwrap_or_default());
     let (text, https) = text.map_err(|message| item.mistake(message)).ok()?;
@@ -267,7 +267,7 @@ fn hash_key(item: &Item<'_>) -> Option<HashKey> {
         }
         (None, Some(item)) => item.checked(text::field_name).map(HashKey::Cookie),
         _ => {
-            fields.mistake("not exactly one key is here; write header or cookie");
+            fields.mistake("expected exactly one key; write header or cookie");
             None
         }
     };
@@ -307,18 +307,18 @@ keys! { HealthCheck, settle within_the_interval {
     path: "/".to_owned(), checked(|path| text::url_path(path, true));
     host: None, Optional(checked(text::host_value));
     port: None, Optional(number(PORT));
-    // Unhealthy within 15 s at a cost that no server notices.
+    // Marks an endpoint unhealthy within 15 s, at a negligible cost for the server.
     interval_ms: 5000, number(10..=DAY_MS);
-    // Below the interval; a check slower than this is no healthy answer.
+    // Below the interval; an endpoint that takes longer than this is not healthy.
     timeout_ms: 2000, number(1..=DAY_MS);
-    // Twice, so that one lucky answer does not bring it back.
+    // Two, so that one lucky response does not restore it.
     healthy_after: 2, number(1..=1000);
-    // Three times, so that one lost packet does not take it out.
+    // Three, so that one lost packet does not remove it.
     unhealthy_after: 3, number(1..=1000);
     expected_statuses: vec![(200, 399)], STATUSES;
 }}
 
-/// A check ends before the next begins; unless it is given, its time is cut to that.
+/// A check must end before the next one starts. A default timeout is reduced to the interval.
 fn within_the_interval(check: &mut HealthCheck, fields: &mut Fields<'_>) {
     if fields.get("timeout_ms").is_none() {
         check.timeout_ms = check.timeout_ms.min(check.interval_ms);
@@ -339,7 +339,7 @@ const STATUSES: Own<Vec<(u16, u16)>> = Own {
 fn statuses(item: &Item<'_>) -> Vec<(u16, u16)> {
     let items = item.list(STATUSES_MAX);
     if items.is_empty() && item.value.is_sequence() {
-        item.mistake("no status is here; write at least one, such as 200 or \"200-399\"");
+        item.mistake("the list is empty; write at least one, such as 200 or \"200-399\"");
     }
     items.iter().filter_map(status_range).collect()
 }

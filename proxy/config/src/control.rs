@@ -1,24 +1,24 @@
-//! Where commands are taken, and where what they deploy is kept.
+//! The control socket, and where deployed services are stored.
 
 use std::path::PathBuf;
 
 /// Where `sluice reload` and other commands reach the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ControlSocket {
-    /// At the usual path, if it can be bound.
+    /// At the default path, if it can be bound.
     #[default]
     Auto,
-    /// Nowhere.
+    /// No socket.
     Off,
-    /// At this path of a unix socket.
+    /// At this path.
     At(PathBuf),
 }
 
-/// Where deployed services are kept.
+/// Where deployed services are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicesState {
-    /// The file; `None` is the one in the folder that systemd made for the state, or none.
+    /// The file; `None` uses systemd's state directory, or no file without one.
     pub state_file: Option<PathBuf>,
-    /// kamal-proxy's file, which is read where there is none of ours.
+    /// kamal-proxy's state file, which is read while ours does not exist.
     pub kamal_state_file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Whether the files that a configuration names can be used. The only part besides `load` that touches the disk.
+//! Checks that the files named by a configuration can be used. Apart from `load`, only this module accesses the disk.
 
 use crate::Mistake;
 use std::fs::{self, File, OpenOptions};
@@ -10,10 +10,10 @@ use super::path::Path as KeyPath;
 use super::problem::Problems;
 use super::{CertificateFiles, Config, LogOutput, Tls, UpstreamTls};
 
-/// Bytes of an error page; they are held in memory.
+/// Maximum bytes of an error page; error pages are kept in memory.
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reports files that are not there or cannot be read, and directories that are missing.
+/// Reports files that are missing or unreadable, and directories that are missing.
 pub(super) fn check(config: &Config, problems: &Problems) {
     let root = KeyPath::root();
     for (status, page) in &config.error_pages {
@@ -67,10 +67,10 @@ fn certificates_exist(tls: &Tls, path: &KeyPath, problems: &Problems) {
     ca_file.into_iter().for_each(|file| exists(file, &path.key("client_auth").key("ca_file"), problems));
 }
 
-/// Whoever checks may not be allowed to read it; the start says the rest.
+/// Checks existence only: the user who runs the check may not be allowed to read the file. The start reports the rest.
 fn exists(file: &Path, path: &KeyPath, problems: &Problems) {
     if fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        problems.add(path, format!("{} does not exist; make it first", file.display()));
+        problems.add(path, format!("{} does not exist; create it first", file.display()));
     }
 }
 
@@ -87,10 +87,10 @@ fn tls_files_exist(tls: &UpstreamTls, path: &KeyPath, problems: &Problems) {
     }
 }
 
-/// Whether bodies can be put into files, if any route may have to: tries by making one that has no name.
+/// Whether bodies can be buffered in files, if a route may need it. Tests this by creating an unnamed file.
 ///
 /// # Errors
-/// A sentence about the folder that is configured.
+/// A sentence about the configured folder.
 pub fn can_spool(config: &Config) -> Result<(), Mistake> {
     let holds = config.routes.iter().any(|route| route.buffering.is_on());
     if !holds || config.buffers.spool_bytes_max == 0 {
@@ -99,12 +99,12 @@ pub fn can_spool(config: &Config) -> Result<(), Mistake> {
     let directory = config.buffers.directory();
     let shown = directory.display();
     if !directory.is_dir() {
-        return Err(format!("the directory {shown} does not exist; make it first").into());
+        return Err(format!("the directory {shown} does not exist; create it first").into());
     }
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     let made = match open_unnamed(&options, &directory) {
-        // Not on every filesystem.
+        // Some filesystems do not support O_TMPFILE.
         Err(error) if lacks_unnamed_files(&error) => {
             let name = directory.join(format!(".sluice-check-{}", std::process::id()));
             options.create_new(true).open(&name).and_then(|_| fs::remove_file(&name))
@@ -112,23 +112,23 @@ pub fn can_spool(config: &Config) -> Result<(), Mistake> {
         made => made.map(drop),
     };
     made.map_err(|error| {
-        format!("no file can be made in {shown}: {error}; write a directory for temporary files").into()
+        format!("cannot create a file in {shown}: {error}; write a directory for temporary files").into()
     })
 }
 
-/// Makes a file without a name, which is gone when it is closed.
+/// Creates an unnamed file, which disappears when it is closed.
 #[cfg(target_os = "linux")]
 fn open_unnamed(options: &OpenOptions, directory: &Path) -> io::Result<File> {
     options.clone().custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(directory)
 }
 
-/// Other systems have none; a configuration can be checked there all the same.
+/// Only Linux has unnamed files, but a configuration can be checked on any system.
 #[cfg(not(target_os = "linux"))]
 fn open_unnamed(_: &OpenOptions, _: &Path) -> io::Result<File> {
     Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
 
-/// What a filesystem says that has no O_TMPFILE.
+/// Whether the error means that the filesystem does not support O_TMPFILE.
 pub fn lacks_unnamed_files(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT | libc::EINVAL))
 }
@@ -136,7 +136,7 @@ pub fn lacks_unnamed_files(error: &std::io::Error) -> bool {
 fn page_is_readable(page: &Path) -> Result<(), Mistake> {
     let shown = page.display();
     let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
-    // Asked before opening: opening a named pipe would wait for its writer.
+    // Checked before opening: opening a named pipe would block until it has a writer.
     let metadata = fs::metadata(page).map_err(cannot)?;
     if !metadata.is_file() {
         return Err(format!("{shown} is not a file; write the path of one").into());
@@ -158,7 +158,7 @@ fn parent_exists(file: &Path, path: &KeyPath, problems: &Problems) {
         }
     };
     if !parent.is_dir() {
-        problems.add(path, format!("the directory {} does not exist; make it first", parent.display()));
+        problems.add(path, format!("the directory {} does not exist; create it first", parent.display()));
     } else if file.is_dir() {
         problems.add(path, format!("{} is a directory; write the path of a file", file.display()));
     }

@@ -1,4 +1,4 @@
-//! The ways in and out: YAML text to a configuration or to all its mistakes, and back.
+//! Parses YAML text into a configuration or all its mistakes, and writes a configuration back.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,13 +10,13 @@ use super::disk;
 use super::problem::{ConfigError, Problems};
 use super::{Config, Override, overrides, root, scan, tree};
 
-/// Bytes of a configuration file: some ten thousand routes.
+/// Maximum bytes of a configuration file: about ten thousand routes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a file, and checks that the files it names can be used.
 ///
 /// # Errors
-/// Every mistake of the file and of `overrides`, all at once.
+/// All mistakes of the file and of `overrides`.
 pub fn load(path: &Path, overrides: &[Override]) -> Result<Config, ConfigError> {
     let name = path.display().to_string();
     let whole = |message: String| ConfigError::whole(&name, None, message);
@@ -30,10 +30,10 @@ pub fn load(path: &Path, overrides: &[Override]) -> Result<Config, ConfigError> 
     read(&name, &text, overrides, disk::check)
 }
 
-/// Reads YAML text. Opens nothing; never panics, whatever the text.
+/// Parses YAML text. Opens no files and never panics, whatever the text.
 ///
 /// # Errors
-/// Every mistake of the text and of `overrides`, all at once; `source_name` stands for the file.
+/// All mistakes of the text and of `overrides`; `source_name` stands for the file.
 pub fn parse(source_name: &str, text: &str, overrides: &[Override]) -> Result<Config, ConfigError> {
     read(source_name, text, overrides, |_, _| {})
 }
@@ -62,7 +62,7 @@ fn read(
     Err(ConfigError { source_name: source_name.to_owned(), problems })
 }
 
-/// The YAML of one listener, one route and one cluster, each named `default`, as `--listen` and `--to` ask for.
+/// The YAML of one listener, one route and one cluster, each named `default`, for `--listen` and `--to`.
 pub fn short_form(listen: &str, to: &[String]) -> String {
     let map = |entries: &[(&str, Value)]| {
         let entries = entries.iter().map(|(key, value)| (Value::from(*key), value.clone()));
@@ -80,12 +80,12 @@ pub fn short_form(listen: &str, to: &[String]) -> String {
     text(&tree)
 }
 
-/// The configuration in force as YAML, every default spelled out; it parses back to an equal one.
+/// The effective configuration as YAML, with all defaults; it parses back to an equal one.
 pub fn to_yaml(config: &Config) -> String {
     text(&root::write(config))
 }
 
-/// The configuration in force as JSON, in the shape of the YAML.
+/// The effective configuration as JSON, with the structure of the YAML.
 pub fn to_json(config: &Config) -> serde_json::Value {
     serde_json::to_value(root::write(config)).expect("the keys are text or numbers, the numbers are finite")
 }

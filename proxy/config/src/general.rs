@@ -1,4 +1,4 @@
-//! Reads listeners and the keys that concern the process as a whole.
+//! Reads listeners and the keys of the whole process.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,18 +18,18 @@ use super::{
     Passthrough, Protocol, ProxyProtocol, RedirectToHttps, Word, https, passthrough, text, tls,
 };
 
-/// Listeners in one configuration.
+/// Maximum number of listeners.
 const LISTENERS_MAX: usize = 256;
-/// Error pages; there are as many error statuses.
+/// Maximum number of error pages: the number of error statuses.
 const PAGES_MAX: usize = 200;
-/// Networks of trusted proxies; each request is compared with all of them.
+/// Maximum number of trusted networks; each request is compared with all of them.
 pub(super) const TRUSTED_MAX: usize = 1000;
-/// Fields of an access log line: each known one, some twice.
+/// Maximum number of access log fields: more than there are known ones.
 const LOG_FIELDS_MAX: usize = 64;
-/// Bytes of a user or group name (useradd(8) allows 32).
+/// Maximum bytes of a user or group name (useradd(8) allows 32).
 const ACCOUNT_BYTES_MAX: usize = 64;
 
-/// Every listener, those with mistakes too, so that their indexes are those of the file.
+/// Reads every listener. Listeners with mistakes are kept, so that indexes match the file.
 pub(super) fn listeners(root: &mut Fields<'_>, limits: &Limits) -> Vec<Listener> {
     let Some(item) = root.get("listeners") else {
         return Vec::new();
@@ -41,11 +41,11 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     let mut fields = item.fields();
     let name = fields.get("name").and_then(|item| item.checked(text::name));
     let address = fields.require("address", "host:port or unix:/path").and_then(|item| address(&item));
-    // Reported already; the name says so to whoever compares listeners.
+    // Reported already; the empty name is a placeholder that later checks skip.
     let address = address.unwrap_or(Address::Name(String::new(), 0));
     let cluster = fields.text("cluster").map(str::to_owned);
     let protocol = fields.get("protocol").map_or(Protocol::Http, |item| {
-        // A word that is unknown but comes with a cluster was meant to be tcp.
+        // An unknown protocol together with a cluster most likely means tcp.
         let guess = if cluster.is_some() { Protocol::Tcp } else { Protocol::Http };
         item.one_of().unwrap_or(guess)
     });
@@ -76,7 +76,7 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
 const REDIRECT: Or<Own<RedirectToHttps>> = Or("off", https::REDIRECT);
 const HSTS: Or<Map<Hsts>> = Or("off", map());
 
-/// Every listener, every default spelled out.
+/// Every listener, with all defaults.
 pub(super) fn write_listeners(listeners: &[Listener]) -> Value {
     list(listeners, |listener| {
         let mut out = Out::default();
@@ -95,7 +95,7 @@ pub(super) fn write_listeners(listeners: &[Listener]) -> Value {
     })
 }
 
-/// What may stand at `listeners`.
+/// The shape of `listeners`.
 pub(super) fn listeners_shape() -> Shape {
     let mut keys = vec![
         Key::optional("name", Shape::TEXT),
@@ -113,7 +113,7 @@ pub(super) fn listeners_shape() -> Shape {
     Shape::some(Shape::Map(keys), LISTENERS_MAX)
 }
 
-/// The limits below `fields`, each from `base` if it is not given.
+/// The limits in `fields`; missing keys come from `base`.
 pub(super) fn limits(fields: &mut Fields<'_>, base: &Limits) -> Limits {
     let mut limits = base.clone();
     if let Some(item) = fields.get("limits") {
@@ -122,7 +122,7 @@ pub(super) fn limits(fields: &mut Fields<'_>, base: &Limits) -> Limits {
     limits
 }
 
-/// Networks or single addresses.
+/// A network or a single address.
 pub(super) const NETWORK: Own<IpNet> =
     Own { read: network, write: |network| network.to_string().into(), shape: || Shape::TEXT };
 
@@ -136,7 +136,7 @@ fn network(item: &Item<'_>) -> Option<IpNet> {
     network
 }
 
-/// A file by status.
+/// Error pages by status.
 pub(super) const ERROR_PAGES: Own<BTreeMap<u16, PathBuf>> = Own {
     read: |item| Some(error_pages(item)),
     write: |pages| {
@@ -154,14 +154,14 @@ fn error_pages(item: &Item<'_>) -> BTreeMap<u16, PathBuf> {
             (Some(status), Some(file)) => {
                 pages.insert(status, PathBuf::from(file));
             }
-            (None, _) => item.mistake("this is no error status; write one from 400 to 599"),
+            (None, _) => item.mistake("this is not an error status; write one from 400 to 599"),
             (_, None) => {}
         }
     }
     pages
 }
 
-/// Off, stdout, a path, or a map with these as `output`.
+/// Off, stdout, a path, or a map with one of these as `output`.
 pub(super) const ACCESS_LOG: Own<AccessLog> =
     Own { read: |item| Some(access_log(item)), write: write_access_log, shape: access_log_shape };
 
@@ -182,7 +182,7 @@ fn access_log(item: &Item<'_>) -> AccessLog {
         } else {
             log.fields = item.list(LOG_FIELDS_MAX).iter().filter_map(Item::one_of).collect();
             if item.value.as_sequence().is_some_and(Vec::is_empty) {
-                item.mistake("no field is here; write at least one, or output: off");
+                item.mistake("the list is empty; write at least one field, or output: off");
             }
         }
     }
@@ -252,7 +252,7 @@ fn admin(item: &Item<'_>) -> Option<Address> {
     given.filter(|item| !item.is_off()).and_then(|item| address(&item))
 }
 
-/// Auto, off, or the path of a unix socket.
+/// `auto`, `off`, or the path of a unix socket.
 pub(super) const CONTROL: Own<ControlSocket> = Own {
     read: |item| Some(control(item)),
     write: |control| match control {
@@ -279,7 +279,7 @@ fn control(item: &Item<'_>) -> ControlSocket {
     }
 }
 
-/// A loopback address, for it answers anything to anyone.
+/// A loopback address, because the demo origin serves anyone.
 pub(super) const DEMO_ORIGIN: Own<SocketAddr> =
     Own { read: demo_origin, write: |address| address.to_string().into(), shape: || Shape::TEXT };
 
@@ -293,7 +293,7 @@ fn demo_origin(item: &Item<'_>) -> Option<SocketAddr> {
     }
 }
 
-/// Auto, which is 0 here, or a number.
+/// `auto`, stored as 0, or a number.
 pub(super) const WORKER_COUNT: Own<usize> = Own {
     read: |item| match item.value.as_str() {
         Some("auto") => Some(0),

@@ -1,4 +1,4 @@
-//! The way from http to https: redirects, and HSTS.
+//! From http to https: redirects, and HSTS.
 
 use serde_yaml::Value;
 
@@ -7,34 +7,34 @@ use super::defaults::PORT;
 use super::reader::Item;
 use super::shape::Shape;
 
-/// What hstspreload.org asks for, in seconds: a year.
+/// The minimum that hstspreload.org requires, in seconds: a year.
 pub(super) const PRELOAD_AGE_S: u64 = 365 * 86_400;
 
-/// Has requests come again over https.
+/// Redirects requests to https.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedirectToHttps {
-    /// Where https is served.
+    /// Port of the https URL.
     pub port: u16,
 }
 
 keys! { RedirectToHttps {
-    // The port of https, which URLs leave out.
+    // The default port of https, which URLs leave out.
     port: 443, number(PORT);
 }}
 
-/// RFC 6797: has browsers use https only.
+/// HTTP Strict Transport Security (RFC 6797): makes browsers use https only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hsts {
-    /// For how long, in seconds; 0 has them forget it.
+    /// How long browsers remember it, in seconds; 0 makes them forget it.
     pub max_age_s: u64,
-    /// Also for the hosts below.
+    /// Also applies to subdomains.
     pub include_subdomains: bool,
-    /// Agrees to be in the list that browsers come with.
+    /// Consents to inclusion in the preload list of browsers.
     pub preload: bool,
 }
 
 keys! { Hsts {
-    // What the browsers' list asks for, and what most sites say.
+    // The preload list requires this, and most sites use it.
     max_age_s: PRELOAD_AGE_S, number(0..=20 * PRELOAD_AGE_S);
     include_subdomains: false, Flag;
     preload: false, Flag;
@@ -54,7 +54,7 @@ impl Hsts {
     }
 }
 
-/// `redirect_to_https`: on, or a map; off is another's business.
+/// `redirect_to_https`: on, or a map. The caller handles off.
 pub(super) const REDIRECT: Own<RedirectToHttps> = Own {
     read: redirect_to_https,
     write: Table::written,

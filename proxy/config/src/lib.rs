@@ -1,7 +1,7 @@
-//! The validated configuration: what the rest of the program reads.
+//! The validated configuration, which the rest of the program reads.
 //!
-//! Plain data, immutable once built. `file` reads the YAML into it, `validate` checks what one key
-//! alone cannot show. Only `load` opens files; nothing here resolves a name or binds a port.
+//! Plain data, immutable once built. `file` parses YAML into it, `validate` checks rules that span several keys. Only
+//! `load` opens files; nothing here resolves a name or binds a port.
 
 mod access_log;
 mod acme;
@@ -89,60 +89,60 @@ pub use upstream_tls::{ClientCertificate, Pin, UpstreamTls};
 /// Many fields: one for each key of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bound addresses we accept on.
+    /// Addresses on which sluice accepts connections.
     pub listeners: Vec<Listener>,
     /// Match rules, in file order.
     pub routes: Vec<Route>,
     /// Clusters by name.
     pub clusters: BTreeMap<String, Cluster>,
-    /// Defaults that every listener starts from.
+    /// Default limits of every listener.
     pub limits: Limits,
-    /// Peers whose `X-Forwarded-*` and `X-Request-Id` fields are believed.
+    /// Peers whose `X-Forwarded-*` and `X-Request-Id` fields are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Add a `Via` field to what is forwarded (RFC 9110 7.6.3).
+    /// Add a `Via` field to forwarded messages (RFC 9110 7.6.3).
     pub via: bool,
-    /// Files sent as the body of our own answers, by status.
+    /// Files used as the body of our own responses, by status.
     pub error_pages: BTreeMap<u16, PathBuf>,
     /// Where and how exchanges are logged.
     pub access_log: AccessLog,
     /// How exchanges are traced; `None` is off.
     pub tracing: Option<Tracing>,
-    /// File with the token that asks for debug fields; `None` is off.
+    /// File with the token that enables debug fields; `None` is off.
     pub debug_token_file: Option<PathBuf>,
     /// Address of the admin listener; `None` is off.
     pub admin: Option<Address>,
-    /// The admin listener answers /metrics and /healthz alone, and may do so beyond loopback without a token.
+    /// The admin listener serves only /metrics and /healthz, and may do so without a token on any address.
     pub admin_metrics_only: bool,
-    /// Where commands are taken.
+    /// The control socket.
     pub control: ControlSocket,
-    /// File with the token that the admin listener asks for; beyond loopback it must.
+    /// File with the token that the admin listener requires; mandatory if the address is not a loopback address.
     pub admin_token_file: Option<PathBuf>,
-    /// Where deployed services are kept.
+    /// Where deployed services are stored.
     pub services: ServicesState,
-    /// Who issues certificates; `None` is nobody.
+    /// Automatic certificates; `None` is off.
     pub acme: Option<Acme>,
-    /// Number of worker threads, each with its own engine; 0 is one a core.
+    /// Number of worker threads, each with its own engine; 0 is one per core.
     pub workers: usize,
-    /// What they do their I/O with.
+    /// The I/O engine of the workers.
     pub runtime: Runtime,
-    /// How these threads are scheduled.
+    /// How worker threads are scheduled.
     pub worker_scheduling: WorkerScheduling,
-    /// User to become once every listener is bound.
+    /// User to switch to once every listener is bound.
     pub user: Option<String>,
-    /// Group to become once every listener is bound.
+    /// Group to switch to once every listener is bound.
     pub group: Option<String>,
-    /// What bodies that are held back may take, over all exchanges.
+    /// Limits on buffered bodies, over all exchanges.
     pub buffers: Buffers,
     /// Which kernel assists may be used.
     pub kernel: KernelAssists,
-    /// How long a drain waits for exchanges under way, in milliseconds.
+    /// How long a drain waits for running exchanges, in milliseconds.
     pub drain_timeout_ms: u64,
     /// Address of the embedded demo origin; `None` is off.
     pub demo_origin: Option<SocketAddr>,
 }
 
 impl Config {
-    /// How many workers to start.
+    /// Number of workers to start.
     pub fn worker_count(&self) -> usize {
         match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -162,41 +162,42 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// A bound address we accept on.
+/// An address on which sluice accepts connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
     /// Name, unique among listeners.
     pub name: String,
-    /// Where to bind.
+    /// The address to bind.
     pub address: Address,
-    /// What is spoken on it.
+    /// The protocol of its connections.
     pub protocol: Protocol,
-    /// Whether a PROXY protocol header comes first.
+    /// Whether a connection starts with a PROXY protocol header.
     pub proxy_protocol: ProxyProtocol,
     /// When HTTP/2 is spoken.
     pub http2: Http2,
-    /// The cluster that a `tcp` listener tunnels to, or a `tls-passthrough` listener what `sni` does not have.
+    /// The cluster that a `tcp` listener tunnels to. On a `tls-passthrough` listener, the cluster for names that `sni`
+    /// does not list.
     pub cluster: Option<String>,
-    /// Where TLS goes that is passed through; on a `tls-passthrough` listener alone.
+    /// Where passed-through TLS connections go; only on a `tls-passthrough` listener.
     pub passthrough: Option<Passthrough>,
-    /// How TLS is terminated here; `None` is not at all.
+    /// TLS termination; `None` is plain text.
     pub tls: Option<Tls>,
-    /// Where requests are sent to for https; `None` is nowhere.
+    /// Redirect of requests to https; `None` is off.
     pub redirect_to_https: Option<RedirectToHttps>,
-    /// What answers say in Strict-Transport-Security; `None` is nothing.
+    /// The Strict-Transport-Security field of responses; `None` is off.
     pub hsts: Option<Hsts>,
-    /// The limits in force on this listener.
+    /// The effective limits of this listener.
     pub limits: Limits,
 }
 
-/// What a listener speaks.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1 and HTTP/1.0.
     Http,
     /// Opaque bytes, tunnelled to one cluster.
     Tcp,
-    /// TLS that stays as it is, tunnelled to a cluster by the server that the client names.
+    /// TLS that is not terminated: tunnelled to a cluster by the server name in the ClientHello.
     TlsPassthrough,
 }
 
@@ -209,6 +210,6 @@ pub enum ProxyProtocol {
     V1,
     /// The binary form only.
     V2,
-    /// Either form, but one of them.
+    /// Either form; one is required.
     Any,
 }

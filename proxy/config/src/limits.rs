@@ -1,8 +1,8 @@
-//! What one downstream connection may use. Defaults and bounds are in `defaults`, but for those of HTTP/2.
+//! Limits of one downstream connection. Defaults and ranges are in `defaults`, except for those of HTTP/2.
 
 use super::http2::Http2Limits;
 
-/// Bounds on what one downstream connection may use. Every key may be set for all listeners or for one.
+/// Limits of one downstream connection. Every key may be set for all listeners or for one.
 ///
 /// Many fields: one for each key of `limits`.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Limits {
     pub chunk_line_bytes_max: usize,
     /// Bytes of a trailer section.
     pub trailer_bytes_max: usize,
-    /// Open downstream connections of the listener over all workers.
+    /// Open downstream connections of the listener, over all workers.
     pub connections_max: usize,
     /// From the first byte of a head to its last, in milliseconds (408 beyond).
     pub header_timeout_ms: u64,
@@ -27,14 +27,14 @@ pub struct Limits {
     pub keep_alive_timeout_ms: u64,
     /// Exchanges on one connection before it is closed.
     pub requests_per_connection_max: u64,
-    /// How long a client that shut its writing side down is waited for, in milliseconds.
+    /// How long sluice waits after a client shut down its writing side, in milliseconds.
     pub half_close_timeout_ms: u64,
-    /// Bytes of an unwanted request body that are read and dropped to keep the connection.
+    /// Bytes of an unread request body that are read and dropped to keep the connection.
     pub drain_bytes_max: u64,
-    /// How long such a body is waited for, in milliseconds.
+    /// Time limit for that, in milliseconds.
     pub drain_body_timeout_ms: u64,
-    /// Bytes of large body buffers a worker may hold at once; beyond it bodies go in small pieces.
+    /// Bytes of large body buffers that a worker may use; beyond it, bodies use small pieces.
     pub body_buffers_bytes_max: usize,
-    /// Bounds of an HTTP/2 connection beside these.
+    /// Limits of an HTTP/2 connection, in addition to these.
     pub http2: Http2Limits,
 }

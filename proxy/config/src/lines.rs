@@ -1,10 +1,10 @@
-//! The line on which each value of a document stands.
+//! The line number of each value of a document.
 
 use std::collections::HashMap;
 
 use super::path::{Path, Segment};
 
-/// Lines by path.
+/// Line numbers by path.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub(super) line: usize,
@@ -12,7 +12,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The line of the value, or of the nearest one around it; `None` for the document as a whole.
+    /// The line of the value, or of the nearest enclosing one; `None` for the document as a whole.
     pub(super) fn of(&self, path: &Path) -> Option<usize> {
         let mut node = self;
         for segment in &path.0 {

@@ -1,6 +1,6 @@
-//! A mistake before it is known where it stands.
+//! A mistake whose position in the file is not known yet.
 
-/// What is wrong with a text of the configuration, and what to write in its place.
+/// What is wrong with a piece of configuration text, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
 #[from(String, &'static str)]

@@ -1,13 +1,13 @@
-//! The words that stand for the values of each enum in YAML, logs and metrics.
+//! The keywords of each enum in YAML, logs and metrics.
 
 use super::{Protocol, ProxyProtocol};
 
-/// An enum that is written as one word.
+/// An enum that is written as one keyword.
 pub trait Word: Copy + 'static {
     /// Every value, in declaration order.
     const ALL: &'static [Self];
 
-    /// The word it is written as.
+    /// The keyword.
     fn word(self) -> &'static str;
 }
 

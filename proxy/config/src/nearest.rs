@@ -1,8 +1,8 @@
 //! The known word nearest to a mistyped one, for "did you mean".
 
-/// The nearest of `known`, if it is near enough to be what was meant.
+/// The nearest of `known`, if it is near enough to be what the user meant.
 pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    // Beyond any key we have; the cost grows with the length.
+    // Longer than any known key; the cost grows with the length.
     const WORD_CHARS_MAX: usize = 40;
     let length = word.chars().count();
     if !(2..=WORD_CHARS_MAX).contains(&length) {
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_near_word_is_found_and_a_far_one_is_not() {
+    fn only_near_words_are_suggested() {
         let known = ["endpoints", "balance", "response_timeout_ms"];
         assert_eq!(nearest("endpoint", &known), Some("endpoints"));
         assert_eq!(nearest("Response-Timeout-Ms", &known), Some("response_timeout_ms"));

@@ -1,4 +1,4 @@
-//! Values under construction: what `sluice config` writes is made of them.
+//! Values under construction, for the output of `sluice config`.
 
 use std::path::Path;
 

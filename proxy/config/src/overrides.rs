@@ -1,6 +1,6 @@
 //! Keys set on the command line: `--set clusters.api.response_timeout_ms=5000`.
 //!
-//! They go onto the value tree before it is read, so they are checked like the file's own.
+//! They are applied to the value tree before it is read, so they are checked like the file's own values.
 
 use crate::Mistake;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::path::{Path, Segment};
 use super::problem::{Problems, quote};
 use super::{scan, tree};
 
-/// Steps of a path; the deepest key we know is six down.
+/// Maximum steps of a path; the deepest known key has six.
 const STEPS_MAX: usize = 32;
 
 /// One key set on the command line.
@@ -24,18 +24,18 @@ pub struct Override {
 }
 
 impl Override {
-    /// Sets the key at `path` for the flag that mistakes should name; `value` is text, never YAML.
+    /// Sets the key at `path`. Mistakes name `flag`; `value` is plain text, not YAML.
     ///
     /// # Errors
-    /// If `path` is not one.
+    /// If `path` is not a path.
     pub fn text(flag: &'static str, path: &str, value: &str) -> Result<Self, Mistake> {
         Ok(Self { path: path.parse()?, value: Value::String(value.to_owned()), flag })
     }
 
-    /// As `text`, for a number.
+    /// Like `text`, for a number.
     ///
     /// # Errors
-    /// If `path` is not one.
+    /// If `path` is not a path.
     pub fn number(flag: &'static str, path: &str, value: u64) -> Result<Self, Mistake> {
         Ok(Self { path: path.parse()?, value: Value::from(value), flag })
     }
@@ -44,7 +44,7 @@ impl Override {
 impl FromStr for Override {
     type Err = Mistake;
 
-    /// Reads `PATH=VALUE`, as `--set` takes it; the value is YAML.
+    /// Parses `PATH=VALUE`, the argument of `--set`; the value is YAML.
     fn from_str(text: &str) -> Result<Self, Mistake> {
         let (path, value) =
             split(text).ok_or_else(|| format!("{} has no =; write PATH=VALUE", quote(text)))?;
@@ -75,7 +75,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Sets every override in turn; returns the paths written and the flag each came from.
+/// Applies every override in order; returns the paths written and the flag each came from.
 pub(super) fn apply(
     root: &mut Value,
     overrides: &[Override],
@@ -94,14 +94,14 @@ pub(super) fn apply(
     written
 }
 
-/// Sets one; returns the path from which on the tree is the command line's.
+/// Applies one; returns the path below which the tree comes from the command line.
 fn set(root: &mut Value, one: &Override) -> Result<Path, Mistake> {
     let mut node = root;
     let mut path = Path::root();
     let mut made = None;
     for segment in &one.path.0 {
         if node.is_null() && is_named_list(&path) {
-            return Err(format!("{path} has no items; --set changes an item but adds none").into());
+            return Err(format!("{path} has no items; --set changes items but cannot add them").into());
         }
         if node.is_null() && !path.0.is_empty() && made.is_none() {
             made = Some(path.clone());
@@ -117,7 +117,7 @@ fn is_named_list(path: &Path) -> bool {
     matches!(path.0.as_slice(), [Segment::Key(key)] if key == "listeners" || key == "routes")
 }
 
-/// Turns nothing into a map, and a short form into its long one.
+/// Turns an empty value into a map, and a short form into its long form.
 fn widen(node: &mut Value, path: &Path) {
     let key = match path.0.as_slice() {
         [Segment::Key(key)] if key == "access_log" => "output",
@@ -144,25 +144,27 @@ fn step<'v>(node: &'v mut Value, path: Path, segment: &Segment) -> Result<(&'v m
             let found = index.and_then(|index| Some((items.get_mut(index)?, path.index(index))));
             found.ok_or_else(|| {
                 let name = Path(vec![segment.clone()]);
-                format!("{path} has no item {name} among its {count}; write a name or an index from 0").into()
+                format!("{path} has no item {name} (length {count}); write a name or an index from 0").into()
             })
         }
         Value::Mapping(map) => match segment {
             Segment::Key(key) => {
                 let path = path.key(key);
-                // A number may be a key, as in error_pages.
+                // A key may be a number, as in error_pages.
                 let number =
                     key.parse::<u64>().ok().map(Value::from).filter(|number| map.contains_key(number));
                 let key = number.unwrap_or_else(|| Value::from(key.as_str()));
                 Ok((map.entry(key).or_insert(Value::Null), path))
             }
-            Segment::Index(_) => Err(format!("{path} is no list; write a key in place of the index").into()),
+            Segment::Index(_) => {
+                Err(format!("{path} is not a list; write a key instead of the index").into())
+            }
         },
         _ => Err(format!("{path} is neither a map nor a list; nothing can be set below it").into()),
     }
 }
 
-/// Finds a list's item by name, by what it would be named after, or by index.
+/// Finds a list item by its name, by the key it would be named after, or by index.
 fn position(items: &[Value], segment: &Segment) -> Option<usize> {
     let key = match segment {
         Segment::Index(index) => return Some(*index),

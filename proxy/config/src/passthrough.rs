@@ -1,4 +1,4 @@
-//! Listeners of `protocol: tls-passthrough`: which cluster a TLS connection goes to, by the server that it names.
+//! Listeners with `protocol: tls-passthrough`: the cluster of a TLS connection, by server name.
 
 use crate::Mistake;
 use std::collections::BTreeMap;
@@ -13,27 +13,28 @@ use super::reader::{Fields, Item};
 use super::shape::Shape;
 use super::{Cluster, Listener, Protocol, text};
 
-/// Server names of one listener.
+/// Maximum number of server names of one listener.
 const NAMES_MAX: usize = 10_000;
-/// How a listener finds the cluster of a TLS connection that it passes through untouched.
+/// How a listener selects the cluster of a TLS connection that it passes through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passthrough {
-    /// Clusters by server name, exact or `*.suffix`, in lower case. The listener's own `cluster` is for others.
+    /// Clusters by server name, exact or `*.suffix`, in lower case. Other names use the listener's `cluster`.
     pub sni: BTreeMap<String, String>,
-    /// What comes before TLS.
+    /// The protocol that precedes TLS.
     pub starttls: StartTls,
-    /// Bytes of a ClientHello with the headers of its records.
+    /// Maximum bytes of a ClientHello, including its record headers.
     pub client_hello_bytes_max: usize,
-    /// From the first byte expected to the whole ClientHello, in milliseconds.
+    /// Time limit for receiving the ClientHello, in milliseconds.
     pub client_hello_timeout_ms: u64,
 }
 
-/// What comes before the TLS handshake of a connection.
+/// The protocol that precedes the TLS handshake of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartTls {
-    /// Nothing.
+    /// None.
     Off,
-    /// PostgreSQL's SSLRequest and its answer, to the client and from the endpoint; or nothing.
+    /// PostgreSQL's SSLRequest and its response, with the client and with the endpoint. Connections that start with TLS
+    /// are accepted too.
     Postgres,
 }
 
@@ -43,9 +44,9 @@ words!(StartTls {
 });
 
 keys! { Passthrough {
-    // Post-quantum keys make it 2 KB; tickets and certificate authorities rarely as much again.
+    // Post-quantum keys take 2 KB; tickets and certificate authorities rarely as much again.
     client_hello_bytes_max: 16 * KIB as usize, number(256..=256 * KIB);
-    // Two round trips on a slow line; whoever drips bytes must not hold a place for longer.
+    // Two round trips on a slow link; a client that trickles bytes must not keep a slot for longer.
     client_hello_timeout_ms: 10_000, number(1..=HOUR_MS);
     sni: BTreeMap::new(), SNI;
     starttls: StartTls::Off, word();
@@ -62,7 +63,7 @@ const SNI: Own<BTreeMap<String, String>> = Own {
 };
 
 impl Passthrough {
-    /// The cluster of a server name in lower case: by the exact name, else by the longest `*.suffix`.
+    /// The cluster of a server name in lower case: the exact name, otherwise the longest matching `*.suffix`.
     pub fn cluster_of(&self, name: &str) -> Option<&str> {
         let exact = self.sni.get(name);
         let dots = name.match_indices('.').filter(|(at, _)| *at > 0);
@@ -71,11 +72,11 @@ impl Passthrough {
     }
 }
 
-/// The keys of a listener that passes TLS through; on another one each is a mistake.
+/// Reads the keys of a tls-passthrough listener; on other listeners each of them is a mistake.
 pub(super) fn read(fields: &mut Fields<'_>, protocol: Protocol) -> Option<Passthrough> {
     if protocol != Protocol::TlsPassthrough {
         for item in Passthrough::keys().iter().filter_map(|key| fields.get(key.name)) {
-            item.mistake("this is for protocol: tls-passthrough; take it out");
+            item.mistake("this is only valid with protocol: tls-passthrough; remove it");
         }
         return None;
     }
@@ -90,27 +91,31 @@ fn sni(item: &Item<'_>) -> BTreeMap<String, String> {
         if let Err(message) = server_name(&name) {
             item.mistake(message);
         }
-        // A placeholder for one that is missing, so that it is not said twice.
+        // A placeholder for a missing cluster, so that the mistake is not reported twice.
         let cluster = item.text().unwrap_or_default().to_owned();
         if clusters.insert(name.to_ascii_lowercase(), cluster).is_some() {
-            item.mistake(format!("{} is here twice, in other letters; keep one", quote(&name)));
+            item.mistake(format!("{} is listed twice, in different case; keep one", quote(&name)));
         }
     }
     clusters
 }
 
-/// A host, for no client names an address (RFC 6066 3).
+/// A host name: SNI cannot carry an IP address (RFC 6066 3).
 fn server_name(name: &str) -> Result<(), Mistake> {
     if name == "*" {
-        return Err("\"*\" is not a host; write cluster beside sni for any other".into());
+        return Err("\"*\" is not a host; write cluster next to sni for all other names".into());
     }
     if name.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok() {
-        return Err(format!("{} is an address, which no client names; write a host", quote(name)).into());
+        return Err(format!(
+            "{} is an IP address, which clients do not send as SNI; write a host",
+            quote(name)
+        )
+        .into());
     }
     text::host_pattern(name)
 }
 
-/// Reports what is wrong between the keys of such a listener and others.
+/// Reports conflicts between the keys of such a listener and others.
 pub(super) fn check(
     listener: &Listener,
     path: &Path,
@@ -122,8 +127,11 @@ pub(super) fn check(
         return;
     };
     if listener.tls.is_some() {
-        problems
-            .add(&path.key("tls"), "TLS that is passed on does not end here; take this out, or the protocol");
+        problems.add(
+            &path.key("tls"),
+            "tls-passthrough does not terminate TLS; remove this, or change the \
+                                    protocol",
+        );
     }
     if passthrough.sni.is_empty() && listener.cluster.is_none() {
         problems
@@ -134,8 +142,10 @@ pub(super) fn check(
     }
     let all = passthrough.sni.values().chain(&listener.cluster);
     if let Some(name) = all.into_iter().find(|name| clusters.get(*name).is_some_and(|to| to.tls.is_some())) {
-        let message =
-            format!("cluster {} has tls, within which TLS would be passed on; take its tls out", quote(name));
+        let message = format!(
+            "cluster {} has tls, which would encrypt the passed-through TLS again; remove its tls",
+            quote(name)
+        );
         problems.add(path, message);
     }
 }

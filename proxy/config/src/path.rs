@@ -1,4 +1,4 @@
-//! Where a value stands in the configuration: `clusters.api.endpoints[1]`. Not a file path.
+//! The position of a value in the configuration: `clusters.api.endpoints[1]`. Not a file path.
 
 use crate::Mistake;
 use std::fmt;
@@ -34,7 +34,7 @@ impl Path {
         Self(segments)
     }
 
-    /// Whether this is `other` or stands below it.
+    /// Whether this is `other` or lies below it.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
@@ -66,7 +66,7 @@ impl fmt::Display for Path {
 impl FromStr for Path {
     type Err = Mistake;
 
-    /// Reads `a.b[0]."c.d"`. `a.0` is the key `0`; whoever walks a list takes it for an index.
+    /// Parses `a.b[0]."c.d"`. `a.0` is the key `0`; in a list it is used as an index.
     fn from_str(text: &str) -> Result<Self, Mistake> {
         let mut segments = Vec::new();
         let mut rest = text;
@@ -106,14 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_reads_back_as_it_is_shown() {
+    fn paths_round_trip() {
         for text in ["a", "a.b", "a[0].b", "listeners.\"127.0.0.1:80\".name", "a[0][12]"] {
             assert_eq!(text.parse::<Path>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn invalid_paths_are_refused() {
         for text in ["", ".", "a.", ".a", "a..b", "a[", "a[x]", "a[0]b", "\"a", "\"a\"b"] {
             assert!(text.parse::<Path>().is_err(), "{text}");
         }

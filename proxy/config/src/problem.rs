@@ -1,4 +1,4 @@
-//! Mistakes in a configuration, gathered so that all of them are reported at once.
+//! Mistakes of a configuration, collected so that all of them are reported at once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -7,31 +7,31 @@ use std::fmt;
 use super::lines::Lines;
 use super::path::Path;
 
-/// Mistakes reported for one file; a file with more is of another kind altogether.
+/// Maximum number of reported mistakes; a file with more is probably not a configuration.
 const PROBLEMS_MAX: usize = 1000;
 
-/// Characters of a value that a message quotes.
+/// Maximum characters of a value that a message quotes.
 const QUOTE_CHARS_MAX: usize = 60;
 
-/// Where the value at fault was written.
+/// Where the wrong value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In the file.
     File,
-    /// On the command line, by this flag.
+    /// The command line, by this flag.
     Flag(&'static str),
 }
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The value at fault, as `clusters.api.endpoints[1]`; empty is the document as a whole.
+    /// The wrong value, such as `clusters.api.endpoints[1]`; empty is the document as a whole.
     pub path: String,
-    /// Its line in the file, from 1, where known.
+    /// Its line in the file, from 1, if known.
     pub line: Option<usize>,
-    /// Where it was written.
+    /// Where it comes from.
     pub origin: Origin,
-    /// What was found and what to write.
+    /// What is wrong and what to write.
     pub message: String,
 }
 
@@ -45,12 +45,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Every mistake of one configuration.
+/// All mistakes of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file name, or what stands for it.
+    /// The file name, or a substitute for it.
     pub source_name: String,
-    /// The mistakes, in the order of their lines; never empty.
+    /// The mistakes in the order of their lines; never empty.
     pub problems: Vec<Problem>,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// An error of a single mistake about the document as a whole.
+    /// An error with a single mistake about the document as a whole.
     pub(super) fn whole(source_name: &str, line: Option<usize>, message: String) -> Self {
         let problem = Problem { path: String::new(), line, origin: Origin::File, message };
         Self { source_name: source_name.to_owned(), problems: vec![problem] }
@@ -100,7 +100,7 @@ impl Problems {
         }
     }
 
-    /// Remembers a key that a reader knows, so that a test can ask for it in the documentation.
+    /// Records a key that a reader knows, so that a test can check its documentation.
     pub(super) fn note_key(&self, key: &'static str) {
         self.keys.borrow_mut().insert(key);
     }
@@ -110,7 +110,7 @@ impl Problems {
         self.keys.borrow().iter().copied().collect()
     }
 
-    /// The mistakes with their lines; `flags` are the paths that the command line wrote.
+    /// The mistakes with their lines; `flags` are the paths that the command line set.
     pub(super) fn finish(self, lines: &Lines, flags: &[(Path, &'static str)]) -> Vec<Problem> {
         let found = self.found.into_inner();
         let total = self.total.get();
@@ -140,7 +140,7 @@ impl Problems {
     }
 }
 
-/// Text as a message shows it: quoted, escaped, shortened.
+/// Text as a message shows it: quoted, escaped, truncated.
 pub(super) fn quote(text: &str) -> String {
     let mut short: String = text.chars().take(QUOTE_CHARS_MAX).collect();
     if short.len() < text.len() {

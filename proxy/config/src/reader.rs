@@ -1,6 +1,6 @@
-//! Reads a value tree key by key and reports every mistake on the way, instead of stopping at the first.
+//! Reads a value tree key by key and reports every mistake, instead of stopping at the first.
 //!
-//! It knows YAML's kinds of value, not what any key means.
+//! Knows the kinds of YAML values, but not the meaning of any key.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ use super::path::{Path, Segment};
 use super::problem::{Problems, quote};
 use super::text::Check;
 
-/// A value, where it stands, and where its mistakes go.
+/// A value, its position, and where its mistakes are reported.
 #[derive(Clone)]
 pub(super) struct Item<'a> {
     pub(super) value: &'a Value,
@@ -37,13 +37,13 @@ impl<'a> Item<'a> {
     /// The value as a message shows it.
     pub(super) fn shown(&self) -> String {
         match self.value {
-            Value::Null => "nothing is here".into(),
-            Value::Bool(value) => format!("{value} is true or false"),
+            Value::Null => "found no value".into(),
+            Value::Bool(value) => format!("{value} is a boolean"),
             Value::Number(value) => format!("{value} is a number"),
             Value::String(text) => format!("{} is text", quote(text)),
-            Value::Sequence(_) => "a list is here".into(),
-            Value::Mapping(_) => "a map is here".into(),
-            Value::Tagged(_) => "a tag is here".into(),
+            Value::Sequence(_) => "found a list".into(),
+            Value::Mapping(_) => "found a map".into(),
+            Value::Tagged(_) => "found a tag".into(),
         }
     }
 
@@ -51,7 +51,7 @@ impl<'a> Item<'a> {
     pub(super) fn text(&self) -> Option<&'a str> {
         let text = self.any_text()?;
         if text.is_empty() {
-            self.mistake("the text is empty; write something or take the key out");
+            self.mistake("the text is empty; write a value or remove the key");
             return None;
         }
         Some(text)
@@ -84,7 +84,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// What a number here counts, which the key's name says.
+    /// What a number counts here, derived from the key's name.
     pub(super) fn unit(&self) -> &'static str {
         match self.path.0.last() {
             Some(Segment::Key(key)) if key.ends_with("_ms") => "milliseconds",
@@ -119,7 +119,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// One of the words of `T`; `off` is also YAML 1.1's false.
+    /// One of the keywords of `T`; `off` is also YAML 1.1's false.
     pub(super) fn one_of<T: Word>(&self) -> Option<T> {
         let text = if self.is_off() { "off" } else { self.value.as_str().unwrap_or_default() };
         let found = T::ALL.iter().copied().find(|choice| choice.word() == text);
@@ -130,7 +130,7 @@ impl<'a> Item<'a> {
         found
     }
 
-    /// Reports that the value is none of `words`.
+    /// Reports that the value is not one of `words`.
     pub(super) fn not_one_of(&self, words: &[&str]) {
         let Value::String(text) = self.value else {
             return self.wrong_kind(&any_of(words));
@@ -142,7 +142,7 @@ impl<'a> Item<'a> {
         self.mistake(format!("{} is not known; {hint}", quote(text)));
     }
 
-    /// Whether it says `off`, which readers of YAML 1.1 take for false.
+    /// Whether the value is `off`, which YAML 1.1 also reads as false.
     pub(super) fn is_off(&self) -> bool {
         matches!(self.value, Value::Bool(false)) || self.value.as_str() == Some("off")
     }
@@ -154,20 +154,20 @@ impl<'a> Item<'a> {
             return Vec::new();
         };
         if items.len() > max {
-            self.mistake(format!("{} items are too many; write at most {max}", items.len()));
+            self.mistake(format!("{} items exceed the limit; write at most {max}", items.len()));
         }
         let items = items.iter().take(max).enumerate();
         items.map(|(index, value)| Item::new(value, self.path.index(index), self.problems)).collect()
     }
 
-    /// The entries of a map whose keys the user chooses, at most `max` of them; a number may be a key.
+    /// The entries of a map with arbitrary keys, at most `max` of them; a key may be a number.
     pub(super) fn entries(&self, max: usize) -> Vec<(String, Item<'a>)> {
         let Value::Mapping(map) = self.value else {
             self.wrong_kind("a map");
             return Vec::new();
         };
         if map.len() > max {
-            self.mistake(format!("{} entries are too many; write at most {max}", map.len()));
+            self.mistake(format!("{} entries exceed the limit; write at most {max}", map.len()));
         }
         let mut entries = Vec::new();
         for (key, value) in map.iter().take(max) {
@@ -181,7 +181,7 @@ impl<'a> Item<'a> {
         entries
     }
 
-    /// The keys of a map that only has known ones.
+    /// The keys of a map with a fixed set of keys.
     pub(super) fn fields(&self) -> Fields<'a> {
         static EMPTY: std::sync::LazyLock<Mapping> = std::sync::LazyLock::new(Mapping::new);
         let (map, broken) = match self.value {
@@ -196,10 +196,10 @@ impl<'a> Item<'a> {
     }
 }
 
-/// A map with known keys. `finish` reports the others.
+/// A map with known keys. `finish` reports unknown ones.
 pub(super) struct Fields<'a> {
     map: &'a Mapping,
-    /// Not a map at all: what it lacks has been said.
+    /// The value is not a map: missing keys are not reported as well.
     broken: bool,
     pub(super) path: Path,
     pub(super) problems: &'a Problems,
@@ -207,7 +207,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The value of a key; one without a value is as good as absent.
+    /// The value of a key; a key without a value counts as absent.
     pub(super) fn get(&mut self, key: &'static str) -> Option<Item<'a>> {
         if !self.known.contains(&key) {
             self.known.push(key);
@@ -217,7 +217,7 @@ impl<'a> Fields<'a> {
         Some(Item::new(value, self.path.key(key), self.problems))
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     pub(super) fn require(&mut self, key: &'static str, write: &str) -> Option<Item<'a>> {
         let found = self.get(key);
         if found.is_none() && !self.broken {
@@ -230,7 +230,7 @@ impl<'a> Fields<'a> {
         self.problems.add(&self.path, message);
     }
 
-    /// Whether the value was no map, so that nothing more need be said about it.
+    /// Whether the value is not a map, so that nothing else is reported about it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -249,11 +249,11 @@ impl<'a> Fields<'a> {
         self.get(key).and_then(|item| item.one_of()).unwrap_or(default)
     }
 
-    /// Reports the keys that nobody asked for.
+    /// Reports the keys that were not read.
     pub(super) fn finish(self) {
         for key in self.map.keys() {
             let Some(key) = key_text(key) else {
-                self.mistake("a key is not text; take it out");
+                self.mistake("a key is not text; remove it");
                 continue;
             };
             if !self.known.contains(&key.as_str()) {
@@ -267,7 +267,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A key as text; a number is one too (`503: page.html`).
+/// A key as text; numbers are accepted (`503: page.html`).
 fn key_text(key: &Value) -> Option<String> {
     match key {
         Value::String(text) => Some(text.clone()),

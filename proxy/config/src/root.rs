@@ -1,4 +1,4 @@
-//! The configuration as a whole: its keys, and the order in which those are read that others depend on.
+//! The whole configuration: its keys, and the order in which keys that others depend on are read.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use super::{
 };
 
 keys! { Config {
-    // Most exchanges end within it; supervisors kill after 30 to 90 s.
+    // Most exchanges finish within it; supervisors kill after 30 to 90 s.
     drain_timeout_ms: 30_000, number(0..=DAY_MS);
     trusted_proxies: Vec::new(), List(TRUSTED_MAX, NETWORK);
     via: false, Flag;
@@ -54,7 +54,7 @@ keys! { ServicesState {
     kamal_state_file: None, Optional(File);
 }}
 
-/// The configuration that a tree holds; what is wrong with it goes to `problems`.
+/// Reads the configuration of a tree; mistakes go to `problems`.
 pub(super) fn read(tree: &Value, problems: &Problems) -> Config {
     let mut root = Item::new(tree, Path::root(), problems).fields();
     let mut config = Config::default();
@@ -74,7 +74,7 @@ pub(super) fn read(tree: &Value, problems: &Problems) -> Config {
     config
 }
 
-/// The configuration as values again, every default spelled out. They read back to an equal one.
+/// The configuration as values, with all defaults. They read back to an equal one.
 pub(super) fn write(config: &Config) -> Value {
     let mut out = Out::default();
     out.put("listeners", general::write_listeners(&config.listeners));
@@ -86,7 +86,7 @@ pub(super) fn write(config: &Config) -> Value {
     out.done()
 }
 
-/// What a configuration may be.
+/// The shape of a configuration.
 pub(super) fn shape() -> Shape {
     let mut keys = vec![
         Key::required("listeners", general::listeners_shape()),

@@ -1,4 +1,4 @@
-//! Reads `routes`: what a request must look like and what follows.
+//! Reads `routes`: match rules and actions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
@@ -15,13 +15,13 @@ use super::{
     Action, Buffering, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Retry, Route, RouteDirect, text,
 };
 
-/// Routes in one configuration.
+/// Maximum number of routes.
 const ROUTES_MAX: usize = 10_000;
-/// Hosts, methods, conditions or edits of one route.
+/// Maximum number of hosts, methods, conditions or edits of one route.
 const ITEMS_MAX: usize = 1000;
-/// Redirects that a client follows.
+/// Redirect statuses that clients follow.
 const REDIRECTS: &[u64] = &[301, 302, 303, 307, 308];
-/// Statuses of an answer of our own.
+/// Statuses of a fixed response.
 const RESPOND: RangeInclusive<u64> = 200..=599;
 
 keys! { Route {
@@ -45,15 +45,15 @@ keys! { Route {
 }}
 
 impl Route {
-    /// A route of any request, with nothing but an action.
+    /// A route that matches any request, with only an action.
     pub fn new(name: &str, action: Action) -> Self {
         Self { name: name.to_owned(), action, ..Self::default() }
     }
 }
 
-/// Every route, those with mistakes too, so that their indexes are those of the file.
+/// Reads every route. Routes with mistakes are kept, so that indexes match the file.
 ///
-/// `None` if the file does not speak of routes.
+/// `None` if the file has no `routes`.
 pub(super) fn read(root: &mut Fields<'_>, clusters: &BTreeMap<String, Cluster>) -> Option<Vec<Route>> {
     let item = root.get("routes")?;
     let items = item.list(ROUTES_MAX);
@@ -62,7 +62,7 @@ pub(super) fn read(root: &mut Fields<'_>, clusters: &BTreeMap<String, Cluster>) 
     Some(routes)
 }
 
-/// Names a route without name after its cluster, or if that is taken after its place in the list.
+/// Names a route without a name after its cluster, or after its position if that name is taken.
 fn name_the_nameless(routes: &mut [Route]) {
     let mut taken: HashSet<String> = routes.iter().map(|route| route.name.clone()).collect();
     for (index, route) in routes.iter_mut().enumerate().filter(|(_, route)| route.name.is_empty()) {
@@ -74,7 +74,7 @@ fn name_the_nameless(routes: &mut [Route]) {
     }
 }
 
-/// One route; its name is empty if it has none.
+/// One route; its name is empty if none is given.
 fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     let mut fields = item.fields();
     let name = fields.get("name").and_then(|item| item.checked(text::name));
@@ -100,7 +100,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route
 }
 
-/// Every route, every default spelled out.
+/// Every route, with all defaults.
 pub(super) fn write(routes: &[Route]) -> Value {
     list(routes, |route| {
         let mut out = Out::default();
@@ -113,7 +113,7 @@ pub(super) fn write(routes: &[Route]) -> Value {
     })
 }
 
-/// What may stand at `routes`.
+/// The shape of `routes`.
 pub(super) fn shape() -> Shape {
     let redirect = vec![
         Key::optional("status", Shape::OneOf(REDIRECTS.iter().map(|status| (*status).into()).collect())),
@@ -165,7 +165,7 @@ fn field_value(item: &Item<'_>) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// The one action of a route; a placeholder if there is none, reported here.
+/// The one action of a route. Reports a missing action and returns a placeholder.
 fn action(fields: &mut Fields<'_>) -> Action {
     let cluster = fields.get("cluster");
     let redirect = fields.get("redirect");
@@ -176,9 +176,9 @@ fn action(fields: &mut Fields<'_>) -> Action {
         .map(|(key, _)| *key)
         .collect();
     match given.as_slice() {
-        [] if !fields.is_broken() => fields.mistake("no action is here; write cluster, redirect or respond"),
+        [] if !fields.is_broken() => fields.mistake("no action; write cluster, redirect or respond"),
         [] | [_] => {}
-        _ => fields.mistake(format!("{} are here together; keep one", given.join(" and "))),
+        _ => fields.mistake(format!("{} exclude each other; keep one", given.join(" and "))),
     }
     if let Some(item) = redirect {
         return redirect_action(&item);
@@ -208,9 +208,9 @@ fn respond_action(item: &Item<'_>) -> Action {
     let mut fields = item.fields();
     let status = fields.number("status", RESPOND).map_or(200, |status| status as u16);
     let body = fields.get("body").and_then(|item| item.any_text()).unwrap_or_default().to_owned();
-    // RFC 9110 6.4.1: these never have content.
+    // RFC 9110 6.4.1: these statuses never have content.
     if matches!(status, 204 | 304) && !body.is_empty() {
-        fields.mistake(format!("a {status} has no body; take body out"));
+        fields.mistake(format!("a {status} response has no body; remove body"));
     }
     let content_type = fields.get("content_type").and_then(|item| item.checked(text::field_value));
     fields.finish();
@@ -242,7 +242,7 @@ const REQUEST_EDITS: Own<HeaderEdits> =
 const RESPONSE_EDITS: Own<HeaderEdits> =
     Own { read: |item| Some(edits(item, false)), write: write_edits, shape: edits_shape };
 
-/// `request` tells whether it is of a request, in which less may be changed.
+/// `request` selects the rules for request fields, of which fewer may be changed.
 fn edits(item: &Item<'_>, request: bool) -> HeaderEdits {
     let mut edits = HeaderEdits::default();
     let mut fields = item.fields();
@@ -292,7 +292,7 @@ fn named_values(item: &Item<'_>, request: bool) -> Vec<(String, String)> {
     values
 }
 
-/// Reports keys that only forwarding heeds on a route that does not forward.
+/// Reports keys that only affect forwarding on a route that does not forward.
 fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
     if matches!(route.action, Action::Cluster(_)) {
         return;
@@ -309,12 +309,12 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
     for (key, given) in idle.into_iter().chain(route.buffering.differences()) {
         if given {
             let path: Path = fields.path.key(key);
-            fields.problems.add(&path, "this does nothing on a route without cluster; take it out");
+            fields.problems.add(&path, "this has no effect on a route without a cluster; remove it");
         }
     }
 }
 
-/// The routes of a file that has none: any request goes to the only cluster, if anything speaks HTTP.
+/// The routes of a file without `routes`: any request goes to the only cluster, if a listener speaks HTTP.
 pub(super) fn only(config: &Config) -> Vec<Route> {
     let http = config.listeners.iter().any(|listener| listener.protocol == Protocol::Http);
     match config.clusters.keys().next() {

@@ -1,7 +1,7 @@
-//! The line on which each value of a YAML document stands, and what the value tree cannot show:
-//! repeated keys, tags, and documents too deep or too large once aliases are written out.
+//! The line of each value of a YAML document, and what the value tree cannot show: repeated keys, tags, and documents
+//! that are too deep, or too large once aliases are expanded.
 //!
-//! It builds no values; `tree` does.
+//! Builds no values; `tree` does.
 
 use std::collections::HashMap;
 
@@ -11,21 +11,21 @@ use super::lines::Lines;
 use super::path::{Path, Segment};
 use super::problem::{Problems, quote};
 
-/// Nesting of maps and lists; the deepest key we know is six down.
+/// Maximum nesting of maps and lists; the deepest known key is at six.
 const DEPTH_MAX: usize = 32;
 
-/// Values in a document with its aliases written out, so that aliases of aliases cannot eat the memory.
+/// Maximum number of values with aliases expanded, so that nested aliases cannot exhaust memory.
 const NODES_MAX: usize = 200_000;
 
-/// Bytes of a key; names end at 260. Messages carry whole paths.
+/// Maximum bytes of a key; names have at most 260. Messages contain whole paths.
 const KEY_BYTES_MAX: usize = 512;
 
-/// What stops the reading of a document: its line and what is wrong.
+/// An error that stops reading a document: its line, and what is wrong.
 pub(super) type Stop = (Option<usize>, String);
 
 /// Reads the document's events.
 ///
-/// Repeated keys go to `problems`; the rest of the document is still worth reading.
+/// Repeated keys go to `problems`, because the rest of the document can still be checked.
 pub(super) fn scan(text: &str, problems: &Problems) -> Result<Lines, Stop> {
     let mut scan =
         Scan { problems, frames: Vec::new(), root: Lines::default(), sizes: HashMap::new(), nodes: 0 };
@@ -36,10 +36,7 @@ pub(super) fn scan(text: &str, problems: &Problems) -> Result<Lines, Stop> {
         if matches!(event, Event::DocumentStart(_)) {
             documents += 1;
             if documents > 1 {
-                return Err((
-                    Some(span.start.line()),
-                    "a second document begins here; write one only".into(),
-                ));
+                return Err((Some(span.start.line()), "a second document starts here; keep only one".into()));
             }
         }
         scan.event(event, span)?;
@@ -59,10 +56,10 @@ fn syntax_error(error: &ScanError) -> Stop {
     (Some(marker.line()), format!("column {}: not YAML: {}{hint}", marker.col() + 1, error.info()))
 }
 
-/// A map or list that has begun and not ended.
+/// A map or list that has started but not ended.
 struct Frame {
     lines: Lines,
-    /// Where it goes in the one around it.
+    /// Its position in the enclosing map or list.
     segment: Option<Segment>,
     place: Place,
     anchor: usize,
@@ -74,7 +71,7 @@ enum Place {
     Item(usize),
     /// In a map, before a key.
     Key,
-    /// In a map, before the value of this key, which began on this line.
+    /// In a map, before the value of this key, which started on this line.
     Value(String, usize),
 }
 
@@ -82,7 +79,7 @@ struct Scan<'p> {
     problems: &'p Problems,
     frames: Vec<Frame>,
     root: Lines,
-    /// Values under each finished anchor.
+    /// Number of values under each finished anchor.
     sizes: HashMap<usize, usize>,
     nodes: usize,
 }
@@ -101,7 +98,7 @@ impl Scan<'_> {
                 let size = self.sizes.get(&anchor).copied();
                 let size = size.ok_or((
                     Some(line),
-                    "an alias stands within its own anchor; write the value out".to_owned(),
+                    "an alias refers to its own anchor; write the value out".to_owned(),
                 ))?;
                 self.count(size, line)?;
                 self.leaf(line)
@@ -127,7 +124,7 @@ impl Scan<'_> {
         if self.nodes > NODES_MAX {
             return Err((
                 Some(line),
-                format!("more than {NODES_MAX} values with aliases written out; make it smaller"),
+                format!("more than {NODES_MAX} values with aliases expanded; make it smaller"),
             ));
         }
         Ok(())
@@ -143,8 +140,10 @@ impl Scan<'_> {
         *place = Place::Value(text.to_owned(), line);
         if let Some(first) = lines.children.get(&Segment::Key(text.to_owned())) {
             let first = first.line;
-            let message =
-                format!("the key {} is on line {line} again (first on line {first}); keep one", quote(text));
+            let message = format!(
+                "the key {} is repeated on line {line} (first on line {first}); keep one",
+                quote(text)
+            );
             self.problems.add(&self.path().key(text), message);
         }
         Ok(())
@@ -161,7 +160,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The place of the value that begins now, and the line to report for it: that of its key if it has one.
+    /// The position of the value that starts now, and its line: that of its key if it has one.
     fn next(&mut self, line: usize) -> Result<(Option<Segment>, usize), Stop> {
         let Some(frame) = self.frames.last_mut() else {
             return Ok((None, 0));
@@ -175,7 +174,7 @@ impl Scan<'_> {
                 frame.place = Place::Key;
                 Ok((Some(Segment::Key(key)), key_line))
             }
-            Place::Key => Err((Some(line), "a map, list or alias stands as a key; write text".into())),
+            Place::Key => Err((Some(line), "a map, list or alias is used as a key; write text".into())),
         }
     }
 
@@ -183,10 +182,7 @@ impl Scan<'_> {
         let nodes_before = self.nodes;
         self.count(1, line)?;
         if self.frames.len() >= DEPTH_MAX {
-            return Err((
-                Some(line),
-                format!("more than {DEPTH_MAX} maps and lists within each other; flatten it"),
-            ));
+            return Err((Some(line), format!("more than {DEPTH_MAX} nested maps and lists; flatten it")));
         }
         let (segment, line) = self.next(line)?;
         let lines = Lines { line, children: HashMap::new() };
@@ -203,7 +199,7 @@ impl Scan<'_> {
 
     fn attach(&mut self, segment: Option<Segment>, lines: Lines) {
         match (self.frames.last_mut(), segment) {
-            // The first of repeated keys is the one that is read.
+            // The value of the first of repeated keys is used.
             (Some(frame), Some(segment)) => {
                 frame.lines.children.entry(segment).or_insert(lines);
             }
@@ -213,5 +209,5 @@ impl Scan<'_> {
 }
 
 fn refuse_tag(tagged: bool, line: usize) -> Result<(), Stop> {
-    if tagged { Err((Some(line), "tags such as !name are not read; take it out".into())) } else { Ok(()) }
+    if tagged { Err((Some(line), "tags such as !name are not supported; remove it".into())) } else { Ok(()) }
 }

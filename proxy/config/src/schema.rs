@@ -5,16 +5,16 @@ use serde_json::{Map, Value, json};
 use super::root;
 use super::shape::{Key, Shape};
 
-/// The version of JSON Schema that is written.
+/// The version of JSON Schema.
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// A number's key, its least and its greatest value.
+/// A number's key, minimum and maximum.
 pub type NumberRange = (&'static str, u64, u64);
 
-/// A JSON Schema of the configuration (draft 2020-12). `describe` says what stands at a path, such as
+/// A JSON Schema of the configuration (draft 2020-12). `describe` returns the description of a path, such as
 /// `clusters.NAME.pool.idle_timeout_ms` or `listeners[].address`.
 ///
-/// It refuses what has the wrong shape; what depends on another key is for `sluice check`.
+/// The schema refuses values of the wrong shape; rules that span several keys are left to `sluice check`.
 pub fn schema(describe: impl Fn(&str) -> Option<String>) -> Value {
     let mut schema = value(&root::shape(), "", &describe);
     if let Value::Object(map) = &mut schema {
@@ -24,7 +24,7 @@ pub fn schema(describe: impl Fn(&str) -> Option<String>) -> Value {
     schema
 }
 
-/// The range of every number, by the path of the map that it stands in.
+/// The range of every number, by the path of the enclosing map.
 pub fn number_ranges() -> Vec<(String, Vec<NumberRange>)> {
     let mut found = Vec::new();
     ranges(&root::shape(), "", &mut found);
@@ -104,7 +104,7 @@ fn map(keys: &[Key], path: &str, describe: &dyn Fn(&str) -> Option<String>) -> V
     })
 }
 
-/// A key without a value is as good as absent.
+/// A key without a value counts as absent.
 fn or_nothing(mut schema: Value) -> Value {
     if let Some(Value::Array(values)) = schema.get_mut("enum") {
         values.push(Value::Null);

@@ -1,27 +1,27 @@
-//! What may stand at a key, as data: what a schema, a reference and a completion are made from.
+//! The shape of each key's value, as data: the source of the schema, the reference and completions.
 
 use serde_yaml::Value;
 
-/// What a value may be.
+/// The shape of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// A whole number from the first to the second.
+    /// A whole number from the first to the second, inclusive.
     Integer(u64, u64),
-    /// A number from the first to the second.
+    /// A number from the first to the second, inclusive.
     Number(f64, f64),
     /// True or false.
     Boolean,
-    /// Text, if the least length is 1 not an empty one.
+    /// Text; with a minimum length of 1 it must not be empty.
     Text { least: usize },
-    /// Text in which this regular expression is found.
+    /// Text that matches this regular expression.
     Matching(&'static str),
-    /// One of these, as they stand.
+    /// One of these literal values.
     OneOf(Vec<Value>),
-    /// A list of so many at least and at most.
+    /// A list, with its minimum and maximum length.
     List { of: Box<Shape>, least: usize, most: usize },
-    /// A map whose keys the user chooses, so many at most.
+    /// A map with arbitrary keys, and its maximum size.
     Entries { of: Box<Shape>, most: usize },
-    /// A map of these keys alone.
+    /// A map with exactly these keys.
     Map(Vec<Key>),
     /// Any of these.
     AnyOf(Vec<Shape>),
@@ -36,12 +36,12 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// One that may be left out.
+    /// An optional key.
     pub(super) fn optional(name: &'static str, shape: Shape) -> Self {
         Self { name, shape, is_required: false }
     }
 
-    /// One that may not.
+    /// A required key.
     pub(super) fn required(name: &'static str, shape: Shape) -> Self {
         Self { name, shape, is_required: true }
     }
@@ -51,12 +51,12 @@ impl Shape {
     /// Text that is not empty.
     pub(super) const TEXT: Self = Self::Text { least: 1 };
 
-    /// This, or off, which is also YAML 1.1's false.
+    /// This, or off, which YAML 1.1 also reads as false.
     pub(super) fn or_off(self) -> Self {
         Self::AnyOf(vec![self, Self::words(&["off"])])
     }
 
-    /// One of these words.
+    /// One of these keywords.
     pub(super) fn words(words: &[&str]) -> Self {
         let mut values: Vec<Value> = words.iter().map(|word| Value::from(*word)).collect();
         if words.contains(&"off") {
@@ -65,17 +65,17 @@ impl Shape {
         Self::OneOf(values)
     }
 
-    /// A list of any length up to `most`.
+    /// A list of at most `most` items.
     pub(super) fn list(of: Self, most: usize) -> Self {
         Self::List { of: Box::new(of), least: 0, most }
     }
 
-    /// A list of one at least.
+    /// A list of at least one item.
     pub(super) fn some(of: Self, most: usize) -> Self {
         Self::List { of: Box::new(of), least: 1, most }
     }
 
-    /// A map of chosen keys.
+    /// A map with arbitrary keys.
     pub(super) fn entries(of: Self, most: usize) -> Self {
         Self::Entries { of: Box::new(of), most }
     }

@@ -1,17 +1,17 @@
-//! What one piece of text must look like: names, hosts, tokens, field values, paths.
+//! Checks of one piece of text: names, hosts, tokens, field values, paths.
 //!
-//! Each check returns what is wrong and what to write; none looks at anything but its text.
+//! Each check returns what is wrong and what to write; each looks only at its text.
 
 use super::problem::quote;
 use crate::Mistake;
 
-/// Bytes of a name: the longest address text, which a listener is named after, is 253 + 1 + 5.
+/// Maximum bytes of a name. A listener may be named after its address, and the longest address text is 253 + 1 + 5.
 pub(super) const NAME_BYTES_MAX: usize = 260;
 
-/// Bytes of a host name (RFC 1035 3.1, as text).
+/// Maximum bytes of a host name (RFC 1035 3.1, as text).
 const HOST_BYTES_MAX: usize = 253;
 
-/// Fields that frame messages or name the connection; an edit of them would undo what we enforce.
+/// Fields that frame messages or name the connection; editing them would undo what sluice enforces.
 const FRAMING_FIELDS: &[&str] = &[
     "connection",
     "content-length",
@@ -23,7 +23,7 @@ const FRAMING_FIELDS: &[&str] = &[
     "upgrade",
 ];
 
-/// What a check finds wrong.
+/// The result of a check: what is wrong, if anything.
 pub(super) type Check = Result<(), Mistake>;
 
 /// A listener, route or cluster name.
@@ -52,7 +52,7 @@ pub(super) fn field_name(text: &str) -> Check {
     Err(format!("{} is not a field name; write letters, digits and hyphens", quote(text)).into())
 }
 
-/// The name of a field that a route changes.
+/// The name of a field that a route edits.
 pub(super) fn edited_field_name(text: &str, request: bool) -> Check {
     field_name(text)?;
     let lower = text.to_ascii_lowercase();
@@ -61,24 +61,24 @@ pub(super) fn edited_field_name(text: &str, request: bool) -> Check {
     }
     if FRAMING_FIELDS.contains(&lower.as_str()) {
         return Err(
-            format!("{} cannot be changed: sluice frames messages itself; take it out", quote(text)).into()
+            format!("{} cannot be changed: sluice frames messages itself; remove it", quote(text)).into()
         );
     }
     Ok(())
 }
 
-/// RFC 9110 5.5: a field value, without the obsolete bytes beyond ASCII and without outer blanks.
+/// RFC 9110 5.5: a field value, without the obsolete bytes beyond ASCII and without leading or trailing whitespace.
 pub(super) fn field_value(text: &str) -> Check {
     if !text.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
-        return Err(format!("{} has a control or non-ASCII character; take it out", quote(text)).into());
+        return Err(format!("{} has a control or non-ASCII character; remove it", quote(text)).into());
     }
     if text.trim() != text {
-        return Err(format!("{} begins or ends with a blank; take it out", quote(text)).into());
+        return Err(format!("{} begins or ends with whitespace; remove it", quote(text)).into());
     }
     Ok(())
 }
 
-/// A method. They are case-sensitive (RFC 9110 9.1) and all registered ones are in capitals.
+/// A method. Methods are case-sensitive (RFC 9110 9.1), and all registered ones are in capitals.
 pub(super) fn method(text: &str) -> Check {
     if !is_token(text) {
         return Err(format!("{} is not a method; write a name such as GET", quote(text)).into());
@@ -91,7 +91,7 @@ pub(super) fn method(text: &str) -> Check {
     Ok(())
 }
 
-/// Labels of letters, digits, hyphens and underscores with dots between.
+/// Labels of letters, digits, hyphens and underscores, separated by dots.
 pub(super) fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -100,7 +100,7 @@ pub(super) fn is_host_name(text: &str) -> bool {
     text.len() <= HOST_BYTES_MAX && text.split('.').all(label)
 }
 
-/// A host as it stands in a Host field, without its port.
+/// A host as in a Host field, without the port.
 fn is_host(text: &str) -> bool {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match bracketed {
@@ -125,12 +125,12 @@ pub(super) fn host_pattern(text: &str) -> Check {
         return Err(format!("{} has a * that is not in front; write *.example.com", quote(text)).into());
     }
     if bare.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok()) {
-        return Err(format!("{} has a port; hosts match without it, take it out", quote(text)).into());
+        return Err(format!("{} has a port; hosts match without it, remove it", quote(text)).into());
     }
     Err(format!("{} is not a host; write example.com or *.example.com", quote(text)).into())
 }
 
-/// A Host field that we send: a host with or without a port.
+/// A Host field that sluice sends: a host with or without a port.
 pub(super) fn host_value(text: &str) -> Check {
     let with_port =
         text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok());
@@ -140,7 +140,7 @@ pub(super) fn host_value(text: &str) -> Check {
     Err(format!("{} is not a host; write example.com or example.com:8080", quote(text)).into())
 }
 
-/// A path that requests are compared with or that we ask for.
+/// A path that requests are compared with, or that sluice requests.
 pub(super) fn url_path(text: &str, query: bool) -> Check {
     if !text.starts_with('/') {
         return Err(format!(
@@ -152,11 +152,11 @@ pub(super) fn url_path(text: &str, query: bool) -> Check {
     }
     if !text.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(
-            format!("{} has a blank, control or non-ASCII character; write it as %XX", quote(text)).into()
+            format!("{} has a space, control or non-ASCII character; write it as %XX", quote(text)).into()
         );
     }
     if text.contains('#') || (!query && text.contains('?')) {
-        return Err(format!("{} has a query or fragment; take it out", quote(text)).into());
+        return Err(format!("{} has a query or fragment; remove it", quote(text)).into());
     }
     Ok(())
 }
@@ -165,11 +165,11 @@ pub(super) fn url_path(text: &str, query: bool) -> Check {
 pub(super) fn location(text: &str) -> Check {
     field_value(text)?;
     if text.contains(' ') {
-        return Err(format!("{} has a blank; write it as %20", quote(text)).into());
+        return Err(format!("{} has a space; write it as %20", quote(text)).into());
     }
     if text.starts_with("//") || text.starts_with("/\\") {
         return Err(format!(
-            "{} begins with two slashes, which is another host; write its scheme as well",
+            "{} begins with two slashes, which means another host; write the scheme as well",
             quote(text)
         )
         .into());

@@ -1,6 +1,6 @@
-//! A listener's TLS: certificates, what is negotiated, and who may connect.
+//! A listener's TLS: certificates, negotiation, and client authentication.
 //!
-//! Opens no file: the TLS store reads the certificates and says what is wrong with them.
+//! Opens no file: the TLS store reads the certificates and reports what is wrong with them.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{Listener, ListenerAcme, Word, acme_names};
 
-/// The cipher suites that can be named, and the version each is of. Written down here so that reading a file needs no TLS
+/// The cipher suites that can be configured, and the version of each. Listed here so that reading a file needs no TLS
 /// library; a test of the TLS store compares them with the library's.
 pub const CIPHER_SUITES: &[(&str, TlsVersion)] = &[
     ("TLS13_AES_256_GCM_SHA384", TlsVersion::V13),
@@ -29,30 +29,30 @@ pub const CIPHER_SUITES: &[(&str, TlsVersion)] = &[
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", TlsVersion::V12),
 ];
 
-/// Pairs and folders of one listener.
+/// Maximum number of pairs and folders of one listener.
 const CERTIFICATES_MAX: usize = 1000;
-/// How TLS is terminated on a listener.
+/// TLS termination on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// Where certificates are; the first is for clients that name no host, or one that none is for.
+    /// Where certificates are; the first one is for clients that send no server name, or a name without a certificate.
     pub certificates: Vec<CertificateFiles>,
-    /// Which names certificates are issued for; `None` is none.
+    /// Names that certificates are issued for; `None` is none.
     pub acme: Option<ListenerAcme>,
-    /// Whether certificates of deployed services are served, too.
+    /// Whether the certificates of deployed services are served too.
     pub services: bool,
-    /// The least version that is spoken.
+    /// The minimum TLS version.
     pub min_version: TlsVersion,
-    /// Names of the suites to be used, as rustls has them; empty is all that it has.
+    /// Names of the cipher suites, as in rustls; empty is all of its suites.
     pub cipher_suites: Vec<String>,
-    /// Whether clients are given tickets, by which they resume a session (RFC 8446 section 2.2, RFC 5077).
+    /// Whether clients get session tickets (RFC 8446 section 2.2, RFC 5077).
     pub session_tickets: bool,
-    /// Whether clients show certificates.
+    /// Client authentication.
     pub client_auth: ClientAuth,
-    /// From the connection's begin to the end of its handshake, in milliseconds.
+    /// Time limit from accepting the connection to the end of its handshake, in milliseconds.
     pub handshake_timeout_ms: u64,
-    /// Handshakes under way at once, over all workers.
+    /// Concurrent handshakes, over all workers.
     pub handshakes_max: usize,
-    /// How often it is looked whether the files have changed, in milliseconds; 0 is never.
+    /// How often the files are checked for changes, in milliseconds; 0 is never.
     pub watch_interval_ms: u64,
 }
 
@@ -62,11 +62,11 @@ keys! { Tls {
     cipher_suites: Vec::new(), List(CIPHER_SUITES.len(), SUITE);
     session_tickets: true, Flag;
     client_auth: ClientAuth::default(), map();
-    // A few round trips, over a bad radio link; whoever takes longer is not coming.
+    // A few round trips over a bad radio link; a slower client will not complete it.
     handshake_timeout_ms: 10_000, number(100..=600_000);
-    // Some 100 MB if all of them are slow; a core does a few thousand a second.
+    // About 100 MB if all of them are slow; a core does a few thousand a second.
     handshakes_max: 4096, number(1..=1_000_000);
-    // A renewed certificate is in use soon, at the price of a few calls to stat.
+    // A renewed certificate is used soon, at the cost of a few calls to stat.
     watch_interval_ms: 10_000, number(0..=86_400_000);
 } rest {
     certificates: Vec::new(),
@@ -78,7 +78,7 @@ keys! { ClientAuth {
     ca_file: None, Optional(File);
 }}
 
-/// A version of TLS; without quotes YAML takes it for a number.
+/// A TLS version; without quotes YAML reads it as a number.
 pub(super) const VERSION: Own<TlsVersion> = Own {
     read: version,
     write: |version| version.word().into(),
@@ -96,14 +96,14 @@ const SUITE: Own<String> = Own {
 pub enum CertificateFiles {
     /// One certificate.
     Pair {
-        /// PEM: the certificate, then those that lead to the root.
+        /// PEM: the certificate, then the intermediate certificates.
         cert: PathBuf,
         /// PEM: its key, not encrypted.
         key: PathBuf,
-        /// DER: an OCSP response to be stapled.
+        /// DER: an OCSP response to staple.
         ocsp: Option<PathBuf>,
     },
-    /// All pairs of a folder: NAME.pem or NAME.crt with NAME.key, or fullchain.pem with privkey.pem in folders below.
+    /// All pairs of a folder: NAME.pem or NAME.crt with NAME.key, or fullchain.pem with privkey.pem in subfolders.
     Folder(PathBuf),
 }
 
@@ -121,24 +121,24 @@ words!(TlsVersion {
     V13 = "1.3",
 });
 
-/// Whether clients show certificates.
+/// Client authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// Whether they are asked for one.
+    /// Whether clients must present a certificate.
     pub mode: ClientAuthMode,
-    /// PEM: whose certificates are taken.
+    /// PEM: the CAs that sign client certificates.
     pub ca_file: Option<PathBuf>,
 }
 
-/// Whether clients are asked for a certificate.
+/// Whether clients must present a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuthMode {
-    /// They are not.
+    /// No certificate is requested.
     #[default]
     Off,
-    /// Who has none may connect; one that is shown must be good.
+    /// Clients without a certificate may connect; a certificate that is presented must be valid.
     Optional,
-    /// Who has none may not connect.
+    /// Clients without a certificate are refused.
     Required,
 }
 
@@ -149,7 +149,7 @@ words!(ClientAuthMode {
 });
 
 impl Listener {
-    /// Whether clients are asked for a certificate.
+    /// Whether clients are requested to present a certificate.
     pub fn asks_for_certificates(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.client_auth.mode != ClientAuthMode::Off)
     }
@@ -167,7 +167,7 @@ pub(super) fn tls(listener: &mut Fields<'_>) -> Option<Tls> {
     Some(tls)
 }
 
-/// `tls` of a listener, as values.
+/// `tls` of a listener as values.
 pub(super) fn write(tls: Option<&Tls>) -> Value {
     let Some(tls) = tls else {
         return Value::from("off");
@@ -179,7 +179,7 @@ pub(super) fn write(tls: Option<&Tls>) -> Value {
     out.done()
 }
 
-/// What may stand there.
+/// The shape of `tls`.
 pub(super) fn shape() -> Shape {
     let files = ["cert", "key", "ocsp", "folder"].map(|name| Key::optional(name, Shape::TEXT));
     let mut keys = vec![
@@ -203,7 +203,7 @@ fn write_files(files: &CertificateFiles) -> Value {
     out.done()
 }
 
-/// They may be left out where others are issued.
+/// `certificates` is optional if ACME issues them.
 fn certificates(fields: &mut Fields<'_>, issued: bool) -> Vec<CertificateFiles> {
     let write = "[{cert: /path, key: /path}] or [{folder: /path}]";
     let given = if issued { fields.get("certificates") } else { fields.require("certificates", write) };
@@ -211,7 +211,7 @@ fn certificates(fields: &mut Fields<'_>, issued: bool) -> Vec<CertificateFiles> 
         return Vec::new();
     };
     if item.value.as_sequence().is_some_and(Vec::is_empty) && !issued {
-        item.mistake(format!("no certificate is here; write {write}"));
+        item.mistake(format!("the list is empty; write {write}"));
     }
     item.list(CERTIFICATES_MAX).iter().filter_map(files).collect()
 }
@@ -222,15 +222,15 @@ fn files(item: &Item<'_>) -> Option<CertificateFiles> {
         ["folder", "cert", "key", "ocsp"].map(|name| fields.text(name).map(PathBuf::from));
     let read = match (folder, cert) {
         (Some(_), _) if key.is_some() || ocsp.is_some() => {
-            fields.mistake("a folder has keys and OCSP responses by name; take key and ocsp out");
+            fields.mistake("a folder's keys and OCSP responses are found by name; remove key and ocsp");
             None
         }
         (Some(_), Some(_)) => {
-            fields.mistake("this is a folder and a file; write one of cert and folder");
+            fields.mistake("folder and cert exclude each other; keep one");
             None
         }
         (Some(folder), None) => Some(CertificateFiles::Folder(folder)),
-        // As HAProxy has it: both in one file.
+        // As in HAProxy: certificate and key in one file.
         (None, Some(cert)) => {
             Some(CertificateFiles::Pair { key: key.unwrap_or_else(|| cert.clone()), cert, ocsp })
         }
@@ -245,7 +245,7 @@ fn files(item: &Item<'_>) -> Option<CertificateFiles> {
     read
 }
 
-/// Without quotes YAML takes it for a number.
+/// Without quotes YAML reads the version as a number.
 pub(super) fn version(item: &Item<'_>) -> Option<TlsVersion> {
     let text = match item.value {
         Value::Number(number) => number.to_string(),
@@ -254,8 +254,8 @@ pub(super) fn version(item: &Item<'_>) -> Option<TlsVersion> {
     let found = TlsVersion::ALL.iter().copied().find(|version| version.word() == text);
     if found.is_none() {
         item.mistake(match text.as_str() {
-            "1.0" | "1.1" | "1" => format!("TLS {text} is broken (RFC 8996); write \"1.2\" or \"1.3\""),
-            _ => "this is no version of TLS; write \"1.2\" or \"1.3\"".to_owned(),
+            "1.0" | "1.1" | "1" => format!("TLS {text} is deprecated (RFC 8996); write \"1.2\" or \"1.3\""),
+            _ => "this is not a TLS version; write \"1.2\" or \"1.3\"".to_owned(),
         });
     }
     found

@@ -1,4 +1,4 @@
-//! Traces: where spans go, how many are made, and how many may wait. `spans` makes and sends them.
+//! Tracing settings: the collector, the share of traced exchanges, and the buffer. `spans` creates and sends spans.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,43 +10,43 @@ use super::reader::Item;
 use super::shape::Shape;
 use super::{Address, text};
 
-/// Bytes of a service name.
+/// Maximum bytes of a service name.
 const SERVICE_NAME_BYTES_MAX: usize = 255;
 
-/// The path that OTLP/HTTP takes spans at.
+/// The default path of OTLP/HTTP for spans.
 const DEFAULT_PATH: &str = "/v1/traces";
 
 /// How exchanges are traced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracing {
-    /// Where spans are sent to.
+    /// Where spans are sent.
     pub otlp_endpoint: OtlpEndpoint,
-    /// What the spans' resource is called (`service.name`).
+    /// Name of the spans' resource (`service.name`).
     pub service_name: String,
     /// Share of the exchanges that are traced, from 0 to 1, unless a trusted proxy has decided.
     pub sample_ratio: f64,
     /// Spans that wait or are being sent; further ones are dropped and counted.
     pub buffer_spans_max: usize,
-    /// Spans in one request to the collector, and never more than may wait.
+    /// Maximum spans of one request to the collector, at most `buffer_spans_max`.
     pub batch_spans_max: usize,
-    /// How long spans are gathered before they are sent, in milliseconds.
+    /// How long spans are collected before they are sent, in milliseconds.
     pub export_interval_ms: u64,
-    /// How long the collector is waited for, in milliseconds.
+    /// Time limit of a request to the collector, in milliseconds.
     pub export_timeout_ms: u64,
 }
 
 keys! { Tracing {
-    // As the SDKs of OpenTelemetry; a few MB at the most.
+    // As in the OpenTelemetry SDKs; at most a few MB.
     buffer_spans_max: 2048, number(16..=1_000_000);
     // As above.
     batch_spans_max: 512, number(1..=10_000);
-    // A trace is looked for soon after the request; one request a second is nothing to a collector.
+    // Traces are looked at soon after the request; a collector handles one request a second easily.
     export_interval_ms: 1000, number(10..=10 * MINUTE_MS);
-    // As the SDKs; nothing but spans waits for it.
+    // As in the SDKs; only spans wait for it.
     export_timeout_ms: 10_000, number(10..=10 * MINUTE_MS);
     otlp_endpoint: OtlpEndpoint::default(), ENDPOINT;
     service_name: "sluice".to_owned(), SERVICE_NAME;
-    // One in a hundred shows where time goes, and costs the other ninety-nine next to nothing.
+    // One in a hundred shows where time goes, and costs the others next to nothing.
     sample_ratio: 0.01, RATIO;
 }}
 
@@ -62,14 +62,14 @@ const RATIO: Own<f64> =
 /// The URL of a collector that speaks OTLP over HTTP, without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpEndpoint {
-    /// Where it listens; never a unix socket.
+    /// Its address; never a unix socket.
     pub address: Address,
-    /// What is asked for, query included.
+    /// The path, including the query.
     pub path: String,
 }
 
 impl Default for OtlpEndpoint {
-    /// The collector of this host, at its usual port.
+    /// The collector on this host, at its default port.
     fn default() -> Self {
         Self { address: Address::Ip(SocketAddr::from(([127, 0, 0, 1], 4318))), path: DEFAULT_PATH.to_owned() }
     }
@@ -84,8 +84,11 @@ impl fmt::Display for OtlpEndpoint {
 fn endpoint(item: &Item<'_>) -> Option<OtlpEndpoint> {
     let url = item.text()?;
     let Some(rest) = url.strip_prefix("http://") else {
-        let why =
-            if url.starts_with("https://") { "needs TLS, which is not spoken here" } else { "is no URL" };
+        let why = if url.starts_with("https://") {
+            "needs TLS, which is not supported here"
+        } else {
+            "is not a URL"
+        };
         item.mistake(format!("{} {why}; write http://127.0.0.1:4318{DEFAULT_PATH}", quote(url)));
         return None;
     };
@@ -117,7 +120,7 @@ fn service_name(item: &Item<'_>) -> Option<String> {
 fn ratio(item: &Item<'_>) -> Option<f64> {
     let ratio = item.value.as_f64().filter(|ratio| (0.0..=1.0).contains(ratio));
     if ratio.is_none() {
-        item.mistake("this is no share; write a number from 0 to 1, such as 0.01");
+        item.mistake("this is not a ratio; write a number from 0 to 1, such as 0.01");
     }
     ratio
 }

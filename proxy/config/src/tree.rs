@@ -1,4 +1,4 @@
-//! YAML text to a tree of values. The only user of `serde_yaml` that reads; it knows no keys.
+//! Parses YAML text to a tree of values. Only this module reads with `serde_yaml`; it knows no keys.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_yaml::{Mapping, Value};
 
 use super::scan::Stop;
 
-/// Reads one document. The first of repeated keys wins: `lines` has reported the others.
+/// Reads one document. The first of repeated keys wins: `scan` has reported the others.
 pub(super) fn read(text: &str) -> Result<Value, Stop> {
     if text.trim().is_empty() {
         return Ok(Value::Null);
@@ -18,7 +18,7 @@ pub(super) fn read(text: &str) -> Result<Value, Stop> {
     }
 }
 
-/// A value read without refusing repeated keys, which `Value` itself stops at.
+/// A value that may have repeated keys, which `Value` itself refuses.
 struct Tree(Value);
 
 impl<'de> Deserialize<'de> for Tree {
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         while let Some((Tree(key), Tree(value))) = entries.next_entry()? {
             map.entry(key).or_insert(value);
         }
-        // From the inside out, so that a merged map's own merge is done before it is merged.
+        // From the inside out, so that a merged map's own merges are resolved before it is merged.
         let merges = map.contains_key("<<");
         let mut value = Value::Mapping(map);
         if merges {

@@ -1,6 +1,6 @@
-//! TLS to the endpoints of a cluster: whom it trusts, and what it shows.
+//! TLS to the endpoints of a cluster: verification, and the client certificate.
 //!
-//! Opens no file: the TLS store reads them and says what is wrong with them.
+//! Opens no file: the TLS store reads them and reports what is wrong with them.
 
 use crate::Mistake;
 use std::fmt;
@@ -17,34 +17,34 @@ use super::shape::Shape;
 use super::tls::VERSION;
 use super::{Address, Endpoint, TlsVersion};
 
-/// Pins of one cluster; the new key beside the old one is what they are for.
+/// Maximum pins of one cluster. Pins exist in several so that the new key can be listed next to the old one.
 const PINS_MAX: usize = 100;
-/// How an endpoint is written that is spoken to over TLS.
+/// The scheme of an endpoint that uses TLS.
 const SCHEME: &str = "https://";
-/// The port of https, which URLs leave out (RFC 9110 4.2.2).
+/// The default port of https, which URLs leave out (RFC 9110 4.2.2).
 const HTTPS_PORT: u16 = 443;
 
 /// How connections to the endpoints of a cluster are secured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTls {
-    /// PEM: the authorities that are believed; `None` is those of the system.
+    /// PEM: the trusted CAs; `None` uses the system's.
     pub ca_file: Option<PathBuf>,
-    /// The host that certificates must be for, and that is named to the endpoint (SNI); `None` is the endpoint's own.
+    /// The host that certificates must be valid for and that is sent as SNI; `None` is the endpoint's own.
     pub server_name: Option<String>,
-    /// What is shown to an endpoint that asks for a certificate.
+    /// The certificate for endpoints that request one.
     pub client_certificate: Option<ClientCertificate>,
-    /// If not empty, one of these must be the endpoint's.
+    /// If not empty, the endpoint's certificate or public key must match one of these.
     pub pinned_sha256: Vec<Pin>,
-    /// The least version that is spoken.
+    /// The minimum TLS version.
     pub min_version: TlsVersion,
-    /// Take any certificate: of pinned keys only, if there are pins, else of anybody.
+    /// Accept any certificate; with pins, any certificate that matches a pin.
     pub danger_skip_verification: bool,
 }
 
-/// The files of a certificate that is shown to endpoints.
+/// The files of a client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// PEM: the certificate, then those that lead to the root.
+    /// PEM: the certificate, then the intermediate certificates.
     pub cert: PathBuf,
     /// PEM: its key, not encrypted.
     pub key: PathBuf,
@@ -69,22 +69,22 @@ keys! { ClientCertificate {
     key: PathBuf::new(), "the path of a PEM file", File;
 }}
 
-/// Authorities are of use only where somebody is verified.
+/// CAs only matter if certificates are verified.
 fn heeds_authorities(tls: &mut UpstreamTls, fields: &mut Fields<'_>) {
     if tls.danger_skip_verification && tls.ca_file.is_some() {
-        fields.mistake("ca_file does nothing with danger_skip_verification; take one of them out");
+        fields.mistake("ca_file has no effect with danger_skip_verification; remove one of them");
     }
 }
 
 impl fmt::Display for Pin {
-    /// As curl's `--pinnedpubkey` has it, without `sha256//`.
+    /// As in curl's `--pinnedpubkey`, without `sha256//`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&BASE64.encode(&self.0))
     }
 }
 
 impl Pin {
-    /// Reads base64, with or without `sha256//`, or hexadecimal, with or without colons.
+    /// Parses base64, with or without `sha256//`, or hexadecimal, with or without colons.
     fn parse(text: &str) -> Option<Self> {
         let bare = text.strip_prefix("sha256//").unwrap_or(text);
         let hex = bare.replace(':', "");
@@ -96,14 +96,14 @@ impl Pin {
     }
 }
 
-/// What `tls` says, or that endpoints are written as https.
+/// From `tls`, or from endpoints that use `https://`.
 pub(super) fn read(fields: &mut Fields<'_>, https: bool) -> Option<UpstreamTls> {
     let Some(item) = fields.get("tls") else {
         return https.then(UpstreamTls::default);
     };
     if item.is_off() {
         if https {
-            item.mistake("endpoints are written as https; take this out, or their https://");
+            item.mistake("the endpoints use https://; remove this, or their https://");
         }
         return None;
     }
@@ -115,7 +115,7 @@ pub(super) fn write(tls: Option<&UpstreamTls>) -> Value {
     tls.map_or(Value::from("off"), Table::written)
 }
 
-/// What may stand there.
+/// The shape of `tls`.
 pub(super) fn shape() -> Shape {
     Shape::Map(UpstreamTls::keys()).or_off()
 }
@@ -139,14 +139,14 @@ fn pin(item: &Item<'_>) -> Option<Pin> {
     let pin = Pin::parse(text);
     if pin.is_none() {
         item.mistake(format!(
-            "{} is no SHA-256; write 44 characters of base64 or 64 of hexadecimal",
+            "{} is not a SHA-256 digest; write 44 characters of base64 or 64 of hexadecimal",
             quote(text)
         ));
     }
     pin
 }
 
-/// An endpoint's address as text, and whether it was written as https.
+/// An endpoint's address as text, and whether it used `https://`.
 pub(super) fn without_scheme(text: &str) -> Result<(String, bool), Mistake> {
     let Some(rest) = text.strip_prefix(SCHEME) else {
         return Ok((text.to_owned(), false));
@@ -160,7 +160,7 @@ pub(super) fn without_scheme(text: &str) -> Result<(String, bool), Mistake> {
     Ok((if has_port { rest.to_owned() } else { format!("{rest}:{HTTPS_PORT}") }, true))
 }
 
-/// What is wrong with the endpoints of a cluster that is spoken to over TLS: those without a name for certificates.
+/// The first endpoint of a cluster with TLS that has no name to verify certificates against.
 pub(super) fn nameless<'e>(tls: Option<&UpstreamTls>, endpoints: &'e [Endpoint]) -> Option<&'e Address> {
     let wanted = tls.is_some_and(|tls| tls.server_name.is_none());
     let nameless = |address: &&Address| match address {

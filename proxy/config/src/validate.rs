@@ -1,6 +1,6 @@
-//! What one key alone cannot show: names that must exist or be unique, keys that need each other.
+//! Rules that span several keys: names that must exist or be unique, keys that need each other.
 //!
-//! Works on what was read, with the paths of the file; opens nothing.
+//! Works on the values that were read, with the paths of the file; opens no files.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::{Action, Address, Config, Http2, Listener, Protocol, passthrough, val
 
 /// Reports every mistake between keys.
 ///
-/// `routes_given` says whether the routes are the file's own.
+/// `routes_given` says whether the file has `routes`.
 pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     listeners(config, problems);
     addresses(config, problems);
@@ -20,15 +20,15 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     if routes_given {
         routes(config, problems);
     }
-    // One that sends everybody to https routes nothing.
+    // A listener that redirects everything to https uses no routes.
     let routes_on =
         |listener: &Listener| listener.protocol == Protocol::Http && listener.redirect_to_https.is_none();
     let http = config.listeners.iter().any(routes_on);
-    // Where services are deployed and kept, they may be all there is.
+    // With deployed services and a state file, a file needs no clusters of its own.
     let only_services = config.clusters.is_empty() && config.services.state_file.is_some();
     if http && config.routes.is_empty() && !only_services {
         let message = if config.clusters.is_empty() {
-            "no clusters are here; write clusters, or routes that redirect or respond"
+            "no clusters; write clusters, or routes that redirect or respond"
         } else {
             "routes is missing; with more than one cluster, write which request goes where"
         };
@@ -39,7 +39,7 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
 fn listeners(config: &Config, problems: &Problems) {
     let root = Path::root().key("listeners");
     if config.listeners.is_empty() {
-        problems.add(&root, "no listener is here; write at least one with an address");
+        problems.add(&root, "no listeners; write at least one with an address");
     }
     let mut names = HashMap::new();
     for (index, listener) in config.listeners.iter().enumerate() {
@@ -54,8 +54,7 @@ fn listeners(config: &Config, problems: &Problems) {
 
 fn listener_cluster(config: &Config, listener: &Listener, path: &Path, problems: &Problems) {
     if listener.protocol == Protocol::Tcp && listener.http2 != Http2::Auto {
-        problems
-            .add(&path.key("http2"), "a tcp listener speaks no HTTP; take it out, or write protocol: http");
+        problems.add(&path.key("http2"), "a tcp listener speaks no HTTP; remove it, or write protocol: http");
     }
     match (listener.protocol, &listener.cluster) {
         (Protocol::Http, Some(_)) => {
@@ -91,7 +90,7 @@ fn routes(config: &Config, problems: &Problems) {
 }
 
 fn known_cluster(config: &Config, name: &str, path: &Path, problems: &Problems) {
-    // Empty is the placeholder of a mistake that is reported already.
+    // An empty name is the placeholder of a mistake that is reported already.
     if name.is_empty() || config.clusters.contains_key(name) {
         return;
     }
@@ -132,7 +131,8 @@ fn unique<'c>(
     problems: &Problems,
 ) {
     if let Some(first) = names.get(name) {
-        problems.add(path, format!("{} is the name of {list}[{first}] too; write another name", quote(name)));
+        problems
+            .add(path, format!("{} is also the name of {list}[{first}]; write another name", quote(name)));
     } else {
         names.insert(name, index);
     }
@@ -150,20 +150,20 @@ fn addresses(config: &Config, problems: &Problems) {
     let admin = config.admin.iter().map(|address| (address, root.key("admin")));
     let demo = demo.iter().map(|address| (address, root.key("demo_origin")));
     for (address, path) in listeners.chain(admin).chain(demo) {
-        // Port 0 is a new port each time.
+        // Port 0 binds a different port each time.
         if is_placeholder(address) || address.port() == Some(0) {
             continue;
         }
         match bound.iter().find(|(other, _)| *other == address) {
             Some((_, first)) => {
-                problems.add(&path, format!("{address} is the address of {first} too; write another"))
+                problems.add(&path, format!("{address} is also the address of {first}; write another"))
             }
             None => bound.push((address, path)),
         }
     }
 }
 
-/// A name is judged when it is bound, by what it leads to.
+/// Host names are checked when they are bound, by the address they resolve to.
 fn admin(config: &Config, problems: &Problems) {
     let Some(Address::Ip(address)) = config.admin else {
         return;
@@ -171,7 +171,7 @@ fn admin(config: &Config, problems: &Problems) {
     let is_open = config.admin_token_file.is_none() && !config.admin_metrics_only;
     if is_open && !address.ip().to_canonical().is_loopback() {
         let message = format!(
-            "{address} is beyond loopback, where anyone could read it; write admin_token_file, \
+            "{address} is not a loopback address, so anyone could read it; write admin_token_file, \
              admin_metrics_only: true, or 127.0.0.1:{}",
             address.port()
         );
@@ -179,7 +179,7 @@ fn admin(config: &Config, problems: &Problems) {
     }
 }
 
-/// Whether it stands for an address that could not be read.
+/// Whether it is the placeholder of an address that could not be read.
 fn is_placeholder(address: &Address) -> bool {
     matches!(address, Address::Name(name, _) if name.is_empty())
 }

@@ -1,19 +1,23 @@
-//! What the keys about ACME say against each other; see `validate`.
+//! Rules between keys about ACME; see `validate`.
 
 use super::path::Path;
 use super::problem::{Problems, quote};
 use super::{AcmeChallenge, Config, ListenerAcme};
 
-/// Reports what listeners want that the process cannot have issued.
+/// Reports listeners that need certificates which the process cannot obtain.
 pub(super) fn check(config: &Config, problems: &Problems) {
     let root = Path::root();
     let dns = config.acme.as_ref().is_some_and(|acme| acme.challenge == AcmeChallenge::Dns01);
     if let Some(acme) = &config.acme {
         let path = root.key("acme");
         match &acme.dns_hook {
-            None if dns => problems.add(&path, "dns_hook is missing; write the command that changes records"),
+            None if dns => problems.add(
+                &path,
+                "dns_hook is missing; write the command that changes DNS \
+                                                records",
+            ),
             Some(_) if !dns => {
-                problems.add(&path.key("dns_hook"), "it is of no use without challenge: dns-01; write both");
+                problems.add(&path.key("dns_hook"), "it has no effect without challenge: dns-01; write both");
             }
             _ => {}
         }
@@ -27,17 +31,17 @@ pub(super) fn check(config: &Config, problems: &Problems) {
         let path = root.key("listeners").index(index).key("tls").key("acme");
         if config.acme.is_none() {
             let write = "write acme: {terms_agreed: true} at the top";
-            problems.add(&path, format!("nobody is there to issue certificates; {write}"));
+            problems.add(&path, format!("acme is off, so no certificates can be issued; {write}"));
         } else if !dns {
             wildcards(names, &path, problems);
         }
     }
 }
 
-/// RFC 8555 section 8.4 alone can show it; of the others no authority takes it.
+/// Only dns-01 can prove control of a wildcard (RFC 8555 section 8.4).
 fn wildcards(names: &ListenerAcme, path: &Path, problems: &Problems) {
     for (index, name) in names.names.iter().enumerate().filter(|(_, name)| name.starts_with("*.")) {
-        let message = format!("{} is only to be had by DNS; write challenge: dns-01 under acme", quote(name));
+        let message = format!("{} needs a DNS challenge; write challenge: dns-01 under acme", quote(name));
         problems.add(&path.key("names").index(index), message);
     }
 }

@@ -113,7 +113,7 @@ fn binary(root: &Path) -> Result<()> {
 fn example(root: &Path, path: &Path) -> Result<()> {
     let output = Command::new(root.join("usr/bin/sluice")).args(["check", "--config"]).arg(path).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let is_elsewhere = |line: &str| line.ends_with("does not exist; make it first");
+    let is_elsewhere = |line: &str| line.ends_with("does not exist; create it first");
     let fits = output.status.success() || !said.is_empty() && said.lines().all(is_elsewhere);
     ensure!(fits, "`sluice check --config {}`: {said}", path.display());
     Ok(())

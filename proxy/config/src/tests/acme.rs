@@ -1,4 +1,4 @@
-//! Certificates by ACME: what is read, and what is a mistake.
+//! Automatic certificates (ACME): what is accepted, and what is a mistake.
 
 use super::super::*;
 use super::{mistakes, read};
@@ -12,14 +12,14 @@ fn text(listener: &str, acme: &str) -> String {
     )
 }
 
-/// What is said, without the file and the line.
+/// The mistakes, without the file and the line.
 fn said(text: &str) -> Vec<String> {
     let strip = |line: String| line.splitn(3, ':').nth(2).unwrap().trim().to_owned();
     mistakes(text).into_iter().map(strip).collect()
 }
 
 #[test]
-fn little_is_needed() {
+fn defaults_fill_a_minimal_acme_map() {
     let config = read(&text(NAMES, "{terms_agreed: true, email: ops@a.example}"));
     let acme = config.acme.unwrap();
     assert_eq!((acme.directory, acme.challenge), (AcmeDirectory::Production, AcmeChallenge::Http01));
@@ -31,7 +31,7 @@ fn little_is_needed() {
 }
 
 #[test]
-fn directories_are_words_or_urls() {
+fn directories_are_keywords_or_urls() {
     let directory = |word: &str| {
         let keys = format!("{{terms_agreed: true, directory: '{word}'}}");
         read(&text(NAMES, &keys)).acme.unwrap().directory
@@ -41,7 +41,7 @@ fn directories_are_words_or_urls() {
 }
 
 #[test]
-fn names_on_demand_need_somebody_to_ask() {
+fn names_on_demand_need_an_ask_url() {
     let keys = "tls: {acme: {on_demand: {ask_url: 'http://127.0.0.1:9000/may', names_max: 3}}}";
     let config = read(&text(keys, "{terms_agreed: true}"));
     let acme = config.listeners[0].tls.clone().unwrap().acme.unwrap();
@@ -53,7 +53,7 @@ fn names_on_demand_need_somebody_to_ask() {
 }
 
 #[test]
-fn names_are_those_that_an_authority_takes() {
+fn only_issuable_names_are_accepted() {
     for good in ["a.example", "xn--bcher-kva.example", "a-b.c", "localhost", "1.example"] {
         assert!(is_issuable(good), "{good}");
     }
@@ -80,18 +80,18 @@ fn mistakes_name_the_key_and_what_to_write() {
     let agreed = "{terms_agreed: true}";
     let cases = [
         (NAMES, "{}", "acme: terms_agreed is missing; write true, once you have read"),
-        (NAMES, "{terms_agreed: false}", "acme.terms_agreed: no authority issues anything then"),
-        (NAMES, "off", "listeners[0].tls.acme: nobody is there to issue certificates"),
-        (NAMES, "{terms_agreed: true, directory: lets}", "acme.directory: \"lets\" is no authority"),
-        (NAMES, "{terms_agreed: true, directory: 'http://a/dir'}", "acme.directory: \"http://a/dir\" is no"),
-        (NAMES, "{terms_agreed: true, email: ops}", "acme.email: \"ops\" is no address"),
+        (NAMES, "{terms_agreed: false}", "acme.terms_agreed: no authority issues certificates without it"),
+        (NAMES, "off", "listeners[0].tls.acme: acme is off, so no certificates can be issued"),
+        (NAMES, "{terms_agreed: true, directory: lets}", "acme.directory: \"lets\"is not an ACME directory"),
+        (NAMES, "{terms_agreed: true, directory: 'http://a/dir'}", "acme.directory: \"http://a/dir\" is not"),
+        (NAMES, "{terms_agreed: true, email: ops}", "acme.email: \"ops\" is not an address"),
         (NAMES, "{terms_agreed: true, challenge: dns-01}", "acme: dns_hook is missing"),
         (NAMES, "{terms_agreed: true, challenge: dns}", "acme.challenge: \"dns\" is not known"),
-        (NAMES, "{terms_agreed: true, dns_hook: {command: /a}}", "acme.dns_hook: it is of no use without"),
+        (NAMES, "{terms_agreed: true, dns_hook: {command: /a}}", "acme.dns_hook: it has no effect without"),
         (
             NAMES,
             "{terms_agreed: true, challenge: dns-01, dns_hook: {command: a}}",
-            "acme.dns_hook.command: \"a\" is no path",
+            "acme.dns_hook.command: \"a\" is not an absolute path",
         ),
         (
             NAMES,
@@ -99,14 +99,14 @@ fn mistakes_name_the_key_and_what_to_write() {
             "external_account: hmac_file is missing",
         ),
         (NAMES, "{terms_agreed: true, retry_max_ms: 1000}", "acme.retry_max_ms: less than retry_first_ms"),
-        ("tls: {acme: {}}", agreed, "listeners[0].tls.acme: no name is here"),
+        ("tls: {acme: {}}", agreed, "listeners[0].tls.acme: no name is given"),
         (
             "tls: {acme: {names: ['*.a.example']}}",
             agreed,
-            "acme.names[0]: \"*.a.example\" is only to be had by DNS",
+            "acme.names[0]: \"*.a.example\" needs a DNS challenge",
         ),
         ("tls: {acme: {names: [10.0.0.1]}}", agreed, "acme.names[0]: \"10.0.0.1\" is an address"),
-        ("tls: {acme: {names: [a.b, A.b]}}", agreed, "acme.names[1]: \"a.b\" is here twice"),
+        ("tls: {acme: {names: [a.b, A.b]}}", agreed, "acme.names[1]: \"a.b\" is listed twice"),
         ("tls: {acme: {on_demand: {}}}", agreed, "acme.on_demand: ask_url is missing"),
         (
             "tls: {acme: {on_demand: {ask_url: 'https://a/'}}}",

@@ -1,4 +1,4 @@
-//! Files that a configuration names, or is, and that cannot be used.
+//! Files that a configuration names and that cannot be used, or a configuration file that cannot be read.
 
 use super::super::{ConfigError, load};
 use super::GOOD;
@@ -10,7 +10,7 @@ fn load_error(directory: &std::path::Path, lines: &str) -> ConfigError {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_mistakes_of_load() {
+fn load_reports_files_that_cannot_be_used() {
     let directory = std::env::temp_dir().join(format!("sluice-config-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("short"), "123456789012345 \n").unwrap();
@@ -19,32 +19,32 @@ fn files_that_cannot_be_used_are_mistakes_of_load() {
     for (lines, expected) in [
         (format!("error_pages: {{503: {shown}/none}}"), "cannot be read: No such file"),
         (format!("error_pages: {{503: {shown}}}"), "is not a file"),
-        (format!("access_log: {shown}/none/log"), "does not exist; make it first"),
+        (format!("access_log: {shown}/none/log"), "does not exist; create it first"),
         (format!("access_log: {shown}"), "is a directory"),
         (format!("debug_token_file: {shown}/none"), "cannot be read: No such file"),
         (format!("debug_token_file: {shown}"), "is not a file"),
-        (format!("debug_token_file: {shown}/short"), "no token of 16 to 256 bytes"),
-        (format!("debug_token_file: {shown}/odd"), "no visible ASCII"),
-        (format!("admin_token_file: {shown}/none"), "none does not exist; make it first"),
+        (format!("debug_token_file: {shown}/short"), "must contain a token of 16 to 256 bytes"),
+        (format!("debug_token_file: {shown}/odd"), "not visible ASCII"),
+        (format!("admin_token_file: {shown}/none"), "none does not exist; create it first"),
         (
             format!("  b: {{endpoints: ['a:1'], state_file: {shown}/none/s}}\nroutes: []"),
-            "does not exist; make it first",
+            "does not exist; create it first",
         ),
         (
             format!(
                 "buffers: {{spool_directory: {shown}/none}}\nroutes: [{{cluster: api, buffer_requests: on}}]"
             ),
-            "does not exist; make it first",
+            "does not exist; create it first",
         ),
         (
             "buffers: {spool_directory: /proc}\nroutes: [{cluster: api, buffer_responses: on}]".to_owned(),
-            "no file can be made in /proc",
+            "cannot create a file in /proc",
         ),
     ] {
         let error = load_error(&directory, &lines).to_string();
         assert!(error.contains("c.yaml:4: ") && error.contains(expected), "{lines}: {error}");
     }
-    // Nothing is held, or not in files.
+    // Nothing is buffered, or not in files.
     for rest in ["", "spool_bytes_max: 0}\nroutes: [{cluster: api, buffer_requests: on}]\nkernel: {"] {
         let file = directory.join("c.yaml");
         std::fs::write(&file, format!("{GOOD}buffers: {{spool_directory: {shown}/none, {rest}}}")).unwrap();

@@ -1,4 +1,4 @@
-//! The migration guides: their examples have no mistake, and they name only keys that exist.
+//! The migration guides: their examples have no mistakes, and they name no unknown key.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn completed(example: &str) -> String {
 }
 
 #[test]
-fn every_example_is_without_mistake() {
+fn guide_examples_have_no_mistakes() {
     for name in PAGES {
         let text = page(name);
         let examples = blocks(&text, "yaml");
@@ -46,19 +46,19 @@ fn every_example_is_without_mistake() {
     }
 }
 
-/// The right cells of the tables: what stands for sluice. A `|` within backticks would count as a border.
+/// The right-hand cells of the tables, which show sluice's keys. A `|` within backticks would count as a border.
 fn right_cells(text: &str) -> impl Iterator<Item = &str> {
     let rows = text.lines().filter(|line| line.starts_with("| "));
     rows.filter_map(|row| row.trim_end_matches(" |").rsplit_once(" | ").map(|(_, cell)| cell))
 }
 
 #[test]
-fn every_key_named_is_a_key() {
+fn guides_name_only_known_keys() {
     let problems = Problems::default();
     root::read(&serde_yaml::from_str::<Value>(EVERY_MAP).unwrap(), &problems);
     let mut known: HashSet<&str> = problems.keys().into_iter().collect();
     known.extend(LogField::ALL.iter().map(|field| field.word()));
-    // Words of the configuration that are no keys.
+    // Words of the configuration that are not keys.
     known.extend(["least_requests", "random_two", "round_robin", "client_address", "prior_knowledge"]);
     for name in PAGES {
         let text = page(name);
@@ -72,7 +72,7 @@ fn every_key_named_is_a_key() {
 
 /// Each page shows a configuration of the other proxy, in that proxy's language.
 #[test]
-fn each_page_shows_both_sides() {
+fn each_guide_shows_both_sides() {
     for (name, language) in
         [("caddy.md", "caddyfile"), ("haproxy.md", "haproxy"), ("nginx.md", "nginx"), ("traefik.md", "yml")]
     {

@@ -1,4 +1,4 @@
-//! The files under config/: all parse, and sluice.yaml speaks of every key.
+//! The files under config/: all of them parse, and sluice.yaml documents every key.
 
 use std::path::PathBuf;
 
@@ -23,17 +23,17 @@ fn paths() -> Vec<PathBuf> {
     files.push(directory().join("examples/compose/sluice.yaml"));
     let examples =
         std::fs::read_dir(directory().join("examples")).unwrap().map(|entry| entry.unwrap().path());
-    // Below them is what other programs read.
+    // The subdirectories contain files for other programs.
     files.extend(examples.filter(|path| path.is_file()));
     files
 }
 
-/// What they say.
+/// The contents of these files.
 pub(super) fn texts() -> Vec<String> {
     paths().iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
 }
 
-/// Every one of them, read as `sluice check` would but for files they name: those are on the hosts that they are for.
+/// All of them, read like `sluice check` does, except for the files they name, which exist only on their target hosts.
 pub(super) fn all() -> Vec<Config> {
     let read = |file: &PathBuf| {
         let text = std::fs::read_to_string(file).unwrap();
@@ -43,12 +43,12 @@ pub(super) fn all() -> Vec<Config> {
 }
 
 #[test]
-fn every_file_is_without_mistake() {
+fn every_shipped_file_has_no_mistakes() {
     assert_eq!(all().len(), 16);
 }
 
 #[test]
-fn the_demo_is_what_its_first_lines_say() {
+fn documented_file_starts_the_demo() {
     let config = load(&directory().join("sluice.yaml"), &[]).unwrap();
     assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:8080");
     assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:9901");
@@ -56,7 +56,7 @@ fn the_demo_is_what_its_first_lines_say() {
     assert_eq!(config.clusters["demo"].endpoints[0].address.to_string(), demo.to_string());
 }
 
-/// A document in which every reader is called.
+/// A document that calls every reader.
 pub(super) const EVERY_MAP: &str = "
 limits: {http2: {}}
 kernel: {}
@@ -73,7 +73,7 @@ clusters:
 ";
 
 #[test]
-fn the_documented_file_has_every_key_and_word() {
+fn documented_file_has_every_key_and_keyword() {
     let tree: Value = serde_yaml::from_str(EVERY_MAP).unwrap();
     let problems = Problems::default();
     root::read(&tree, &problems);
@@ -97,14 +97,14 @@ fn the_documented_file_has_every_key_and_word() {
     assert_eq!(missing, Vec::<&str>::new());
 }
 
-/// Takes the comment sign off each line that shows a key of this map at its default.
+/// Uncomments each line that shows a key of this map with its default.
 fn uncommented(text: &str, map: &str) -> String {
     let start = text.find(&format!("# {map}:")).unwrap();
     let lines = text[start..].lines().take_while(|line| line.starts_with("# "));
     lines.map(|line| format!("{}\n", &line[2..])).collect()
 }
 
-/// Every number of a table, at its default.
+/// Every number of a table with its default.
 fn numbers(table: &impl Table) -> Vec<(String, u64)> {
     let written = table.written();
     let pairs = written.as_mapping().unwrap().iter();
@@ -112,7 +112,7 @@ fn numbers(table: &impl Table) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_defaults_shown_are_the_defaults() {
+fn documented_defaults_are_the_defaults() {
     let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();
     let shown = ["limits", "access_log", "buffers", "kernel"].map(|map| uncommented(&text, map)).concat();
     let shown = shown + &uncommented(&text, "tracing").replace("tracing: off", "tracing:");

@@ -1,8 +1,8 @@
-//! Mistakes in listeners and in keys of the whole, with their lines, paths and messages.
+//! Mistakes in listeners and in process-wide keys, with their lines, paths and messages.
 
 use super::{GOOD, mistakes};
 
-/// The one mistake of a good file with these lines after it; they begin on line 4.
+/// The only mistake of a good file with these lines appended; they start on line 4.
 pub(super) fn one(lines: &str) -> String {
     let found = mistakes(&format!("{GOOD}{lines}"));
     assert_eq!(found.len(), 1, "{found:#?}");
@@ -10,7 +10,7 @@ pub(super) fn one(lines: &str) -> String {
 }
 
 #[test]
-fn the_shape_of_a_message() {
+fn message_has_file_line_path_and_hint() {
     let text = "listeners:\n  - address: 127.0.0.1:80\nclusters:\n  api:\n    endpoints:\n      - 10.0.0.1:80\n      - 10.0.0.5\n";
     assert_eq!(
         mistakes(text),
@@ -21,7 +21,7 @@ fn the_shape_of_a_message() {
 const WHOLE: &[(&str, &str)] = &[
     ("vai: true", "c.yaml:4: vai: unknown key; did you mean via?"),
     ("via: 1", "c.yaml:4: via: 1 is a number; write true or false"),
-    ("via: [a]", "c.yaml:4: via: a list is here; write true or false"),
+    ("via: [a]", "c.yaml:4: via: found a list; write true or false"),
     ("limits: 3", "c.yaml:4: limits: 3 is a number; write a map"),
     (
         "limits:\n  headers_max: 0",
@@ -41,7 +41,7 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     (
         "drain_timeout_ms: []",
-        "c.yaml:4: drain_timeout_ms: a list is here; write milliseconds from 0 to 86400000",
+        "c.yaml:4: drain_timeout_ms: found a list; write milliseconds from 0 to 86400000",
     ),
     ("workers: 0", "c.yaml:4: workers: 0 is out of range; write auto, or a whole number from 1 to 256"),
     ("workers: many", "c.yaml:4: workers: \"many\" is text; write auto, or a whole number from 1 to 256"),
@@ -51,29 +51,28 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     (
         "error_pages:\n  200: /a",
-        "c.yaml:5: error_pages.200: this is no error status; write one from 400 to 599",
+        "c.yaml:5: error_pages.200: this is not an error status; write one from 400 to 599",
     ),
     ("error_pages:\n  503: 4", "c.yaml:5: error_pages.503: 4 is a number; write text, in quotes"),
     (
         "admin: 0.0.0.0:9901",
-        "c.yaml:4: admin: 0.0.0.0:9901 is beyond loopback, where anyone could read it; write admin_token_file, \
-         admin_metrics_only: true, or \
-         127.0.0.1:9901",
+        "c.yaml:4: admin: 0.0.0.0:9901 is not a loopback address, so anyone could read it; write \
+         admin_token_file, admin_metrics_only: true, or 127.0.0.1:9901",
     ),
     ("admin: here", "c.yaml:4: admin: \"here\" has no port; write host:port"),
     (
         "admin: 127.0.0.1:80",
-        "c.yaml:4: admin: 127.0.0.1:80 is the address of listeners[0].address too; write another",
+        "c.yaml:4: admin: 127.0.0.1:80 is also the address of listeners[0].address; write another",
     ),
     (
         "demo_origin: 10.0.0.1:80",
         "c.yaml:4: demo_origin: 10.0.0.1:80 is not on loopback; write 127.0.0.1:port",
     ),
     ("user: a b", "c.yaml:4: user: \"a b\" is not an account name; write one such as www-data"),
-    ("group: ''", "c.yaml:4: group: the text is empty; write something or take the key out"),
+    ("group: ''", "c.yaml:4: group: the text is empty; write a value or remove the key"),
     ("kernel: auto", "c.yaml:4: kernel: \"auto\" is text; write a map"),
     ("kernel: {bypass: on}", "c.yaml:4: kernel.bypass: \"on\" is not known; write auto, off or required"),
-    ("kernel: {bypass: true}", "c.yaml:4: kernel.bypass: true is true or false; write auto, off or required"),
+    ("kernel: {bypass: true}", "c.yaml:4: kernel.bypass: true is a boolean; write auto, off or required"),
     (
         "kernel:\n  splice: requird",
         "c.yaml:5: kernel.splice: \"requird\" is not known; did you mean required?",
@@ -94,7 +93,7 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     (
         "access_log: {fields: []}",
-        "c.yaml:4: access_log.fields: no field is here; write at least one, or output: off",
+        "c.yaml:4: access_log.fields: the list is empty; write at least one field, or output: off",
     ),
     (
         "access_log: {format: combined, fields: [time]}",
@@ -103,7 +102,7 @@ const WHOLE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn keys_of_the_whole() {
+fn mistakes_in_process_wide_keys() {
     for (given, expected) in WHOLE {
         let found = one(given);
         assert!(found.starts_with(expected), "{given}\n  found    {found}\n  expected {expected}");
@@ -124,7 +123,7 @@ const LISTENERS: &[(&str, &str)] = &[
     ),
     (
         "address: a:1\n    proxy_protocol: true",
-        "c.yaml:3: listeners[0].proxy_protocol: true is true or false; write off, v1, v2 or any",
+        "c.yaml:3: listeners[0].proxy_protocol: true is a boolean; write off, v1, v2 or any",
     ),
     (
         "address: a:1\n    protocol: tcp",
@@ -132,7 +131,7 @@ const LISTENERS: &[(&str, &str)] = &[
     ),
     (
         "address: a:1\n    protocol: tcp\n    cluster: api\n    http2: prior_knowledge",
-        "c.yaml:5: listeners[0].http2: a tcp listener speaks no HTTP; take it out, or write protocol: http",
+        "c.yaml:5: listeners[0].http2: a tcp listener speaks no HTTP; remove it, or write protocol: http",
     ),
     (
         "address: a:1\n    http2: h2c",
@@ -148,7 +147,7 @@ const LISTENERS: &[(&str, &str)] = &[
     ),
     (
         "address: a:1\n    name: ''",
-        "c.yaml:3: listeners[0].name: the text is empty; write something or take the key out",
+        "c.yaml:3: listeners[0].name: the text is empty; write a value or remove the key",
     ),
     (
         "address: a:1\n    limits: {head_bytes_max: 255}",
@@ -156,30 +155,27 @@ const LISTENERS: &[(&str, &str)] = &[
     ),
     (
         "address: a:1\n  - {address: 'a:1', name: b}",
-        "c.yaml:3: listeners[1].address: a:1 is the address of listeners[0].address too; write another",
+        "c.yaml:3: listeners[1].address: a:1 is also the address of listeners[0].address; write another",
     ),
     (
         "{address: 'a:1', name: b}\n  - {address: 'a:2', name: b}",
-        "c.yaml:3: listeners[1].name: \"b\" is the name of listeners[0] too; write another name",
+        "c.yaml:3: listeners[1].name: \"b\" is also the name of listeners[0]; write another name",
     ),
     ("text", "c.yaml:2: listeners[0]: \"text\" is text; write a map"),
 ];
 
 #[test]
-fn keys_of_listeners() {
+fn mistakes_in_listener_keys() {
     let tail = "clusters: {api: {endpoints: ['10.0.0.1:80']}}\n";
     for (given, expected) in LISTENERS {
         let found = mistakes(&format!("listeners:\n  - {given}\n{tail}"));
         assert_eq!(found, [*expected], "{given}");
     }
-    assert_eq!(
-        mistakes(tail),
-        ["c.yaml: listeners: no listener is here; write at least one with an address"]
-    );
+    assert_eq!(mistakes(tail), ["c.yaml: listeners: no listeners; write at least one with an address"]);
 }
 
 #[test]
-fn all_of_them_are_reported_at_once_in_the_order_of_lines() {
+fn all_mistakes_are_reported_in_line_order() {
     let text = "via: 1\nlisteners:\n  - address: x\n    protocol: udp\nclusters:\n  a: {endpoints: [y], balance: z}\nworkers: 0\n";
     let lines: Vec<String> =
         mistakes(text).iter().map(|line| line.split(':').nth(1).unwrap().to_owned()).collect();
@@ -187,10 +183,10 @@ fn all_of_them_are_reported_at_once_in_the_order_of_lines() {
 }
 
 #[test]
-fn counts_are_bounded() {
+fn list_lengths_are_limited() {
     let listeners: String = (1..=257).map(|port| format!("  - address: a:{port}\n")).collect();
     let text = format!("listeners:\n{listeners}clusters: {{a: {{endpoints: ['a:1']}}}}\n");
-    assert_eq!(mistakes(&text), ["c.yaml:1: listeners: 257 items are too many; write at most 256"]);
+    assert_eq!(mistakes(&text), ["c.yaml:1: listeners: 257 items exceed the limit; write at most 256"]);
     let exact = text.replace("  - address: a:257\n", "");
     assert_eq!(super::read(&exact).listeners.len(), 256);
 }

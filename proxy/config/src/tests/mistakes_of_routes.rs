@@ -3,12 +3,12 @@
 use super::mistakes::one;
 
 const ROUTES: &[(&str, &str)] = &[
-    ("{name: a}", "5: routes[0]: no action is here; write cluster, redirect or respond"),
-    ("{cluster: api, respond: {}}", "5: routes[0]: cluster and respond are here together; keep one"),
+    ("{name: a}", "5: routes[0]: no action; write cluster, redirect or respond"),
+    ("{cluster: api, respond: {}}", "5: routes[0]: cluster and respond exclude each other; keep one"),
     ("{cluster: ap}", "5: routes[0].cluster: no cluster is named \"ap\"; did you mean api?"),
     (
         "{cluster: api, hosts: ['a.b:80']}",
-        "5: routes[0].hosts[0]: \"a.b:80\" has a port; hosts match without it, take it out",
+        "5: routes[0].hosts[0]: \"a.b:80\" has a port; hosts match without it, remove it",
     ),
     (
         "{cluster: api, hosts: ['a.*.b']}",
@@ -46,11 +46,12 @@ const ROUTES: &[(&str, &str)] = &[
     ),
     (
         "{cluster: api, request_headers: {add: {X: \"a\\nb\"}}}",
-        "5: routes[0].request_headers.add.X: \"a\\nb\" has a control or non-ASCII character; take it out",
+        "5: routes[0].request_headers.add.X: \"a\\nb\" has a control or non-ASCII character; remove it",
     ),
     (
         "{cluster: api, response_headers: {remove: [Upgrade]}}",
-        "5: routes[0].response_headers.remove[0]: \"Upgrade\" cannot be changed: sluice frames messages itself; take it out",
+        "5: routes[0].response_headers.remove[0]: \"Upgrade\" cannot be changed: sluice frames messages \
+         itself; remove it",
     ),
     (
         "{cluster: api, response_timeout_ms: 0}",
@@ -76,14 +77,14 @@ const ROUTES: &[(&str, &str)] = &[
         "{respond: {status: 101}}",
         "5: routes[0].respond.status: 101 is out of range; write a whole number from 200 to 599",
     ),
-    ("{respond: {status: 204, body: a}}", "5: routes[0].respond: a 204 has no body; take body out"),
+    ("{respond: {status: 204, body: a}}", "5: routes[0].respond: a 204 response has no body; remove body"),
     (
         "{respond: {}, retry: {}}",
-        "5: routes[0].retry: this does nothing on a route without cluster; take it out",
+        "5: routes[0].retry: this has no effect on a route without a cluster; remove it",
     ),
     (
         "{respond: {}, buffer_responses: on}",
-        "5: routes[0].buffer_responses: this does nothing on a route without cluster; take it out",
+        "5: routes[0].buffer_responses: this has no effect on a route without a cluster; remove it",
     ),
     (
         "{cluster: api, buffer_memory_bytes: -1}",
@@ -95,12 +96,12 @@ const ROUTES: &[(&str, &str)] = &[
     ),
     (
         "{cluster: api, name: a}\n - {respond: {}, name: a}",
-        "6: routes[1].name: \"a\" is the name of routes[0] too; write another name",
+        "6: routes[1].name: \"a\" is also the name of routes[0]; write another name",
     ),
 ];
 
 #[test]
-fn keys_of_routes() {
+fn mistakes_in_route_keys() {
     for (given, expected) in ROUTES {
         assert_eq!(one(&format!("routes:\n - {given}")), format!("c.yaml:{expected}"), "{given}");
     }
@@ -112,10 +113,10 @@ fn keys_of_routes() {
 
 const CLUSTERS: &[(&str, &str)] = &[
     ("{}", "clusters.b: endpoints is missing; write a list of addresses"),
-    ("{endpoints: []}", "clusters.b.endpoints: no endpoint is here; write at least one address"),
+    ("{endpoints: []}", "clusters.b.endpoints: the list is empty; write at least one address"),
     (
         "{endpoints: ['a:1', 'a:1']}",
-        "clusters.b.endpoints[1]: a:1 is here twice; keep one and give it a weight",
+        "clusters.b.endpoints[1]: a:1 is listed twice; keep one and give it a weight",
     ),
     (
         "{endpoints: ['a:0']}",
@@ -139,7 +140,7 @@ const CLUSTERS: &[(&str, &str)] = &[
     ),
     (
         "{endpoints: ['a:1'], balance: {hash: {}}}",
-        "clusters.b.balance.hash: not exactly one key is here; write header or cookie",
+        "clusters.b.balance.hash: expected exactly one key; write header or cookie",
     ),
     (
         "{endpoints: ['a:1'], health_check: {path: up}}",
@@ -155,11 +156,13 @@ const CLUSTERS: &[(&str, &str)] = &[
     ),
     (
         "{endpoints: ['a:1'], health_check: {expected_statuses: []}}",
-        "clusters.b.health_check.expected_statuses: no status is here; write at least one, such as 200 or \"200-399\"",
+        "clusters.b.health_check.expected_statuses: the list is empty; write at least one, such as 200 or \
+         \"200-399\"",
     ),
     (
         "{endpoints: ['a:1'], endpoint_header: Upgrade}",
-        "clusters.b.endpoint_header: \"Upgrade\" cannot be changed: sluice frames messages itself; take it out",
+        "clusters.b.endpoint_header: \"Upgrade\" cannot be changed: sluice frames messages itself; remove \
+         it",
     ),
     (
         "{endpoints: ['a:1'], pool: {idle_max: 1}}",
@@ -189,7 +192,7 @@ const CLUSTERS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn keys_of_clusters() {
+fn mistakes_in_cluster_keys() {
     for (given, expected) in CLUSTERS {
         let found = one(&format!("  b: {given}\nroutes: [{{cluster: api}}]\n"));
         assert_eq!(found, format!("c.yaml:4: {expected}"), "{given}");

@@ -1,4 +1,4 @@
-//! What the configuration promises, from YAML text to values and messages.
+//! Tests of the configuration, from YAML text to values and messages.
 #![allow(clippy::unwrap_used)]
 
 mod acme;
@@ -19,7 +19,7 @@ mod upstream_tls;
 
 use super::{Config, Override, parse};
 
-/// A file without a mistake, to which a test adds its own lines.
+/// A file without mistakes, to which tests append their own lines.
 const GOOD: &str = "listeners: [{address: '127.0.0.1:80'}]\nclusters:\n  api: {endpoints: ['10.0.0.1:80']}\n";
 
 fn read(text: &str) -> Config {
@@ -36,7 +36,7 @@ fn overrides(sets: &[&str]) -> Vec<Override> {
     sets.iter().map(|set| set.parse().unwrap()).collect()
 }
 
-/// The mistakes, as shown.
+/// The mistakes as text.
 fn mistakes(text: &str) -> Vec<String> {
     mistakes_with(text, &[])
 }

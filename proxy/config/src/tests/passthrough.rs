@@ -1,4 +1,4 @@
-//! Listeners that pass TLS through: which names they may have, and which keys only they have.
+//! tls-passthrough listeners: valid server names, and the keys that only they have.
 
 use super::super::*;
 use super::{mistakes, read};
@@ -10,7 +10,7 @@ fn listener(keys: &str) -> String {
 }
 
 #[test]
-fn names_go_to_clusters_and_others_to_the_one_beside_them() {
+fn unlisted_names_use_the_listeners_cluster() {
     let keys = "protocol: tls-passthrough, sni: {DB.example: db, '*.example': web}, cluster: web, \
         starttls: postgres, client_hello_bytes_max: 4096";
     let config = read(&listener(keys));
@@ -23,7 +23,7 @@ fn names_go_to_clusters_and_others_to_the_one_beside_them() {
     );
     assert_eq!((passthrough.starttls, passthrough.client_hello_bytes_max), (StartTls::Postgres, 4096));
     assert_eq!(passthrough.client_hello_timeout_ms, 10_000);
-    assert!(config.routes.is_empty(), "nothing here has routes");
+    assert!(config.routes.is_empty(), "no listener here uses routes");
     assert!(
         read(&format!(
             "listeners: [{{address: 'a:443', protocol: tls-passthrough, cluster: db}}]\n{CLUSTERS}"
@@ -35,7 +35,7 @@ fn names_go_to_clusters_and_others_to_the_one_beside_them() {
 }
 
 #[test]
-fn every_mistake_is_told() {
+fn passthrough_mistakes_are_reported() {
     let at = "listeners[0]";
     for (keys, expected) in [
         (
@@ -54,11 +54,14 @@ fn every_mistake_is_told() {
         ),
         (
             "protocol: tls-passthrough, sni: {'*': db}",
-            format!("{at}.sni.*: \"*\" is not a host; write cluster beside sni for any other"),
+            format!("{at}.sni.*: \"*\" is not a host; write cluster next to sni for all other names"),
         ),
         (
             "protocol: tls-passthrough, sni: {10.0.0.1: db}",
-            format!("{at}.sni.\"10.0.0.1\": \"10.0.0.1\" is an address, which no client names; write a host"),
+            format!(
+                "{at}.sni.\"10.0.0.1\": \"10.0.0.1\" is an IP address, which clients do not send as \
+                     SNI; write a host"
+            ),
         ),
         (
             "protocol: tls-passthrough, sni: {'a.*.test': db}",
@@ -66,7 +69,7 @@ fn every_mistake_is_told() {
         ),
         (
             "protocol: tls-passthrough, sni: {a.test: db, A.test: db}",
-            format!("{at}.sni.\"A.test\": \"A.test\" is here twice, in other letters; keep one"),
+            format!("{at}.sni.\"A.test\": \"A.test\" is listed twice, in different case; keep one"),
         ),
         (
             "protocol: tls-passthrough, cluster: db, starttls: smtp",
@@ -78,11 +81,14 @@ fn every_mistake_is_told() {
         ),
         (
             "protocol: tcp, cluster: db, sni: {a.test: db}",
-            format!("{at}.sni: this is for protocol: tls-passthrough; take it out"),
+            format!("{at}.sni: this is only valid with protocol: tls-passthrough; remove it"),
         ),
         (
             "protocol: tcp, cluster: db, client_hello_timeout_ms: 1",
-            format!("{at}.client_hello_timeout_ms: this is for protocol: tls-passthrough; take it out"),
+            format!(
+                "{at}.client_hello_timeout_ms: this is only valid with protocol: tls-passthrough; \
+                     remove it"
+            ),
         ),
         (
             "protocol: tls_passthrough, cluster: db",

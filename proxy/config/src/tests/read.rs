@@ -8,7 +8,7 @@ use super::super::{
 use super::{GOOD, mistakes, read};
 
 #[test]
-fn a_small_file_is_all_defaults() {
+fn a_minimal_file_uses_defaults() {
     let config = read(GOOD);
     assert_eq!(config.routes, [Route::new("default", Action::Cluster("api".into()))]);
     let cluster = &config.clusters["api"];
@@ -20,7 +20,7 @@ fn a_small_file_is_all_defaults() {
 }
 
 #[test]
-fn the_defaults_are_the_documented_ones() {
+fn defaults_match_the_documentation() {
     let limits = Limits::default();
     assert_eq!((limits.head_bytes_max, limits.headers_max, limits.target_bytes_max), (32768, 100, 8192));
     assert_eq!((limits.body_bytes_max, limits.connections_max), (10_737_418_240, 20_000));
@@ -35,14 +35,14 @@ fn the_defaults_are_the_documented_ones() {
 }
 
 #[test]
-fn services_may_be_all_there_is() {
+fn a_file_with_only_services_is_valid() {
     let config =
         read("listeners: [{address: 'a:1'}]\nservices: {state_file: /var/lib/sluice/services.json}\n");
     assert!(config.clusters.is_empty() && config.routes.is_empty());
 }
 
 #[test]
-fn an_endpoint_may_have_a_limit_of_its_own() {
+fn an_endpoint_may_override_max_in_flight() {
     let config = read(
         "listeners: [{address: 'a:1'}]\nclusters:\n  a:\n    max_in_flight: 4\n    endpoints:\n      \
          - 'a:1'\n      - {address: 'a:2', max_in_flight: auto}\n      - {address: 'a:3', max_in_flight: off}\n",
@@ -54,7 +54,7 @@ fn an_endpoint_may_have_a_limit_of_its_own() {
 }
 
 #[test]
-fn a_value_at_either_end_of_its_range_is_taken() {
+fn range_limits_are_inclusive() {
     let text = |value: u64| format!("{GOOD}limits: {{headers_max: {value}}}\n");
     assert_eq!(read(&text(1)).limits.headers_max, 1);
     assert_eq!(read(&text(1000)).limits.headers_max, 1000);
@@ -72,7 +72,7 @@ fn limits_of_a_listener_fall_back_key_by_key() {
 }
 
 #[test]
-fn off_may_be_a_word_or_false() {
+fn off_may_be_a_keyword_or_false() {
     for off in ["off", "'off'", "false"] {
         let config = read(&format!(
             "listeners: [{{address: 'a:1', proxy_protocol: {off}}}]\n\
@@ -87,7 +87,7 @@ fn off_may_be_a_word_or_false() {
 }
 
 #[test]
-fn an_assist_that_is_not_named_is_auto() {
+fn assists_default_to_auto() {
     let kernel = |text: &str| read(&format!("{GOOD}{text}")).kernel;
     let auto = KernelAssists::default();
     assert_eq!((auto.bypass, auto.splice), (AssistMode::Auto, AssistMode::Auto));
@@ -100,7 +100,7 @@ fn an_assist_that_is_not_named_is_auto() {
 }
 
 #[test]
-fn workers_are_batch_threads_and_few_small_answers_are_no_limit_unless_said() {
+fn worker_scheduling_and_calm_max_have_defaults() {
     let read = |text: &str| read(&format!("{GOOD}{text}"));
     let config = read("kernel: {direct_return_calm_max: auto}\n");
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_route_without_name_is_named_after_its_cluster_or_place() {
 }
 
 #[test]
-fn names_that_are_compared_are_in_lower_case() {
+fn compared_names_are_lower_case() {
     let config = read(&format!(
         "{GOOD}routes:\n  - cluster: api\n    hosts: [A.Example, '*.B.Example']\n    headers: [{{name: X-A, value: V}}]\n    \
          request_headers: {{remove: [X-B], set: {{X-C: d}}, add: {{X-E: ''}}}}\n"
@@ -163,7 +163,7 @@ fn a_routes_retry_falls_back_to_its_clusters() {
 }
 
 #[test]
-fn a_check_is_never_slower_than_its_interval_by_default() {
+fn default_check_timeout_is_at_most_the_interval() {
     let check = |keys: &str| {
         let text =
             format!("{GOOD}  b: {{endpoints: ['a:1'], health_check: {keys}}}\nroutes: [{{cluster: b}}]\n");
@@ -179,7 +179,7 @@ fn a_check_is_never_slower_than_its_interval_by_default() {
 }
 
 #[test]
-fn every_way_to_balance_is_read() {
+fn every_balance_policy_is_read() {
     for (text, expected) in [
         ("least_requests", Balance::LeastRequests),
         ("round_robin", Balance::RoundRobin),
@@ -202,7 +202,7 @@ fn trusted_proxies_are_networks_or_addresses() {
 }
 
 #[test]
-fn tcp_alone_needs_no_route_and_port_0_may_be_repeated() {
+fn tcp_listeners_need_no_routes_and_may_repeat_port_0() {
     let config = read(
         "listeners:\n  - {name: a, address: '127.0.0.1:0', protocol: tcp, cluster: db}\n  \
          - {name: b, address: '127.0.0.1:0', protocol: tcp, cluster: db}\nclusters: {db: {endpoints: ['a:1']}}\n",

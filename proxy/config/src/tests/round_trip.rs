@@ -1,4 +1,4 @@
-//! The configuration in force reads back to an equal one.
+//! The effective configuration reads back to an equal one.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::super::*;
 use super::{files, read};
 
 #[test]
-fn every_file_comes_back_equal() {
+fn every_shipped_file_round_trips() {
     for config in files::all() {
         assert_eq!(parse("out", &to_yaml(&config), &[]).unwrap(), config);
     }
 }
 
 #[test]
-fn json_has_the_shape_of_the_yaml() {
+fn json_has_the_structure_of_the_yaml() {
     let config = read(&format!("{}error_pages: {{503: /a}}\n", super::GOOD));
     let json = to_json(&config);
     assert_eq!(json["listeners"][0]["address"], "127.0.0.1:80");
@@ -156,7 +156,7 @@ fn upstream_tls(number: usize) -> UpstreamTls {
     let skip = number.is_multiple_of(3);
     UpstreamTls {
         ca_file: (!skip).then(|| "/etc/ca.pem".into()),
-        // Among the endpoints are sockets, which have no names.
+        // Endpoints may be unix sockets, which have no host names.
         server_name: Some("a.example".into()),
         client_certificate: skip.then(|| ClientCertificate { cert: "/c".into(), key: "/k".into() }),
         pinned_sha256: vec![Pin([number as u8; 32]); number % 4],
@@ -298,7 +298,7 @@ fn tls() -> impl Strategy<Value = Tls> {
     )
 }
 
-// Boxed, for what all of them hold together is too much for the stack of a test's thread.
+// Boxed, because all of them together are too large for the stack of a test thread.
 prop_compose! {
     fn config()(
         names in prop::collection::btree_set(name(), 1..4),
@@ -394,7 +394,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn any_configuration_comes_back_equal(config in config()) {
+    fn any_configuration_round_trips(config in config()) {
         let text = to_yaml(&config);
         match parse("out", &text, &[]) {
             Ok(back) => prop_assert_eq!(&back, &config),

@@ -1,4 +1,4 @@
-//! The schema takes what the reader takes, and refuses each mistake that is one of shape.
+//! The schema accepts what the reader accepts, and refuses values of the wrong shape.
 
 use std::sync::LazyLock;
 
@@ -11,42 +11,42 @@ use super::super::{schema, tree};
 static VALIDATOR: LazyLock<Validator> =
     LazyLock::new(|| jsonschema::draft202012::new(&schema(|_| None)).unwrap());
 
-/// What of a message says that a value has the wrong shape, whatever else the file says.
+/// Parts of messages about values of the wrong shape, whatever else the file contains.
 const OF_SHAPE: &[&str] = &[
     "unknown key",
     "is out of range",
-    "a list is here",
-    "a map is here",
-    "true or false; write",
+    "found a list",
+    "found a map",
+    "is a boolean; write",
     "is a number; write",
-    "items are too many",
-    "nothing is here",
+    "items exceed the limit",
+    "found no value",
     "is not known",
     "is text; write",
     "address is missing",
     "endpoints is missing",
 ];
 
-/// What a schema cannot know: the numbers and texts that stand for something else.
+/// What a schema cannot know: numbers and texts with a meaning of their own.
 const NOT_OF_SHAPE: &[&str] = &["error_pages.", "expected_statuses", "trusted_proxies["];
 
 fn value(text: &str) -> Option<Value> {
     serde_json::to_value(tree::read(text.trim_start_matches('\u{feff}')).ok()?).ok()
 }
 
-/// Asserts that a file without a mistake fits the schema.
+/// Asserts that a file without mistakes fits the schema.
 pub(super) fn takes(text: &str) {
     takes_value(&value(text).unwrap());
 }
 
-/// The same of a value.
+/// The same for a value.
 pub(super) fn takes_value(value: &Value) {
     let found: Vec<String> =
         VALIDATOR.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
     assert_eq!(found, [""; 0], "{value:#}");
 }
 
-/// Asserts that a file with a mistake of shape does not fit.
+/// Asserts that a file with a mistake of shape does not fit the schema.
 pub(super) fn refuses(text: &str, error: &ConfigError) {
     let is_of_shape = |problem: &str| {
         OF_SHAPE.iter().any(|words| problem.contains(words))
@@ -55,12 +55,12 @@ pub(super) fn refuses(text: &str, error: &ConfigError) {
     let of_shape: Vec<String> =
         error.problems.iter().map(ToString::to_string).filter(|problem| is_of_shape(problem)).collect();
     if let (Some(value), false) = (value(text), of_shape.is_empty()) {
-        assert!(!VALIDATOR.is_valid(&value), "the schema takes {of_shape:?}\n{text}");
+        assert!(!VALIDATOR.is_valid(&value), "the schema accepts {of_shape:?}\n{text}");
     }
 }
 
 #[test]
-fn every_file_that_is_shipped_fits() {
+fn every_shipped_file_fits_the_schema() {
     for text in super::files::texts() {
         takes(&text);
     }

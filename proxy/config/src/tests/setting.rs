@@ -29,7 +29,7 @@ fn any_key_can_be_set() {
 }
 
 #[test]
-fn an_item_is_found_by_what_it_is_named_after() {
+fn items_are_found_by_name_or_naming_key() {
     let sets = ["listeners.\"127.0.0.1:80\".limits.headers_max=5"];
     assert_eq!(read_with(GOOD, &sets).listeners[0].limits.headers_max, 5);
     let text = format!("{GOOD}routes: [{{cluster: api}}]\n");
@@ -50,7 +50,7 @@ fn short_forms_can_be_set_and_widened() {
 }
 
 #[test]
-fn nothing_puts_the_default_back_and_the_last_one_wins() {
+fn an_empty_value_restores_the_default_and_the_last_one_wins() {
     let text = format!("{GOOD}user: nobody\n");
     assert_eq!(read_with(&text, &["user="]).user, None);
     assert_eq!(read_with(&text, &["workers=1", "workers=2"]).workers, 2);
@@ -64,17 +64,18 @@ fn mistakes_name_the_flag() {
         ("clusters.b.fail_open=true", "--set: clusters.b: endpoints is missing; write a list of addresses"),
         (
             "listeners.x.name=a",
-            "--set: listeners.x.name: listeners has no item x among its 1; write a name or an index from 0",
+            "--set: listeners.x.name: listeners has no item x (length 1); write a name or an index from 0",
         ),
         (
             "listeners[1].name=a",
-            "--set: listeners[1].name: listeners has no item [1] among its 1; write a name or an index from 0",
+            "--set: listeners[1].name: listeners has no item [1] (length 1); write a name or an index from \
+             0",
         ),
         (
             "routes.default.name=a",
-            "--set: routes.default.name: routes has no items; --set changes an item but adds none",
+            "--set: routes.default.name: routes has no items; --set changes items but cannot add them",
         ),
-        ("clusters[0]=a", "--set: clusters[0]: clusters is no list; write a key in place of the index"),
+        ("clusters[0]=a", "--set: clusters[0]: clusters is not a list; write a key instead of the index"),
         (
             "listeners[0].address.port=1",
             "--set: listeners[0].address.port: listeners[0].address is neither a map nor a list; nothing can be set below it",
@@ -87,7 +88,7 @@ fn mistakes_name_the_flag() {
 }
 
 #[test]
-fn what_is_no_override_is_refused() {
+fn invalid_overrides_are_refused() {
     for text in
         ["", "a", "=1", "a..b=1", "a=[1", "a=!x 1", "a={b: 1, b: 2}", &format!("{}a=1", "a.".repeat(32))]
     {
@@ -97,7 +98,7 @@ fn what_is_no_override_is_refused() {
 }
 
 #[test]
-fn the_short_form_is_a_file_like_any_other() {
+fn short_form_is_a_normal_file() {
     let text = short_form("127.0.0.1:80", &["10.0.0.1:1".into(), "unix:/a: b".into()]);
     let config =
         super::super::parse("short", &text, &overrides(&["clusters.default.fail_open=false"])).unwrap();

@@ -1,4 +1,4 @@
-//! YAML itself: what is not YAML, what we refuse of it, what it may do; and that no input panics.
+//! YAML syntax: what is not YAML, what sluice refuses of it, its limits; and that no input panics.
 
 use proptest::prelude::*;
 
@@ -11,12 +11,12 @@ fn syntax_errors_give_line_and_column() {
         ("a:\n  b: 1\n c: 2", "c.yaml:3: column 2: not YAML: "),
         ("a: [1", "c.yaml:"),
         ("hosts: [*.a.b]", "c.yaml:1: column 9: not YAML: "),
-        ("a: !x 1", "c.yaml:1: tags such as !name are not read; take it out"),
-        ("a: 1\n---\nb: 2", "c.yaml:2: a second document begins here; write one only"),
-        ("a: &x [*x]", "c.yaml:1: an alias stands within its own anchor; write the value out"),
-        ("? [a]\n: 1", "c.yaml:1: a map, list or alias stands as a key; write text"),
+        ("a: !x 1", "c.yaml:1: tags such as !name are not supported; remove it"),
+        ("a: 1\n---\nb: 2", "c.yaml:2: a second document starts here; keep only one"),
+        ("a: &x [*x]", "c.yaml:1: an alias refers to its own anchor; write the value out"),
+        ("? [a]\n: 1", "c.yaml:1: a map, list or alias is used as a key; write text"),
         ("text", "c.yaml: \"text\" is text; write a map"),
-        ("", "c.yaml: listeners: no listener is here; write at least one with an address"),
+        ("", "c.yaml: listeners: no listeners; write at least one with an address"),
     ] {
         let found = mistakes(text);
         assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
@@ -33,8 +33,9 @@ fn repeated_keys_are_reported_with_the_rest() {
     assert_eq!(
         found,
         [
-            "c.yaml:4: via: the key \"via\" is on line 5 again (first on line 4); keep one",
-            "c.yaml:6: limits.headers_max: the key \"headers_max\" is on line 6 again (first on line 6); keep one",
+            "c.yaml:4: via: the key \"via\" is repeated on line 5 (first on line 4); keep one",
+            "c.yaml:6: limits.headers_max: the key \"headers_max\" is repeated on line 6 (first on line \
+             6); keep one",
             "c.yaml:7: user: 1 is a number; write text, in quotes",
         ]
     );
@@ -61,8 +62,8 @@ fn size_depth_and_aliases_are_bounded() {
     assert_eq!(mistakes(&format!("{exact}x")), ["c.yaml: larger than 1048576 bytes; make it smaller"]);
 
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(mistakes(&deep(33))[0].contains("more than 32 maps and lists"));
-    assert_eq!(mistakes(&deep(32)), ["c.yaml: a list is here; write a map"]);
+    assert!(mistakes(&deep(33))[0].contains("more than 32 nested maps and lists"));
+    assert_eq!(mistakes(&deep(32)), ["c.yaml: found a list; write a map"]);
     assert_eq!(mistakes(&"[".repeat(1 << 20)).len(), 1);
     assert_eq!(mistakes(&"- ".repeat(1 << 19)).len(), 1);
 
@@ -91,7 +92,7 @@ fn a_byte_order_mark_is_no_mistake() {
     read(&format!("\u{feff}{GOOD}"));
 }
 
-/// Changes some characters of a text: taken out, doubled or replaced.
+/// Changes some characters of a text: removes, doubles or replaces them.
 fn mutated(text: &'static str) -> impl Strategy<Value = String> {
     let length = text.chars().count();
     let signs =
@@ -117,17 +118,17 @@ proptest! {
     }
 
     #[test]
-    fn nothing_like_yaml_panics(text in "[a-z0-9:\\-\\[\\]{},&*!|>'\"#%?~<.\n\t ]{0,200}") {
+    fn no_yaml_like_text_panics(text in "[a-z0-9:\\-\\[\\]{},&*!|>'\"#%?~<.\n\t ]{0,200}") {
         let _ = parse("c.yaml", &text, &[]);
     }
 
     #[test]
-    fn nothing_near_a_real_file_panics(text in mutated(include_str!("../../../../config/sluice.yaml"))) {
+    fn no_mutated_real_file_panics(text in mutated(include_str!("../../../../config/sluice.yaml"))) {
         let _ = parse("c.yaml", &text, &[]);
     }
 
     #[test]
-    fn nothing_near_an_example_panics(text in mutated(include_str!("../../../../config/examples/go.yaml"))) {
+    fn no_mutated_example_panics(text in mutated(include_str!("../../../../config/examples/go.yaml"))) {
         let _ = parse("c.yaml", &text, &[]);
     }
 

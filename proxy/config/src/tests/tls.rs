@@ -1,4 +1,4 @@
-//! A listener's TLS: what is read, and what is a mistake.
+//! A listener's TLS: what is accepted, and what is a mistake.
 
 use super::super::*;
 use super::{mistakes, read};
@@ -15,14 +15,14 @@ fn tls(keys: &str) -> String {
     listener(&format!("tls: {{{CERTIFICATE}, {keys}}}"))
 }
 
-/// What is said of one listener, without the file and the line.
+/// The mistakes of one listener, without the file and the line.
 fn said(text: &str) -> Vec<String> {
     let strip = |line: String| line.splitn(3, ':').nth(2).unwrap().trim().to_owned();
     mistakes(text).into_iter().map(strip).collect()
 }
 
 #[test]
-fn what_is_left_out_is_safe() {
+fn tls_defaults_are_safe() {
     let config = read(&listener(&format!("tls: {{{CERTIFICATE}}}")));
     let tls = config.listeners[0].tls.clone().unwrap();
     assert_eq!((tls.min_version, tls.client_auth.mode), (TlsVersion::V12, ClientAuthMode::Off));
@@ -54,7 +54,7 @@ fn a_version_is_read_with_and_without_quotes() {
         assert_eq!(read(&tls(text)).listeners[0].tls.as_ref().unwrap().min_version, TlsVersion::V13);
     }
     let message = &said(&tls("min_version: 1.1"))[0];
-    assert!(message.contains("TLS 1.1 is broken (RFC 8996)"), "{message}");
+    assert!(message.contains("TLS 1.1 is deprecated (RFC 8996)"), "{message}");
 }
 
 #[test]
@@ -74,15 +74,19 @@ fn redirects_and_hsts_have_short_forms() {
 fn mistakes_name_the_key_and_what_to_write() {
     let cases = [
         ("tls: {}", "listeners[0].tls: certificates is missing; write [{cert:"),
-        ("tls: {certificates: []}", "listeners[0].tls.certificates: no certificate is here; write [{cert:"),
+        ("tls: {certificates: []}", "listeners[0].tls.certificates: the list is empty; write [{cert:"),
         (
             "tls: {certificates: [{key: /a}]}",
             "tls.certificates[0]: no certificate is named; write cert and key",
         ),
-        ("tls: {certificates: [{folder: /a, cert: /b}]}", "tls.certificates[0]: this is a folder and a file"),
-        ("tls: {certificates: [{folder: /a, key: /b}]}", "tls.certificates[0]: a folder has keys"),
+        (
+            "tls: {certificates: [{folder: /a, cert: /b}]}",
+            "tls.certificates[0]: folder and cert exclude \
+                                                           each other",
+        ),
+        ("tls: {certificates: [{folder: /a, key: /b}]}", "tls.certificates[0]: a folder's keys"),
         ("redirect_to_https: sometimes", "redirect_to_https: \"sometimes\" is not known"),
-        ("hsts: {}", "listeners[0].hsts: only an http listener with tls says it"),
+        ("hsts: {}", "listeners[0].hsts: only an http listener with tls can send HSTS"),
         (
             "protocol: tcp, cluster: a, redirect_to_https: on",
             "redirect_to_https: only an http listener without tls",
@@ -95,13 +99,13 @@ fn mistakes_name_the_key_and_what_to_write() {
     let of_tls = [
         ("cipher_suites: [TLS13_AES_256_GCM_SHA385]", "tls.cipher_suites[0]: no cipher suite is named"),
         ("client_auth: {mode: required}", "tls.client_auth: ca_file is missing"),
-        ("client_auth: {ca_file: /ca.pem}", "tls.client_auth.mode: ca_file is of no use"),
+        ("client_auth: {ca_file: /ca.pem}", "tls.client_auth.mode: ca_file has no effect"),
         ("client_auth: {mode: maybe}", "tls.client_auth.mode: \"maybe\" is not known"),
         ("handshake_timeout_ms: 1", "tls.handshake_timeout_ms: 1 is out of range"),
         ("sni: on", "tls.sni: unknown key"),
         (
             "min_version: '1.3', cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]",
-            "tls.cipher_suites: none of these is of TLS 1.3",
+            "tls.cipher_suites: none of these is for TLS 1.3",
         ),
     ];
     for (keys, expected) in of_tls {
@@ -109,11 +113,14 @@ fn mistakes_name_the_key_and_what_to_write() {
         assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
     }
     let found = said(&listener(&format!("tls: {{{CERTIFICATE}}}, hsts: {{preload: true}}")));
-    assert!(found[0].contains("hsts.preload: the list asks for include_subdomains: true"), "{found:?}");
+    assert!(
+        found[0].contains("hsts.preload: the preload list requires include_subdomains: true"),
+        "{found:?}"
+    );
 }
 
 #[test]
-fn who_only_redirects_needs_no_route() {
+fn a_listener_that_only_redirects_needs_no_route() {
     let text = "listeners: [{address: '127.0.0.1:80', redirect_to_https: on}]\n";
     assert!(read(text).routes.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Traces, as configured.
+//! The tracing settings.
 
 use super::super::{Address, Config, Tracing};
 use super::{GOOD, mistakes, read};
@@ -8,7 +8,7 @@ fn tracing(lines: &str) -> Option<Tracing> {
 }
 
 #[test]
-fn tracing_is_off_unless_asked_for() {
+fn tracing_is_off_by_default() {
     assert_eq!(Config::default().tracing, None);
     assert_eq!(tracing("tracing: off"), None);
     assert_eq!(tracing("tracing: {}"), Some(Tracing::default()));
@@ -27,7 +27,7 @@ fn a_collector_is_a_url() {
     }
     for (url, expected) in [
         ("https://a:4318/v1/traces", "needs TLS"),
-        ("127.0.0.1:4318", "is no URL"),
+        ("127.0.0.1:4318", "is not a URL"),
         ("http://host/v1/traces", "has no port"),
         ("http://unix:/a", "has no absolute path"),
         ("http://a:1/b c", "write it as %XX"),
@@ -38,7 +38,7 @@ fn a_collector_is_a_url() {
 }
 
 #[test]
-fn a_share_is_from_0_to_1() {
+fn sample_ratio_is_from_0_to_1() {
     for (given, read) in [("0", 0.0), ("1", 1.0), ("0.5", 0.5), ("1e-3", 0.001)] {
         assert_eq!(tracing(&format!("tracing: {{sample_ratio: {given}}}")).unwrap().sample_ratio, read);
     }
@@ -49,8 +49,8 @@ fn a_share_is_from_0_to_1() {
 }
 
 #[test]
-fn names_and_numbers_have_bounds() {
+fn tracing_names_and_numbers_are_limited() {
     let said = mistakes(&format!("{GOOD}tracing: {{buffer_spans_max: 15, service_name: \"a\\nb\", x: 1}}\n"));
     assert_eq!(said.len(), 3, "{said:?}");
-    assert!(tracing("tracing: {buffer_spans_max: 16}").is_some(), "a batch is then smaller, too");
+    assert!(tracing("tracing: {buffer_spans_max: 16}").is_some(), "the batch size is reduced too");
 }

@@ -1,4 +1,4 @@
-//! TLS to endpoints: how it is asked for, and what cannot be meant.
+//! TLS to endpoints: how it is enabled, and what is a mistake.
 
 use super::super::*;
 use super::{mistakes, read};
@@ -12,7 +12,7 @@ fn tls(keys: &str) -> Option<UpstreamTls> {
 }
 
 #[test]
-fn it_is_on_by_a_key_or_by_the_endpoints() {
+fn upstream_tls_is_enabled_by_key_or_by_https_endpoints() {
     assert_eq!(tls("endpoints: ['a:1']"), None);
     assert_eq!(tls("endpoints: ['a:1'], tls: off"), None);
     assert_eq!(tls("endpoints: ['a:1'], tls: {}"), Some(UpstreamTls::default()));
@@ -27,7 +27,7 @@ fn it_is_on_by_a_key_or_by_the_endpoints() {
 }
 
 #[test]
-fn every_key_is_read() {
+fn every_upstream_tls_key_is_read() {
     let hex =
         "00:01:02:03:04:05:06:07:08:09:0A:0B:0C:0D:0E:0F:10:11:12:13:14:15:16:17:18:19:1A:1B:1C:1D:1E:1F";
     let base64 = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -47,13 +47,13 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn every_mistake_is_told() {
+fn upstream_tls_mistakes_are_reported() {
     let at = "clusters.api";
     for (keys, expected) in [
         (
             "endpoints: ['https://a:1', 'b:1']",
             format!(
-                "{at}.endpoints[1]: some endpoints are written as https and others are not; write all alike"
+                "{at}.endpoints[1]: some endpoints use https:// and others do not; use it for all or none"
             ),
         ),
         (
@@ -67,12 +67,12 @@ fn every_mistake_is_told() {
         ),
         (
             "endpoints: ['https://a:1'], tls: off",
-            format!("{at}.tls: endpoints are written as https; take this out, or their https://"),
+            format!("{at}.tls: the endpoints use https://; remove this, or their https://"),
         ),
         (
             "endpoints: ['unix:/a'], tls: {}",
             format!(
-                "{at}.endpoints: unix:/a has no name that a certificate could be for; write tls.server_name"
+                "{at}.endpoints: unix:/a has no name to verify a certificate against; write tls.server_name"
             ),
         ),
         (
@@ -88,16 +88,17 @@ fn every_mistake_is_told() {
         (
             "endpoints: ['a:1'], tls: {pinned_sha256: [abc]}",
             format!(
-                "{at}.tls.pinned_sha256[0]: \"abc\" is no SHA-256; write 44 characters of base64 or 64 of hexadecimal"
+                "{at}.tls.pinned_sha256[0]: \"abc\" is not a SHA-256 digest; write 44 characters of base64 \
+                 or 64 of hexadecimal"
             ),
         ),
         (
             "endpoints: ['a:1'], tls: {min_version: 1.1}",
-            format!("{at}.tls.min_version: TLS 1.1 is broken (RFC 8996); write \"1.2\" or \"1.3\""),
+            format!("{at}.tls.min_version: TLS 1.1 is deprecated (RFC 8996); write \"1.2\" or \"1.3\""),
         ),
         (
             "endpoints: ['a:1'], tls: {ca_file: /a, danger_skip_verification: true}",
-            format!("{at}.tls: ca_file does nothing with danger_skip_verification; take one of them out"),
+            format!("{at}.tls: ca_file has no effect with danger_skip_verification; remove one of them"),
         ),
         (
             "endpoints: ['a:1'], tls: {verify: off}",
@@ -112,7 +113,10 @@ fn every_mistake_is_told() {
     let nested = "listeners: [{address: '127.0.0.1:80', protocol: tls-passthrough, cluster: api}]\nclusters: {api: {endpoints: ['https://a:1']}}\n";
     let said = mistakes(nested);
     assert!(
-        said[0].ends_with("cluster \"api\" has tls, within which TLS would be passed on; take its tls out"),
+        said[0].ends_with(
+            "cluster \"api\" has tls, which would encrypt the passed-through TLS again; \
+                           remove its tls"
+        ),
         "{said:?}"
     );
 }

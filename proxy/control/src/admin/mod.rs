@@ -170,7 +170,8 @@ fn bind_tcp(addresses: &[SocketAddr], may_be_open: bool) -> io::Result<AdminList
     match addresses.iter().find(|address| !is_loopback(address.ip())) {
         Some(open) if !may_be_open => {
             let means = format!(
-                "{} is beyond loopback, where anyone could read it; write admin_token_file, or 127.0.0.1:{}",
+                "{} is not a loopback address, so anyone could read it; write admin_token_file, or \
+                 127.0.0.1:{}",
                 open.ip(),
                 open.port()
             );

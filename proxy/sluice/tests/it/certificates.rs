@@ -161,9 +161,9 @@ fn missing_files_are_said_with_their_lines_beside_other_mistakes() {
     let file = file.display();
     let certificates = "listeners[0].tls.certificates";
     for wanted in [
-        format!("{file}:5: {certificates}[0].cert: /no/a.pem does not exist; make it first"),
-        format!("{file}:6: {certificates}[0].key: /no/a.key does not exist; make it first"),
-        format!("{file}:7: {certificates}[1].folder: /no/folder does not exist; make it first"),
+        format!("{file}:5: {certificates}[0].cert: /no/a.pem does not exist; create it first"),
+        format!("{file}:6: {certificates}[0].key: /no/a.key does not exist; create it first"),
+        format!("{file}:7: {certificates}[1].folder: /no/folder does not exist; create it first"),
         format!("{file}:9: routes[0].path_prefix: "),
     ] {
         assert!(said.lines().any(|line| line.starts_with(&wanted)), "{wanted}\n{said}");
