@@ -1,4 +1,5 @@
-//! What is allowed and does not do what it seems to: `sluice check` says it. Works on what was read; opens nothing.
+//! Valid settings that probably do not do what is intended, for `sluice check`. Works on the parsed configuration;
+//! opens no files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -6,27 +7,27 @@ use std::net::IpAddr;
 use sluice_config::{Action, Address, Config, HeaderEdits, Route};
 use sluice_core::router::normalised;
 
-/// Warnings of one kind that are said before the rest is left out.
+/// Maximum number of warnings of one kind.
 const MOST: usize = 20;
 
-/// A sentence for each, with its path in front.
+/// A sentence for each, prefixed with its path.
 pub fn warnings(config: &Config) -> Vec<String> {
     let kinds =
         [shadowed(&config.routes), doubled(&config.routes), circles(config), placeholders(&config.routes)];
     kinds.into_iter().flat_map(|kind| kind.into_iter().take(MOST)).collect()
 }
 
-/// Whether it takes every request of its hosts and prefix.
+/// Whether it matches every request of its hosts and prefix.
 fn is_unconditional(route: &Route) -> bool {
     route.listeners.is_empty() && route.methods.is_empty() && route.headers.is_empty()
 }
 
-/// Whether it keeps requests from applications.
+/// Whether it is a rule that keeps requests from applications.
 fn is_rule(route: &Route) -> bool {
     matches!(route.action, Action::Respond { .. } | Action::Redirect { .. })
 }
 
-/// Whether its prefix holds for a path in normal form.
+/// Whether its prefix matches a normalised path.
 fn covers(route: &Route, path: &[u8]) -> bool {
     let prefix = normalised(route.path_prefix.as_bytes());
     let prefix = prefix.strip_suffix(b"/").unwrap_or(&prefix);
@@ -37,7 +38,7 @@ fn quote(text: &str) -> String {
     format!("{text:?}")
 }
 
-/// Rules without a host, which do not hold on hosts that have routes of their own.
+/// Rules without hosts, which do not apply to hosts that have their own routes.
 fn shadowed(routes: &[Route]) -> Vec<String> {
     let mut by_host: BTreeMap<&str, Vec<(usize, &Route)>> = BTreeMap::new();
     for (index, route) in routes.iter().enumerate() {
@@ -53,7 +54,7 @@ fn shadowed(routes: &[Route]) -> Vec<String> {
         .collect()
 }
 
-/// A host that a rule does not hold on, and the route that takes its place there.
+/// A host that a rule does not apply to, and the route that is used there instead.
 fn shadow<'r>(
     rule: &Route,
     by_host: &BTreeMap<&'r str, Vec<(usize, &'r Route)>>,
@@ -70,12 +71,12 @@ fn shadow<'r>(
 
 fn said_of_shadow((index, (host, taker, prefix)): (usize, (&str, usize, &str))) -> String {
     format!(
-        "routes[{index}]: it names no host, so it does not hold for {host:?}, where routes[{taker}] takes {prefix:?}; write \
-         it for that host as well"
+        "routes[{index}]: it has no hosts, so it does not apply to {host:?}, where routes[{taker}] matches \
+         {prefix:?}; repeat it for that host"
     )
 }
 
-/// Routes behind one with the same conditions.
+/// Routes after another one with the same conditions.
 fn doubled(routes: &[Route]) -> Vec<String> {
     let mut first = HashMap::new();
     let mut said = Vec::new();
@@ -98,7 +99,7 @@ fn doubled(routes: &[Route]) -> Vec<String> {
             .collect();
         if before.len() == hosts.len() {
             said.push(format!(
-                "routes[{index}]: no request gets here; routes[{}] asks for the same",
+                "routes[{index}]: it never matches; routes[{}] has the same conditions",
                 before[0]
             ));
         }
@@ -115,7 +116,8 @@ fn circles(config: &Config) -> Vec<String> {
                 config.listeners.iter().find(|listener| is_same(&listener.address, &endpoint.address));
             if let Some(listener) = leads_to {
                 said.push(format!(
-                    "clusters.{name}.endpoints[{index}]: {} is where listener {} is: requests would go round in circles",
+                    "clusters.{name}.endpoints[{index}]: {} is the address of listener {}: requests would \
+                     loop",
                     endpoint.address,
                     quote(&listener.name)
                 ));
@@ -125,7 +127,7 @@ fn circles(config: &Config) -> Vec<String> {
     said
 }
 
-/// Whether connections to `endpoint` reach what listens at `listener`.
+/// Whether connections to `endpoint` reach `listener`.
 fn is_same(listener: &Address, endpoint: &Address) -> bool {
     let ip = |address: &Address| match address {
         Address::Ip(ip) => Some((ip.ip().to_canonical(), ip.port())),
@@ -140,7 +142,7 @@ fn is_same(listener: &Address, endpoint: &Address) -> bool {
     }
 }
 
-/// Values that look as if something were put in.
+/// Values that look like placeholders.
 fn placeholders(routes: &[Route]) -> Vec<String> {
     let mut said = Vec::new();
     let of = |edits: &HeaderEdits| -> Vec<(String, String)> {
@@ -157,7 +159,8 @@ fn placeholders(routes: &[Route]) -> Vec<String> {
                 };
                 if inside.is_some_and(|(word, _)| is_word(word)) {
                     said.push(format!(
-                        "routes[{index}].{key}: {name} is sent as it is written, {}; nothing is put in",
+                        "routes[{index}].{key}: {name} is sent literally, {}; placeholders are not \
+                         replaced here",
                         quote(&value)
                     ));
                 }
@@ -180,16 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_a_host_does_not_hold_on_hosts_with_routes_of_their_own() {
+    fn rules_without_hosts_do_not_apply_to_hosts_with_own_routes() {
         let rule = "- {path_prefix: /admin, respond: {status: 403}}\n";
         let all = "- {cluster: app}\n";
         let own = "- {hosts: [a.example], cluster: app, name: own}\n";
         assert_eq!(said(&[rule, all].concat()), Vec::<String>::new());
         assert_eq!(
             said(&[rule, all, own].concat()),
-            [
-                "routes[0]: it names no host, so it does not hold for \"a.example\", where routes[2] takes \"/\"; write it for that host as well"
-            ]
+            ["routes[0]: it has no hosts, so it does not apply to \"a.example\", where routes[2] \
+                 matches \"/\"; repeat it for that host"]
         );
         let repeated = "- {hosts: [a.example], path_prefix: /admin, respond: {status: 403}}\n";
         assert_eq!(said(&[rule, all, own, repeated].concat()), Vec::<String>::new());
@@ -198,21 +200,24 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_nothing_reaches_is_named() {
+    fn unreachable_routes_are_reported() {
         let routes = "- {path_prefix: /%61, cluster: app}\n- {path_prefix: /a, cluster: app, name: b}\n- {path_prefix: /a, methods: [GET], cluster: app, name: c}\n";
-        assert_eq!(said(routes), ["routes[1]: no request gets here; routes[0] asks for the same"]);
+        assert_eq!(said(routes), ["routes[1]: it never matches; routes[0] has the same conditions"]);
     }
 
     #[test]
-    fn circles_and_placeholders_are_named() {
+    fn loops_and_placeholders_are_reported() {
         let text = "listeners: [{address: '0.0.0.0:8080', name: main}]\nclusters: {app: {endpoints: ['127.0.0.1:8080']}}\n\
             routes: [{cluster: app, request_headers: {set: {x-ip: '{client}', x-json: '{\"a\":1}'}}}]";
         let said = warnings(&sluice_config::parse("test.yaml", text, &[]).unwrap());
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
-            said[0].starts_with("clusters.app.endpoints[0]: 127.0.0.1:8080 is where listener \"main\" is"),
+            said[0].starts_with(
+                "clusters.app.endpoints[0]: 127.0.0.1:8080 is the address of listener \
+                                 \"main\""
+            ),
             "{said:?}"
         );
-        assert!(said[1].starts_with("routes[0].request_headers: x-ip is sent as it is written"), "{said:?}");
+        assert!(said[1].starts_with("routes[0].request_headers: x-ip is sent literally"), "{said:?}");
     }
 }

@@ -1,14 +1,13 @@
-//! The control plane: it starts and ends the process, puts configurations and services in force, and shows how things
-//! stand.
+//! The control plane: starts and stops the process, applies configurations and services, and shows the state.
 //!
-//! `server` is the file to read first: everything here runs on its one thread, beside the workers of `sluice_engine`.
+//! Read `server` first: everything here runs on its one thread, next to the workers of `sluice_engine`.
 
 pub mod server;
 pub mod handover;
 pub mod commands;
 pub mod surroundings;
 
-// -- what it keeps looking after --
+// -- what it manages --
 pub mod health;
 pub mod state_file;
 pub mod resolve;

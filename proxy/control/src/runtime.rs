@@ -1,4 +1,4 @@
-//! Chooses the engine that workers do their I/O with.
+//! Chooses the I/O engine of the workers.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use sluice_ring::{self as ring, Engine, RingError};
 #[derive(Debug)]
 pub(crate) struct ChosenEngine {
     pub(crate) engine: Engine,
-    /// Why it is not io_uring, where that was not asked for by name.
+    /// Why it is not io_uring, if `runtime` is auto.
     pub(crate) denied: Option<RingError>,
 }
 
-/// Chooses by the key `runtime` and what this host allows; `proc` tells who denies rings.
+/// Chooses by the key `runtime` and what this host allows; `proc` is used to find out what denies io_uring.
 ///
 /// # Errors
-/// The engine that is asked for by name cannot be had here.
+/// The requested engine is not available here.
 pub(crate) fn choose(runtime: Runtime, proc: &Path) -> Result<ChosenEngine, RingError> {
     let asked_for = |engine| ChosenEngine { engine, denied: None };
     match runtime {

@@ -1,5 +1,5 @@
-//! Whether this host is as a configuration supposes: `sluice check` warns of names that do not resolve and of addresses
-//! that cannot be listened on. Warnings only, for the file may be for another host, or for later.
+//! Whether this host matches the configuration: `sluice check` warns about names that do not resolve and addresses that
+//! cannot be bound. Only warnings, because the file may be for another host, or for later.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -13,15 +13,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::commands;
 
-/// How long all names together may take.
+/// Time limit for all names together.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Names that are looked up; each takes a thread meanwhile.
+/// Maximum number of names that are looked up; each takes a thread.
 const NAMES_MAX: usize = 64;
 
-/// A sentence for each thing, with its path in front.
+/// A sentence for each problem, prefixed with its path.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unresolved(config);
-    // A sluice that runs with this file has the addresses itself, and rightly so.
+    // If a sluice with this file is running, it uses these addresses itself.
     if !commands::answers(&config.control) {
         warnings.extend(taken(config));
     }
@@ -42,21 +42,19 @@ fn unresolved(config: &Config) -> Vec<String> {
     let (sender, results) = mpsc::channel();
     for host in paths.keys() {
         let (host, sender) = ((*host).to_owned(), sender.clone());
-        // The system's resolver has a timeout of its own, longer than anybody waits: the thread ends with the process.
+        // The system's resolver has its own, longer timeout; the thread ends with the process.
         let look = move || {
             let found = (host.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next().is_some());
             let _ = sender.send((host, found));
         };
-        // A name without a thread is one that does not resolve in time.
+        // Without a thread, the name counts as not resolved in time.
         let _ = thread::Builder::new().spawn(look);
     }
     drop(sender);
     let until = Instant::now() + PATIENCE;
     let mut warnings = Vec::new();
     let mut warn = |path: &str, host: &str, what: &str| {
-        warnings.push(format!(
-            "{path}: the name {host:?} {what}; requests are answered with 502 until it resolves"
-        ));
+        warnings.push(format!("{path}: the name {host:?} {what}; requests get 502 until it resolves"));
     };
     while let Ok((host, found)) = results.recv_timeout(until.saturating_duration_since(Instant::now())) {
         let path = paths.remove(host.as_str()).unwrap_or_default();
@@ -71,13 +69,16 @@ fn unresolved(config: &Config) -> Vec<String> {
     }
     if let Some((host, path)) = left_out.first_key_value() {
         let count = left_out.len();
-        warnings.push(format!("{path}: the name {host:?} and all further ones ({count}) were not looked up"));
+        warnings.push(format!(
+            "{path}: the name {host:?} and all that follow ({count} in total) were not \
+                               looked up"
+        ));
     }
     warnings.sort();
     warnings
 }
 
-/// Addresses that somebody else listens on, or that this host does not have.
+/// Addresses that are in use, or that this host does not have.
 fn taken(config: &Config) -> Vec<String> {
     let listeners = config.listeners.iter().enumerate();
     let listeners =
@@ -90,7 +91,7 @@ fn taken(config: &Config) -> Vec<String> {
     of_ip.filter_map(|(path, ip)| Some(format!("{path}: {}", obstacle(ip)?))).collect()
 }
 
-/// Why an address cannot be listened on. Nothing is, not even for a moment: the socket is closed as it is.
+/// Why an address cannot be bound. Never listens: the bound socket is closed at once.
 fn obstacle(ip: SocketAddr) -> Option<String> {
     let bind = || {
         let socket = Socket::new(Domain::for_address(ip), Type::STREAM, Some(Protocol::TCP))?;
@@ -99,10 +100,10 @@ fn obstacle(ip: SocketAddr) -> Option<String> {
     };
     match std::io::Result::<()>::err(bind())?.kind() {
         ErrorKind::AddrInUse => {
-            Some(format!("another program listens on {ip}; stop it, or choose another port"))
+            Some(format!("{ip} is in use by another program; stop it, or choose another port"))
         }
-        ErrorKind::AddrNotAvailable => Some(format!("{} is no address of this host", ip.ip())),
-        // Ports below 1024 are for those who may; who checks need not be who runs.
+        ErrorKind::AddrNotAvailable => Some(format!("{} is not an address of this host", ip.ip())),
+        // Ports below 1024 are restricted, but the user who checks may not be the user who runs sluice.
         _ => None,
     }
 }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_in_use_and_strange_addresses_are_said() {
+    fn ports_in_use_and_foreign_addresses_are_reported() {
         let busy = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = busy.local_addr().unwrap();
         let text = format!(
@@ -131,14 +132,14 @@ mod tests {
         assert_eq!(
             said,
             [
-                "listeners[0].address: 192.0.2.1 is no address of this host".to_owned(),
-                format!("admin: another program listens on {address}; stop it, or choose another port"),
+                "listeners[0].address: 192.0.2.1 is not an address of this host".to_owned(),
+                format!("admin: {address} is in use by another program; stop it, or choose another port"),
             ]
         );
     }
 
     #[test]
-    fn names_that_do_not_resolve_are_said_once() {
+    fn unresolved_names_are_reported_once() {
         let text = "control: off\nlisteners: [{address: 127.0.0.1:0}]\n\
                     clusters:\n  default: {endpoints: [localhost:1, none.invalid:1, none.invalid:2]}\n";
         let said = of(text);
@@ -149,14 +150,16 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_names_the_rest_is_said_to_be_left_out() {
+    fn names_beyond_the_limit_are_reported_as_skipped() {
         let names: String = (0..NAMES_MAX + 3).map(|n| format!("\"n{n:03}.invalid:1\", ")).collect();
         let said = of(&format!(
             "control: off\nlisteners: [{{address: 127.0.0.1:0}}]\nclusters:\n  default: {{endpoints: [{names}]}}\n"
         ));
         assert_eq!(said.len(), NAMES_MAX + 1, "{said:?}");
-        let left_out =
-            format!("the name \"n{NAMES_MAX:03}.invalid\" and all further ones (3) were not looked up");
+        let left_out = format!(
+            "the name \"n{NAMES_MAX:03}.invalid\" and all that follow (3 in total) were not looked \
+                     up"
+        );
         assert!(said.iter().any(|line| line.contains(&left_out)), "{said:?}");
     }
 }

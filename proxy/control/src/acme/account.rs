@@ -1,4 +1,4 @@
-//! The account with an authority (RFC 8555 section 7.3): made once, kept, and used from then on.
+//! The account with an authority (RFC 8555 section 7.3): created once, stored, and reused.
 
 use crate::acme::AcmeError;
 use std::cell::RefCell;
@@ -17,26 +17,26 @@ use super::client::{Client, RetryAfter};
 use super::failure::Failure;
 use super::folder::{Folder, Lock};
 
-/// Bytes of a key of an external account.
+/// Maximum bytes of the key file of an external account.
 const HMAC_FILE_BYTES_MAX: u64 = 4096;
 
-/// An authority, as one configuration has it.
+/// An authority, as configured.
 pub(super) struct Authority {
     pub(super) config: config::Acme,
     pub(super) folder: Folder,
     session: Mutex<Option<Session>>,
-    /// Shared by all that is under way.
+    /// Shared by all running orders.
     lock: RefCell<Weak<Lock>>,
 }
 
-/// An account that is known to the authority.
+/// An account that the authority knows.
 #[derive(Clone)]
 pub(super) struct Session {
     pub(super) account: Account,
     pub(super) told: Arc<RetryAfter>,
 }
 
-/// What of a kept account says whose it is.
+/// The part of a stored account that identifies its authority.
 #[derive(Deserialize)]
 struct StoredAccount {
     directory: Option<String>,
@@ -47,10 +47,10 @@ impl Authority {
         Self { config, folder, session: Mutex::default(), lock: RefCell::default() }
     }
 
-    /// Keeps other processes of ours from asking for certificates until all that have this are done.
+    /// Keeps other sluice processes from ordering certificates until every clone of this lock is dropped.
     ///
     /// # Errors
-    /// When one of them is at it.
+    /// When another process holds the lock.
     pub(super) fn lock(&self) -> Result<Rc<Lock>, Failure> {
         if let Some(held) = self.lock.borrow().upgrade() {
             return Ok(held);
@@ -61,7 +61,8 @@ impl Authority {
         Ok(lock)
     }
 
-    /// The account, made if there is none. For whoever has the lock, so that two processes do not make two.
+    /// Returns the account; creates it if there is none. Requires the lock, so that two processes do not create two
+    /// accounts.
     ///
     /// # Errors
     /// Why there is none.
@@ -101,7 +102,7 @@ impl Authority {
                 Ok(Some(Account::builder_with_http(Box::new(client)).from_credentials(credentials).await?))
             }
             _ => {
-                self.set_aside("its file is damaged").await;
+                self.set_aside("the account file is damaged").await;
                 Ok(None)
             }
         }
@@ -121,17 +122,17 @@ impl Authority {
             serde_json::to_vec_pretty(&credentials).map_err(|error| Failure::new(error.to_string()))?;
         let folder = self.folder.clone();
         let kept = blocking(move || folder.keep_account(&bytes)).await?;
-        kept.map_err(|error| Failure::new(format!("it cannot be kept: {error}")))?;
-        tracing::info!(authority = self.folder.authority, id = account.id(), "an account has been made");
+        kept.map_err(|error| Failure::new(format!("the account cannot be stored: {error}")))?;
+        tracing::info!(authority = self.folder.authority, id = account.id(), "created an ACME account");
         Ok(account)
     }
 
-    /// Has a new account made with the next certificate, if this one is still the one in use: the authority does not know
-    /// it any more.
+    /// Sets the account aside so that the next certificate creates a new one, if this account is still in use. For an
+    /// account that the authority no longer knows.
     pub(super) async fn forget(&self, account: &Account) {
         let mut session = self.session.lock().await;
         if session.take_if(|session| session.account.id() == account.id()).is_some() {
-            self.set_aside("the authority does not know it").await;
+            self.set_aside("the authority does not know the account").await;
         }
     }
 
@@ -143,11 +144,11 @@ impl Authority {
             Ok(Err(error)) => error.to_string(),
             Err(failure) => failure.text,
         };
-        tracing::warn!(authority = self.folder.authority, aside, "the account is not used any more: {why}");
+        tracing::warn!(authority = self.folder.authority, aside, "the ACME account is set aside: {why}");
     }
 }
 
-/// Runs what touches the disk, which may stall.
+/// Runs a function that accesses the disk, which may block.
 ///
 /// # Errors
 /// When it panics.
@@ -170,7 +171,7 @@ fn read(file: &Path) -> Result<String, AcmeError> {
     String::from_utf8(bytes.ok_or("does not exist")?).map_err(|error| error.to_string().into())
 }
 
-/// Authorities show it with and without padding, and some in the other alphabet.
+/// Authorities show the key with or without padding, and some in the other base64 alphabet.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let plain: String = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
     let encoding: &Encoding = &BASE64URL_NOPAD;

@@ -1,4 +1,4 @@
-//! One try to get a certificate, from the lock to the file.
+//! One attempt to obtain a certificate, from taking the lock to writing the file.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use super::challenge::ChallengeMethods;
 use super::failure::{Failure, Kind};
 use super::{order, schedule};
 
-/// What a try has brought.
+/// The result of an attempt.
 pub(super) struct IssuedCertificate {
     pub(super) certificate: Arc<Certificate>,
-    /// Whether it was this try that had it issued; another process may have been faster.
+    /// Whether this attempt ordered it; another process may have been faster.
     pub(super) is_new: bool,
 }
 
-/// Gets a certificate for `name` and keeps it, in the place of one that the authority would have `replaced` early.
+/// Obtains a certificate for `name` and stores it. `replaced` is the certificate that the authority advises to renew
+/// early.
 ///
 /// # Errors
 /// Why there is none.
@@ -42,7 +43,7 @@ pub(super) async fn attempt(
         order::obtain(&session, name, &authority.config, ways, replaced.as_deref()),
     )
     .await;
-    let obtained = obtained.unwrap_or_else(|_| Err(Failure::new("it takes too long")));
+    let obtained = obtained.unwrap_or_else(|_| Err(Failure::new("timed out")));
     let pem = match obtained {
         Ok(pem) => pem,
         Err(failure) => return Err(judged(failure, authority, &session).await),
@@ -52,7 +53,7 @@ pub(super) async fn attempt(
     Ok(IssuedCertificate { certificate, is_new: true })
 }
 
-/// What is kept, if it need not be renewed yet.
+/// The stored certificate, if it does not need to be renewed yet.
 async fn kept(authority: &Authority, name: &str) -> Result<Option<Arc<Certificate>>, Failure> {
     let (folder, of) = (authority.folder.clone(), name.to_owned());
     let kept = blocking(move || folder.certificate(&of)).await?;
@@ -62,7 +63,7 @@ async fn kept(authority: &Authority, name: &str) -> Result<Option<Arc<Certificat
     }))
 }
 
-/// For all of it: what the authority may take, and the hook twice.
+/// Time limit of the whole attempt: the authority's time limit, and twice that of the hook.
 fn patience(authority: &Authority) -> Duration {
     let hook = authority.config.dns_hook.as_ref().map_or(0, |hook| 2 * hook.timeout_ms + hook.wait_ms);
     Duration::from_millis(authority.config.order_timeout_ms.saturating_add(hook))
@@ -73,7 +74,7 @@ async fn judged(failure: Failure, authority: &Authority, session: &Session) -> F
         Kind::NoAccount => authority.forget(&session.account).await,
         Kind::RateLimited(_) => return Failure { kind: Kind::RateLimited(session.told.take()), ..failure },
         Kind::Failed | Kind::Busy => {
-            // A 503 that is no problem document is one, too.
+            // A 503 without a problem document also counts as rate limiting.
             if let Some(pause) = session.told.take() {
                 return Failure { kind: Kind::RateLimited(Some(pause)), ..failure };
             }

@@ -1,4 +1,4 @@
-//! What shows that a name is ours, while an authority looks: an answer by HTTP, a certificate by TLS, a record by DNS.
+//! Responses to challenges while an authority validates a name: over HTTP, in a TLS certificate, or in a DNS record.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sluice_core::tls::Terminators;
 use super::failure::Failure;
 use super::{hook, made};
 
-/// How an authority is shown that a name is ours.
+/// The ways to respond to challenges.
 #[derive(Clone)]
 pub(super) struct ChallengeMethods {
     pub(super) kind: AcmeChallenge,
@@ -19,7 +19,7 @@ pub(super) struct ChallengeMethods {
     pub(super) terminators: Arc<Terminators>,
 }
 
-/// What is shown, until it is dropped; a record of DNS until [`Shown::withdraw`].
+/// A response that is published until it is dropped; a DNS record until [`Shown::withdraw`].
 pub(super) enum Shown {
     Http { challenges: Arc<HttpChallenges>, token: String },
     Tls { terminators: Arc<Terminators>, name: String },
@@ -27,7 +27,7 @@ pub(super) enum Shown {
 }
 
 impl ChallengeMethods {
-    /// What the authority calls it.
+    /// The challenge type in the ACME protocol.
     pub(super) fn challenge_type(&self) -> ChallengeType {
         match self.kind {
             AcmeChallenge::Http01 => ChallengeType::Http01,
@@ -36,10 +36,10 @@ impl ChallengeMethods {
         }
     }
 
-    /// Shows that `name`, without `*.`, is ours.
+    /// Publishes the response for `name`, without `*.`.
     ///
     /// # Errors
-    /// Why it cannot be shown.
+    /// Why it cannot be published.
     pub(super) async fn show(
         &self,
         name: &str,
@@ -60,11 +60,11 @@ impl ChallengeMethods {
                 Ok(Shown::Tls { terminators: Arc::clone(&self.terminators), name: name.to_owned() })
             }
             AcmeChallenge::Dns01 => {
-                let hook = self.hook.clone().ok_or_else(|| Failure::new("there is no dns_hook"))?;
+                let hook = self.hook.clone().ok_or_else(|| Failure::new("no dns_hook is configured"))?;
                 let (record, value) = (format!("_acme-challenge.{name}."), authorization.dns_value());
                 let shown = Shown::Dns { hook: hook.clone(), record: record.clone(), value: value.clone() };
                 if let Err(message) = hook::run(&hook, "present", &record, &value).await {
-                    // It may have done half of it.
+                    // The hook may have done part of its work.
                     shown.withdraw().await;
                     return Err(Failure::from(message));
                 }
@@ -76,12 +76,12 @@ impl ChallengeMethods {
 }
 
 impl Shown {
-    /// Shows it no more.
+    /// Withdraws the response.
     pub(super) async fn withdraw(self) {
         if let Self::Dns { hook, record, value } = &self
             && let Err(message) = hook::run(hook, "cleanup", record, value).await
         {
-            tracing::warn!(record, "the DNS record may still be there: {message}");
+            tracing::warn!(record, "the DNS record may still exist: {message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How an authority is spoken to: HTTPS with bounds on time and size, and what it says about being asked too often.
+//! The HTTP client for an authority: HTTPS with limits on time and size, and Retry-After.
 
 use crate::acme::AcmeError;
 use std::future::Future;
@@ -23,9 +23,9 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::failure::with_causes;
 
-/// For one request, its answer included. Some authorities take a while to sign.
+/// Time limit of one request, including its response. Some authorities take a while to sign.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of an answer: a long chain is some ten thousand.
+/// Maximum bytes of a response: a long chain takes about ten thousand.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 type Inner = Pooled<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>;
@@ -37,12 +37,12 @@ pub(super) struct Client {
     told: Arc<RetryAfter>,
 }
 
-/// What an authority has said about being asked again.
+/// What an authority said in Retry-After.
 #[derive(Debug, Default)]
 pub(super) struct RetryAfter(Mutex<Option<Duration>>);
 
 impl RetryAfter {
-    /// What it said last, once.
+    /// Takes the last value.
     pub(super) fn take(&self) -> Option<Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -56,7 +56,7 @@ impl RetryAfter {
 }
 
 impl Client {
-    /// One that believes those of `ca_file`, or whom this host believes. Blocks.
+    /// A client that trusts the CAs of `ca_file`, or those of this host. Blocks.
     ///
     /// # Errors
     /// Which file cannot be used.
@@ -74,7 +74,7 @@ impl Client {
         Ok(Self { inner, told: Arc::default() })
     }
 
-    /// What the authority says about being asked again.
+    /// What the authority said in Retry-After.
     pub(super) fn told(&self) -> &Arc<RetryAfter> {
         &self.told
     }
@@ -95,7 +95,7 @@ impl HttpClient for Client {
             };
             let answer = tokio::time::timeout(TIMEOUT, answered).await;
             let answer =
-                answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs()).into()));
+                answer.unwrap_or_else(|_| Err(format!("no response within {} s", TIMEOUT.as_secs()).into()));
             answer.map_err(|message| Error::Other(format!("{at}: {message}").into()))
         })
     }
@@ -106,7 +106,7 @@ async fn receive(answer: Response<Incoming>, told: &RetryAfter) -> Result<BytesR
     told.note(parts.status, &parts.headers, SystemTime::now());
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| with_causes(error.as_ref()))?.to_bytes();
-    // What is no problem document would be said to be broken JSON.
+    // Without this, a response that is not a problem document would be reported as broken JSON.
     if !parts.status.is_success() && !body.starts_with(b"{") {
         return Err(format!("status {}", parts.status).into());
     }
@@ -133,13 +133,13 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, AcmeError> {
                 roots.add(authority).map_err(|error| said(error.to_string()))?;
             }
             if roots.is_empty() {
-                return Err(said("no certificate is in it".to_owned()).into());
+                return Err(said("it contains no certificate".to_owned()).into());
             }
         }
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
-                return Err("this host trusts no authority; install ca-certificates, or write acme.ca_file"
+                return Err("this host has no trusted CAs; install ca-certificates, or write acme.ca_file"
                     .to_owned()
                     .into());
             }
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_seconds_or_a_date() {
+    fn retry_after_is_seconds_or_a_date() {
         assert_eq!(said(" 120 "), Some(Duration::from_secs(120)));
         assert_eq!(said("Thu, 01 Jan 1970 00:02:00 GMT"), Some(Duration::from_secs(120)));
         assert_eq!(said("soon"), None);
     }
 
     #[test]
-    fn only_who_is_asked_too_often_is_heeded() {
+    fn only_rate_limiting_sets_retry_after() {
         let mut fields = HeaderMap::new();
         fields.insert(RETRY_AFTER, "5".parse().unwrap());
         let told = RetryAfter::default();

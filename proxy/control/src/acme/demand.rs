@@ -1,4 +1,4 @@
-//! Names that clients ask for and nobody has written down: who may have a certificate is asked, and not again for a while.
+//! On-demand names: asks whether a name may have a certificate, and remembers refusals for a while.
 
 use crate::acme::AcmeError;
 use std::collections::HashMap;
@@ -16,18 +16,18 @@ use tokio::time::timeout;
 
 use super::failure::with_causes;
 
-/// Names that are remembered, so that nobody is asked about them again. Beyond that the oldest half is forgotten.
+/// Maximum number of remembered refusals. Beyond it, the oldest half is dropped.
 const DENIED_MAX: usize = 10_000;
 
-/// What is known of names that may have no certificate.
+/// Names that were refused.
 #[derive(Debug, Default)]
 pub(super) struct Denied {
-    /// Until when each is not asked about, in milliseconds of Unix time.
+    /// When each may be asked about again, in milliseconds of Unix time.
     until_ms: HashMap<String, u64>,
 }
 
 impl Denied {
-    /// Whether to ask about `name` now. Never about what no authority would issue anything for.
+    /// Whether to ask about `name` now. Never for names that no authority would issue a certificate for.
     pub(super) fn may_ask(&mut self, name: &str, now_ms: u64) -> bool {
         if !is_issuable(name) || !name.contains('.') {
             return false;
@@ -35,7 +35,7 @@ impl Denied {
         self.until_ms.get(name).is_none_or(|until_ms| *until_ms <= now_ms)
     }
 
-    /// Has `name` not asked about for a while.
+    /// Remembers a refusal of `name` until `until_ms`.
     pub(super) fn note(&mut self, name: String, until_ms: u64, now_ms: u64) {
         if self.until_ms.len() >= DENIED_MAX {
             self.make_room(now_ms);
@@ -43,8 +43,8 @@ impl Denied {
         self.until_ms.insert(name, until_ms);
     }
 
-    /// Forgets names whose time is over, and of the others those that end first, until half of the room is free. To refuse
-    /// further names instead would let a scanner keep every new customer out for as long as it likes.
+    /// Drops expired names, and then those that expire first, until half of the table is free. Refusing further names
+    /// instead would let a scanner keep every new customer out indefinitely.
     fn make_room(&mut self, now_ms: u64) {
         let mut ends: Vec<u64> = self.until_ms.values().copied().collect();
         let (_, middle, _) = ends.select_nth_unstable(DENIED_MAX / 2);
@@ -56,10 +56,10 @@ impl Denied {
 /// Asks whether `name` may have a certificate: 200 is yes, 400 to 499 is no.
 ///
 /// # Errors
-/// Why that is not known.
+/// Why there is no decision.
 pub(super) async fn ask(config: &OnDemand, name: &str) -> Result<bool, AcmeError> {
     let asked = timeout(Duration::from_millis(config.timeout_ms), exchange(config, name)).await;
-    match asked.unwrap_or_else(|_| Err(format!("no answer within {} ms", config.timeout_ms).into()))? {
+    match asked.unwrap_or_else(|_| Err(format!("no response within {} ms", config.timeout_ms).into()))? {
         200 => Ok(true),
         400..=499 => Ok(false),
         status => Err(format!("status {status}").into()),
@@ -76,7 +76,7 @@ async fn exchange(config: &OnDemand, name: &str) -> Result<u16, AcmeError> {
     let stream = stream.map_err(|error| error.to_string())?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| with_causes(&error))?;
-    // A name that is issuable needs no escapes.
+    // An issuable name needs no escapes.
     let (key, host) = match config.question {
         Question::Domain => ("domain", url.address.to_string()),
         Question::Host => ("host", url.address.to_string()),
@@ -91,10 +91,10 @@ async fn exchange(config: &OnDemand, name: &str) -> Result<u16, AcmeError> {
         .map_err(|error| error.to_string())?;
     let answered = async move {
         let answer = sender.send_request(request).await.map_err(|error| with_causes(&error))?;
-        // What follows the head is of no interest; the connection goes with it.
+        // Only the head matters; the connection is closed with the rest.
         Ok(answer.status().as_u16())
     };
-    // The connection's own result adds nothing: what matters of it comes out of the request as well.
+    // The result of the connection adds nothing: the request reports every error that matters.
     let (answer, _) = tokio::join!(answered, connection);
     answer
 }

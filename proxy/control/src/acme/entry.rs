@@ -1,5 +1,4 @@
-//! One name that is looked after: what has come of it, and when it is tried next. Pure: the time and the luck are
-//! passed in.
+//! One managed name: its last result, and the next attempt. Pure: time and random numbers are passed in.
 
 use sluice_config as config;
 use sluice_core::metrics::Row;
@@ -9,42 +8,42 @@ use super::failure::{Failure, Kind};
 use super::schedule::{advised_ms, pause_ms, renewal_ms};
 use super::window::{Advice, Window};
 
-/// How long another process of ours is left to it, in milliseconds.
+/// Retry delay while another sluice process holds the lock, in milliseconds.
 const BUSY_MS: u64 = 2000;
 const HOUR_MS: u64 = 3_600_000;
-/// The least time between two certificates of a name that an authority's advice leads to, in milliseconds: one that always
-/// says "at once" is not asked for ever.
+/// Minimum time between two certificates of a name because of an authority's advice, in milliseconds. Protects
+/// authorities that always advise to renew at once.
 const ADVISED_APART_MS: u64 = HOUR_MS;
-/// Within these bounds an authority says how often it is asked for advice, in milliseconds.
+/// Range of the interval between requests for advice, in milliseconds.
 const ADVICE_MS: (u64, u64) = (60_000, 24 * HOUR_MS);
-/// How often one is asked that has none, or does not answer.
+/// Interval for an authority that gives no advice or does not respond.
 const NO_ADVICE_MS: u64 = 6 * HOUR_MS;
 
 /// One name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// When it is tried next, in milliseconds of Unix time.
+    /// Time of the next attempt, in milliseconds of Unix time.
     pub(super) next_ms: u64,
-    /// Whether something about it is under way.
+    /// Whether an attempt or a request about it is running.
     pub(super) is_running: bool,
-    /// Whether the configuration has it; others are got on demand.
+    /// Whether the configuration lists it; other names are on-demand.
     pub(super) is_listed: bool,
-    /// Whether one got on demand may be tried: asked before each certificate.
+    /// Whether an on-demand name is approved: asked before each certificate.
     pub(super) is_allowed: bool,
-    /// When the authority is asked how soon to renew; `None` without a certificate.
+    /// When to ask the authority for advice next; `None` without a certificate.
     pub(super) look_ms: Option<u64>,
-    /// What it has said last. It is known there what a new certificate replaces.
+    /// The last advice. With it, the authority knows what a new certificate replaces.
     pub(super) window: Option<Window>,
-    /// The certificate's validity, in milliseconds of Unix time.
+    /// Validity of the certificate, in milliseconds of Unix time.
     valid_ms: (u64, u64),
-    /// When it was issued, if it was by this process.
+    /// When this process obtained it; 0 if it did not.
     issued_ms: u64,
     failures: u32,
     failure: Option<String>,
 }
 
 impl Entry {
-    /// A name with this certificate, if it has one.
+    /// An entry for a name, with its certificate if it has one.
     pub(super) fn new(
         certificate: Option<&Certificate>,
         is_listed: bool,
@@ -61,12 +60,12 @@ impl Entry {
         entry
     }
 
-    /// Whether to do something about it now.
+    /// Whether an attempt is due.
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
         !self.is_running && self.next_ms <= now_ms
     }
 
-    /// There is a certificate.
+    /// Records a new certificate.
     pub(super) fn succeed(
         &mut self,
         certificate: &Certificate,
@@ -77,17 +76,18 @@ impl Entry {
         self.issued_ms = now_ms;
     }
 
-    /// The authority has said when to renew, or has nothing to say.
+    /// Records the authority's advice, or that it has none.
     pub(super) fn advise(&mut self, advice: Option<Advice>, (now_ms, luck): (u64, f64)) {
         let (least, most) = ADVICE_MS;
         let again_ms = advice.map_or(NO_ADVICE_MS, |advice| advice.again_ms.clamp(least, most));
         self.look_ms = Some(now_ms.saturating_add(again_ms));
         let Some(Advice { window, .. }) = advice else { return };
         let (begin_ms, end_ms) = self.valid_ms;
-        // One that is open since before there was a certificate says nothing, but that is over is meant.
+        // A window that was open before the certificate was issued is ignored; a window that has passed means renew
+        // now.
         let is_sound =
             window.start_ms <= window.end_ms && (window.start_ms >= begin_ms || window.end_ms <= now_ms);
-        // A failure has its own pauses, and the moment that was chosen in a window stays.
+        // Failures have their own back-off, and the time chosen in a window stays.
         if !is_sound || self.failures > 0 || self.is_running || self.window == Some(window) {
             return;
         }
@@ -100,7 +100,7 @@ impl Entry {
         self.next_ms = advised_ms(window, luck).max(earliest_ms).min(last_ms);
     }
 
-    /// There is none; whether that is news.
+    /// Records a failure; returns whether it differs from the last one.
     pub(super) fn fail(
         &mut self,
         failure: &Failure,
@@ -113,7 +113,7 @@ impl Entry {
             return false;
         }
         self.is_allowed = false;
-        // Perhaps it is what the new one was to replace that the authority did not like.
+        // The authority may have refused the order because of the certificate it replaces.
         self.window = None;
         self.failures = self.failures.saturating_add(1);
         let wish = match failure.kind {
@@ -126,7 +126,7 @@ impl Entry {
         is_news
     }
 
-    /// As it is shown.
+    /// The entry as the status page shows it.
     pub(super) fn row(&self) -> Row {
         Row { next_ms: self.next_ms, failure: self.failure.clone() }
     }

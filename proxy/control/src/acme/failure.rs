@@ -1,4 +1,4 @@
-//! Why there is no certificate, in the words of whoever knows.
+//! Why there is no certificate, as reported by its source.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -8,28 +8,28 @@ use instant_acme::Problem;
 
 use super::AcmeError;
 
-/// What the types of problems begin with (RFC 8555 section 6.7).
+/// Prefix of problem types (RFC 8555 section 6.7).
 const TYPES: &str = "urn:ietf:params:acme:error:";
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// What the log says.
+    /// Text for the log.
     pub(super) text: String,
-    /// What it means for the next try.
+    /// Consequence for the next attempt.
     pub(super) kind: Kind,
 }
 
-/// What a failure means for the next try.
+/// Consequence of a failure for the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing in particular.
+    /// Ordinary back-off.
     Failed,
-    /// The authority is asked too often; not before this has passed, if it says so.
+    /// The authority limits the rate; wait at least this long, if given.
     RateLimited(Option<Duration>),
     /// The authority does not know the account.
     NoAccount,
-    /// Another process of ours is at it.
+    /// Another sluice process holds the lock.
     Busy,
 }
 
@@ -39,15 +39,15 @@ impl Failure {
     }
 
     pub(super) fn busy() -> Self {
-        Self { text: "another process is at it".to_owned(), kind: Kind::Busy }
+        Self { text: "another process is ordering certificates".to_owned(), kind: Kind::Busy }
     }
 
-    /// The same, `doing` said first.
+    /// Prefixes the text with `doing`.
     pub(super) fn while_doing(self, doing: &str) -> Self {
         Self { text: format!("{doing}: {}", self.text), ..self }
     }
 
-    /// What an authority has said.
+    /// A problem document of the authority.
     pub(super) fn of_problem(problem: &Problem) -> Self {
         let kind = problem.r#type.as_deref().and_then(|kind| kind.strip_prefix(TYPES));
         let kind = match kind {
@@ -74,9 +74,9 @@ impl From<instant_acme::Error> for Failure {
     }
 }
 
-/// Its words, then its type, then the same of the problems in it.
+/// Its detail, then its type, then the same for its subproblems.
 fn described(problem: &Problem) -> String {
-    let mut text = problem.detail.clone().unwrap_or_else(|| "the authority does not say why".to_owned());
+    let mut text = problem.detail.clone().unwrap_or_else(|| "the authority gives no reason".to_owned());
     let add_type = |text: &mut String, kind: &Option<String>| {
         if let Some(kind) = kind {
             let _ = write!(text, " ({})", kind.strip_prefix(TYPES).unwrap_or(kind));
@@ -84,14 +84,14 @@ fn described(problem: &Problem) -> String {
     };
     add_type(&mut text, &problem.r#type);
     for part in &problem.subproblems {
-        let _ = write!(text, "; {}", part.detail.as_deref().unwrap_or("and another"));
+        let _ = write!(text, "; {}", part.detail.as_deref().unwrap_or("another problem"));
         add_type(&mut text, &part.r#type);
     }
-    // It goes into the log as one line.
+    // Control characters are replaced, so that the log has one line.
     text.replace(char::is_control, " ")
 }
 
-/// An error with what it came of, each said once.
+/// An error with its causes, without repetitions.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

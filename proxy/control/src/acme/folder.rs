@@ -1,7 +1,7 @@
-//! What outlives the process: the account, and each certificate with its key in a file. Blocks.
+//! The files that outlive the process: the account, and one file per certificate with its key. Blocks.
 //!
-//! Files are there whole or not at all, and for nobody else to read. Each authority has a folder of its own, so that a
-//! certificate of a test never stands in for another.
+//! Files are complete or absent, and only readable by the owner. Each authority has its own folder, so that a test
+//! certificate is never used in place of a real one.
 
 use crate::acme::AcmeError;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -15,31 +15,31 @@ use sluice_config::{self as config, AcmeDirectory, Config, is_issuable};
 use sluice_core::durable;
 use sluice_core::tls::{Certificate, Pair, load, now_unix_s};
 
-/// What the source of its certificates begins with, as the status page says.
+/// Prefix of the `source` of its certificates on the status page.
 pub(super) const SOURCE: &str = "acme ";
 const ENDING: &str = ".pem";
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Bytes of an account's file; it is a key and two URLs.
+/// Maximum bytes of an account file, which contains a key and two URLs.
 const ACCOUNT_BYTES_MAX: u64 = 64 << 10;
 
 /// The folder of one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Folder {
     root: PathBuf,
-    /// The authority, as a word of a log line.
+    /// The authority, as shown in log lines.
     pub(super) authority: String,
 }
 
-/// Held while certificates are asked for; no other process does so meanwhile.
+/// Held while certificates are ordered; other processes wait.
 #[derive(Debug)]
-pub(super) struct Lock(#[allow(dead_code, reason = "it is unlocked by being closed")] File);
+pub(super) struct Lock(#[allow(dead_code, reason = "unlocked when it is closed")] File);
 
 impl Folder {
-    /// Where a configuration keeps what its authority issues.
+    /// The folder of the certificates that the configured authority issues.
     ///
     /// # Errors
-    /// When it names no place, and nobody has made one.
+    /// When the configuration names no folder and there is no default.
     pub(super) fn of(config: &Config, acme: &config::Acme) -> Result<Self, AcmeError> {
         let beside = || config.services.state_file.as_ref()?.parent().map(|folder| folder.join("acme"));
         let made = || std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
@@ -51,10 +51,10 @@ impl Folder {
         Ok(Self { root: root.join(&authority), authority })
     }
 
-    /// Makes what is not there, and closes what is open to others.
+    /// Creates missing folders, and removes access of others.
     ///
     /// # Errors
-    /// What cannot be made, with its name.
+    /// What cannot be created, with its name.
     pub(super) fn make(&self) -> Result<(), AcmeError> {
         let certificates = self.certificates();
         let said = |error: io::Error| format!("acme.state_folder: {}: {error}", certificates.display());
@@ -68,7 +68,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Has other processes of ours keep from asking for certificates; `None` where one does not let us.
+    /// Keeps other sluice processes from ordering certificates; `None` if another process holds the lock.
     pub(super) fn lock(&self) -> io::Result<Option<Lock>> {
         let mut options = OpenOptions::new();
         let file =
@@ -80,29 +80,29 @@ impl Folder {
         }
     }
 
-    /// What is known of the account.
+    /// The stored account.
     pub(super) fn account(&self) -> io::Result<Option<Vec<u8>>> {
         durable::read(&self.account_file(), ACCOUNT_BYTES_MAX)
     }
 
-    /// Keeps an account.
+    /// Stores an account.
     pub(super) fn keep_account(&self, bytes: &[u8]) -> io::Result<()> {
         durable::write_as(&self.account_file(), bytes, FILE_MODE)
     }
 
-    /// Takes an account that is of no use out of the way; where it is now.
+    /// Renames an unusable account file; returns its new path.
     pub(super) fn set_account_aside(&self) -> io::Result<PathBuf> {
         durable::set_aside(&self.account_file())
     }
 
-    /// The certificate that is kept for a name. One that is damaged is said and set aside.
+    /// The stored certificate of a name. A damaged one is logged and renamed.
     pub(super) fn certificate(&self, name: &str) -> Option<Arc<Certificate>> {
         let file = self.file(name);
         match fs::read(&file) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) => {
-                // That says nothing of what is in it.
+                // A read error says nothing about the content.
                 tracing::warn!(name, "{}: cannot be read: {error}", file.display());
                 return None;
             }
@@ -112,20 +112,20 @@ impl Folder {
             Err(message) => {
                 let aside = durable::set_aside(&file);
                 let aside = aside.map_or_else(|error| error.to_string(), |aside| aside.display().to_string());
-                tracing::warn!(name, "{message}; it is set aside: {aside}");
+                tracing::warn!(name, "{message}; set aside: {aside}");
                 None
             }
         }
     }
 
-    /// Keeps a chain with its key, in PEM, in place of what was kept.
+    /// Stores a chain and its key in PEM, replacing the previous ones.
     ///
     /// # Errors
-    /// When it cannot be used, or not be written; what was kept is kept still.
+    /// When it cannot be used or written; the previous file stays.
     pub(super) fn keep(&self, name: &str, pem: &str) -> Result<Arc<Certificate>, AcmeError> {
         let (file, next) = (self.file(name), self.certificates().join(format!(".{}.next", file_stem(name))));
         let said = |error: io::Error| format!("{}: {error}", file.display());
-        // Looked at before it takes the place of one that is good.
+        // Checked before it replaces a good file.
         durable::write_as(&next, pem.as_bytes(), FILE_MODE).map_err(said)?;
         let read = self.read(&next, name);
         let _ = fs::remove_file(&next);
@@ -134,16 +134,16 @@ impl Folder {
         self.read(&file, name)
     }
 
-    /// Keeps it no more.
+    /// Removes the stored certificate.
     pub(super) fn forget(&self, name: &str) {
         if let Err(error) = fs::remove_file(self.file(name))
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(name, %error, "the certificate cannot be removed");
+            tracing::warn!(name, %error, "cannot remove the certificate");
         }
     }
 
-    /// Names that a certificate is kept for, at most so many.
+    /// Names with a stored certificate, at most `max`.
     pub(super) fn names(&self, max: usize) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.certificates()) else {
             return Vec::new();
@@ -159,14 +159,14 @@ impl Folder {
         names
     }
 
-    /// What the source of its certificates is called.
+    /// The `source` of its certificates.
     pub(super) fn source(&self) -> String {
         format!("{SOURCE}{}", self.authority)
     }
 
     fn read(&self, file: &Path, name: &str) -> Result<Arc<Certificate>, AcmeError> {
         let pair = Pair { cert: file.to_owned(), key: file.to_owned(), ocsp: None };
-        // What clients may stumble over was not for us to choose.
+        // Warnings about the chain are dropped: the authority chose it.
         let (certificate, _) = load(&pair, now_unix_s())?;
         if !certificate.names.iter().any(|one| one == name) {
             return Err(format!("{}: is for {:?}, not for {name}", file.display(), certificate.names).into());
@@ -182,7 +182,7 @@ impl Folder {
         self.root.join("account.json")
     }
 
-    /// Names have no `/` and no `_`.
+    /// Names contain neither `/` nor `_`.
     fn file(&self, name: &str) -> PathBuf {
         self.certificates().join(format!("{}{ENDING}", file_stem(name)))
     }
@@ -192,14 +192,14 @@ fn file_stem(name: &str) -> String {
     name.replace('*', "_")
 }
 
-/// A directory as the name of a folder.
+/// The folder name of a directory URL.
 fn word(directory: &AcmeDirectory) -> String {
     let AcmeDirectory::At(url) = directory else {
         return directory.word().to_owned();
     };
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
     let host: String = url.trim_start_matches("https://").chars().take(60).map(plain).collect();
-    // Two URLs may look the same by now.
+    // After replacing characters, two URLs may look the same.
     let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(url.as_bytes())[..4]);
     format!("{host}-{digest}")
 }

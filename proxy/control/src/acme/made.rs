@@ -1,4 +1,5 @@
-//! Certificates that we make ourselves: what is served until there is another, and the answer to a TLS challenge.
+//! Self-signed certificates: placeholders that are served until a certificate is issued, and responses to TLS
+//! challenges.
 
 use crate::acme::AcmeError;
 use std::sync::Arc;
@@ -8,25 +9,25 @@ use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPa
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
 
-/// Where a self-made certificate is from, as the status page says.
+/// The `source` of a self-signed certificate on the status page.
 pub(super) const SOURCE: &str = "self-made";
 
-/// How long it is valid: who watches for certificates that expire soon is to see it.
+/// Validity of a placeholder: short, so that monitoring of expiring certificates reports it.
 const VALID: Duration = Duration::from_secs(7 * 86_400);
-/// How far a client's clock may be behind ours.
+/// How far a client's clock may lag behind ours.
 const BEFORE: Duration = Duration::from_secs(3600);
 
-/// One for `name` that no client trusts.
+/// A placeholder for `name`, which no client trusts.
 ///
 /// # Errors
-/// When it cannot be made, which no name that is configured leads to.
+/// When it cannot be created, which does not happen for configured names.
 pub(super) fn placeholder(name: &str) -> Result<Arc<CertifiedKey>, AcmeError> {
     let mut params = params(name)?;
     params.distinguished_name.push(DnType::CommonName, "sluice: waiting for a certificate");
     self_signed(&params)
 }
 
-/// The answer to a challenge by TLS (RFC 8737 section 3): `digest` is the SHA-256 of the key authorization.
+/// The response to a TLS challenge (RFC 8737 section 3): `digest` is the SHA-256 of the key authorization.
 ///
 /// # Errors
 /// As above.
@@ -36,7 +37,7 @@ pub(super) fn challenge(name: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, 
     self_signed(&params)
 }
 
-/// The key of a certificate, in PEM, and the request for it, in DER (RFC 8555 section 7.4).
+/// The key of a certificate, in PEM, and the signing request, in DER (RFC 8555 section 7.4).
 ///
 /// # Errors
 /// As above.
@@ -48,7 +49,7 @@ pub(super) fn request(name: &str) -> Result<(String, Vec<u8>), AcmeError> {
 
 fn params(name: &str) -> Result<CertificateParams, AcmeError> {
     let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(said)?;
-    // rcgen would have its own name there, and an authority refuses what it does not know.
+    // rcgen would insert its own name, and authorities refuse names they do not know.
     params.distinguished_name = DistinguishedName::new();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(BEFORE);

@@ -1,9 +1,9 @@
-//! Certificates by themselves (ACME, RFC 8555): asked for, shown to be ours, fetched, kept, served and renewed.
+//! Automatic certificates (ACME, RFC 8555): ordered, validated, stored, served and renewed.
 //!
-//! Of the control thread. What workers see of it is `HttpChallenges`, one load an exchange, and the listeners' stores of
-//! certificates, which `tls` has. `Acme` is what the process has of it; `Keeper` looks after the names, one
-//! certificate each, by the times that `schedule` gives; `order` is the way to one certificate. `folder` is all that
-//! outlives the process: what was under way when it ended is simply begun again.
+//! Runs on the control thread. Workers see `HttpChallenges`, one load per exchange, and the listeners' certificate
+//! stores in `tls`. `Acme` is the process's handle; `Keeper` manages the names, one certificate each, at the times that
+//! `schedule` computes; `order` obtains one certificate. Only the files of `folder` outlive the process: an interrupted
+//! order is started again.
 
 mod account;
 mod attempt;
@@ -36,30 +36,32 @@ use sluice_config::Config;
 use sluice_core::metrics::Board;
 use sluice_core::tls::{ByName, Wanted};
 
-/// Names that clients have asked for and nobody has looked at yet; further ones are asked for again by the next client.
+/// Names requested by clients that the keeper has not processed yet; further ones are requested again by the next
+/// client.
 const WANTED_MAX: usize = 256;
 
-/// Whether a certificate whose source is called so is looked after here.
+/// Whether a certificate with this source is managed here.
 pub(crate) fn is_source(source: &str) -> bool {
     source == made::SOURCE || source.starts_with(folder::SOURCE)
 }
 
-/// ACME as the process has it.
+/// The process's ACME state.
 pub(crate) struct Acme {
-    /// What http listeners answer.
+    /// Challenge responses of http listeners.
     pub(crate) challenges: Arc<HttpChallenges>,
-    /// What is shown of it.
+    /// State for metrics and the status page.
     pub(crate) board: Arc<Board>,
     wants: mpsc::Sender<Wanted>,
-    /// Until it is run.
+    /// Taken by the keeper when it starts.
     wanted: Mutex<Option<mpsc::Receiver<Wanted>>>,
 }
 
 impl Acme {
-    /// ACME, and what it has served at once; to be made by the account that is to write to its folder. Blocks.
+    /// Creates the ACME state and installs the stored certificates. Must run as the user that writes to the folder.
+    /// Blocks.
     ///
     /// # Errors
-    /// When there is no place for account and certificates.
+    /// When there is no folder for account and certificates.
     pub(crate) fn for_start(config: &Config, terminators: &ByName) -> Result<Arc<Self>, AcmeError> {
         let acme = Self::new();
         acme.prepare(config, terminators)?;
@@ -72,7 +74,7 @@ impl Acme {
         Arc::new(Self { challenges: Arc::default(), board: Arc::default(), wants, wanted })
     }
 
-    /// Names that clients ask for, to be taken once.
+    /// The names requested by clients; can be taken once.
     fn take_wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

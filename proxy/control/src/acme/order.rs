@@ -1,6 +1,6 @@
-//! The way to one certificate (RFC 8555 section 7.4): order, authorizations, challenge, request, download.
+//! Obtains one certificate (RFC 8555 section 7.4): order, authorizations, challenge, finalization, download.
 //!
-//! Nothing of it is kept but the certificate: who begins again finds what the authority still remembers.
+//! Only the certificate is stored: a repeated order reuses what the authority still remembers.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::challenge::{ChallengeMethods, Shown};
 use super::failure::Failure;
 use super::{made, window};
 
-/// The first pause before an authority is asked whether it has looked; then longer each time.
+/// First delay before polling the authority for the validation result; later delays are longer.
 const POLL_FIRST: Duration = Duration::from_millis(500);
 const POLL_GROWTH: f32 = 1.5;
 
-/// Has a certificate for `name` issued: the chain with its key, in PEM.
+/// Orders a certificate for `name`: the chain and its key, in PEM.
 ///
 /// # Errors
-/// Why there is none, in the words of the authority.
+/// The authority's reason why there is none.
 pub(super) async fn obtain(
     session: &Session,
     name: &str,
@@ -54,7 +54,8 @@ pub(super) async fn obtain(
     Ok(format!("{chain}\n{key}"))
 }
 
-/// Shows what is to be shown and waits until the authority has seen it. What is in `shown` stays until then.
+/// Publishes the challenge responses and waits until the authority has validated them. The entries of `shown` stay
+/// until then.
 async fn authorize(
     order: &mut Order,
     ways: &ChallengeMethods,
@@ -75,7 +76,7 @@ async fn authorize(
     }
 }
 
-/// Shows that one name is ours, if that is not known yet.
+/// Publishes the response for one name, unless it is authorized already.
 async fn show(
     mut authorization: AuthorizationHandle<'_>,
     ways: &ChallengeMethods,
@@ -90,7 +91,7 @@ async fn show(
     };
     let identifier = challenge.identifier().identifier.clone();
     let Identifier::Dns(name) = identifier else {
-        return Err(Failure::new("the authority asks for another kind of name"));
+        return Err(Failure::new("the authority asks for an identifier that is not a DNS name"));
     };
     let shown = ways.show(&name, &challenge.token, &challenge.key_authorization()).await?;
     if let Err(error) = challenge.set_ready().await {
@@ -100,7 +101,7 @@ async fn show(
     Ok(Some(shown))
 }
 
-/// Why an authority has not been convinced: only the challenge says it (RFC 8555 section 8).
+/// Why validation failed; only the challenge contains the reason (RFC 8555 section 8).
 async fn reason(order: &mut Order) -> Failure {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -111,5 +112,5 @@ async fn reason(order: &mut Order) -> Failure {
             return Failure::of_problem(problem);
         }
     }
-    Failure::new("the authority does not say why the order is invalid")
+    Failure::new("the authority gives no reason why the order is invalid")
 }

@@ -1,5 +1,5 @@
-//! What listeners serve before anything has been asked for: the certificates that are kept, and self-made ones for names
-//! that have none. Blocks.
+//! The certificates that listeners serve before the first order: stored ones, and self-signed ones for names without
+//! any. Blocks.
 
 use crate::acme::AcmeError;
 use std::collections::BTreeSet;
@@ -12,11 +12,11 @@ use super::folder::Folder;
 use super::{Acme, made};
 
 impl Acme {
-    /// Puts into what terminates TLS on each listener what it is to serve. To be done before the listener is open, so
-    /// that no client finds it without a certificate.
+    /// Installs certificates in the TLS terminator of each listener. Must run before the listener is open, so that
+    /// every client finds a certificate.
     ///
     /// # Errors
-    /// When there is no place for account and certificates.
+    /// When there is no folder for account and certificates.
     pub(crate) fn prepare(&self, config: &Config, terminators: &ByName) -> Result<(), AcmeError> {
         let wants: Vec<_> = config
             .listeners
@@ -58,7 +58,7 @@ impl Acme {
         Ok(())
     }
 
-    /// The same, off the thread that may not block.
+    /// The same on a blocking thread.
     ///
     /// # Errors
     /// As above.
@@ -69,7 +69,7 @@ impl Acme {
     ) -> Result<(), AcmeError> {
         let (acme, config, terminators) = (Arc::clone(self), config.clone(), terminators.clone());
         let prepared = tokio::task::spawn_blocking(move || acme.prepare(&config, &terminators)).await;
-        prepared.map_err(|error| format!("reading certificates broke off: {error}"))?
+        prepared.map_err(|error| format!("reading certificates failed: {error}"))?
     }
 }
 
@@ -81,13 +81,17 @@ fn serve_listed(folder: &Folder, terminator: &Terminator, name: &str) {
         .and_then(|made| Ok(terminator.store().put(&[name.to_owned()], made, made::SOURCE)?));
     match put {
         Ok(()) => {
-            tracing::warn!(name, "there is no certificate yet; a self-made one is served until there is");
+            tracing::warn!(name, "no certificate yet; serving a self-signed one until it is issued");
         }
-        Err(error) => tracing::warn!(name, "there is no certificate, and none can be made: {error}"),
+        Err(error) => tracing::warn!(
+            name,
+            "no certificate yet, and cannot create a self-signed one: \
+                                            {error}"
+        ),
     }
 }
 
-/// Those that were got on demand before.
+/// Installs the stored certificates of on-demand names.
 fn serve_others(folder: &Folder, terminator: &Terminator, acme: &ListenerAcme, listed: &BTreeSet<&str>) {
     let Some(on_demand) = &acme.on_demand else { return };
     let names = folder.names(on_demand.names_max + listed.len());

@@ -1,5 +1,5 @@
-//! When an authority would have a certificate renewed (ARI, RFC 9773): sooner where it is about to revoke it, and spread so
-//! that not everybody comes at once.
+//! Renewal information (ARI, RFC 9773): authorities ask for earlier renewal before they revoke certificates, and spread
+//! renewals over time.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use tokio::time::timeout;
 use super::account::Authority;
 use super::failure::Failure;
 
-/// For the account and one answer.
+/// Time limit for the account and one response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an authority advises about one certificate, in milliseconds of Unix time.
+/// An authority's advice about one certificate, in milliseconds of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) start_ms: u64,
     pub(super) end_ms: u64,
 }
 
-/// An authority's answer.
+/// An authority's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
     pub(super) window: Window,
-    /// After how long it is to be asked again, in milliseconds.
+    /// Time until it should be asked again, in milliseconds.
     pub(super) again_ms: u64,
 }
 
-/// Asks about a certificate; `None` of an authority that has no advice.
+/// Asks about a certificate; `None` if the authority gives no advice.
 ///
 /// # Errors
-/// Why there is no answer.
+/// Why there is no response.
 pub(super) async fn ask(
     authority: &Rc<Authority>,
     certificate: &Certificate,
@@ -56,7 +56,7 @@ pub(super) async fn ask(
             Err(error) => Err(error.into()),
         }
     };
-    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(Failure::new("it takes too long")))
+    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(Failure::new("timed out")))
 }
 
 /// The certificate itself, without its chain.
@@ -64,7 +64,7 @@ pub(super) fn leaf(certificate: &Certificate) -> Option<CertificateDer<'static>>
     certificate.certified.cert.first().cloned()
 }
 
-/// How an authority knows it (RFC 9773 section 4.1); `None` of one that does not say whose key has signed it.
+/// The identifier of the certificate (RFC 9773 section 4.1); `None` if it does not name the key that signed it.
 pub(super) fn identifier(leaf: &CertificateDer<'_>) -> Option<CertificateIdentifier<'static>> {
     CertificateIdentifier::try_from(leaf).ok().map(CertificateIdentifier::into_owned)
 }

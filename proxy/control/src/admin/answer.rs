@@ -1,4 +1,4 @@
-//! What is answered at which path.
+//! The responses of the admin listener, by path.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,32 +23,32 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const OPEN_METRICS: HeaderValue = HeaderValue::from_static(metrics::CONTENT_TYPE);
 const CLASSIC_METRICS: HeaderValue = HeaderValue::from_static(classic::CONTENT_TYPE);
 
-/// For whatever is no page.
+/// Policy of responses other than the page.
 const NO_CONTENT_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 pub(super) const INDEX: &str = "\
 sluice admin
 
 /status       the status page, for browsers
-/status.json  what it shows, JSON
-/events       the same each second, server-sent events
+/status.json  its data, as JSON
+/events       the same every second, as server-sent events
 /healthz      ok, or 503 while draining
-/metrics      for Prometheus, or as OpenMetrics if asked for
-/clusters     clusters and their endpoints, JSON
-/config       the configuration in force, JSON
+/metrics      metrics for Prometheus, or OpenMetrics if requested
+/clusters     clusters and their endpoints, as JSON
+/config       the effective configuration, as JSON
 ";
 
 const PATHS: [&str; 8] =
     ["/", "/status", "/status.json", "/events", "/healthz", "/metrics", "/clusters", "/config"];
 
-/// What is no secret: there is no name, address or path of a request in it but those of the configuration.
+/// Paths that show no secret: their names and addresses are those of the configuration.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/metrics"];
 
-/// The answer to a request.
+/// The response to a request.
 pub(super) fn answer<B>(request: &Request<B>, state: &AdminState, lease: &Lease) -> Response<Body> {
     let path = request.uri().path();
     let page = path == "/status" || path == "/" && wants_html(request);
-    // The page itself tells nothing; it asks for the token, and with it for the data.
+    // The page itself contains no data; it asks the user for the token and then requests the data with it.
     if let Err(refusal) = state.gate.check(request, !page) {
         return refuse(refusal);
     }
@@ -56,10 +56,10 @@ pub(super) fn answer<B>(request: &Request<B>, state: &AdminState, lease: &Lease)
         return response(StatusCode::NOT_FOUND, TEXT, "not found; this listener has /metrics and /healthz\n");
     }
     if !PATHS.contains(&path) {
-        return response(StatusCode::NOT_FOUND, TEXT, "not found; / lists what there is\n");
+        return response(StatusCode::NOT_FOUND, TEXT, "not found; / lists all paths\n");
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
+        let mut response = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "use GET or HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
@@ -83,7 +83,7 @@ pub(super) fn answer<B>(request: &Request<B>, state: &AdminState, lease: &Lease)
     }
 }
 
-/// Browsers say so first; curl and its like take anything.
+/// Browsers list text/html in Accept; curl and similar clients accept anything.
 fn wants_html<B>(request: &Request<B>) -> bool {
     accept(request).to_ascii_lowercase().contains("text/html")
 }
@@ -92,7 +92,7 @@ fn accept<B>(request: &Request<B>) -> &str {
     request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
 }
 
-/// In the format that is asked for (RFC 9110 section 12.5.1).
+/// In the requested format (RFC 9110 section 12.5.1).
 fn metrics_response<B>(request: &Request<B>, metrics: &Metrics) -> Response<Body> {
     let text = metrics.render();
     let mut response = if classic::wants_open_metrics(accept(request)) {
@@ -106,7 +106,7 @@ fn metrics_response<B>(request: &Request<B>, metrics: &Metrics) -> Response<Body
 
 fn refuse(refusal: Refusal) -> Response<Body> {
     let (status, sentence) = refusal.answer();
-    let status = StatusCode::from_u16(status).expect("a status of our own");
+    let status = StatusCode::from_u16(status).expect("a valid status");
     let mut response = response(status, TEXT, sentence);
     if refusal == Refusal::Token {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -120,14 +120,14 @@ fn events(state: &AdminState, lease: &Lease) -> Response<Body> {
         None => response(
             StatusCode::SERVICE_UNAVAILABLE,
             TEXT,
-            "too many streams are open; close one, or ask for /status.json\n",
+            "too many streams are open; close one, or request /status.json\n",
         ),
     }
 }
 
 fn page_response() -> Response<Body> {
     let mut response = response(StatusCode::OK, HTML, page::HTML);
-    let policy = HeaderValue::from_str(&page::POLICY).expect("hashes in base64 and plain words");
+    let policy = HeaderValue::from_str(&page::POLICY).expect("base64 hashes and plain words");
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response

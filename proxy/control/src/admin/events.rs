@@ -1,4 +1,4 @@
-//! Server-sent events: the document of the status page, then each second what has changed in it.
+//! Server-sent events: the status document, then its changes every second.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,13 @@ use tokio::time::{Instant, sleep_until};
 use super::Body;
 use crate::status::Live;
 
-/// Streams at once. Few people look at a time, and ordinary requests keep most connections.
+/// Maximum number of concurrent streams. Few people watch at a time, and ordinary requests keep most connections.
 const STREAMS_MAX: usize = 16;
 
-/// An event that nobody takes for this long ends its stream.
+/// A stream ends when its reader does not read an event for this long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Until when a connection may last.
+/// The time at which a connection is closed.
 #[derive(Clone)]
 pub(super) struct Lease(Arc<Mutex<Instant>>);
 
@@ -37,7 +37,7 @@ impl Lease {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when it has run out.
+    /// Resolves when it has expired.
     pub(super) async fn expired(&self) {
         loop {
             let end = self.end();
@@ -49,7 +49,7 @@ impl Lease {
     }
 }
 
-/// Places for streams.
+/// Slots for streams.
 pub(crate) struct Streams(Arc<Semaphore>);
 
 impl Default for Streams {
@@ -59,7 +59,7 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// A stream whose connection lasts as long as its events are taken; `None` if there are too many.
+    /// Opens a stream whose connection stays open while its events are read; `None` if there are too many.
     pub(super) fn open(&self, live: &Live, lease: Lease) -> Option<Body> {
         let place: OwnedSemaphorePermit = Arc::clone(&self.0).try_acquire_owned().ok()?;
         let follow = live.follow();
@@ -74,7 +74,7 @@ impl Streams {
                         follow.borrow_and_update().clone()
                     }
                 };
-                // Only whoever has taken what came before is here.
+                // Reached only when the reader has read everything before.
                 lease.renew(STALL_TIMEOUT);
                 Some((Ok::<_, Infallible>(Frame::data(event)), (None, follow, place)))
             }

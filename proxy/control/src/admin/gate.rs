@@ -1,5 +1,5 @@
-//! Who is answered. Browsers are the danger: a page of another site may ask them to ask us, by our address or by a
-//! name of its own that suddenly leads to loopback (DNS rebinding).
+//! Which requests are allowed. The danger is browsers: a page of another site may send requests here, to our address or
+//! to a name that it made resolve to loopback (DNS rebinding).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,33 +12,33 @@ use sluice_config::Address;
 
 use super::{AdminListener, Token};
 
-/// What a request must show.
+/// What a request must contain.
 #[derive(Debug)]
 pub struct Gate {
     hosts: Hosts,
     token: Option<SharedToken>,
 }
 
-/// The token in force, which a reload may replace.
+/// The current token, which a reload may replace.
 pub(crate) type SharedToken = Arc<ArcSwap<Token>>;
 
-/// Names that a request may have as its Host, without port.
+/// Names allowed as Host, without port.
 #[derive(Debug)]
 enum Hosts {
-    /// Browsers cannot get here (a unix socket), or they need the token, which no other page has.
+    /// Browsers cannot connect (a unix socket), or they need the token, which pages of other sites do not have.
     Any,
-    /// On loopback.
+    /// The listener is on loopback.
     Only(Vec<String>),
 }
 
-/// Why a request is not answered.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It asks for somebody else.
+    /// Its Host is not this listener.
     Host,
-    /// A page of another site asks.
+    /// A page of another site sent it.
     Site,
-    /// It has no token, or a wrong one.
+    /// Its token is missing or wrong.
     Token,
 }
 
@@ -62,7 +62,7 @@ impl Gate {
         Self { hosts, token }
     }
 
-    /// Looks at host and site of a request; and at its token, unless what it asks for is no secret.
+    /// Checks the host and site of a request, and its token if what it requests is `secret`.
     pub(super) fn check<B>(&self, request: &Request<B>, secret: bool) -> Result<(), Refusal> {
         let host = self.host(request).ok_or(Refusal::Host)?;
         if !is_same_site(request, &host) {
@@ -76,7 +76,7 @@ impl Gate {
         }
     }
 
-    /// The host and port that are asked for, if that is us.
+    /// The requested host and port, if they are this listener's.
     fn host<B>(&self, request: &Request<B>) -> Option<String> {
         let named = only(request, &HOST);
         let Hosts::Only(names) = &self.hosts else {
@@ -87,7 +87,7 @@ impl Gate {
             !authority.as_str().contains('@')
                 && names.iter().any(|name| name.eq_ignore_ascii_case(authority.host()))
         };
-        // A target in absolute form names the host as well (RFC 9112 section 3.2.2).
+        // A target in absolute form also names the host (RFC 9112 section 3.2.2).
         if !request.uri().authority().is_none_or(is_ours) {
             return None;
         }
@@ -96,17 +96,17 @@ impl Gate {
 }
 
 impl Refusal {
-    /// What to answer: a status and a sentence.
+    /// The response: a status and a sentence.
     pub(super) fn answer(self) -> (u16, &'static str) {
         match self {
-            Self::Host => (421, "this listener answers to localhost and its own address only\n"),
-            Self::Site => (403, "pages of other sites are not answered\n"),
-            Self::Token => (401, "show the token of admin_token_file: Authorization: Bearer TOKEN\n"),
+            Self::Host => (421, "Host must be localhost or the address of this listener\n"),
+            Self::Site => (403, "requests from pages of other sites are refused\n"),
+            Self::Token => (401, "send the token of admin_token_file: Authorization: Bearer TOKEN\n"),
         }
     }
 }
 
-/// Whether only this host can connect to an address.
+/// Whether only this host can connect to the address.
 pub(super) fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
@@ -118,14 +118,14 @@ fn as_host(ip: IpAddr) -> String {
     }
 }
 
-/// The value of a field that is there once.
+/// The value of a field that occurs exactly once.
 fn only<'r, B>(request: &'r Request<B>, name: &HeaderName) -> Option<&'r str> {
     let mut all = request.headers().get_all(name).iter();
     let value = all.next()?.to_str().ok()?;
     all.next().is_none().then_some(value)
 }
 
-/// Whether it was asked by a page of ours, or by no page.
+/// Whether it was sent by one of our pages, or not by a page.
 fn is_same_site<B>(request: &Request<B>, host: &str) -> bool {
     let own = |origin: &str| {
         let origin = origin.to_ascii_lowercase();
@@ -135,7 +135,7 @@ fn is_same_site<B>(request: &Request<B>, host: &str) -> bool {
     if request.headers().contains_key(ORIGIN) && !only(request, &ORIGIN).is_some_and(own) {
         return false;
     }
-    // A link may lead here from anywhere; an image or a script of another site may not (Fetch Metadata).
+    // Links from other sites are allowed; images and scripts of other sites are not (Fetch Metadata).
     let says = |name: &'static str| only(request, &HeaderName::from_static(name));
     !request.headers().contains_key("sec-fetch-site")
         || matches!(says("sec-fetch-site"), Some("same-origin" | "none"))

@@ -1,7 +1,7 @@
-//! The admin listener: health, metrics, clusters, configuration and the status page, to read only.
+//! The admin listener: health, metrics, clusters, configuration and the status page. Read-only.
 //!
-//! Runs on the control-plane thread, never on a worker. Beyond loopback it asks for a token; on loopback it answers
-//! whoever is on this host, but for pages of other sites in somebody's browser (`gate`).
+//! Runs on the control thread, never on a worker. On other addresses than loopback it requires a token. On loopback it
+//! serves any local client, except browsers that request it from pages of other sites (`gate`).
 
 mod answer;
 mod events;
@@ -39,68 +39,69 @@ pub(crate) use gate::SharedToken;
 use gate::is_loopback;
 pub use token::{Token, TokenError};
 
-/// Connections served at once; further ones wait in the backlog.
+/// Maximum number of connections; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Bytes buffered of a request head.
+/// Maximum bytes of a request head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// From a connection's begin to the end of its request head.
+/// From accepting a connection to the end of its request head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The whole of a connection, which carries one request: a reader who stops cannot hold a place for good. A stream
-/// of events lasts as long as they are taken.
+/// Lifetime of a connection, which carries one request, so that a reader who stops cannot occupy a slot forever. A
+/// stream of events lasts while they are read.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the kernel may hold of an answer that is not read, and for how long it waits for a peer that has gone
-/// without a word. By its own bounds a stalled reader of events would show after hours.
+/// Bytes of an unread response that the kernel may buffer, and how long it waits for a peer that disappeared. With the
+/// kernel's defaults a stalled reader of events would be noticed after hours.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Pause after accepting failed, which is for want of descriptors as a rule.
+/// Delay after accepting failed, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Makes a JSON document at the time of a request. Runs on the control-plane thread.
+/// Creates a JSON document for a request. Runs on the control thread.
 pub type JsonSource = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
 
-/// What the endpoints tell of.
+/// The data behind the paths.
 pub struct AdminState {
-    /// Set when the drain begins; `/healthz` is 503 from then on.
+    /// Set when the drain starts; `/healthz` is 503 from then on.
     pub draining: Arc<AtomicBool>,
-    /// Rendered at `/metrics`.
+    /// Shown at `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// Asked at `/clusters`.
+    /// Shown at `/clusters`.
     pub clusters: JsonSource,
-    /// Asked at `/config`.
+    /// Shown at `/config`.
     pub config: JsonSource,
-    /// Asked at `/status.json` and `/events`.
+    /// Shown at `/status.json` and `/events`.
     pub(crate) live: Arc<Live>,
-    /// Answers /metrics and /healthz alone.
+    /// Serves only /metrics and /healthz.
     pub metrics_only: bool,
-    /// Says who is answered.
+    /// Decides which requests are allowed.
     pub gate: Gate,
-    /// Places for those who follow `/events`.
+    /// Slots for readers of `/events`.
     pub(crate) streams: Streams,
 }
 
-/// The listener and its gate, made before privileges are dropped, for the token's file may be root's.
+/// The listener and its gate, created before privileges are dropped, because only root may be able to read the token
+/// file.
 #[derive(Debug)]
 pub struct Admin {
     /// The socket.
     pub listener: AdminListener,
-    /// Says who is answered on it.
+    /// Decides which requests are allowed.
     pub gate: Gate,
-    /// What readers must show, if anything.
+    /// The token that requests must contain, if any.
     pub(crate) token: Option<SharedToken>,
 }
 
 impl Admin {
-    /// Binds the admin listener, if the configuration has one, or takes the socket that another process has passed.
+    /// Binds the configured admin listener, or takes over the socket that another process passed.
     ///
     /// # Errors
-    /// A sentence about the key that is at fault.
+    /// A sentence that names the wrong key.
     pub(crate) fn open(config: &Config, passed: Option<OwnedFd>) -> Result<Option<Self>, TokenError> {
         let Some(address) = &config.admin else {
             return Ok(None);
@@ -117,7 +118,7 @@ impl Admin {
     }
 }
 
-/// A bound socket, to be made before privileges are dropped.
+/// A bound socket, created before privileges are dropped.
 #[derive(Debug)]
 pub enum AdminListener {
     /// A TCP socket.
@@ -127,12 +128,12 @@ pub enum AdminListener {
 }
 
 impl AdminListener {
-    /// Binds an address. A unix socket that nobody listens on any more is replaced; a new one is open to its
-    /// owner and group only.
+    /// Binds an address. A unix socket without a listening process is replaced; the new one is accessible to its owner
+    /// and group only.
     ///
     /// # Errors
-    /// When the name does not resolve or the address cannot be bound, or is beyond loopback where no token is asked
-    /// for.
+    /// When the name does not resolve, the address cannot be bound, or it is not a loopback address and it may not be open
+    /// to everyone.
     pub fn bind(address: &Address, may_be_open: bool) -> io::Result<Self> {
         match address {
             Address::Ip(address) => bind_tcp(&[*address], may_be_open),
@@ -146,7 +147,7 @@ impl AdminListener {
 }
 
 impl AdminListener {
-    /// One that another process has bound to `address`.
+    /// A socket that another process has bound to `address`.
     pub(crate) fn of(socket: OwnedFd, address: &Address) -> Self {
         match address {
             Address::Unix(_) => Self::Unix(socket.into()),
@@ -154,7 +155,7 @@ impl AdminListener {
         }
     }
 
-    /// Another hold on its socket, to pass it on by.
+    /// A duplicate of its socket, to pass to another process.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -182,7 +183,7 @@ fn bind_tcp(addresses: &[SocketAddr], may_be_open: bool) -> io::Result<AdminList
 }
 
 impl fmt::Display for AdminListener {
-    /// The address as bound: a port of 0 has become a real one.
+    /// The bound address: port 0 is replaced by the real port.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(listener) => listener.local_addr().map_err(|_| fmt::Error)?.fmt(f),
@@ -206,7 +207,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A socket file whose listener is gone. Anything that is no socket refuses in another way, and stays.
+/// Whether it is a socket file without a listening process. Anything else fails differently and stays.
 fn is_stale(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
@@ -214,10 +215,10 @@ fn is_stale(path: &Path) -> bool {
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Serves until dropped, which drops its connections as well. To be run on a tokio runtime.
+/// Serves until dropped, which also drops its connections. Needs a tokio runtime.
 ///
 /// # Errors
-/// When the socket cannot be handed to the runtime.
+/// When the socket cannot be registered with the runtime.
 pub async fn serve(listener: AdminListener, state: Arc<AdminState>) -> io::Result<Infallible> {
     match listener {
         AdminListener::Tcp(listener) => {
@@ -226,7 +227,7 @@ pub async fn serve(listener: AdminListener, state: Arc<AdminState>) -> io::Resul
             let accept_one = async || {
                 let (stream, _) = listener.accept().await?;
                 let socket = socket2::SockRef::from(&stream);
-                // Without them it only takes longer until a dead stream is noticed.
+                // If this fails, a dead stream is only noticed later.
                 let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
                 let _ = socket.set_tcp_user_timeout(Some(PEER_TIMEOUT));
                 Ok(stream)
@@ -262,9 +263,9 @@ where
                 asking.begin(task, has_asked);
             }
             Err(error) => {
-                // Once in a row: each attempt would log another line.
+                // Logged once per series of failures.
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "the admin listener cannot accept");
+                    tracing::warn!(%error, "the admin listener cannot accept connections");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -272,8 +273,8 @@ where
     }
 }
 
-/// Connections in the order in which they came, to end those first that say nothing: they must not keep out whoever has
-/// something to ask.
+/// Connections in order of arrival. The oldest one without a request is closed first, so that idle connections do not
+/// keep others out.
 #[derive(Default)]
 struct Asking(VecDeque<(AbortHandle, Arc<AtomicBool>)>);
 
@@ -283,7 +284,7 @@ impl Asking {
         self.0.push_back((task, has_asked));
     }
 
-    /// Ends the oldest that has not asked for anything yet, if there is one.
+    /// Closes the oldest connection that has not sent a request, if there is one.
     fn end_oldest(&mut self) {
         while let Some((task, has_asked)) = self.0.pop_front() {
             if !task.is_finished() && !has_asked.load(Relaxed) {
@@ -309,7 +310,7 @@ where
         .max_buf_size(HEAD_BYTES_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // Whatever went wrong is the reader's; there is nothing to recover and nobody else to tell.
+    // Any error is the reader's; there is nothing to recover and no one to notify.
     tokio::select! {
         _ = served => {}
         () = lease.expired() => {}

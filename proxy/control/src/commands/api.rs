@@ -1,4 +1,4 @@
-//! What the control socket answers: requests to methods of an [`Api`], results to JSON.
+//! The responses of the control socket: requests are mapped to methods of an [`Api`], results to JSON.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::operations;
 
-/// Bytes of a request body.
+/// Maximum bytes of a request body.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// How long a new process may be waited for.
+/// Maximum time to wait for a new process.
 const UPGRADE_TIMEOUT_MS_MAX: u64 = 3_600_000;
 
-/// Something that did not work: the status, and what is said about it.
+/// A failed request: the status, and the body.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: StatusCode,
@@ -27,54 +27,54 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// With a sentence.
+    /// A failure with a sentence.
     pub(crate) fn new(status: StatusCode, message: &str) -> Self {
         Self { status, body: json!({ "error": message }) }
     }
 
-    /// With a body of its own.
+    /// A failure with its own body.
     pub(crate) fn with(status: StatusCode, body: Value) -> Self {
         Self { status, body }
     }
 
-    /// With each mistake of a configuration.
+    /// A failure with each mistake of a configuration.
     pub(crate) fn mistakes(message: &str, mistakes: &[String]) -> Self {
         let body = json!({ "error": message, "mistakes": mistakes });
         Self { status: StatusCode::UNPROCESSABLE_ENTITY, body }
     }
 }
 
-/// What can be asked for.
+/// The operations.
 pub(crate) trait Api {
     /// `POST /v1/reload`: reads the configuration again.
     async fn reload(&self) -> Result<Value, Failure>;
 
-    /// `POST /v1/upgrade`: has another process take over.
+    /// `POST /v1/upgrade`: hands over to a new process.
     async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure>;
 
-    /// `/v1/services` and all below it; see [`sluice_core::service::api`].
+    /// `/v1/services` and all paths below it; see [`sluice_core::service::api`].
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
 }
 
-/// How to upgrade.
+/// Parameters of an upgrade.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upgrade {
-    /// The binary to start in place of the one that runs.
+    /// The binary to start instead of the running one.
     pub(crate) binary: Option<PathBuf>,
-    /// How long it may take to serve, in milliseconds.
+    /// Time limit until it serves, in milliseconds.
     pub(crate) timeout_ms: Option<u64>,
 }
 
 impl Upgrade {
-    /// Refuses what cannot be meant.
+    /// Refuses invalid parameters.
     fn checked(self) -> Result<Self, Failure> {
         let refused = |message: &str| Err(Failure::new(StatusCode::BAD_REQUEST, message));
-        // Another folder is this process's current one than that of whoever asks, and PATH is another.
+        // This process has another working directory and PATH than the caller.
         if self.binary.as_ref().is_some_and(|binary| !binary.is_absolute()) {
-            return refused("binary: write a path that begins with /");
+            return refused("binary: write an absolute path");
         }
-        // The kernel takes 0 for no bound at all.
+        // The kernel reads 0 as no limit.
         if self.timeout_ms.is_some_and(|timeout| !(1..=UPGRADE_TIMEOUT_MS_MAX).contains(&timeout)) {
             return refused("timeout_ms: write a number from 1 to 3600000");
         }
@@ -82,13 +82,13 @@ impl Upgrade {
     }
 }
 
-/// Answers one request.
+/// Responds to one request.
 pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let (path, method) = (head.uri.path(), &head.method);
     let allowed = operations::methods(path);
     if allowed.is_empty() {
-        return fail(&Failure::new(StatusCode::NOT_FOUND, "there is no such operation"));
+        return fail(&Failure::new(StatusCode::NOT_FOUND, "no such operation"));
     }
     if !allowed.contains(&method.as_str()) {
         return not_allowed(&allowed.join(", "));
@@ -115,14 +115,14 @@ async fn whole(body: Incoming) -> Result<Bytes, Failure> {
     match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the body has more than {BODY_BYTES_MAX} bytes");
+            let message = format!("the request body has more than {BODY_BYTES_MAX} bytes");
             Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, &message))
         }
         Err(error) => Err(Failure::new(StatusCode::BAD_REQUEST, &error.to_string())),
     }
 }
 
-/// What a body asks for; an empty one asks for nothing special.
+/// Parses a body; an empty one has all defaults.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -130,16 +130,23 @@ pub(crate) fn read<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Re
     if body.is_empty() {
         return Ok(T::default());
     }
-    let refused =
-        |error: &dyn std::fmt::Display| Failure::new(StatusCode::BAD_REQUEST, &format!("the body: {error}"));
+    let refused = |error: &dyn std::fmt::Display| {
+        Failure::new(
+            StatusCode::BAD_REQUEST,
+            &format!(
+                "request body: \
+                                                                                        {error}"
+            ),
+        )
+    };
     let mut unknown = Vec::new();
     let mut parser = serde_json::Deserializer::from_slice(body);
-    // The types leave what they do not know alone, for state files of later releases have it.
+    // The types ignore unknown keys, because state files of later releases may contain them.
     let value: T = serde_ignored::deserialize(&mut parser, |path| unknown.push(path.to_string()))
         .and_then(|value| parser.end().map(|()| value))
         .map_err(|error| refused(&error))?;
     if let Some(unknown) = unknown.first() {
-        return Err(refused(&format!("{unknown}: there is no such key")));
+        return Err(refused(&format!("{unknown}: unknown key")));
     }
     let given: Value = serde_json::from_slice(body).map_err(|error| refused(&error))?;
     let whole = serde_json::to_value(&value).map_err(|error| refused(&error))?;
@@ -149,7 +156,7 @@ pub(crate) fn read<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Re
     }
 }
 
-/// Where an array stands in the place of an object. To serde it is one whose keys are left out.
+/// The path of an array where an object is expected. serde reads an array as an object whose keys are left out.
 fn array_for_object(given: &Value, whole: &Value) -> Option<String> {
     let whole = whole.as_object()?;
     let Some(given) = given.as_object() else {
@@ -161,7 +168,7 @@ fn array_for_object(given: &Value, whole: &Value) -> Option<String> {
 }
 
 fn not_allowed(allowed: &str) -> Response<Full<Bytes>> {
-    let message = format!("only {allowed}");
+    let message = format!("method not allowed; use {allowed}");
     let mut response = fail(&Failure::new(StatusCode::METHOD_NOT_ALLOWED, &message));
     if let Ok(allowed) = HeaderValue::from_str(allowed) {
         response.headers_mut().insert(ALLOW, allowed);

@@ -1,4 +1,4 @@
-//! The other end of the control socket, for the command line.
+//! The client of the control socket, for the command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,32 +16,32 @@ use super::socket::is_trusted;
 /// Why a command had no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers.
-    #[error("no sluice answers on {}: {source}", path.display())]
+    /// No process is listening.
+    #[error("no sluice is listening on {}: {source}", path.display())]
     Unreachable {
         /// The socket.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// Somebody else's process answers.
-    #[error("{} belongs to a process of another account (uid {owner}), which is told nothing", path.display())]
+    /// The process belongs to another user.
+    #[error("{} belongs to a process of another user (uid {owner}); no command was sent", path.display())]
     Stranger {
         /// The socket.
         path: PathBuf,
-        /// Whose process it is.
+        /// Its user.
         owner: u32,
     },
-    /// The connection broke off; what became of the command is not known.
-    #[error("sluice has not answered: {0}")]
+    /// The connection broke; the outcome of the command is unknown.
+    #[error("no response from sluice: {0}")]
     Broken(String),
-    /// It said no.
+    /// The command was refused.
     #[error("{}", refusal(.0))]
     Refused(Value),
 }
 
 impl ClientError {
-    /// Whether the same may be taken in a while: something else is under way.
+    /// Whether the same command may succeed later: another change is in progress.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Refused(body) if body["busy"] == true)
     }
@@ -55,18 +55,18 @@ fn refusal(body: &Value) -> String {
     mistakes.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// Has the sluice that listens on `socket` carry something out, and waits for the outcome, however long it takes.
+/// Sends a command to the sluice that listens on `socket`, and waits for the outcome without a time limit.
 ///
 /// # Errors
-/// If it could not be asked, or has refused.
+/// If it cannot be reached, or refuses.
 pub fn call(socket: &Path, path: &str, body: &Value) -> Result<Value, ClientError> {
     request(socket, "POST", path, body.to_string())
 }
 
-/// The same by any method, with a body that is JSON or empty.
+/// The same with any method; the body is JSON or empty.
 ///
 /// # Errors
-/// If it could not be asked, or has refused.
+/// If it cannot be reached, or refuses.
 pub fn request(socket: &Path, method: &str, path: &str, body: String) -> Result<Value, ClientError> {
     let broken = |error: &dyn std::fmt::Display| ClientError::Broken(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

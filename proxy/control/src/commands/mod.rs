@@ -1,8 +1,8 @@
-//! The control socket: a small HTTP API with JSON over a unix socket, by which commands such as `sluice reload` change
-//! what is in force. `config/openapi.yaml` is its contract, tested against it.
+//! The control socket: a small HTTP API with JSON over a unix socket, through which commands such as `sluice reload`
+//! change the running process. `config/openapi.yaml` is its contract, and is tested against it.
 //!
-//! It runs on the control-plane thread. The socket has mode 0600, and whoever connects must be the user that sluice
-//! runs as, or root. It has no address on any network, so no web page can reach it.
+//! Runs on the control thread. The socket has mode 0600, and a client must be the user that sluice runs as, or root. It
+//! is not reachable over a network, so no web page can use it.
 
 mod api;
 mod client;
@@ -24,20 +24,20 @@ pub(crate) use socket::answers;
 pub use socket::default_path;
 pub(crate) use socket::{Listener, SecondName};
 
-/// Connections served at once; further ones wait in the backlog.
+/// Maximum number of connections; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 32;
-/// Bytes of a request head.
+/// Maximum bytes of a request head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// From a connection's begin to the end of its request head.
+/// From accepting a connection to the end of its request head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause after accepting failed, which is for want of descriptors as a rule.
+/// Delay after accepting failed, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until dropped. To be run on the control plane's own set of tasks.
+/// Serves until dropped. Must run on the control plane's local task set.
 pub(crate) async fn serve(listener: Listener, api: Rc<impl Api + 'static>) {
     let listener = match listener.to_tokio() {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the control socket has failed"),
+        Err(error) => return tracing::error!(%error, "the control socket failed"),
     };
     let mut connections = JoinSet::new();
     let mut failing = false;
@@ -51,11 +51,11 @@ pub(crate) async fn serve(listener: Listener, api: Rc<impl Api + 'static>) {
                 failing = false;
                 connections.spawn_local(connection(stream, Rc::clone(&api)));
             }
-            Ok(_) => tracing::warn!("another user has tried the control socket"),
+            Ok(_) => tracing::warn!("refused a connection of another user to the control socket"),
             Err(error) => {
-                // Once in a row: each attempt would log another line.
+                // Logged once per series of failures.
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "the control socket cannot accept");
+                    tracing::warn!(%error, "the control socket cannot accept connections");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -68,8 +68,8 @@ async fn connection(stream: UnixStream, api: Rc<impl Api>) {
         let api = Rc::clone(&api);
         async move { Ok::<_, Infallible>(api::answer(&*api, request).await) }
     });
-    // One that goes away before its answer still gets what it asked for done: requests are carried out by tasks of
-    // their own where they must not break off.
+    // A command completes even if its client disconnects: operations that must not be interrupted run in their own
+    // tasks.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)

@@ -1,9 +1,8 @@
-//! Every operation of the control API: method and path, as `config/openapi.yaml` has them. What is not here is not
-//! answered.
+//! Every operation of the control API: methods and paths as in `config/openapi.yaml`. Anything else is refused.
 
 use sluice_core::service::api::parse_path;
 
-/// What stands for the name of a service in [`OPERATIONS`].
+/// Placeholder for the name of a service in [`OPERATIONS`].
 const SERVICE: &str = "{service}";
 
 /// Method and path of each.
@@ -24,7 +23,7 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("POST", "/v1/services/{service}/stop"),
 ];
 
-/// The methods that a path takes; none if there is no such path.
+/// The methods of a path; empty if there is no such path.
 pub(super) fn methods(path: &str) -> Vec<&'static str> {
     let of_service = parse_path(path).map(|(_, command)| match command {
         "" => format!("/v1/services/{SERVICE}"),
@@ -56,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_every_operation_and_no_other() {
+    fn openapi_lists_exactly_the_operations() {
         let document = document();
         let documented: BTreeSet<(String, &str)> = document["paths"]
             .as_object()
@@ -72,7 +71,7 @@ mod tests {
         assert_eq!(documented, routed);
     }
 
-    /// The properties of a schema are those that a value has which leaves out none; defaults are the same.
+    /// Asserts that a schema has the same properties as a complete value, and the same defaults.
     fn same(document: &Value, schema: &str, whole: impl Serialize, default: impl Serialize) {
         let properties = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
         let (whole, default) = (serde_json::to_value(whole).unwrap(), serde_json::to_value(default).unwrap());
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_every_field_and_its_default() {
+    fn openapi_lists_every_field_and_default() {
         let document = document();
         let text = || "x".to_owned();
         let options = ServiceOptions {
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_its_methods() {
+    fn methods_are_found_by_path() {
         for (path, methods_of_it) in [
             ("/v1/reload", &["POST"][..]),
             ("/v1/services", &["GET"]),

@@ -1,4 +1,4 @@
-//! The socket itself: where it is, who may use it.
+//! The control socket file: its path, and its permissions.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,17 +10,17 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Uid, geteuid, getuid};
 use sluice_config::ControlSocket;
 
-/// A bound control socket; to be made before privileges are dropped.
+/// A bound control socket, created before privileges are dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UnixListener,
     path: PathBuf,
-    /// Where it is until it is in its place.
+    /// Its temporary path until it is published.
     bound_at: Option<PathBuf>,
 }
 
-/// Where the control socket is unless the configuration says otherwise: in the folder that systemd made for the
-/// service, in that of the user's session, or in /run for root.
+/// The default path of the control socket: in the folder that systemd created for the service, in that of the user's
+/// session, or in /run for root.
 pub fn default_path() -> PathBuf {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if getuid().is_root() {
@@ -32,7 +32,7 @@ pub fn default_path() -> PathBuf {
     folder.join("control.sock")
 }
 
-/// Whether a process listens where this configuration has the control socket.
+/// Whether a process is listening on this configuration's control socket.
 pub(crate) fn answers(configured: &ControlSocket) -> bool {
     let path = match configured {
         ControlSocket::Off => return false,
@@ -42,18 +42,18 @@ pub(crate) fn answers(configured: &ControlSocket) -> bool {
     UnixStream::connect(path).is_ok()
 }
 
-/// Refuses a folder in which others could put a socket in place of ours: everybody may make one in /tmp before we do.
+/// Refuses a folder in which other users could place a socket before we do, such as /tmp.
 fn check_owner(folder: &Path) -> io::Result<()> {
     const OTHERS_WRITE: u32 = 0o002;
     const STICKY: u32 = 0o1000;
     let own = geteuid();
-    // The link as well, if it is one: its owner may let it lead elsewhere.
+    // A symbolic link is checked too: its owner may change its target.
     for found in [std::fs::symlink_metadata(folder)?, std::fs::metadata(folder)?] {
         let owner = Uid::from_raw(found.uid());
         let is_open = found.is_dir() && found.mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE;
         if is_open || !(owner == own || owner.is_root() || own.is_root()) {
             let message = format!(
-                "{} is not ours alone (owner {owner}, mode {:04o})",
+                "others may replace files in {} (owner {owner}, mode {:04o})",
                 folder.display(),
                 found.mode() & 0o7777
             );
@@ -63,8 +63,8 @@ fn check_owner(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether whoever listens at `path` may be told what to do: this account, root, or towards root the account that the
-/// folder belongs to.
+/// Whether the process listening at `path` may receive commands: it must run as this user or root; for root, also as
+/// the owner of the folder.
 pub(super) fn is_trusted(path: &Path, peer: Uid) -> bool {
     let own = geteuid();
     let owner =
@@ -73,10 +73,11 @@ pub(super) fn is_trusted(path: &Path, peer: Uid) -> bool {
 }
 
 impl Listener {
-    /// Binds a path, with mode 0600; a missing folder is made. Nobody finds it before [`Listener::publish`].
+    /// Binds a path with mode 0600; creates a missing folder. The socket gets its final name in [`Listener::publish`].
     ///
     /// # Errors
-    /// `AddrInUse` when another process answers there, unless this one is to `replace` it; else what went wrong.
+    /// `AddrInUse` when another process is listening there, unless this one is to `replace` it; otherwise the I/O
+    /// error.
     pub(crate) fn bind(path: &Path, replace: bool) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             let mode = if folder.parent() == Some(&std::env::temp_dir()) { 0o700 } else { 0o755 };
@@ -86,7 +87,7 @@ impl Listener {
         let is_socket = std::fs::symlink_metadata(path).map(|meta| meta.file_type().is_socket());
         match is_socket {
             Ok(true) if !replace && UnixStream::connect(path).is_ok() => {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process is listening there"));
             }
             Ok(false) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is not a socket")),
             _ => {}
@@ -101,10 +102,10 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Moves it to its place, where it takes that of one that nobody listens on, or that is to be replaced.
+    /// Moves it to its path, replacing a socket without a listener, or one that is to be replaced.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The I/O error.
     pub(crate) fn publish(&mut self) -> io::Result<()> {
         match self.bound_at.take() {
             Some(bound_at) => std::fs::rename(&bound_at, &self.path).inspect_err(|_| {
@@ -125,8 +126,8 @@ impl Listener {
     }
 }
 
-/// A second name of the control socket while another process is being started that puts its own in the place of it: a
-/// socket that has lost its last name cannot be given one.
+/// A second name of the control socket while a new process that replaces it is being started: a socket without any name
+/// left cannot get a new one.
 #[derive(Debug)]
 pub(crate) struct SecondName {
     path: PathBuf,
@@ -134,10 +135,10 @@ pub(crate) struct SecondName {
 }
 
 impl SecondName {
-    /// Names the socket at `path` a second time, beside it.
+    /// Creates a second name for the socket at `path`, in the same folder.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The I/O error.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let second = beside(path);
         let _ = std::fs::remove_file(&second);
@@ -145,10 +146,10 @@ impl SecondName {
         Ok(Self { path: path.to_owned(), second })
     }
 
-    /// Puts the socket back into its place, whatever is there.
+    /// Moves the socket back to its path, replacing whatever is there.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The I/O error.
     pub(crate) fn restore(&self) -> io::Result<()> {
         std::fs::rename(&self.second, &self.path)
     }
@@ -168,14 +169,14 @@ impl Drop for Listener {
     }
 }
 
-/// A name of this process's own in the same folder.
+/// A name in the same folder that is unique to this process.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     PathBuf::from(name)
 }
 
-/// Whether a peer runs as the same user, or as root.
+/// Whether the peer runs as the same user, or as root.
 pub(super) fn is_ours(stream: &tokio::net::UnixStream) -> bool {
     getsockopt(&stream.as_fd(), sockopt::PeerCredentials)
         .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == getuid().as_raw())

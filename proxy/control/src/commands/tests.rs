@@ -33,7 +33,7 @@ fn path(test: &str) -> PathBuf {
     folder.join("deep/control.sock")
 }
 
-/// Asks a served fake.
+/// Sends a request to a fake API.
 fn ask(test: &str, path_asked: &'static str) -> Result<Value, ClientError> {
     let path = path(test);
     let mut listener = Listener::bind(&path, false).unwrap();
@@ -54,28 +54,28 @@ fn ask(test: &str, path_asked: &'static str) -> Result<Value, ClientError> {
 }
 
 #[test]
-fn a_refusal_comes_with_every_mistake() {
+fn a_refusal_lists_every_mistake() {
     assert_eq!(ask("mistakes", "/v1/reload").unwrap_err().to_string(), "a: wrong\nb: wrong");
 }
 
 #[test]
-fn what_is_unknown_is_refused() {
+fn unknown_operations_are_refused() {
     let ClientError::Refused(body) = ask("unknown", "/v1/nothing").unwrap_err() else { panic!() };
-    assert_eq!(body, json!({ "error": "there is no such operation" }));
+    assert_eq!(body, json!({ "error": "no such operation" }));
 }
 
 #[test]
-fn what_has_another_shape_is_refused() {
+fn bodies_of_the_wrong_shape_are_refused() {
     let refused = |body: &str| match read::<sluice_core::service::api::DeployRequest>(body.as_bytes()) {
         Err(failure) => format!("{failure:?}"),
         Ok(read) => panic!("{body} is read as {read:?}"),
     };
-    assert!(refused("[]").contains("the body: $: write an object"));
+    assert!(refused("[]").contains("request body: $: write an object"));
     assert!(
         refused(r#"{"target_options": {"health_check_config": ["/up"]}}"#)
             .contains("$.target_options.health_check_config: write an object")
     );
-    assert!(refused(r#"{"options": {"hostz": []}}"#).contains("options.hostz: there is no such key"));
+    assert!(refused(r#"{"options": {"hostz": []}}"#).contains("options.hostz: unknown key"));
     assert!(refused("{} {}").contains("trailing characters"));
     assert!(read::<sluice_core::service::api::DeployRequest>(br#"{"targets": null, "options": {}}"#).is_ok());
 }
@@ -89,7 +89,7 @@ fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
     drop(first);
     let mut second = Listener::bind(&path, false).unwrap();
     second.publish().unwrap();
-    // One that is not published leaves it alone.
+    // Dropping an unpublished socket leaves the other one alone.
     drop(Listener::bind(&path, true).unwrap());
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
     drop(second);
@@ -99,7 +99,7 @@ fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
 }
 
 #[test]
-fn a_socket_that_was_replaced_is_put_back() {
+fn a_replaced_socket_is_restored() {
     let path = path("back");
     let mut old = Listener::bind(&path, false).unwrap();
     old.publish().unwrap();
@@ -111,7 +111,7 @@ fn a_socket_that_was_replaced_is_put_back() {
     assert!(std::os::unix::net::UnixStream::connect(&path).is_err());
     second.restore().unwrap();
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
-    // With nothing to be put back there is nothing left over either.
+    // If there is nothing to restore, no file is left over.
     let second = SecondName::of(&path).unwrap();
     second.restore().unwrap();
     drop(second);
@@ -120,13 +120,13 @@ fn a_socket_that_was_replaced_is_put_back() {
 }
 
 #[test]
-fn a_failure_is_a_sentence() {
+fn failures_are_sentences() {
     let failure = Failure::new(StatusCode::CONFLICT, "no");
     assert!(format!("{failure:?}").contains("\"no\""));
 }
 
 #[test]
-fn a_folder_that_everybody_may_change_has_no_socket() {
+fn no_socket_is_created_in_a_world_writable_folder() {
     let folder = std::env::temp_dir().join(format!("sluice-open-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let bound = |mode| {

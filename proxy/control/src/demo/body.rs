@@ -1,4 +1,4 @@
-//! Response bodies of the demo origin: made at once, from a repeated block, over time, or from the request.
+//! Response bodies of the demo origin: complete, from a repeated block, over time, or copied from the request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::mpsc;
 
-/// One block of `/bytes`: printable, with line ends, so that a terminal survives it.
+/// One block of `/bytes`: printable, with line ends, so that it does not garble a terminal.
 const BLOCK: &[u8; 64 * 256] = &{
     let mut block = [b'.'; 64 * 256];
     let mut i = 63;
@@ -20,11 +20,11 @@ const BLOCK: &[u8; 64 * 256] = &{
 
 /// A response body.
 pub(super) enum DemoBody {
-    /// All there is, at once.
+    /// A complete body.
     Whole(Bytes),
-    /// So many bytes yet to come.
+    /// Remaining bytes of a repeated block.
     Repeat(u64),
-    /// Pieces as a task makes them.
+    /// Pieces produced by a task.
     Pieces(mpsc::Receiver<Bytes>),
     /// The request's own body.
     Echo(Incoming),

@@ -23,31 +23,31 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use body::DemoBody;
 
-/// Which parameter of a request is wrong, and what it may be.
+/// Which parameter of a request is wrong, and its valid range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
 #[from(String, &'static str)]
 pub(crate) struct BadParameter(String);
 
-/// Connections served at once; further ones wait in the backlog. A WebSocket no longer counts.
+/// Maximum number of connections; further ones wait in the backlog. Upgraded connections do not count.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// From a connection's begin, or from the end of an exchange on it, to the next whole request head.
+/// From accepting a connection, or from the end of an exchange on it, to the next complete request head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Pause after accepting failed, which is for want of descriptors as a rule.
+/// Delay after accepting failed, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running demo origin.
 #[derive(Debug)]
 pub struct Origin {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// Another hold on its socket, to pass it on by.
+    /// A duplicate of its socket, to pass to another process.
     pub socket: OwnedFd,
 }
 
-/// Starts the demo origin on a thread of its own, for as long as the process lives.
+/// Starts the demo origin on its own thread, which runs until the process exits.
 ///
 /// # Errors
 /// When the thread cannot be started.
@@ -79,10 +79,10 @@ async fn serve(listener: TcpListener) -> Infallible {
 }
 
 async fn connection(stream: TcpStream, _place: OwnedSemaphorePermit) {
-    // Small pieces of a stream are to leave at once.
+    // Small pieces of a stream should be sent at once.
     let _ = stream.set_nodelay(true);
     let service = service_fn(async |request| Ok::<_, Infallible>(pages::answer(request).await));
-    // An error is the client's going away; it has nobody to be told to.
+    // An error means that the client went away; there is no one to notify.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)

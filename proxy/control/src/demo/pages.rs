@@ -1,4 +1,4 @@
-//! What each path of the demo origin answers.
+//! The paths of the demo origin.
 
 use super::BadParameter;
 use std::fmt::Write;
@@ -14,29 +14,29 @@ use tokio::sync::mpsc;
 use super::body::DemoBody;
 use super::{plain, text, websocket};
 
-/// Largest delay or pause, in milliseconds.
+/// Maximum delay or interval, in milliseconds.
 const MS_MAX: u64 = 60_000;
-/// Largest `/bytes`.
+/// Maximum size of `/bytes`.
 const BYTES_MAX: u64 = 10 << 30;
-/// Most lines of `/stream`.
+/// Maximum lines of `/stream`.
 const LINES_MAX: u64 = 100_000;
 
 const INDEX: &str = "\
 Hello from sluice's demo origin.
 
 /            this page
-/echo        your request as text; a body comes back as it is
-/delay?ms=N  an answer after N milliseconds (at most 60000)
-/stream      lines over time: ?n= how many, ?ms= apart; server-sent events if you Accept them
+/echo        your request as text; a body is sent back unchanged
+/delay?ms=N  a response after N milliseconds (at most 60000)
+/stream      lines over time: ?n= how many, ?ms= interval; server-sent events if you Accept them
 /bytes?n=N   N bytes (at most 10 GiB)
 /status?code=N
 /ws          a WebSocket that echoes
 
-Your request, as it got here:
+Your request, as it arrived:
 
 ";
 
-/// Answers one request.
+/// Responds to one request.
 pub(super) async fn answer(mut request: Request<Incoming>) -> Response<DemoBody> {
     let asked = match request.uri().path() {
         "/" => Ok(text(StatusCode::OK, INDEX.to_owned() + &head(&request))),
@@ -46,17 +46,17 @@ pub(super) async fn answer(mut request: Request<Incoming>) -> Response<DemoBody>
         "/bytes" => bytes(&request),
         "/status" => status(&request),
         "/ws" => Ok(websocket::upgrade(&mut request)),
-        _ => Ok(text(StatusCode::NOT_FOUND, "not found; / lists what there is\n")),
+        _ => Ok(text(StatusCode::NOT_FOUND, "not found; / lists all paths\n")),
     };
     asked.unwrap_or_else(|mistake| text(StatusCode::BAD_REQUEST, format!("{mistake}\n")))
 }
 
-/// The request's head as text. Field names come out in lower case, as the library keeps them.
+/// The request head as text. Field names are in lower case, as the library stores them.
 fn head<B>(request: &Request<B>) -> String {
     let mut head = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {
         writeln!(head, "{name}: {}", String::from_utf8_lossy(value.as_bytes()))
-            .expect("a String takes all text");
+            .expect("writing to a String does not fail");
     }
     head
 }
@@ -90,7 +90,7 @@ fn stream<B>(request: &Request<B>) -> Result<Response<DemoBody>, BadParameter> {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
             }
             let line = if events { format!("id: {n}\ndata: line {n}\n\n") } else { format!("line {n}\n") };
-            // The client has gone: nobody wants the rest.
+            // The client has gone, so the rest is not needed.
             if sender.send(Bytes::from(line)).await.is_err() {
                 return;
             }
@@ -115,7 +115,7 @@ fn bytes<B>(request: &Request<B>) -> Result<Response<DemoBody>, BadParameter> {
 fn status<B>(request: &Request<B>) -> Result<Response<DemoBody>, BadParameter> {
     let code = parameter(request, "code", 200, 200, 599)?;
     let status = StatusCode::from_u16(code).map_err(|error| error.to_string())?;
-    // RFC 9110 6.4.1: no content after these, and no field that describes it.
+    // RFC 9110 6.4.1: no content for these statuses, and no field that describes it.
     if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(plain(status, DemoBody::Whole(Bytes::new())));
     }

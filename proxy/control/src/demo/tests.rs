@@ -32,7 +32,7 @@ fn get(target: &str) -> (String, String) {
 }
 
 #[test]
-fn the_page_and_the_echo_show_the_head_that_came() {
+fn page_and_echo_show_the_received_head() {
     for target in ["/", "/echo?q=1"] {
         let (head, body) = get(target);
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -43,7 +43,7 @@ fn the_page_and_the_echo_show_the_head_that_came() {
 }
 
 #[test]
-fn a_body_comes_back_as_it_is_and_as_it_comes() {
+fn bodies_are_echoed_unchanged_and_at_once() {
     let length = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: a/b\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
     let (head, body) = ask(&format!("{length}hello"));
     assert!(head.contains("content-length: 5") && head.contains("content-type: a/b"), "{head}");
@@ -54,7 +54,7 @@ fn a_body_comes_back_as_it_is_and_as_it_comes() {
         .write_all(b"PUT /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
         .unwrap();
     let mut answer = BufReader::new(stream.try_clone().unwrap());
-    // The first piece is here before the second was sent.
+    // The first piece arrives before the second is sent.
     read_until(&mut answer, "3\r\none\r\n");
     stream.write_all(b"4\r\nmore\r\n0\r\n\r\n").unwrap();
     read_until(&mut answer, "4\r\nmore\r\n0\r\n\r\n");
@@ -73,7 +73,7 @@ fn read_until(stream: &mut impl BufRead, end: &str) -> String {
 }
 
 #[test]
-fn bytes_are_counted_and_bounded() {
+fn bytes_are_counted_and_limited() {
     for n in [0, 1, 64 * 256, 64 * 256 + 1, 3_000_000] {
         let (head, body) = get(&format!("/bytes?n={n}"));
         assert!(head.contains(&format!("content-length: {n}\r\n")), "{head}");
@@ -86,7 +86,7 @@ fn bytes_are_counted_and_bounded() {
 }
 
 #[test]
-fn streams_come_in_pieces() {
+fn streams_arrive_in_pieces() {
     let (head, body) = get("/stream?n=3&ms=1");
     assert!(head.contains("transfer-encoding: chunked"), "{head}");
     assert_eq!(body, "7\r\nline 1\n\r\n7\r\nline 2\n\r\n7\r\nline 3\n\r\n0\r\n\r\n");
@@ -97,7 +97,7 @@ fn streams_come_in_pieces() {
 }
 
 #[test]
-fn statuses_and_delays_are_as_asked() {
+fn statuses_and_delays_are_as_requested() {
     let (head, body) = get("/status?code=418");
     assert!(head.starts_with("HTTP/1.1 418 I'm a teapot\r\n"), "{head}");
     assert_eq!(body, "418 I'm a teapot\n");
@@ -111,7 +111,7 @@ fn statuses_and_delays_are_as_asked() {
 }
 
 #[test]
-fn a_websocket_echoes_answers_pings_and_closes() {
+fn a_websocket_echoes_responds_to_pings_and_closes() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(origin()).await.unwrap();
@@ -131,7 +131,7 @@ fn a_websocket_echoes_answers_pings_and_closes() {
 }
 
 #[test]
-fn a_plain_request_to_the_websocket_is_told_to_upgrade() {
+fn a_plain_request_to_the_websocket_gets_426() {
     let (head, _) = get("/ws");
     assert!(head.starts_with("HTTP/1.1 426 ") && head.contains("upgrade: websocket"), "{head}");
 }

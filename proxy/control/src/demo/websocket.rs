@@ -12,15 +12,15 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use super::body::DemoBody;
 use super::{plain, text};
 
-/// Bytes of the largest message that is sent back; a larger one closes the connection.
+/// Maximum bytes of an echoed message; a larger one closes the connection.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Answers a handshake (RFC 6455 section 4.2) and echoes on the connection from then on.
+/// Accepts a handshake (RFC 6455 section 4.2) and echoes on the connection from then on.
 pub(super) fn upgrade<B>(request: &mut Request<B>) -> Response<DemoBody> {
     let key = request.headers().get(SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
     let Some(accept) = key.filter(|_| is_handshake(request)) else {
         let mut response =
-            text(StatusCode::UPGRADE_REQUIRED, "this is a WebSocket; ask with Upgrade: websocket\n");
+            text(StatusCode::UPGRADE_REQUIRED, "this is a WebSocket; request it with Upgrade: websocket\n");
         response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
         return response;
@@ -30,7 +30,13 @@ pub(super) fn upgrade<B>(request: &mut Request<B>) -> Response<DemoBody> {
     let headers = response.headers_mut();
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::try_from(accept).expect("base64 is a field value"));
+    headers.insert(
+        SEC_WEBSOCKET_ACCEPT,
+        HeaderValue::try_from(accept).expect(
+            "base64 is a valid field \
+                                                                               value",
+        ),
+    );
     response
 }
 
@@ -42,7 +48,7 @@ fn is_handshake<B>(request: &Request<B>) -> bool {
         && headers.get("sec-websocket-version").is_some_and(|version| version == "13")
 }
 
-/// Whether a list-valued field has a member, compared without case.
+/// Whether a list-valued field contains a member, ignoring case.
 fn has_token(headers: &HeaderMap, name: &str, token: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|member| member.trim().eq_ignore_ascii_case(token))
@@ -56,7 +62,7 @@ async fn echo(upgraded: OnUpgrade) {
         .max_write_buffer_size(4 * MESSAGE_BYTES_MAX);
     let mut socket =
         WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-    // Pings and the closing handshake are answered by the library as the messages are read.
+    // The library responds to pings and the closing handshake while messages are read.
     while let Some(Ok(message)) = socket.next().await {
         if (message.is_text() || message.is_binary()) && socket.send(message).await.is_err() {
             return;

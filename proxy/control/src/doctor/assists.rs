@@ -9,10 +9,10 @@ use sluice_kernel::probe::{Host, Sources};
 
 use super::{Area, Status, areas, find};
 
-/// An assist and what it stands on.
+/// An assist and its requirements.
 struct Assist {
     name: &'static str,
-    /// Findings that must not be missing: area and name.
+    /// Required findings: area and name.
     needs: &'static [(&'static str, &'static str)],
 }
 
@@ -33,7 +33,7 @@ const BYPASS: Assist = Assist {
     ],
 };
 
-/// Goes by the connections that bypass has joined.
+/// Uses the connections that bypass has joined.
 const DIRECT_RETURN: Assist = Assist { name: "direct_return", needs: BYPASS.needs };
 
 const SPLICE: Assist = Assist {
@@ -49,7 +49,7 @@ const SPLICE: Assist = Assist {
     ],
 };
 
-/// What becomes of the assists.
+/// The verdicts on the assists.
 #[derive(Debug)]
 pub(crate) struct Assists {
     bypass: Verdict,
@@ -57,23 +57,23 @@ pub(crate) struct Assists {
     splice: Verdict,
 }
 
-/// What becomes of one.
+/// The verdict on one assist.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) name: &'static str,
     pub(super) mode: AssistMode,
-    /// Whether the host could give it, whatever the configuration says: all that it needs is there, and it did not
-    /// fail where it was tried. `None` if the host was not asked.
+    /// Whether the host supports it, whatever the configuration says: every requirement is met, and it did not fail
+    /// when it was tested. `None` if the host was not probed.
     pub(super) host_can: Option<bool>,
-    /// Why it will not be used; empty if it will.
+    /// Why it is not used; empty if it is.
     pub(super) reasons: Vec<Reason>,
 }
 
 /// Why an assist is not used.
 #[derive(Debug)]
 pub(super) struct Reason {
-    /// For programs: `off`, the `area.name` of a finding, or, where it was tried, `load` or
-    /// `self_test.` and the check that failed.
+    /// For programs: `off`, the `area.name` of a finding, or, if it was tested, `load` or `self_test.` and the failed
+    /// check.
     pub(super) code: String,
     /// For people.
     pub(super) means: String,
@@ -82,7 +82,7 @@ pub(super) struct Reason {
 }
 
 impl Assists {
-    /// The assists on a host with these findings.
+    /// The verdicts for a host with these findings.
     pub(super) fn judge(modes: KernelAssists, areas: &[Area]) -> Self {
         Self {
             bypass: verdict(&BYPASS, modes.bypass, Some(areas)),
@@ -92,8 +92,8 @@ impl Assists {
         .with_dependence(modes)
     }
 
-    /// The assists at start, as the findings are: nothing is tried. The host is asked only if an answer can matter: a seccomp filter may kill whoever
-    /// calls bpf(2).
+    /// The verdicts at startup, from findings only: nothing is tested. The host is probed only if the result can
+    /// matter, because a seccomp filter may kill processes that call bpf(2).
     pub(crate) fn for_start(config: &Config) -> Self {
         let modes = config.kernel;
         if modes.bypass != AssistMode::Off
@@ -110,8 +110,7 @@ impl Assists {
         .with_dependence(modes)
     }
 
-    /// Without bypass there is no connection that an answer could leave, and none for it to go to where clients are
-    /// joined, too.
+    /// Direct return needs connections joined by bypass, and clients that are not joined.
     fn with_dependence(mut self, modes: KernelAssists) -> Self {
         if !self.bypass.is_used() && self.direct_return.is_used() {
             self.direct_return.reasons.push(no_bypass());
@@ -125,16 +124,16 @@ impl Assists {
         self
     }
 
-    /// Whether nothing that is known speaks against the bypass: then it is to be tried.
+    /// Whether no finding rules out bypass, so that it should be tested.
     pub(crate) fn may_bypass(&self) -> bool {
         self.bypass.is_used()
     }
 
-    /// Notes that an assist was tried and failed, so that it is not used: why, for programs and for people.
+    /// Records that an assist failed its test and is not used: a code for programs, and a text.
     pub(crate) fn note_failure(&mut self, name: &str, code: impl Into<String>, means: &str) {
         for verdict in [&mut self.bypass, &mut self.direct_return, &mut self.splice] {
             if verdict.name == name {
-                // The verifier's log has many lines, and what is said here has one.
+                // The verifier's log has many lines; only the first is shown.
                 let means = means.lines().next().unwrap_or_default().to_owned();
                 verdict.reasons.push(Reason { code: code.into(), means, remedy: None });
                 verdict.host_can = Some(false);
@@ -147,12 +146,12 @@ impl Assists {
         }
     }
 
-    /// Whether the host was asked what it gives.
+    /// Whether the host was probed.
     pub(super) fn asked_host(&self) -> bool {
         self.all().iter().any(|one| one.host_can.is_some())
     }
 
-    /// Whether answers may go past sluice.
+    /// Whether responses may use direct return.
     pub(crate) fn returns_directly(&self) -> bool {
         self.direct_return.is_used()
     }
@@ -166,13 +165,13 @@ impl Assists {
         [&self.bypass, &self.direct_return, &self.splice]
     }
 
-    /// Names of those that are required and cannot be used.
+    /// Names of the required assists that cannot be used.
     pub(super) fn lacking(&self) -> impl Iterator<Item = &'static str> {
         let lacks = |one: &&Verdict| one.mode == AssistMode::Required && !one.is_used();
         self.all().into_iter().filter(lacks).map(|one| one.name)
     }
 
-    /// Whether all that are required can be used.
+    /// Checks that all required assists can be used.
     ///
     /// # Errors
     /// A sentence for each that cannot, with what is missing.
@@ -189,7 +188,7 @@ impl Assists {
         if told.is_empty() { Ok(()) } else { Err(told.join("\n").into()) }
     }
 
-    /// Of bypass, direct return and splice: `used`, or why not, in a few words.
+    /// For bypass, direct return and splice: `used`, or why not, in a few words.
     pub(crate) fn words(&self) -> [String; 3] {
         self.all()
             .map(|one| if one.is_used() { "used".to_owned() } else { format!("not used: {}", one.why()) })
@@ -253,7 +252,7 @@ fn verdict(assist: &Assist, mode: AssistMode, areas: Option<&[Area]>) -> Verdict
     Verdict { name, mode, host_can, reasons }
 }
 
-/// What the host lacks, without what only follows from something else that is named.
+/// What the host lacks, without consequences of other missing items.
 fn lacks(assist: &Assist, areas: &[Area]) -> Vec<Reason> {
     let missing = assist.needs.iter().filter_map(|place| {
         let finding = find(areas, *place)?;

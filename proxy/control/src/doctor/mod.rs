@@ -1,7 +1,7 @@
-//! `sluice doctor`: what this host gives sluice, what each thing is for, and how to change it.
+//! `sluice doctor`: what this host supports, what it is needed for, and how to change it.
 //!
-//! The judge: `kernel::probe` and `ring` only say what is there. Nothing is changed or left behind. Only where
-//! nothing speaks against the bypass its programs are loaded, tried on sockets of sluice's own, and gone again.
+//! This module judges; `kernel::probe` and `ring` only report. Nothing is changed. If no finding rules out bypass, its
+//! programs are loaded, tested on sluice's own sockets, and removed again.
 
 mod assists;
 mod bpf;
@@ -21,45 +21,45 @@ use crate::runtime;
 pub(crate) use assists::Assists;
 pub(crate) use trial::{note, note_direct};
 
-/// Everything that was found.
+/// All findings.
 #[derive(Debug)]
 pub struct Report {
-    /// The configuration file it is about; `None` is about the defaults.
+    /// The configuration file; `None` stands for the defaults.
     config: Option<String>,
     areas: Vec<Area>,
     assists: Assists,
 }
 
-/// Findings about one thing.
+/// Findings on one topic.
 #[derive(Debug)]
 struct Area {
     name: &'static str,
     findings: Vec<Finding>,
 }
 
-/// How something stands.
+/// The state of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// As it should be.
     Ok,
-    /// There, but it holds sluice back somewhere.
+    /// Available, but it limits sluice.
     Limited,
-    /// Not there.
+    /// Not available.
     Missing,
 }
 
-/// One thing that was looked at. Names and values are stable; texts may change.
+/// One finding. Names and values are stable; texts may change.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) name: &'static str,
     pub(crate) status: Status,
-    /// What was read, for programs.
+    /// The value that was read, for programs.
     value: Value,
     /// What it means for sluice.
     pub(crate) means: String,
-    /// How to change it, where something is to be changed.
+    /// How to change it, if something should be changed.
     pub(crate) remedy: Option<String>,
-    /// It is so because of another finding, which is the one to act on.
+    /// A consequence of another finding, which is the one to act on.
     follows: bool,
 }
 
@@ -77,17 +77,17 @@ impl Finding {
         Self { status: Status::Missing, remedy: Some(remedy.into()), ..self }
     }
 
-    /// Missing as a consequence of something else that is.
+    /// Missing as a consequence of something else that is missing.
     fn missing_too(self) -> Self {
         Self { status: Status::Missing, follows: true, ..self }
     }
 }
 
-/// What sluice cannot run without: area and finding.
+/// What sluice requires: area and finding.
 const REQUIRED: [(&str, &str); 3] = [("kernel", "release"), ("io_uring", "ring"), ("io_uring", "operations")];
 
-/// Looks at this host, for `config` as read from `file`, or for the defaults. Tries what the configuration does
-/// not switch off: a fifth of a second, 3 at most.
+/// Examines this host for `config` as read from `file`, or for the defaults. Tests the assists that are not off: takes
+/// 0.2 s, at most 3 s.
 pub fn examine(config: &Config, file: Option<String>) -> Report {
     let sources = Sources::host();
     let chosen = runtime::choose(config.runtime, &sources.proc);
@@ -103,13 +103,13 @@ pub fn examine(config: &Config, file: Option<String>) -> Report {
     report
 }
 
-/// The findings of a sluice that has started, each with its area. Nothing is tried, and bpf(2) is asked only if the
-/// start has asked it: some seccomp filters kill whoever calls it.
+/// The findings of a running sluice, each with its area. Nothing is tested, and bpf(2) is called only if the start
+/// called it: some seccomp filters kill processes that do.
 pub(crate) fn at_start(config: &Config, assists: &Assists) -> Vec<(&'static str, Finding)> {
     let sources = Sources::host();
     let asked = assists.asked_host();
     let host = if asked { Host::probe(&sources) } else { Host::read(&sources) };
-    // As bpf(2), rings are asked for only where the start has asked for them.
+    // Like bpf(2), io_uring is probed only if the start used it.
     let ring = if config.runtime == Runtime::Epoll { Ok(()) } else { ring::probe(&sources.proc) };
     let areas = areas(config, &host, &ring).into_iter().filter(|area| asked || area.name != "bpf");
     areas.flat_map(|area| area.findings.into_iter().map(move |finding| (area.name, finding))).collect()
@@ -138,7 +138,7 @@ fn find<'a>(areas: &'a [Area], (area, name): (&str, &str)) -> Option<&'a Finding
 }
 
 impl Report {
-    /// Whether everything is there that sluice and its configuration require.
+    /// Whether everything that sluice and its configuration require is available.
     pub fn is_well(&self) -> bool {
         self.lacking().is_empty()
     }
@@ -154,12 +154,12 @@ impl Report {
         lacking
     }
 
-    /// For people: a section an area, a line a finding.
+    /// For people: one section per area, one line per finding.
     pub fn to_text(&self) -> String {
         text::report(self)
     }
 
-    /// For programs: one object, whose keys and one-word values stay as they are.
+    /// For programs: one object with stable keys and keywords.
     pub fn to_json(&self) -> Value {
         let mut areas = Map::new();
         for area in &self.areas {
@@ -178,7 +178,7 @@ impl Report {
 }
 
 impl Finding {
-    /// Its name in JSON, where capabilities too are written small.
+    /// Its name in JSON, where capabilities are in lower case too.
     fn key(&self) -> String {
         self.name.to_ascii_lowercase()
     }

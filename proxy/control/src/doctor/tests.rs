@@ -1,4 +1,4 @@
-//! What is said of hosts made of folders, and what of it counts.
+//! The findings on simulated hosts made of folders, and their consequences.
 #![allow(clippy::unwrap_used)]
 
 use sluice_config::{AssistMode, Config, KernelAssists, Runtime};
@@ -54,12 +54,12 @@ fn codes(report: &Report, assist: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_whole_host_is_well() {
+fn a_complete_host_is_ok() {
     let report = report(&FakeHost::whole(), granted);
     assert_eq!(troubles(&report), Vec::<String>::new(), "{}", report.to_text());
     assert!(report.is_well());
     assert!(
-        report.to_text().ends_with("well: nothing is missing that sluice or its configuration requires\n")
+        report.to_text().ends_with("ok: everything that sluice and its configuration require is available\n")
     );
     assert_eq!(codes(&report, "bypass"), [""; 0]);
     assert!(report.to_text().contains("\n  used     bypass (auto)\n"), "{}", report.to_text());
@@ -67,7 +67,7 @@ fn a_whole_host_is_well() {
 }
 
 #[test]
-fn every_line_has_a_status_a_name_and_a_meaning() {
+fn every_line_has_status_name_and_meaning() {
     for fake in [FakeHost::whole(), FakeHost::empty()] {
         let text = report(&fake, denied).to_text();
         for line in text.lines().filter(|line| line.starts_with("  ")) {
@@ -80,10 +80,10 @@ fn every_line_has_a_status_a_name_and_a_meaning() {
 }
 
 #[test]
-fn nobody_lacks_capabilities_and_all_that_follows() {
+fn an_unprivileged_user_lacks_capabilities_and_bpf() {
     let fake = FakeHost::whole().write("proc/self/status", NOBODY);
     let report = report(&fake, denied);
-    assert!(report.is_well(), "sluice itself needs none of it");
+    assert!(report.is_well(), "sluice itself needs no capabilities");
     let (status, text) = one(&report, "capabilities", "CAP_BPF");
     assert!(
         status == Status::Missing && text.contains("setcap cap_bpf,cap_net_admin,cap_perfmon+ep"),
@@ -91,37 +91,37 @@ fn nobody_lacks_capabilities_and_all_that_follows() {
     );
     assert_eq!(one(&report, "capabilities", "CAP_SYS_ADMIN").0, Status::Ok);
     let (_, text) = one(&report, "bpf", "sk_msg");
-    assert_eq!(text, "program type that cannot be had without CAP_BPF, CAP_NET_ADMIN; -");
+    assert_eq!(text, "program type: requires CAP_BPF, CAP_NET_ADMIN; -");
     let capabilities = ["capabilities.cap_bpf", "capabilities.cap_net_admin", "capabilities.cap_perfmon"];
-    assert_eq!(codes(&report, "bypass"), capabilities, "the causes, not what follows");
+    assert_eq!(codes(&report, "bypass"), capabilities, "causes are listed, consequences are not");
     assert_eq!(codes(&report, "splice"), capabilities);
 }
 
 #[test]
-fn who_denies_bpf_is_named() {
+fn the_cause_of_denied_bpf_is_named() {
     let text = |fake: &FakeHost| one(&report(fake, denied), "bpf", "sockhash").1;
     let said = text(&FakeHost::whole());
-    assert!(said.starts_with("map type that is not permitted: bpf(BPF_PROG_LOAD): Operation not permitted"));
-    assert!(said.ends_with("see the log of the security module (AppArmor, SELinux) in force"), "{said}");
+    assert!(said.starts_with("map type: not permitted: bpf(BPF_PROG_LOAD): Operation not permitted"));
+    assert!(said.ends_with("see the log of the active security module (AppArmor, SELinux)"), "{said}");
     let status = "CapEff:\t000001ffffffffff\nSeccomp:\t2\n";
     let filtered = FakeHost::whole().write("proc/self/status", status);
     assert!(text(&filtered).ends_with("allow bpf in the seccomp profile"));
     let contained = report(&filtered.write("proc/self/uid_map", "0 100000 65536\n"), denied);
     assert_eq!(one(&contained, "capabilities", "user_namespace").0, Status::Limited);
     let (status, text) = one(&contained, "capabilities", "CAP_BPF");
-    assert!(status == Status::Missing && text.contains("run in the first user namespace"), "{text}");
+    assert!(status == Status::Missing && text.contains("run in the initial user namespace"), "{text}");
     let capabilities = ["capabilities.cap_bpf", "capabilities.cap_net_admin", "capabilities.cap_perfmon"];
     assert_eq!(codes(&contained, "splice"), capabilities);
 }
 
 #[test]
-fn a_kernel_without_it_is_told_from_one_that_forbids_it() {
+fn unsupported_and_forbidden_bpf_are_distinguished() {
     let absent = |name: &str| if name == "sk_skb" { libc::EINVAL } else { 0 };
     let report = report(&FakeHost::whole(), absent);
     let (status, text) = one(&report, "bpf", "sk_skb");
     assert_eq!(status, Status::Missing);
     assert!(
-        text.contains("this kernel does not have") && text.contains("CONFIG_BPF_STREAM_PARSER"),
+        text.contains("not supported by this kernel") && text.contains("CONFIG_BPF_STREAM_PARSER"),
         "{text}"
     );
     assert_eq!(codes(&report, "splice"), ["bpf.sk_skb"]);
@@ -129,16 +129,16 @@ fn a_kernel_without_it_is_told_from_one_that_forbids_it() {
 }
 
 #[test]
-fn confidentiality_forbids_reading_the_kernel() {
+fn confidentiality_lockdown_forbids_reading_kernel_memory() {
     let fake = FakeHost::whole().write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     let report = report(&fake, |name| if name == "probe_read_kernel" { libc::EINVAL } else { 0 });
     assert_eq!(one(&report, "bpf", "lockdown").0, Status::Limited);
     let (status, text) = one(&report, "bpf", "probe_read_kernel");
-    assert!(status == Status::Missing && text.starts_with("helper that lockdown forbids"), "{text}");
+    assert!(status == Status::Missing && text.starts_with("helper: forbidden by lockdown"), "{text}");
 }
 
 #[test]
-fn a_host_without_cgroup2_is_told_how_to_mount_it() {
+fn without_cgroup2_the_remedy_is_to_mount_it() {
     let hybrid = FakeHost::whole().write("proc/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n");
     let hybrid_report = report(&hybrid, granted);
     let (status, text) = one(&hybrid_report, "cgroups", "cgroup2");
@@ -152,11 +152,11 @@ fn a_host_without_cgroup2_is_told_how_to_mount_it() {
 }
 
 #[test]
-fn a_denied_ring_is_not_well_where_it_is_asked_for() {
+fn denied_io_uring_is_not_ok_if_required() {
     let host = FakeHost::whole().read(granted);
     let denied = Err(RingError::Sysctl(2));
     let report = judge(&auto(), None, &host, &denied);
-    assert!(report.is_well(), "epoll is everywhere");
+    assert!(report.is_well(), "every host has epoll");
     let (status, text) = one(&report, "io_uring", "ring");
     assert!(status == Status::Limited && text.contains("serves by epoll instead"), "{text}");
     let config = Config { runtime: Runtime::IoUring, ..auto() };
@@ -172,7 +172,7 @@ fn a_denied_ring_is_not_well_where_it_is_asked_for() {
 }
 
 #[test]
-fn an_old_kernel_is_not_well_for_io_uring() {
+fn an_old_kernel_is_not_ok_for_io_uring() {
     let fake = FakeHost::whole().write("proc/sys/kernel/osrelease", "5.18.19\n");
     assert!(report(&fake, granted).is_well());
     assert_eq!(one(&report(&fake, granted), "kernel", "release").0, Status::Limited);
@@ -184,7 +184,7 @@ fn an_old_kernel_is_not_well_for_io_uring() {
 }
 
 #[test]
-fn rings_may_take_more_locked_memory_than_is_allowed() {
+fn rings_may_exceed_the_locked_memory_limit() {
     for (release, bytes, expected) in [
         ("6.18.0", 480 << 10, Status::Ok),
         ("6.18.0", (480 << 10) - 1, Status::Limited),
@@ -203,7 +203,7 @@ fn rings_may_take_more_locked_memory_than_is_allowed() {
 }
 
 #[test]
-fn limits_are_held_against_the_configuration() {
+fn limits_are_compared_with_the_configuration() {
     let limits = |descriptors: u64| {
         let line =
             format!("Max open files            1024                 {descriptors}              files\n");
@@ -219,11 +219,11 @@ fn limits_are_held_against_the_configuration() {
     let four = Config { workers: 4, ..auto() };
     let report = judge(&four, None, &host, &Ok(()));
     assert_eq!(troubles(&report), ["limits.somaxconn", "limits.cores", "limits.memory"]);
-    assert!(report.is_well(), "less is no reason not to run");
+    assert!(report.is_well(), "a lower limit does not prevent running");
 }
 
 #[test]
-fn what_is_required_counts() {
+fn required_assists_affect_the_verdict() {
     let host = FakeHost::whole().read(granted);
     let report = judge(&config(AssistMode::Required, AssistMode::Off), None, &host, &Ok(()));
     assert!(report.is_well() && report.assists.require().is_ok());
@@ -241,7 +241,7 @@ fn what_is_required_counts() {
     assert_eq!(error.to_string().lines().count(), 2);
 }
 
-/// The report on a host that has everything, where the trial came to this.
+/// The report on a host that supports everything, with this result of the bypass test.
 fn tried(mode: AssistMode, trouble: BypassError) -> Report {
     let host = FakeHost::whole().read(granted);
     let mut report = judge(&config(mode, AssistMode::Off), None, &host, &Ok(()));
@@ -250,7 +250,7 @@ fn tried(mode: AssistMode, trouble: BypassError) -> Report {
 }
 
 #[test]
-fn direct_return_that_fails_is_left_out_alone() {
+fn a_failed_direct_return_test_disables_only_direct_return() {
     let host = FakeHost::whole().read(granted);
     let failure = Failure { check: "direct_return.room", found: "too much was taken".into() };
     let report = |mode| {
@@ -271,12 +271,12 @@ fn direct_return_that_fails_is_left_out_alone() {
 }
 
 #[test]
-fn a_self_test_that_fails_is_told_by_its_check() {
+fn a_failed_self_test_names_its_check() {
     let trouble = || {
         BypassError::SelfTest(Failure { check: "half_close", found: "a reset in place of the end".into() })
     };
     let report = tried(AssistMode::Auto, trouble());
-    assert!(report.is_well(), "nothing requires it");
+    assert!(report.is_well(), "no assist is required");
     assert_eq!(codes(&report, "bypass"), ["self_test.half_close"]);
     assert_eq!(report.to_json()["assists"]["bypass"]["host_can"], false);
     let why = "its self-test failed: check half_close: a reset in place of the end";
@@ -295,7 +295,7 @@ fn a_self_test_that_fails_is_told_by_its_check() {
 }
 
 #[test]
-fn programs_that_are_refused_are_told_in_a_line() {
+fn refused_programs_are_reported_in_one_line() {
     let log =
         std::io::Error::other("Permission denied (os error 13). Verifier output: 0: R1=ctx()\n1: r0 = 0");
     let error = ProgramError { call: "bpf(BPF_PROG_LOAD) of sk_msg", source: log.into() };

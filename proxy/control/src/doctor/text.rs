@@ -1,4 +1,4 @@
-//! The report for people. Decides nothing.
+//! The report as text. Decides nothing.
 
 use std::fmt::{self, Write};
 
@@ -16,7 +16,7 @@ pub(super) fn report(report: &Report) -> String {
 }
 
 fn write(report: &Report, out: &mut String) -> fmt::Result {
-    let config = report.config.as_deref().unwrap_or("no configuration file: the defaults");
+    let config = report.config.as_deref().unwrap_or("no configuration file: defaults");
     writeln!(out, "sluice {}, {config}", env!("CARGO_PKG_VERSION"))?;
     for area in &report.areas {
         writeln!(out, "\n{}", area.name)?;
@@ -30,9 +30,9 @@ fn write(report: &Report, out: &mut String) -> fmt::Result {
     }
     let lacking = report.lacking();
     if lacking.is_empty() {
-        return writeln!(out, "\nwell: nothing is missing that sluice or its configuration requires");
+        return writeln!(out, "\nok: everything that sluice and its configuration require is available");
     }
-    writeln!(out, "\nnot well: required and missing: {}", lacking.join(", "))
+    writeln!(out, "\nnot ok: required but missing: {}", lacking.join(", "))
 }
 
 fn line(out: &mut String, finding: &Finding) -> fmt::Result {
@@ -49,7 +49,7 @@ fn verdict(out: &mut String, assist: &Verdict) -> fmt::Result {
         return writeln!(out, "  used     {name} ({mode})");
     }
     let host = match assist.host_can {
-        Some(true) => "; this host can give it",
+        Some(true) => "; this host supports it",
         _ => "",
     };
     writeln!(out, "  unused   {name} ({mode}): {}{host}", assist.why())

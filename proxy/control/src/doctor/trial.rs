@@ -1,6 +1,7 @@
-//! The assists as they would be used: loaded, attached, tried on sockets of sluice's own, and taken away again.
+//! Tests the assists as they would be used: loads them, attaches them, tries them on sluice's own sockets, and removes
+//! them.
 //!
-//! Everything hangs on descriptors of this process, so nothing is left however it ends.
+//! Everything is owned by descriptors of this process, so nothing is left behind.
 
 use sluice_config::Config;
 use sluice_engine::bypass;
@@ -11,7 +12,7 @@ use sluice_ring::Engine;
 
 use super::Assists;
 
-/// Notes with the verdict why the bypass cannot be used, if so.
+/// Records in the verdict why bypass cannot be used, if so.
 pub(super) fn bypass(assists: &mut Assists, config: &Config) {
     match bypass::start(config, assists.returns_directly(), &[]) {
         Ok(control) => control.direct_failure.iter().for_each(|failure| note_direct(assists, failure)),
@@ -19,7 +20,7 @@ pub(super) fn bypass(assists: &mut Assists, config: &Config) {
     }
 }
 
-/// Notes with the verdict why tunnels cannot be spliced, if so.
+/// Records in the verdict why tunnels cannot be spliced, if so.
 pub(super) fn splice(assists: &mut Assists, config: &Config, engine: Engine) {
     if let Err((code, means)) = tunnel::ready(config.kernel, engine) {
         assists.note_failure("splice", code, &means);
@@ -35,7 +36,7 @@ pub(crate) fn note(assists: &mut Assists, trouble: &BypassError) {
     assists.note_failure("bypass", code, &trouble.to_string());
 }
 
-/// Adds the reason to the verdict on direct return alone.
+/// Adds the reason to the verdict on direct return only.
 pub(crate) fn note_direct(assists: &mut Assists, failure: &Failure) {
     let code = format!("self_test.{}", failure.check);
     assists.note_failure("direct_return", code, &format!("its self-test failed: {failure}"));

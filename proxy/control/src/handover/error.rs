@@ -1,6 +1,6 @@
-//! Why one process does not take over from another.
+//! Why a handover failed.
 
-/// What failed on the way; the old process goes on.
+/// A failed step; the old process continues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
 #[from(String, &'static str)]

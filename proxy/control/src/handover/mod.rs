@@ -1,8 +1,8 @@
-//! One process takes over from another of the same configuration: the listening sockets go across by SCM_RIGHTS
-//! (unix(7)), the new process says when it serves, and then the old one drains.
+//! Handover from one process to another with the same configuration: the listening sockets are passed with SCM_RIGHTS
+//! (unix(7)), the new process reports that it serves, and the old one drains.
 //!
-//! They talk by packets over a pair of sockets, the new process's end of which is its standard input. A process
-//! that ends closes its end, so each sees the other's failure.
+//! The processes exchange packets over a socket pair; the new process's end is its standard input. A process that exits
+//! closes its end, so each notices the other's failure.
 
 mod error;
 mod predecessor;
@@ -24,47 +24,47 @@ pub use predecessor::Predecessor;
 pub(crate) use predecessor::{EndpointExperience, Unhealthy};
 pub(crate) use successor::{Estate, Program, Successor};
 
-/// Set in the environment of a process whose standard input is the other end.
+/// Set in the environment of a new process whose standard input is the socket.
 const VARIABLE: &str = "SLUICE_HANDOVER";
-/// Descriptors in one packet; the kernel takes 253 (SCM_MAX_FD).
+/// Maximum descriptors of one packet; the kernel accepts 253 (SCM_MAX_FD).
 const DESCRIPTORS_MAX: usize = 128;
-/// Bytes of one packet.
+/// Maximum bytes of one packet.
 const PACKET_BYTES_MAX: usize = 64 << 10;
 
-/// What one process tells the other.
+/// A message between the processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Packet {
-    /// To the new one: sockets, which come with it.
+    /// To the new one: sockets, which are attached.
     Sockets(PassedSockets),
-    /// To the new one: an endpoint that active checks have found unhealthy.
+    /// To the new one: an endpoint that active checks found unhealthy.
     Unhealthy { cluster: String, endpoint: String, since_unix_s: u64 },
-    /// To the new one: what is known of an endpoint's use of joined connections.
+    /// To the new one: an endpoint's record with joined connections.
     Joinable { cluster: String, endpoint: String, experience: Experience },
-    /// To the new one: that was all.
+    /// To the new one: the end of the list.
     End,
-    /// To the old one: requests are being served.
+    /// To the old one: the new process serves requests.
     Ready,
-    /// To the old one: why not.
+    /// To the old one: why it does not.
     Failed(String),
-    /// Something that this version does not know, and so does not need.
+    /// A message that this version does not know, and does not need.
     #[serde(skip)]
     Unknown,
 }
 
-/// What sockets are for.
+/// The purpose of passed sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PassedSockets {
     pub(crate) role: Role,
     /// Name of the listener.
     pub(crate) name: String,
-    /// The address as the configuration has it.
+    /// The configured address.
     pub(crate) configured: String,
-    /// Whether nobody but sluice has them; what an older version passes may be a service manager's.
+    /// Whether only sluice uses the sockets; sockets passed by an older version may belong to a service manager.
     #[serde(default)]
     pub(crate) are_own: bool,
 }
 
-/// Who listens on a socket.
+/// The owner of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
     Listener,
@@ -83,7 +83,7 @@ fn send(socket: &OwnedFd, packet: &Packet, sockets: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
-/// The next packet, and the sockets that came with it; `None` when the other process has closed its end.
+/// Receives the next packet and its sockets; `None` when the other process has closed its end.
 fn receive(socket: &OwnedFd) -> io::Result<Option<(Packet, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -102,7 +102,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<(Packet, Vec<OwnedFd>)>> {
     Ok(Some((packet(&bytes[..length])?, sockets)))
 }
 
-/// Later versions may say more than this one understands.
+/// Later versions may send messages that this one does not know.
 fn packet(bytes: &[u8]) -> io::Result<Packet> {
     match serde_json::from_slice(bytes) {
         Ok(packet) => Ok(packet),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_a_later_version_says_is_passed_over() {
+    fn messages_of_later_versions_are_ignored() {
         assert_eq!(packet(br#"{"Future":{"a":[1,2]}}"#).unwrap(), Packet::Unknown);
         assert_eq!(packet(br#""Later""#).unwrap(), Packet::Unknown);
         assert_eq!(packet(br#""Ready""#).unwrap(), Packet::Ready);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_bring_their_sockets() {
+    fn packets_carry_their_sockets() {
         let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
         let (ours, theirs) = pair.unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

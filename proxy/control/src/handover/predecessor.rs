@@ -1,4 +1,4 @@
-//! The new process's side.
+//! The new process's side of a handover.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use sluice_net::listener::ReadySockets;
 
 use super::{Packet, PassedSockets, Role, VARIABLE, receive, send};
 
-/// The process that this one takes over from, and what it has passed.
+/// The old process, and what it passed.
 #[derive(Debug)]
 pub struct Predecessor {
     socket: OwnedFd,
@@ -19,7 +19,7 @@ pub struct Predecessor {
     experienced: Vec<EndpointExperience>,
 }
 
-/// An endpoint that the old process had found unhealthy.
+/// An endpoint that the old process found unhealthy.
 #[derive(Debug)]
 pub(crate) struct Unhealthy {
     pub(crate) cluster: String,
@@ -27,7 +27,7 @@ pub(crate) struct Unhealthy {
     pub(crate) since_unix_s: u64,
 }
 
-/// An endpoint that the old process has found something out about.
+/// An endpoint's record with joined connections, from the old process.
 #[derive(Debug)]
 pub(crate) struct EndpointExperience {
     pub(crate) cluster: String,
@@ -36,16 +36,16 @@ pub(crate) struct EndpointExperience {
 }
 
 impl Predecessor {
-    /// Receives what the old process passes, if this one was started by one.
+    /// Receives what the old process passes, if this process was started by one.
     ///
     /// # Errors
-    /// When the old process went away in the middle of it.
+    /// When the old process exits before the end.
     pub fn from_environment() -> io::Result<Option<Self>> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
         }
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        // Whoever reads standard input later must not meet the other process there.
+        // Later readers of standard input must not find the socket there.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let mut predecessor =
             Self { socket, passed: Vec::new(), unhealthy: Vec::new(), experienced: Vec::new() };
@@ -61,13 +61,13 @@ impl Predecessor {
                 Some((Packet::Unknown, _)) => {}
                 Some((Packet::End, _)) => return Ok(Some(predecessor)),
                 Some((Packet::Ready | Packet::Failed(_), _)) | None => {
-                    return Err(io::Error::other("the process to take over from has ended"));
+                    return Err(io::Error::other("the old process has exited"));
                 }
             }
         }
     }
 
-    /// Takes the sockets of a listener: those of its name and address, else those of its address.
+    /// Takes the sockets of a listener: those with its name and address, otherwise those with its address.
     pub(crate) fn take_listener(&mut self, name: &str, configured: &Address) -> ReadySockets {
         let configured = configured.to_string();
         let fits = |passed: &PassedSockets| passed.role == Role::Listener && passed.configured == configured;
@@ -79,7 +79,7 @@ impl Predecessor {
         ReadySockets { sockets: self.take(|passed| fits(passed) && passed.name == named), are_own }
     }
 
-    /// Takes the socket of a role of which there is one.
+    /// Takes the socket of a role that has only one.
     pub(crate) fn take_only(&mut self, role: Role, configured: &str) -> Option<OwnedFd> {
         self.take(|passed| passed.role == role && passed.configured == configured).pop()
     }
@@ -88,27 +88,27 @@ impl Predecessor {
         self.passed.extract_if(.., |(passed, _)| wanted(passed)).flat_map(|(_, sockets)| sockets).collect()
     }
 
-    /// What the old process knew of endpoints.
+    /// The endpoints that the old process found unhealthy.
     pub(crate) fn unhealthy(&self) -> &[Unhealthy] {
         &self.unhealthy
     }
 
-    /// What it knew of their use of joined connections.
+    /// The records of endpoints with joined connections.
     pub(crate) fn experienced(&self) -> &[EndpointExperience] {
         &self.experienced
     }
 
-    /// Tells the old process that requests are being served. Sockets that were not taken are closed.
+    /// Tells the old process that this one serves. Sockets that were not taken are closed.
     ///
     /// # Errors
-    /// When the old process has given this one up.
+    /// When the old process has given up on this one.
     pub(crate) fn ready(self) -> io::Result<()> {
         send(&self.socket, &Packet::Ready, &[])
     }
 
-    /// Tells the old process why this one ends.
+    /// Tells the old process why this one exits.
     pub fn fail(&self, reason: &str) {
-        // If nobody listens any more there is nobody to tell.
+        // If the old process has gone, there is no one to notify.
         let _ = send(&self.socket, &Packet::Failed(reason.chars().take(4000).collect()), &[]);
     }
 }

@@ -1,4 +1,4 @@
-//! The old process's side.
+//! The old process's side of a handover.
 
 use crate::handover::UpgradeError;
 use std::ffi::OsString;
@@ -14,11 +14,11 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use super::predecessor::{EndpointExperience, Unhealthy};
 use super::{DESCRIPTORS_MAX, Packet, PassedSockets, VARIABLE, receive, send};
 
-const ENDED: &str = "the new process has ended before it served";
-/// How long the end of a process is waited for that has closed its end of the pair.
+const ENDED: &str = "the new process exited before it was ready";
+/// How long to wait for the exit of a process that has closed its end of the pair.
 const END_CHECKS: (u32, Duration) = (100, Duration::from_millis(10));
 
-/// How this process was started, and so how the next one is.
+/// How this process was started, and how to start the next one.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     binary: PathBuf,
@@ -26,24 +26,24 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// To be asked at the start: when the binary has been replaced, its path is not to be had any more.
+    /// Must be called at startup: after the binary was replaced, its path can no longer be determined.
     pub(crate) fn of_this_process() -> io::Result<Self> {
         Ok(Self { binary: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
     }
 
-    /// Another binary in its place.
+    /// The same with another binary.
     pub(crate) fn with_binary(self, binary: Option<PathBuf>) -> Self {
         Self { binary: binary.unwrap_or(self.binary), ..self }
     }
 }
 
-/// A new process that has everything it needs and serves.
+/// A new process that has received everything and serves.
 #[derive(Debug)]
 pub(crate) struct Successor {
     pub(crate) pid: u32,
 }
 
-/// What a new process needs.
+/// Everything that a new process needs.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
     pub(crate) sockets: Vec<(PassedSockets, Vec<OwnedFd>)>,
@@ -52,10 +52,10 @@ pub(crate) struct Estate {
 }
 
 impl Successor {
-    /// Starts a new process, passes everything on, and waits until it serves. Blocks.
+    /// Starts a new process, passes everything to it, and waits until it serves. Blocks.
     ///
     /// # Errors
-    /// A sentence about why it does not; it is gone then.
+    /// A sentence about why it does not; the new process has exited then.
     pub(crate) fn start(
         program: &Program,
         estate: &Estate,
@@ -83,20 +83,18 @@ impl Successor {
 fn hand_over(socket: &OwnedFd, estate: &Estate, patience: Duration) -> Result<(), UpgradeError> {
     let limit = TimeVal::milliseconds(i64::try_from(patience.as_millis()).unwrap_or(i64::MAX));
     setsockopt(socket, sockopt::ReceiveTimeout, &limit).map_err(|error| format!("setsockopt: {error}"))?;
-    // What cannot be sent is explained by what comes back.
+    // If sending fails, the packet received next explains why.
     let sent = pass(socket, estate);
     match receive(socket) {
-        Ok(Some((Packet::Ready, _))) => {
-            sent.map_err(|error| format!("sockets cannot be passed: {error}").into())
-        }
-        Ok(Some((Packet::Failed(reason), _))) => Err(format!("the new process has refused: {reason}").into()),
-        Ok(Some(_)) => Err("the new process speaks otherwise".into()),
+        Ok(Some((Packet::Ready, _))) => sent.map_err(|error| format!("cannot pass sockets: {error}").into()),
+        Ok(Some((Packet::Failed(reason), _))) => Err(format!("the new process failed: {reason}").into()),
+        Ok(Some(_)) => Err("the new process sent an unexpected message".into()),
         Ok(None) => Err(ENDED.to_owned().into()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(ENDED.to_owned().into()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(format!("the new process does not serve after {} ms", patience.as_millis()).into())
+            Err(format!("the new process was not ready after {} ms", patience.as_millis()).into())
         }
-        Err(error) => Err(format!("the new process cannot be heard: {error}").into()),
+        Err(error) => Err(format!("cannot read from the new process: {error}").into()),
     }
 }
 
@@ -118,7 +116,7 @@ fn pass(socket: &OwnedFd, estate: &Estate) -> io::Result<()> {
     send(socket, &Packet::End, &[])
 }
 
-/// Ends a process that is not wanted; how it had ended, if by itself.
+/// Ends an unwanted process; returns how it exited, if it did so by itself.
 fn end(child: &mut Child) -> String {
     let (checks, pause) = END_CHECKS;
     let ended = (0..checks).find_map(|_| {

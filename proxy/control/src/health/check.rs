@@ -1,4 +1,4 @@
-//! One check: a small GET, of whose answer only the head is read.
+//! One health check: a small GET, of whose response only the head is read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Bytes of an answer's head, interim answers (1xx) included.
+/// Maximum bytes of a response head, including interim responses (1xx).
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Fields of an answer's head.
+/// Maximum fields of a response head.
 const FIELDS_MAX: usize = 100;
 
 /// Why a check failed.
@@ -29,27 +29,28 @@ pub(crate) enum CheckError {
     /// the TLS handshake failed
     #[error("the TLS handshake failed: {0}")]
     Tls(String),
-    /// the connection broke
-    #[error("the connection broke: {0}")]
+    /// the connection failed
+    #[error("the connection failed: {0}")]
     Broken(io::Error),
-    /// the connection ended before a whole head
-    #[error("the connection ended before a whole head")]
+    /// the connection closed before a complete response head
+    #[error("the connection closed before a complete response head")]
     Closed,
-    /// the answer is no HTTP/1 head
-    #[error("the answer is no HTTP/1 head: {0}")]
+    /// the response is not HTTP/1
+    #[error("the response is not HTTP/1: {0}")]
     Malformed(httparse::Error),
     /// the head is too large
     #[error("the head is larger than {HEAD_BYTES_MAX} bytes")]
     TooLarge,
-    /// no answer in time
-    #[error("no answer within {0} ms")]
+    /// no response in time
+    #[error("no response within {0} ms")]
     Timeout(u64),
     /// an unexpected status
     #[error("status {0}")]
     Status(u16),
 }
 
-/// Connects, asks and compares, all within `timeout_ms`. The status, if it is an expected one.
+/// Connects, sends the request and compares the status, all within `timeout_ms`. Returns the status if it is an
+/// expected one.
 pub(crate) async fn check(
     endpoint: &Endpoint,
     tls: Option<&UpstreamSessions>,
@@ -69,7 +70,7 @@ pub(crate) async fn check(
     }
 }
 
-/// Where the check goes: a port of its own, where there is one.
+/// The address of the check, with its own port if it has one.
 fn asked_address(address: &EndpointAddress, port: Option<u16>) -> EndpointAddress {
     match (address, port) {
         (EndpointAddress::Ip(address), Some(port)) => {
@@ -87,13 +88,13 @@ fn request(path: &str, host: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What TLS to an endpoint begins with.
+/// The start of a TLS connection to an endpoint.
 struct Secured {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-/// TLS as requests have it.
+/// The TLS settings of the cluster's requests.
 fn secured(tls: &UpstreamSessions, endpoint: &Endpoint) -> Result<Secured, CheckError> {
     let name = tls.server_name(&endpoint.host).map_err(|error| CheckError::Tls(error.to_string()))?;
     Ok(Secured { connector: TlsConnector::from(tls.client(Purpose::Http1)), name })
@@ -170,7 +171,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn passes_over_interim_heads() {
+    fn interim_heads_are_skipped() {
         let answer = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
         assert_eq!(final_status(answer).unwrap(), Some(204));
         for end in 0..answer.len() {
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_its_own_is_asked() {
+    fn the_check_uses_its_own_port() {
         let address = EndpointAddress::Ip("127.0.0.1:3000".parse().unwrap());
         assert_eq!(asked_address(&address, None), address);
         assert_eq!(asked_address(&address, Some(8080)).to_string(), "127.0.0.1:8080");
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_as_itself_and_to_close() {
+    fn requests_identify_sluice_and_close() {
         let request = request("/up?x", "h:80");
         let mut fields = [httparse::EMPTY_HEADER; 8];
         let mut head = httparse::Request::new(&mut fields);
@@ -210,7 +211,7 @@ mod tests {
             let answering = tokio::spawn(async move {
                 let mut asked = [0; 7];
                 far.read_exact(&mut asked).await.unwrap();
-                // The check may close before it has read all.
+                // The check may close before it has read everything.
                 let _ = far.write_all(&answer).await;
             });
             let result = ask(near, b"request").await;
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_a_greatest_size() {
+    fn head_size_is_limited() {
         let head = |bytes: usize| {
             let frame = "HTTP/1.1 200 OK\r\nA: \r\n\r\n".len();
             format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(bytes - frame)).into_bytes()
@@ -230,20 +231,20 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_named() {
+    fn other_responses_are_named() {
         assert!(matches!(ask_in_memory(b"HTTP/1.1 200 OK\r\n".to_vec(), 64), Err(CheckError::Closed)));
         assert!(matches!(ask_in_memory(b"SSH-2.0\r\n".to_vec(), 64), Err(CheckError::Malformed(_))));
     }
 
     proptest! {
         #[test]
-        fn any_split_reads_the_same(piece in 1..64usize, interim in 0..4usize, status in 200..600u16) {
+        fn any_split_gives_the_same_result(piece in 1..64usize, interim in 0..4usize, status in 200..600u16) {
             let answer = format!("{}HTTP/1.1 {status} X\r\nA: b\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n".repeat(interim));
             prop_assert_eq!(ask_in_memory(answer.into_bytes(), piece).unwrap(), status);
         }
 
         #[test]
-        fn bytes_of_any_kind_do_no_harm(answer in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_no_harm(answer in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = ask_in_memory(answer, 64);
         }
     }

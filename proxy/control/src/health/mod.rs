@@ -1,7 +1,7 @@
 //! Active health checks of one cluster, on the control plane's runtime.
 //!
-//! Checks are few and small, so they go through plain sockets and not through a worker's ring. Not
-//! here: passive ejection, which the data path records at the endpoint.
+//! Checks are few and small, so they use plain sockets and not a worker's ring. Passive ejection is elsewhere: the data
+//! path records it at the endpoint.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ mod threshold;
 use check::CheckError;
 use threshold::Threshold;
 
-/// Checks of one cluster under way at once; bounds the descriptors they take from live traffic.
+/// Maximum number of concurrent checks of one cluster; limits the descriptors they take from live traffic.
 const CHECKS_AT_ONCE_MAX: usize = 128;
 
 /// Checks are spread over this fraction of the interval, so that they do not arrive in a burst.
 const SPREAD_DIVISOR: u32 = 4;
 
-/// Checks every endpoint at once and then every `interval_ms`, without end; returns only if the
-/// cluster has no `health_check`.
+/// Checks every endpoint at once and then every `interval_ms`, without end; returns only if the cluster has no
+/// `health_check`.
 ///
-/// `clock` is the process's monotonic clock in milliseconds. Wants a tokio runtime with IO and time.
+/// `clock` is the process's monotonic clock in milliseconds. Needs a tokio runtime with IO and time.
 pub async fn run(cluster: Arc<Cluster>, clock: impl Fn() -> u64) {
     let Some(config) = cluster.config.health_check.clone() else {
         return;
@@ -38,7 +38,7 @@ pub async fn run(cluster: Arc<Cluster>, clock: impl Fn() -> u64) {
     let mut rounds = Rounds::new(Arc::clone(&cluster), config);
     let period = Duration::from_millis(rounds.config.interval_ms.max(1));
     let mut ticks = interval(period);
-    // Checks that outlast the interval must not be made up for in a burst.
+    // Rounds missed by slow checks must not be made up for in a burst.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut spread = Duration::ZERO;
     loop {
@@ -48,7 +48,7 @@ pub async fn run(cluster: Arc<Cluster>, clock: impl Fn() -> u64) {
     }
 }
 
-/// What the checks remember from one round to the next.
+/// State of the checks between rounds.
 struct Rounds {
     cluster: Arc<Cluster>,
     config: Arc<HealthCheck>,
@@ -66,7 +66,7 @@ impl Rounds {
         }
     }
 
-    /// Checks every endpoint once, each begun at random within `spread`.
+    /// Checks every endpoint once, each starting at random within `spread`.
     async fn round(&mut self, spread: Duration, clock: &impl Fn() -> u64) {
         let endpoints = self.cluster.endpoints().to_vec();
         self.thresholds.retain(|id, _| endpoints.iter().any(|endpoint| endpoint.id == *id));
@@ -84,7 +84,7 @@ impl Rounds {
             match ended {
                 Ok((endpoint, result)) => self.record(&endpoint, result, clock()),
                 Err(error) => {
-                    tracing::error!(cluster = self.cluster.name, %error, "a health check broke off")
+                    tracing::error!(cluster = self.cluster.name, %error, "a health check task failed")
                 }
             }
         }

@@ -47,7 +47,7 @@ fn answer(mut stream: impl Read + Write, status: u16) {
     let _ = write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
 }
 
-/// An origin that answers every connection with the status of the moment. Its thread ends with the process.
+/// An origin that responds to every connection with the current status. Its thread ends with the process.
 fn origin() -> (SocketAddr, Arc<AtomicU16>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let status = Arc::new(AtomicU16::new(200));
@@ -65,7 +65,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// One round over the cluster's only endpoint; its health and what the check said.
+/// One round over the cluster's only endpoint; returns its health and the check's result.
 fn round(cluster: &Arc<Cluster>) -> (Health, LastCheck) {
     let check = cluster.config.health_check.clone().unwrap();
     block_on(Rounds::new(Arc::clone(cluster), check).round(Duration::ZERO, &|| 7));
@@ -74,7 +74,7 @@ fn round(cluster: &Arc<Cluster>) -> (Health, LastCheck) {
 }
 
 #[test]
-fn an_expected_status_is_healthy_and_another_is_not() {
+fn only_expected_statuses_are_healthy() {
     let (address, status) = origin();
     let cluster = cluster(EndpointAddress::Ip(address), config());
     for (code, health, outcome) in [
@@ -93,7 +93,7 @@ fn an_expected_status_is_healthy_and_another_is_not() {
 
 #[test]
 fn a_refused_connection_is_a_failure() {
-    // Bound, so that nobody else gets it, but not listening.
+    // Bound, so that no other process gets the port, but not listening.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
@@ -108,7 +108,7 @@ fn silence_ends_at_the_timeout() {
     let check = HealthCheck { timeout_ms: 20, ..config() };
     let cluster = cluster(EndpointAddress::Ip(listener.local_addr().unwrap()), check);
     let (health, check) = round(&cluster);
-    assert_eq!((health, check.outcome.as_str()), (Health::Unhealthy, "no answer within 20 ms"));
+    assert_eq!((health, check.outcome.as_str()), (Health::Unhealthy, "no response within 20 ms"));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn unix_sockets_are_checked_too() {
 }
 
 #[test]
-fn runs_on_and_follows_the_origin() {
+fn checks_continue_and_follow_the_origin() {
     let (address, status) = origin();
     let check = HealthCheck { healthy_after: 2, unhealthy_after: 2, ..config() };
     let cluster = cluster(EndpointAddress::Ip(address), check);
@@ -138,7 +138,7 @@ fn runs_on_and_follows_the_origin() {
                     tokio::task::yield_now().await;
                 }
             };
-            // Only so that a failure ends; a success takes as long as it takes.
+            // Only so that a failure ends the test; a success takes as long as it needs.
             tokio::time::timeout(Duration::from_secs(60), follows).await.unwrap();
         }
         checking.abort();

@@ -1,8 +1,8 @@
-//! When checks flip an endpoint: thresholds on both edges, so that one lost packet flips nothing.
+//! When checks change an endpoint's health: thresholds in both directions, so that one lost packet changes nothing.
 
 use sluice_config::HealthCheck;
 
-/// The state of one endpoint and the results in a row that speak against it.
+/// The health of one endpoint and the results in a row that contradict it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threshold {
     healthy: bool,
@@ -14,7 +14,7 @@ impl Threshold {
         Threshold { healthy, against: 0 }
     }
 
-    /// Takes one result; the new state if it flipped. A threshold of 0 counts as 1.
+    /// Records one result; returns the new state if it changed. A threshold of 0 counts as 1.
     pub(crate) fn observe(&mut self, success: bool, config: &HealthCheck) -> Option<bool> {
         if success == self.healthy {
             self.against = 0;
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn flips_after_as_many_in_a_row_as_set() {
+    fn health_changes_at_the_threshold() {
         let config = HealthCheck { healthy_after: 2, unhealthy_after: 3, ..config() };
         let mut threshold = Threshold::new(true);
         let down = [false, false, true, false, false, false, false];
@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_flip_follows_exactly_the_run_it_needs(
+        fn health_changes_after_exactly_the_configured_run(
             results in prop::collection::vec(any::<bool>(), 0..60),
             healthy_after in 0..5u32,
             unhealthy_after in 0..5u32,

@@ -1,7 +1,7 @@
-//! Endpoint names to addresses, at start and again at an interval.
+//! Resolves endpoint names to addresses, at startup and then periodically.
 //!
-//! Lookups go through the system's resolver (hosts file, nsswitch, DNS), which blocks; after the start
-//! they run on a thread for blocking work.
+//! Lookups use the system's resolver (hosts file, nsswitch, DNS), which blocks; after the start they run on a blocking
+//! thread.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -15,15 +15,15 @@ use sluice_core::cluster::{Cluster, Endpoint, EndpointAddress, Replaced, Seed};
 #[cfg(test)]
 mod tests;
 
-/// Addresses used of one name, lowest first; a bound on what a name server can make us keep.
+/// Maximum addresses used of one name, lowest first; limits what a name server can make sluice store.
 const ADDRESSES_PER_NAME_MAX: usize = 256;
 
-/// While a name has never resolved it is asked for this often, if the interval is not shorter still.
+/// Retry interval of a name that has never resolved, unless the configured interval is shorter.
 const UNRESOLVED_RETRY: Duration = Duration::from_secs(1);
 
 type Lookup = Box<dyn FnMut(&str, u16) -> io::Result<Vec<SocketAddr>> + Send>;
 
-/// The names of one cluster and what they last resolved to.
+/// The names of one cluster and their last addresses.
 pub struct Resolver {
     cluster: String,
     endpoints: Vec<config::Endpoint>,
@@ -40,7 +40,7 @@ struct Name {
 }
 
 impl Resolver {
-    /// A resolver for the endpoints of a cluster; looks nothing up yet. `cluster` is for the logs.
+    /// A resolver for the endpoints of a cluster; looks up nothing yet. `cluster` is for the logs.
     pub fn new(cluster: &str, config: &config::Cluster) -> Resolver {
         let lookup = |name: &str, port| Ok((name, port).to_socket_addrs()?.collect());
         Resolver::with_lookup(cluster, config, Box::new(lookup))
@@ -56,7 +56,7 @@ impl Resolver {
         }
     }
 
-    /// Has names that do not resolve now keep the addresses that endpoints have by them.
+    /// Lets names that do not resolve now keep the addresses that `endpoints` have.
     pub(crate) fn remember(&mut self, endpoints: &[Arc<Endpoint>]) {
         for config in &self.endpoints {
             let Address::Name(host, port) = &config.address else { continue };
@@ -70,11 +70,11 @@ impl Resolver {
         }
     }
 
-    /// Every address of every endpoint, each with its endpoint's weight, in file order; of equal
-    /// addresses the first. Blocks while names are looked up.
+    /// Every address of every endpoint with its weight, in file order; the first of equal addresses counts. Blocks
+    /// while names are looked up.
     ///
-    /// A name whose lookup fails keeps its last addresses and is warned of once until it resolves
-    /// again; one that never resolved adds none.
+    /// A name whose lookup fails keeps its last addresses, and is warned about once until it resolves again; one that
+    /// has never resolved adds none.
     pub fn resolve(&mut self) -> Vec<Seed> {
         self.look_up();
         let mut seen = HashSet::new();
@@ -106,7 +106,7 @@ impl Resolver {
             |address: EndpointAddress, host: String| Seed { address, host, weight, max_in_flight, bypass };
         match &endpoint.address {
             Address::Ip(address) => vec![seed(EndpointAddress::Ip(*address), address.to_string())],
-            // A path is no host; RFC 9110 7.2 wants one that the origin can do without.
+            // A path is not a host; RFC 9110 7.2 requires a Host field that the origin can ignore.
             Address::Unix(path) => vec![seed(EndpointAddress::Unix(path.clone()), "localhost".to_owned())],
             Address::Name(host, port) => {
                 let name = self.names.get(&(host.clone(), *port));
@@ -132,7 +132,7 @@ impl Name {
             Ok(addresses) if !addresses.is_empty() => {
                 return self.resolved(addresses, cluster, host);
             }
-            Ok(_) => "it has no address".to_owned(),
+            Ok(_) => "no addresses found".to_owned(),
             Err(error) => error.to_string(),
         };
         if !std::mem::replace(&mut self.failing, true) {
@@ -142,8 +142,8 @@ impl Name {
     }
 
     fn resolved(&mut self, mut addresses: Vec<SocketAddr>, cluster: &str, host: &str) {
-        // Name servers rotate their answers; sorted, the same answer is the same list, and the cut below
-        // leaves the same ones each time.
+        // Name servers rotate their results; sorting makes the same result the same list, and the cut below keep the
+        // same addresses.
         addresses.sort_unstable();
         addresses.dedup();
         addresses.truncate(ADDRESSES_PER_NAME_MAX);
@@ -154,10 +154,10 @@ impl Name {
     }
 }
 
-/// Resolves the names of `cluster` again every `resolve_interval_ms`, without end; returns at once if
-/// it has none. `resolver` is the one that made the cluster's first endpoints.
+/// Resolves the names of `cluster` again every `resolve_interval_ms`, without end; returns at once if it has none.
+/// `resolver` is the one that created the cluster's first endpoints.
 ///
-/// A lookup cannot be called off, so end the runtime with `shutdown_background` or a timeout.
+/// A lookup cannot be cancelled, so end the runtime with `shutdown_background` or a timeout.
 pub async fn run(cluster: Arc<Cluster>, mut resolver: Resolver) {
     while resolver.has_names() {
         tokio::time::sleep(resolver.wait()).await;
@@ -166,7 +166,7 @@ pub async fn run(cluster: Arc<Cluster>, mut resolver: Resolver) {
             (resolver, seeds)
         });
         let Ok((returned, seeds)) = looked_up.await else {
-            tracing::error!(cluster = cluster.name, "the lookup of names broke off; they stay as they are");
+            tracing::error!(cluster = cluster.name, "the name lookup task failed; addresses stay unchanged");
             return;
         };
         resolver = returned;
@@ -177,7 +177,7 @@ pub async fn run(cluster: Arc<Cluster>, mut resolver: Resolver) {
                 cluster = cluster.name,
                 added,
                 removed,
-                "the cluster's names resolve to other addresses"
+                "the addresses of the cluster's names changed"
             );
         }
     }

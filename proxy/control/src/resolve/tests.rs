@@ -1,4 +1,4 @@
-//! Resolving with a lookup that answers as told.
+//! Resolving with a fake lookup.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ fn every_address_of_a_name_is_an_endpoint() {
 }
 
 #[test]
-fn a_name_that_fails_keeps_what_it_had() {
+fn a_failing_name_keeps_its_addresses() {
     let config = config(&[("a:1", 1), ("b:2", 1)]);
     let (mut resolver, answers) = resolver(&config);
     assert!(resolver.resolve().is_empty());
@@ -84,7 +84,7 @@ fn a_name_that_fails_keeps_what_it_had() {
 }
 
 #[test]
-fn an_unresolved_name_is_asked_for_sooner() {
+fn an_unresolved_name_is_retried_sooner() {
     let mut config = config(&[("a:1", 1)]);
     config.resolve_interval_ms = 30_000;
     let (mut resolver, answers) = resolver(&config);
@@ -96,7 +96,7 @@ fn an_unresolved_name_is_asked_for_sooner() {
 }
 
 #[test]
-fn a_name_cannot_bring_any_number_of_addresses() {
+fn the_addresses_of_a_name_are_limited() {
     let config = config(&[("a:1", 1)]);
     let (mut resolver, answers) = resolver(&config);
     let many: Vec<SocketAddr> =
@@ -131,7 +131,7 @@ async fn a_running_cluster_follows_its_names() {
                 tokio::task::yield_now().await;
             }
         };
-        // Only so that a failure ends; a success takes as long as it takes.
+        // Only so that a failure ends the test; a success takes as long as it needs.
         tokio::time::timeout(Duration::from_secs(60), follows).await.unwrap();
     }
     running.abort();

@@ -1,20 +1,20 @@
-//! Changes of what is in force, and handing over to another process: never both at once.
+//! Excludes changes during a handover, and a handover during changes.
 //!
-//! The new process reads configuration and state while it starts. What changed here meanwhile would be lost with this
-//! process, and its state file would have the word of two. So whoever comes second is refused, with the reason, and
-//! nothing waits for what may take minutes.
+//! The new process reads configuration and state while it starts. Changes made here meanwhile would be lost with this
+//! process, and both would write the state file. So the second one is refused with the reason; nothing waits for an
+//! operation that may take minutes.
 
 use crate::handover::UpgradeError;
 use std::cell::{Cell, RefCell};
 
-/// What is under way in this process. Of the control thread.
+/// The running changes of this process. Belongs to the control thread.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     under_way: RefCell<Vec<String>>,
     handing_over: Cell<bool>,
 }
 
-/// A change that is under way, until it is dropped.
+/// A running change, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     changes: &'a Changes,
@@ -23,15 +23,15 @@ pub(super) struct Change<'a> {
 
 /// Another process is about to take over, or has done so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an upgrade is under way; nothing has changed, try again when it has ended")]
+#[error("an upgrade is in progress; nothing has changed, try again when it has finished")]
 pub(super) struct UpgradeUnderWay;
 
-/// A handing over that is under way: until it is dropped, or for good.
+/// A running handover: until it is dropped, or permanently.
 #[derive(Debug)]
 pub(super) struct HandingOver<'a>(Option<&'a Changes>);
 
 impl Changes {
-    /// Begins a change, named such as `deploy of web`.
+    /// Starts a change, with a name such as `deploy of web`.
     ///
     /// # Errors
     /// When it would be lost.
@@ -43,18 +43,19 @@ impl Changes {
         Ok(Change { changes: self, what })
     }
 
-    /// Begins to hand over.
+    /// Starts a handover.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The change that prevents it.
     pub(super) fn hand_over(&self) -> Result<HandingOver<'_>, UpgradeError> {
         if self.is_handing_over() {
-            return Err("another upgrade is under way".into());
+            return Err("another upgrade is in progress".into());
         }
         if let Some(change) = self.under_way.borrow().first() {
-            return Err(
-                format!("{change} is under way; nothing has changed, try again when it has ended").into()
-            );
+            return Err(format!(
+                "{change} is in progress; nothing has changed, try again when it has finished"
+            )
+            .into());
         }
         self.handing_over.set(true);
         Ok(HandingOver(Some(self)))
@@ -76,7 +77,7 @@ impl Drop for Change<'_> {
 }
 
 impl HandingOver<'_> {
-    /// The other process has taken over: there is no change in this one any more.
+    /// The other process has taken over: no more changes in this one.
     pub(super) fn keep(mut self) {
         self.0 = None;
     }
@@ -96,17 +97,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_second_is_refused() {
+    fn changes_and_handovers_exclude_each_other() {
         let changes = Changes::default();
         let [one, two] = ["deploy of web", "stop of web"].map(|what| changes.begin(what.to_owned()).unwrap());
         let said = changes.hand_over().unwrap_err();
-        assert!(said.to_string().starts_with("deploy of web is under way"), "{said}");
+        assert!(said.to_string().starts_with("deploy of web is in progress"), "{said}");
         drop(one);
-        assert!(changes.hand_over().unwrap_err().to_string().starts_with("stop of web is under way"));
+        assert!(changes.hand_over().unwrap_err().to_string().starts_with("stop of web is in progress"));
         drop(two);
         let handing_over = changes.hand_over().unwrap();
         assert_eq!(changes.begin("deploy of web".to_owned()).unwrap_err(), UpgradeUnderWay);
-        assert_eq!(changes.hand_over().unwrap_err(), "another upgrade is under way".into());
+        assert_eq!(changes.hand_over().unwrap_err(), "another upgrade is in progress".into());
         drop(handing_over);
         drop(changes.begin("deploy of web".to_owned()).unwrap());
         changes.hand_over().unwrap().keep();

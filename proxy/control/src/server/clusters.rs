@@ -1,4 +1,4 @@
-//! The clusters that are there at the start.
+//! The clusters at startup.
 
 use crate::server::StartError;
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use crate::state_file;
 
 /// Clusters by name.
 pub(super) type Clusters = BTreeMap<String, Arc<Cluster>>;
-/// What resolves the names of each cluster again.
+/// The resolver of each cluster, for periodic lookups.
 pub(super) type Resolvers = Vec<(Arc<Cluster>, Resolver)>;
 
 /// Resolves the endpoints of every cluster for the first time.
 ///
 /// # Errors
-/// What is wrong with a file that TLS to them is to go by.
+/// What is wrong with a file for TLS to endpoints.
 pub(super) fn at_start(
     config: &Config,
     predecessor: Option<&Predecessor>,
@@ -39,7 +39,7 @@ pub(super) fn at_start(
     Ok((clusters, resolvers))
 }
 
-/// What another process had found out, where checks go on to find whether it is still so.
+/// Takes over the health that the old process found; checks continue to verify it.
 fn inherit_health(clusters: &Clusters, from: &Predecessor) {
     for unhealthy in from.unhealthy() {
         let cluster =
@@ -51,7 +51,7 @@ fn inherit_health(clusters: &Clusters, from: &Predecessor) {
     }
 }
 
-/// What another process had found out about the use of joined connections to configured and deployed endpoints.
+/// Takes over the old process's records with joined connections, for configured and deployed endpoints.
 pub(super) fn inherit_experience(clusters: &Clusters, from: &Predecessor) {
     for known in from.experienced() {
         let endpoints =

@@ -1,5 +1,5 @@
-//! The control plane: one thread with an ordinary runtime for signals, health checks, name resolution and
-//! the admin listener. Nothing here is on the path of a request.
+//! The control plane: one thread with an ordinary runtime for signals, health checks, name resolution and the admin
+//! listener. No request passes through it.
 
 use crate::server::StartError;
 use crate::spans::Tracing;
@@ -32,7 +32,7 @@ use crate::commands;
 use crate::status;
 use crate::status::document::Fixed;
 
-/// What the control plane looks after.
+/// State of the control plane.
 pub(super) struct Control<'a> {
     live: Live,
     metrics: &'a Arc<Metrics>,
@@ -48,25 +48,25 @@ pub(super) struct Control<'a> {
     issuing: Option<AbortHandle>,
 }
 
-/// Why the process ends.
+/// Why the process exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It was told to.
+    /// A signal.
     Told,
-    /// Another one has taken over.
+    /// Another process has taken over.
     HandedOver,
 }
 
-/// What the control plane answers on.
+/// The sockets of the control plane.
 pub(super) struct Sockets {
-    /// To look at.
+    /// The admin listener, read-only.
     pub(super) admin: Option<Admin>,
-    /// To change things.
+    /// The control socket.
     pub(super) control: Option<commands::Listener>,
 }
 
 impl<'a> Control<'a> {
-    #[expect(clippy::too_many_arguments, reason = "made once, of what the start has prepared")]
+    #[expect(clippy::too_many_arguments, reason = "called once, with everything the start has prepared")]
     pub(super) fn new(
         metrics: &'a Arc<Metrics>,
         log: &'a AccessLog,
@@ -104,13 +104,13 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Has the spans of exchanges sent.
+    /// Adds the export of spans.
     pub(super) fn with_tracing(self, tracing: Option<Tracing>) -> Self {
         Self { tracing, ..self }
     }
 
-    /// Runs until a signal ends the process or another takes over: drains the workers, which `join` waits for. A
-    /// second signal ends the wait. `serving` is called once commands are obeyed.
+    /// Runs until a signal ends the process or another process takes over. Then drains the workers, which `join` waits
+    /// for; a second signal ends the wait. `serving` is called once commands are accepted.
     pub(super) fn run(
         mut self,
         started: ControlRuntime,
@@ -131,7 +131,7 @@ impl<'a> Control<'a> {
             let code = self.drain(end, &stage, join, &mut signals).await;
             Ok((code, end == End::HandedOver))
         });
-        // A name lookup may still block a thread; nothing waits for it.
+        // A name lookup may still block a thread; do not wait for it.
         runtime.shutdown_background();
         ended
     }
@@ -161,12 +161,12 @@ impl<'a> Control<'a> {
             let state = self.admin_state(gate, shown);
             tokio::task::spawn_local(async move {
                 let Err(error) = admin::serve(listener, state).await;
-                tracing::error!(%error, "the admin listener has failed");
+                tracing::error!(%error, "the admin listener failed");
             });
         }
     }
 
-    /// Has certificates issued, until the drain.
+    /// Starts the certificate keeper, which runs until the drain.
     fn keep_names(&self) -> Option<AbortHandle> {
         let site = &self.operator.reloader.site;
         let terminators = Arc::clone(&site.listeners.terminators);
@@ -174,7 +174,7 @@ impl<'a> Control<'a> {
         Some(tokio::task::spawn_local(keeper.run()).abort_handle())
     }
 
-    /// What the status page shows.
+    /// The data of the status page.
     fn shown(&self) -> Arc<status::Live> {
         let (for_clusters, for_config) = (Arc::clone(&self.live), Arc::clone(&self.live));
         let fixed = self.fixed.clone();
@@ -226,7 +226,7 @@ impl<'a> Control<'a> {
         if let Some(bypass) = &self.bypass {
             bypass.stop();
         }
-        // An authority that looks finds whoever has taken over.
+        // From here on, authorities reach the new process.
         self.issuing.iter().for_each(AbortHandle::abort);
         self.operator.reloader.site.listeners.release();
         stage.send_replace(if end == End::Told { Stage::Drain } else { Stage::HandOver });
@@ -237,7 +237,7 @@ impl<'a> Control<'a> {
                 if joined.unwrap_or(false) {
                     tracing::info!("drained");
                 } else {
-                    tracing::warn!("the drain timed out; what is open is closed");
+                    tracing::warn!("the drain timed out; closing the remaining connections");
                 }
                 if let Some(tracing) = &self.tracing {
                     tracing.flush().await;
@@ -245,7 +245,7 @@ impl<'a> Control<'a> {
                 ExitCode::SUCCESS
             }
             () = signals.end() => {
-                tracing::warn!("a second signal ends the drain");
+                tracing::warn!("second signal: stopping without draining");
                 ExitCode::FAILURE
             }
         }
@@ -254,6 +254,6 @@ impl<'a> Control<'a> {
 
 pub(super) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager cannot be told of our state");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }

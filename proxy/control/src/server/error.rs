@@ -1,4 +1,4 @@
-//! Why the process does not start, or does not change.
+//! Why the process does not start, or a change fails.
 
 use sluice_core::tls::TlsConfigError;
 use sluice_engine::AssistError;
@@ -24,10 +24,10 @@ pub enum StartError {
     /// the admin listener has no token
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// a required assist is refused
+    /// a required assist is not available
     #[error(transparent)]
     Assist(#[from] AssistError),
-    /// the configuration cannot be put in force
+    /// the configuration cannot be applied
     #[error(transparent)]
     Site(#[from] ReloadError),
     /// a step of the start failed
@@ -41,7 +41,7 @@ impl From<String> for StartError {
     }
 }
 
-/// Why a configuration is not put in force; the one before stays.
+/// Why a configuration is not applied; the previous one stays.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// certificates cannot be used
@@ -53,7 +53,7 @@ pub enum ReloadError {
     /// an error page cannot be read
     #[error(transparent)]
     Pages(#[from] PagesError),
-    /// something else cannot be done
+    /// another step failed
     #[error("{0}")]
     Step(String),
 }

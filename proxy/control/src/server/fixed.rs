@@ -1,14 +1,13 @@
-//! Keys that stay as they are while the process runs.
+//! Keys that cannot change while the process runs.
 
 use sluice_config::{self as config, Config};
 
-/// Gives a new configuration the values that are in force of what cannot change now; a sentence for each that was
-/// to change.
+/// Sets the fixed keys of a new configuration to their current values; returns a sentence for each that differs.
 pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     let mut changes = Vec::new();
     let mut fix = |key: &str, changed: bool| {
         if changed {
-            changes.push(format!("{key}: stays as it was until the next start"));
+            changes.push(format!("{key}: unchanged until sluice is restarted"));
         }
     };
     fix("workers", old.worker_count() != new.worker_count());
@@ -49,7 +48,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     changes
 }
 
-/// Whether traces go the same way; how many are sampled may change.
+/// Whether spans go to the same collector; the sample ratio may change.
 fn same_tracing(old: &Config, new: &Config) -> bool {
     match (&old.tracing, &new.tracing) {
         (Some(old), Some(new)) => *old == config::Tracing { sample_ratio: old.sample_ratio, ..new.clone() },
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_change_stays_and_is_named() {
+    fn fixed_keys_stay_and_are_reported() {
         let read = |more: &str| {
             let text = format!(
                 "listeners: [{{address: '127.0.0.1:1'}}]\nclusters: {{a: {{endpoints: ['127.0.0.1:2']}}}}\n{more}"
@@ -72,7 +71,7 @@ mod tests {
         };
         let old = read("workers: 2\nadmin: '127.0.0.1:3'\n");
         let mut new = read("workers: 3\nadmin: '127.0.0.1:3'\nvia: true\n");
-        assert_eq!(keep(&old, &mut new), ["workers: stays as it was until the next start"]);
+        assert_eq!(keep(&old, &mut new), ["workers: unchanged until sluice is restarted"]);
         assert_eq!((new.workers, new.via), (2, true));
         assert!(keep(&old, &mut new).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The listeners of the process: which there are, and how they change.
+//! The listeners of the process, and how they change.
 
 use crate::server::ReloadError;
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::handover::{PassedSockets, Role};
 
-/// How long closing sockets are waited for, three times what their workers take where nothing is amiss.
+/// Maximum wait for sockets to close: three times what workers normally need.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
 const CLOSING_TICK: Duration = Duration::from_millis(5);
 
@@ -25,11 +25,11 @@ pub(super) struct Listeners {
     served: RefCell<Vec<Served>>,
     workers: Vec<mpsc::UnboundedSender<Command>>,
     bypass: Option<Arc<bypass::Control>>,
-    /// What terminates TLS on them.
+    /// The TLS terminators of the listeners.
     pub(super) terminators: Arc<Terminators>,
 }
 
-/// A listener, and the address as the configuration has it.
+/// A listener, and its configured address.
 #[derive(Clone)]
 pub(super) struct Served {
     configured: Address,
@@ -41,7 +41,7 @@ pub(super) struct Served {
 #[must_use]
 pub(super) struct Closing(Vec<Weak<Listening>>);
 
-/// The listeners wanted, each with the one that it is already.
+/// The wanted listeners, each with its existing counterpart.
 pub(super) type Plan = Vec<(config::Listener, Option<Served>)>;
 
 impl Served {
@@ -51,8 +51,8 @@ impl Served {
 }
 
 impl Closing {
-    /// Resolves when they have, so that whoever wants an address finds it free. One that cannot accept what waits, for
-    /// want of descriptors, is not waited for for ever.
+    /// Resolves when the sockets are closed, so that their addresses are free. The wait is limited: a worker that
+    /// cannot accept pending connections, for lack of descriptors, closes late.
     pub(super) async fn closed(self) {
         let is_open = |listening: &Weak<Listening>| listening.strong_count() > 0;
         let over = Instant::now() + CLOSING_MAX;
@@ -75,7 +75,7 @@ impl Listeners {
         Self { served: RefCell::new(served), workers, bypass, terminators }
     }
 
-    /// Which of the listeners that are there each one wanted is: those of its address, that of its name first.
+    /// Assigns existing listeners to the wanted ones: by address, preferring the same name.
     pub(super) fn plan(&self, wanted: &[config::Listener]) -> Plan {
         let mut known = self.served.borrow().clone();
         let mut take = |wanted: &config::Listener| {
@@ -88,7 +88,7 @@ impl Listeners {
         wanted.iter().map(|wanted| (wanted.clone(), take(wanted))).collect()
     }
 
-    /// Reads the certificates of the listeners wanted; none of it is in force yet.
+    /// Reads the certificates of the wanted listeners; applies nothing yet.
     ///
     /// # Errors
     /// What cannot be served.
@@ -96,10 +96,10 @@ impl Listeners {
         let (terminators, wanted) = (Arc::clone(&self.terminators), wanted.to_vec());
         // A file may be on a disk that stalls.
         let planned = tokio::task::spawn_blocking(move || terminators.plan(&wanted)).await;
-        Ok(planned.map_err(|error| format!("reading certificates broke off: {error}"))??)
+        Ok(planned.map_err(|error| format!("reading certificates failed: {error}"))??)
     }
 
-    /// The same for the listeners that there are; none of it is in force yet.
+    /// The same for the existing listeners; applies nothing yet.
     ///
     /// # Errors
     /// When it panics.
@@ -109,10 +109,10 @@ impl Listeners {
     ) -> Result<Planned, ReloadError> {
         let (terminators, listeners) = (Arc::clone(&self.terminators), listeners.to_vec());
         let planned = tokio::task::spawn_blocking(move || terminators.plan_again(&listeners)).await;
-        Ok(planned.map_err(|error| format!("reading certificates broke off: {error}"))?)
+        Ok(planned.map_err(|error| format!("reading certificates failed: {error}"))?)
     }
 
-    /// Binds the addresses that are new; accepts on none of them yet.
+    /// Binds the new addresses; accepts on none of them yet.
     pub(super) fn open(
         &self,
         plan: &Plan,
@@ -133,7 +133,7 @@ impl Listeners {
         Ok((bound, held))
     }
 
-    /// Has the workers accept from new ones, and no more from those that are not wanted; gives the latter.
+    /// Makes the workers accept from new listeners and stop accepting from unwanted ones; returns the latter.
     pub(super) fn switch(
         &self,
         plan: Plan,
@@ -158,7 +158,7 @@ impl Listeners {
             served.extend(known.or_else(|| new_ones.next().map(new)));
         }
         for (worker, bounds) in self.workers.iter().zip(opened) {
-            // A worker that has ended takes the process with it.
+            // A worker that has exited ends the process.
             bounds.into_iter().for_each(|bound| drop(worker.send(Command::Listen(bound))));
         }
         let before = self.served.replace(served);
@@ -168,7 +168,7 @@ impl Listeners {
         let close = |gone: Served| {
             let Served { listening, sockets, .. } = gone;
             listening.hide(&sockets);
-            // Once the workers have closed theirs nothing is left.
+            // The socket is closed once the workers have closed their descriptors.
             drop(sockets);
             self.close(&listening);
             Arc::downgrade(&listening)
@@ -178,9 +178,9 @@ impl Listeners {
 
     fn close(&self, listening: &Arc<Listening>) {
         listening.close();
-        tracing::info!(listener = listening.current().config.name, "listening no more");
+        tracing::info!(listener = listening.current().config.name, "stopped listening");
         if let Address::Unix(path) = &listening.current().config.address {
-            // Nobody can connect by it any more; that it cannot be removed hurts nobody either.
+            // No one can connect through it any more; a failure to remove it does no harm.
             let _ = std::fs::remove_file(path);
         }
         for worker in &self.workers {
@@ -188,12 +188,12 @@ impl Listeners {
         }
     }
 
-    /// Gives up the hold on all listeners' sockets: the workers' are the last.
+    /// Closes this thread's descriptors of all listening sockets, so that the workers' are the last.
     pub(super) fn release(&self) {
         self.served.take();
     }
 
-    /// Sockets for another process.
+    /// The sockets to pass to another process.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -209,7 +209,7 @@ impl Listeners {
     }
 }
 
-/// Says what is served where.
+/// Logs what is served where.
 pub(super) fn announce(listening: &Arc<Listening>) {
     let listener = &listening.current().config;
     tracing::info!(listener = listener.name, address = %listener.address, "listening");

@@ -1,4 +1,4 @@
-//! Starts everything in order, and ends it in order. Read [`run`] first, then the stages of a start.
+//! Starts and stops everything in order. Read [`run`] first, then the stages of a start.
 
 mod changes;
 mod clusters;
@@ -30,13 +30,13 @@ pub use privileges::raise_capabilities;
 pub use reload::Source;
 pub use signals::ControlRuntime;
 
-const TOLD_TO_END: &str = "a signal ended the process while it was starting";
+const TOLD_TO_END: &str = "stopped by a signal during startup";
 
-/// Runs sluice until it is told to end. `source` is where `config` came from, for when it is to be read again;
-/// `predecessor` the process to take over from; `runtime` has caught signals since the process began.
+/// Runs sluice until it is asked to exit. `source` re-reads the configuration; `predecessor` is the process to take
+/// over from; `runtime` has caught signals since the process began.
 ///
 /// # Errors
-/// A sentence about what could not be started.
+/// A sentence about what cannot be started.
 pub fn run(
     runtime: ControlRuntime,
     config: Config,
@@ -60,7 +60,7 @@ fn start_and_serve(
     predecessor: &mut Option<Predecessor>,
 ) -> Result<ExitCode, StartError> {
     let bound = Prepared::new(config, predecessor.as_mut())?.bind(predecessor.as_mut())?;
-    // The steps so far take the time that a start takes.
+    // The steps so far take most of the startup time.
     if runtime.is_told_to_end() {
         tracing::info!("{TOLD_TO_END}");
         return Ok(ExitCode::SUCCESS);

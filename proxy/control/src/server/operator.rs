@@ -1,4 +1,4 @@
-//! What commands over the control socket have done.
+//! The operations behind the control socket.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::services::Services;
 use super::upgrade::{READY_TIMEOUT, Upgrader};
 use crate::commands::{Api, Failure, Upgrade};
 
-/// What commands can have done.
+/// Carries out commands.
 pub(super) struct Operator {
     pub(super) reloader: Reloader,
     pub(super) upgrader: Rc<Upgrader>,
@@ -44,10 +44,10 @@ impl Api for Operator {
 
     async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure> {
         let patience = wanted.timeout_ms.map_or(READY_TIMEOUT, Duration::from_millis);
-        // To its end even if nobody waits for the answer: two processes would go on side by side.
+        // Runs to completion even if the client disconnects: otherwise two processes would run side by side.
         let upgrader = Rc::clone(&self.upgrader);
         let task = tokio::task::spawn_local(async move { upgrader.upgrade(wanted.binary, patience).await });
-        let pid = task.await.unwrap_or_else(|error| Err(format!("the upgrade broke off: {error}").into()));
+        let pid = task.await.unwrap_or_else(|error| Err(format!("the upgrade task failed: {error}").into()));
         let pid = pid.map_err(|reason| Failure::new(StatusCode::CONFLICT, &reason.to_string()))?;
         Ok(json!({ "pid": pid }))
     }

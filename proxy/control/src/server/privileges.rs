@@ -1,4 +1,4 @@
-//! What the process may do: descriptors at start, user and group once everything is bound.
+//! Privileges of the process: descriptors and capabilities at startup, user and group once everything is bound.
 
 use crate::server::StartError;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -6,11 +6,11 @@ use nix::unistd::{Gid, Group, Uid, User, getuid, setgid, setgroups, setuid};
 use rustix::thread::{capabilities, set_capabilities};
 use sluice_config::Config;
 
-/// Puts into force the capabilities that this thread is permitted to have, and threads that it starts have them, too. A
-/// binary in an image has them as permitted only (`setcap …+p`), for with `+ep` the kernel refuses to execute it where
-/// the container may not have them all.
+/// Makes this thread's permitted capabilities effective, also for threads it starts. A binary in an image has them as
+/// permitted only (`setcap …+p`): with `+ep` the kernel refuses to execute it in a container that may not have them
+/// all.
 pub fn raise_capabilities() {
-    // Without them sluice runs, too: what it then lacks, it says where it wants to use it.
+    // sluice runs without capabilities too, and reports what it lacks when it needs it.
     let Ok(mut sets) = capabilities(None) else { return };
     if !sets.effective.contains(sets.permitted) {
         sets.effective |= sets.permitted;
@@ -18,7 +18,7 @@ pub fn raise_capabilities() {
     }
 }
 
-/// Descriptors below which a warning is due: two a proxied connection.
+/// Fewer descriptors cause a warning: a proxied connection needs two.
 const DESCRIPTORS_MIN: u64 = 4096;
 
 /// Raises RLIMIT_NOFILE to its hard limit.
@@ -31,17 +31,17 @@ pub(super) fn raise_descriptor_limit() {
     });
     match raised {
         Ok(limit) if limit < DESCRIPTORS_MIN => {
-            tracing::warn!(limit, "few descriptors are allowed (RLIMIT_NOFILE); two are needed a connection");
+            tracing::warn!(limit, "the descriptor limit (RLIMIT_NOFILE) is low; each connection needs two");
         }
         Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "the descriptor limit (RLIMIT_NOFILE) cannot be raised"),
+        Err(error) => tracing::warn!(%error, "cannot raise the descriptor limit (RLIMIT_NOFILE)"),
     }
 }
 
-/// Becomes the configured user and group, for every thread.
+/// Switches to the configured user and group, for every thread.
 ///
 /// # Errors
-/// A sentence that names the key that cannot be obeyed.
+/// A sentence that names the key that cannot be applied.
 pub(super) fn drop_to(config: &Config) -> Result<(), StartError> {
     let user = config.user.as_deref().map(find_user).transpose()?;
     let group = match (&config.group, &user) {
@@ -50,12 +50,12 @@ pub(super) fn drop_to(config: &Config) -> Result<(), StartError> {
         (None, None) => None,
     };
     if user.as_ref().is_some_and(|user| user.uid != getuid()) && !getuid().is_root() {
-        return Err("user: only root can become another user; start as root or leave the key out"
+        return Err("user: only root can switch to another user; start as root or remove the key"
             .to_owned()
             .into());
     }
     if let Some(gid) = group {
-        // The groups of whoever started us are of no use to the new user.
+        // The supplementary groups of the starting user must not be kept.
         if getuid().is_root() {
             setgroups(&[gid]).map_err(|error| format!("group: setgroups: {error}"))?;
         }
@@ -64,7 +64,9 @@ pub(super) fn drop_to(config: &Config) -> Result<(), StartError> {
     if let Some(user) = user {
         setuid(user.uid).map_err(|error| format!("user: setuid: {error}"))?;
         if user.uid != Uid::from_raw(0) && setuid(Uid::from_raw(0)).is_ok() {
-            return Err(StartError::Step("user: root could be taken back; refusing to run".to_owned()));
+            return Err(StartError::Step(
+                "user: root privileges could be regained; refusing to run".to_owned(),
+            ));
         }
         tracing::info!(user = user.name, "privileges dropped");
     }

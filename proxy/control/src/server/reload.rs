@@ -1,4 +1,4 @@
-//! Reading the configuration again, on SIGHUP, by `sluice reload` or when the file changes.
+//! Re-reads the configuration on SIGHUP, on `sluice reload`, or when the file changes.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,40 +13,40 @@ use super::control::notify;
 use super::error::ReloadError;
 use super::site::{Applied, Site};
 
-/// How often a watched file is looked at.
+/// How often a watched file is checked.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 #[derive(Clone)]
 pub struct Source {
     /// Reads it.
     pub read: Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
-    /// The file to watch for changes; `None` is none.
+    /// The file to watch for changes; `None` disables watching.
     pub watched: Option<PathBuf>,
 }
 
-/// Why a configuration was not put in force; nothing has changed.
+/// Why a configuration was not applied; nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// Every mistake in it.
+    /// All its mistakes.
     #[error("{0}")]
     Mistakes(ConfigError),
-    /// What went wrong.
+    /// The failed step.
     #[error("{0}")]
     Failed(ReloadError),
-    /// Another process has read the configuration already.
+    /// Another process has already read the configuration.
     #[error(transparent)]
     UpgradeUnderWay(#[from] UpgradeUnderWay),
 }
 
-/// Puts what the source says in force.
+/// Applies what the source returns.
 pub(super) struct Reloader {
     pub(super) site: Rc<Site>,
     pub(super) source: Source,
 }
 
 impl Reloader {
-    /// Reads the configuration and puts it in force. The log has the outcome.
+    /// Reads the configuration and applies it. Logs the outcome.
     ///
     /// # Errors
     /// Why it was refused.
@@ -72,11 +72,19 @@ impl Reloader {
         let read = Arc::clone(&self.source.read);
         // A file may be on a disk that stalls.
         let config = tokio::task::spawn_blocking(move || read()).await;
-        let config = config.map_err(|error| Refused::Failed(format!("reading broke off: {error}").into()))?;
+        let config = config.map_err(|error| {
+            Refused::Failed(
+                format!(
+                    "reading the configuration failed: \
+                                                                     {error}"
+                )
+                .into(),
+            )
+        })?;
         self.site.apply(config.map_err(Refused::Mistakes)?).await.map_err(Refused::Failed)
     }
 
-    /// Reloads whenever the watched file has changed; ends at once if there is none.
+    /// Reloads whenever the watched file changes; returns at once if there is none.
     pub(super) async fn watch(&self) {
         let Some(file) = &self.source.watched else {
             return;
@@ -86,21 +94,21 @@ impl Reloader {
         loop {
             tokio::time::sleep(WATCH_PERIOD).await;
             let now = look();
-            // Twice the same: whoever writes it has ended, most likely.
+            // Two equal stamps in a row: the writer has most likely finished.
             let settled = now == last;
             last = now;
-            // The new process reads the file itself; if it fails, this one is to read it then.
+            // During an upgrade the new process reads the file; if the upgrade fails, this process reads it then.
             let ours = !self.site.changes.is_handing_over();
             if ours && settled && last.is_some() && last != in_force {
                 in_force.clone_from(&last);
-                // What is wrong is in the log; the next change is another try.
+                // Mistakes are in the log; the next change is another attempt.
                 let _ = self.reload().await;
             }
         }
     }
 }
 
-/// What tells one state of a file from another.
+/// Distinguishes states of a file.
 #[derive(Clone, PartialEq, Eq)]
 struct FileStamp {
     modified: Option<SystemTime>,

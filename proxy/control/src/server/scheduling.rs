@@ -1,16 +1,16 @@
-//! How the workers are scheduled.
+//! The scheduling policy of the workers.
 
 use sluice_config::WorkerScheduling;
 use sluice_kernel::scheduling::Batch;
 
-/// What holds for workers that are started while this lives.
+/// The policy of workers that are started while this lives.
 pub(super) struct Scheduling {
     batch: Option<Batch>,
     word: &'static str,
 }
 
 impl Scheduling {
-    /// As wanted, where the kernel lets us; says so if not.
+    /// Applies the wanted policy if the kernel allows it; logs a failure.
     pub(super) fn begin(wanted: WorkerScheduling) -> Self {
         let (batch, word) = match wanted {
             WorkerScheduling::Normal => (None, "normal"),
@@ -19,7 +19,7 @@ impl Scheduling {
                 Ok(None) => (None, "as the process was started"),
                 Err(error) => {
                     let hint = "allow sched_setscheduler, or write worker_scheduling: normal";
-                    tracing::warn!(%error, hint, "workers cannot be scheduled as batch threads");
+                    tracing::warn!(%error, hint, "cannot schedule workers as batch threads");
                     (None, "normal")
                 }
             },
@@ -27,12 +27,12 @@ impl Scheduling {
         Self { batch, word }
     }
 
-    /// Whether workers preempt nobody when they are woken.
+    /// Whether a woken worker does not preempt its waker.
     pub(super) fn is_batch(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// As the log says it.
+    /// The policy as it is logged.
     pub(super) fn word(&self) -> &'static str {
         self.word
     }

@@ -1,4 +1,4 @@
-//! What metrics and the status page show of clusters and certificates.
+//! Clusters and certificates for the metrics and the status page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use sluice_engine::snapshot::Snapshot;
 use crate::acme::{self, Acme};
 use crate::status::document;
 
-/// Certificates that the status page shows, those first that expire first.
+/// Maximum number of certificates on the status page; those that expire first come first.
 const CERTIFICATES_MAX: usize = 100;
 const DAY_S: i64 = 86_400;
 
-/// Endpoints and lines of a snapshot.
+/// Endpoints and queues of a snapshot.
 pub(super) fn status(snapshot: &Snapshot) -> Status {
     let now_ms = clock::now_ms();
     let mut status = Status::default();
@@ -42,7 +42,7 @@ pub(super) fn status(snapshot: &Snapshot) -> Status {
     status
 }
 
-/// Every certificate that is served.
+/// Every served certificate.
 pub(super) fn certificate_statuses(terminators: &Terminators) -> Vec<CertificateStatus> {
     let status = |(listener, certificate): (String, Arc<Certificate>)| CertificateStatus {
         listener,
@@ -52,7 +52,7 @@ pub(super) fn certificate_statuses(terminators: &Terminators) -> Vec<Certificate
     terminators.certificates().into_iter().map(status).collect()
 }
 
-/// Those that expire first.
+/// The certificates that expire first.
 pub(super) fn certificates(terminators: &Terminators, acme: &Acme) -> Vec<document::Certificate> {
     let rows = acme.board.rows();
     let mut all = terminators.certificates();
@@ -71,7 +71,7 @@ pub(super) fn certificates(terminators: &Terminators, acme: &Acme) -> Vec<docume
     all.into_iter().take(CERTIFICATES_MAX).map(shown).collect()
 }
 
-/// What is known of the next one for the same name; one of a file has none.
+/// The state of the next certificate for the same name; `None` for one from a file.
 fn row<'r>(rows: &'r BTreeMap<String, Row>, certificate: &Certificate) -> Option<&'r Row> {
     rows.get(certificate.first_name()).filter(|_| acme::is_source(&certificate.source))
 }

@@ -1,5 +1,5 @@
-//! The signals that sluice acts on. They are caught before anything else is done, so that none of them ends a process that
-//! is only starting; what came meanwhile is acted on when it serves.
+//! The signals that sluice handles. They are caught first of all, so that none of them kills a process that is still
+//! starting; signals received meanwhile are handled once it serves.
 
 use std::io;
 use std::rc::Rc;
@@ -16,19 +16,19 @@ use super::operator::Operator;
 use super::upgrade::READY_TIMEOUT;
 
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
-/// Long enough for the runtime to look at what has come.
+/// Long enough for the runtime to process pending signals.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The control thread's runtime, which signals come through, and the signals.
+/// The control thread's runtime, which delivers signals, and the signals.
 pub struct ControlRuntime {
     pub(super) runtime: Runtime,
     pub(super) signals: Signals,
-    /// Dropped when the start is over.
+    /// Dropped when startup is complete.
     _impatience: Impatience,
 }
 
-/// A thread that ends the process at the second signal that asks for it: a step of the start, such as the lookup of a
-/// name, may take long.
+/// A thread that exits the process at the second terminating signal: a startup step, such as a name lookup, may take
+/// long.
 type Impatience = oneshot::Sender<()>;
 
 /// One stream for each signal.
@@ -37,20 +37,20 @@ pub(super) struct Signals {
     terminate: Signal,
     /// SIGINT.
     interrupt: Signal,
-    /// SIGQUIT, which ends nginx in order; here SIGTERM does, too.
+    /// SIGQUIT, nginx's graceful shutdown; the same as SIGTERM here.
     quit: Signal,
-    /// SIGUSR1: the access log is opened again.
+    /// SIGUSR1: reopens the access log.
     reopen: Signal,
-    /// SIGHUP: the configuration is read again.
+    /// SIGHUP: reads the configuration again.
     reload: Signal,
-    /// SIGUSR2: another process takes over, as with nginx.
+    /// SIGUSR2: hands over to a new process, as in nginx.
     upgrade: Signal,
-    /// SIGXFSZ, so that a file that may not grow is an error of its write, and not our end.
+    /// SIGXFSZ, so that exceeding the file size limit is a write error and does not kill the process.
     _file_size: Signal,
 }
 
 impl ControlRuntime {
-    /// Catches signals from here on. To be called first of all, on the thread that runs the control plane.
+    /// Catches signals from here on. Must be called first, on the thread that runs the control plane.
     ///
     /// # Errors
     /// When there are no descriptors or no memory left.
@@ -60,12 +60,12 @@ impl ControlRuntime {
         Ok(Self { runtime, signals, _impatience })
     }
 
-    /// The start is over: signals are obeyed from here on.
+    /// Startup is complete: signals are handled from here on.
     pub(super) fn into_parts(self) -> (Runtime, Signals) {
         (self.runtime, self.signals)
     }
 
-    /// Whether the process has been told to end.
+    /// Whether the process was asked to exit.
     pub(super) fn is_told_to_end(&mut self) -> bool {
         let Self { runtime, signals, .. } = self;
         runtime.block_on(async { tokio::time::timeout(LOOK, signals.end()).await.is_ok() })
@@ -74,7 +74,7 @@ impl ControlRuntime {
 
 fn catch() -> io::Result<(Runtime, Signals)> {
     let mut builder = Builder::new_current_thread();
-    // One thread for what blocks is there from the start: a drain must not fail for want of one.
+    // One blocking thread exists from the start: a drain must not fail because no thread can be created.
     let runtime = builder.enable_all().thread_keep_alive(FOR_EVER).build()?;
     drop(runtime.spawn_blocking(|| {}));
     let signals = {
@@ -90,7 +90,7 @@ fn impatience() -> io::Result<Impatience> {
     let twice = async move {
         signals.end().await;
         tracing::info!(
-            "told to end; the step of the start that is under way is waited for, or a second signal"
+            "asked to stop during startup; waiting for the current step (a second signal exits at once)"
         );
         signals.end().await;
     };
@@ -99,7 +99,7 @@ fn impatience() -> io::Result<Impatience> {
             tokio::select! {
                 _ = starting => {}
                 () = twice => {
-                    tracing::warn!("a second signal ends the start");
+                    tracing::warn!("second signal: stopping during startup");
                     logging::end();
                     std::process::exit(1);
                 }
@@ -123,10 +123,10 @@ impl Signals {
         })
     }
 
-    /// Acts on signals until one ends the process.
+    /// Handles signals until one ends the process.
     pub(super) async fn obey(&mut self, log: &AccessLog, operator: &Rc<Operator>) {
         loop {
-            // What each of them came to is in the log.
+            // Each outcome is in the log.
             tokio::select! {
                 biased;
                 _ = self.terminate.recv() => return,
@@ -147,7 +147,7 @@ impl Signals {
         }
     }
 
-    /// Resolves when a signal comes that ends the process.
+    /// Resolves at a signal that ends the process.
     pub(super) async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

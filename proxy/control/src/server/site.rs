@@ -1,5 +1,5 @@
-//! What is in force, and how it is replaced without a request noticing: the snapshot, the clusters with what looks
-//! after them, the listeners.
+//! The current state, and how it is replaced without affecting requests: the snapshot, the clusters with their tasks,
+//! the listeners.
 
 use crate::server::ReloadError;
 use std::cell::{Ref, RefCell};
@@ -33,45 +33,45 @@ use crate::handover::{EndpointExperience, Estate, Unhealthy};
 use crate::resolve::Resolver;
 use crate::{health, resolve, state_file};
 
-/// How often it is looked whether the last exchange of a cluster that was taken out has ended.
+/// How often a removed cluster is checked for its last exchange.
 const RETIRE_CHECK: Duration = Duration::from_millis(200);
 
-/// The control plane's hold on all that a configuration makes.
+/// The control plane's handle on everything that a configuration creates.
 pub(super) struct Site {
     pub(super) live: Live,
     clusters: RefCell<BTreeMap<String, Managed>>,
-    /// What the file says, and what was deployed beside it.
+    /// The configuration file, and what was deployed in addition.
     file: RefCell<Config>,
     attached: RefCell<Attached>,
     pub(super) listeners: Listeners,
-    /// What has certificates issued.
+    /// Issues certificates.
     pub(super) acme: Arc<Acme>,
     state_files: RefCell<Option<AbortHandle>>,
-    /// What is under way, in the way of an upgrade.
+    /// Running changes, which prevent an upgrade.
     pub(super) changes: Changes,
-    /// Held while a configuration is being put in force.
+    /// Held while a configuration is applied.
     turn: Mutex<()>,
     admin_token: Option<SharedToken>,
 }
 
-/// A cluster and what looks after it.
+/// A cluster and the tasks that manage it.
 pub(super) struct Managed {
     cluster: Arc<Cluster>,
     tasks: Vec<AbortHandle>,
 }
 
-/// What putting a configuration in force has done.
+/// The result of applying a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// What is not as the configuration says, a sentence each.
+    /// Deviations from the configuration, a sentence each.
     pub(crate) notes: Vec<String>,
 }
 
 /// A cluster of a new configuration.
 enum Next {
-    /// It is as it was, but perhaps for what is in the files that it names.
+    /// Unchanged, except perhaps for the content of files that it names.
     Same(Arc<Cluster>, Option<Refreshed>),
-    /// Made of another, which goes on under it.
+    /// Built from another one, whose endpoints continue in it.
     Changed(Arc<Cluster>, Resolver, Vec<Seed>),
     New(Arc<Cluster>, Resolver),
 }
@@ -99,7 +99,7 @@ impl Managed {
 }
 
 impl Site {
-    #[expect(clippy::too_many_arguments, reason = "made once, of what the start has prepared")]
+    #[expect(clippy::too_many_arguments, reason = "called once, with everything the start has prepared")]
     pub(super) fn new(
         live: Live,
         listeners: Vec<HeldSockets>,
@@ -123,12 +123,12 @@ impl Site {
         }
     }
 
-    /// Has reloads read the token again that the admin listener asks for.
+    /// Makes reloads read the admin listener's token again.
     pub(super) fn with_admin_token(self, admin_token: Option<SharedToken>) -> Self {
         Self { admin_token, ..self }
     }
 
-    /// Reads it again; the one in force stays if it cannot be read, for its file may be root's.
+    /// Reads the token again; the current one stays if that fails, because only root may be able to read the file.
     fn renew_admin_token(&self, config: &Config) -> Option<String> {
         let (shared, file) = self.admin_token.as_ref().zip(config.admin_token_file.as_deref())?;
         match Token::read(file) {
@@ -136,11 +136,11 @@ impl Site {
                 shared.store(Arc::new(token));
                 None
             }
-            Err(error) => Some(format!("admin_token_file: {error}; the token stays as it was")),
+            Err(error) => Some(format!("admin_token_file: {error}; keeping the current token")),
         }
     }
 
-    /// Begins to look after the clusters that were there at the start. Wants the control plane's runtime.
+    /// Starts managing the clusters that exist at startup. Needs the control plane's runtime.
     pub(super) fn look_after(&self, resolvers: Resolvers) {
         let managed = resolvers
             .into_iter()
@@ -157,12 +157,12 @@ impl Site {
         }
     }
 
-    /// Puts a configuration in force: exchanges that begin from now on go by it, those under way by the one they
-    /// began with. Listeners that stay keep their sockets; new ones are bound before old ones close. Endpoints that
-    /// stay keep their connections and what is known of them.
+    /// Applies a configuration: new exchanges use it, running ones finish with the one they started with. Unchanged
+    /// listeners keep their sockets; new ones are bound before old ones close. Unchanged endpoints keep their
+    /// connections and state.
     ///
     /// # Errors
-    /// Why it cannot be; nothing has changed then.
+    /// Why it cannot be applied; nothing has changed then.
     pub(super) async fn apply(&self, mut config: Config) -> Result<Applied, ReloadError> {
         let _turn = self.turn.lock().await;
         let old = self.live.load_full();
@@ -175,9 +175,9 @@ impl Site {
         let tls = self.listeners.plan_tls(&certified.listeners).await?;
         let (opened, held) = self.listeners.open(&plan, &tls)?;
         let next = next_clusters(&old, &config).await?;
-        // What listeners in force are to serve changes with it, so it is the last that can fail.
+        // This changes what current listeners serve, so it is the last step that can fail.
         self.acme.prepare_reload(&certified, tls.by_name()).await?;
-        // Nothing fails from here on.
+        // No step fails from here on.
         notes.extend(self.renew_admin_token(&config));
         let clusters: Clusters =
             next.iter().map(|next| (next.cluster().name.clone(), Arc::clone(next.cluster()))).collect();
@@ -185,7 +185,10 @@ impl Site {
             let cluster = next.cluster();
             if cluster.forget_adjustments() {
                 let name = &cluster.name;
-                notes.push(format!("clusters.{name}: its endpoints are as in the file again, none disabled"));
+                notes.push(format!(
+                    "clusters.{name}: its endpoints are reset to the file: weights \
+                                    restored, none disabled"
+                ));
             }
             if let Next::Changed(cluster, _, seeds) = next {
                 take_over(cluster, seeds.clone());
@@ -200,21 +203,21 @@ impl Site {
         Ok(Applied { notes })
     }
 
-    /// What the configuration file says.
+    /// The configuration file.
     pub(super) fn file(&self) -> Ref<'_, Config> {
         self.file.borrow()
     }
 
-    /// A cluster of the file.
+    /// A cluster of the configuration file.
     pub(super) fn cluster_of_the_file(&self, name: &str) -> Option<Arc<Cluster>> {
         let of_a_service = self.attached.borrow().has_cluster(name);
         self.live.load().clusters.get(name).filter(|_| !of_a_service).cloned()
     }
 
-    /// Puts deployed services in force beside what the file says, in one step.
+    /// Applies deployed services in addition to the configuration file, in one step.
     ///
     /// # Errors
-    /// Why they cannot be beside it; nothing has changed then.
+    /// Why they conflict with it; nothing has changed then.
     pub(super) async fn attach(&self, attached: Attached) -> Result<(), ReloadError> {
         let _turn = self.turn.lock().await;
         let file = self.file().clone();
@@ -224,7 +227,7 @@ impl Site {
             true => Some(self.plan_certificates(&attached, &file).await?),
             false => None,
         };
-        // Nothing fails from here on.
+        // No step fails from here on.
         let old = self.live.load_full();
         let before = self.attached.replace(attached.clone());
         let of_the_file = |(name, _): &(&String, _)| !before.has_cluster(name);
@@ -236,7 +239,7 @@ impl Site {
         Ok(())
     }
 
-    /// What listeners serve with these services.
+    /// The certificates of the listeners with these services.
     async fn plan_certificates(&self, attached: &Attached, file: &Config) -> Result<Planned, ReloadError> {
         let certified = attached.read_certificates(file).await?;
         let tls = self.listeners.plan_tls_again(&certified.listeners).await?;
@@ -244,7 +247,7 @@ impl Site {
         Ok(tls)
     }
 
-    /// All that another process needs to go on from here.
+    /// Everything that a new process needs to continue.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -296,7 +299,7 @@ impl Site {
     }
 }
 
-/// The clusters of a new configuration, their names looked up; none of it shows yet.
+/// Builds the clusters of a new configuration and looks up their names; applies nothing yet.
 async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, ReloadError> {
     let mut next = Vec::new();
     for (name, config) in &config.clusters {
@@ -311,7 +314,7 @@ async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, Rel
         // The system's resolver blocks.
         let resolved = tokio::task::spawn_blocking(move || (resolver.resolve(), resolver)).await;
         let (seeds, resolver) =
-            resolved.map_err(|error| format!("clusters.{name}: the lookup broke off: {error}"))?;
+            resolved.map_err(|error| format!("clusters.{name}: the name lookup task failed: {error}"))?;
         next.push(match before {
             Some(before) => {
                 Next::Changed(Arc::new(before.reconfigured(config.clone()).with_tls()?), resolver, seeds)
@@ -326,19 +329,19 @@ async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, Rel
     Ok(next)
 }
 
-/// Has a cluster go by its new configuration.
+/// Applies a cluster's new configuration.
 fn take_over(cluster: &Cluster, seeds: Vec<Seed>) {
     cluster.replace_endpoints(seeds);
     cluster.apply_queue_rules();
     if cluster.config.health_check.is_none() {
-        // Nothing would ever find them healthy again.
+        // Without checks, unhealthy endpoints would never become healthy again.
         for endpoint in cluster.endpoints().iter() {
             endpoint.set_active_health(true, 0);
         }
     }
 }
 
-/// Closes the idle connections of a cluster that was taken out, once nothing goes there any more.
+/// Closes the idle connections of a removed cluster once no exchange uses it.
 async fn retire(cluster: Arc<Cluster>) {
     while Arc::strong_count(&cluster) > 1 {
         tokio::time::sleep(RETIRE_CHECK).await;

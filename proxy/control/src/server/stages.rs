@@ -1,8 +1,8 @@
-//! A start, as the stages that it goes through. Each is made of the one before and has what the next one needs.
+//! The stages of startup. Each is created from the previous one and holds what the next one needs.
 //!
-//! [`Prepared`] has read and restored what there is, and has looked names up; nothing of clients is bound. [`Bound`] has
-//! the listeners' sockets, on which nobody is heard yet, and the kernel assists that work. [`Running`] has given up
-//! privileges, and its workers accept.
+//! [`Prepared`] has read and restored state, and looked up names; nothing is bound. [`Bound`] has the listeners'
+//! sockets, on which nothing is accepted yet, and the working kernel assists. [`Running`] has dropped privileges, and
+//! its workers accept.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -41,7 +41,7 @@ use crate::spans::Tracing;
 use crate::status::document::Fixed;
 use crate::{runtime, state_file, status};
 
-/// How often the end of the workers is looked for while draining.
+/// How often the exit of the workers is checked while draining.
 const JOIN_CHECK: Duration = Duration::from_millis(20);
 
 /// What was read and restored.
@@ -56,7 +56,7 @@ pub(super) struct Prepared {
     restored: RestoredServices,
 }
 
-/// The listeners' sockets, and what the kernel does for them.
+/// The listeners' sockets, and the kernel assists.
 pub(super) struct Bound {
     prepared: Prepared,
     sockets: Vec<Vec<listener::Bound>>,
@@ -66,7 +66,7 @@ pub(super) struct Bound {
     splice: Option<tunnel::SplicerFactory>,
 }
 
-/// Workers that accept, and what the control plane is made of.
+/// Workers that accept, and the parts of the control plane.
 pub(super) struct Running {
     metrics: Arc<Metrics>,
     log: AccessLog,
@@ -82,12 +82,16 @@ pub(super) struct Running {
 
 impl Prepared {
     pub(super) fn new(config: Config, predecessor: Option<&mut Predecessor>) -> Result<Self, StartError> {
-        let program =
-            Program::of_this_process().map_err(|error| format!("the path of the binary: {error}"))?;
+        let program = Program::of_this_process().map_err(|error| {
+            format!(
+                "cannot determine the path of the binary: \
+                                                                {error}"
+            )
+        })?;
         let chosen =
             runtime::choose(config.runtime, Path::new("/proc")).map_err(|error| error.to_string())?;
         if let Some(error) = &chosen.denied {
-            tracing::warn!("{error}; serving by epoll, which takes more CPU for each request");
+            tracing::warn!("{error}; serving by epoll, which takes more CPU per request");
         }
         let engine = chosen.engine;
         let assists = Assists::for_start(&config);
@@ -104,8 +108,7 @@ impl Prepared {
         Ok(Self { config, program, engine, assists, metrics, demo, clusters, restored })
     }
 
-    /// Takes most of the time that a start takes: the kernel assists are loaded, for which there are privileges now, and
-    /// tried.
+    /// Takes most of the startup time: the kernel assists are loaded, while there are privileges, and tested.
     pub(super) fn bind(mut self, predecessor: Option<&mut Predecessor>) -> Result<Bound, StartError> {
         let (sockets, terminators) = start::listeners(&self.config, &self.restored.attached, predecessor)?;
         let held = listener::hold(&sockets).map_err(|error| error.to_string())?;
@@ -116,7 +119,7 @@ impl Prepared {
 }
 
 impl Bound {
-    /// Begins to serve, once nothing is left that could fail for want of a privilege or of a file.
+    /// Starts to serve, once nothing is left that could fail for lack of a privilege or a file.
     pub(super) fn start(
         self,
         source: Source,
@@ -134,7 +137,7 @@ impl Bound {
         let live = restored.attached.live(&config, clusters)?;
         let snapshot = live.load_full();
         predecessor.iter().for_each(|from| clusters::inherit_experience(&snapshot.clusters, from));
-        // Nobody else asks for it, and looking takes some milliseconds.
+        // Only the admin listener needs it, and collecting it takes some milliseconds.
         let fixed = sockets.admin.as_ref().map(|_| {
             let listeners: Vec<_> = held.iter().map(|(listening, _)| listening.current()).collect();
             status::findings(&snapshot.config, &listeners, engine, &assists)
@@ -145,7 +148,7 @@ impl Bound {
         let certified = restored.attached.with_certificates(&config);
         let acme = Acme::for_start(&certified, &terminators.in_force())?;
 
-        // Last, so that whoever finds the port open finds the control socket as well, and is answered at once.
+        // Last, so that a client that finds the port open also finds the control socket, and gets a response at once.
         listener::listen_all(&bound).map_err(|error| error.to_string())?;
         let (stage, watched) = watch::channel(Stage::Serve);
         let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
@@ -175,8 +178,8 @@ impl Bound {
 }
 
 impl Running {
-    /// Serves until the process is told to end or another one has taken over. The predecessor is told once commands are
-    /// obeyed.
+    /// Serves until the process is asked to exit or another one has taken over. The predecessor is notified once
+    /// commands are accepted.
     pub(super) fn serve(
         self,
         runtime: ControlRuntime,
@@ -186,9 +189,9 @@ impl Running {
         let live = Arc::clone(&operator.reloader.site.live);
         let control = Control::new(&metrics, &log, bypass, operator, sockets, resolved, fixed);
         let serving = || match predecessor.take() {
-            Some(predecessor) => predecessor
-                .ready()
-                .map_err(|error| format!("the process to take over from is gone: {error}").into()),
+            Some(predecessor) => {
+                predecessor.ready().map_err(|error| format!("the old process is gone: {error}").into())
+            }
             None => Ok(()),
         };
         let join = |deadline| join(threads, deadline);
@@ -201,7 +204,7 @@ impl Running {
     }
 }
 
-/// Waits for the workers to end, at most until `deadline`; true when all have.
+/// Waits for the workers to exit, at most until `deadline`; true when all have.
 fn join(mut threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
     loop {
         threads.retain(|thread| !thread.is_finished());

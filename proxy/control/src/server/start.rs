@@ -1,4 +1,4 @@
-//! The steps of starting, each naming what it could not do.
+//! The steps of startup. Each error names what failed.
 
 use crate::server::StartError;
 use crate::spans::Tracing;
@@ -62,7 +62,7 @@ pub(super) fn admin_listener(
     Ok(admin)
 }
 
-/// Binds the control socket. One that was not asked for may be another process's; then there is none.
+/// Binds the control socket. A default path may be in use by another process; then there is no control socket.
 pub(super) fn control_listener(
     config: &Config,
     takes_over: bool,
@@ -77,7 +77,8 @@ pub(super) fn control_listener(
                 Ok(bound) => bound,
                 Err(error) => {
                     let path = path.display();
-                    tracing::warn!(%path, %error, "there is no control socket; `control` names another or turns it off");
+                    tracing::warn!(%path, %error, "no control socket; write another path as `control`, or \
+                                                   off");
                     return Ok(None);
                 }
             }
@@ -86,8 +87,8 @@ pub(super) fn control_listener(
     Ok(Some(bound))
 }
 
-/// Puts the control socket where commands find it, in place of another process's that is taken over from. As late as
-/// may be: if this process does not get as far as this, the other one must still be found there.
+/// Publishes the control socket, replacing that of the process that is taken over from. As late as possible: if this
+/// process fails before this point, commands must still reach the other one.
 pub(super) fn publish(control: Option<&mut commands::Listener>) -> Result<(), StartError> {
     let Some(control) = control else {
         return Ok(());
@@ -105,7 +106,8 @@ pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<Acce
         .map_err(|error| format!("access_log: cannot be opened: {error}").into())
 }
 
-/// Reads the certificates of the listeners and binds these, or takes what another process or a service manager passes.
+/// Reads the certificates of the listeners and binds them, or takes over sockets from another process or a service
+/// manager.
 pub(super) fn listeners(
     config: &Config,
     attached: &Attached,
@@ -129,7 +131,7 @@ pub(super) fn listeners(
     Ok((bound.map_err(|error| error.to_string())?, terminators))
 }
 
-/// Sockets beside the listeners' that another process would need.
+/// Sockets other than the listeners' that another process would need.
 pub(super) fn others(
     config: &Config,
     admin: Option<&Admin>,
@@ -147,7 +149,7 @@ pub(super) fn others(
     admin.into_iter().chain(demo).collect()
 }
 
-/// Makes bypass ready if it may be used; if that fails, the verdict on it has the reason.
+/// Prepares bypass if it may be used; a failure is recorded in its verdict.
 pub(super) fn bypass(
     config: &Config,
     assists: &mut Assists,
@@ -174,13 +176,13 @@ pub(super) fn bypass(
     }
 }
 
-/// Tries, as the account that sluice runs as, whether bodies can be held in files and keys be read again.
+/// Tests, as the user that sluice runs as, whether bodies can be spooled to files and keys can be read again.
 pub(super) fn try_account(config: &Config, terminators: &Terminators) -> Result<(), StartError> {
     terminators.warn_of_unreadable();
     config::can_spool(config).map_err(|why| format!("buffers.spool_directory: {why}").into())
 }
 
-/// Makes splicing ready, and tries it, if it may be used; if that fails, the verdict on it has the reason.
+/// Prepares and tests splicing if it may be used; a failure is recorded in its verdict.
 pub(super) fn splice(
     config: &Config,
     assists: &mut Assists,
@@ -207,11 +209,11 @@ pub(super) struct ReadyAssists<'a> {
     pub(super) splice: Option<&'a tunnel::SplicerFactory>,
 }
 
-/// The threads of the workers, how each is told what to do, and how they are scheduled.
+/// The worker threads, their command channels, and their scheduling policy.
 pub(super) type Workers = (Vec<JoinHandle<()>>, Vec<mpsc::UnboundedSender<Command>>, &'static str);
 
-/// Starts one thread a worker.
-#[expect(clippy::too_many_arguments, reason = "called once, with what the start has prepared")]
+/// Starts one thread per worker.
+#[expect(clippy::too_many_arguments, reason = "called once, with everything the start has prepared")]
 pub(super) fn workers(
     bound: Vec<Vec<Bound>>,
     live: &Live,
@@ -253,10 +255,10 @@ pub(super) fn workers(
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, worker = index, "the worker's engine cannot be made or used")
+                    tracing::error!(%error, worker = index, "the worker's I/O engine failed")
                 }
-                // Its sockets would stay open and its share of the clients wait for ever.
-                Err(_) => tracing::error!(worker = index, "the worker has panicked; the process ends"),
+                // Its sockets would stay open, and its share of the clients would wait forever.
+                Err(_) => tracing::error!(worker = index, "the worker panicked; the process exits"),
             }
             logging::end();
             std::process::exit(1);
@@ -266,7 +268,7 @@ pub(super) fn workers(
     Ok((threads, senders, scheduling.word()))
 }
 
-/// Says what is served where, and how bytes get there.
+/// Logs what is served where, and how bytes are moved.
 pub(super) fn announce(
     listeners: &[Arc<Listening>],
     (engine, workers): (Engine, usize),
@@ -278,23 +280,23 @@ pub(super) fn announce(
     tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving by {engine}");
 }
 
-/// Prints a line; a reader that has gone is no reason to panic, as `println!` would.
+/// Prints a line. Unlike `println!`, does not panic if the reader has gone.
 macro_rules! say {
     ($($text:tt)*) => {
         let _ = writeln!(std::io::stdout(), $($text)*);
     };
 }
 
-/// Says what to try, in front of the demo origin.
+/// Prints what to try with the demo origin.
 pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) {
     let mut current = listeners.iter().map(|listener| listener.current());
     let Some(listener) = current.find(|at| demo && at.config.protocol == Protocol::Http) else {
         return;
     };
     let at = &listener.config.address;
-    // Whoever tries it may well have made the certificate himself.
+    // Users who try the demo often have a self-signed certificate.
     let (curl, s) = if listener.config.tls.is_some() { ("curl -ik", "s") } else { ("curl -i", "") };
-    say!("sluice is up in front of its demo origin. Try:");
+    say!("sluice is running with its demo origin. Try:");
     for target in ["/", "/echo", "/delay?ms=200", "/stream", "/bytes?n=1000000"] {
         let quote = if target.contains('?') { "'" } else { "" };
         say!("  {curl} {quote}http{s}://{at}{target}{quote}");
@@ -303,5 +305,5 @@ pub(super) fn invite(config: &Config, listeners: &[Arc<Listening>], demo: bool) 
     if let Some(admin) = &config.admin {
         say!("Status page: http://{admin}/   also /metrics /healthz /clusters /config; or: sluice top");
     }
-    say!("Ctrl-C drains and ends.");
+    say!("Ctrl-C drains connections and exits.");
 }

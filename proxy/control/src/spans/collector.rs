@@ -1,4 +1,4 @@
-//! One request to the collector (OTLP over HTTP, protobuf), and what its answer means.
+//! One request to the collector (OTLP over HTTP, protobuf), and the meaning of its response.
 
 use std::io;
 use std::time::Duration;
@@ -14,33 +14,33 @@ use sluice_config::{Address, OtlpEndpoint};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Bytes of an answer that are read.
+/// Maximum bytes of a response that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Why spans were not taken.
+/// Why spans were not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    /// Nobody is there, or the connection broke.
+    /// Connecting failed, or the connection broke.
     #[error("the connection failed: {0}")]
     Connection(io::Error),
-    /// What came is no HTTP, or ended too early.
+    /// The response is not HTTP, or ended too early.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// It was too slow.
-    #[error("no answer within {0} ms")]
+    /// The collector was too slow.
+    #[error("no response within {0} ms")]
     Timeout(u64),
-    /// It said no.
+    /// The collector refused them.
     #[error("status {status}")]
     Status {
-        /// What it said.
+        /// The status of the response.
         status: StatusCode,
-        /// When it may be asked again, if it says so.
+        /// When to try again, if the collector says so.
         retry_after: Option<Duration>,
     },
 }
 
 impl Refused {
-    /// Whether the same spans may be sent again ("Failures" in the specification of OTLP/HTTP).
+    /// Whether the same spans may be sent again ("Failures" in the OTLP/HTTP specification).
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Refused::Status { status, .. } => matches!(status.as_u16(), 429 | 502 | 503 | 504),
@@ -48,7 +48,7 @@ impl Refused {
         }
     }
 
-    /// How long the collector wants to be left alone.
+    /// How long to wait before the next request, if the collector says so.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Refused::Status { retry_after, .. } => *retry_after,
@@ -57,13 +57,13 @@ impl Refused {
     }
 }
 
-/// Sends spans; how many of them the collector did not want although it took the others.
+/// Sends spans; returns how many the collector rejected although it accepted the others.
 pub(super) async fn send(to: &OtlpEndpoint, body: Bytes, patience_ms: u64) -> Result<u64, Refused> {
     let sent = timeout(Duration::from_millis(patience_ms), exchange(to, body)).await;
     sent.unwrap_or(Err(Refused::Timeout(patience_ms)))
 }
 
-/// A connection of its own, for there is one request a second and nobody to close an idle one.
+/// Uses a new connection: there is about one request a second, and an idle connection would have to be managed.
 async fn exchange(to: &OtlpEndpoint, body: Bytes) -> Result<u64, Refused> {
     let stream = match &to.address {
         Address::Ip(address) => TcpStream::connect(address).await,
@@ -83,7 +83,7 @@ async fn exchange(to: &OtlpEndpoint, body: Bytes) -> Result<u64, Refused> {
         let answer = sender.send_request(request).await?;
         judge(answer).await
     };
-    // The connection's own result adds nothing: what matters of it comes out of the request as well.
+    // The result of the connection adds nothing: the request reports every error that matters.
     let (answer, _) = tokio::join!(asked, connection);
     answer
 }
@@ -94,7 +94,7 @@ async fn judge(answer: Response<hyper::body::Incoming>) -> Result<u64, Refused> 
     if !status.is_success() {
         return Err(Refused::Status { status, retry_after: retry_after.map(Duration::from_secs) });
     }
-    // What cannot be read of a success is no failure: the spans are there.
+    // An unreadable body of a success is not a failure: the spans were accepted.
     let Ok(body) = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await else {
         return Ok(0);
     };

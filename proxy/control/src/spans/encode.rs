@@ -1,4 +1,4 @@
-//! Spans as OTLP has them, with the names of the semantic conventions for HTTP (1.23 and later, the stable ones).
+//! Encodes spans for OTLP, with the names of the stable HTTP semantic conventions (1.23 and later).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,16 +12,16 @@ use sluice_core::spans::{Record, Upstream};
 
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.29.0";
 
-/// Bit 8 of a span's flags says that bit 9 is known, which says whether the parent is of another process.
+/// Bit 8 of a span's flags means that bit 9 is known, which means that the parent belongs to another process.
 const PARENT_IS_LOCAL: u32 = 0x100;
 /// See [`PARENT_IS_LOCAL`].
 const PARENT_IS_REMOTE: u32 = 0x300;
 
-/// Methods that are named as they are; any other would make names without number (semantic conventions).
+/// Methods that are named as they are; others would create an unlimited number of names (semantic conventions).
 const METHODS: [&str; 10] =
     ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];
 
-/// What exchanges become, as one request to a collector.
+/// Exchanges as one request to a collector.
 pub(super) fn request(service_name: &str, records: &[Record]) -> ExportTraceServiceRequest {
     let spans = records.iter().flat_map(|record| {
         let upstream = record.upstream.as_ref().map(|upstream| client_span(record, upstream));
@@ -82,7 +82,7 @@ fn server_span(record: &Record) -> Span {
     }
 }
 
-/// What was asked of the origin.
+/// The request to the endpoint.
 fn client_span(record: &Record, upstream: &Upstream) -> Span {
     let method = method(record);
     let failed = match (record.reason, upstream.status) {
@@ -116,7 +116,7 @@ fn client_span(record: &Record, upstream: &Upstream) -> Span {
     }
 }
 
-/// What both spans have.
+/// The parts common to both spans.
 fn common(record: &Record) -> Span {
     Span {
         trace_id: record.trace.trace_id().to_be_bytes().to_vec(),
@@ -155,7 +155,7 @@ fn request_attributes(attributes: &mut Attributes, record: &Record, method: Opti
     attributes.some_number("http.request.body.size", Some(record.bytes_in).filter(|n| *n > 0));
 }
 
-/// What an absolute-form target says beyond its authority.
+/// The part of an absolute-form target after its authority.
 fn without_authority(target: &str) -> &str {
     let Some((_, rest)) = target.split_once("://").filter(|_| !target.starts_with('/')) else {
         return target;
@@ -164,13 +164,13 @@ fn without_authority(target: &str) -> &str {
 }
 
 fn answer_attributes(attributes: &mut Attributes, record: &Record) {
-    // 499 is our word for a client that has gone; it was never sent.
+    // 499 is our status for a client that has gone; it was never sent.
     let sent = (100..=599).contains(&record.status) && !(record.status == 499 && record.reason.is_some());
     attributes.some_number("http.response.status_code", sent.then_some(record.status.into()));
     attributes.number("http.response.size", record.bytes_out);
 }
 
-/// What the access log has beside them.
+/// Fields of the access log without an attribute in the conventions.
 fn own_attributes(attributes: &mut Attributes, record: &Record) {
     attributes.text("sluice.request_id", &record.request_id);
     attributes.text("sluice.listener", &record.listener);
@@ -185,7 +185,7 @@ fn own_attributes(attributes: &mut Attributes, record: &Record) {
 
 fn url(upstream: &Upstream) -> String {
     let target = String::from_utf8_lossy(&upstream.target);
-    // A unix socket has no place in a URL; the Host that goes with it is localhost.
+    // A URL cannot contain a unix socket; the matching Host is localhost.
     let host = if upstream.host.starts_with("unix:") { "localhost" } else { &upstream.host };
     format!("http://{host}{}{target}", if target.starts_with('/') { "" } else { "/" })
 }
@@ -204,13 +204,13 @@ fn address_attributes(attributes: &mut Attributes, name: &'static str, port: &'s
     }
 }
 
-/// An IPv6 address without the brackets that it has in a URL.
+/// An IPv6 address without the brackets of a URL.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 fn error(record: &Record) -> Status {
-    // A status that says it all wants no message (semantic conventions).
+    // A status code that is sufficient needs no message (semantic conventions).
     let message = record.reason.map(Reason::word).unwrap_or_default().to_owned();
     Status { message, code: status::StatusCode::Error.into() }
 }
@@ -219,7 +219,7 @@ fn nanos(at: SystemTime) -> u64 {
     u64::try_from(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Attributes in the making; what is empty is left out.
+/// Attributes under construction; empty ones are left out.
 #[derive(Default)]
 struct Attributes(Vec<KeyValue>);
 

@@ -1,4 +1,4 @@
-//! The exporter: takes what waits, at its time or when a batch is there, and sends it. One request at a time.
+//! The exporter: collects waiting spans, periodically or when a batch is full, and sends them. One request at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,23 +14,23 @@ use sluice_core::spans::{Buffered, Tracer, buffer};
 
 use super::{collector, encode};
 
-/// Times that the same spans are sent before they are given up.
+/// Maximum number of times that the same spans are sent.
 const ATTEMPTS_MAX: u32 = 5;
-/// Longest pause between two of them, and the longest that a collector may ask for.
+/// Maximum delay between two attempts, and maximum Retry-After of a collector.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How long the end of the process waits for the last spans.
+/// How long shutdown waits for the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Tracing, as the control plane has it.
+/// The control plane's handle on tracing.
 pub(crate) struct Tracing {
     tracer: Tracer,
-    /// Until it is run.
+    /// Taken when the exporter starts.
     exporter: Mutex<Option<Exporter>>,
     flush: mpsc::Sender<oneshot::Sender<()>>,
 }
 
 impl Tracing {
-    /// Makes tracing ready as configured.
+    /// Prepares tracing as configured.
     pub(crate) fn new(config: &config::Tracing, metrics: &Arc<Metrics>) -> Self {
         let batch = config.batch_spans_max.min(config.buffer_spans_max);
         let (tracer, buffered) = buffer(config.buffer_spans_max, batch, metrics);
@@ -39,12 +39,12 @@ impl Tracing {
         Self { tracer, exporter: Mutex::new(Some(exporter)), flush }
     }
 
-    /// What a worker hands its exchanges over to.
+    /// The handle with which a worker records exchanges.
     pub(crate) fn tracer(&self) -> Tracer {
         self.tracer.clone()
     }
 
-    /// Sends spans until dropped. To be run once, on a runtime with IO and time.
+    /// Sends spans until dropped. Must run once, on a runtime with IO and time.
     pub(crate) fn run(&self) -> impl Future<Output = ()> + use<> {
         let exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take();
         async {
@@ -54,17 +54,17 @@ impl Tracing {
         }
     }
 
-    /// Has all that waits sent, once, and waits for it for two seconds at most.
+    /// Sends all waiting spans once, within two seconds.
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         let flushing = async {
             if self.flush.send(done).await.is_ok() {
-                // An error is the exporter's end, which is none the later.
+                // An error means that the exporter has ended, so nothing is left to wait for.
                 let _ = flushed.await;
             }
         };
         if timeout(FLUSH_TIMEOUT, flushing).await.is_err() {
-            tracing::warn!("the collector did not take the last spans in time");
+            tracing::warn!("the collector did not accept the last spans in time");
         }
     }
 }
@@ -73,18 +73,18 @@ struct Exporter {
     config: config::Tracing,
     buffered: Buffered,
     flushes: mpsc::Receiver<oneshot::Sender<()>>,
-    /// What is to be sent again.
+    /// Spans to send again.
     pending: Option<Batch>,
-    /// The last request failed, and that has been said.
+    /// The last request failed, and this was logged.
     failing: bool,
 }
 
-/// Spans on their way.
+/// Spans that are being sent.
 struct Batch {
     body: Bytes,
     spans: usize,
     attempts: u32,
-    /// Not before.
+    /// Earliest time of the next attempt.
     due: Instant,
 }
 
@@ -95,13 +95,13 @@ impl Exporter {
         while let Some(flush) = self.wait(&mut ticks).await {
             self.send(flush.is_some()).await;
             if let Some(done) = flush {
-                // Whoever asked may have gone.
+                // The requester may have gone.
                 let _ = done.send(());
             }
         }
     }
 
-    /// Waits until there is something to do; `None` when nobody can ask any more.
+    /// Waits until there is something to do; `None` when all handles are dropped.
     async fn wait(&mut self, ticks: &mut Interval) -> Option<Option<oneshot::Sender<()>>> {
         let Self { buffered, flushes, pending, .. } = self;
         let due = async {
@@ -119,7 +119,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what waits, batch by batch, for as long as there are whole ones; all of it if it is the last time.
+    /// Sends waiting spans in batches, as long as they are full; all of them if it is the last time.
     async fn send(&mut self, last: bool) {
         while let Some(batch) = self.pending.take().or_else(|| self.next()) {
             self.try_to_send(batch, last).await;
@@ -146,13 +146,13 @@ impl Exporter {
                 self.buffered.settle(batch.spans - rejected, SpanFate::Exported);
                 self.buffered.settle(rejected, SpanFate::Rejected);
                 if std::mem::take(&mut self.failing) {
-                    tracing::info!("the collector takes spans again");
+                    tracing::info!("the collector accepts spans again");
                 }
             }
             Err(refused) => {
-                // Once, not for each batch.
+                // Logged once, not for each batch.
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(error = %refused, endpoint = %otlp_endpoint, "spans cannot be sent");
+                    tracing::warn!(error = %refused, endpoint = %otlp_endpoint, "cannot send spans");
                 }
                 if last || batch.attempts >= ATTEMPTS_MAX || !refused.is_passing() {
                     self.buffered.settle(batch.spans, SpanFate::Failed);
@@ -164,7 +164,7 @@ impl Exporter {
         }
     }
 
-    /// Doubles from one interval on, unless the collector has a wish.
+    /// Doubles from one interval on, unless the collector requests a delay.
     fn pause(&self, attempts: u32, wish: Option<Duration>) -> Duration {
         let own = Duration::from_millis(self.config.export_interval_ms) * (1 << (attempts - 1).min(8));
         wish.unwrap_or(own).min(PAUSE_MAX)

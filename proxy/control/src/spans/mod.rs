@@ -1,4 +1,4 @@
-//! Spans on their way to a collector (OTLP over HTTP): built of what exchanges hand over, encoded, and sent.
+//! Exports spans to a collector (OTLP over HTTP): built from finished exchanges, encoded, and sent.
 
 mod collector;
 mod encode;

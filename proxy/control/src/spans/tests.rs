@@ -1,4 +1,4 @@
-//! Spans as they are built.
+//! The encoded spans.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn attribute(span: &Span, key: &str) -> Option<String> {
 }
 
 #[test]
-fn odd_exchanges_have_odd_spans() {
+fn unusual_exchanges_are_encoded() {
     let exchange = ExchangeRecord {
         method: b"BREW",
         target: b"http://example.com?x",

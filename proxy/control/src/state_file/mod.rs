@@ -1,7 +1,7 @@
-//! The file that keeps what active checks found across a restart.
+//! The state file, which keeps the results of active checks across a restart.
 //!
-//! Only for clusters with both `state_file` and `health_check`: without checks nothing would ever turn
-//! a restored endpoint healthy again. Ejections are short and are not kept.
+//! Only for clusters with both `state_file` and `health_check`: without checks a restored unhealthy endpoint would
+//! never become healthy again. Ejections are short and are not stored.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,16 +16,16 @@ use sluice_core::durable;
 #[cfg(test)]
 mod tests;
 
-/// The version of the format; a file of another one is set aside.
+/// The version of the format; a file with another version is set aside.
 const VERSION: u32 = 1;
 
-/// Bytes of a file that is read, enough for some 50 000 endpoints.
+/// Maximum bytes of a file, enough for about 50 000 endpoints.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How often [`run`] looks whether anything changed, and so the most often that it writes.
+/// How often [`run`] checks for changes, and so the maximum write rate.
 const WRITE_PERIOD: Duration = Duration::from_secs(1);
 
-/// One file: its clusters by name, their endpoints by label.
+/// One file: clusters by name, their endpoints by label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     version: u32,
@@ -35,7 +35,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     healthy: bool,
-    /// When that began, in seconds of Unix time; 0 if it has been so from the start.
+    /// When that started, in seconds of Unix time; 0 if it has been so since startup.
     since: u64,
 }
 
@@ -45,30 +45,31 @@ enum ReadError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Format(#[from] serde_json::Error),
-    #[error("it has version {0}, and this release reads {VERSION}")]
+    #[error("its version is {0}, but this release reads version {VERSION}")]
     Version(u32),
     #[error("it is larger than {FILE_BYTES_MAX} bytes")]
     TooLarge,
 }
 
-/// Gives endpoints the health that their clusters' state files recorded. Call before the first pick.
+/// Gives endpoints the health recorded in their clusters' state files. Call before the first request.
 ///
-/// A file that is not there is no news. A damaged one is warned of and set aside as `FILE.damaged`; one
-/// that cannot be read is warned of and left.
+/// A missing file is ignored. A damaged one is logged and renamed to `FILE.damaged`; one that cannot be read is logged
+/// and left alone.
 pub fn restore(clusters: &[Arc<Cluster>]) {
     for (path, clusters) in by_path(clusters) {
         match read(&path) {
             Ok(Some(state)) => clusters.iter().for_each(|cluster| apply(&state, cluster)),
             Ok(None) => {}
             Err(ReadError::Io(error)) => {
-                tracing::warn!(path = %path.display(), %error, "cannot read the state file; all endpoints begin healthy");
+                tracing::warn!(path = %path.display(), %error, "cannot read the state file; all endpoints \
+                                                                start healthy");
             }
             Err(error) => set_aside(&path, &error),
         }
     }
 }
 
-/// Writes every state file as things stand; for shutdown. Blocks until the bytes are on disk.
+/// Writes every state file with the current state, at shutdown. Blocks until the bytes are on disk.
 pub fn save(clusters: &[Arc<Cluster>]) {
     for (path, clusters) in by_path(clusters) {
         if let Err(error) = write(&path, &State::of(&clusters)) {
@@ -77,11 +78,11 @@ pub fn save(clusters: &[Arc<Cluster>]) {
     }
 }
 
-/// Writes a state file whenever an endpoint's health has changed, at most once a second, without end;
-/// returns at once if no cluster has one. Wants a tokio runtime with time.
+/// Writes a state file whenever an endpoint's health has changed, at most once a second, without end; returns at once
+/// if no cluster has one. Needs a tokio runtime with time.
 pub async fn run(clusters: Vec<Arc<Cluster>>) {
     let mut files: Vec<Written> = by_path(&clusters).into_iter().map(Written::new).collect();
-    // Those without a file need not stay for it.
+    // Clusters without a file are not kept alive by this task.
     drop(clusters);
     while !files.is_empty() {
         tokio::time::sleep(WRITE_PERIOD).await;
@@ -91,7 +92,7 @@ pub async fn run(clusters: Vec<Arc<Cluster>>) {
     }
 }
 
-/// A file and what was last written to it.
+/// A file and the state last written to it.
 struct Written {
     path: PathBuf,
     clusters: Vec<Arc<Cluster>>,
@@ -119,7 +120,8 @@ impl Written {
             }
             Err(error) if !self.failing => {
                 self.failing = true;
-                tracing::warn!(path = %self.path.display(), %error, "cannot write the state file; trying on");
+                tracing::warn!(path = %self.path.display(), %error, "cannot write the state file; will \
+                                                                     retry");
             }
             Err(_) => {}
         }
@@ -140,7 +142,7 @@ impl State {
     }
 }
 
-/// Clusters may share a file, which must then be read and written as one.
+/// Clusters may share a file, which must then be read and written as a whole.
 fn by_path(clusters: &[Arc<Cluster>]) -> BTreeMap<PathBuf, Vec<Arc<Cluster>>> {
     let mut by_path: BTreeMap<PathBuf, Vec<Arc<Cluster>>> = BTreeMap::new();
     for cluster in clusters {
@@ -173,7 +175,7 @@ fn read(path: &Path) -> Result<Option<State>, ReadError> {
     struct Versioned {
         version: u32,
     }
-    // Version first: a later format need not parse as this one.
+    // The version first: a later format may not parse as this one.
     match serde_json::from_slice(&bytes)? {
         Versioned { version: VERSION } => Ok(Some(serde_json::from_slice(&bytes)?)),
         Versioned { version } => Err(ReadError::Version(version)),

@@ -1,4 +1,4 @@
-//! State files on disk, each test in a directory of its own.
+//! State files on disk, each test in its own directory.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -50,7 +50,7 @@ fn health(cluster: &Cluster) -> Vec<(bool, u64)> {
 }
 
 #[test]
-fn health_survives_in_a_file_that_clusters_share() {
+fn health_survives_in_a_shared_file() {
     let directory = Directory::new("shared");
     let make = || ["a", "b"].map(|name| cluster(name, &directory.file(), true));
     let before = make();
@@ -65,7 +65,7 @@ fn health_survives_in_a_file_that_clusters_share() {
 }
 
 #[test]
-fn a_missing_file_is_no_news() {
+fn a_missing_file_is_ignored() {
     let directory = Directory::new("missing");
     let clusters = [cluster("a", &directory.file(), true)];
     restore(&clusters);
@@ -92,7 +92,7 @@ fn a_damaged_file_is_set_aside() {
 }
 
 #[test]
-fn what_is_no_file_stays() {
+fn a_directory_in_place_of_the_file_is_left_alone() {
     let directory = Directory::new("folder");
     fs::create_dir(directory.file()).unwrap();
     let clusters = [cluster("a", &directory.file(), true)];
@@ -128,7 +128,7 @@ async fn only_changes_are_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn running_writes_and_keeps_trying() {
+async fn run_writes_and_retries() {
     let directory = Directory::new("running");
     let folder = directory.0.join("later");
     let cluster = cluster("a", &folder.join("state.json"), true);

@@ -1,46 +1,46 @@
-//! The schema of `/status.json`. Keys and one-word values stay as they are; keys may be added.
+//! The schema of `/status.json`. Keys and keywords are stable; keys may be added.
 //!
-//! Rates are per second. Times are milliseconds, unless the name says otherwise. What comes from buckets of a
-//! histogram (percentiles) is an estimate.
+//! Rates are per second. Times are in milliseconds, unless the name says otherwise. Values derived from histogram
+//! buckets (percentiles) are estimates.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use sluice_core::metrics::RecentError;
 
-/// Raised when a key changes its meaning or goes away.
+/// Incremented when a key changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
-/// All that is known. An event of `/events` leaves out `fixed` and every `history`, but for the first, which is whole.
+/// The whole document. Events of `/events` omit `fixed` and every `history`, except the first event, which is complete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// When it was made, in milliseconds of Unix time.
+    /// When it was created, in milliseconds of Unix time.
     pub time_ms: u64,
-    /// Since the start, in seconds.
+    /// Time since startup, in seconds.
     pub uptime_s: u64,
-    /// `serving`, or `draining` once a drain has begun.
+    /// `serving`, or `draining` once a drain has started.
     pub state: String,
-    /// What does not change from second to second.
+    /// What rarely changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<Fixed>,
-    /// Everything together.
+    /// Totals.
     pub totals: Totals,
     /// Every cluster, by name.
     pub clusters: Vec<Cluster>,
-    /// Endpoints that there was no room for.
+    /// Endpoints omitted because there are too many.
     pub endpoints_left_out: usize,
-    /// The last failures, the newest first: up to 50 by the origin's or sluice's fault, up to 20 by clients'.
+    /// The last failures, the newest first: up to 50 caused by endpoints or sluice, up to 20 caused by clients.
     pub errors: Vec<RecentError>,
-    /// Failures that were not noted, as too many came at once.
+    /// Failures that were not recorded because too many occurred at once.
     pub errors_left_out: u64,
 }
 
-/// What does not change from second to second.
+/// What rarely changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fixed {
-    /// Of sluice.
+    /// Version of sluice.
     pub version: String,
     /// Process id.
     pub pid: u32,
@@ -49,49 +49,49 @@ pub struct Fixed {
     pub engine: String,
     /// Worker threads.
     pub workers: usize,
-    /// Where connections are accepted.
+    /// The listeners.
     pub listeners: Vec<Listener>,
-    /// Certificates that are served, those first that expire first; at most 100.
+    /// Served certificates, those that expire first come first; at most 100.
     #[serde(default)]
     pub certificates: Vec<Certificate>,
     /// Each kernel assist, and whether it is used.
     pub assists: Vec<Assist>,
-    /// What `sluice doctor` found at the start.
+    /// What `sluice doctor` found at startup.
     pub findings: Vec<Finding>,
-    /// The configuration in force, as `/config` has it.
+    /// The effective configuration, as at `/config`.
     pub config: Value,
 }
 
-/// A bound address.
+/// A listener.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listener {
     /// Its name.
     pub name: String,
-    /// The address as bound.
+    /// The bound address.
     pub address: String,
     /// `http` or `tcp`.
     pub protocol: String,
 }
 
-/// A certificate that is served.
+/// A served certificate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
     /// Name of its listener.
     pub listener: String,
-    /// The hosts it is for.
+    /// The host names it is valid for.
     pub names: Vec<String>,
-    /// The file it is from, or a word.
+    /// The file it was read from, or a keyword.
     pub source: String,
-    /// Until when it is valid, in seconds of Unix time.
+    /// When it expires, in seconds of Unix time.
     pub not_after_s: i64,
-    /// Days until then, rounded down; below 0 it has expired.
+    /// Days until it expires, rounded down; negative if it has expired.
     pub days_left: i64,
     /// Whether it is valid now.
     pub is_valid: bool,
-    /// When it is tried to have the next one issued, where it is, in seconds of Unix time.
+    /// When the next attempt to obtain a certificate is made, if ACME manages it, in seconds of Unix time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_s: Option<u64>,
-    /// Why the last try has failed, if it has.
+    /// Why the last attempt failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -101,11 +101,11 @@ pub struct Certificate {
 pub struct Assist {
     /// `bypass`, `direct_return` or `splice`.
     pub name: String,
-    /// As in the start line: `used`, or `not used: ` and why.
+    /// As in the start line: `used`, or `not used: ` and the reason.
     pub verdict: String,
 }
 
-/// One thing that doctor looked at.
+/// A finding of doctor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// `kernel`, `io_uring`, `capabilities`, `cgroups`, `bpf` or `limits`.
@@ -116,33 +116,33 @@ pub struct Finding {
     pub status: String,
     /// What it means for sluice.
     pub means: String,
-    /// How to change it, where something is to be changed.
+    /// How to change it, if something should be changed.
     pub remedy: Option<String>,
 }
 
-/// Everything together.
+/// Totals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Exchanges ended since the start.
+    /// Finished exchanges since startup.
     pub requests: u64,
-    /// Tries of requests beyond the first since the start.
+    /// Retries since startup.
     pub retries: u64,
-    /// Panics since the start, each of which ended one connection.
+    /// Panics since startup, each of which ended one connection.
     pub panics: u64,
-    /// Connections of clients open.
+    /// Open connections of clients.
     pub downstream_open: u64,
-    /// Connections to endpoints open, idle ones included.
+    /// Open connections to endpoints, including idle ones.
     pub upstream_open: u64,
-    /// Tunnels open.
+    /// Open tunnels.
     pub tunnels_open: u64,
-    /// Workers that are batch threads now (`worker_scheduling`); the others are ordinary ones.
+    /// Workers that currently run as batch threads (`worker_scheduling`); the others use the default policy.
     #[serde(default)]
     pub batch_workers: u64,
-    /// Requests under way at endpoints.
+    /// Concurrent requests at endpoints.
     pub in_flight: u64,
-    /// Requests that wait in a line.
+    /// Requests that wait in a queue.
     pub queued: u64,
-    /// Of all clusters, and of what came to none.
+    /// Rates of all clusters, and of exchanges that reached none.
     pub rates: Rates,
     /// The last two minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,11 +156,11 @@ pub struct Cluster {
     pub name: String,
     /// How it balances.
     pub balance: String,
-    /// Requests under way at its endpoints.
+    /// Concurrent requests at its endpoints.
     pub in_flight: u64,
-    /// Its line.
+    /// Its queue.
     pub queue: Queue,
-    /// Of its endpoints, and of what came to none of them.
+    /// Rates of its endpoints, and of exchanges that reached none of them.
     pub rates: Rates,
     /// The last two minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,18 +169,18 @@ pub struct Cluster {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// A cluster's line.
+/// A cluster's queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
-    /// Requests that wait.
+    /// Waiting requests.
     pub length: u64,
-    /// Requests that may.
+    /// Maximum of waiting requests.
     pub length_max: u64,
-    /// Requests that have had to wait since the start.
+    /// Requests that had to wait since startup.
     pub entered: u64,
-    /// Of these, turned away because the line was full.
+    /// Requests rejected because the queue was full.
     pub full: u64,
-    /// And because they waited for too long.
+    /// Requests rejected because they waited too long.
     pub timed_out: u64,
 }
 
@@ -189,36 +189,36 @@ pub struct Queue {
 pub struct Endpoint {
     /// Its address.
     pub label: String,
-    /// Whether an operator has it take no new requests, healthy or not.
+    /// Whether an operator has disabled it: it gets no new requests, healthy or not.
     #[serde(default)]
     pub disabled: bool,
     /// `healthy`, `unhealthy` (by checks), `ejected` (by live traffic) or `draining`.
     pub health: String,
-    /// What the last check of its health met, if there was one.
+    /// The result of its last health check, if there was one.
     pub last_check: Option<String>,
-    /// Its share of the load, relative to the others.
+    /// Its weight.
     pub weight: u32,
-    /// Requests and tunnels under way.
+    /// Concurrent requests and tunnels.
     pub in_flight: u64,
     /// Of these, tunnels.
     pub tunnels: u64,
-    /// Requests that it may have under way now; `None` without a limit.
+    /// Current maximum of concurrent requests; `None` without a limit.
     pub limit: Option<u64>,
-    /// Failures by its fault since it is known.
+    /// Failures caused by it since it exists.
     pub failures: u64,
-    /// What it does now.
+    /// Its current rates.
     pub rates: Rates,
     /// The last two minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
 }
 
-/// What happened in the last second, per second, and what ended in the last ten.
+/// Rates per second over the last second, and values over the last ten seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Exchanges ended.
+    /// Finished exchanges.
     pub requests: f64,
-    /// Of these, those that failed by the origin's or sluice's fault, or were answered 5xx.
+    /// Exchanges that failed because of the endpoint or sluice, or got a 5xx response.
     pub failures: f64,
     /// Share of failures among the exchanges of the last ten seconds, 0 to 1; `None` without any exchange.
     pub error_share_10s: Option<f64>,
@@ -226,49 +226,49 @@ pub struct Rates {
     pub bytes_in: f64,
     /// Bytes written to clients.
     pub bytes_out: f64,
-    /// Exchanges by the path of their bytes.
+    /// Exchanges by path.
     pub paths: Paths,
-    /// How long those of the last second took; `None` without any.
+    /// Latency over the last second; `None` without any exchange.
     pub latency: Option<Latency>,
-    /// How long those of the last ten seconds took; `None` without any.
+    /// Latency over the last ten seconds; `None` without any exchange.
     pub latency_10s: Option<Latency>,
 }
 
 /// Exchanges by the path of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Paths {
-    /// Through sluice's buffers.
+    /// Copied by sluice.
     pub copy: f64,
-    /// Past loopback TCP.
+    /// Bypassing loopback TCP.
     pub bypass: f64,
-    /// From the application straight to the client.
+    /// Directly from the application to the client.
     pub direct: f64,
-    /// From one connection to the other in the kernel.
+    /// Spliced in the kernel.
     pub splice: f64,
 }
 
-/// Durations that a share of exchanges took at most, from the first byte of a request to the last of its answer.
+/// Latency percentiles, from the first byte of a request to the last byte of its response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Half of them.
+    /// Median.
     pub p50_ms: f64,
-    /// Nine in ten.
+    /// 90th percentile.
     pub p90_ms: f64,
-    /// All but one in a hundred.
+    /// 99th percentile.
     pub p99_ms: f64,
 }
 
-/// One value a second, the oldest first, all of one length, at most 120.
+/// One value per second, the oldest first, all of the same length, at most 120.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// Exchanges per second.
     pub requests: Vec<f32>,
     /// Failures per second.
     pub failures: Vec<f32>,
-    /// Half of them were as fast; `None` in a second without any.
+    /// Median; `None` in a second without exchanges.
     pub p50_ms: Vec<Option<f32>>,
-    /// All but one in a hundred were.
+    /// 99th percentile; `None` in a second without exchanges.
     pub p99_ms: Vec<Option<f32>>,
-    /// Requests under way at the end of the second.
+    /// Concurrent requests at the end of the second.
     pub in_flight: Vec<u32>,
 }

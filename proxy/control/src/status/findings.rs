@@ -1,4 +1,4 @@
-//! What doctor has to say at the start, for the status page.
+//! The findings of doctor at startup, for the status page.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use sluice_ring::Engine;
 use super::document::{Assist, Finding, Fixed, Listener};
 use crate::doctor::{self, Assists};
 
-/// What is known once everything has been started; configuration and certificates are filled in when they are asked for.
+/// What is known once startup is complete; configuration and certificates are filled in on request.
 pub(crate) fn findings(
     config: &Config,
     listeners: &[Arc<ListenerState>],

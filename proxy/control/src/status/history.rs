@@ -1,4 +1,4 @@
-//! What is remembered of one endpoint, one cluster, or everything: counts of ten seconds, points of two minutes.
+//! The history of one endpoint, one cluster, or all: counts of ten seconds, points of two minutes.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -10,13 +10,13 @@ use super::document::{History, Latency, Paths, Rates};
 
 /// Seconds of history.
 pub(super) const SECONDS: usize = 120;
-/// How far back the longer window goes, in samples, which are a second apart.
+/// Length of the longer window, in samples, which are a second apart.
 const WINDOW: usize = 10;
 
-/// One thing's past.
+/// One history.
 #[derive(Debug, Default)]
 pub(super) struct Track {
-    /// When, and the counts of then: of the last [`WINDOW`] samples and the one before.
+    /// Times and counts of the last [`WINDOW`] samples and the one before.
     recent: VecDeque<(Instant, Counts)>,
     points: VecDeque<Point>,
     rates: Rates,
@@ -32,7 +32,7 @@ struct Point {
 }
 
 impl Track {
-    /// Takes the counts of `now`; the first only begin the count.
+    /// Adds the counts of `now`; the first ones are only the baseline.
     pub(super) fn push(&mut self, now: Instant, counts: Counts, in_flight: u64) {
         if let (Some((then, before)), Some((_, first))) = (self.recent.back(), self.recent.front()) {
             let seconds = now.saturating_duration_since(*then).as_secs_f64().max(0.001);
@@ -55,7 +55,7 @@ impl Track {
         }
     }
 
-    /// What happened in the last second, and in the last ten.
+    /// Rates over the last second and the last ten seconds.
     pub(super) fn rates(&self) -> Rates {
         self.rates.clone()
     }
@@ -102,7 +102,7 @@ fn latency(counts: &Counts) -> Option<Latency> {
     Some(Latency { p50_ms: at(0.5)?, p90_ms: at(0.9)?, p99_ms: at(0.99)? })
 }
 
-/// Two places are more than the buckets know, and keep the document small.
+/// The buckets are no more precise than two decimals, and this keeps the document small.
 fn rounded(x: f64) -> f64 {
     (x * 100.0).round() / 100.0
 }

@@ -1,4 +1,4 @@
-//! The document of the moment, for many readers: sampled once a second, written out once for all who follow.
+//! The current document, for many readers: sampled once a second, serialised once for all of them.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,22 +15,22 @@ use tokio::time::MissedTickBehavior;
 use super::document::Fixed;
 use super::sampler::{Sample, Sampler};
 
-/// Between two samples.
+/// Time between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where the document comes from. Asked on the control thread.
+/// The sources of the document. Used on the control thread.
 pub(crate) struct Sources {
     /// The counters.
     pub(crate) metrics: Arc<Metrics>,
-    /// Set when a drain begins.
+    /// Set when a drain starts.
     pub(crate) draining: Arc<AtomicBool>,
-    /// The clusters in force.
+    /// The current clusters.
     pub(crate) clusters: Box<dyn Fn() -> Vec<Arc<Cluster>> + Send + Sync>,
-    /// What changes seldom, the configuration in force with it.
+    /// What rarely changes, including the effective configuration.
     pub(crate) fixed: Box<dyn Fn() -> Fixed + Send + Sync>,
 }
 
-/// The document of the moment.
+/// The current document.
 pub(crate) struct Live {
     sources: Sources,
     sampler: Mutex<Sampler>,
@@ -38,24 +38,24 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Nothing is sampled yet; that is for [`run`].
+    /// Takes no sample yet; [`run`] does.
     pub(crate) fn new(sources: Sources) -> Arc<Self> {
         let sampler = Mutex::new(Sampler::new(Instant::now()));
         Arc::new(Self { sources, sampler, events: watch::Sender::new(Bytes::new()) })
     }
 
-    /// All of it, as JSON.
+    /// The whole document as JSON.
     pub(crate) fn json(&self) -> String {
         let document = self.lock().whole((self.sources.fixed)());
         serde_json::to_string(&document).expect("text and numbers can be written")
     }
 
-    /// The first event of a stream, which is whole.
+    /// The first event of a stream, which is complete.
     pub(crate) fn first_event(&self) -> Bytes {
         Bytes::from(format!("event: whole\ndata: {}\n\n", self.json()))
     }
 
-    /// The events that follow, each one what has changed. A reader that is late misses some and gets the last.
+    /// The following events, each with the changes. A slow reader misses some and gets the last one.
     pub(crate) fn follow(&self) -> watch::Receiver<Bytes> {
         self.events.subscribe()
     }
@@ -73,7 +73,7 @@ impl Live {
         };
         let mut sampler = self.lock();
         sampler.take(sample);
-        // Written out only where somebody follows.
+        // Serialised only if there is a reader.
         if self.events.receiver_count() > 0 {
             let json = serde_json::to_string(sampler.changed()).expect("text and numbers can be written");
             self.events.send_replace(Bytes::from(format!("event: change\ndata: {json}\n\n")));
@@ -86,10 +86,10 @@ impl Live {
     }
 }
 
-/// Takes a sample each second, for ever. To be run on a tokio runtime.
+/// Takes a sample each second, without end. Needs a tokio runtime.
 pub(crate) async fn run(live: Arc<Live>) -> Infallible {
     let mut tick = tokio::time::interval(INTERVAL);
-    // After a pause, samples close behind each other would show rates that never were.
+    // After a pause, samples in quick succession would show wrong rates.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

@@ -1,7 +1,7 @@
-//! What is shown of a running sluice: a document, made once a second on the control thread.
+//! The state of a running sluice for display: a document created once a second on the control thread.
 //!
-//! [`document`] is its schema, `sampler` makes it from the counters, `live` hands it to readers, and [`page`] is
-//! what browsers show it with. It only reads: nothing here changes anything, and workers never wait for it.
+//! [`document`] is its schema, `sampler` creates it from the counters, `live` serves it to readers, and [`page`] shows
+//! it in browsers. Read-only: nothing here changes anything, and workers never wait for it.
 
 pub mod document;
 mod findings;

@@ -1,4 +1,4 @@
-//! Turns the counters of each second into the document. Time and counters are passed in.
+//! Computes the document from the counters of each second. Time and counters are passed in.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use sluice_core::metrics::{Counts, Tally};
 use super::document::{Cluster, Document, Endpoint, Fixed, History, Queue, RecentError, SCHEMA, Totals};
 use super::history::Track;
 
-/// Endpoints that are followed, over all clusters; some 5 KB each.
+/// Maximum number of tracked endpoints over all clusters; about 5 KB each.
 const ENDPOINTS_MAX: usize = 1000;
 
-/// What is sampled in one go.
+/// One sample.
 pub(crate) struct Sample {
     /// When.
     pub(crate) now: Instant,
-    /// The same on the process's clock, by which ejections end.
+    /// The same on the process's clock, which ejections use.
     pub(crate) now_ms: u64,
     /// The same in milliseconds of Unix time.
     pub(crate) time_ms: u64,
-    /// Whether a drain has begun.
+    /// Whether a drain has started.
     pub(crate) draining: bool,
     /// The counters.
     pub(crate) tally: Tally,
-    /// The last failures, and how many were not noted.
+    /// The last failures, and how many were not recorded.
     pub(crate) errors: (Vec<RecentError>, u64),
-    /// The clusters in force.
+    /// The current clusters.
     pub(crate) clusters: Vec<Arc<cluster::Cluster>>,
 }
 
-/// Remembers what came before.
+/// Keeps the previous samples.
 pub(crate) struct Sampler {
     started: Instant,
     all: Track,
@@ -47,13 +47,13 @@ struct ClusterTrack {
 }
 
 impl Sampler {
-    /// Nothing is known yet.
+    /// An empty sampler.
     pub(crate) fn new(started: Instant) -> Self {
         let current = Document { schema: SCHEMA, state: "serving".to_owned(), ..Document::default() };
         Self { started, all: Track::default(), clusters: BTreeMap::new(), current }
     }
 
-    /// Takes one sample; they are to be a second apart.
+    /// Adds one sample; samples should be a second apart.
     pub(crate) fn take(&mut self, sample: Sample) {
         let mut past = std::mem::take(&mut self.clusters);
         let mut room = ENDPOINTS_MAX;
@@ -79,12 +79,12 @@ impl Sampler {
         };
     }
 
-    /// What has changed with the last sample.
+    /// What changed with the last sample.
     pub(crate) fn changed(&self) -> &Document {
         &self.current
     }
 
-    /// All of it.
+    /// The whole document.
     pub(crate) fn whole(&self, fixed: Fixed) -> Document {
         let mut document = self.current.clone();
         document.fixed = Some(fixed);

@@ -1,4 +1,4 @@
-//! The document from counters that are driven by hand.
+//! The document from simulated counters.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ impl Rig {
         }
     }
 
-    /// A second goes by.
+    /// Simulates one second.
     fn second(&mut self) -> Document {
         self.seconds += 1;
         self.sampler.take(Sample {
@@ -84,7 +84,7 @@ impl Rig {
 }
 
 #[test]
-fn rates_are_what_a_second_brought() {
+fn rates_cover_the_last_second() {
     let mut rig = Rig::new();
     rig.serve(40, 200, 3, None);
     rig.serve(10, 502, 80, Some(Reason::ConnectRefused));
@@ -105,15 +105,15 @@ fn rates_are_what_a_second_brought() {
     let document = rig.second();
     let rates = &document.clusters[0].endpoints[0].rates;
     assert_eq!((rates.requests, rates.latency), (0.0, None), "a quiet second");
-    assert_eq!(rates.latency_10s, Some(latency), "the longer window still has them");
+    assert_eq!(rates.latency_10s, Some(latency), "the longer window still contains them");
     for _ in 0..10 {
         rig.second();
     }
-    assert_eq!(rig.second().totals.rates.error_share_10s, None, "and then not any more");
+    assert_eq!(rig.second().totals.rates.error_share_10s, None, "they have left the window");
 }
 
 #[test]
-fn what_no_endpoint_had_counts_for_its_cluster() {
+fn exchanges_without_endpoint_count_for_the_cluster() {
     let mut rig = Rig::new();
     let reason = Some(Reason::QueueFull);
     rig.worker.record(&ExchangeRecord { endpoint: None, status: 503, reason, ..ExchangeRecord::sample() });
@@ -126,7 +126,7 @@ fn what_no_endpoint_had_counts_for_its_cluster() {
 }
 
 #[test]
-fn history_is_bounded_and_ends_with_its_endpoint() {
+fn history_is_limited_and_ends_with_its_endpoint() {
     let mut rig = Rig::new();
     for _ in 0..SECONDS + 20 {
         rig.serve(2, 200, 1, None);
@@ -146,7 +146,7 @@ fn history_is_bounded_and_ends_with_its_endpoint() {
 }
 
 #[test]
-fn a_change_leaves_out_what_readers_have() {
+fn a_change_omits_what_readers_have() {
     let mut rig = Rig::new();
     let whole = rig.second();
     let changed = serde_json::to_value(rig.sampler.changed()).unwrap();

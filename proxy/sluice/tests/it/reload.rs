@@ -207,7 +207,7 @@ fn what_cannot_change_is_said() {
     config["via"] = json!(true);
     let (code, said) = proxy.reload(&config);
     assert_eq!(code, Some(0));
-    assert!(said.contains("sluice: workers: stays as it was until the next start\n"), "{said}");
+    assert!(said.contains("sluice: workers: unchanged until sluice is restarted\n"), "{said}");
     proxy.get("/");
     assert!(origin.last().get("via").is_some(), "the rest is in force");
 }

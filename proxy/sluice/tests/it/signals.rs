@@ -74,7 +74,7 @@ fn sigusr2_upgrades() {
     let origin = Origin::saying("here");
     let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
     proxy.signal(Signal::SIGUSR2);
-    let taken = proxy.line("another process has taken over");
+    let taken = proxy.line("the new process has taken over");
     let _next = Stray(taken["pid"].as_i64().unwrap().try_into().unwrap());
     assert_eq!(proxy.wait().code(), Some(0));
     assert_eq!(proxy.get("/").text(), "here");

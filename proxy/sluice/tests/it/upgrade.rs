@@ -104,17 +104,17 @@ fn a_process_that_does_not_get_ready_changes_nothing() {
     refused(
         &proxy,
         &["--binary", "/bin/false"],
-        "the new process has ended before it served (exit status: 1)",
+        "the new process exited before it was ready (exit status: 1)",
     );
     let sleeper = proxy.folder.join("sleeper");
     script(&sleeper, "#!/bin/sh\nexec sleep 1000\n");
     let sleeper = sleeper.display().to_string();
-    refused(&proxy, &["--binary", &sleeper, "--timeout-ms", "200"], "does not serve after 200 ms");
+    refused(&proxy, &["--binary", &sleeper, "--timeout-ms", "200"], "was not ready after 200 ms");
     // Whatever it gets done with the control socket before it fails, commands find the old process.
     let late = proxy.folder.join("late");
     let control = proxy.folder.join("control.sock");
     script(&late, &format!("#!/bin/sh\nrm '{}'\nexit 1\n", control.display()));
-    refused(&proxy, &["--binary", &late.display().to_string()], "the new process has ended before it served");
+    refused(&proxy, &["--binary", &late.display().to_string()], "the new process exited before it was ready");
     proxy.rewrite("clusters: {}\n");
     refused(&proxy, &[], "refused: ");
     proxy.rewrite(&proxy.config);

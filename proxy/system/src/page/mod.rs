@@ -175,6 +175,6 @@ fn lost(look: &mut Look) -> Result<String> {
     look.scene.sluice.stop()?;
     look.browser.wait_until("a word", "!document.getElementById('lost').hidden")?;
     let said = look.browser.evaluate("document.getElementById('lost').textContent")?;
-    ensure!(said.as_str().is_some_and(|said| said.starts_with("Connection lost, trying again")), "{said}");
+    ensure!(said.as_str().is_some_and(|said| said.starts_with("Connection lost, retrying")), "{said}");
     Ok("it says so".to_owned())
 }

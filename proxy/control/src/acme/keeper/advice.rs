@@ -1,4 +1,4 @@
-//! When certificates are renewed goes by what their authority says, where it says something.
+//! Asks authorities when to renew certificates, and applies their advice.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use tokio::task::JoinError;
 use super::{Advised, Keeper};
 use crate::acme::{schedule, window};
 
-/// Authorities that are asked at once.
+/// Maximum number of concurrent requests for advice.
 const ASKS_MAX: usize = 2;
 
 impl Keeper {
-    /// Asks about certificates whose time for it has come.
+    /// Asks about certificates whose advice is due.
     pub(super) fn begin_to_look(&mut self) {
         let now_ms = schedule::now_ms();
         let is_due = |look_ms: Option<u64>| look_ms.is_some_and(|look_ms| look_ms <= now_ms);
@@ -21,7 +21,7 @@ impl Keeper {
         let names: Vec<String> = due.take(room).map(|(name, _)| name.clone()).collect();
         for name in names {
             let asked = self.authority_of(&name).zip(self.issued(&name));
-            // Asked once; the answer says when again.
+            // Asked once; the response says when to ask again.
             if let Some(entry) = self.entries.get_mut(&name) {
                 entry.look_ms = None;
             }
@@ -37,18 +37,18 @@ impl Keeper {
         let Ok((name, advice)) = advised else { return };
         let Some(entry) = self.entries.get_mut(&name) else { return };
         if let Err(failure) = &advice {
-            tracing::debug!(name, "the authority does not say when to renew: {}", failure.text);
+            tracing::debug!(name, "no renewal information from the authority: {}", failure.text);
         }
         let before_ms = entry.next_ms;
         entry.advise(advice.unwrap_or_default(), (schedule::now_ms(), fastrand::f64()));
         if entry.next_ms < before_ms {
             let in_s = entry.next_ms.saturating_sub(schedule::now_ms()) / 1000;
-            tracing::info!(name, in_s, "the authority would have the certificate renewed sooner");
+            tracing::info!(name, in_s, "the authority advises an earlier renewal");
         }
         self.shown.is_current &= entry.next_ms == before_ms;
     }
 
-    /// The certificate that is served for a name, if it is of its authority.
+    /// The certificate served for a name, if its authority issued it.
     pub(super) fn issued(&self, name: &str) -> Option<Arc<Certificate>> {
         let source = self.authority_of(name)?.folder.source();
         let in_force = self.terminators.in_force();

@@ -1,4 +1,4 @@
-//! Names that nobody has written down: who may have a certificate, and who may no more.
+//! On-demand names: approval, and its withdrawal.
 
 use crate::acme::AcmeError;
 use sluice_config::OnDemand;
@@ -13,7 +13,7 @@ use crate::acme::failure::Failure;
 use crate::acme::schedule;
 
 impl Keeper {
-    /// A client has asked for a name.
+    /// A client requested a name.
     pub(super) fn want(&mut self, wanted: &Wanted) {
         let in_force = self.terminators.in_force();
         let on_demand = in_force.get(&wanted.listener).and_then(|terminator| terminator.on_demand());
@@ -30,14 +30,19 @@ impl Keeper {
         }
     }
 
-    /// Whether another name may have one; that none may is said once, whatever scanners ask for.
+    /// Whether another on-demand name fits; a full table is logged once, however many names scanners request.
     fn has_room(&mut self, name: &str, on_demand: &OnDemand) -> bool {
         let got = self.entries.values().filter(|entry| !entry.is_listed).count();
         let is_full = got >= on_demand.names_max;
         if is_full {
             self.acme.board.count_ask(AskOutcome::Dropped);
             if !self.shown.is_full {
-                tracing::warn!(name, names_max = on_demand.names_max, "no further names are got on demand");
+                tracing::warn!(
+                    name,
+                    names_max = on_demand.names_max,
+                    "names_max is reached; further names \
+                                                                       get no certificate on demand"
+                );
             }
         }
         self.shown.is_full = is_full;
@@ -64,21 +69,21 @@ impl Keeper {
         self.acme.board.count_ask(outcome);
         self.say(&name, on_demand, answer.err());
         match self.entries.get_mut(&name) {
-            // It was written down meanwhile.
+            // The name was added to the configuration meanwhile.
             Some(entry) if entry.is_listed => {}
             Some(entry) => match outcome {
                 AskOutcome::Allowed => {
                     (entry.is_running, entry.is_allowed, entry.next_ms) = (false, true, now.0)
                 }
                 AskOutcome::Failed => {
-                    entry.fail(&Failure::new("nobody says whether it may have one"), &authority.config, now);
+                    entry.fail(&Failure::new("the request for approval failed"), &authority.config, now);
                 }
                 AskOutcome::Denied | AskOutcome::Dropped => self.give_up(&name, &authority),
             },
             None if outcome != AskOutcome::Allowed => {
                 self.denied.note(name, now.0 + on_demand.ask_again_ms, now.0);
             }
-            // Others may have been faster.
+            // Other names may have taken the remaining room.
             None => {
                 if self.has_room(&name, on_demand) {
                     let mut entry = Entry::new(None, false, &authority.config, now);
@@ -89,23 +94,23 @@ impl Keeper {
         }
     }
 
-    /// Why there is no answer is said when it is news.
+    /// Logs why approval cannot be requested, when the reason changes.
     fn say(&mut self, name: &str, on_demand: &OnDemand, trouble: Option<AcmeError>) {
         if let Some(trouble) = trouble.as_ref().filter(|trouble| self.shown.trouble.as_ref() != Some(trouble))
         {
             let url = on_demand.ask_url.to_string();
-            tracing::warn!(name, url, "cannot ask whether it may have a certificate: {trouble}");
+            tracing::warn!(name, url, "cannot ask whether the name may have a certificate: {trouble}");
         }
         self.shown.trouble = trouble;
     }
 
-    /// It may have a certificate no more.
+    /// Removes the certificate of a name that is no longer approved.
     fn give_up(&mut self, name: &str, authority: &Authority) {
         self.entries.remove(name);
         authority.folder.forget(name);
         for terminator in self.terminators.in_force().values() {
             terminator.store().keep_issued(|certificate| certificate.first_name() != name);
         }
-        tracing::info!(name, "may have a certificate no more");
+        tracing::info!(name, "the name may no longer have a certificate");
     }
 }

@@ -1,6 +1,6 @@
-//! Looks after the names: has certificates issued and renewed at their time, and asks about names that clients ask for.
+//! Manages the names: orders and renews certificates in time, and asks for approval of on-demand names.
 //!
-//! One task of the control thread. What takes time runs beside it, a few at once, and comes back by a join set.
+//! One task of the control thread. Slow work runs in separate tasks, a few at a time, and returns through a join set.
 
 mod demand;
 mod advice;
@@ -28,65 +28,64 @@ use super::failure::{Failure, Kind};
 use super::window::Advice;
 use super::{Acme, schedule};
 
-/// Certificates that are got at once; authorities bound how many requests come at once.
+/// Maximum number of concurrent orders; authorities limit concurrent requests.
 const ORDERS_MAX: usize = 4;
-/// Names that are asked about at once.
+/// Maximum number of concurrent approval requests.
 const ASKS_MAX: usize = 8;
-/// How long it sleeps at the most, for the clock may be set meanwhile.
+/// Maximum time between two checks, because the clock may be set.
 const SLEEP_MAX: Duration = Duration::from_secs(600);
 
-/// After an authority has said that it is asked too often, how long it is not asked about other names, in milliseconds:
-/// it may have meant all of them.
+/// After an authority limited the rate, how long other names wait, in milliseconds: the limit may apply to all of them.
 const QUIET_MS: u64 = 60_000;
 
-/// A try that has ended: by which authority, for which name.
+/// A finished attempt: authority, name and result.
 type Ended = (Rc<Authority>, String, Result<IssuedCertificate, Failure>);
-/// A name that was asked about, whoever was asked, and what was said.
+/// A finished approval request: name, settings and result.
 type Asked = (String, OnDemand, Result<bool, AcmeError>);
 
-/// Looks after the names.
+/// Manages the names.
 pub(crate) struct Keeper {
     live: Live,
     terminators: Arc<Terminators>,
     acme: Arc<Acme>,
     wanted: mpsc::Receiver<Wanted>,
     authority: Option<Rc<Authority>>,
-    /// Of names that another authority issues for.
+    /// Authorities of names that do not use the configured one.
     others: BTreeMap<String, Rc<Authority>>,
     entries: BTreeMap<String, Entry>,
     denied: Denied,
     tasks: Tasks,
-    /// Until when nothing is begun, in milliseconds of Unix time, since the authority is asked too often.
+    /// No attempt starts before this time, in milliseconds of Unix time, because the authority limits the rate.
     quiet_until_ms: u64,
     shown: Shown,
 }
 
-/// What an authority has said about a name's certificate.
+/// An authority's advice about a name's certificate.
 type Advised = (String, Result<Option<Advice>, Failure>);
 
-/// What is under way.
+/// The running tasks.
 #[derive(Default)]
 struct Tasks {
     orders: JoinSet<Ended>,
     asks: JoinSet<Asked>,
     advice: JoinSet<Advised>,
-    /// The name that each of them is about, for one that panics.
+    /// The name of each task, for tasks that panic.
     running: HashMap<Id, String>,
 }
 
-/// What has been said, and is said again only when it changes.
+/// Conditions that were logged, so that they are logged again only when they change.
 #[derive(Default)]
 struct Shown {
-    /// Whether no further names are got on demand.
+    /// Whether the limit of on-demand names is reached.
     is_full: bool,
-    /// Why nobody can be asked.
+    /// Why approval cannot be requested.
     trouble: Option<AcmeError>,
-    /// Whether what is shown is as it is.
+    /// Whether the status page is up to date.
     is_current: bool,
 }
 
 impl Keeper {
-    /// `None` if there is one already.
+    /// `None` if there is a keeper already.
     pub(crate) fn new(live: Live, terminators: Arc<Terminators>, acme: Arc<Acme>) -> Option<Self> {
         let wanted = acme.take_wanted()?;
         Some(Self {
@@ -104,7 +103,7 @@ impl Keeper {
         })
     }
 
-    /// Looks after them for ever. What is under way when this is dropped is dropped with it.
+    /// Manages the names without end. Dropping it drops the running tasks.
     pub(crate) async fn run(mut self) {
         self.reconcile();
         loop {
@@ -133,7 +132,7 @@ impl Keeper {
         }
     }
 
-    /// Who issues for a name.
+    /// The authority of a name.
     fn authority_of(&self, name: &str) -> Option<Rc<Authority>> {
         self.others.get(name).or(self.authority.as_ref()).cloned()
     }
@@ -147,7 +146,7 @@ impl Keeper {
             let Some(authority) = self.authority_of(&name) else { continue };
             let Some(entry) = self.entries.get_mut(&name) else { continue };
             if !entry.is_listed && !entry.is_allowed {
-                // Whoever allowed it once may have changed his mind.
+                // An earlier approval may have been withdrawn.
                 let asked = self.terminators.in_force().values().find_map(|one| one.on_demand().cloned());
                 if let Some(on_demand) = asked.filter(|_| self.tasks.asks.len() < ASKS_MAX) {
                     entry.is_running = true;
@@ -180,13 +179,13 @@ impl Keeper {
         let now_ms = schedule::now_ms();
         let idle = self.entries.values().filter(|entry| !entry.is_running);
         let waiting = idle.clone().map(|entry| entry.next_ms).chain(idle.filter_map(|entry| entry.look_ms));
-        // What is due and has not begun waits for something that is under way.
+        // A due entry that has not started waits for a running task.
         let waiting = waiting.chain([self.quiet_until_ms]);
         let next = waiting.filter(|next_ms| *next_ms > now_ms).min();
         next.map_or(SLEEP_MAX, |next_ms| Duration::from_millis(next_ms - now_ms).min(SLEEP_MAX))
     }
 
-    /// What a task has come back with; `None` of one that panicked, which is a failure like others.
+    /// The result of a task; `None` for one that panicked, which counts as a failure.
     fn returned<T>(&mut self, ended: Result<(Id, T), JoinError>) -> Option<T> {
         self.shown.is_current = false;
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
@@ -194,7 +193,7 @@ impl Keeper {
         if let (Err(_), Some(name)) = (&ended, name)
             && let Some(authority) = self.authority_of(&name)
         {
-            self.settle(&authority, &name, Err(Failure::new("it broke off")));
+            self.settle(&authority, &name, Err(Failure::new("the task failed")));
         }
         ended.ok().map(|(_, value)| value)
     }
@@ -209,12 +208,7 @@ impl Keeper {
                 if is_new {
                     self.acme.board.count_attempt(AttemptOutcome::Issued);
                     let until = httpdate::fmt_http_date(certificate.until());
-                    tracing::info!(
-                        name,
-                        authority = authority.folder.authority,
-                        until,
-                        "a certificate is issued"
-                    );
+                    tracing::info!(name, authority = authority.folder.authority, until, "certificate issued");
                 }
                 self.serve(name, &certificate);
             }
@@ -235,14 +229,14 @@ impl Keeper {
             Kind::RateLimited(_) => self.acme.board.count_attempt(AttemptOutcome::RateLimited),
             Kind::Failed | Kind::NoAccount => self.acme.board.count_attempt(AttemptOutcome::Failed),
         }
-        // What is said over and over is read by nobody.
+        // A repeated failure is logged at debug level only.
         match is_news {
-            true => tracing::warn!(name, next_s, "no certificate: {}", failure.text),
-            false => tracing::debug!(name, next_s, "no certificate: {}", failure.text),
+            true => tracing::warn!(name, next_s, "cannot obtain a certificate: {}", failure.text),
+            false => tracing::debug!(name, next_s, "cannot obtain a certificate: {}", failure.text),
         }
     }
 
-    /// Has all listeners that want it serve a certificate.
+    /// Installs the certificate in all listeners that want it.
     fn serve(&self, name: &str, certificate: &Certificate) {
         let is_listed = self.entries.get(name).is_some_and(|entry| entry.is_listed);
         for terminator in self.terminators.in_force().values() {
@@ -254,7 +248,8 @@ impl Keeper {
             if wants {
                 let certified = Arc::clone(&certificate.certified);
                 let put = terminator.store().put(&[name.to_owned()], certified, &certificate.source);
-                let _ = put.inspect_err(|error| tracing::warn!(name, "it cannot be served: {error}"));
+                let _ =
+                    put.inspect_err(|error| tracing::warn!(name, "cannot serve the certificate: {error}"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which names there are to look after, by the configuration in force.
+//! Derives the managed names from the current configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::acme::folder::Folder;
 use crate::acme::schedule;
 
 impl Keeper {
-    /// Goes by the configuration in force.
+    /// Adopts the current configuration.
     pub(super) fn reconcile(&mut self) {
         self.shown.is_current = false;
         let snapshot = self.live.load_full();
@@ -28,7 +28,7 @@ impl Keeper {
         };
         let is_other = |authority: &Rc<Authority>| authority.folder != folder;
         if self.authority.as_ref().is_none_or(is_other) {
-            // What another has issued says nothing about this one.
+            // Results of another authority do not apply to this one.
             self.entries.clear();
         }
         if self.authority.as_ref().is_none_or(|known| known.config != *acme || is_other(known)) {
@@ -41,7 +41,7 @@ impl Keeper {
         self.sweep(&listed);
     }
 
-    /// Which names another authority issues for. What was known of a name whose authority changes says nothing any more.
+    /// Which names use another authority. What is known of a name is dropped when its authority changes.
     fn find_others(&mut self, config: &Config) {
         let Some(known) = self.authority.clone() else { return };
         let mut authorities: BTreeMap<String, Rc<Authority>> = BTreeMap::new();
@@ -72,7 +72,7 @@ impl Keeper {
         self.entries.retain(|name, _| folder(&before, name) == folder(&self.others, name));
     }
 
-    /// The names that the configuration has, and whether others are got on demand.
+    /// The listed names, and whether on-demand names are enabled.
     fn wishes(&self) -> (BTreeSet<String>, bool) {
         let in_force = self.terminators.in_force();
         let wishes = in_force.values().filter_map(|terminator| terminator.config().acme.as_ref());
@@ -96,7 +96,7 @@ impl Keeper {
         self.entries.retain(|name, entry| listed.contains(name) || (on_demand && !entry.is_listed));
     }
 
-    /// What listeners serve from the authority of each name, by name.
+    /// The certificates that listeners serve from the authority of each name, by name.
     fn served(&self) -> BTreeMap<String, Arc<Certificate>> {
         let in_force = self.terminators.in_force();
         let all = in_force.values().flat_map(|terminator| terminator.store().certificates());
@@ -107,7 +107,7 @@ impl Keeper {
         ours.map(|certificate| (certificate.first_name().to_owned(), certificate)).collect()
     }
 
-    /// Takes certificates out that nobody looks after any more.
+    /// Removes certificates of names that are no longer managed.
     fn sweep(&self, listed: &BTreeSet<String>) {
         for terminator in self.terminators.in_force().values() {
             let acme = terminator.config().acme.as_ref();

@@ -1,4 +1,4 @@
-//! What is kept, and for whom to read.
+//! Stored files and their permissions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn folder(scratch: &Scratch, directory: &str) -> Folder {
     folder
 }
 
-/// A chain with its key.
+/// A chain and its key.
 fn pem(name: &str) -> String {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -25,7 +25,7 @@ fn pem(name: &str) -> String {
 }
 
 #[test]
-fn what_is_kept_is_found_again() {
+fn stored_certificates_are_found_again() {
     let scratch = Scratch::new();
     let folder = folder(&scratch, "staging");
     assert!(folder.certificate("a.example").is_none());
@@ -35,13 +35,13 @@ fn what_is_kept_is_found_again() {
     assert_eq!(found.certified.cert, kept.certified.cert);
     folder.keep("*.b.example", &pem("*.b.example")).unwrap();
     assert!(folder.certificate("*.b.example").is_some());
-    assert_eq!(folder.names(10), ["a.example"], "a wildcard is never got on demand");
+    assert_eq!(folder.names(10), ["a.example"], "on-demand names are never wildcards");
     folder.forget("a.example");
     assert!(folder.certificate("a.example").is_none());
 }
 
 #[test]
-fn nothing_takes_the_place_of_one_that_is_good() {
+fn a_bad_certificate_never_replaces_a_good_one() {
     let scratch = Scratch::new();
     let folder = folder(&scratch, "production");
     let good = folder.keep("a.example", &pem("a.example")).unwrap();
@@ -54,11 +54,11 @@ fn nothing_takes_the_place_of_one_that_is_good() {
     assert!(folder.keep("a.example", "nothing").is_err());
     assert_eq!(folder.certificate("a.example").unwrap().certified.cert, good.certified.cert);
     let root = scratch.0.join("production");
-    assert_eq!(fs::read_dir(root.join("certificates")).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(fs::read_dir(root.join("certificates")).unwrap().count(), 1, "no temporary file is left");
 }
 
 #[test]
-fn only_we_can_read_it() {
+fn only_the_owner_can_read_the_folder() {
     let scratch = Scratch::new();
     let root = scratch.0.join("production");
     fs::create_dir_all(&root).unwrap();
@@ -72,7 +72,7 @@ fn only_we_can_read_it() {
 }
 
 #[test]
-fn one_process_at_a_time() {
+fn only_one_process_holds_the_lock() {
     let scratch = Scratch::new();
     let folder = folder(&scratch, "production");
     let lock = folder.lock().unwrap().unwrap();
@@ -82,7 +82,7 @@ fn one_process_at_a_time() {
 }
 
 #[test]
-fn authorities_do_not_share() {
+fn authorities_use_separate_folders() {
     let scratch = Scratch::new();
     let first = folder(&scratch, "https://ca.example/a/b");
     let second = folder(&scratch, "https://ca.example/a_b");

@@ -1,4 +1,4 @@
-//! What listeners serve before anything has been asked for.
+//! The certificates that listeners serve before the first order.
 
 use rustls::SignatureScheme;
 use sluice_core::tls::Terminators;
@@ -10,7 +10,7 @@ const SCHEMES: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
 const LISTENER: &str = "{name: web, address: '127.0.0.1:443', tls: {acme: {names: [a.example, b.example]}}}";
 
 #[test]
-fn a_name_without_a_certificate_has_a_self_made_one() {
+fn names_without_a_certificate_get_a_self_signed_one() {
     let scratch = Scratch::new();
     let config = config(&scratch.0, "", LISTENER);
     let terminators = Terminators::default();
@@ -21,7 +21,7 @@ fn a_name_without_a_certificate_has_a_self_made_one() {
     for name in ["a.example", "b.example"] {
         let issued = store.issued(name).unwrap();
         assert!(is_source(&issued.source) && issued.names == [name], "{issued:?}");
-        assert!(issued.not_after - issued.not_before < 30 * 86_400, "who watches for the end sees it");
+        assert!(issued.not_after - issued.not_before < 30 * 86_400, "monitoring of expiry reports it");
         assert!(store.find(Some(name), SCHEMES).is_some());
     }
     assert!(store.issued("c.example").is_none());
@@ -32,7 +32,7 @@ fn a_name_without_a_certificate_has_a_self_made_one() {
 }
 
 #[test]
-fn without_acme_nothing_is_offered() {
+fn without_acme_no_certificate_is_installed() {
     let text = "listeners: [{name: web, address: '127.0.0.1:443', tls: {certificates: [{folder: /nowhere}]}}]\n\
                 clusters: {a: {endpoints: ['127.0.0.1:1']}}\n";
     let config = sluice_config::parse("test.yaml", text, &[]).unwrap();
@@ -44,7 +44,7 @@ fn without_acme_nothing_is_offered() {
 }
 
 #[test]
-fn a_place_that_cannot_be_made_is_named() {
+fn an_unusable_state_folder_is_named() {
     let scratch = Scratch::new();
     std::fs::write(scratch.0.join("file"), "").unwrap();
     let config = config(&scratch.0.join("file"), "", LISTENER);

@@ -1,4 +1,4 @@
-//! What needs no authority; `proxy/tests/it/acme` has the rest.
+//! Tests that need no authority; `proxy/sluice/tests/it/acme` has the others.
 #![allow(clippy::unwrap_used)]
 
 mod folder;
@@ -13,7 +13,7 @@ use sluice_core::tls::Certificate;
 
 use super::made;
 
-/// A configuration with these listeners, which keeps everything in `folder`.
+/// A configuration with these listeners that stores everything in `folder`.
 fn config(folder: &std::path::Path, acme: &str, listeners: &str) -> Config {
     let text = format!(
         "acme: {{terms_agreed: true, state_folder: '{}'{acme}}}\nlisteners: [{listeners}]\n\
@@ -27,13 +27,13 @@ fn acme() -> Acme {
     Acme::default()
 }
 
-/// One for a name, of this validity in seconds of Unix time.
+/// A certificate of this validity in seconds of Unix time.
 fn certificate(not_before: i64, not_after: i64) -> Certificate {
     let made = made::placeholder("a.example").unwrap();
     Certificate { not_before, not_after, ..Certificate::new(made, "acme test".to_owned()).unwrap() }
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! When a certificate is asked for again.
+//! When the next attempt is made.
 
 use std::time::Duration;
 
@@ -15,34 +15,34 @@ const DAY_S: i64 = 86_400;
 const DAY_MS: u64 = 86_400_000;
 
 #[test]
-fn a_third_before_its_end_and_a_little_earlier() {
+fn renewal_is_a_third_of_the_lifetime_before_expiry() {
     let at = |days: u64, luck: f64| {
         let acme = Acme { renew_before_days: days, ..acme() };
         renewal_ms(0, 90 * DAY_S, &acme, luck) / DAY_MS
     };
     assert_eq!((at(0, 0.0), at(0, 1.0)), (60, 57));
     assert_eq!((at(20, 0.0), at(20, 1.0)), (70, 68));
-    assert_eq!((at(90, 0.0), at(365, 1.0)), (9, 9), "never at once, which would be for ever");
+    assert_eq!((at(90, 0.0), at(365, 1.0)), (9, 9), "never at once, which would loop");
 }
 
 #[test]
-fn pauses_double_up_to_the_longest() {
+fn back_off_doubles_up_to_the_maximum() {
     let pause = |failures| pause_ms(failures, None, &acme(), 0.5);
     assert_eq!([1, 2, 3, 4].map(pause), [60_000, 120_000, 240_000, 480_000]);
     assert_eq!([9, 10, 100, u32::MAX].map(pause), [15_360_000, 21_600_000, 21_600_000, 21_600_000]);
 }
 
 #[test]
-fn an_authority_is_heeded_within_reason() {
+fn retry_after_is_respected_within_limits() {
     let pause = |wish_ms| pause_ms(1, Some(wish_ms), &acme(), 0.5);
-    assert_eq!(pause(1000), 60_000, "sooner is not wanted");
+    assert_eq!(pause(1000), 60_000, "an earlier retry is not requested");
     assert_eq!(pause(3 * DAY_MS), 3 * DAY_MS);
     assert_eq!(pause(u64::MAX), 7 * DAY_MS);
 }
 
 proptest! {
     #[test]
-    fn no_numbers_lead_out_of_bounds(
+    fn extreme_numbers_do_not_overflow(
         begin in 0..=i64::MAX / 2000, lifetime in 1..=i64::MAX / 2000, days in 0..=365u64,
         failures in any::<u32>(), luck in 0.0..=1.0,
     ) {
@@ -60,7 +60,7 @@ fn advice(start_ms: u64, end_ms: u64) -> Option<Advice> {
 }
 
 #[test]
-fn an_authority_has_it_renewed_when_it_likes() {
+fn authority_advice_sets_the_renewal_time() {
     let certificate = certificate(0, 90 * DAY_S);
     let new = || Entry::new(Some(&certificate), true, &acme(), (DAY_MS, 0.0));
     let mut entry = new();
@@ -68,11 +68,11 @@ fn an_authority_has_it_renewed_when_it_likes() {
     entry.advise(advice(10 * DAY_MS, 12 * DAY_MS), (DAY_MS, 0.5));
     assert_eq!((entry.look_ms, entry.next_ms), (Some(DAY_MS + DAY_MS / 4), 11 * DAY_MS));
     entry.advise(advice(10 * DAY_MS, 12 * DAY_MS), (2 * DAY_MS, 0.9));
-    assert_eq!(entry.next_ms, 11 * DAY_MS, "what was chosen stays");
-    // Revoked: the window is over.
+    assert_eq!(entry.next_ms, 11 * DAY_MS, "the chosen time stays");
+    // Revoked: the window has passed.
     entry.advise(advice(2 * DAY_MS, 3 * DAY_MS), (4 * DAY_MS, 0.5));
     assert!(entry.is_due(4 * DAY_MS));
-    // Not later than a tenth before its end, whatever is said.
+    // Never later than a tenth of the lifetime before expiry, whatever the advice.
     entry.advise(advice(200 * DAY_MS, 300 * DAY_MS), (5 * DAY_MS, 0.5));
     assert_eq!(entry.next_ms, 81 * DAY_MS);
 
@@ -85,7 +85,7 @@ fn an_authority_has_it_renewed_when_it_likes() {
 }
 
 #[test]
-fn an_authority_that_is_never_content_is_asked_once_an_hour() {
+fn constant_advice_to_renew_is_followed_once_an_hour() {
     let certificate = certificate(0, 90 * DAY_S);
     let mut entry = Entry::new(None, true, &acme(), (DAY_MS, 0.0));
     entry.succeed(&certificate, &acme(), (DAY_MS, 0.0));
@@ -94,7 +94,7 @@ fn an_authority_that_is_never_content_is_asked_once_an_hour() {
 }
 
 #[test]
-fn a_failure_is_news_when_it_is_another() {
+fn only_a_different_failure_is_reported_again() {
     let mut entry = Entry::new(None, true, &acme(), (1000, 0.5));
     assert!(entry.is_due(1000));
     let mut fail = |text: &str, now_ms| entry.fail(&Failure::new(text), &acme(), (now_ms, 0.5));
@@ -105,7 +105,7 @@ fn a_failure_is_news_when_it_is_another() {
 }
 
 #[test]
-fn waiting_for_another_process_is_no_failure() {
+fn waiting_for_another_process_is_not_a_failure() {
     let mut entry = Entry::new(None, true, &acme(), (0, 0.5));
     entry.is_running = true;
     assert!(!entry.fail(&Failure::busy(), &acme(), (0, 0.5)));

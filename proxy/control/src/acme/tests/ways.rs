@@ -1,4 +1,4 @@
-//! How it is shown that a name is ours, and who may have one at all.
+//! Challenge responses, and approval of on-demand names.
 
 use sluice_core::http_challenges::HttpChallenges;
 use std::fs;
@@ -26,7 +26,7 @@ fn head(line: &str) -> RequestHead {
 }
 
 #[test]
-fn only_tokens_that_are_there_are_answered() {
+fn only_published_tokens_get_a_response() {
     let challenges = std::sync::Arc::<HttpChallenges>::default();
     let ask = |line: &str| challenges.answer(&head(line));
     let path = "/.well-known/acme-challenge/";
@@ -49,7 +49,7 @@ fn only_tokens_that_are_there_are_answered() {
 }
 
 #[test]
-fn a_name_is_asked_about_once_in_a_while() {
+fn refused_names_are_not_asked_about_again_soon() {
     let mut denied = Denied::default();
     assert!(denied.may_ask("a.example", 0));
     denied.note("a.example".to_owned(), 100, 0);
@@ -60,7 +60,7 @@ fn a_name_is_asked_about_once_in_a_while() {
 }
 
 #[test]
-fn made_up_names_keep_no_other_name_out() {
+fn many_invented_names_do_not_block_other_names() {
     let mut denied = Denied::default();
     for number in 0..100_000 {
         let name = format!("n{number}.example");
@@ -76,13 +76,13 @@ fn made_up_names_keep_no_other_name_out() {
 fn hook_of(scratch: &Scratch, script: &str) -> DnsHook {
     let file = scratch.0.join("hook");
     fs::write(&file, script).unwrap();
-    // Given to the shell: a program that was just written may be held open by what another test has forked.
+    // Passed to the shell: executing a file that was just written may fail while a child of another test has it open.
     let arguments = vec![file.display().to_string(), "an argument".to_owned()];
     DnsHook { command: "/bin/sh".into(), arguments, ..DnsHook::default() }
 }
 
 #[tokio::test]
-async fn a_hook_is_told_all_and_must_end_well() {
+async fn hook_gets_all_arguments_and_must_succeed() {
     let scratch = Scratch::new();
     let told = scratch.0.join("told");
     let good = hook_of(&scratch, &format!("printf '%s|' \"$@\" > {}", told.display()));
@@ -90,7 +90,7 @@ async fn a_hook_is_told_all_and_must_end_well() {
     assert_eq!(fs::read_to_string(told).unwrap(), "an argument|present|_acme-challenge.a.example.|value|");
     let bad = hook_of(&scratch, "echo 'no such zone' >&2; exit 3");
     let said = hook::run(&bad, "cleanup", "r", "v").await.unwrap_err();
-    assert!(said.to_string().contains("cleanup ended with exit status: 3: no such zone"), "{said}");
+    assert!(said.to_string().contains("cleanup failed with exit status: 3: no such zone"), "{said}");
     let none = DnsHook { command: scratch.0.join("none"), ..DnsHook::default() };
     assert!(
         hook::run(&none, "present", "r", "v").await.unwrap_err().to_string().contains("none: No such file")
@@ -98,15 +98,15 @@ async fn a_hook_is_told_all_and_must_end_well() {
 }
 
 #[tokio::test]
-async fn a_hook_that_hangs_is_ended() {
+async fn a_hanging_hook_is_killed() {
     let scratch = Scratch::new();
     let slow = DnsHook { timeout_ms: 100, ..hook_of(&scratch, "exec sleep 600") };
     let said = hook::run(&slow, "present", "r", "v").await.unwrap_err();
-    assert!(said.to_string().contains("present has not ended within 100 ms"), "{said}");
+    assert!(said.to_string().contains("present did not finish within 100 ms"), "{said}");
 }
 
 #[test]
-fn an_authority_is_quoted() {
+fn authority_problems_are_quoted() {
     let problem = |text: &str| serde_json::from_str::<Problem>(text).unwrap();
     let failure = Failure::of_problem(&problem(
         r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many\ncertificates", "status": 429,
@@ -117,6 +117,6 @@ fn an_authority_is_quoted() {
     let failure =
         Failure::of_problem(&problem(r#"{"type": "urn:ietf:params:acme:error:accountDoesNotExist"}"#));
     assert_eq!(failure.kind, Kind::NoAccount);
-    assert_eq!(failure.while_doing("it").text, "it: the authority does not say why (accountDoesNotExist)");
+    assert_eq!(failure.while_doing("it").text, "it: the authority gives no reason (accountDoesNotExist)");
     assert_ne!(Kind::RateLimited(Some(Duration::ZERO)), Kind::Failed);
 }

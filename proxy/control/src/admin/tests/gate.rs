@@ -1,13 +1,13 @@
-//! Who is answered: hosts, sites and tokens, over real sockets.
+//! Allowed and refused requests: hosts, sites and tokens, over real sockets.
 
 use super::*;
 
-/// The status line's code, and the answer.
+/// The status code and the response.
 fn status(answer: &str) -> (&str, &str) {
     (answer.split(' ').nth(1).unwrap_or_default(), answer)
 }
 
-/// What each of these heads is answered on loopback, without a token.
+/// The response to each of these heads on loopback, without a token.
 fn answers(heads: Vec<String>) -> Vec<String> {
     let (listener, address) = tcp();
     with_admin(listener, state(), move || {
@@ -16,7 +16,7 @@ fn answers(heads: Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn only_names_of_this_host_are_answered() {
+fn hosts_of_this_listener_are_allowed() {
     let hosts = ["localhost", "LOCALHOST:9", "127.0.0.1", "127.0.0.1:9901", "[::1]", "[::1]:80"];
     let heads = hosts.map(|host| format!("GET /status.json HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     for (host, answer) in hosts.iter().zip(answers(heads.into())) {
@@ -25,7 +25,7 @@ fn only_names_of_this_host_are_answered() {
 }
 
 #[test]
-fn any_other_host_gets_nothing() {
+fn any_other_host_is_refused() {
     let mut heads: Vec<String> = [
         "evil.example",
         "evil.example:9901",
@@ -58,7 +58,7 @@ fn any_other_host_gets_nothing() {
 }
 
 #[test]
-fn pages_of_other_sites_get_nothing() {
+fn pages_of_other_sites_are_refused() {
     let with = |fields: &str| format!("GET /status.json HTTP/1.1\r\nHost: localhost:9901\r\n{fields}\r\n");
     let refused = [
         "Origin: http://evil.example\r\n",
@@ -72,7 +72,7 @@ fn pages_of_other_sites_get_nothing() {
     ];
     for (fields, answer) in refused.iter().zip(answers(refused.map(with).into())) {
         assert_eq!(status(&answer).0, "403", "{fields}: {answer}");
-        assert!(answer.ends_with("pages of other sites are not answered\n"));
+        assert!(answer.ends_with("requests from pages of other sites are refused\n"));
         assert!(!answer.to_ascii_lowercase().contains("access-control"));
     }
     let answered = [
@@ -88,7 +88,7 @@ fn pages_of_other_sites_get_nothing() {
 }
 
 #[test]
-fn the_page_comes_to_browsers_with_a_strict_policy() {
+fn browsers_get_the_page_with_a_strict_policy() {
     let head = |path: &str, accept: &str| {
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n")
     };
@@ -110,7 +110,7 @@ fn the_page_comes_to_browsers_with_a_strict_policy() {
     }
 }
 
-/// A token in a file of its own.
+/// A token in its own file.
 fn token() -> Token {
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -123,7 +123,7 @@ fn token() -> Token {
 }
 
 #[test]
-fn with_a_token_only_its_bearer_is_answered() {
+fn with_a_token_only_its_bearer_is_allowed() {
     let (listener, address) = tcp();
     let state = gated(Gate::new(&listener, &LOOPBACK, Some(shared(token()))));
     let cases = [
@@ -137,7 +137,7 @@ fn with_a_token_only_its_bearer_is_answered() {
         ("/healthz", "Authorization: Bearer correct-horse-battery\r\nAuthorization: Bearer x\r\n", "401"),
         ("/healthz", "Authorization: Bearer correct-horse-battery\r\n", "200"),
         ("/healthz", "authorization: bearer correct-horse-battery\r\n", "200"),
-        // The page shows nothing by itself; it asks whoever looks at it for the token.
+        // The page contains no data; it asks the user for the token.
         ("/status", "", "200"),
     ];
     let answers = with_admin(listener, state, move || {
@@ -153,18 +153,18 @@ fn with_a_token_only_its_bearer_is_answered() {
 }
 
 #[test]
-fn beyond_loopback_it_is_bound_only_with_a_token() {
+fn other_addresses_than_loopback_need_a_token() {
     for address in ["0.0.0.0:0", "[::]:0"] {
         let address: Address = address.parse().unwrap();
         let error = AdminListener::bind(&address, false).unwrap_err().to_string();
-        assert!(error.contains("is beyond loopback") && error.contains("admin_token_file"), "{error}");
+        assert!(error.contains("is not a loopback address") && error.contains("admin_token_file"), "{error}");
     }
     let address: Address = "0.0.0.0:0".parse().unwrap();
     let listener = AdminListener::bind(&address, true).unwrap();
     let AdminListener::Tcp(tcp) = &listener else { panic!("a TCP address binds a TCP socket") };
     let at = SocketAddr::from(([127, 0, 0, 1], tcp.local_addr().unwrap().port()));
     let state = gated(Gate::new(&listener, &address, Some(shared(token()))));
-    // Whatever it is called there; what counts is the token, which no other page has.
+    // Any Host is accepted; what counts is the token, which pages of other sites do not have.
     let head = "GET /healthz HTTP/1.1\r\nHost: sluice.internal\r\nAuthorization: Bearer correct-horse-battery\r\n\r\n";
     let foreign = format!("{}Origin: http://evil.example\r\n\r\n", head.strip_suffix("\r\n").unwrap());
     let [own, foreign] = with_admin(listener, state, move || {

@@ -68,7 +68,7 @@ fn tcp() -> (AdminListener, std::net::SocketAddr) {
 }
 
 #[test]
-fn metrics_alone_are_shown_beyond_loopback_where_that_is_asked_for() {
+fn metrics_only_listener_serves_metrics_on_any_address() {
     let any = Address::Ip(SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0));
     assert!(AdminListener::bind(&any, false).is_err());
     let listener = AdminListener::bind(&any, true).unwrap();
@@ -88,7 +88,7 @@ fn metrics_alone_are_shown_beyond_loopback_where_that_is_asked_for() {
 }
 
 #[test]
-fn metrics_are_open_metrics_for_those_who_ask_for_it() {
+fn metrics_are_open_metrics_if_requested() {
     let (listener, address) = tcp();
     let metrics = with_admin(listener, state(), move || {
         let stream = TcpStream::connect(address).unwrap();
@@ -100,7 +100,7 @@ fn metrics_are_open_metrics_for_those_who_ask_for_it() {
 }
 
 #[test]
-fn each_path_answers_with_its_type() {
+fn each_path_has_its_content_type() {
     let (listener, address) = tcp();
     let answers = with_admin(listener, state(), move || {
         ["/", "/healthz", "/metrics", "/clusters?x", "/config", "/nope"].map(|path| {
@@ -124,7 +124,7 @@ fn each_path_answers_with_its_type() {
 }
 
 #[test]
-fn a_drain_shows_and_other_methods_are_refused() {
+fn a_drain_makes_healthz_503_and_other_methods_are_refused() {
     let (listener, address) = tcp();
     let state = state();
     state.draining.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -143,13 +143,13 @@ fn a_drain_shows_and_other_methods_are_refused() {
 }
 
 #[test]
-fn connections_beyond_the_bound_wait_their_turn() {
+fn connections_beyond_the_limit_wait() {
     let (listener, address) = tcp();
     with_admin(listener, state(), move || {
         let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
         let mut late = TcpStream::connect(address).unwrap();
         late.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        // A place is free once one of the silent ones has gone.
+        // A slot is free once one of the silent connections has gone.
         silent.truncate(CONNECTIONS_MAX - 1);
         let mut answer = String::new();
         late.read_to_string(&mut answer).unwrap();
@@ -158,7 +158,7 @@ fn connections_beyond_the_bound_wait_their_turn() {
 }
 
 #[test]
-fn a_unix_socket_works_and_replaces_only_a_stale_one() {
+fn a_unix_socket_replaces_only_a_stale_one() {
     let path = std::env::temp_dir().join(format!("sluice-admin-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let address = Address::Unix(path.clone());

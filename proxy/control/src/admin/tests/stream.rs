@@ -1,4 +1,4 @@
-//! Streams of events: what comes, how many there may be, and how they end.
+//! Streams of events: their content, their number, and how they end.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::*;
 
 const FOLLOW: &[u8] = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// A client of a connection with this much room for what is not read.
+/// A client of a connection that buffers at most `room` unread bytes.
 fn client(state: &Arc<AdminState>, room: usize) -> (DuplexStream, tokio::task::JoinHandle<()>) {
     let (client, server) = tokio::io::duplex(room);
     (client, tokio::spawn(connection(server, Arc::clone(state), Arc::default())))
@@ -18,14 +18,14 @@ async fn read_until(stream: &mut DuplexStream, wanted: &str) -> String {
     while !text.contains(wanted) {
         let mut piece = [0; 4096];
         let n = stream.read(&mut piece).await.unwrap();
-        assert!(n > 0, "it ended before {wanted}: {text}");
+        assert!(n > 0, "the stream ended before {wanted}: {text}");
         text.push_str(&String::from_utf8_lossy(&piece[..n]));
     }
     text
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_begins_whole_and_goes_on_for_longer_than_other_connections() {
+async fn a_stream_starts_complete_and_outlasts_other_connections() {
     let state = state();
     tokio::spawn(status::run(Arc::clone(&state.live)));
     let (mut stream, _connection) = client(&state, 1 << 20);
@@ -42,14 +42,14 @@ async fn it_begins_whole_and_goes_on_for_longer_than_other_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_when_its_reader_stalls() {
+async fn a_stream_ends_when_its_reader_stalls() {
     let state = state();
     tokio::spawn(status::run(Arc::clone(&state.live)));
     let (mut stream, connection) = client(&state, 1 << 10);
     stream.write_all(FOLLOW).await.unwrap();
     read_until(&mut stream, "event: whole").await;
     let begun = Instant::now();
-    // Nothing is read any more; what was written meanwhile fills the room and then hyper's buffer.
+    // Nothing is read from here on; further events fill the connection's buffer and then hyper's.
     connection.await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(300));
     drop(stream);
@@ -59,7 +59,7 @@ async fn it_ends_when_its_reader_stalls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_are_only_so_many() {
+async fn the_number_of_streams_is_limited() {
     let state = state();
     tokio::spawn(status::run(Arc::clone(&state.live)));
     let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! The control API's part on services: paths to commands, JSON to their arguments, errors to statuses.
+//! The services part of the control API: maps paths to commands, JSON to their arguments, and errors to statuses.
 
 use std::rc::Rc;
 
@@ -12,10 +12,10 @@ use super::Services;
 use crate::commands::{Failure, read};
 
 impl Services {
-    /// Answers one request. A change is carried out to its end even if nobody waits for the answer.
+    /// Responds to one request. A change completes even if its client disconnects.
     ///
     /// # Errors
-    /// What the client is told went wrong.
+    /// The error for the client.
     pub(in crate::server) async fn answer(
         self: &Rc<Self>,
         method: &Method,
@@ -29,7 +29,7 @@ impl Services {
             return Ok(json!(self.list()));
         }
         let Some((service, command)) = parse_path(path) else {
-            return Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation"));
+            return Err(Failure::new(StatusCode::NOT_FOUND, "no such operation"));
         };
         let command = match (method, command) {
             (&Method::DELETE, "") => "remove".to_owned(),
@@ -37,7 +37,7 @@ impl Services {
             _ => {
                 return Err(Failure::new(
                     StatusCode::METHOD_NOT_ALLOWED,
-                    "only POST, or DELETE of a service",
+                    "method not allowed; use POST, or DELETE on a service",
                 ));
             }
         };
@@ -45,13 +45,13 @@ impl Services {
         let task = tokio::task::spawn_local(async move { services.audited(&service, &command, &body).await });
         match task.await {
             Ok(answer) => answer,
-            Err(_) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the command broke off")),
+            Err(_) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the command failed unexpectedly")),
         }
     }
 
     async fn audited(&self, service: &str, command: &str, body: &[u8]) -> Result<Value, Failure> {
         let asked = String::from_utf8_lossy(body).into_owned();
-        tracing::info!(service, command, asked, "a command on a service");
+        tracing::info!(service, command, asked, "received a service command");
         let change = self.site.changes.begin(format!("{command} of {service}"));
         let outcome = match &change {
             Ok(_) => self.carry_out(service, command, body).await?,
@@ -96,7 +96,7 @@ impl Services {
                 let TargetRequest { target } = read(body)?;
                 return Ok(self.adjust(service, &target, Ok(change)).await);
             }
-            _ => return Err(Failure::new(StatusCode::NOT_FOUND, "there is no such operation")),
+            _ => return Err(Failure::new(StatusCode::NOT_FOUND, "no such operation")),
         };
         Ok(done.map(|()| Done::default()))
     }

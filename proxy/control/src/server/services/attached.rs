@@ -1,4 +1,4 @@
-//! Deployed services as a part of what is in force: put into each snapshot beside what the file says.
+//! Deployed services as part of each snapshot, next to the configuration file.
 
 use crate::server::ReloadError;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use sluice_engine::snapshot::{Live, Snapshot};
 
 use crate::server::clusters::Clusters;
 
-/// The services of a moment, ready for a snapshot.
+/// The current services, ready for a snapshot.
 #[derive(Clone, Default)]
 pub(crate) struct Attached {
     routes: Vec<Route>,
@@ -25,9 +25,9 @@ pub(crate) struct Attached {
     clusters: BTreeMap<String, Arc<Cluster>>,
     /// By the name of each route.
     entries: BTreeMap<String, Arc<ServiceEntry>>,
-    /// What the file must leave room for.
+    /// What the configuration file must not conflict with.
     claims: Vec<(String, ServiceOptions)>,
-    /// What listeners that terminate TLS for services are to serve.
+    /// TLS of the services, for listeners that serve their certificates.
     tls: Vec<(String, ServiceTls)>,
 }
 
@@ -48,14 +48,14 @@ impl Attached {
         }
     }
 
-    /// Whether a configuration file leaves room for every service.
+    /// Checks that a configuration file does not conflict with any service.
     ///
     /// # Errors
-    /// A sentence about the first that it does not.
+    /// A sentence about the first conflict.
     pub(crate) fn check(&self, file: &Config) -> Result<(), ReloadError> {
         for (name, options) in &self.claims {
             check_against(file, name, options)
-                .map_err(|error| format!("the deployed service {name:?} is in the way: {error}"))?;
+                .map_err(|error| format!("conflict with the deployed service {name:?}: {error}"))?;
         }
         Ok(())
     }
@@ -69,8 +69,8 @@ impl Attached {
         some(self) == some(other)
     }
 
-    /// A configuration file, its listeners with the certificates of services: what TLS is planned by. A certificate that
-    /// cannot be used now is left out, so that it stands in nobody else's way. Blocks.
+    /// A configuration file whose listeners include the certificates of services, for planning TLS. A certificate that
+    /// cannot be used now is left out, so that it does not block other changes. Blocks.
     pub(crate) fn with_certificates(&self, file: &Config) -> Config {
         let mut config = file.clone();
         let usable: Vec<&ServiceTls> =
@@ -83,17 +83,17 @@ impl Attached {
         config
     }
 
-    /// The same, off the thread that may not block.
+    /// The same on a blocking thread.
     ///
     /// # Errors
     /// When it panics.
     pub(crate) async fn read_certificates(&self, file: &Config) -> Result<Config, ReloadError> {
         let (attached, file) = (self.clone(), file.clone());
         let read = tokio::task::spawn_blocking(move || attached.with_certificates(&file)).await;
-        read.map_err(|error| format!("reading certificates broke off: {error}").into())
+        read.map_err(|error| format!("reading certificates failed: {error}").into())
     }
 
-    /// What is in force with a configuration file and these services.
+    /// The snapshot of a configuration file and these services.
     pub(crate) fn snapshot(&self, file: &Config, mut clusters: Clusters, pages: ErrorPages) -> Snapshot {
         let mut config = file.clone();
         config.routes.extend(self.routes.iter().cloned());
@@ -102,7 +102,7 @@ impl Attached {
         Snapshot::new(config, clusters, pages).with_services(&self.entries)
     }
 
-    /// The same at the start.
+    /// The same at startup.
     ///
     /// # Errors
     /// When an error page cannot be used.
@@ -111,7 +111,7 @@ impl Attached {
         Ok(Arc::new(ArcSwap::from_pointee(self.snapshot(file, clusters, pages))))
     }
 
-    /// Whether a cluster is a service's.
+    /// Whether a cluster belongs to a service.
     pub(crate) fn has_cluster(&self, name: &str) -> bool {
         self.clusters.contains_key(name)
     }
@@ -120,12 +120,12 @@ impl Attached {
 fn is_usable((name, tls): &(String, ServiceTls)) -> bool {
     let loaded = load(tls);
     if let Err(error) = &loaded {
-        tracing::warn!(service = name, "its certificate is not served: {error}");
+        tracing::warn!(service = name, "the service's certificate is not served: {error}");
     }
     loaded.is_ok()
 }
 
-/// Reads the certificate that a service names, if it does. Blocks.
+/// Reads the certificate of a service, if it names one. Blocks.
 ///
 /// # Errors
 /// Why it cannot be used.

@@ -1,5 +1,5 @@
-//! A deploy: new targets are asked until they are well, without traffic; then they take the place of the old ones in
-//! one step, and the old ones drain. What fails before that step has changed nothing.
+//! A deploy: new targets are checked until they are healthy, without traffic; then they replace the old ones in one
+//! step, and the old ones drain. A failure before that step changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::slots::{ActiveSlot, Built};
 use super::{Running, Services};
 
 impl Services {
-    /// Deploys targets in the place of those that serve.
+    /// Deploys targets that replace the current ones.
     pub(super) async fn deploy(&self, name: &str, mut request: DeployRequest) -> Result<(), ServiceError> {
         request.options.normalize();
         check_targets(&request.targets, &request.read_targets)?;
@@ -44,7 +44,7 @@ impl Services {
             self.ready(service, Group::Active, Group::ActiveReaders, &request.deployment_options).await?;
         let replaced = {
             let _turn = self.turn.lock().await;
-            // Much may have changed while the targets were asked.
+            // The service may have changed while the targets were checked.
             let service = candidate(self.get(name).ok());
             self.check_room(&service)?;
             self.install(service, built, Group::Active).await?
@@ -53,7 +53,7 @@ impl Services {
         Ok(())
     }
 
-    /// Deploys targets for a part of the people.
+    /// Deploys targets for a share of the users.
     pub(super) async fn rollout_deploy(
         &self,
         name: &str,
@@ -77,13 +77,13 @@ impl Services {
         Ok(())
     }
 
-    /// Whether there is room for a service beside the others and the configuration file.
+    /// Checks that a service does not conflict with other services or the configuration file.
     fn check_room(&self, service: &Service) -> Result<(), ServiceError> {
         self.book.borrow().check(&service.name, &service.options)?;
         check_against(&self.site.file(), &service.name, &service.options)
     }
 
-    /// Whether the service's certificate can be served or got.
+    /// Checks that the service's certificate can be served or obtained.
     async fn check_tls(&self, service: &Service) -> Result<(), ServiceError> {
         let tls = ServiceTls::of(service)?;
         tls.check(&self.site.file())?;
@@ -108,7 +108,7 @@ impl Services {
         Ok(built)
     }
 
-    /// Keeps the service's new state and puts it in force; what it took the place of is returned.
+    /// Stores the service's new state and applies it; returns the slot that was replaced.
     async fn install(
         &self,
         service: Service,
@@ -121,7 +121,7 @@ impl Services {
         book.set(service);
         self.save(book).await?;
         if self.file.is_none() {
-            tracing::warn!(service = name, "services.state_file is not set: a restart forgets the service");
+            tracing::warn!(service = name, "services.state_file is not set: a restart loses the service");
         }
         let kept = built.keep();
         let replaced = {
@@ -137,7 +137,7 @@ impl Services {
             }
         };
         self.attach().await?;
-        // From here on requests that still come by the old snapshot are routed again.
+        // From here on, requests that still use the old snapshot are routed again.
         replaced.iter().for_each(ActiveSlot::replace);
         Ok(replaced)
     }
@@ -149,7 +149,7 @@ impl Services {
     }
 }
 
-/// What goes into the head of a request or a response must be no more than one word there.
+/// Texts that become part of a head must be single words.
 fn check_texts(options: &ServiceOptions, target: &TargetOptions) -> Result<(), ServiceError> {
     let check = &target.health_check_config;
     let texts = [
@@ -171,7 +171,7 @@ fn check_targets(writers: &[String], readers: &[String]) -> Result<(), ServiceEr
     target::endpoints(writers).and(target::endpoints(readers)).map(drop)
 }
 
-/// What cannot be, whatever is served.
+/// Options that are never valid.
 fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
     options.validate()?;
     ServicePages::load(&options.error_page_path)?;

@@ -1,5 +1,5 @@
-//! Carries out the commands on services: each checks, keeps the new state in the file, puts it in force in one step,
-//! then drains. What fails has changed nothing.
+//! Carries out commands on services: each one checks, stores the new state in the file, applies it in one step, then
+//! drains. A failure changes nothing.
 
 mod answer;
 mod attached;
@@ -33,25 +33,25 @@ use super::site::Site;
 pub(crate) use attached::Attached;
 use slots::{ActiveSlot, Built};
 
-/// The deployed services, and what carries out commands on them.
+/// The deployed services, and the commands on them.
 pub(super) struct Services {
     site: Rc<Site>,
     file: Option<StateFile>,
-    /// As they are kept.
+    /// The stored state.
     book: RefCell<set::Services>,
     running: RefCell<BTreeMap<String, Running>>,
-    /// Held while a change is kept and put in force.
+    /// Held while a change is stored and applied.
     turn: Mutex<()>,
 }
 
-/// A service that serves.
+/// A running service.
 struct Running {
     gate: Arc<Gate>,
     active: ActiveSlot,
     rollout: Option<ActiveSlot>,
 }
 
-/// The services of the state file, made ready before anything is served.
+/// The services of the state file, prepared before anything is served.
 pub(super) struct RestoredServices {
     file: Option<StateFile>,
     book: set::Services,
@@ -62,8 +62,8 @@ pub(super) struct RestoredServices {
 /// Reads the state file that a configuration names. Blocks while names are looked up.
 ///
 /// # Errors
-/// A sentence about a service that the configuration file leaves no room for. A damaged file is set aside and said in
-/// the log; nothing is deployed then.
+/// A sentence about a service that conflicts with the configuration file. A damaged file is set aside and logged; no
+/// services are deployed then.
 pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     let file = state_file(config);
     let book = match file.as_ref().map(StateFile::load) {
@@ -91,7 +91,7 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     Ok(restored)
 }
 
-/// The file that the configuration names, else one in the folder that systemd has made.
+/// The file that the configuration names, otherwise one in systemd's state directory.
 fn state_file(config: &Config) -> Option<StateFile> {
     let kamal = config.services.kamal_state_file.clone();
     let made = || std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
@@ -111,9 +111,9 @@ fn add(
     gate: &Arc<Gate>,
 ) -> Result<(), ServiceError> {
     let entry = ServiceEntry::new(service, active, rollout, Arc::clone(gate))?;
-    // A deploy is refused for it; one from another release's state file has to be served all the same.
+    // A deploy is refused for this error, but a service from another release's state file must still be served.
     let tls = ServiceTls::of(service).unwrap_or_else(|error| {
-        tracing::warn!(service = service.name, "it is served without TLS: {error}");
+        tracing::warn!(service = service.name, "the service is served without TLS: {error}");
         ServiceTls::Off
     });
     attached.add(entry, compile::compile(service)?.routes, tls);
@@ -121,7 +121,7 @@ fn add(
 }
 
 impl Services {
-    /// Begins to look after the services that were restored. Wants the control plane's runtime.
+    /// Starts managing the restored services. Needs the control plane's runtime.
     pub(super) fn new(site: Rc<Site>, restored: RestoredServices) -> Self {
         let running = restored.built.into_iter().map(|(name, (gate, active, rollout))| {
             (name, Running { gate, active: active.keep(), rollout: rollout.map(Built::keep) })
@@ -188,7 +188,7 @@ impl Services {
         let removed = self.running.borrow_mut().remove(name);
         self.attach().await?;
         if let Some(Running { gate, active, rollout }) = removed {
-            // Those who are held are routed again, and find nothing.
+            // Paused requests are routed again, and find no route.
             gate.set(Pause::default());
             for kept in [Some(active), rollout].into_iter().flatten() {
                 kept.replace();
@@ -219,7 +219,7 @@ impl Services {
         self.attach().await
     }
 
-    /// Keeps a new state: in the file first, for a state that cannot be kept is not put in force.
+    /// Stores a new state in the file first: a state that cannot be stored is not applied.
     async fn save(&self, book: set::Services) -> Result<(), ServiceError> {
         if let Some(file) = self.file.clone() {
             let kept = book.clone();
@@ -231,7 +231,7 @@ impl Services {
         Ok(())
     }
 
-    /// Puts the state in force, in one step.
+    /// Applies the state in one step.
     async fn attach(&self) -> Result<(), ServiceError> {
         let attached = self.attached()?;
         self.site.attach(attached).await.map_err(|error| ServiceError::Invalid(error.to_string()))

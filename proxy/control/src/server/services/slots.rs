@@ -1,4 +1,4 @@
-//! Targets made ready: names looked up, clusters made, targets asked until they are well.
+//! Prepares targets: looks up names, builds clusters, and checks targets until they are healthy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::health::check::check;
 use crate::resolve::Resolver;
 use crate::server::site::Managed;
 
-/// A slot whose clusters nobody looks after yet.
+/// A slot whose clusters are not managed yet.
 pub(super) struct Built {
     pub(super) slot: Arc<Slot>,
     clusters: Vec<(Arc<Cluster>, Resolver)>,
 }
 
-/// A slot, and what looks after its clusters.
+/// A slot, and the tasks that manage its clusters.
 pub(super) struct ActiveSlot {
     pub(super) slot: Arc<Slot>,
     tasks: Vec<Managed>,
@@ -43,10 +43,10 @@ impl Built {
         Ok(Self { slot: Arc::new(Slot::new(Arc::clone(&clusters[0].0), readers)), clusters })
     }
 
-    /// Asks every target, again and again, until each has been well.
+    /// Checks every target repeatedly until each has been healthy once.
     ///
     /// # Errors
-    /// When one has not within `patience`; with what the last checks said.
+    /// When one is not healthy within `patience`; with the results of the last checks.
     pub(super) async fn until_well(
         &mut self,
         check: HealthCheck,
@@ -74,7 +74,7 @@ impl Built {
         if well { Ok(()) } else { Err(unhealthy(last)) }
     }
 
-    /// A name may come to be known only while its container starts.
+    /// A name may start to resolve only while its container starts.
     async fn look_up_the_unknown(&mut self) {
         for index in 0..self.clusters.len() {
             if !self.clusters[index].0.endpoints().is_empty() {
@@ -91,7 +91,7 @@ impl Built {
         }
     }
 
-    /// Asks every endpoint once; `last` is what those that are not well said.
+    /// Checks every endpoint once; `last` receives the results of the unhealthy ones.
     async fn ask(&self, config: &Arc<HealthCheck>, last: &mut Vec<String>) {
         let mut asked = JoinSet::new();
         for endpoint in self.endpoints() {
@@ -110,17 +110,17 @@ impl Built {
             let Ok((endpoint, answer)) = outcome else { continue };
             endpoint.set_active_health(answer.is_ok(), 0);
             if let Err(error) = answer {
-                tracing::info!(target = endpoint.label, %error, "a new target is not well yet");
+                tracing::info!(target = endpoint.label, %error, "a new target is not healthy yet");
                 said.push(format!("{}: {error}", endpoint.label));
             }
-            // So that a check that never ends leaves what the others said.
+            // So that a check that never ends keeps the results of the others.
             last.clone_from(&said);
         }
         said.sort();
         *last = said;
     }
 
-    /// Whether every target has an address that is well; a name may have some that nobody listens on.
+    /// Whether every target has a healthy address; a name may also have addresses without a listener.
     fn are_well(&self) -> bool {
         self.clusters.iter().all(|(cluster, _)| {
             let endpoints = cluster.endpoints();
@@ -135,7 +135,7 @@ impl Built {
         self.clusters.iter().flat_map(|(cluster, _)| cluster.endpoints().to_vec()).collect()
     }
 
-    /// Begins to look after its clusters. Wants the control plane's runtime.
+    /// Starts managing its clusters. Needs the control plane's runtime.
     pub(super) fn keep(self) -> ActiveSlot {
         let tasks = self.clusters.into_iter();
         let tasks = tasks.map(|(cluster, resolver)| Managed::look_after(cluster, resolver)).collect();
@@ -149,13 +149,13 @@ impl ActiveSlot {
         self.slot.clusters()
     }
 
-    /// Takes no more requests and is looked after no more.
+    /// Accepts no more requests, and ends the management of its clusters.
     pub(super) fn replace(&self) {
         self.slot.replace();
         self.tasks.iter().for_each(Managed::stop);
     }
 
-    /// Ends what is under way, then closes what is idle.
+    /// Waits for the running requests, then closes idle connections.
     pub(super) async fn drain(&self, patience: GoDuration) {
         self.slot.drain(patience.to_std()).await;
         for cluster in self.slot.clusters() {
@@ -170,7 +170,7 @@ fn made(service: &Service, group: Group) -> Result<(Arc<Cluster>, Resolver), Ser
     let mut resolver = Resolver::new(&name, &config);
     let seeds = resolver.resolve();
     if seeds.len() > 1 && config.health_check.is_none() {
-        // Of the addresses of one name some may be dead for good, such as ::1 of localhost.
+        // Some addresses of a name may never respond, such as ::1 of localhost.
         config.health_check = Some(compile::health_check(&service.target_options.health_check_config));
     }
     let cluster = Arc::new(Cluster::new(name, config, seeds));

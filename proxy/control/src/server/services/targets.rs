@@ -1,4 +1,4 @@
-//! Targets of services with another weight, or disabled, while they serve; endpoints of the file's clusters too.
+//! Changes the weight of targets, or disables them, while they serve. Also works on endpoints of configured clusters.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use sluice_core::service::model::Service;
 use super::Services;
 use super::slots::ActiveSlot;
 
-/// What is said of a change that no file keeps.
+/// The note about a change that no file stores.
 const PASSING: &str =
-    "is a cluster of the configuration file: this holds until the next reload, restart or upgrade";
+    "is a cluster of the configuration file: the change lasts until the next reload, restart or upgrade";
 
 impl Services {
-    /// Changes a target of a service; an endpoint of the file's cluster where no service has the name.
+    /// Changes a target of a service, or an endpoint of a configured cluster if no service has the name.
     pub(super) async fn adjust(
         &self,
         name: &str,
@@ -54,7 +54,7 @@ impl Services {
         Ok(Done::default())
     }
 
-    /// No reload of the file may come in between, so nothing is awaited.
+    /// Does not await anything, so that no reload can intervene.
     fn adjust_cluster(&self, name: &str, target: &str, change: Change) -> Result<Done, ServiceError> {
         let cluster = self.site.cluster_of_the_file(name);
         let cluster = cluster.ok_or_else(|| ServiceError::NobodyOfThatName(name.to_owned()))?;
@@ -67,7 +67,8 @@ impl Services {
         let mut others = endpoints.iter().filter(|endpoint| !endpoint.is_called(target));
         if change == Change::Disable && others.all(|endpoint| endpoint.is_disabled()) {
             let (name, target) = (name.to_owned(), target.to_owned());
-            let instead = "a route of the file that responds by itself can turn them away".to_owned();
+            let instead =
+                "to turn requests away, use a route with respond in the configuration file".to_owned();
             return Err(ServiceError::LastTarget { name, target, instead });
         }
         cluster.adjust(target, change.of(cluster.adjustment(target)));
@@ -75,7 +76,7 @@ impl Services {
     }
 }
 
-/// What endpoints of a cluster can be called: what the file calls them, and their addresses.
+/// Valid names of a cluster's endpoints: the configured addresses, and the resolved ones.
 fn known(cluster: &Arc<Cluster>) -> Vec<String> {
     let mut known: Vec<String> = cluster.config.endpoints.iter().map(|one| one.address.to_string()).collect();
     for endpoint in cluster.endpoints().iter() {

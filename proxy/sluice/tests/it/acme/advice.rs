@@ -28,7 +28,7 @@ fn one_that_is_about_to_be_revoked_is_replaced() {
         assert!(shown.is_issued_for("a.example"), "never without one: {shown:?}");
         (shown != first).then_some(shown)
     });
-    assert_eq!(proxy.said("the authority would have the certificate renewed sooner"), 1);
+    assert_eq!(proxy.said("the authority advises an earlier renewal"), 1);
     // Content with that one or not, it is not asked for another within the hour.
     pebble.set_renewal_info(&pem("a.example"), AT_ONCE);
     assert_eq!((attempts(&proxy, "issued"), attempts(&proxy, "failed")), (1.0, 0.0));

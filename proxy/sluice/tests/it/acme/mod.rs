@@ -91,8 +91,8 @@ fn http_01_comes_before_redirects_and_leaves_private_files() {
         verify(&issued(ports, name), name, &pebble);
     }
     assert_eq!(attempts(&proxy, "issued"), 2.0);
-    assert_eq!(proxy.said("an account has been made"), 1);
-    assert_eq!(proxy.said("there is no certificate yet; a self-made one is served until there is"), 2);
+    assert_eq!(proxy.said("created an ACME account"), 1);
+    assert_eq!(proxy.said("no certificate yet; serving a self-signed one until it is issued"), 2);
     let unknown = proxy.get("/.well-known/acme-challenge/unknown");
     assert_eq!(unknown.status(), 301, "as ever");
     let found = modes(&pebble.path("state"));
@@ -124,7 +124,7 @@ fn what_is_kept_is_served_from_the_start_and_nothing_is_asked_for() {
     config["listeners"][1]["tls"]["acme"]["names"] = json!(["a.example", "c.example"]);
     assert_eq!(proxy.reload(&config).0, Some(0));
     issued(ports, "c.example");
-    assert_eq!((attempts(&proxy, "issued"), proxy.said("an account has been made")), (1.0, 0));
+    assert_eq!((attempts(&proxy, "issued"), proxy.said("created an ACME account")), (1.0, 0));
     // And one less is served no more.
     config["listeners"][1]["tls"]["acme"]["names"] = json!(["c.example"]);
     assert_eq!(proxy.reload(&config).0, Some(0));
@@ -176,7 +176,7 @@ fn it_is_renewed_in_time() {
     let second = poll("a renewed one", || look(ports.tls, "a.example").filter(|shown| *shown != first));
     verify(&second, "a.example", &pebble);
     assert!(attempts(&proxy, "issued") >= 2.0);
-    assert_eq!((attempts(&proxy, "failed"), proxy.said("an account has been made")), (0.0, 1));
+    assert_eq!((attempts(&proxy, "failed"), proxy.said("created an ACME account")), (0.0, 1));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn each_authority_has_its_own_account_and_certificates() {
         (shown != first).then_some(shown)
     });
     verify(&second, "a.example", &production);
-    assert_eq!(proxy.said("an account has been made"), 2);
+    assert_eq!(proxy.said("created an ACME account"), 2);
     assert_eq!(proxy.reload(&proxy.config).0, Some(0));
     poll("the first again", || (look(ports.tls, "a.example").unwrap() == first).then_some(()));
     assert_eq!(attempts(&proxy, "issued"), 2.0, "it was kept");

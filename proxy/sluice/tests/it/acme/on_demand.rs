@@ -76,8 +76,8 @@ fn who_may_have_one_no_more_is_not_renewed() {
     assert!(asks(&proxy, "allowed") >= 2.0, "before each");
     allows.store(false, Ordering::Relaxed);
     poll("the end of it", || (look(ports.tls, "b.example")?.names == ["a.example"]).then_some(()));
-    proxy.wait_for("may have a certificate no more");
-    assert_eq!(proxy.said("may have a certificate no more"), 1);
+    proxy.wait_for("the name may no longer have a certificate");
+    assert_eq!(proxy.said("the name may no longer have a certificate"), 1);
     let folder = std::fs::read_dir(pebble.path("state")).unwrap().next().unwrap().unwrap().path();
     assert!(!folder.join("certificates/b.example.pem").exists());
 }
@@ -92,8 +92,8 @@ fn without_an_answer_nothing_is_asked_for() {
     let Some(proxy) = setup.with("listeners.1.tls.acme.on_demand", on_demand).start() else { return };
     assert!(look(ports.tls, "good.example").is_none(), "there is nothing to show");
     poll("the failure", || (asks(&proxy, "failed") == 1.0).then_some(()));
-    proxy.wait_for("cannot ask whether it may have a certificate");
-    assert_eq!(proxy.said("cannot ask whether it may have a certificate"), 1);
+    proxy.wait_for("cannot ask whether the name may have a certificate");
+    assert_eq!(proxy.said("cannot ask whether the name may have a certificate"), 1);
     assert_eq!(attempts(&proxy, "issued") + attempts(&proxy, "failed"), 0.0);
     assert!(!pebble.log().contains("good.example"));
 }

@@ -65,7 +65,7 @@ fn who_is_killed_amid_an_order_begins_again() {
     fs::write(&go, "").unwrap();
     let proxy = start().unwrap();
     issued(ports, "a.example");
-    assert_eq!(proxy.said("an account has been made"), 0, "the account was kept");
+    assert_eq!(proxy.said("created an ACME account"), 0, "the account was kept");
     assert_eq!((attempts(&proxy, "issued"), attempts(&proxy, "failed")), (1.0, 0.0));
 }
 
@@ -107,7 +107,7 @@ fn an_account_that_is_not_known_any_more_is_made_again() {
     fs::remove_file(folder.join("certificates/a.example.pem")).unwrap();
     let proxy = setup(&origin, ports, pebble.config(), &["a.example"]).start().unwrap();
     issued(ports, "a.example");
-    assert_eq!(proxy.said("the account is not used any more"), 1);
+    assert_eq!(proxy.said("the ACME account is set aside"), 1);
     assert!(folder.join("account.json.damaged").exists());
 }
 

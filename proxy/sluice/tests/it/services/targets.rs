@@ -98,7 +98,7 @@ fn the_disabled_finish_and_get_nothing_new() {
     done(&proxy, &format!("enable web {}", one.endpoint));
     let both = answers(&proxy, 8);
     assert!(both.starts_with("one one one") && both.ends_with("two two two"), "{both}");
-    poll("each to be in the log", || (proxy.said("a command on a service") >= 5).then_some(()));
+    poll("each to be in the log", || (proxy.said("received a service command") >= 5).then_some(()));
 }
 
 #[test]
@@ -168,7 +168,8 @@ fn endpoints_of_the_file_until_the_next_reload() {
         .with("clusters.default.balance", "round_robin")
         .with("routes", json!([{"name": "file", "cluster": "default"}]));
     let Some(proxy) = setup.start() else { return };
-    let note = "default is a cluster of the configuration file: this holds until the next reload, restart or upgrade\n";
+    let note = "default is a cluster of the configuration file: the change lasts until the next reload, \
+                restart or upgrade\n";
     for command in
         [format!("disable default {}", one.endpoint), format!("set-weight default {} 9", two.endpoint)]
     {
@@ -179,7 +180,7 @@ fn endpoints_of_the_file_until_the_next_reload() {
         refused(&proxy, &format!("disable default {}", two.endpoint)).contains("the last target of default")
     );
     let (code, said) = proxy.reload(&proxy.config);
-    assert!(code == Some(0) && said.contains("its endpoints are as in the file again"), "{said}");
+    assert!(code == Some(0) && said.contains("its endpoints are reset to the file"), "{said}");
     assert_eq!(answers(&proxy, 4), "one one two two");
 }
 

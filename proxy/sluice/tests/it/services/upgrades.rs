@@ -26,7 +26,7 @@ fn a_change_during_an_upgrade_is_refused() {
     let deploy = format!("deploy web --target {} --host svc.test", new.endpoint);
     let (_, table) = sluice(&proxy, "list");
     let binary = patient_binary(&proxy);
-    let busy = "an upgrade is under way; nothing has changed, try again when it has ended\n";
+    let busy = "an upgrade is in progress; nothing has changed, try again when it has finished\n";
     let next = std::thread::scope(|scope| {
         let next = scope.spawn(|| upgrade_with(&proxy, &["--binary", &binary]));
         poll("the new process", || proxy.folder.join("begun").exists().then_some(()));
@@ -37,7 +37,7 @@ fn a_change_during_an_upgrade_is_refused() {
         assert_eq!(proxy.command("reload", &[]), (Some(1), format!("sluice: {busy}")));
         assert_eq!(
             proxy.command("upgrade", &[]),
-            (Some(1), "sluice: another upgrade is under way\n".to_owned())
+            (Some(1), "sluice: another upgrade is in progress\n".to_owned())
         );
         assert_eq!(said(&ask(&proxy, "/")), "old");
         std::fs::write(proxy.folder.join("go"), "\n").unwrap();
@@ -64,7 +64,7 @@ fn an_upgrade_during_a_deploy_is_refused() {
     let line = format!("deploy web --target {} --host svc.test --health-check-interval 20ms", new.endpoint);
     let mut deploy = command(&proxy, &line).spawn().unwrap();
     poll("a check of the new target", || (!new.requests().is_empty()).then_some(()));
-    let busy = "sluice: deploy of web is under way; nothing has changed, try again when it has ended\n";
+    let busy = "sluice: deploy of web is in progress; nothing has changed, try again when it has finished\n";
     assert_eq!(proxy.command("upgrade", &[]), (Some(1), busy.to_owned()));
     WELL.store(true, Ordering::Relaxed);
     assert!(deploy.wait().unwrap().success());
