@@ -1,4 +1,4 @@
-//! Asks a running sluice whether it serves, by its admin listener. Blocking: for a process of its own, such as a
+//! Asks a running sluice through its admin listener whether it serves. Blocking: for a separate process, such as a
 //! container's health check.
 
 use std::io::{self, Read, Write};
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use sluice_config::Address;
 
-/// Why sluice does not serve, as far as can be asked.
+/// Why sluice does not serve, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
 #[from(String, &'static str)]
 pub(crate) struct Unhealthy(String);
 
-/// To connect, and then for each read and write. The control thread answers within a millisecond; container
-/// runtimes give a check 30 s.
+/// Time limit for connecting, and for each read and write. The control thread responds within a millisecond; container
+/// runtimes allow a check 30 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of an answer that are read.
+/// Maximum bytes of a response that are read.
 const ANSWER_BYTES_MAX: u64 = 4 << 10;
 
-/// Asks `/healthz` at `admin`.
+/// Requests `/healthz` at `admin`.
 ///
 /// # Errors
-/// Whatever is not a plain yes: nobody there, no answer within some seconds, or that it drains.
+/// Anything but status 200: no listener, no response in time, or draining.
 pub(crate) fn ask(admin: &Address) -> Result<(), Unhealthy> {
     let answer = match admin {
         Address::Ip(address) => tcp(*address),
@@ -32,14 +32,14 @@ pub(crate) fn ask(admin: &Address) -> Result<(), Unhealthy> {
         Address::Unix(path) => UnixStream::connect(path).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
-            // A unix socket has no name that a Host field could carry.
+            // A unix socket has no name for a Host field.
             exchange(stream, "localhost")
         }),
     };
-    judge(&answer.map_err(|error| format!("the admin listener cannot be asked: {error}"))?)
+    judge(&answer.map_err(|error| format!("the admin listener cannot be reached: {error}"))?)
 }
 
-/// Tries each address of a name, as one may be bound and another not.
+/// Tries each address of a name, because the listener may be bound to only one of them.
 fn tcp(at: impl ToSocketAddrs) -> io::Result<String> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in at.to_socket_addrs()? {
@@ -56,7 +56,7 @@ fn tcp(at: impl ToSocketAddrs) -> io::Result<String> {
 }
 
 fn exchange(mut stream: impl Read + Write, host: &str) -> io::Result<String> {
-    // In one piece, as `write!` would not.
+    // In one write; `write!` would use several.
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
@@ -70,7 +70,7 @@ fn judge(answer: &str) -> Result<(), Unhealthy> {
     match status {
         Some(status) if status.starts_with("200 ") => Ok(()),
         Some(status) => Err(format!("{status}: {}", body.trim()).into()),
-        None => Err("what answers there does not speak HTTP".into()),
+        None => Err("the response is not HTTP".into()),
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     use socket2::{Domain, Socket, Type};
 
-    /// Whoever asks is told `answer`; what asking gave.
+    /// Serves `answer` to one request; returns the result of asking.
     fn told(answer: &'static str) -> Result<(), Unhealthy> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Ip(listener.local_addr().unwrap());
@@ -106,22 +106,22 @@ mod tests {
     }
 
     #[test]
-    fn only_200_is_well() {
+    fn only_200_is_healthy() {
         assert_eq!(told("HTTP/1.1 200 OK\r\n\r\nok\n"), Ok(()));
         let draining = told("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\ndraining\n");
         assert_eq!(draining, Err("503 Service Unavailable: draining".into()));
-        assert_eq!(told("220 mail\r\n"), Err("what answers there does not speak HTTP".into()));
-        assert_eq!(told(""), Err("what answers there does not speak HTTP".into()));
+        assert_eq!(told("220 mail\r\n"), Err("the response is not HTTP".into()));
+        assert_eq!(told(""), Err("the response is not HTTP".into()));
     }
 
     #[test]
-    fn nobody_there_is_not_well() {
-        // Bound, so that nobody else gets it, but not listening.
+    fn a_missing_listener_is_unhealthy() {
+        // Bound, so that no other process gets the port, but not listening.
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let gone = socket.local_addr().unwrap().as_socket().unwrap();
         let error = ask(&Address::Ip(gone)).unwrap_err();
-        assert!(error.0.starts_with("the admin listener cannot be asked: "), "{error}");
+        assert!(error.0.starts_with("the admin listener cannot be reached: "), "{error}");
         assert!(ask(&Address::Unix("/nonexistent/admin.sock".into())).is_err());
     }
 }

@@ -29,9 +29,9 @@ use crate::cli::service::words::{self, Refusal};
 use crate::cli::{Cli, Command, ControlArgs, DoctorArgs, FileArgs, HealthcheckArgs, RunArgs, UpgradeArgs};
 
 const NO_CONTROL: &str = "the control plane cannot be started";
-/// Something went wrong while running.
+/// An error while running.
 const EXIT_RUNTIME: u8 = 1;
-/// The command line or the configuration is wrong; clap's own code for usage.
+/// A wrong command line or configuration; the same code as clap's usage errors.
 const EXIT_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
@@ -86,18 +86,18 @@ fn top_command(args: &cli::TopArgs) -> ExitCode {
 #[cfg(not(feature = "top"))]
 fn top_command(_: &cli::TopArgs) -> ExitCode {
     fail(
-        &"this sluice was built without top, as `cargo xtask run` builds it; cargo build has it",
+        &"this sluice was built without `top`, as `cargo xtask run` does; `cargo build` includes it",
         EXIT_RUNTIME,
     )
 }
 
-/// Whether a command line begins with one of the commands that are kamal-proxy's, so that it is refused as there.
+/// Whether a command line starts with one of kamal-proxy's commands, so that errors use its words.
 fn is_about_services(arguments: &[String]) -> bool {
     let verbs = ["deploy", "list", "ls", "remove", "rm", "pause", "stop", "resume", "rollout"];
     arguments.get(1).is_some_and(|verb| verbs.contains(&verb.as_str()))
 }
 
-/// Called as kamal-proxy.
+/// The entry point when called as kamal-proxy.
 fn kamal_main(arguments: &[String]) -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let environment = Environment(&variable);
@@ -119,7 +119,9 @@ fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
     };
     let predecessor = match Predecessor::from_environment() {
         Ok(predecessor) => predecessor,
-        Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
+        Err(error) => {
+            return fail(&format!("cannot take over from the running process: {error}"), EXIT_RUNTIME);
+        }
     };
     logging::init_at(if args.debug(environment) { "debug" } else { "info" });
     args.missing().iter().for_each(|missing| tracing::warn!("{missing}"));
@@ -136,7 +138,7 @@ fn service_command(command: &ServiceCommand, program: &str, socket: &Path) -> Ex
     }
 }
 
-/// What clap refuses, as cobra would say it.
+/// Prints clap's error in cobra's words.
 fn refuse_words(error: &clap::Error, program: &str, arguments: &[String]) -> ExitCode {
     match words::refusal(error, program, arguments.get(1..).unwrap_or_default()) {
         Refusal::Help(text) => print(&text),
@@ -157,7 +159,9 @@ fn run_command(args: &RunArgs) -> ExitCode {
     };
     let predecessor = match Predecessor::from_environment() {
         Ok(predecessor) => predecessor,
-        Err(error) => return fail(&format!("nothing to take over: {error}"), EXIT_RUNTIME),
+        Err(error) => {
+            return fail(&format!("cannot take over from the running process: {error}"), EXIT_RUNTIME);
+        }
     };
     match args.load() {
         Ok(config) => {
@@ -216,10 +220,10 @@ fn reload_command(args: &ControlArgs) -> ExitCode {
         Ok(done) => {
             let notes = done["notes"].as_array().map(Vec::as_slice).unwrap_or_default();
             notes.iter().filter_map(|note| note.as_str()).for_each(say);
-            print("the configuration is in force\n")
+            print("configuration applied\n")
         }
         Err(error @ ClientError::Refused(_)) if error.is_busy() => fail(&error.to_string(), EXIT_RUNTIME),
-        // As `check` prints them: one line a mistake.
+        // In the format of `check`: one line per mistake.
         Err(ClientError::Refused(body)) => {
             let _ = writeln!(io::stderr(), "{}", ClientError::Refused(body));
             ExitCode::from(EXIT_CONFIG)
@@ -229,7 +233,7 @@ fn reload_command(args: &ControlArgs) -> ExitCode {
 }
 
 fn upgrade_command(args: &UpgradeArgs) -> ExitCode {
-    // The one that runs has another current folder.
+    // The running process has another working directory.
     let binary = match args.binary.as_deref().map(std::path::absolute).transpose() {
         Ok(binary) => binary,
         Err(error) => return fail(&format!("--binary: {error}"), EXIT_CONFIG),
@@ -251,7 +255,9 @@ fn healthcheck_command(args: &HealthcheckArgs) -> ExitCode {
             Ok(()) => print("ok\n"),
             Err(error) => fail(&format!("{address}: {error}"), EXIT_RUNTIME),
         },
-        Ok(None) => fail(&"admin is off, so nobody can be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG),
+        Ok(None) => {
+            fail(&"admin is off, so sluice cannot be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG)
+        }
         Err(error) => fail(&error, EXIT_CONFIG),
     }
 }
@@ -269,7 +275,7 @@ fn completions_command(shell: Shell) -> ExitCode {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints to standard output; a reader that has gone away is no reason to panic, as `println!` would.
+/// Prints to standard output. Unlike `println!`, does not panic if the reader has gone.
 fn print(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -280,13 +286,13 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn refuse(error: &ConfigError) -> ExitCode {
-    // One line a mistake, with nothing in front, so that editors find file and line.
+    // One line per mistake, without a prefix, so that editors find file and line.
     let _ = writeln!(io::stderr(), "{error}");
     ExitCode::from(EXIT_CONFIG)
 }
 
 fn fail(message: &dyn Display, code: u8) -> ExitCode {
-    // It comes behind what was logged.
+    // Printed after everything that was logged.
     logging::end();
     let _ = writeln!(io::stderr(), "sluice: {message}");
     ExitCode::from(code)

@@ -25,7 +25,7 @@ impl Api for Operator {
             Ok(applied) => Ok(json!({ "notes": applied.notes })),
             Err(Refused::Mistakes(error)) => {
                 let mistakes: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
-                Err(Failure::mistakes("the configuration is refused", &mistakes))
+                Err(Failure::mistakes("configuration refused", &mistakes))
             }
             Err(Refused::UpgradeUnderWay(error)) => {
                 let body = json!({ "error": error.to_string(), "busy": true });

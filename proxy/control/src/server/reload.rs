@@ -52,7 +52,7 @@ impl Reloader {
     /// Why it was refused.
     pub(super) async fn reload(&self) -> Result<Applied, Refused> {
         let change = self.site.changes.begin("a reload".to_owned());
-        let _change = change.inspect_err(|error| tracing::error!(%error, "no reload"))?;
+        let _change = change.inspect_err(|error| tracing::error!(%error, "reload refused"))?;
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             notify(&[NotifyState::Reloading, now]);
         }
@@ -60,10 +60,10 @@ impl Reloader {
         notify(&[NotifyState::Ready]);
         match &outcome {
             Ok(applied) => {
-                tracing::info!("the configuration is in force");
+                tracing::info!("configuration applied");
                 applied.notes.iter().for_each(|note| tracing::warn!("{note}"));
             }
-            Err(refused) => tracing::error!(%refused, "the configuration is refused; nothing has changed"),
+            Err(refused) => tracing::error!(%refused, "configuration refused; nothing has changed"),
         }
         outcome
     }

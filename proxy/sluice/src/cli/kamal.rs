@@ -1,4 +1,4 @@
-//! Called as `kamal-proxy`: its command line, its environment and its files, served by sluice.
+//! `kamal-proxy` compatibility: its command line, environment and files, served by sluice.
 
 use std::ffi::OsStr;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -12,10 +12,10 @@ use sluice_config::{
 
 use super::service::{ServiceCommand, boolean, integer};
 
-/// The name to be called by.
+/// The name under which sluice acts as kamal-proxy.
 pub(crate) const PROGRAM: &str = "kamal-proxy";
 
-/// HTTP proxy for zero downtime deployments: sluice in the place of kamal-proxy
+/// HTTP proxy for zero downtime deployments: sluice as a replacement for kamal-proxy
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, about, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct KamalProxy {
@@ -31,24 +31,24 @@ pub(crate) enum KamalCommand {
     Service(ServiceCommand),
 }
 
-/// What `kamal-proxy run` is given; where a flag is missing the environment counts.
+/// Arguments of `kamal-proxy run`; environment variables are used for missing flags.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct KamalRunArgs {
-    /// Log more [env: DEBUG]
+    /// Log at debug level [env: DEBUG]
     #[arg(long, value_name = "BOOL", value_parser = boolean)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) debug: Option<bool>,
-    /// The port for HTTP [env: HTTP_PORT] [default: 80]
+    /// Port for HTTP [env: HTTP_PORT] [default: 80]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     http_port: Option<u16>,
-    /// The port for HTTPS, for services deployed with --tls [env: HTTPS_PORT] [default: 443]
+    /// Port for HTTPS, for services deployed with --tls [env: HTTPS_PORT] [default: 443]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     https_port: Option<u16>,
-    /// The port for metrics, on 127.0.0.1; 0 is off [env: METRICS_PORT] [default: 0]
+    /// Port for metrics on 127.0.0.1; 0 is off [env: METRICS_PORT] [default: 0]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     metrics_port: Option<u16>,
-    /// HTTP/3, which this release does not serve
+    /// HTTP/3, which this release does not support
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     http3: bool,
@@ -57,13 +57,13 @@ pub(crate) struct KamalRunArgs {
 }
 
 impl KamalRunArgs {
-    /// Whether to log more.
+    /// Whether to log at debug level.
     pub(crate) fn debug(&self, environment: &Environment<'_>) -> bool {
         let from_environment = || environment.find("DEBUG").and_then(|text| boolean(&text).ok());
         self.debug.or_else(from_environment).unwrap_or(false)
     }
 
-    /// The configuration that is asked for; services come to it by the control socket.
+    /// The configuration for these arguments; services are added through the control socket.
     pub(crate) fn config(&self, environment: &Environment<'_>) -> Config {
         let port = |flag: Option<u16>, name: &str, default| {
             let from_environment = || environment.find(name).and_then(|text| integer::<u16>(&text).ok());
@@ -75,7 +75,7 @@ impl KamalRunArgs {
         let (state, kamal) = environment.state();
         let listener = |name: &str, port: u16, tls: Option<Tls>| Listener {
             name: name.to_owned(),
-            // As Go binds `:80`: IPv4 too.
+            // Like Go's `:80`, this binds IPv4 too.
             address: Address::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
             protocol: Protocol::Http,
             proxy_protocol: ProxyProtocol::Off,
@@ -102,17 +102,17 @@ impl KamalRunArgs {
         }
     }
 
-    /// What of it this release does not do, a sentence each.
+    /// The options that this release does not support, a sentence each.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
         let mut missing = Vec::new();
         if self.http3 {
-            missing.push("--http3: HTTP/3 is not in this release");
+            missing.push("--http3: this release does not support HTTP/3");
         }
         missing
     }
 }
 
-/// The environment, as far as kamal-proxy looks at it.
+/// The environment variables of kamal-proxy.
 pub(crate) struct Environment<'a>(pub(crate) &'a dyn Fn(&str) -> Option<String>);
 
 impl Environment<'_> {
@@ -121,7 +121,7 @@ impl Environment<'_> {
         (self.0)(&format!("KAMAL_PROXY_{name}")).or_else(|| (self.0)(name))
     }
 
-    /// A variable that is set to something.
+    /// A variable with a value that is not empty.
     fn set(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|value| !value.is_empty())
     }
@@ -139,7 +139,7 @@ impl Environment<'_> {
         folder.join("kamal-proxy.sock")
     }
 
-    /// Who issues certificates. kamal-proxy accepts Let's Encrypt's terms as well; another authority is ours.
+    /// The ACME account. kamal-proxy agrees to Let's Encrypt's terms too; another authority is an extension of sluice.
     fn acme(&self) -> Acme {
         let directory = self.find("ACME_DIRECTORY").filter(|url| !url.is_empty());
         let ca_file = self.find("ACME_CA_FILE").filter(|file| !file.is_empty());
@@ -150,7 +150,7 @@ impl Environment<'_> {
         }
     }
 
-    /// Where services are kept, and kamal-proxy's own file.
+    /// The state file, and kamal-proxy's own state file.
     pub(crate) fn state(&self) -> (PathBuf, PathBuf) {
         let home = self.set("HOME").map_or_else(|| self.temporary(), PathBuf::from);
         let folder = home.join(".config").join("kamal-proxy");
@@ -158,7 +158,7 @@ impl Environment<'_> {
     }
 }
 
-/// Whether the process was called as kamal-proxy, by a link for example.
+/// Whether the process was called as kamal-proxy, for example through a symbolic link.
 pub(crate) fn is_called(name: Option<&OsStr>) -> bool {
     name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == PROGRAM)
 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_where_kamal_proxy_has_them() {
+    fn files_are_where_kamal_proxy_has_them() {
         let none = Environment(&|_| None);
         assert_eq!(none.socket(), Path::new("/tmp/kamal-proxy.sock"));
         let env = |name: &str| match name {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_decides() {
+    fn the_program_name_selects_kamal_proxy() {
         for (name, called) in [("kamal-proxy", true), ("/usr/bin/kamal-proxy", true), ("sluice", false)] {
             assert_eq!(is_called(Some(OsStr::new(name))), called);
         }

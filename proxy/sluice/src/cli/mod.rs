@@ -1,4 +1,4 @@
-//! The command line, and how `run`'s short form becomes a configuration. It runs nothing.
+//! The command line, and the configuration of `run`'s short form. Runs nothing.
 
 pub(crate) mod kamal;
 pub(crate) mod service;
@@ -18,7 +18,7 @@ use sluice_control::server::Source;
 
 use self::service::ServiceCommand;
 
-/// A reverse proxy for HTTP on io_uring.
+/// An HTTP reverse proxy on io_uring.
 #[derive(Debug, Parser)]
 #[command(name = "sluice", about, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -30,37 +30,37 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the proxy in the foreground
     Run(RunArgs),
-    /// Check a configuration file and print every mistake in it
+    /// Check a configuration file and print all its mistakes
     Check(FileArgs),
-    /// Print the configuration in force, every default spelled out
+    /// Print the effective configuration with all defaults
     Config(FileArgs),
     /// Print a JSON Schema of the configuration (draft 2020-12), for editors
     Schema,
-    /// Say what this host gives sluice, and how to change what it does not
+    /// Show what this host supports, and how to change what is missing
     Doctor(DoctorArgs),
-    /// Have a running sluice read its configuration again
+    /// Make a running sluice read its configuration again
     Reload(ControlArgs),
-    /// Have another process take over from a running sluice without a request lost, such as after an update
+    /// Replace a running sluice with a new process without losing requests, for example after an update
     Upgrade(UpgradeArgs),
-    /// Ask a running sluice whether it serves, by its admin listener
+    /// Check whether a running sluice serves, through its admin listener
     Healthcheck(HealthcheckArgs),
-    /// Show an access log: coloured, filtered, as it grows
+    /// Show an access log: coloured, filtered, following the file
     Logs(LogsArgs),
-    /// Show what a running sluice does, live in this terminal
+    /// Show live statistics of a running sluice in this terminal
     Top(TopArgs),
     #[command(flatten)]
     Service(ServiceCommand),
     /// Print the version
     Version,
-    /// Print completions for a shell
+    /// Print shell completions
     Completions {
-        /// The shell to complete in
+        /// The shell
         shell: Shell,
     },
     /// Write the manual pages into a folder
     #[command(hide = true)]
     Man {
-        /// The folder, made if missing
+        /// The folder; created if missing
         folder: PathBuf,
     },
 }
@@ -75,10 +75,10 @@ pub(crate) struct FileArgs {
     pub(crate) sets: Vec<Override>,
 }
 
-/// Which running sluice is meant.
+/// Selects the running sluice.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
-    /// Its control socket [default: where sluice makes it by itself]
+    /// Its control socket [default: the default path of sluice]
     #[arg(long, value_name = "PATH", env = "SLUICE_CONTROL")]
     pub(in crate::cli) control: Option<PathBuf>,
 }
@@ -87,10 +87,10 @@ pub(crate) struct ControlArgs {
 pub(crate) struct UpgradeArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
-    /// The binary to start [default: the path of the one that runs]
+    /// The binary to start [default: the path of the running one]
     #[arg(long, value_name = "FILE")]
     pub(crate) binary: Option<PathBuf>,
-    /// How long it may take to serve, in milliseconds [default: 60000]
+    /// Time limit until the new process serves, in milliseconds [default: 60000]
     #[arg(long, value_name = "N")]
     pub(crate) timeout_ms: Option<u64>,
 }
@@ -101,7 +101,7 @@ impl ControlArgs {
         self.path_or(commands::default_path)
     }
 
-    /// The path that was given, or another.
+    /// The given path, or another one.
     pub(crate) fn path_or(&self, other: impl FnOnce() -> PathBuf) -> PathBuf {
         self.control.clone().unwrap_or_else(other)
     }
@@ -109,10 +109,10 @@ impl ControlArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// The configuration whose requirements count; without one, the defaults
+    /// The configuration whose requirements are checked [default: the defaults]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// One JSON object in place of text
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
     /// Set any key by its dotted path, such as kernel.bypass=required
@@ -123,16 +123,16 @@ pub(crate) struct DoctorArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("whom").required(true).args(["config", "admin"]))]
 pub(crate) struct HealthcheckArgs {
-    /// The configuration file of the running sluice, whose admin listener is asked
+    /// The configuration file of the running sluice, which contains the address of its admin listener
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the admin listener is, as 9901, host:port or unix:/path
+    /// The address of the admin listener, as 9901, host:port or unix:/path
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
 }
 
 impl HealthcheckArgs {
-    /// Whom to ask; `None` is that the configuration has no admin listener.
+    /// The admin listener; `None` if the configuration has none.
     pub(crate) fn address(&self) -> Result<Option<Address>, UsageError> {
         match (&self.config, &self.admin) {
             (Some(file), _) => {
@@ -148,26 +148,27 @@ impl HealthcheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// The configuration of the running sluice, which says where its admin listener is and what token it asks for
+    /// The configuration file of the running sluice, which contains the address and the token file of its admin
+    /// listener
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Its admin listener, as 9901, host:port or unix:/path [default: 127.0.0.1:9901]
+    /// The address of its admin listener, as 9901, host:port or unix:/path [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDR", conflicts_with = "config")]
     admin: Option<String>,
-    /// A file with the token of the admin listener
+    /// File with the token of the admin listener
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Print a table once, and end
+    /// Print a table once and exit
     #[arg(long)]
     once: bool,
-    /// Print the document as it is, JSON
+    /// Print the status document as JSON
     #[arg(long, requires = "once")]
     json: bool,
 }
 
 #[cfg(feature = "top")]
 impl TopArgs {
-    /// What they ask for.
+    /// The options of `top`.
     pub(crate) fn options(&self) -> Result<top::Options, UsageError> {
         let mut options = top::Options {
             admin: Address::Ip(([127, 0, 0, 1], 9901).into()),
@@ -177,8 +178,7 @@ impl TopArgs {
         };
         if let Some(file) = &self.config {
             let config = config::load(file, &[]).map_err(|error| error.to_string())?;
-            let none =
-                || format!("{}: admin is off, so there is nothing to ask; write an address", file.display());
+            let none = || format!("{}: admin is off; write an address for it", file.display());
             options.admin = config.admin.ok_or_else(none)?;
             options.token_file = options.token_file.or(config.admin_token_file);
         }
@@ -196,16 +196,16 @@ pub(crate) struct RunArgs {
     /// The configuration file
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["listen", "to"])]
     config: Option<PathBuf>,
-    /// Without a file: where to listen, as 8080, host:port or unix:/path
+    /// Without a file: the address to listen on, as 8080, host:port or unix:/path
     #[arg(long, value_name = "ADDR", requires = "to")]
     listen: Option<String>,
     /// Without a file: an endpoint to forward to, as 3000, host:port or unix:/path
     #[arg(long, value_name = "ADDR", requires = "listen")]
     to: Vec<String>,
-    /// Worker threads [default: one a core]
+    /// Number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Option<u16>,
-    /// Where the admin listener is, as 9901, host:port or unix:/path; or off
+    /// The address of the admin listener, as 9901, host:port or unix:/path; or off
     #[arg(long, value_name = "ADDR|off")]
     admin: Option<String>,
     /// Set any key by its dotted path, such as clusters.default.response_timeout_ms=5000
@@ -217,14 +217,14 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Where the configuration comes from, for reading it again.
+    /// The source of the configuration, for reading it again.
     pub(crate) fn source(&self) -> Source {
         let args = self.clone();
         let watched = self.config.clone().filter(|_| self.watch);
         Source { read: Arc::new(move || args.load()), watched }
     }
 
-    /// The configuration that the arguments ask for.
+    /// The configuration for these arguments.
     pub(crate) fn load(&self) -> Result<Config, ConfigError> {
         let overrides = self.overrides();
         match (&self.config, &self.listen) {
@@ -238,7 +238,7 @@ impl RunArgs {
         }
     }
 
-    /// `--workers`, `--admin`, then every `--set`, which so has the last word.
+    /// `--workers`, `--admin`, then every `--set`, which therefore takes precedence.
     fn overrides(&self) -> Vec<Override> {
         let workers = self.workers.map(|count| Override::number("--workers", "workers", count.into()));
         let admin = self.admin.as_deref().map(|admin| match admin {
@@ -249,7 +249,7 @@ impl RunArgs {
     }
 }
 
-/// `8080` and `:8080` with the host they leave out.
+/// `8080` and `:8080`, with the missing host added.
 fn with_host(address: &str, host: &str) -> String {
     let port = address.strip_prefix(':').unwrap_or(address);
     if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
@@ -258,7 +258,7 @@ fn with_host(address: &str, host: &str) -> String {
     address.to_owned()
 }
 
-/// The user has not seen the text that the short form is made into, so its lines would only puzzle.
+/// The user has not seen the text generated from the short form, so line numbers would only confuse.
 fn without_lines(mut error: ConfigError) -> ConfigError {
     for problem in &mut error.problems {
         problem.line = None;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_clap_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_override_and_set_has_the_last_word() {
+    fn set_takes_precedence_over_other_flags() {
         let line = "run --listen 1 --to 2 --workers 3 --admin 9901 --set workers=4 --set access_log=off \
                     --set clusters.default.response_timeout_ms=5000 --set listeners.default.proxy_protocol=v2";
         let config = run(line).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_flag_and_no_line() {
+    fn mistakes_name_the_flag_without_a_line() {
         let error = run("run --listen 1 --to host --admin x --set via=3").unwrap_err().to_string();
         assert_eq!(
             error,
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_mistakes_are_claps() {
+    fn usage_errors_come_from_clap() {
         for (line, kind) in [
             ("run", ErrorKind::MissingRequiredArgument),
             ("run --listen 1", ErrorKind::MissingRequiredArgument),

@@ -1,4 +1,4 @@
-//! Which lines are shown. What a line does not say matches no filter that asks for it. Pure.
+//! Selects the lines to show. A line without a field does not match a filter on that field. Pure.
 
 use crate::usage::UsageError;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use clap::Args;
 
 use super::line::Entry;
 
-/// What must hold of a line, all of it.
+/// Conditions that a line must all meet.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct Filter {
-    /// Only these statuses: 404, 5xx, 500-504; several with commas
+    /// Only these statuses: 404, 5xx, 500-504; separate several with commas
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     pub(super) status: Vec<Statuses>,
-    /// Only this host, whatever its port; *.example.com is any below it
+    /// Only this host, with any port; *.example.com matches its subdomains
     #[arg(long, value_name = "HOST")]
     pub(super) host: Option<String>,
-    /// Only targets that begin so
+    /// Only targets with this prefix
     #[arg(long, value_name = "PREFIX")]
     pub(super) path: Option<String>,
-    /// Only what took as long as this
+    /// Only exchanges that took at least this long
     #[arg(long, value_name = "MS", value_parser = milliseconds)]
     pub(super) min_duration_ms: Option<f64>,
-    /// Only these reasons, such as queue_timeout; any is every failure
+    /// Only these reasons, such as queue_timeout; any matches every failure
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     pub(super) reason: Vec<String>,
-    /// Only what took this path
+    /// Only this path
     #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = ["copy", "bypass", "splice", "direct"])]
     pub(super) path_taken: Vec<String>,
 }
@@ -46,17 +46,17 @@ impl FromStr for Statuses {
         };
         range
             .map(|(first, last)| Self(first, last))
-            .ok_or_else(|| "no status; write one such as 404, 5xx or 500-504".into())
+            .ok_or_else(|| "not a status; write one such as 404, 5xx or 500-504".into())
     }
 }
 
 fn milliseconds(text: &str) -> Result<f64, UsageError> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| "no time; write milliseconds such as 250".into())
+    number.ok_or_else(|| "not a duration; write milliseconds such as 250".into())
 }
 
 impl Filter {
-    /// Whether everything is shown, lines that are no entries too.
+    /// Whether all lines are shown, including lines that are not entries.
     pub(super) fn is_empty(&self) -> bool {
         let Self { status, host, path, min_duration_ms, reason, path_taken } = self;
         status.is_empty()
@@ -67,7 +67,7 @@ impl Filter {
             && path_taken.is_empty()
     }
 
-    /// Whether it is to be shown.
+    /// Whether the entry is shown.
     pub(super) fn matches(&self, entry: &Entry) -> bool {
         let among = |words: &[String], word: Option<&String>| {
             words.is_empty() || word.is_some_and(|word| words.contains(word))

@@ -1,10 +1,10 @@
-//! A line of the access log read back: JSON, LTSV or combined, found out from the line itself. Pure.
+//! Parses a line of the access log: JSON, LTSV or combined, detected from the line. Pure.
 
 use std::collections::HashMap;
 
 use sluice_config::{LogField, Word};
 
-/// What a line says. What it does not say is `None`: the fields of a log are configured.
+/// The fields of a line. Missing ones are `None`: the fields of a log are configurable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entry {
     /// `MM-DD hh:mm:ss`, with milliseconds where the format has them. UTC.
@@ -23,7 +23,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Reads a line without its newline; `None` if it is of no format that we write.
+    /// Parses a line without its newline; `None` if it has none of our formats.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         if line.starts_with('{') {
@@ -91,7 +91,7 @@ fn combined(line: &str) -> Option<Entry> {
     Some(Entry { time, client, method, target, status: Some(status), ..Entry::default() })
 }
 
-/// The inside of what stands in quotes, escapes left as they are, and what follows.
+/// The content of a quoted string, with its escapes, and the rest.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let inside = text.strip_prefix('"')?;
     let mut escaped = false;

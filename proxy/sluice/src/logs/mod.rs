@@ -1,4 +1,5 @@
-//! `sluice logs`: the access log for people. Reads what `access_log` writes, a file or a pipe; changes nothing.
+//! `sluice logs`: shows the access log in readable form. Reads the output of `access_log`, from a file or a pipe;
+//! changes nothing.
 
 mod filter;
 mod line;
@@ -19,39 +20,39 @@ use show::Printer;
 use sluice_config::{self as config, LogOutput, Override};
 use source::Follower;
 
-/// Something went wrong while reading or writing.
+/// An error while reading or writing.
 const EXIT_RUNTIME: u8 = 1;
 /// The command line or the configuration is wrong.
 const EXIT_CONFIG: u8 = 2;
-/// Lines of the past that following begins with.
+/// Earlier lines shown when following.
 const FOLLOW_LINES: usize = 10;
 
 /// Arguments of `sluice logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The configuration whose access log to read
+    /// The configuration file that names the access log
     #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     /// Set any key by its dotted path, such as access_log=/var/log/sluice.log
     #[arg(long = "set", value_name = "PATH=VALUE", requires = "config")]
     sets: Vec<Override>,
-    /// The access log; - is standard input, and so is neither of both
+    /// The access log; - is standard input, which is also the default without --config
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Go on with what is written from now on, also after a rotation
+    /// Follow the file, also after a rotation
     #[arg(long, short)]
     follow: bool,
-    /// Only so many of the last lines that match [default: all, or 10 with --follow]
+    /// Show only this many of the last matching lines [default: all, or 10 with --follow]
     #[arg(long = "lines", short = 'n', value_name = "N")]
     lines: Option<usize>,
-    /// Whether to colour: where it is a terminal and NO_COLOR is not set, always, or never
+    /// When to use colours: auto (on a terminal without NO_COLOR), always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     color: When,
     #[command(flatten)]
     filter: Filter,
 }
 
-/// When to colour.
+/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
     Auto,
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &LogsArgs) -> ExitCode {
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let name = path.map_or("standard input".to_owned(), |path| path.display().to_string());
@@ -91,9 +92,9 @@ impl LogsArgs {
             return match config.access_log.output {
                 LogOutput::File(path) => Ok(Some(path)),
                 LogOutput::Stdout => {
-                    Err("access_log: it goes to standard output; pipe it to sluice logs".into())
+                    Err("access_log: the log goes to standard output; pipe it into sluice logs".into())
                 }
-                LogOutput::Off => Err("access_log: it is off; write a path to it".into()),
+                LogOutput::Off => Err("access_log: the log is off; write a path".into()),
             };
         }
         match &self.file {
@@ -107,7 +108,7 @@ impl LogsArgs {
 }
 
 impl When {
-    /// Whether to colour; see <https://no-color.org> for the variable.
+    /// Whether to use colours; see <https://no-color.org> for the variable.
     fn colours(self, terminal: bool, no_color: Option<&std::ffi::OsStr>) -> bool {
         match self {
             When::Auto => terminal && no_color.is_none_or(std::ffi::OsStr::is_empty),
@@ -120,7 +121,7 @@ impl When {
 fn show_file(path: &Path, args: &LogsArgs, printer: &mut Printer<impl Write>) -> io::Result<()> {
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
-        // A pipe or a terminal has no end to begin from, and none to wait at.
+        // A pipe or a terminal cannot be read backwards or followed.
         return show_input(BufReader::new(file), args.lines, printer);
     }
     if !args.follow {
@@ -130,7 +131,7 @@ fn show_file(path: &Path, args: &LogsArgs, printer: &mut Printer<impl Write>) ->
         }
         return printer.flush();
     }
-    // A line that is being written is shown when it is whole.
+    // A line that is still being written is shown once it is complete.
     let position = source::end_of_lines(&mut file)?;
     source::last(&mut file, args.lines.unwrap_or(FOLLOW_LINES), position, printer)?;
     printer.flush()?;
@@ -144,7 +145,7 @@ fn show_file(path: &Path, args: &LogsArgs, printer: &mut Printer<impl Write>) ->
     }
 }
 
-/// Shows what comes until its end, as it comes unless only the last lines are asked for.
+/// Shows standard input to its end; line by line unless only the last lines are requested.
 fn show_input(
     mut input: BufReader<impl Read>,
     last: Option<usize>,
@@ -156,7 +157,7 @@ fn show_input(
         match last {
             None => {
                 printer.line(&line)?;
-                // Before it may have to wait for the next.
+                // Flushed before a read that may block.
                 if input.buffer().is_empty() {
                     printer.flush()?;
                 }

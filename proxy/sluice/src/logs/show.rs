@@ -1,4 +1,5 @@
-//! An entry as one aligned line, with or without colour. Whatever a client sent, it cannot steer the terminal.
+//! Formats an entry as one aligned line, with or without colours. Control sequences sent by clients do not reach the
+//! terminal.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -6,9 +7,9 @@ use std::io::{self, Write};
 use super::filter::Filter;
 use super::line::Entry;
 
-/// A wait in line shorter than this is not worth the space, in milliseconds.
+/// A shorter time in the queue is not shown, in milliseconds.
 const QUEUE_MS_SHOWN: f64 = 1.0;
-/// Bytes of a line that is no entry that are shown.
+/// Maximum bytes shown of a line that is not an entry.
 const GARBAGE_BYTES_MAX: usize = 1000;
 
 const RESET: &str = "\x1b[0m";
@@ -30,7 +31,7 @@ pub(super) struct Printer<W> {
 enum Shown {
     Nothing,
     Entry(Box<Entry>),
-    /// A line that is no entry, where nothing in particular is asked for.
+    /// A line that is not an entry, shown only without filters.
     Garbage,
 }
 
@@ -44,7 +45,7 @@ impl<W: Write> Printer<W> {
         !matches!(self.judge(line), Shown::Nothing)
     }
 
-    /// Shows a line, if it is wanted.
+    /// Shows a line if it matches.
     pub(super) fn line(&mut self, line: &[u8]) -> io::Result<()> {
         let shown = match self.judge(line) {
             Shown::Nothing => return Ok(()),
@@ -62,7 +63,7 @@ impl<W: Write> Printer<W> {
         }
     }
 
-    /// What was written.
+    /// The output.
     #[cfg(test)]
     pub(super) fn out(&mut self) -> &mut W {
         &mut self.out
@@ -105,7 +106,7 @@ impl<W: Write> Printer<W> {
         shown
     }
 
-    /// Appends a column, and the space in front of it.
+    /// Appends a column and the space before it.
     fn put(&self, line: &mut String, colour: &str, text: &str) {
         if !line.is_empty() {
             line.push(' ');
@@ -114,7 +115,7 @@ impl<W: Write> Printer<W> {
             line.push_str(text);
             return;
         }
-        // Colour ends with the text, so that no space is coloured that may be trimmed.
+        // The colour ends with the text, so that trailing spaces can be trimmed.
         let padding = text.len() - text.trim_end().len();
         let _ = write!(line, "{colour}{}{RESET}{:padding$}", text.trim_end(), "");
     }
@@ -130,7 +131,8 @@ fn colour_of(status: Option<u16>) -> &'static str {
     }
 }
 
-/// Text without what could steer a terminal: control characters and marks that turn the direction of writing.
+/// Text without characters that could control the terminal: control characters and marks that change the writing
+/// direction.
 fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {

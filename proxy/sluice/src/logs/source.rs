@@ -1,4 +1,4 @@
-//! Lines of a file: all, the last ones, and those that come, through rotation and truncation.
+//! Lines of a file: all of them, the last ones, or new ones across rotation and truncation.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -11,14 +11,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::show::Printer;
 
-/// Bytes of a line that are kept; our own are shorter, and a file without newlines must not fill the memory.
+/// Maximum bytes kept of a line. Our lines are shorter; a file without newlines must not fill the memory.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Bytes read at a time when reading backwards.
+/// Bytes per read when reading backwards.
 const BLOCK_BYTES: u64 = 64 << 10;
-/// How often a file at its end is looked at, in milliseconds: soon for whoever watches, and cheap.
+/// How often a file is checked for new lines, in milliseconds: soon enough for a viewer, and cheap.
 const LOOK_MS: u16 = 100;
 
-/// Reads the next line, without its newline; false at the end. The last one may have none.
+/// Reads the next line, without its newline; false at the end. The last line may have no newline.
 pub(super) fn next(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut seen = false;
@@ -52,7 +52,7 @@ pub(super) fn all(file: File, printer: &mut Printer<impl Write>) -> io::Result<(
     Ok(())
 }
 
-/// The position behind the last newline.
+/// The position after the last newline.
 pub(super) fn end_of_lines(file: &mut File) -> io::Result<u64> {
     let mut at = file.seek(SeekFrom::End(0))?;
     while at > 0 {
@@ -64,7 +64,7 @@ pub(super) fn end_of_lines(file: &mut File) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Shows the last lines before `end` that are wanted, read backwards.
+/// Shows the last matching lines before `end`, read backwards.
 pub(super) fn last(
     file: &mut File,
     count: usize,
@@ -73,7 +73,7 @@ pub(super) fn last(
 ) -> io::Result<()> {
     let mut at = end.min(file.seek(SeekFrom::End(0))?);
     let mut kept: Vec<Vec<u8>> = Vec::new();
-    // What is left of a line whose begin is not read yet.
+    // The rest of a line whose start has not been read yet.
     let mut tail: Vec<u8> = Vec::new();
     while at > 0 && kept.len() < count {
         let mut block = block_before(file, &mut at)?;
@@ -82,14 +82,14 @@ pub(super) fn last(
         let begin = if at == 0 { 0 } else { first };
         let lines = block[begin..].split(|byte| *byte == b'\n').rev().filter(|line| printer.wants(line));
         kept.extend(lines.take(count - kept.len()).map(<[u8]>::to_vec));
-        // Too long a line loses its end.
+        // Lines that are too long lose their end.
         block.truncate(begin.min(LINE_BYTES_MAX));
         tail = block;
     }
     kept.iter().rev().try_for_each(|line| printer.line(line))
 }
 
-/// Reads the block that ends at `at`, and goes back to its start.
+/// Reads the block that ends at `at`, and moves `at` to its start.
 fn block_before(file: &mut File, at: &mut u64) -> io::Result<Vec<u8>> {
     let size = BLOCK_BYTES.min(*at);
     *at -= size;
@@ -99,7 +99,7 @@ fn block_before(file: &mut File, at: &mut u64) -> io::Result<Vec<u8>> {
     Ok(block)
 }
 
-/// Waits for a moment; true if whoever reads our output has gone meanwhile.
+/// Waits for a short time; true if the reader of our output has gone meanwhile.
 pub(super) fn wait() -> io::Result<bool> {
     let stdout = io::stdout();
     let mut wanted = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
@@ -110,18 +110,18 @@ pub(super) fn wait() -> io::Result<bool> {
     }
 }
 
-/// A file that is read as it grows.
+/// A file that is followed.
 pub(super) struct Follower {
     path: PathBuf,
     input: BufReader<File>,
     identity: (u64, u64),
     position: u64,
-    /// A line whose end has not come yet.
+    /// A line that is still incomplete.
     partial: Vec<u8>,
 }
 
 impl Follower {
-    /// Goes on behind `position`.
+    /// Continues after `position`.
     pub(super) fn new(path: &Path, mut file: File, position: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(position))?;
         let identity = identity(&file.metadata()?);
@@ -129,16 +129,16 @@ impl Follower {
         Ok(Self { path, input: BufReader::new(file), identity, position, partial })
     }
 
-    /// Shows what has come, and follows the path if it names another file now.
+    /// Shows new lines, and switches to another file if the path now names one.
     pub(super) fn read(&mut self, printer: &mut Printer<impl Write>) -> io::Result<()> {
         self.drain(printer)?;
         if self.input.get_ref().metadata()?.len() < self.position {
-            // Truncated in place: what is in it now is new.
+            // Truncated in place: its current content is new.
             self.finish(printer)?;
             self.position = self.input.seek(SeekFrom::Start(0))?;
             self.drain(printer)?;
         }
-        // While there is no file of that name, the old one may still be written to.
+        // While no file has this name, the old one may still be written to.
         let Ok(now) = std::fs::metadata(&self.path) else {
             return Ok(());
         };
@@ -148,14 +148,14 @@ impl Follower {
         let Ok(file) = File::open(&self.path) else {
             return Ok(());
         };
-        // The new file is there only when the old one has been left; what came in between is read first.
+        // The new file is created after the last write to the old one, so the rest of the old one is read first.
         self.drain(printer)?;
         self.finish(printer)?;
         *self = Self::new(&self.path, file, 0)?;
         self.drain(printer)
     }
 
-    /// Shows all whole lines that are there.
+    /// Shows all complete lines.
     fn drain(&mut self, printer: &mut Printer<impl Write>) -> io::Result<()> {
         loop {
             let available = self.input.fill_buf()?;
@@ -175,7 +175,7 @@ impl Follower {
         }
     }
 
-    /// Shows a line whose end will not come any more.
+    /// Shows an incomplete line that will not be completed any more.
     fn finish(&mut self, printer: &mut Printer<impl Write>) -> io::Result<()> {
         let line = std::mem::take(&mut self.partial);
         printer.line(&line)

@@ -1,4 +1,4 @@
-//! Lines of each format read back, filtered and shown; files that grow, turn over and shrink.
+//! Lines of each format, parsed, filtered and shown; files that grow, rotate and shrink.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, OpenOptions};
@@ -77,21 +77,21 @@ fn an_entry_is_one_aligned_line() {
         let end = at + plain[at..].find('m').unwrap();
         plain.replace_range(at..=end, "");
     }
-    assert_eq!(plain, shown(JSON, Filter::default(), false), "colour changes nothing else");
+    assert_eq!(plain, shown(JSON, Filter::default(), false), "colours change nothing else");
 }
 
 #[test]
-fn nothing_that_was_sent_steers_the_terminal() {
+fn clients_cannot_control_the_terminal() {
     let hostile = JSON.replace("/a?b=c", "/\\u001b]0;x\\u0007\\u202e\\u009b");
     assert!(shown(&hostile, Filter::default(), false).contains("/\\x1b]0;x\\x07\u{fffd}\\x9b"));
     let garbage = shown(b"\x1b[2J \xff".as_slice(), Filter::default(), false);
     assert_eq!(garbage, "\\x1b[2J \u{fffd}\n");
     assert!(shown("x".repeat(5000), Filter::default(), false).len() < 1100);
-    assert_eq!(shown("garbage", status("5xx"), false), "", "asked for something, it is only in the way");
+    assert_eq!(shown("garbage", status("5xx"), false), "", "with a filter, other lines are not shown");
 }
 
 #[test]
-fn filters_all_have_to_match() {
+fn all_filters_must_match() {
     let entry = Entry::parse(JSON.as_bytes()).unwrap();
     for (text, matches) in
         [("502", true), ("5xx", true), ("404,500-504", true), ("4xx", false), ("503", false)]
@@ -128,7 +128,7 @@ fn filters_all_have_to_match() {
 }
 
 #[test]
-fn colour_is_for_terminals_unless_told_otherwise() {
+fn colours_are_for_terminals_by_default() {
     use std::ffi::OsStr;
     for (when, terminal, no_color, colours) in [
         (When::Auto, true, None, true),
@@ -146,7 +146,7 @@ fn colour_is_for_terminals_unless_told_otherwise() {
     }
 }
 
-/// A file of its own, gone when dropped.
+/// A temporary file, removed when dropped.
 struct Log(PathBuf);
 
 impl Log {
@@ -188,7 +188,7 @@ fn last(content: &str, count: usize) -> String {
 #[test]
 fn the_last_lines_are_read_backwards() {
     assert_eq!(last("a\nb\nc\n", 2), "b\nc\n");
-    assert_eq!(last("a\nb\n\nc", 2), "b\nc\n", "empty lines are none, and the last needs no newline");
+    assert_eq!(last("a\nb\n\nc", 2), "b\nc\n", "empty lines are skipped, and the last line needs no newline");
     assert_eq!(last("a\n", 0), "");
     assert_eq!(last("", 3), "");
     let long = "x".repeat(3 << 20);
@@ -226,7 +226,7 @@ fn a_file_is_followed_through_rotation_and_truncation() {
 
 proptest! {
     #[test]
-    fn backwards_is_as_forwards(lines in prop::collection::vec(prop_oneof!["[a-z]{0,9}", Just("x".repeat(30_000))], 0..12), count in 0..14usize) {
+    fn reading_backwards_gives_the_same_lines(lines in prop::collection::vec(prop_oneof!["[a-z]{0,9}", Just("x".repeat(30_000))], 0..12), count in 0..14usize) {
         let content = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let wanted: Vec<&str> = lines.iter().map(|line| &line[..line.len().min(1000)]).filter(|line| !line.is_empty()).collect();
         let expected: String = wanted[wanted.len().saturating_sub(count)..].iter().map(|line| format!("{line}\n")).collect();
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_one_line_at_most(line in prop::collection::vec(any::<u8>(), 0..200), like in "(\\{\"status\":|status:|1 - - \\[)\\PC{0,40}") {
+    fn any_bytes_give_at_most_one_line(line in prop::collection::vec(any::<u8>(), 0..200), like in "(\\{\"status\":|status:|1 - - \\[)\\PC{0,40}") {
         for line in [&line[..], like.as_bytes()] {
             let shown = shown(line, Filter::default(), true);
             prop_assert!(shown.matches('\n').count() <= 1);

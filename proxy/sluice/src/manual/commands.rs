@@ -1,4 +1,4 @@
-//! A page a command. What clap does not know (exit codes, signals, files) stands here.
+//! One page per command. Contains what clap does not know: exit codes, signals, files.
 
 use std::io;
 
@@ -7,49 +7,49 @@ use clap_mangen::Man;
 
 use super::roff::{list, section, text, title};
 
-const DESCRIPTION: &str = "sluice accepts HTTP/1.1 and HTTP/2, with TLS or without, routes each request to a cluster of application servers, and \
-    streams both ways. It keeps to one YAML file, described in sluice.yaml(5).";
+const DESCRIPTION: &str = "sluice accepts HTTP/1.1 and HTTP/2, with or without TLS, routes each request to \
+                           a cluster of application servers, and streams in both directions. It is \
+                           configured with one YAML file, described in sluice.yaml(5).";
 
 const SIGNALS: [(&str, &str); 3] = [
     (
         "SIGTERM, SIGINT",
-        "Drain: no new connections, what is under way is finished, at most for drain_timeout_ms. A second one \
-         ends the wait.",
+        "Drain: accept no new connections and finish running exchanges, for at most drain_timeout_ms. A \
+         second signal stops at once.",
     ),
     (
         "SIGHUP",
-        "Read the configuration again, as sluice reload does. One with a mistake changes nothing; the log has why.",
+        "Read the configuration again, like sluice reload. A configuration with mistakes changes nothing; \
+         the log contains the mistakes.",
     ),
-    ("SIGUSR1", "Open the access log anew, after it was moved."),
+    ("SIGUSR1", "Reopen the access log, after it was renamed."),
 ];
 
 const EXIT_STATUS: [(&str, &str); 3] = [
-    (
-        "0",
-        "It did what it was asked for; of run: it was told to end, and drained or ran into drain_timeout_ms.",
-    ),
-    ("1", "Something failed while running, or what was asked about is not well (doctor, healthcheck)."),
-    ("2", "The command line or the configuration is wrong; every mistake was printed."),
+    ("0", "Success; for run: sluice was stopped by a signal, and drained or reached drain_timeout_ms."),
+    ("1", "An error while running, or a failed check (doctor, healthcheck)."),
+    ("2", "The command line or the configuration is wrong; all mistakes were printed."),
 ];
 
 const ENVIRONMENT: [(&str, &str); 3] = [
     (
         "SLUICE_LOG, RUST_LOG",
-        "What is logged, as info, warn or sluice_control::health=debug; the first that is set counts.",
+        "Log filter, such as info, warn or sluice_control::health=debug; the first variable that is set is \
+         used.",
     ),
-    ("NOTIFY_SOCKET", "Where the service manager is told of start and end (sd_notify(3))."),
-    ("LISTEN_FDS", "Sockets passed by the service manager; each is taken for the listener with its address."),
+    ("NOTIFY_SOCKET", "Socket for notifying the service manager of start and stop (sd_notify(3))."),
+    ("LISTEN_FDS", "Sockets passed by the service manager; each is used for the listener with its address."),
 ];
 
 const FILES: [(&str, &str); 2] = [
-    ("/etc/sluice/sluice.yaml", "What the service reads, where sluice was installed as a package."),
-    ("/run/sluice, /var/lib/sluice, /var/log/sluice", "What the service may write to."),
+    ("/etc/sluice/sluice.yaml", "The configuration of the service, if sluice was installed as a package."),
+    ("/run/sluice, /var/lib/sluice, /var/log/sluice", "Folders that the service may write to."),
 ];
 
 /// Each page with its file name.
 ///
 /// # Errors
-/// None that memory does not have.
+/// Only when memory runs out.
 pub(super) fn pages(command: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     // Without a version: clap would list it as an option of each command, which it is not.
     let mut command = command.disable_help_subcommand(true);
@@ -81,7 +81,7 @@ fn add(command: &Command, is_root: bool, pages: &mut Vec<(String, Vec<u8>)>) -> 
     Ok(())
 }
 
-/// What follows on each page, and what only on the first.
+/// The sections at the end of each page, and those at the end of the first only.
 fn end(is_root: bool) -> String {
     let exit = section("EXIT STATUS", &list(EXIT_STATUS));
     if !is_root {
@@ -101,7 +101,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn every_command_that_is_shown_has_a_page() {
+    fn every_visible_command_has_a_page() {
         let pages = pages(Cli::command()).unwrap();
         let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
         for name in ["sluice.1", "sluice-run.1", "sluice-doctor.1", "sluice-healthcheck.1"] {

@@ -1,40 +1,40 @@
-//! The commented configuration as a list of keys: path, default, and what is said about each.
+//! The commented configuration as a list of keys: path, default and description.
 //!
-//! `config/sluice.yaml` is the one place where keys are explained, and tests hold it complete. It is read by its form:
-//! `key: value  # text`, the whole line behind `# ` where the key stands at its default, and comments that go on further
-//! right than any key begins.
+//! `config/sluice.yaml` is the only place where keys are explained, and tests check that it is complete. It is parsed
+//! by its layout: `key: value  # text`, whole lines after `# ` for keys at their defaults, and comments that continue
+//! further to the right than any key starts.
 
 /// The file that explains every key.
 const DOCUMENT: &str = include_str!("../../../../config/sluice.yaml");
 
-/// Keys begin left of this column; text that goes on stands right of it.
+/// Keys start left of this column; continued text is to the right of it.
 const TEXT_COLUMN: usize = 20;
 
 /// One key.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Key {
-    /// Dotted, as `--set` takes it; `[]` stands for an index, `NAME` for the name of a cluster.
+    /// Dotted, as for `--set`; `[]` stands for an index, `NAME` for the name of a cluster.
     pub(super) path: String,
-    /// What stands in the file; empty for a map or for none.
+    /// The value in the file; empty for a map or no value.
     pub(super) value: String,
-    /// Whether that is the default, or an example.
+    /// Whether the value is the default, or an example.
     pub(super) is_default: bool,
-    /// What is said before it and beside it.
+    /// The comments before and after it.
     pub(super) text: String,
 }
 
-/// All of them, in the order of the file.
+/// All keys, in the order of the file.
 pub(super) fn all() -> Vec<Key> {
     read(DOCUMENT)
 }
 
-/// Where a key is explained that stands in two maps.
+/// The other place that explains a key which exists in two maps.
 pub(super) fn elsewhere(path: &str) -> Option<String> {
     let limits = path.strip_prefix("listeners[].limits").map(|rest| format!("limits{rest}"));
     limits.or_else(|| path.strip_prefix("routes[].retry").map(|rest| format!("clusters.NAME.retry{rest}")))
 }
 
-/// What a line holds: the column and the text after indentation and comment sign.
+/// A line: the column, and the text after indentation and comment sign.
 struct Line<'t> {
     column: usize,
     text: &'t str,
@@ -53,7 +53,7 @@ impl<'t> Line<'t> {
         Self { column: indent + inside.len() - text.len(), text, is_comment: true }
     }
 
-    /// Key and what follows its colon, if that is what the line holds.
+    /// The key and the text after its colon, if the line contains a key.
     fn key(&self) -> Option<(usize, bool, &'t str, &'t str)> {
         let (in_list, text) = match self.text.strip_prefix("- ") {
             Some(text) => (true, text),
@@ -77,7 +77,7 @@ fn read(document: &str) -> Vec<Key> {
         if line.text.is_empty() {
             preface.clear();
         } else if keys.last().is_some_and(is_open) {
-            // A list that goes on.
+            // A continued list.
             if let Some(key) = keys.last_mut() {
                 key.value = format!("{} {}", key.value, line.text);
             }
@@ -105,7 +105,7 @@ fn joined(one: &str, other: &str) -> String {
     format!("{} {}", one.trim(), other.trim()).trim().to_owned()
 }
 
-/// A key that others stand below.
+/// A key that contains others.
 struct Level {
     column: usize,
     name: String,
@@ -113,7 +113,7 @@ struct Level {
     is_example: bool,
 }
 
-/// The path of a key that begins at `column`, below what stands left of it; `above` follows along.
+/// The path of a key that starts at `column`, within the keys further left; updates `above`.
 fn path(above: &mut Vec<Level>, column: usize, line: &Line<'_>, in_list: bool, name: &str) -> String {
     while above.last().is_some_and(|level| level.column >= column) {
         above.pop();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_by_their_form() {
+    fn keys_are_parsed_by_layout() {
         let document = "\
 # A file.
 # As it stands, this starts.
@@ -179,13 +179,13 @@ clusters:
     }
 
     #[test]
-    fn every_number_of_the_configuration_is_among_them() {
+    fn every_number_of_the_configuration_is_listed() {
         let keys = all();
         for (map, numbers) in sluice_config::number_ranges() {
             for (name, _, _) in numbers {
                 let path = if map.is_empty() { name.to_owned() } else { format!("{map}.{name}") };
                 let place = elsewhere(&path).unwrap_or_else(|| path.clone());
-                // What an endpoint may say is shown beside the list.
+                // The keys of an endpoint are shown next to the list.
                 let is_known = keys.iter().any(|key| key.path == place) || map.ends_with("endpoints[]");
                 assert!(is_known, "{path}");
             }
@@ -193,7 +193,7 @@ clusters:
     }
 
     #[test]
-    fn no_path_is_there_twice() {
+    fn no_path_is_listed_twice() {
         let mut paths: Vec<String> = all().into_iter().map(|key| key.path).collect();
         paths.sort();
         let count = paths.len();

@@ -1,5 +1,5 @@
-//! The manual pages: a page a command, from what clap knows, and `sluice.yaml(5)`, from the commented configuration;
-//! and the schema, whose keys are explained by the same comments.
+//! The manual pages: one per command, from clap's definitions, and `sluice.yaml(5)`, from the commented configuration;
+//! and the schema, which uses the same comments.
 
 mod commands;
 mod keys;
@@ -15,16 +15,16 @@ use clap::Command;
 
 pub(crate) use schema::schema;
 
-/// What stands at the foot of each page.
+/// The footer of each page.
 const SOURCE: &str = concat!("sluice ", env!("CARGO_PKG_VERSION"));
 
-/// The day of the last change that readers would notice; that of the build would make each build another one.
+/// The day of the last visible change; the day of the build would make every build different.
 const DATE: &str = "2026-11-22";
 
-/// Writes every page into `folder`, named as man(1) looks for them.
+/// Writes every page into `folder`, with the names that man(1) expects.
 ///
 /// # Errors
-/// When the folder cannot be made or a file cannot be written.
+/// When the folder or a file cannot be written.
 pub(crate) fn write(command: Command, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for (name, page) in commands::pages(command)? {

@@ -1,14 +1,14 @@
-//! Text as the man macros want it.
+//! Formats text for the man macros.
 
 use super::{DATE, SOURCE};
 
-/// A paragraph or part of one: nothing in it is taken for a request or an escape.
+/// Escapes text so that nothing in it is a request or an escape.
 pub(super) fn text(plain: &str) -> String {
     let mut out = String::with_capacity(plain.len());
     for (index, c) in plain.chars().enumerate() {
         match c {
             '\\' => out.push_str("\\e"),
-            // A bare one may be typeset as a hyphen, which nobody can paste into a shell.
+            // A bare one may be typeset as a hyphen, which cannot be pasted into a shell.
             '-' => out.push_str("\\-"),
             '…' => out.push_str("..."),
             '.' | '\'' if index == 0 => {
@@ -31,7 +31,7 @@ pub(super) fn section(name: &str, lines: &str) -> String {
     format!(".SH {name}\n{lines}")
 }
 
-/// A list: each word in bold, with what it means.
+/// A list: each term in bold, with its meaning.
 pub(super) fn list<'t>(entries: impl IntoIterator<Item = (&'t str, &'t str)>) -> String {
     let entry = |(word, means): (&str, &str)| format!(".TP\n\\fB{}\\fR\n{}\n", text(word), text(means));
     entries.into_iter().map(entry).collect()
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_taken_for_a_request() {
+    fn text_is_never_a_request() {
         assert_eq!(text(".so /etc/passwd"), "\\&.so /etc/passwd");
         assert_eq!(text("a\\b --c'd"), "a\\eb \\-\\-c'd");
         assert_eq!(list([("-a", "'x")]), ".TP\n\\fB\\-a\\fR\n\\&'x\n");

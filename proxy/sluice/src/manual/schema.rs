@@ -1,10 +1,10 @@
-//! `sluice schema`: the configuration as a JSON Schema, each key with what `config/sluice.yaml` says of it.
+//! `sluice schema`: the configuration as a JSON Schema, each key described by its comment in `config/sluice.yaml`.
 
 use std::collections::HashMap;
 
 use super::keys::{self, Key, elsewhere};
 
-/// The schema, with a line end.
+/// The schema, with a final newline.
 pub(crate) fn schema() -> String {
     let keys = keys::all();
     let by_path: HashMap<&str, &Key> = keys.iter().map(|key| (key.path.as_str(), key)).collect();
@@ -26,16 +26,16 @@ fn description(key: &Key) -> String {
 mod tests {
     use super::*;
 
-    /// The file that editors are pointed to. To renew it: `sluice schema >config/sluice.schema.json`.
+    /// The file that editors use. To update it: `sluice schema >config/sluice.schema.json`.
     const COMMITTED: &str = include_str!("../../../../config/sluice.schema.json");
 
     #[test]
-    fn the_committed_schema_is_this_one() {
+    fn the_committed_schema_is_current() {
         assert!(COMMITTED == schema(), "run `sluice schema >config/sluice.schema.json`");
     }
 
     #[test]
-    fn nearly_every_key_is_explained() {
+    fn most_keys_have_a_description() {
         let schema = schema();
         let (keys, texts) = (schema.matches("\"null\"").count(), schema.matches("\"description\"").count());
         assert!(texts * 10 > keys * 8, "{texts} of {keys}");

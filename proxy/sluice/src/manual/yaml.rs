@@ -1,4 +1,4 @@
-//! `sluice.yaml(5)`: the form of the file, then every key with default, range and reason.
+//! `sluice.yaml(5)`: the format of the file, then every key with default, range and reason.
 
 use sluice_config::{self as config, NumberRange};
 
@@ -6,12 +6,13 @@ use super::keys::{self, Key};
 use super::roff::{section, text, title};
 
 const DESCRIPTION: &[&str] = &[
-    "One YAML file is all that sluice reads. Unknown keys are mistakes; `sluice check` prints all mistakes at once, \
-     each with its path and line, and `sluice config` prints the configuration in force.",
-    "Times are in milliseconds, sizes in bytes. An address is ip:port, [v6]:port, name:port or unix:/path. Anchors, \
-     aliases and merge keys work; tags and repeated keys are mistakes.",
-    "Keys are named here by their dotted paths, NAME standing for the name of a cluster and [] for one of a list. \
-     `--set PATH=VALUE` sets one from the command line, such as --set clusters.app.fail_open=false.",
+    "sluice reads one YAML file. Unknown keys are mistakes; `sluice check` prints all mistakes at once, \
+     each with its path and line, and `sluice config` prints the effective configuration.",
+    "Times are in milliseconds, sizes in bytes. An address is ip:port, [v6]:port, name:port or unix:/path. \
+     Anchors, aliases and merge keys work; tags and repeated keys are mistakes.",
+    "Keys are named here by their dotted paths; NAME stands for the name of a cluster, and [] for an index \
+     of a list. `--set PATH=VALUE` sets one on the command line, such as --set \
+     clusters.app.fail_open=false.",
 ];
 
 const EXAMPLE: &str = include_str!("../../../../config/minimal.yaml");
@@ -35,7 +36,7 @@ pub(super) fn page() -> String {
 
 fn entry(key: &Key, ranges: &[(String, Vec<NumberRange>)]) -> String {
     let mut facts = Vec::new();
-    // The file's own word for a key that is not there by default.
+    // The file writes `none` for a key without a default.
     let remark = key.text.strip_prefix("none").map(|rest| rest.trim_start_matches([';', ':', ' ']));
     let is_default = key.is_default && remark.is_none();
     if remark.is_some() {
@@ -56,7 +57,7 @@ fn entry(key: &Key, ranges: &[(String, Vec<NumberRange>)]) -> String {
     format!(".TP\n\\fB{}\\fR\n{}\n", text(&key.path), text(&body))
 }
 
-/// Least and greatest value of a number.
+/// Minimum and maximum of a number.
 fn range(ranges: &[(String, Vec<NumberRange>)], path: &str) -> Option<(u64, u64)> {
     let (map, name) = path.rsplit_once('.').unwrap_or(("", path));
     let (_, numbers) = ranges.iter().find(|(one, _)| *one == map)?;
@@ -64,10 +65,10 @@ fn range(ranges: &[(String, Vec<NumberRange>)], path: &str) -> Option<(u64, u64)
     Some((*least, *greatest))
 }
 
-/// A remark as a sentence; columns that were lined up are not.
+/// A remark as a sentence; alignment spaces are removed.
 fn sentence(remark: &str) -> String {
     let mut words = remark.split_whitespace().collect::<Vec<_>>().join(" ");
-    // A word with other signs in it is to be written as it is.
+    // A word with other characters in it is kept as it is written.
     let first = words.split(' ').next().unwrap_or_default().trim_end_matches([',', ';', ':']);
     if first.chars().all(|c| c.is_ascii_lowercase()) && !first.is_empty() {
         words[..1].make_ascii_uppercase();
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_told_with_default_range_and_reason() {
+    fn keys_are_shown_with_default_range_and_reason() {
         let page = page();
         let entry = ".TP\n\\fBclusters.NAME.pool.idle_timeout_ms\\fR\nDefault 4000. From 1 to 86400000. Below the 5 s of \
                      Node and uvicorn, so that we close first.\n";
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_a_request_by_accident() {
+    fn no_line_is_accidentally_a_request() {
         let known = [".TH ", ".SH ", ".TP", ".PP", ".nf", ".fi"];
         for line in page().lines().filter(|line| line.starts_with(['.', '\''])) {
             assert!(known.iter().any(|one| line.starts_with(one)), "{line}");

@@ -1,4 +1,4 @@
-//! What is shown, and what keys do to it. No terminal is needed for that.
+//! The state of the screen, and the effect of keys. Needs no terminal.
 
 use crate::top::TopError;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -6,12 +6,12 @@ use sluice_control::status::Document;
 
 use super::rows::{Column, Row, rows};
 
-/// Whether to go on.
+/// What happens after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Show and wait.
+    /// Redraw and wait.
     Go,
-    /// The end.
+    /// Quit.
     Quit,
 }
 
@@ -22,16 +22,16 @@ pub(super) struct App {
     pub(super) document: Option<Document>,
     /// Why there is no newer one.
     pub(super) trouble: Option<String>,
-    /// The column that rows are sorted by, and whether the largest comes first; else as configured.
+    /// The column that rows are sorted by, and whether the largest comes first; `None` keeps the configured order.
     pub(super) sorted: Option<(Column, bool)>,
-    /// Cluster and endpoint that the cursor is on; it stays there when rows move.
+    /// Cluster and endpoint under the cursor; the cursor follows them when rows move.
     selected: Option<(String, String)>,
-    /// Whether that endpoint is shown alone.
+    /// Whether only that endpoint is shown.
     pub(super) detail: bool,
 }
 
 impl App {
-    /// Takes what was fetched.
+    /// Stores the result of a request.
     pub(super) fn take(&mut self, fetched: Result<Document, TopError>) {
         match fetched {
             Ok(document) => {
@@ -47,7 +47,7 @@ impl App {
         self.document.as_ref().map(|document| rows(document, self.sorted)).unwrap_or_default()
     }
 
-    /// Which row the cursor is on; the first if its endpoint has gone.
+    /// The row of the cursor; the first one if its endpoint has gone.
     pub(super) fn cursor(&self, rows: &[Row<'_>]) -> usize {
         let wanted = self.selected.as_ref();
         let is_it = |row: &Row<'_>| {
@@ -56,7 +56,7 @@ impl App {
         rows.iter().position(is_it).unwrap_or(0)
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Next {
         if key.kind == KeyEventKind::Release {
             return Next::Go;
@@ -89,7 +89,7 @@ impl App {
 
     fn sort(&mut self, letter: char) {
         let Some(column) = Column::ALL.into_iter().find(|column| column.key() == letter) else { return };
-        // The cursor stays on its endpoint, also if it was never moved.
+        // Fixes the cursor to its endpoint, even if it was never moved.
         self.step(0);
         self.sorted = match self.sorted {
             Some((before, down)) if before == column => Some((column, !down)),

@@ -1,4 +1,4 @@
-//! How it looks. Any size will do; what there is no room for is left out.
+//! Draws the screen. Works with any size; parts that do not fit are left out.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -12,7 +12,7 @@ use super::format::{bytes, count, share, time};
 use super::rows::{Column, Row, paths};
 use super::text::{headline, numbers};
 
-/// Below it there is no room for graphs and errors.
+/// Below this height, graphs and errors are not shown.
 const HEIGHT_OF_MORE: u16 = 18;
 /// Lines of recent errors.
 const ERRORS: u16 = 6;
@@ -20,7 +20,7 @@ const ERRORS: u16 = 6;
 const SOFT: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// Draws all of it.
+/// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &App) {
     let area = frame.area();
     let [top, middle, bottom] =
@@ -82,13 +82,13 @@ fn totals(frame: &mut Frame<'_>, area: Rect, history: &History) {
     graph(frame, right, "p99", &p99, |most| time(Some(most.into())));
 }
 
-/// The last values that fit, the newest to the right, and the largest of them in words.
+/// A graph of the last values that fit, the newest on the right, with their maximum as text.
 fn graph(frame: &mut Frame<'_>, area: Rect, name: &str, values: &[f32], say: fn(f32) -> String) {
     let [title, plot] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let fits = &values[values.len().saturating_sub(usize::from(plot.width))..];
     let most = fits.iter().copied().fold(0.0, f32::max);
-    frame.render_widget(Line::styled(format!("{name}, at most {}", say(most)), SOFT), title);
-    // Whole numbers only, and milliseconds have parts that matter.
+    frame.render_widget(Line::styled(format!("{name}, max {}", say(most)), SOFT), title);
+    // Sparklines take whole numbers, but fractions of milliseconds matter.
     let pad = usize::from(plot.width) - fits.len();
     let heights = fits.iter().map(|value| (f64::from(*value) * 1000.0) as u64);
     let data: Vec<u64> = std::iter::repeat_n(0, pad).chain(heights).collect();
@@ -142,7 +142,7 @@ fn recent(frame: &mut Frame<'_>, area: Rect, errors: &[RecentError]) {
     for error in errors.iter().take(usize::from(ERRORS)) {
         let place = [&error.route, &error.cluster, &error.endpoint];
         let place: Vec<&str> = place.into_iter().flatten().map(String::as_str).collect();
-        let reason = error.reason.as_deref().unwrap_or("answered by the origin");
+        let reason = error.reason.as_deref().unwrap_or("upstream error response");
         let color = if error.side == "downstream" { Style::new() } else { Style::new().fg(Color::Red) };
         lines.push(Line::from(vec![
             Span::raw(clock(error.time_ms)),
@@ -156,7 +156,7 @@ fn recent(frame: &mut Frame<'_>, area: Rect, errors: &[RecentError]) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Time of day, UTC as in the access log.
+/// Time of day in UTC, as in the access log.
 fn clock(unix_ms: u64) -> String {
     let s = unix_ms / 1000 % 86_400;
     format!("{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
@@ -174,7 +174,7 @@ fn detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
             Span::styled(if endpoint.disabled { ", disabled" } else { "" }, health("disabled")),
         ]),
         Line::raw(format!("last check: {}", endpoint.last_check.as_deref().unwrap_or("none"))),
-        Line::raw(format!("weight {}, {} tries failed", endpoint.weight, endpoint.failures)),
+        Line::raw(format!("weight {}, {} attempts failed", endpoint.weight, endpoint.failures)),
         Line::raw(format!("{} in flight, {} of them tunnels, {limit}", endpoint.in_flight, endpoint.tunnels)),
         Line::raw(format!("{} req/s, errors {}", count(rates.requests), share(rates.error_share_10s))),
         Line::raw(format!("p50 {}, p90 {}, p99 {}", at(|l| l.p50_ms), at(|l| l.p90_ms), at(|l| l.p99_ms))),

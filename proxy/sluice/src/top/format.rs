@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formats numbers for readers.
 
 /// A count or a rate: `0`, `0.4`, `12`, `9321`, `120k`, `1.2M`.
 pub(super) fn count(x: f64) -> String {
@@ -31,7 +31,7 @@ pub(super) fn share(share: Option<f64>) -> String {
     }
 }
 
-/// Bytes a second.
+/// Bytes per second.
 pub(super) fn bytes(x: f64) -> String {
     match x {
         _ if x >= 1e9 => format!("{:.1} GB", x / 1e9),
@@ -41,7 +41,7 @@ pub(super) fn bytes(x: f64) -> String {
     }
 }
 
-/// Seconds, in the largest unit that says something.
+/// Seconds, in the largest suitable unit.
 pub(super) fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

@@ -1,7 +1,7 @@
-//! `sluice top`: what a running sluice does, live in a terminal, from `/status.json` of its admin listener.
+//! `sluice top`: live statistics of a running sluice in a terminal, from `/status.json` of its admin listener.
 //!
-//! A process of its own that only reads. `source` asks, `app` is what keys do, `draw` how it looks, `text`
-//! the plain table of `--once`.
+//! A separate process that only reads. `source` requests the document, `app` handles keys, `draw` draws the screen,
+//! `text` prints the plain table of `--once`.
 
 mod app;
 mod draw;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use sluice_config::Address;
 
-/// What there is nothing to show for.
+/// Why nothing can be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
 #[from(String, &'static str)]
@@ -31,18 +31,18 @@ pub(crate) use source::Source;
 pub(crate) struct Options {
     /// The admin listener.
     pub admin: Address,
-    /// The file with its token, if it asks for one.
+    /// The file with its token, if it requires one.
     pub token_file: Option<PathBuf>,
-    /// Show it once, as plain text, and end.
+    /// Print the document once as plain text, and exit.
     pub once: bool,
-    /// Show the document as it is.
+    /// Print the document as it is.
     pub json: bool,
 }
 
-/// Shows it until it is told to end.
+/// Shows the document until the user quits.
 ///
 /// # Errors
-/// A sentence about what is wrong: nobody answers, or this is no terminal.
+/// A sentence about what is wrong: no listener, or no terminal.
 pub(crate) fn run(options: &Options) -> Result<(), TopError> {
     let source = Source::new(options.admin.clone(), options.token_file.as_deref())?;
     if !options.once {

@@ -1,4 +1,4 @@
-//! The table: a row an endpoint, its columns, and what each is sorted by.
+//! The table: one row per endpoint, its columns, and their sort order.
 
 use std::cmp::Ordering;
 
@@ -36,7 +36,7 @@ impl Column {
         Self::Paths,
     ];
 
-    /// The most telling ones that fit into a width with a space between them, from left to right.
+    /// The most useful columns that fit into a width, separated by spaces, from left to right.
     pub(super) fn fitting(width: u16) -> Vec<Self> {
         let by_worth = [
             Self::Endpoint,
@@ -60,7 +60,7 @@ impl Column {
         Self::ALL.into_iter().filter(|column| fitting.contains(column)).collect()
     }
 
-    /// Its head.
+    /// Its heading.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Cluster => "CLUSTER",
@@ -92,12 +92,12 @@ impl Column {
         }
     }
 
-    /// Whether it is a number, which stands to the right and begins with the largest when sorted.
+    /// Whether it is a number: right-aligned, and sorted with the largest first.
     pub(super) fn is_number(self) -> bool {
         !matches!(self, Self::Cluster | Self::Endpoint | Self::Health | Self::Paths)
     }
 
-    /// Columns that it needs.
+    /// Width in characters.
     pub(super) fn width(self) -> u16 {
         match self {
             Self::Cluster => 12,
@@ -119,7 +119,7 @@ pub(super) struct Row<'d> {
 }
 
 impl Row<'_> {
-    /// What is in a column.
+    /// The content of a column.
     pub(super) fn cell(&self, column: Column) -> String {
         let Self { cluster, endpoint } = self;
         let (rates, latency) = (&endpoint.rates, endpoint.rates.latency_10s);
@@ -140,7 +140,7 @@ impl Row<'_> {
         }
     }
 
-    /// Its health, or that it is disabled, in which case its health matters to nobody.
+    /// Its health, or that it is disabled, which takes precedence.
     pub(super) fn state(&self) -> &str {
         if self.endpoint.disabled { "disabled" } else { &self.endpoint.health }
     }
@@ -164,7 +164,7 @@ impl Row<'_> {
     }
 }
 
-/// All rows, in the order asked for.
+/// All rows, in the requested order.
 pub(super) fn rows(document: &Document, sorted: Option<(Column, bool)>) -> Vec<Row<'_>> {
     let clusters = document.clusters.iter();
     let mut rows: Vec<Row<'_>> = clusters
@@ -176,7 +176,7 @@ pub(super) fn rows(document: &Document, sorted: Option<(Column, bool)>) -> Vec<R
     rows
 }
 
-/// The paths that are taken, the most taken first.
+/// The paths in use, the most used first.
 pub(super) fn paths(paths: Paths) -> String {
     let Paths { copy, bypass, direct, splice } = paths;
     let mut taken = [("copy", copy), ("bypass", bypass), ("direct", direct), ("splice", splice)];

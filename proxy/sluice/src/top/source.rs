@@ -1,4 +1,4 @@
-//! Asks the admin listener for the document. Blocking, with deadlines.
+//! Requests the document from the admin listener. Blocking, with time limits.
 
 use crate::top::TopError;
 use std::io::{ErrorKind, Read, Write};
@@ -12,12 +12,12 @@ use sluice_config::Address;
 use sluice_control::admin::Token;
 use sluice_control::status::Document;
 
-/// Only a hang gets there: a document is made within milliseconds.
+/// Reached only if sluice hangs: a document is created within milliseconds.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// A document of a thousand endpoints has 5 MB.
+/// A document with a thousand endpoints takes 5 MB.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Where documents come from.
+/// The source of documents.
 pub(crate) struct Source {
     address: Address,
     token: Option<Token>,
@@ -29,24 +29,26 @@ impl Source {
     /// # Errors
     /// A sentence about what is wrong with the file.
     pub(crate) fn new(address: Address, token_file: Option<&Path>) -> Result<Self, TopError> {
-        let token = token_file.map(Token::read).transpose().map_err(|error| format!("the token: {error}"))?;
+        let token =
+            token_file.map(Token::read).transpose().map_err(|error| format!("token file: {error}"))?;
         Ok(Self { address, token })
     }
 
-    /// The document of the moment.
+    /// Requests the current document.
     ///
     /// # Errors
-    /// A sentence about who does not answer, or what.
+    /// A sentence about the failure.
     pub(crate) fn fetch(&self) -> Result<Document, TopError> {
         self.fetch_as()
     }
 
-    /// The same in another shape.
+    /// The same as another type.
     pub(super) fn fetch_as<T: DeserializeOwned>(&self) -> Result<T, TopError> {
         let at = &self.address;
         let answer = self.ask().map_err(|error| match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!(
-                "nobody listens at {at} ({error}); is sluice running there, with `admin: {at}` in its configuration?"
+                "no process is listening at {at} ({error}); is sluice running there, with `admin: {at}` in \
+                 its configuration?"
             ),
             _ => format!("the admin listener at {at} cannot be reached: {error}"),
         })?;
@@ -54,18 +56,23 @@ impl Source {
         let mut head = httparse::Response::new(&mut fields);
         let read = head.parse(&answer);
         let (Ok(httparse::Status::Complete(length)), Some(status)) = (read, head.code) else {
-            return Err(format!("what answers at {at} is no admin listener").into());
+            return Err(format!("the process at {at} is not an admin listener").into());
         };
         let body = &answer[length..];
         match status {
             200 => serde_json::from_slice(body).map_err(|error| {
-                format!("what {at} answers is no status of this version of sluice ({error})").into()
+                format!("the response of {at} is not a status document of this version of sluice ({error})")
+                    .into()
             }),
-            401 => Err(format!("{at} asks for its token: --token-file FILE").into()),
-            404 => Err(format!("the sluice at {at} is too old to have a status, or it is no sluice").into()),
+            401 => Err(format!("{at} requires a token: --token-file FILE").into()),
+            404 => Err(format!(
+                "the process at {at} has no /status.json; it is an older sluice, or not \
+                                sluice"
+            )
+            .into()),
             _ => {
                 let said = String::from_utf8_lossy(body);
-                Err(format!("{at} answers {status}: {}", said.lines().next().unwrap_or_default()).into())
+                Err(format!("{at} returned {status}: {}", said.lines().next().unwrap_or_default()).into())
             }
         }
     }
@@ -102,7 +109,7 @@ impl Source {
     }
 
     fn exchange(&self, mut stream: impl Read + Write, host: &str) -> std::io::Result<Vec<u8>> {
-        // HTTP/1.0: the body ends with the connection and is never in chunks.
+        // With HTTP/1.0 the body ends with the connection and is never chunked.
         let mut request = format!("GET /status.json HTTP/1.0\r\nHost: {host}\r\n").into_bytes();
         if let Some(token) = &self.token {
             request.extend_from_slice(b"Authorization: Bearer ");

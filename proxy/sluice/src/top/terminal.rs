@@ -1,4 +1,4 @@
-//! The terminal: taken over, drawn on, and given back as it was, however it ends.
+//! The terminal: set up, drawn on, and restored, however the program ends.
 
 use crate::top::TopError;
 use std::io::{IsTerminal, stdin, stdout};
@@ -14,31 +14,30 @@ use super::Source;
 use super::app::{App, Next};
 use super::draw::draw;
 
-/// Between two documents; sluice makes one a second.
+/// Time between two documents; sluice creates one a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How soon news are drawn when no key is pressed.
 const POLL: Duration = Duration::from_millis(100);
 
 enum News {
     Fetched(Box<Result<Document, TopError>>),
-    /// A signal says that it is over.
+    /// A signal asks to quit.
     End,
 }
 
-/// Shows it until `q`, Ctrl-C or a signal.
+/// Shows the document until `q`, Ctrl-C or a signal.
 pub(super) fn run(source: Source) -> Result<(), TopError> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        return Err("this is no terminal; try --once, or --once --json".into());
+        return Err("standard output is not a terminal; use --once, or --once --json".into());
     }
-    // The first answer is waited for, so that a mistake is told on an ordinary screen.
+    // Waits for the first response before setting up the screen, so that a mistake is printed normally.
     let mut app = App::default();
     app.take(Ok(source.fetch()?));
     let news = follow(source).map_err(|error| format!("cannot wait for signals: {error}"))?;
-    let mut terminal =
-        ratatui::try_init().map_err(|error| format!("the terminal cannot be taken over: {error}"))?;
+    let mut terminal = ratatui::try_init().map_err(|error| format!("cannot set up the terminal: {error}"))?;
     let ended = show(&mut terminal, &mut app, &news);
     ratatui::restore();
-    ended.map_err(|error| format!("the terminal: {error}").into())
+    ended.map_err(|error| format!("terminal: {error}").into())
 }
 
 fn show(
@@ -63,14 +62,15 @@ fn show(
     }
 }
 
-/// Threads that fetch, and wait for signals. They end with the process.
+/// Threads that fetch documents and wait for signals. They end with the process.
 fn follow(source: Source) -> nix::Result<Receiver<News>> {
     let (sender, news) = mpsc::channel();
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
     }
-    // Before any thread begins, for they inherit it. Unblocked, they would end us with the terminal as it is.
+    // Before any thread starts, because threads inherit the mask. Unblocked signals would kill the process without
+    // restoring the terminal.
     signals.thread_block()?;
     let for_end = Sender::clone(&sender);
     thread::spawn(move || {

@@ -57,7 +57,7 @@ fn document() -> Document {
 fn screen(app: &App, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, app)).unwrap();
-    // An empty screen cannot be written out.
+    // An empty screen cannot be converted to text.
     if width == 0 || height == 0 { String::new() } else { terminal.backend().to_string() }
 }
 
@@ -77,7 +77,7 @@ fn order(app: &App) -> Vec<String> {
 }
 
 #[test]
-fn it_shows_what_there_is() {
+fn the_screen_shows_the_document() {
     let shown = screen(&app(), 130, 40);
     for text in [
         "sluice 9.9: serving",
@@ -86,12 +86,12 @@ fn it_shows_what_there_is() {
         "2/4",
         "01:02:03Z  502 connect_refused  app > puma",
     ] {
-        assert!(shown.contains(text), "{text} is not in\n{shown}");
+        assert!(shown.contains(text), "{text} is missing in\n{shown}");
     }
 }
 
 #[test]
-fn any_size_will_do() {
+fn any_size_works() {
     let mut app = app();
     for detail in [false, true] {
         app.detail = detail;
@@ -113,7 +113,7 @@ fn any_size_will_do() {
 }
 
 #[test]
-fn keys_sort_and_the_same_again_turns_it_round() {
+fn keys_sort_and_pressing_again_reverses() {
     let mut app = app();
     assert_eq!(order(&app), ["10.0.0.1:80", "10.0.0.2:80"]);
     press(&mut app, KeyCode::Char('r'));
@@ -122,9 +122,9 @@ fn keys_sort_and_the_same_again_turns_it_round() {
     press(&mut app, KeyCode::Char('r'));
     assert_eq!(order(&app), ["10.0.0.1:80", "10.0.0.2:80"]);
     for column in Column::ALL {
-        assert!(!"qjk".contains(column.key()), "{column:?} would take a key that is taken");
+        assert!(!"qjk".contains(column.key()), "the key of {column:?} is already used");
         press(&mut app, KeyCode::Char(column.key()));
-        assert_eq!(app.sorted.unwrap().0, column, "each column has a key of its own");
+        assert_eq!(app.sorted.unwrap().0, column, "each column has its own key");
     }
 }
 
@@ -154,7 +154,7 @@ fn the_cursor_stays_on_its_endpoint() {
 }
 
 #[test]
-fn trouble_is_told_and_goes_away() {
+fn errors_are_shown_and_disappear() {
     let mut app = app();
     app.take(Err("nobody listens there".into()));
     let shown = screen(&app, 100, 30);
@@ -164,7 +164,7 @@ fn trouble_is_told_and_goes_away() {
 }
 
 #[test]
-fn who_is_disabled_is_shown_as_that() {
+fn disabled_endpoints_are_shown_as_disabled() {
     let mut document = document();
     document.clusters[0].endpoints[0].disabled = true;
     assert!(text::table(&document).contains("10.0.0.1:80  disabled  "), "{}", text::table(&document));

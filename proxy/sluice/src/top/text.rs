@@ -7,7 +7,7 @@ use sluice_control::status::Document;
 use super::format::{count, share, span, time};
 use super::rows::{Column, rows};
 
-/// Two lines about everything, and a line an endpoint.
+/// Two summary lines, and one line per endpoint.
 pub(super) fn table(document: &Document) -> String {
     let mut text = format!("{}\n{}\n\n", headline(document), numbers(document));
     let cells: Vec<[String; Column::ALL.len()]> =
@@ -40,19 +40,19 @@ fn line(text: &mut String, cells: [String; Column::ALL.len()], widths: &[usize])
     text.push('\n');
 }
 
-/// What it is and how it does.
+/// Identity and state.
 pub(super) fn headline(document: &Document) -> String {
     let (version, workers) =
         document.fixed.as_ref().map_or(("", 0), |fixed| (fixed.version.as_str(), fixed.workers));
     format!("sluice {version}: {}, up {}, {workers} workers", document.state, span(document.uptime_s))
 }
 
-/// Everything together.
+/// Totals.
 pub(super) fn numbers(document: &Document) -> String {
     let totals = &document.totals;
     let latency = totals.rates.latency_10s;
     format!(
-        "{} req/s, errors {}, p50 {}, p99 {}, {} in flight, {} in line, {} clients",
+        "{} req/s, errors {}, p50 {}, p99 {}, {} in flight, {} queued, {} clients",
         count(totals.rates.requests),
         share(totals.rates.error_share_10s),
         time(latency.map(|latency| latency.p50_ms)),

@@ -100,7 +100,7 @@ fn it_finds_the_file_by_the_configuration() {
     assert!(text(&output.stdout).contains("\x1b[32m200\x1b[0m"));
     let output = logs(&["--config", file, "--set", "access_log=stdout"]).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), ""));
-    assert!(text(&output.stderr).contains("it goes to standard output"));
+    assert!(text(&output.stderr).contains("the log goes to standard output"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-const IN_FORCE: (Option<i32>, &str) = (Some(0), "the configuration is in force\n");
+const IN_FORCE: (Option<i32>, &str) = (Some(0), "configuration applied\n");
 
 /// The configuration that a proxy was started with, one key another.
 fn changed(proxy: &Proxy, path: &str, value: impl Into<Value>) -> Value {
@@ -227,7 +227,7 @@ fn a_hangup_reloads_and_a_watched_file_is_read_again() {
     proxy.rewrite(respond("watched"));
     poll("the watch", || (proxy.get("/").text() == "watched").then_some(()));
     proxy.rewrite("nonsense");
-    proxy.wait_for("the configuration is refused");
+    proxy.wait_for("configuration refused");
     assert_eq!(proxy.get("/").text(), "watched");
 }
 

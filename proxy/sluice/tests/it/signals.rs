@@ -31,7 +31,7 @@ fn the_port_opens_last() {
     });
     let Some(proxy) = setup.start() else { return };
     found.join().unwrap();
-    proxy.wait_for("the configuration is in force");
+    proxy.wait_for("configuration applied");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn it_says_what_is_wrong() {
     let (code, text) = said(&["--once", "--admin", "unix:/no/such.sock"]);
     assert_eq!(code, Some(1));
     assert!(
-        text.contains("nobody listens at unix:/no/such.sock") && text.contains("is sluice running"),
+        text.contains("no process is listening at unix:/no/such.sock") && text.contains("is sluice running"),
         "{text}"
     );
     let (code, text) = said(&["--admin", "nonsense"]);
@@ -169,7 +169,7 @@ fn it_says_what_is_wrong() {
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let (code, text) = said(&["--admin", &admin(&proxy)]);
     assert_eq!(code, Some(1));
-    assert!(text.contains("this is no terminal; try --once"), "{text}");
+    assert!(text.contains("standard output is not a terminal; use --once"), "{text}");
     let (_, text) = said(&["--once", "--admin", &proxy.address().to_string()]);
-    assert!(text.contains("no status of this version") || text.contains("no sluice"), "{text}");
+    assert!(text.contains("not a status document of this version") || text.contains("no sluice"), "{text}");
 }

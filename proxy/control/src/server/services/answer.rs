@@ -59,7 +59,7 @@ impl Services {
         };
         match outcome {
             Ok(done) => {
-                tracing::info!(service, command, note = done.note, "carried out");
+                tracing::info!(service, command, note = done.note, "service command completed");
                 Ok(json!(done))
             }
             Err(error) => {

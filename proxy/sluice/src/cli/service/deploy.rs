@@ -1,4 +1,4 @@
-//! `deploy`: every flag of kamal-proxy's, and what is wrong with them together.
+//! `deploy`: all flags of kamal-proxy, and the checks that involve several of them.
 
 use crate::usage::UsageError;
 use clap::Args;
@@ -12,7 +12,7 @@ use super::go::{List, boolean, flatten, integer};
 use super::one_service;
 use crate::cli::ControlArgs;
 
-/// What `deploy` is given.
+/// Arguments of `deploy`.
 ///
 /// Many fields: one for each option of the command line.
 #[derive(Clone, Debug, Args)]
@@ -23,10 +23,10 @@ pub(crate) struct DeployArgs {
     service: Vec<String>,
     #[command(flatten)]
     pub(super) control: ControlArgs,
-    /// Targets that take every request, host:port
+    /// Targets that receive all requests, host:port
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     target: Vec<List>,
-    /// Targets that take reads only, host:port
+    /// Targets that receive only reads, host:port
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     read_target: Vec<List>,
     /// Hosts to serve, exact or *.example.com [default: any]
@@ -35,7 +35,7 @@ pub(crate) struct DeployArgs {
     /// Path prefixes to serve [default: /]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     path_prefix: Vec<List>,
-    /// Take the path prefix off before forwarding
+    /// Remove the path prefix before forwarding
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "true")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     strip_path_prefix: bool,
@@ -48,18 +48,18 @@ pub(crate) struct DeployArgs {
     timing: TimingArgs,
     #[command(flatten)]
     check: CheckArgs,
-    /// Deploy without asking the targets whether they are well
+    /// Deploy without checking the health of the targets
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     force: bool,
-    /// How long a client that has written is kept away from read targets
+    /// How long after a write a client is not sent to read targets
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "1s")]
     writer_affinity_timeout: GoDuration,
-    /// Let read targets take websockets
+    /// Allow websockets on read targets
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     read_target_websockets: bool,
-    /// From the request sent to the head of the answer
+    /// Time limit from the sent request to the response head
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     target_timeout: GoDuration,
     #[command(flatten)]
@@ -69,46 +69,46 @@ pub(crate) struct DeployArgs {
     /// A folder with error pages, such as 503.html
     #[arg(long, value_name = "FOLDER", allow_hyphen_values = true, default_value = "")]
     error_pages: String,
-    /// Requests that each target may have under way, further ones wait: a number or auto [default: any number]
+    /// Maximum concurrent requests of each target, further ones wait: a number or auto [default: unlimited]
     #[arg(long, value_name = "N|auto", allow_hyphen_values = true)]
     max_in_flight: Option<InFlightLimit>,
-    /// Requests that may wait for a target [default: 1000]
+    /// Maximum requests that wait for a target [default: 1000]
     #[arg(long, value_name = "N", value_parser = integer::<u32>, allow_hyphen_values = true)]
     queue_size: Option<u32>,
 }
 
 #[derive(Clone, Debug, Args)]
 struct TimingArgs {
-    /// How long the targets may take to become healthy
+    /// Time limit until the targets are healthy
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     deploy_timeout: GoDuration,
-    /// How long requests under way at the old targets may take to end
+    /// Time limit of the drain of the old targets
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     drain_timeout: GoDuration,
 }
 
 #[derive(Clone, Debug, Args)]
 struct CheckArgs {
-    /// Time from one health check to the next
+    /// Interval between health checks
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "1s")]
     health_check_interval: GoDuration,
-    /// Time that a health check may take
+    /// Time limit of a health check
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "5s")]
     health_check_timeout: GoDuration,
-    /// What health checks ask for
+    /// Path of health checks
     #[arg(long, value_name = "PATH", allow_hyphen_values = true, default_value = "/up")]
     health_check_path: String,
-    /// The port that health checks go to [default: the target's]
+    /// Port of health checks [default: the target's]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true, default_value = "0")]
     health_check_port: u16,
-    /// The Host that health checks ask for [default: the target's]
+    /// Host field of health checks [default: the target's]
     #[arg(long, value_name = "HOST", allow_hyphen_values = true, default_value = "")]
     health_check_host: String,
 }
 
 #[derive(Clone, Debug, Args)]
 struct TlsArgs {
-    /// Serve the hosts by HTTPS, with certificates that Let's Encrypt issues unless others are named
+    /// Serve the hosts over HTTPS, with certificates from Let's Encrypt unless others are given
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tls: bool,
@@ -116,19 +116,20 @@ struct TlsArgs {
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tls_staging: bool,
-    /// Get certificates from the ACME authority of this URL
+    /// Get certificates from the ACME authority with this directory URL
     #[arg(long, value_name = "URL", allow_hyphen_values = true, conflicts_with = "tls_staging")]
     tls_acme_directory: Option<String>,
-    /// A certificate of your own, PEM
+    /// Your own certificate, PEM
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     tls_certificate_path: Option<String>,
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     tls_private_key_path: Option<String>,
-    /// Taken and not used: certificates are kept beside the state of services
+    /// Accepted but ignored: certificates are stored next to the state of services
     #[arg(long, value_name = "FOLDER", allow_hyphen_values = true, default_value = "")]
     tls_acme_cache_path: String,
-    /// Ask there by GET, with ?host=NAME, which hosts may have a certificate: a path of the service, or http://host:port/path
+    /// URL that is asked, with GET and ?host=NAME, whether a host may have a certificate: a path of the service, or
+    /// http://host:port/path
     #[arg(long, value_name = "URL", allow_hyphen_values = true, default_value = "")]
     tls_on_demand_url: String,
     /// Redirect plain HTTP to HTTPS
@@ -139,11 +140,11 @@ struct TlsArgs {
 
 #[derive(Clone, Debug, Args)]
 struct BufferArgs {
-    /// Receive requests whole before forwarding them
+    /// Receive requests completely before forwarding them
     #[arg(long, value_name = "BOOL", value_parser = boolean)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     buffer_requests: Option<bool>,
-    /// Receive answers whole before sending them on
+    /// Receive responses completely before forwarding them
     #[arg(long, value_name = "BOOL", value_parser = boolean)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     buffer_responses: Option<bool>,
@@ -151,10 +152,10 @@ struct BufferArgs {
     #[arg(long, value_name = "BYTES", value_parser = integer::<u64>, allow_hyphen_values = true)]
     #[arg(default_value = "1048576")]
     buffer_memory: u64,
-    /// Bytes of a buffered request [default: any number]
+    /// Maximum bytes of a buffered request [default: unlimited]
     #[arg(long, value_name = "BYTES", value_parser = integer::<u64>, allow_hyphen_values = true)]
     max_request_body: Option<u64>,
-    /// Bytes of a buffered answer [default: any number]
+    /// Maximum bytes of a buffered response [default: unlimited]
     #[arg(long, value_name = "BYTES", value_parser = integer::<u64>, allow_hyphen_values = true)]
     max_response_body: Option<u64>,
 }
@@ -167,24 +168,24 @@ struct FieldArgs {
     /// Response fields to log
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     log_response_header: Vec<List>,
-    /// Paths that do not count in metrics
+    /// Paths to exclude from metrics
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     exclude_metrics_path: Vec<List>,
-    /// Pass the client's X-Forwarded-* fields on [default: true, with --tls false]
+    /// Keep the client's X-Forwarded-* fields [default: true, with --tls false]
     #[arg(long, value_name = "BOOL", value_parser = boolean)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     forward_headers: Option<bool>,
-    /// A field in which a proxy in front names the client
+    /// Field in which a proxy in front of sluice names the client
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true, default_value = "")]
     client_ip_header: String,
-    /// Put the path prefix in front of the paths of cookies
+    /// Prepend the path prefix to the paths of cookies
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     scope_cookie_paths: bool,
 }
 
 impl DeployArgs {
-    /// The service and what is asked for, checked in the order of kamal-proxy: what is wrong first is what it says.
+    /// The service and the request. Checks run in the order of kamal-proxy, so that the same error is reported first.
     pub(crate) fn request(&self) -> Result<(&str, DeployRequest), UsageError> {
         let service = one_service(&self.service)?;
         let options = self.options();

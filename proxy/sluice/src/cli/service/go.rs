@@ -1,9 +1,9 @@
-//! Values of flags as Go's pflag reads them, with its words for what it does not.
+//! Values of flags as parsed by Go's pflag, with its error messages.
 
 use crate::usage::UsageError;
 use std::str::FromStr;
 
-/// A value that is none of its kind, in the words of Go's strconv.
+/// An invalid value, with the message of Go's strconv.
 #[derive(Debug, thiserror::Error)]
 #[error("{function}: parsing {value:?}: {why}")]
 pub(crate) struct Syntax {
@@ -12,7 +12,7 @@ pub(crate) struct Syntax {
     why: &'static str,
 }
 
-/// A switch: `true`, `t`, `1` and their opposites, in three ways of writing.
+/// A switch: `true`, `t`, `1` and their opposites, in three spellings.
 pub(crate) fn boolean(text: &str) -> Result<bool, Syntax> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -21,7 +21,7 @@ pub(crate) fn boolean(text: &str) -> Result<bool, Syntax> {
     }
 }
 
-/// A whole number; not Go's octal, hexadecimal and underscores.
+/// A whole number; Go's octal, hexadecimal and underscores are not supported.
 pub(crate) fn integer<T: TryFrom<i64>>(text: &str) -> Result<T, Syntax> {
     let error = |why| Syntax { function: "strconv.ParseInt", value: text.to_owned(), why };
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -32,7 +32,7 @@ pub(crate) fn integer<T: TryFrom<i64>>(text: &str) -> Result<T, Syntax> {
     T::try_from(number).map_err(|_| error("value out of range"))
 }
 
-/// A list: values with commas between them, quoted as in CSV where they have some themselves.
+/// A list: values separated by commas, quoted as in CSV if they contain commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List(Vec<String>);
 
@@ -57,7 +57,7 @@ impl FromStr for List {
     }
 }
 
-/// A value up to the next comma, and what is behind it.
+/// A value up to the next comma, and what follows it.
 fn bare_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
     let (value, after) = text.split_once(',').map_or((text, None), |(value, after)| (value, Some(after)));
     if value.contains('"') {
@@ -66,7 +66,7 @@ fn bare_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
     Ok((value.to_owned(), after))
 }
 
-/// What follows a quote, up to the one that ends it; a doubled one is a quote.
+/// The text after an opening quote up to the closing one; a doubled quote is a quote.
 fn quoted_value(text: &str) -> Result<(String, Option<&str>), UsageError> {
     let mut value = String::new();
     let mut rest = text;

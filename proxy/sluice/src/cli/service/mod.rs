@@ -1,6 +1,6 @@
-//! The commands on services: kamal-proxy's, by its flags, words and exit codes.
+//! The commands on services, with kamal-proxy's flags, messages and exit codes.
 //!
-//! clap reads them. What it refuses is said as cobra says it (`words`), and what cobra checks afterwards is checked
+//! clap parses them. Its errors are reported in cobra's words (`words`); checks that cobra makes after parsing are made
 //! here, in its order.
 
 mod deploy;
@@ -32,7 +32,7 @@ pub(crate) use go::{boolean, integer};
 /// A command on services.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ServiceCommand {
-    /// Deploy targets: traffic goes to them once they are healthy
+    /// Deploy targets: requests are sent to them once they are healthy
     Deploy(Box<DeployArgs>),
     /// List the services
     #[command(alias = "ls")]
@@ -40,19 +40,19 @@ pub(crate) enum ServiceCommand {
     /// Remove a service
     #[command(alias = "rm")]
     Remove(NameArgs),
-    /// Hold the requests of a service
+    /// Pause the requests of a service
     Pause(PauseArgs),
-    /// Turn the requests of a service away
+    /// Refuse the requests of a service
     Stop(StopArgs),
-    /// Serve the requests of a service again
+    /// Resume a paused or stopped service
     Resume(NameArgs),
-    /// Give a target of a service another share of the requests
+    /// Change the weight of a target of a service
     SetWeight(SetWeightArgs),
-    /// Send a target of a service no new requests; what is open finishes
+    /// Stop sending new requests to a target of a service; running ones finish
     Disable(TargetArgs),
-    /// Send a disabled target requests again
+    /// Send requests to a disabled target again
     Enable(TargetArgs),
-    /// Send a part of the people to other targets
+    /// Send a share of the users to other targets
     Rollout {
         #[command(subcommand)]
         command: RolloutCommand,
@@ -76,7 +76,7 @@ pub(crate) struct NameArgs {
     control: ControlArgs,
 }
 
-/// What `pause` and `stop` have in common: both hold requests back and drain what is under way.
+/// Options shared by `pause` and `stop`: both stop forwarding requests and drain the running ones.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HoldArgs {
     /// The name of the service
@@ -84,7 +84,7 @@ pub(crate) struct HoldArgs {
     service: Vec<String>,
     #[command(flatten)]
     control: ControlArgs,
-    /// How long requests under way may take to end
+    /// Time limit for running requests to finish
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     drain_timeout: GoDuration,
 }
@@ -94,7 +94,7 @@ pub(crate) struct HoldArgs {
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     hold: HoldArgs,
-    /// How long requests are held before they fail
+    /// Maximum time that a request waits before it fails
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     max_pause: GoDuration,
 }
@@ -104,7 +104,7 @@ pub(crate) struct PauseArgs {
 pub(crate) struct StopArgs {
     #[command(flatten)]
     hold: HoldArgs,
-    /// What clients are told
+    /// Message for clients
     #[arg(long, allow_hyphen_values = true, default_value = "")]
     message: String,
 }
@@ -114,11 +114,11 @@ pub(crate) struct StopArgs {
 pub(crate) struct Asked {
     pub(crate) method: &'static str,
     pub(crate) path: String,
-    /// JSON; empty is none.
+    /// JSON; empty for no body.
     pub(crate) body: String,
 }
 
-/// The only argument there may be.
+/// The only argument allowed.
 pub(super) fn one_service(arguments: &[String]) -> Result<&str, UsageError> {
     match arguments {
         [service] => Ok(service),
@@ -127,7 +127,7 @@ pub(super) fn one_service(arguments: &[String]) -> Result<&str, UsageError> {
 }
 
 impl ServiceCommand {
-    /// The request that the command is; `program` is what it was called as.
+    /// The command as a request; `program` is the name it was called as.
     pub(crate) fn asked(&self, program: &str) -> Result<Asked, UsageError> {
         match self {
             Self::Deploy(args) => {
@@ -158,7 +158,7 @@ impl ServiceCommand {
         }
     }
 
-    /// Which running sluice is meant.
+    /// Selects the running sluice.
     pub(crate) fn control(&self) -> &ControlArgs {
         match self {
             Self::Deploy(args) => &args.control,
@@ -172,7 +172,7 @@ impl ServiceCommand {
         }
     }
 
-    /// Carries the command out. What it prints, or what is to be said of its failure.
+    /// Carries out the command. Returns its output, or the lines of its error.
     pub(crate) fn run(&self, program: &str, socket: &Path) -> Result<String, Vec<String>> {
         let Asked { method, path, body } = self.asked(program).map_err(|error| vec![error.to_string()])?;
         let answer = commands::request(socket, method, &path, body).map_err(|error| refused(&error))?;
@@ -198,7 +198,7 @@ fn post_nothing(service: &str, command: &str) -> Asked {
     Asked { method: "POST", path: path(service, command), body: String::new() }
 }
 
-/// What is to be said of a failure. Nobody there is said as Go says it, for scripts look for it.
+/// The lines of an error. If no process is listening, the message is Go's, because scripts look for it.
 fn refused(error: &ClientError) -> Vec<String> {
     match error {
         ClientError::Unreachable { path, source } => {
@@ -218,7 +218,7 @@ fn refused(error: &ClientError) -> Vec<String> {
     }
 }
 
-/// Whether to write colours: for a person, and where kamal-proxy is called, which always does.
+/// Whether to use colours: on a terminal, and always when called as kamal-proxy, as it does.
 fn is_coloured(program: &str) -> bool {
     let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     program == super::kamal::PROGRAM || std::io::stdout().is_terminal() && !is_refused

@@ -1,4 +1,4 @@
-//! `rollout`: other targets for a part of the people.
+//! `rollout`: other targets for a share of the users.
 
 use crate::usage::UsageError;
 use clap::{Args, Subcommand};
@@ -13,11 +13,11 @@ use crate::cli::ControlArgs;
 /// A command on a rollout.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RolloutCommand {
-    /// Deploy targets for a part of the people
+    /// Deploy targets for a share of the users
     Deploy(RolloutDeployArgs),
-    /// Say for which part
+    /// Choose the users who are sent to the rollout targets
     Set(RolloutSetArgs),
-    /// Send nobody there any more
+    /// Stop sending users to the rollout targets
     Stop(NameArgs),
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct RolloutDeployArgs {
     service: Vec<String>,
     #[command(flatten)]
     control: ControlArgs,
-    /// Targets that take every request, host:port
+    /// Targets that receive all requests, host:port
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     target: Vec<List>,
-    /// Targets that take reads only, host:port
+    /// Targets that receive only reads, host:port
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     read_target: Vec<List>,
-    /// How long the targets may take to become healthy
+    /// Time limit until the targets are healthy
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     deploy_timeout: GoDuration,
-    /// How long requests under way at the old targets may take to end
+    /// Time limit of the drain of the old targets
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     drain_timeout: GoDuration,
 }
@@ -51,16 +51,16 @@ pub(crate) struct RolloutSetArgs {
     service: Vec<String>,
     #[command(flatten)]
     control: ControlArgs,
-    /// The percentage of values of the cookie kamal-rollout
+    /// Percentage of the values of the cookie kamal-rollout
     #[arg(long, value_name = "N", value_parser = integer::<i64>, allow_hyphen_values = true)]
     percent: Option<i64>,
-    /// Values of it that go there in any case
+    /// Cookie values that are always included
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     list: Vec<List>,
 }
 
 impl RolloutCommand {
-    /// The request that the command is.
+    /// The command as a request.
     pub(super) fn asked(&self) -> Result<Asked, UsageError> {
         match self {
             Self::Deploy(args) => {
@@ -89,7 +89,7 @@ impl RolloutCommand {
         }
     }
 
-    /// Which running sluice is meant.
+    /// Selects the running sluice.
     pub(super) fn control(&self) -> &ControlArgs {
         match self {
             Self::Deploy(args) => &args.control,

@@ -1,4 +1,4 @@
-//! The table of `list`, byte for byte as kamal-proxy prints it.
+//! The table of `list`, identical to kamal-proxy's output.
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ const PLAIN: &str = "";
 const ITALIC: &str = "3;94";
 const BOLD: &str = "1;34";
 
-/// The services as a table, in the order of their names. Without colours it is for a pipe or a file.
+/// The services as a table, sorted by name. Without colours for pipes and files.
 pub(crate) fn table(response: &ListResponse, coloured: bool) -> String {
     let mut rows = vec![["Service", "Host", "Path", "Target", "State", "TLS"].map(str::to_owned)];
     for (name, Listed { host, path, tls, target, state }) in &response.services {
         let tls = if *tls { "yes" } else { "no" };
         rows.push([name, host, path, target, state, tls].map(str::to_owned));
     }
-    // Bytes, as Go counts.
+    // Lengths in bytes, as in Go.
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..6).map(width).collect();
     let mut table = String::new();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_kamal_proxy_prints_it() {
+    fn the_table_is_identical_to_kamal_proxys() {
         let listed = |host: &str, state: &str| Listed {
             host: host.to_owned(),
             path: "/".to_owned(),

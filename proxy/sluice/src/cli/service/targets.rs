@@ -1,4 +1,4 @@
-//! Commands on one target, which kamal-proxy has not: `set-weight`, `disable`, `enable`.
+//! Commands on one target, which kamal-proxy does not have: `set-weight`, `disable`, `enable`.
 
 use clap::Args;
 use sluice_core::service::api::{SetWeightRequest, TargetRequest};
@@ -6,7 +6,7 @@ use sluice_core::service::api::{SetWeightRequest, TargetRequest};
 use super::{Asked, integer, post};
 use crate::cli::ControlArgs;
 
-/// Which target.
+/// Selects a target.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TargetArgs {
     /// The name of the service, or of a cluster of the configuration file
@@ -19,25 +19,25 @@ pub(crate) struct TargetArgs {
     pub(super) control: ControlArgs,
 }
 
-/// Which target, and its share.
+/// Selects a target, and its weight.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SetWeightArgs {
     #[command(flatten)]
     pub(super) of: TargetArgs,
-    /// Its share of the requests relative to the other targets, 1 to 1000; each begins with 1
+    /// Weight relative to the other targets, 1 to 1000; the initial weight is 1
     #[arg(value_name = "WEIGHT", value_parser = integer::<u32>)]
     weight: u32,
 }
 
 impl TargetArgs {
-    /// The request that a command on it is.
+    /// The command on the target as a request.
     pub(super) fn asked(&self, command: &str) -> Asked {
         post(&self.service, command, &TargetRequest { target: self.target.clone() })
     }
 }
 
 impl SetWeightArgs {
-    /// The request that the command is.
+    /// The command as a request.
     pub(super) fn asked(&self) -> Asked {
         let TargetArgs { service, target, .. } = &self.of;
         let request = SetWeightRequest { target: target.clone(), weight: self.weight };

@@ -1,4 +1,4 @@
-//! Command lines as kamal-proxy 0.9.2 takes and refuses them; what it said was recorded from its binary.
+//! Command lines as kamal-proxy 0.9.2 accepts and refuses them; its messages were recorded from its binary.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use super::words::{Refusal, refusal};
 use super::*;
 use crate::cli::kamal::{KamalCommand, KamalProxy};
 
-/// What a command line becomes: a request, or what is said of it.
+/// The result of a command line: a request, or an error message.
 fn asked(words: &[&str]) -> Result<Asked, String> {
     let arguments: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     let parsed =
@@ -35,7 +35,7 @@ fn body(asked: &Asked) -> Value {
 }
 
 #[test]
-fn refused_in_the_same_words() {
+fn errors_use_kamal_proxys_words() {
     for (given, said) in [
         ("foo", "unknown command \"foo\" for \"kamal-proxy\"\nRun 'kamal-proxy --help' for usage."),
         (
@@ -103,7 +103,7 @@ fn refused_in_the_same_words() {
 }
 
 #[test]
-fn the_readmes_examples_are_taken() {
+fn readme_examples_are_accepted() {
     let deploy = line("deploy service1 --target web-1:3000").unwrap();
     assert_eq!((deploy.method, deploy.path.as_str()), ("POST", "/v1/services/service1/deploy"));
     let defaults = body(&deploy);
@@ -137,7 +137,7 @@ fn the_readmes_examples_are_taken() {
 }
 
 #[test]
-fn what_kamal_itself_sends_is_taken() {
+fn kamals_own_command_lines_are_accepted() {
     // As Kamal 2 writes it.
     let words = [
         "deploy",
@@ -169,7 +169,7 @@ fn what_kamal_itself_sends_is_taken() {
 }
 
 #[test]
-fn other_commands_and_their_flags() {
+fn other_commands_become_requests() {
     let pause = line("pause web --drain-timeout 5s --max-pause 1m").unwrap();
     assert_eq!(pause.path, "/v1/services/web/pause");
     assert_eq!(
@@ -192,7 +192,7 @@ fn other_commands_and_their_flags() {
 }
 
 #[test]
-fn nobody_there_is_said_as_go_says_it() {
+fn a_missing_socket_is_reported_in_gos_words() {
     let socket = std::env::temp_dir().join("sluice-nobody-listens-here.sock");
     let command = ServiceCommand::Resume(NameArgs {
         service: vec!["web".to_owned()],

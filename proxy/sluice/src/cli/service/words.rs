@@ -1,19 +1,19 @@
-//! What clap refuses, in the words of cobra and pflag, which scripts may look for.
+//! clap's errors in the words of cobra and pflag, which scripts may look for.
 
 use std::error::Error;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What there is to say, or to show and be done.
+/// What to print.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Help, on standard output; not a failure.
+    /// Help, for standard output; not a failure.
     Help(String),
-    /// Lines of an error, the first without `Error: `.
+    /// Lines of an error, the first one without `Error: `.
     Error(Vec<String>),
 }
 
-/// What cobra would have said; `arguments` are those of the process, without its name.
+/// The message of cobra; `arguments` are those of the process, without its name.
 pub(crate) fn refusal(error: &clap::Error, program: &str, arguments: &[String]) -> Refusal {
     match error.kind() {
         ErrorKind::DisplayHelp
@@ -26,7 +26,7 @@ pub(crate) fn refusal(error: &clap::Error, program: &str, arguments: &[String]) 
 }
 
 fn flag(error: &clap::Error, arguments: &[String]) -> String {
-    // As `--name <VALUE>`.
+    // Formatted as `--name <VALUE>`.
     let context = text(error, ContextKind::InvalidArg).unwrap_or_default();
     let name = context.split([' ', '=', '[']).next().unwrap_or_default();
     let value = text(error, ContextKind::InvalidValue).unwrap_or_default();
