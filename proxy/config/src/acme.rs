@@ -278,7 +278,7 @@ fn directory(item: &Item<'_>) -> Option<AcmeDirectory> {
         }
         other => {
             let message = format!(
-                "{}is not an ACME directory; write production, staging or an https URL",
+                "{} is not an ACME directory; write production, staging or an https URL",
                 quote(other)
             );
             item.mistake(message);
@@ -290,7 +290,7 @@ fn directory(item: &Item<'_>) -> Option<AcmeDirectory> {
 fn command(item: &Item<'_>) -> Option<PathBuf> {
     let command = item.text()?;
     if !command.starts_with('/') {
-        item.mistake(format!("{}is not an absolute path; write /path/to/program", quote(command)));
+        item.mistake(format!("{} is not an absolute path; write /path/to/program", quote(command)));
     }
     Some(PathBuf::from(command))
 }

@@ -47,9 +47,9 @@ impl Buffering {
         [
             ("buffer_requests", self.buffer_requests != plain.buffer_requests),
             ("buffer_responses", self.buffer_responses != plain.buffer_responses),
-            ("buffer_memory_bytes", self.buffer_memory_bytes != plain.buffer_memory_bytes),
-            ("request_body_bytes_max", self.request_body_bytes_max != plain.request_body_bytes_max),
-            ("response_body_bytes_max", self.response_body_bytes_max != plain.response_body_bytes_max),
+            ("buffer_memory", self.buffer_memory_bytes != plain.buffer_memory_bytes),
+            ("request_body_max", self.request_body_bytes_max != plain.request_body_bytes_max),
+            ("response_body_max", self.response_body_bytes_max != plain.response_body_bytes_max),
         ]
     }
 }

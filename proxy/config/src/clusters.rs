@@ -12,6 +12,7 @@ use super::defaults::{
 use super::out::{Out, list};
 use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
+use super::unit::Unit;
 use super::{
     Address, AutoLimit, Balance, Cluster, Ejection, Endpoint, EndpointBypass, HashKey, HealthCheck,
     MaxInFlight, Mistake, Pool, Queue, Retry, UpstreamProtocol, Word, text, upstream_tls,
@@ -324,9 +325,9 @@ fn within_the_interval(check: &mut HealthCheck, fields: &mut Fields<'_>) {
         check.timeout_ms = check.timeout_ms.min(check.interval_ms);
     }
     if check.timeout_ms > check.interval_ms {
-        let message =
-            format!("timeout_ms {} is over interval_ms {}; lower it", check.timeout_ms, check.interval_ms);
-        fields.mistake(message);
+        let write = |number| Unit::Milliseconds.write(number);
+        let (timeout, interval) = (write(check.timeout_ms), write(check.interval_ms));
+        fields.mistake(format!("timeout {timeout} is over interval {interval}; lower it"));
     }
 }
 

@@ -69,7 +69,7 @@ impl<T: TryFrom<u64> + Into<Value> + Copy> Codec for Number<T> {
 
     fn read(&self, item: &Item<'_>) -> Option<T> {
         // Every range fits its type, except for usize on a 32-bit host.
-        item.number(self.0.clone(), item.unit()).and_then(|number| T::try_from(number).ok())
+        item.counted(self.0.clone()).and_then(|number| T::try_from(number).ok())
     }
 
     fn write(&self, value: &T) -> Option<Value> {
@@ -336,8 +336,8 @@ macro_rules! keys {
 
             fn write_keys(&self, out: &mut $crate::out::Out) {
                 use $crate::codec::Codec;
-                $($(out.put_some(stringify!($needed), ($by).write(&self.$needed));)*)?
-                $(out.put_some(stringify!($key), ($codec).write(&self.$key));)*
+                $($(out.put_key(stringify!($needed), ($by).write(&self.$needed));)*)?
+                $(out.put_key(stringify!($key), ($codec).write(&self.$key));)*
             }
 
             fn keys() -> Vec<$crate::shape::Key> {

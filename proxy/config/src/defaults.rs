@@ -142,8 +142,8 @@ keys! { KernelAssists {
     // The limit for workers that preempt others. Bodies of this size always gain; bodies from 1 KB on gain while few
     // exchanges are running.
     direct_return_bytes_min: 64 * KIB as u32, number(0..=GIB);
-    // No upper limit: direct return gains at every size, and most from 256 KB on.
-    direct_return_bytes_max: u64::MAX >> 1, number(0..=u64::MAX >> 1);
+    // No file is as large: direct return gains at every size, and most from 256 KB on.
+    direct_return_bytes_max: 1 << 50, number(0..=u64::MAX >> 1);
     // Many connections carry one request, and registering a connection costs more than one response gains.
     direct_return_from_request: 2, number(1..=1000);
     // A body that follows its head at once does so within about ten microseconds; a client that waits for a late body

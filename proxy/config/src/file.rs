@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_yaml::{Mapping, Value};
 
 use super::disk;
-use super::problem::{ConfigError, Problems};
+use super::problem::{ConfigError, Problem, Problems};
 use super::{Config, Override, overrides, root, scan, tree};
 
 /// Maximum bytes of a configuration file: about ten thousand routes.
@@ -28,6 +28,17 @@ pub fn load(path: &Path, overrides: &[Override]) -> Result<Config, ConfigError> 
         whole(format!("byte {} is not UTF-8; save the file as UTF-8", error.utf8_error().valid_up_to() + 1))
     })?;
     read(&name, &text, overrides, disk::check)
+}
+
+/// The keys of a file that have their old names, with a unit. Empty if the file cannot be read.
+pub fn outdated_keys(path: &Path) -> Vec<Problem> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let problems = Problems::default();
+    let Ok(lines) = scan::scan(text, &problems) else { return Vec::new() };
+    let Ok(tree) = tree::read(text) else { return Vec::new() };
+    root::read(&tree, &problems);
+    problems.outdated(&lines)
 }
 
 /// Parses YAML text. Opens no files and never panics, whatever the text.

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde_yaml::{Mapping, Value};
 
+use super::unit::Unit;
+
 /// A map under construction.
 #[derive(Default)]
 pub(super) struct Out(pub(super) Mapping);
@@ -16,6 +18,21 @@ impl Out {
     pub(super) fn put_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.put(key, value);
+        }
+    }
+
+    /// The value of a key of a table. One that counts time or bytes is written with its unit, and its name without.
+    pub(super) fn put_key(&mut self, key: &str, value: Option<Value>) {
+        let Some(value) = value else { return };
+        match Unit::of(key) {
+            Some((unit, bare)) => {
+                let value = value.as_u64().map_or(value, |number| match number {
+                    0 => 0.into(),
+                    _ => unit.write(number).into(),
+                });
+                self.put(&bare, value);
+            }
+            None => self.put(key, value),
         }
     }
 

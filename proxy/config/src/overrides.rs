@@ -10,6 +10,7 @@ use serde_yaml::{Mapping, Value};
 use super::lines::Lines;
 use super::path::{Path, Segment};
 use super::problem::{Problems, quote};
+use super::unit::is_same_key;
 use super::{scan, tree};
 
 /// Maximum steps of a path; the deepest known key has six.
@@ -150,6 +151,14 @@ fn step<'v>(node: &'v mut Value, path: Path, segment: &Segment) -> Result<(&'v m
         Value::Mapping(map) => match segment {
             Segment::Key(key) => {
                 let path = path.key(key);
+                // The file may use the name with the unit, or the one without.
+                let is_old = |(name, value): (&Value, &Value)| {
+                    let name = name.as_str().filter(|name| *name != key && is_same_key(name, key))?;
+                    (!value.is_mapping() && !value.is_sequence()).then(|| name.to_owned())
+                };
+                if let Some(old) = map.iter().find_map(is_old) {
+                    map.remove(old.as_str());
+                }
                 // A key may be a number, as in error_pages.
                 let number =
                     key.parse::<u64>().ok().map(Value::from).filter(|number| map.contains_key(number));

@@ -88,7 +88,9 @@ pub(super) struct Problems {
     /// The first `PROBLEMS_MAX`.
     found: RefCell<Vec<(Path, String)>>,
     total: Cell<usize>,
-    keys: RefCell<BTreeSet<&'static str>>,
+    /// Keys that were named with their unit, and what to write instead.
+    outdated: RefCell<Vec<(Path, String)>>,
+    keys: RefCell<BTreeSet<String>>,
 }
 
 impl Problems {
@@ -101,13 +103,39 @@ impl Problems {
     }
 
     /// Records a key that a reader knows, so that a test can check its documentation.
-    pub(super) fn note_key(&self, key: &'static str) {
-        self.keys.borrow_mut().insert(key);
+    pub(super) fn note_key(&self, key: &str) {
+        self.keys.borrow_mut().insert(key.to_owned());
+    }
+
+    /// Records a key that has its old name, with a unit; `value` is the value for the new name, if known.
+    pub(super) fn note_outdated(&self, path: &Path, name: &str, value: impl Fn() -> Option<String>) {
+        let mut outdated = self.outdated.borrow_mut();
+        // A key may be read twice.
+        if outdated.len() < PROBLEMS_MAX && !outdated.iter().any(|(known, _)| known == path) {
+            let value = value().map(|value| format!(": {value}")).unwrap_or_default();
+            outdated.push((path.clone(), format!("the key is called {name} now; write {name}{value}")));
+        }
+    }
+
+    /// The keys that have their old names, with their lines.
+    pub(super) fn outdated(&self, lines: &Lines) -> Vec<Problem> {
+        let found = self.outdated.borrow();
+        let mut notes: Vec<Problem> = found
+            .iter()
+            .map(|(path, message)| Problem {
+                path: path.to_string(),
+                line: lines.of(path),
+                origin: Origin::File,
+                message: message.clone(),
+            })
+            .collect();
+        notes.sort_by_key(|note| note.line.unwrap_or(usize::MAX));
+        notes
     }
 
     #[cfg(test)]
-    pub(super) fn keys(&self) -> Vec<&'static str> {
-        self.keys.borrow().iter().copied().collect()
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.keys.borrow().iter().cloned().collect()
     }
 
     /// The mistakes with their lines; `flags` are the paths that the command line set.
@@ -117,6 +145,7 @@ impl Problems {
         let mut problems: Vec<Problem> = found
             .into_iter()
             .map(|(path, message)| {
+                let path = lines.as_written(path);
                 let flag = flags.iter().rev().find(|(written, _)| path.is_within(written));
                 match flag {
                     Some((_, flag)) => {

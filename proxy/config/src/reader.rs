@@ -8,9 +8,10 @@ use serde_yaml::{Mapping, Value};
 
 use super::names::Word;
 use super::nearest::nearest;
-use super::path::{Path, Segment};
+use super::path::Path;
 use super::problem::{Problems, quote};
 use super::text::Check;
+use super::unit::{Counted, Unit};
 
 /// A value, its position, and where its mistakes are reported.
 #[derive(Clone)]
@@ -18,11 +19,13 @@ pub(super) struct Item<'a> {
     pub(super) value: &'a Value,
     pub(super) path: Path,
     pub(super) problems: &'a Problems,
+    /// What a number here counts, if the key's name says it.
+    pub(super) counted: Option<Counted>,
 }
 
 impl<'a> Item<'a> {
     pub(super) fn new(value: &'a Value, path: Path, problems: &'a Problems) -> Self {
-        Self { value, path, problems }
+        Self { value, path, problems, counted: None }
     }
 
     pub(super) fn mistake(&self, message: impl Into<String>) {
@@ -84,13 +87,42 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// What a number counts here, derived from the key's name.
-    pub(super) fn unit(&self) -> &'static str {
-        match self.path.0.last() {
-            Some(Segment::Key(key)) if key.ends_with("_ms") => "milliseconds",
-            Some(Segment::Key(key)) if key.contains("_bytes") => "bytes",
-            _ => "a whole number",
+    /// A whole number within `range`. For a key that counts time or bytes, text with a unit is accepted as well.
+    pub(super) fn counted(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let Some(Counted { unit, needs_unit }) = self.counted else {
+            return self.number(range, "a whole number");
+        };
+        let write = || {
+            let (low, high) = (unit.write(*range.start()), unit.write(*range.end()));
+            format!("{} from {low} to {high}", unit.kind())
+        };
+        let number = match self.value {
+            Value::String(text) => match unit.read(text) {
+                Some(number) => number,
+                None => {
+                    self.wrong_kind(&write());
+                    return None;
+                }
+            },
+            Value::Number(number) if needs_unit && number.as_u64() != Some(0) => {
+                let suggestion = number.as_u64().map(|number| format!(", such as {}", unit.write(number)));
+                let suggestion = suggestion.unwrap_or_default();
+                self.mistake(format!("{number} has no unit; write {}{suggestion}", write()));
+                return None;
+            }
+            _ if !needs_unit => return self.number(range, unit.plural()),
+            Value::Number(_) => 0,
+            _ => {
+                self.wrong_kind(&write());
+                return None;
+            }
+        };
+        if !range.contains(&number) {
+            let shown = self.value.as_str().unwrap_or("0");
+            self.mistake(format!("{shown} is out of range; write {}", write()));
+            return None;
         }
+        Some(number)
     }
 
     pub(super) fn boolean(&self) -> Option<bool> {
@@ -192,7 +224,14 @@ impl<'a> Item<'a> {
                 (&*EMPTY, true)
             }
         };
-        Fields { map, broken, path: self.path.clone(), problems: self.problems, known: Vec::new() }
+        Fields {
+            map,
+            broken,
+            path: self.path.clone(),
+            problems: self.problems,
+            known: Vec::new(),
+            outdated: Vec::new(),
+        }
     }
 }
 
@@ -203,18 +242,46 @@ pub(super) struct Fields<'a> {
     broken: bool,
     pub(super) path: Path,
     pub(super) problems: &'a Problems,
-    known: Vec<&'static str>,
+    known: Vec<String>,
+    /// Names with a unit, which are read and not suggested.
+    outdated: Vec<&'static str>,
 }
 
 impl<'a> Fields<'a> {
-    /// The value of a key; a key without a value counts as absent.
+    /// The value of a key; a key without a value counts as absent. A key that counts time or bytes has two names: the one
+    /// in the tables, and that without its unit.
     pub(super) fn get(&mut self, key: &'static str) -> Option<Item<'a>> {
-        if !self.known.contains(&key) {
-            self.known.push(key);
+        let Some((unit, bare)) = Unit::of(key) else {
+            self.note(key);
+            return self.find(key, None);
+        };
+        self.note(&bare);
+        if !self.outdated.contains(&key) {
+            self.outdated.push(key);
+        }
+        let old = self.find(key, Some(Counted { unit, needs_unit: false }));
+        let new = self.find(&bare, Some(Counted { unit, needs_unit: true }));
+        match (&old, &new) {
+            (Some(old), Some(_)) => old.mistake(format!("{bare} is the same key; write that alone")),
+            (Some(old), None) => self.problems.note_outdated(&old.path, &bare, || match old.value {
+                Value::Number(number) => number.as_u64().map(|number| unit.write(number)),
+                _ => None,
+            }),
+            _ => {}
+        }
+        new.or(old)
+    }
+
+    fn note(&mut self, key: &str) {
+        if !self.known.iter().any(|known| known == key) {
+            self.known.push(key.to_owned());
             self.problems.note_key(key);
         }
+    }
+
+    fn find(&self, key: &str, counted: Option<Counted>) -> Option<Item<'a>> {
         let value = self.map.get(key).filter(|value| !value.is_null())?;
-        Some(Item::new(value, self.path.key(key), self.problems))
+        Some(Item { counted, ..Item::new(value, self.path.key(key), self.problems) })
     }
 
     /// The value of a required key.
@@ -241,8 +308,7 @@ impl<'a> Fields<'a> {
 
     /// A whole number.
     pub(super) fn number(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
-        let item = self.get(key)?;
-        item.number(range, item.unit())
+        self.get(key)?.counted(range)
     }
 
     pub(super) fn one_of<T: Word>(&mut self, key: &'static str, default: T) -> T {
@@ -256,10 +322,11 @@ impl<'a> Fields<'a> {
                 self.mistake("a key is not text; remove it");
                 continue;
             };
-            if !self.known.contains(&key.as_str()) {
-                let hint = match nearest(&key, &self.known) {
+            if !self.known.contains(&key) && !self.outdated.contains(&key.as_str()) {
+                let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
+                let hint = match nearest(&key, &known).or_else(|| nearest(&key, &self.outdated)) {
                     Some(known) => format!("did you mean {known}?"),
-                    None => format!("known here: {}", self.known.join(", ")),
+                    None => format!("known here: {}", known.join(", ")),
                 };
                 self.problems.add(&self.path.key(&key), format!("unknown key; {hint}"));
             }

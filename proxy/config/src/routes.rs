@@ -302,8 +302,8 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("host_rewrite", route.host_rewrite.is_some()),
         ("request_headers", route.request_headers != HeaderEdits::default()),
         ("direct_return", route.direct_return != RouteDirect::Auto),
-        ("response_timeout_ms", route.response_timeout_ms.is_some()),
-        ("body_idle_timeout_ms", route.body_idle_timeout_ms.is_some()),
+        ("response_timeout", route.response_timeout_ms.is_some()),
+        ("body_idle_timeout", route.body_idle_timeout_ms.is_some()),
         ("retry", route.retry.is_some()),
     ];
     for (key, given) in idle.into_iter().chain(route.buffering.differences()) {

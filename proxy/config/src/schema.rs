@@ -4,12 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::root;
 use super::shape::{Key, Shape};
+use super::unit::Unit;
 
 /// The version of JSON Schema.
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// A number's key, minimum and maximum.
-pub type NumberRange = (&'static str, u64, u64);
+/// A number's key, minimum and maximum, with units if it counts time or bytes.
+pub type NumberRange = (String, String, String);
 
 /// A JSON Schema of the configuration (draft 2020-12). `describe` returns the description of a path, such as
 /// `clusters.NAME.pool.idle_timeout_ms` or `listeners[].address`.
@@ -38,7 +39,7 @@ fn ranges(shape: &Shape, path: &str, found: &mut Vec<(String, Vec<NumberRange>)>
             if !numbers.is_empty() {
                 found.push((path.to_owned(), numbers));
             }
-            keys.iter().for_each(|key| ranges(&key.shape, &below(path, key.name), found));
+            keys.iter().for_each(|key| ranges(&key.shape, &below(path, &bare(key)), found));
         }
         Shape::List { of, .. } => ranges(of, &format!("{path}[]"), found),
         Shape::Entries { of, .. } => ranges(of, &below(path, "NAME"), found),
@@ -49,9 +50,17 @@ fn ranges(shape: &Shape, path: &str, found: &mut Vec<(String, Vec<NumberRange>)>
 
 fn number_range(key: &Key) -> Option<NumberRange> {
     match key.shape {
-        Shape::Integer(least, most) => Some((key.name, least, most)),
+        Shape::Integer(least, most) => Some(match Unit::of(key.name) {
+            Some((unit, bare)) => (bare, unit.write(least), unit.write(most)),
+            None => (key.name.to_owned(), least.to_string(), most.to_string()),
+        }),
         _ => None,
     }
+}
+
+/// The name of a key as users write it.
+fn bare(key: &Key) -> String {
+    Unit::of(key.name).map_or_else(|| key.name.to_owned(), |(_, bare)| bare)
 }
 
 fn below(path: &str, key: &str) -> String {
@@ -85,15 +94,24 @@ fn value(shape: &Shape, path: &str, describe: &dyn Fn(&str) -> Option<String>) -
 fn map(keys: &[Key], path: &str, describe: &dyn Fn(&str) -> Option<String>) -> Value {
     let mut properties = Map::new();
     for key in keys {
-        let path = below(path, key.name);
-        let mut property = value(&key.shape, &path, describe);
+        let name = bare(key);
+        let path = below(path, &name);
+        let unit = Unit::of(key.name).map(|(unit, _)| unit);
+        let shape = unit.map(|unit| unit.shape(&key.shape, true));
+        let mut property = value(shape.as_ref().unwrap_or(&key.shape), &path, describe);
         if !key.is_required {
             property = or_nothing(property);
         }
         if let (Value::Object(map), Some(text)) = (&mut property, describe(&path)) {
             map.insert("description".to_owned(), text.into());
         }
-        properties.insert(key.name.to_owned(), property);
+        if let Some(unit) = unit {
+            let mut old = or_nothing(value(&unit.shape(&key.shape, false), &path, describe));
+            old["deprecated"] = true.into();
+            old["description"] = format!("The same as {name}, in {}.", unit.plural()).into();
+            properties.insert(key.name.to_owned(), old);
+        }
+        properties.insert(name, property);
     }
     let required: Vec<&str> = keys.iter().filter(|key| key.is_required).map(|key| key.name).collect();
     json!({

@@ -23,7 +23,7 @@ pub(super) fn check(config: &Config, problems: &Problems) {
         }
         if acme.retry_max_ms < acme.retry_first_ms {
             let message = format!("less than retry_first_ms; write at least {}", acme.retry_first_ms);
-            problems.add(&path.key("retry_max_ms"), message);
+            problems.add(&path.key("retry_max"), message);
         }
     }
     for (index, listener) in config.listeners.iter().enumerate() {

@@ -82,7 +82,7 @@ fn mistakes_name_the_key_and_what_to_write() {
         (NAMES, "{}", "acme: terms_agreed is missing; write true, once you have read"),
         (NAMES, "{terms_agreed: false}", "acme.terms_agreed: no authority issues certificates without it"),
         (NAMES, "off", "listeners[0].tls.acme: acme is off, so no certificates can be issued"),
-        (NAMES, "{terms_agreed: true, directory: lets}", "acme.directory: \"lets\"is not an ACME directory"),
+        (NAMES, "{terms_agreed: true, directory: lets}", "acme.directory: \"lets\" is not an ACME directory"),
         (NAMES, "{terms_agreed: true, directory: 'http://a/dir'}", "acme.directory: \"http://a/dir\" is not"),
         (NAMES, "{terms_agreed: true, email: ops}", "acme.email: \"ops\" is not an address"),
         (NAMES, "{terms_agreed: true, challenge: dns-01}", "acme: dns_hook is missing"),

@@ -56,7 +56,8 @@ fn right_cells(text: &str) -> impl Iterator<Item = &str> {
 fn guides_name_only_known_keys() {
     let problems = Problems::default();
     root::read(&serde_yaml::from_str::<Value>(EVERY_MAP).unwrap(), &problems);
-    let mut known: HashSet<&str> = problems.keys().into_iter().collect();
+    let keys = problems.keys();
+    let mut known: HashSet<&str> = keys.iter().map(String::as_str).collect();
     known.extend(LogField::ALL.iter().map(|field| field.word()));
     // Words of the configuration that are not keys.
     known.extend(["least_requests", "random_two", "round_robin", "client_address", "prior_knowledge"]);

@@ -32,8 +32,16 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:5: limits.headers_max: -1 is out of range; write a whole number from 1 to 1000",
     ),
     (
-        "limits:\n  header_timeout_ms: 5s",
-        "c.yaml:5: limits.header_timeout_ms: \"5s\" is text; write milliseconds from 1 to 3600000",
+        "limits:\n  header_timeout_ms: soon",
+        "c.yaml:5: limits.header_timeout_ms: \"soon\" is text; write a time from 1ms to 1h",
+    ),
+    (
+        "limits:\n  header_timeout: 5000",
+        "c.yaml:5: limits.header_timeout: 5000 has no unit; write a time from 1ms to 1h, such as 5s",
+    ),
+    (
+        "limits:\n  header_timeout: 5s\n  header_timeout_ms: 5000",
+        "c.yaml:6: limits.header_timeout_ms: header_timeout is the same key; write that alone",
     ),
     (
         "limits:\n  trailer_bytes_max: 1.5",
@@ -163,6 +171,22 @@ const LISTENERS: &[(&str, &str)] = &[
     ),
     ("text", "c.yaml:2: listeners[0]: \"text\" is text; write a map"),
 ];
+
+/// A schema cannot tell the size of what a text with a unit says.
+#[test]
+fn times_and_sizes_have_ranges() {
+    for (keys, message) in [
+        ("{header_timeout: 2h}", "limits.header_timeout: 2h is out of range; write a time from 1ms to 1h"),
+        (
+            "{header_timeout_ms: 2h}",
+            "limits.header_timeout_ms: 2h is out of range; write a time from 1ms to 1h",
+        ),
+        ("{head_max: 64m}", "limits.head_max: 64m is out of range; write a size from 256b to 1m"),
+    ] {
+        let error = super::parse("c.yaml", &format!("{}limits: {keys}\n", GOOD), &[]).unwrap_err();
+        assert_eq!(error.to_string(), format!("c.yaml:4: {message}"));
+    }
+}
 
 #[test]
 fn mistakes_in_listener_keys() {

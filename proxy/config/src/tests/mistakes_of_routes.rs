@@ -148,7 +148,7 @@ const CLUSTERS: &[(&str, &str)] = &[
     ),
     (
         "{endpoints: ['a:1'], health_check: {timeout_ms: 6000}}",
-        "clusters.b.health_check: timeout_ms 6000 is over interval_ms 5000; lower it",
+        "clusters.b.health_check: timeout 6s is over interval 5s; lower it",
     ),
     (
         "{endpoints: ['a:1'], health_check: {expected_statuses: [399-200]}}",
@@ -166,7 +166,7 @@ const CLUSTERS: &[(&str, &str)] = &[
     ),
     (
         "{endpoints: ['a:1'], pool: {idle_max: 1}}",
-        "clusters.b.pool.idle_max: unknown key; known here: idle_max_per_endpoint, idle_timeout_ms",
+        "clusters.b.pool.idle_max: unknown key; known here: idle_max_per_endpoint, idle_timeout",
     ),
     ("{endpoints: ['a:1'], ejection: off}", "clusters.b.ejection: \"off\" is text; write a map"),
     (

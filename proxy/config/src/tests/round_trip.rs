@@ -19,7 +19,7 @@ fn json_has_the_structure_of_the_yaml() {
     let config = read(&format!("{}error_pages: {{503: /a}}\n", super::GOOD));
     let json = to_json(&config);
     assert_eq!(json["listeners"][0]["address"], "127.0.0.1:80");
-    assert_eq!(json["clusters"]["api"]["pool"]["idle_timeout_ms"], 4000);
+    assert_eq!(json["clusters"]["api"]["pool"]["idle_timeout"], "4s");
     assert_eq!(json["error_pages"]["503"], "/a");
     assert_eq!(json["workers"], "auto");
     assert_eq!(json["kernel"]["bypass"], "auto");

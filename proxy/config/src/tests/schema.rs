@@ -68,10 +68,16 @@ fn every_shipped_file_fits_the_schema() {
 
 #[test]
 fn keys_are_described_with_their_ranges() {
-    let schema = schema(|path| (path == "clusters.NAME.pool.idle_timeout_ms").then(|| "idle".to_owned()));
+    let schema = schema(|path| (path == "clusters.NAME.pool.idle_timeout").then(|| "idle".to_owned()));
     let pool = &schema["properties"]["clusters"]["additionalProperties"]["properties"]["pool"]["properties"];
+    let text = serde_json::json!({"type": "string", "pattern": "^0$|^([0-9]+(ms|s|m|h|d))+$"});
+    let expected = serde_json::json!({"anyOf": [text, {"type": "null"}], "description": "idle"});
+    assert_eq!(pool["idle_timeout"], expected);
+    let number = serde_json::json!({"type": "integer", "minimum": 1, "maximum": 86_400_000});
     let expected = serde_json::json!({
-        "type": ["integer", "null"], "minimum": 1, "maximum": 86_400_000, "description": "idle",
+        "anyOf": [number, text, {"type": "null"}],
+        "deprecated": true,
+        "description": "The same as idle_timeout, in milliseconds.",
     });
     assert_eq!(pool["idle_timeout_ms"], expected);
     assert_eq!(schema["required"], serde_json::json!(["listeners"]));

@@ -8,7 +8,7 @@ use super::roff::{section, text, title};
 const DESCRIPTION: &[&str] = &[
     "sluice reads one YAML file. Unknown keys are mistakes; `sluice check` prints all mistakes at once, \
      each with its path and line, and `sluice config` prints the effective configuration.",
-    "Times are in milliseconds, sizes in bytes. An address is ip:port, [v6]:port, name:port or unix:/path. \
+    "Write times as 250ms, 5s, 1m30s, 24h or 30d, and sizes as 512b, 64k, 20m or 1g (powers of 1024). An address is ip:port, [v6]:port, name:port or unix:/path. \
      Anchors, aliases and merge keys work; tags and repeated keys are mistakes.",
     "Keys are named here by their dotted paths; NAME stands for the name of a cluster, and [] for an index \
      of a list. `--set PATH=VALUE` sets one on the command line, such as --set \
@@ -58,11 +58,11 @@ fn entry(key: &Key, ranges: &[(String, Vec<NumberRange>)]) -> String {
 }
 
 /// Minimum and maximum of a number.
-fn range(ranges: &[(String, Vec<NumberRange>)], path: &str) -> Option<(u64, u64)> {
+fn range<'r>(ranges: &'r [(String, Vec<NumberRange>)], path: &str) -> Option<(&'r str, &'r str)> {
     let (map, name) = path.rsplit_once('.').unwrap_or(("", path));
     let (_, numbers) = ranges.iter().find(|(one, _)| *one == map)?;
     let (_, least, greatest) = numbers.iter().find(|(one, _, _)| *one == name)?;
-    Some((*least, *greatest))
+    Some((least, greatest))
 }
 
 /// A remark as a sentence; alignment spaces are removed.
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn keys_are_shown_with_default_range_and_reason() {
         let page = page();
-        let entry = ".TP\n\\fBclusters.NAME.pool.idle_timeout_ms\\fR\nDefault 4000. From 1 to 86400000. Below the 5 s of \
+        let entry = ".TP\n\\fBclusters.NAME.pool.idle_timeout\\fR\nDefault 4s. From 1ms to 24h. Below the 5 s of \
                      Node and uvicorn, so that we close first.\n";
         assert!(page.contains(entry), "{page}");
         assert!(page.contains(".TP\n\\fBlisteners[].address\\fR\nFor example 127.0.0.1:8080.\n"));
