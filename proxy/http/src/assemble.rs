@@ -1,5 +1,5 @@
-//! Heads that come as fields, in a protocol with frames (RFC 9113 section 8): what is read of them, and how it fills
-//! the same head that the text of HTTP/1.1 does.
+//! Heads that arrive as fields, in a protocol with frames (RFC 9113 section 8). They fill the same head as the text of
+//! HTTP/1.1.
 
 use super::error::ParseError;
 use super::fields::{Fields, LINE_BYTES};
@@ -7,29 +7,29 @@ use super::grammar::{is_field_value, is_token};
 use super::kind::FieldKind;
 use super::scan::HeadLimits;
 
-/// What a request says apart from its fields.
+/// The parts of a request that are not fields.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestParts<'a> {
     /// The method; GET for a WebSocket.
     pub method: &'a [u8],
-    /// Path and query, or `*`; of CONNECT the authority.
+    /// Path and query, or `*`; for CONNECT the authority.
     pub target: &'a [u8],
-    /// The authority, if it is given apart from a Host field.
+    /// The authority, if it was sent separately from a Host field.
     pub authority: Option<&'a [u8]>,
     /// Whether the stream ends with the head.
     pub ended: bool,
-    /// If the request opens a WebSocket (RFC 8441): the Sec-WebSocket-Key that stands for it in HTTP/1.1.
+    /// For a request that opens a WebSocket (RFC 8441): the Sec-WebSocket-Key that it would have in HTTP/1.1.
     pub websocket: Option<&'a [u8]>,
 }
 
-/// What a protocol with frames says of a body beside the fields of its head.
+/// What a protocol with frames says about the body in addition to the head's fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StreamEnd {
-    /// Nothing: the fields say it all.
+    /// Nothing: only the fields matter.
     InFields,
-    /// The stream has ended with the head.
+    /// The stream ended with the head.
     WithHead,
-    /// The stream goes on.
+    /// The stream continues.
     Later,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Assembly<'h> {
 }
 
 impl<'h> Assembly<'h> {
-    /// The limits count a head as if it were text.
+    /// The limits count the head as if it were text.
     pub(crate) fn new(fields: &'h mut Fields, limits: &HeadLimits) -> Assembly<'h> {
         let bytes_left = limits.head_bytes_max.saturating_sub(fields.bytes.len());
         Assembly { fields, headers_max: limits.headers_max, bytes_left }
     }
 
-    /// Takes the fields of a request in: its authority as Host, and what was divided put together.
+    /// Adds the fields of a request. The authority becomes Host, and a divided Cookie becomes one field.
     pub(crate) fn take_request<'a>(
         &mut self,
         parts: &RequestParts<'a>,
@@ -57,14 +57,15 @@ impl<'h> Assembly<'h> {
             self.push(b"host", authority)?;
         }
         let mut cookie = Vec::new();
-        // A Host beside the authority that agrees is the same; another is kept, so that both are seen and refused.
+        // A Host field that equals the authority is dropped. A different one is kept, so that both are seen and
+        // refused.
         let mut authority = parts.authority;
         for (name, value) in fields {
             let agrees = || authority.is_some_and(|authority| value.eq_ignore_ascii_case(authority));
             match () {
                 () if is(name, b"host") && agrees() => authority = None,
                 () if is(name, b"cookie") => {
-                    // Clients may divide it, for it then compresses better (RFC 9113 section 8.2.3).
+                    // Clients may divide Cookie because it then compresses better (RFC 9113 section 8.2.3).
                     cookie.extend_from_slice(if cookie.is_empty() { b"" } else { b"; " });
                     cookie.extend_from_slice(value);
                 }
@@ -83,8 +84,8 @@ impl<'h> Assembly<'h> {
         Ok(())
     }
 
-    /// Takes a field in that the other side has sent. One that is about a connection of HTTP/1.1 makes the head malformed
-    /// (RFC 9113 section 8.2.2).
+    /// Adds a field that the peer sent. A connection-specific field of HTTP/1.1 makes the head malformed (RFC 9113
+    /// section 8.2.2).
     pub(crate) fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), ParseError> {
         use FieldKind::{Connection, KeepAlive, ProxyConnection, Te, TransferEncoding, Upgrade};
         match self.push(name, value)? {

@@ -1,13 +1,13 @@
-//! The authority of a request: `host` or `host:port`, as Host and an absolute-form target carry it.
+//! The authority of a request: `host` or `host:port`, as in Host and in an absolute-form target.
 
 use std::net::Ipv6Addr;
 
-/// Longest reg-name accepted, in bytes: what DNS can hold (RFC 3986 section 3.2.2).
+/// Longest reg-name accepted, in bytes: the limit of DNS (RFC 3986 section 3.2.2).
 const REG_NAME_BYTES_MAX: usize = 255;
 
 /// Whether `authority` is uri-host [ ":" port ] (RFC 9110 section 7.2).
 ///
-/// Stricter than RFC 3986: no empty host or port, no comma (a list in disguise), no userinfo, no IPvFuture.
+/// Stricter than RFC 3986: no empty host or port, no comma (it could hide a list), no userinfo, no IPvFuture.
 pub(crate) fn is_authority(authority: &[u8]) -> bool {
     let host = host_name(authority);
     let port = &authority[host.len()..];
@@ -37,7 +37,7 @@ fn is_ipv6(inner: &[u8]) -> bool {
     std::str::from_utf8(inner).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
-/// reg-name, which an IPv4 address is too (RFC 3986 section 3.2.2).
+/// reg-name, which includes IPv4 addresses (RFC 3986 section 3.2.2).
 fn is_reg_name(name: &[u8]) -> bool {
     let mut rest = name;
     while let [byte, tail @ ..] = rest {

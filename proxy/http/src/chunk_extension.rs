@@ -1,14 +1,14 @@
-//! The grammar of chunk extensions (RFC 9112 section 7.1.1). They are checked, and then dropped.
+//! The grammar of chunk extensions (RFC 9112 section 7.1.1). Extensions are checked and then dropped.
 
 use super::error::ParseError;
 use super::grammar::{is_token_byte, is_value_byte};
 
-/// Where in `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )` the reader stands.
+/// Position of the reader in `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extension {
-    /// After whitespace, where only more of it or a semicolon may come: before the first extension, or behind a value.
+    /// After whitespace, before the first extension or after a value: only more whitespace or a semicolon may follow.
     Space,
-    /// Behind a semicolon.
+    /// After a semicolon.
     NameStart,
     Name,
     NameSpace,
@@ -22,7 +22,7 @@ pub(crate) enum Extension {
 }
 
 impl Extension {
-    /// Where `byte` leads.
+    /// The state after `byte`.
     pub(crate) fn step(self, byte: u8) -> Result<Extension, ParseError> {
         match self {
             Extension::Space => after_space(Extension::Space, byte),

@@ -5,30 +5,30 @@ use super::error::ParseError;
 use super::grammar::is_value_byte;
 use super::trailers::Trailers;
 
-/// Most hexadecimal digits of a chunk size, leading zeros included.
+/// Most hexadecimal digits of a chunk size, including leading zeros.
 const SIZE_DIGITS_MAX: usize = 16;
 
-/// Largest chunk, and largest body, in bytes. Nobody sends an exbibyte: a size beyond is aimed at the arithmetic of
-/// whoever reads it next.
+/// Largest chunk and largest body, in bytes. Nobody sends an exbibyte: a larger size is meant to overflow the
+/// arithmetic of the next recipient.
 const BODY_BYTES_MAX: u64 = 1 << 60;
 
-/// Bytes of extensions a body may carry beyond the allowance its data earns it, so that a stream of tiny chunks with
-/// long extensions cannot keep us busy for nothing (CVE-2023-39326).
+/// Bytes of extensions that a body may have beyond the allowance for its data. Without this limit, a stream of tiny
+/// chunks with long extensions could keep sluice busy (CVE-2023-39326).
 const EXTENSION_EXCESS_BYTES_MAX: u64 = 16 * 1024;
 
-/// Bytes of extension that come free with every chunk.
+/// Bytes of extensions that every chunk may have without counting as excess.
 const EXTENSION_FREE_BYTES: u64 = 16;
 
-/// The limits of a chunked body besides its data.
+/// The limits of a chunked body in addition to its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
-    /// Bytes of a chunk-size line, extensions included, CRLF not.
+    /// Bytes of a chunk-size line, with its extensions and without its CRLF.
     pub line_bytes_max: usize,
-    /// Bytes of the trailer section, with the CRLF of every field line.
+    /// Bytes of the trailer section, including the CRLF of every field line.
     pub trailer_bytes_max: usize,
 }
 
-/// What [`ChunkDecoder::next`] found.
+/// The result of [`ChunkDecoder::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Bytes of the body, at least one.
@@ -58,14 +58,14 @@ enum State {
 
 /// Decodes one chunked body from input in pieces of any size.
 ///
-/// Strict: CRLF only, no whitespace around a size but before an extension, extensions by their grammar and dropped,
-/// trailers checked like fields. After an error every further call fails.
+/// Strict: CRLF only; whitespace after a size only before an extension; extensions must follow their grammar and are
+/// dropped; trailers are checked like fields. After an error every further call fails.
 #[derive(Debug)]
 pub struct ChunkDecoder {
     limits: ChunkLimits,
     state: State,
     digits: usize,
-    /// Bytes of this chunk still to come; while its size is read, the size so far.
+    /// Bytes of this chunk that are still to come. While the size is being read: the size so far.
     remaining: u64,
     /// Bytes of this chunk-size line so far.
     line_bytes: usize,
@@ -74,7 +74,7 @@ pub struct ChunkDecoder {
     trailer_bytes: usize,
     line: Vec<u8>,
     trailers: Trailers,
-    /// Names of further trailers that are dropped, in lower case.
+    /// Lower-case names of additional trailers that are dropped.
     refused: Vec<Vec<u8>>,
 }
 
@@ -96,13 +96,13 @@ impl ChunkDecoder {
         }
     }
 
-    /// Drops trailers of these names as well, in lower case.
+    /// Also drops trailers with these lower-case names.
     pub fn refuse_trailers(&mut self, names: Vec<Vec<u8>>) {
         self.refused = names;
     }
 
-    /// Reads `input` up to the next piece and returns how many of its bytes that took, the piece's own included. Once
-    /// it is done, what is left of the input belongs to the next message.
+    /// Reads `input` up to the next piece and returns how many bytes it consumed, including the piece. After
+    /// [`Piece::Done`], the remaining input belongs to the next message.
     ///
     /// # Errors
     /// [`ParseError::BadBody`] and [`ParseError::TrailersTooLarge`].
@@ -144,7 +144,7 @@ impl ChunkDecoder {
     }
 }
 
-/// Where each byte leads. All refusals of a malformed body are here.
+/// The state transitions. All refusals of a malformed body are here.
 impl ChunkDecoder {
     fn step(&mut self, byte: u8) -> Result<State, ParseError> {
         match self.state {
@@ -180,7 +180,7 @@ impl ChunkDecoder {
     fn digit(&mut self, byte: u8) -> Result<State, ParseError> {
         let value = (byte as char).to_digit(16).ok_or(ParseError::BadBody)?;
         self.digits += 1;
-        // Sixteen digits fill the number exactly, so nothing is shifted out.
+        // Sixteen digits fill the number exactly, so no bit is shifted out.
         self.remaining = self.remaining << 4 | u64::from(value);
         if self.digits > SIZE_DIGITS_MAX || self.remaining > BODY_BYTES_MAX {
             return Err(ParseError::BadBody);
@@ -232,7 +232,7 @@ impl ChunkDecoder {
     }
 
     fn trailer_line(&mut self, byte: u8) -> Result<State, ParseError> {
-        // The LF is counted with its CR, so that a line over the limit is refused before its end.
+        // The LF is counted with its CR, so that a line over the limit is refused before it ends.
         self.trailer_bytes += if byte == b'\r' { 2 } else { 1 };
         if self.trailer_bytes > self.limits.trailer_bytes_max {
             return Err(ParseError::TrailersTooLarge);

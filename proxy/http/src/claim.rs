@@ -1,10 +1,10 @@
-//! Fields that say who a client is, or how it reached the first proxy. Applications believe them, so they may only come from
-//! a proxy that is trusted.
+//! Fields that state who a client is or how it reached the first proxy. Applications trust these fields, so sluice
+//! forwards them only from a trusted proxy.
 
-/// What a name of these begins with, in lower case.
+/// Prefix of these names, in lower case.
 const PREFIX: &[u8] = b"x-forwarded-";
 
-/// Other names of the kind, in lower case, that frameworks, servers and middleware believe.
+/// Other such names, in lower case, that frameworks, servers and middleware trust.
 const NAMES: [&[u8]; 14] = [
     b"client-ip",
     b"front-end-https",
@@ -22,15 +22,15 @@ const NAMES: [&[u8]; 14] = [
     b"x-url-scheme",
 ];
 
-/// Whether a name is one of these, or passes for one where `_` is read as `-`, as CGI and Rack do.
+/// Whether `name` is one of these, or becomes one when `_` is read as `-`, as CGI and Rack do.
 pub(super) fn is_claim(name: &[u8]) -> bool {
-    // This runs for every unknown field, so most are sorted out by their first letter.
+    // This runs for every unknown field, so the first letter sorts out most of them.
     matches!(name.first(), Some(b'x' | b'X' | b'c' | b'C' | b'f' | b'F' | b't' | b'T'))
         && (begins_with(name, PREFIX)
             || NAMES.iter().any(|known| name.len() == known.len() && begins_with(name, known)))
 }
 
-/// Whether a name begins with `dashed`, but for case and for `_` in place of `-`.
+/// Whether `name` starts with `dashed`, ignoring case and treating `_` as `-`.
 pub(super) fn begins_with(name: &[u8], dashed: &[u8]) -> bool {
     let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.get(..dashed.len()).is_some_and(|begin| begin.iter().map(fold).eq(dashed.iter().copied()))
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_are_known_in_every_spelling() {
+    fn claims_are_recognized_in_every_spelling() {
         for name in [
             "X-Forwarded-Ssl",
             "X-Forwarded-Scheme",

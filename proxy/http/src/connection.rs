@@ -1,12 +1,12 @@
-//! The Connection field (RFC 9110 section 7.6.1): what it asks of this connection, and how many fields it nominates.
+//! The Connection field (RFC 9110 section 7.6.1): its options for this connection, and how many fields it nominates.
 
 use super::grammar::{is_token, members};
 use super::kind::FieldKind;
 
-/// Fields that one head may nominate. Each is compared with every field name, so this bounds that work.
+/// Most fields that one head may nominate. Each is compared with every field name, so this limits the work.
 const NOMINATED_MAX: u8 = 32;
 
-/// The options of all Connection fields of one head, taken together.
+/// The combined options of all Connection fields of one head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionOptions {
     pub(crate) close: bool,
@@ -15,12 +15,12 @@ pub(crate) struct ConnectionOptions {
     nominated: u8,
 }
 
-/// A member is no token, or there are too many.
+/// A member is not a token, or there are too many members.
 #[derive(Debug)]
 pub(crate) struct BadConnection;
 
 impl ConnectionOptions {
-    /// Takes in one Connection field.
+    /// Adds one Connection field.
     pub(crate) fn add(&mut self, value: &[u8]) -> Result<(), BadConnection> {
         for member in members(value) {
             if !is_token(member) {
@@ -31,7 +31,7 @@ impl ConnectionOptions {
         Ok(())
     }
 
-    /// Whether some field is named that would otherwise be forwarded.
+    /// Whether a field is nominated that would otherwise be forwarded.
     pub(crate) fn nominates_any(&self) -> bool {
         self.nominated > 0
     }
@@ -40,7 +40,7 @@ impl ConnectionOptions {
         match FieldKind::of(member) {
             FieldKind::KeepAlive => self.keep_alive = true,
             FieldKind::Upgrade => self.upgrade = true,
-            // Named by many clients, and never copied, nominated or not.
+            // Many clients nominate these two. They are never copied, nominated or not.
             FieldKind::Te | FieldKind::Http2Settings => {}
             _ if member.eq_ignore_ascii_case(b"close") => self.close = true,
             _ if self.nominated == NOMINATED_MAX => return Err(BadConnection),

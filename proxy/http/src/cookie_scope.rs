@@ -1,24 +1,24 @@
-//! Set-Cookie of an application that believes to be at the root, for clients that know it below a path prefix. Only
-//! the Path is changed; what is no proper cookie is left as it is.
+//! Rewrites Set-Cookie of an application that serves at the root, for clients that reach it below a path prefix. Only
+//! the Path changes. A value that is not a valid cookie stays as it is.
 
 use super::grammar::is_token;
 
-/// The prefix that cookies' paths are put below, and for which host.
+/// A path prefix for cookies, and the host to which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CookieScope {
-    /// Begins with a slash and does not end with one.
+    /// Starts with a slash and does not end with one.
     prefix: Vec<u8>,
     /// Without port.
     host: Vec<u8>,
 }
 
 impl CookieScope {
-    /// Puts paths below `prefix`, of cookies that name no domain or `host`, which has no port.
+    /// Moves paths below `prefix`, for cookies without a domain or with the domain `host`, which has no port.
     pub fn new(prefix: &[u8], host: &[u8]) -> Self {
         Self { prefix: prefix.to_vec(), host: host.to_vec() }
     }
 
-    /// The value of a Set-Cookie as the client is to get it; `None` if that is as it is.
+    /// The Set-Cookie value for the client; `None` if it does not change.
     pub(crate) fn rewrite(&self, value: &[u8]) -> Option<Vec<u8>> {
         let mut parts = value.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let pair = parts.next().filter(|pair| is_cookie_pair(pair))?;
@@ -41,7 +41,7 @@ impl CookieScope {
         Some(scoped)
     }
 
-    /// The path below the prefix, without `.`, `..` and empty segments, as Go's url.JoinPath has it.
+    /// The path below the prefix, without `.`, `..` and empty segments, like Go's url.JoinPath.
     fn joined(&self, path: &[u8]) -> Vec<u8> {
         let mut segments: Vec<&[u8]> = Vec::new();
         let both = self.prefix.split(|byte| *byte == b'/').chain(path.split(|byte| *byte == b'/'));
@@ -61,7 +61,7 @@ impl CookieScope {
     }
 }
 
-/// The value of an attribute of this name in lower case.
+/// The attribute's value, if `wanted` (in lower case) is its name.
 fn value_of<'v>(attribute: &'v [u8], wanted: &[u8]) -> Option<&'v [u8]> {
     let (name, value) = match attribute.iter().position(|byte| *byte == b'=') {
         Some(equals) => (&attribute[..equals], &attribute[equals + 1..]),
@@ -72,7 +72,7 @@ fn value_of<'v>(attribute: &'v [u8], wanted: &[u8]) -> Option<&'v [u8]> {
     fits.then(|| value.trim_ascii())
 }
 
-/// Whether it is `name=value` as Go's http.ParseSetCookie takes it.
+/// Whether it is a `name=value` that Go's http.ParseSetCookie accepts.
 fn is_cookie_pair(pair: &[u8]) -> bool {
     let Some(equals) = pair.iter().position(|byte| *byte == b'=') else { return false };
     let (name, value) = (pair[..equals].trim_ascii(), &pair[equals + 1..]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_kamal_proxys_tests() {
+    fn cookie_paths_match_kamal_proxys_tests() {
         for (prefix, cookie, wanted) in [
             ("/api", "session=abc; Path=/", "/api"),
             ("/api", "session=abc; Path=/admin", "/api/admin"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_of_kamal_proxys_tests() {
+    fn cookie_domains_match_kamal_proxys_tests() {
         for (host, domain, is_scoped) in [
             ("example.com", "", true),
             ("example.com", "example.com", true),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_changes() {
+    fn only_the_cookie_path_changes() {
         let cookie =
             "a=\"b c\"; path=/x/;HttpOnly; Secure; SameSite=Lax; Max-Age=0; Future=1; Path=y//./z/..";
         let wanted = "a=\"b c\"; Path=/api/y; HttpOnly; Secure; SameSite=Lax; Max-Age=0; Future=1";

@@ -1,4 +1,4 @@
-//! Changes to a head's fields that the operator configured. They come last, and never touch framing or routing.
+//! Configured changes to a head's fields. They are applied last, and never change framing or routing.
 
 use super::cookie_scope::CookieScope;
 use super::fields::{FieldRef, Fields};
@@ -6,21 +6,21 @@ use super::grammar::{is_field_value, is_token};
 use super::kind::FieldKind;
 use super::sink::HeadSink;
 
-/// What to change in the fields of a forwarded head: first `remove`, then `set`, then `add`.
+/// Changes to the fields of a forwarded head: first `remove`, then `set`, then `add`.
 ///
-/// Names of hop-by-hop and framing fields and of Host are ignored here, and so is what is not a valid field; whoever
-/// reads the configuration should have refused them before.
+/// Names of hop-by-hop and framing fields, Host, and invalid fields are ignored here. The configuration should already
+/// refuse them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldEdits {
-    /// Names to take out, in lower case.
+    /// Names of fields to remove, in lower case.
     pub remove: Vec<Vec<u8>>,
-    /// Fields to put in place of all of that name.
+    /// Fields to set in place of all fields of that name.
     pub set: Vec<(Vec<u8>, Vec<u8>)>,
     /// Fields to add to those of that name.
     pub add: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A field, its name in lower case, and its value: where a response has it nothing is added.
+    /// The lower-case name and the value of a field. If a response has it, nothing is added.
     pub unless: Option<(Vec<u8>, Vec<u8>)>,
-    /// What is done to the Set-Cookie fields of a response; not to those that are set or added here.
+    /// Rewrites the Set-Cookie fields of a response, but not those that are set or added here.
     pub cookies: Option<CookieScope>,
 }
 
@@ -30,7 +30,7 @@ impl FieldEdits {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty() && self.cookies.is_none()
     }
 
-    /// Whether fields of this name are taken out, to be replaced or not.
+    /// Whether fields of this name are removed, with or without a replacement.
     pub(crate) fn takes_out(&self, name: &[u8]) -> bool {
         self.remove.iter().any(|other| name.eq_ignore_ascii_case(other))
             || self
@@ -39,26 +39,26 @@ impl FieldEdits {
                 .any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
     }
 
-    /// Names that are taken out, in lower case.
+    /// Names that are removed, in lower case.
     pub fn names_taken_out(&self) -> impl Iterator<Item = Vec<u8>> {
         let set = self.set.iter().filter(|(name, value)| is_writable(name, value)).map(|(name, _)| name);
         self.remove.iter().chain(set).map(|name| name.to_ascii_lowercase())
     }
 
-    /// The value that a field of a response gets, if it is another.
+    /// The new value of a response's field, if it changes.
     pub(crate) fn rewritten(&self, field: &FieldRef<'_>) -> Option<Vec<u8>> {
         let cookies = self.cookies.as_ref().filter(|_| field.name.eq_ignore_ascii_case(b"set-cookie"));
         cookies?.rewrite(field.value)
     }
 
-    /// Appends what is set and added to a head with these fields.
+    /// Appends the fields to set and to add, for a head with these fields.
     pub(crate) fn render_to(&self, out: &mut impl HeadSink, fields: &Fields) {
         let withheld = self.unless.as_ref().is_some_and(|(name, value)| fields.get(name) == Some(value));
         let add = if withheld { &[][..] } else { &self.add };
         self.push_all(out, self.set.iter().chain(add));
     }
 
-    /// Appends what is set and added.
+    /// Appends the fields to set and to add.
     pub(crate) fn render(&self, out: &mut impl HeadSink) {
         self.push_all(out, self.set.iter().chain(&self.add));
     }

@@ -1,4 +1,4 @@
-//! Encodes the head of a forwarded request, for whatever protocol it goes out by.
+//! Encodes the head of a forwarded request, for any protocol.
 
 use super::edits::FieldEdits;
 use super::framing::Framing;
@@ -11,42 +11,43 @@ use super::sink::HeadSink;
 /// Room for what is added to a head, in bytes.
 const ADDED_BYTES: usize = 512;
 
-/// What the forwarded request says besides its head's own fields.
+/// What the forwarded request contains in addition to its head's own fields.
 ///
-/// Many fields: one for each thing that a forwarded head depends on.
+/// Many fields: one for each input of a forwarded head.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestForward<'a> {
-    /// The target to ask for, origin-form or `*`; of the head, perhaps without a prefix.
+    /// The target to request, in origin-form or `*`: the head's, possibly without a prefix.
     pub path_and_query: &'a [u8],
-    /// The Host to send: the head's, or what the configuration says.
+    /// The Host to send: the head's, or the configured one.
     pub host: &'a [u8],
-    /// How the body will be framed towards the origin; never close-delimited.
+    /// The framing of the body towards the endpoint; never close-delimited.
     pub framing: Framing,
     /// The downstream peer's address as text; empty if it has none (a unix socket).
     pub client_ip: &'a [u8],
-    /// `http` or `https`: how the client reached us.
+    /// `http` or `https`: how the client reached sluice.
     pub proto: &'a [u8],
-    /// Whether the peer is a trusted proxy: what it says of the client is then kept and appended to. From anybody
-    /// else it is replaced.
+    /// Whether the peer is a trusted proxy. What it states about the client is then kept and appended to; otherwise it
+    /// is replaced.
     pub trusted: bool,
-    /// The id to send unless [`forwarded_request_id`] finds one of a trusted peer's to keep.
+    /// The id to send unless [`forwarded_request_id`] finds one from a trusted peer to keep.
     pub request_id: &'a [u8],
     /// When the request arrived, `t=<seconds>.<3 digits>`.
     pub request_start: &'a [u8],
-    /// Whether the client has been told to go on, so that its expectation ends here (RFC 9110 section 10.1.1).
+    /// Whether the client has received a 100 (Continue), so that its expectation is not forwarded (RFC 9110 section
+    /// 10.1.1).
     pub continued: bool,
     /// Whether to add a Via (RFC 9110 section 7.6.3).
     pub via: bool,
-    /// The Upgrade to send, of [`RequestHead::upgrade`].
+    /// The Upgrade to send, from [`RequestHead::upgrade`].
     pub upgrade: Option<&'a [u8]>,
-    /// Names of fields that end here, in lower case.
+    /// Names of fields that are not forwarded, in lower case.
     pub dropped: &'a [&'a [u8]],
-    /// The traceparent of our own; the client's is to be among `dropped` then.
+    /// sluice's own traceparent. The client's must then be among `dropped`.
     pub traceparent: Option<&'a [u8]>,
-    /// Fields that say who the client is by the certificate that it has shown to us, in place of all that it says itself;
-    /// with `None` a trusted peer's are kept.
+    /// Fields that identify the client by the certificate it presented to sluice, in place of such fields from the
+    /// client. With `None`, those of a trusted peer are kept.
     pub identity: Option<&'a [(&'static [u8], Vec<u8>)]>,
-    /// What the route changes.
+    /// The route's changes.
     pub edits: Option<&'a FieldEdits>,
 }
 
@@ -78,8 +79,8 @@ pub fn encode_request(out: &mut impl HeadSink, head: &RequestHead, forward: &Req
     out.end();
 }
 
-/// Whether the client says in TE that it takes trailers (RFC 9110 section 10.1.4). In HTTP/2 that is not about one
-/// connection, so it is passed on.
+/// Whether the client accepts trailers according to TE (RFC 9110 section 10.1.4). In HTTP/2 this is not hop-by-hop, so
+/// it is forwarded.
 fn takes_trailers(head: &RequestHead) -> bool {
     head.version() == Version::Http2
         && head.fields.only(FieldKind::Te).is_some_and(|te| te.eq_ignore_ascii_case(b"trailers"))
@@ -94,21 +95,21 @@ impl RequestForward<'_> {
         self.edits.is_some_and(|edits| edits.takes_out(name))
     }
 
-    /// Adds a field of the proxy's own, unless it is empty or the route takes it out.
+    /// Adds one of the proxy's own fields, unless it is empty or the route removes it.
     fn push_own(&self, out: &mut impl HeadSink, name: &[u8], value: &[u8]) {
         if !value.is_empty() && !self.takes_out(name) {
             out.field(name, value);
         }
     }
 
-    /// What a trusted peer said in the field of this kind.
+    /// The value that a trusted peer sent in the field of this kind.
     fn told<'h>(&self, head: &'h RequestHead, kind: FieldKind) -> Option<&'h [u8]> {
         head.field(kind).filter(|value| self.trusted && !value.is_empty())
     }
 }
 
-/// Where the request came from. These are not subject to Connection's nominations: a client could otherwise have a
-/// trusted proxy's word about it removed (CVE-2022-31813).
+/// Adds the fields that state where the request came from. Connection cannot nominate them: otherwise a client could
+/// remove what a trusted proxy states (CVE-2022-31813).
 fn push_provenance(out: &mut impl HeadSink, head: &RequestHead, forward: &RequestForward<'_>) {
     push_forwarded_for(out, head, forward);
     let proto = forward.told(head, FieldKind::XForwardedProto).unwrap_or(forward.proto);
@@ -128,7 +129,7 @@ fn push_provenance(out: &mut impl HeadSink, head: &RequestHead, forward: &Reques
     }
 }
 
-/// The addresses a trusted peer listed, then the peer's own.
+/// Adds the addresses that a trusted peer listed, then the peer's own.
 fn push_forwarded_for(out: &mut impl HeadSink, head: &RequestHead, forward: &RequestForward<'_>) {
     let told = head.fields.all(FieldKind::XForwardedFor).filter(|_| forward.trusted);
     let mut addresses = told.chain([forward.client_ip]).filter(|value| !value.is_empty());

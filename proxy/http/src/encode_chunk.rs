@@ -3,7 +3,7 @@
 use super::sink::push_line;
 use super::trailers::Trailers;
 
-/// Appends `data` as one chunk; nothing if it is empty, for an empty chunk would end the body.
+/// Appends `data` as one chunk. Appends nothing if it is empty, because an empty chunk would end the body.
 pub fn encode_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if data.is_empty() {
         return;

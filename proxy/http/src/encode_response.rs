@@ -1,4 +1,4 @@
-//! Encodes the head of a forwarded response, interim ones included. The proxy's own answers are not made here.
+//! Encodes the head of a forwarded response, including interim ones. The proxy's own responses are rendered elsewhere.
 
 use super::edits::FieldEdits;
 use super::framing::{Declared, Framing, declared, is_bodiless};
@@ -14,26 +14,26 @@ const ADDED_BYTES: usize = 256;
 /// RFC 6797 section 6.1.
 const HSTS: &[u8] = b"Strict-Transport-Security";
 
-/// What the forwarded response says besides its head's own fields.
+/// What the forwarded response contains in addition to its head's own fields.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseForward<'a> {
-    /// How the body will be framed towards the client; never chunked for HTTP/1.0.
+    /// The framing of the body towards the client; never chunked for HTTP/1.0.
     pub framing: Framing,
-    /// Whether the client's connection stays open after this response. A close-delimited one ends it in any case.
+    /// Whether the client's connection stays open after this response. A close-delimited response always closes it.
     pub keep_alive: bool,
     /// The client's version.
     pub client_version: Version,
-    /// The method of the request: a response to HEAD keeps the length its body would have had.
+    /// The method of the request. A response to HEAD keeps the length that its body would have had.
     pub request_method: Method,
     /// Whether to add a Via (RFC 9110 section 7.6.3).
     pub via: bool,
-    /// Whether this is a 101 that was asked for, and becomes a tunnel.
+    /// Whether this is a 101 that the client requested and that starts a tunnel.
     pub upgrade: bool,
-    /// What the route changes; not applied to interim responses.
+    /// The route's changes; not applied to interim responses.
     pub edits: Option<&'a FieldEdits>,
-    /// Further fields, such as the one that names the endpoint; not added to interim responses.
+    /// Additional fields, such as the name of the endpoint; not added to interim responses.
     pub extra: [Option<(&'a [u8], &'a [u8])>; 3],
-    /// A Strict-Transport-Security in place of the origin's; a route's edits come before it.
+    /// A Strict-Transport-Security that replaces the endpoint's. The route's edits take precedence.
     pub hsts: Option<&'a [u8]>,
 }
 
@@ -49,7 +49,7 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     let hsts = forward.hsts.filter(|_| !interim && !is_edited(HSTS));
     for field in head.fields() {
         let copied = match field.kind {
-            // No edit may write it, see `FieldKind::is_protected`; so none takes it out.
+            // No edit may write this field, see `FieldKind::is_protected`, so none removes it.
             FieldKind::ContentLength => length_stays,
             _ => {
                 is_copied_downstream(&head.fields, &field, forward.framing)
@@ -81,7 +81,7 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     out.end();
 }
 
-/// The reason phrase that belongs to `status`; empty if it is not registered (RFC 9110 section 15).
+/// The reason phrase of `status`; empty if the status is not registered (RFC 9110 section 15).
 pub fn canonical_reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -128,7 +128,7 @@ pub fn canonical_reason(status: u16) -> &'static str {
     }
 }
 
-/// The reason phrase to send: the origin's, or what belongs to the status.
+/// The reason phrase to send: the endpoint's, or the canonical one.
 fn reason(head: &ResponseHead) -> &[u8] {
     match head.reason() {
         [] => canonical_reason(head.status()).as_bytes(),
@@ -136,7 +136,8 @@ fn reason(head: &ResponseHead) -> &[u8] {
     }
 }
 
-/// RFC 9110 section 8.6: a 1xx or 204 declares no length; a 304, or an answer to HEAD, the one its body would have.
+/// RFC 9110 section 8.6: a 1xx or 204 has no Content-Length; a 304 or a response to HEAD has that of the body it would
+/// have.
 fn rendered_framing(head: &ResponseHead, forward: &ResponseForward<'_>) -> Framing {
     let status = head.status();
     if is_bodiless(status) && status != 304 {
@@ -150,8 +151,8 @@ fn rendered_framing(head: &ResponseHead, forward: &ResponseForward<'_>) -> Frami
     }
 }
 
-/// Whether the head's Content-Length is just what would be rendered for `framing`. It then stays where it is, as other
-/// fields do: so what needs no change comes out byte for byte, which direct return relies on.
+/// Whether the head's Content-Length equals what would be rendered for `framing`. It then keeps its position like other
+/// fields, so that a head without changes is forwarded byte for byte. Direct return relies on this.
 fn is_canonical_length(head: &ResponseHead, framing: Framing) -> bool {
     let Framing::Length(bytes) = framing else {
         return false;

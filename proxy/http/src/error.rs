@@ -1,8 +1,8 @@
-//! Why a message is refused. Which status or side that means is not decided here.
+//! Why a message is refused. Other crates decide which status it means and whose fault it is.
 
 /// A message that breaks the grammar, a rule of framing, or a limit.
 ///
-/// After any of these the connection cannot be read further: where the next message starts is unknown.
+/// After any of these errors the connection cannot be read further, because the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The request head breaks RFC 9112 sections 2 to 5.
@@ -20,7 +20,7 @@ pub enum ParseError {
     /// The head is longer than `head_bytes_max` or has more fields than `headers_max`.
     #[error("head over a limit")]
     HeadTooLarge,
-    /// A well-formed request line with a version other than HTTP/1.0 and HTTP/1.1.
+    /// A well-formed request line with a version other than HTTP/1.0 or HTTP/1.1.
     #[error("HTTP version not supported")]
     VersionNotSupported,
     /// The response head is malformed, over a limit, or its framing is invalid.

@@ -1,9 +1,9 @@
-//! A head on its way into frames: what its encoder wrote, field by field.
+//! A head that will be sent in frames: what the encoder wrote, field by field.
 
 use super::fields::Span;
 use super::sink::HeadSink;
 
-/// A head for a protocol with frames (HTTP/2), which turns it into its own form when it is sent. It can be sent again.
+/// A head for a protocol with frames (HTTP/2), which encodes it when it is sent. It can be sent again.
 #[derive(Clone, Debug, Default)]
 pub struct FieldBlock {
     bytes: Vec<u8>,
@@ -11,7 +11,7 @@ pub struct FieldBlock {
     fields: Vec<(Span, Span)>,
 }
 
-/// What stands in place of the first line.
+/// What replaces the start line.
 #[derive(Clone, Copy, Debug, Default)]
 enum Start {
     #[default]
@@ -53,7 +53,7 @@ impl FieldBlock {
         &self.bytes
     }
 
-    /// Sets the only field of this name that was, or is to be, set so.
+    /// Sets the value of the field with exactly this name, or appends the field. At most one field may have the name.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
         let value = self.push(value);
         let known = self.fields.iter_mut().find(|(other, _)| other.get(&self.bytes) == name);

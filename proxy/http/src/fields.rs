@@ -1,4 +1,4 @@
-//! The fields of a head: its own copy of the bytes, and where each name and value lies in them.
+//! The fields of a head: a copy of the head's bytes, and the position of each name and value in them.
 
 use std::mem::MaybeUninit;
 
@@ -8,10 +8,10 @@ use super::connection::{BadConnection, ConnectionOptions};
 use super::grammar::{members, trim_ows};
 use super::kind::FieldKind;
 
-/// Bytes of a field line of text beside its name and value: colon, space, CR and LF.
+/// Bytes of a field line in text form in addition to its name and value: colon, space, CR and LF.
 pub(crate) const LINE_BYTES: usize = 4;
 
-/// Slots for parsed fields that cost no allocation; a head with a higher limit may need one.
+/// Slots for parsed fields on the stack. A head with a higher limit may need an allocation.
 const SLOTS_ON_STACK: usize = 128;
 
 /// The shortest field line, `a:` CRLF, in bytes.
@@ -22,9 +22,9 @@ const FIELD_LINE_BYTES_MIN: usize = 4;
 pub struct FieldRef<'a> {
     /// The name as received; a token.
     pub name: &'a [u8],
-    /// The value without the whitespace around it; no control byte but HTAB.
+    /// The value without surrounding whitespace; no control byte except HTAB.
     pub value: &'a [u8],
-    /// Which field it is.
+    /// The kind of the field.
     pub kind: FieldKind,
 }
 
@@ -42,13 +42,13 @@ impl Span {
 
     pub(crate) const EMPTY: Span = Span { start: 0, end: 0 };
 
-    /// Where `part`, a slice of `whole`, lies in it.
+    /// The position of `part`, a slice of `whole`, in `whole`.
     pub(crate) fn of(whole: &[u8], part: &[u8]) -> Span {
         let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
         Span { start, end: start.wrapping_add(part.len()) }
     }
 
-    /// Appends `part` to `whole`; where it lies then.
+    /// Appends `part` to `whole` and returns its position there.
     pub(crate) fn append(whole: &mut Vec<u8>, part: &[u8]) -> Span {
         let start = whole.len();
         whole.extend_from_slice(part);
@@ -59,7 +59,7 @@ impl Span {
         self.start..self.end
     }
 
-    /// The bytes; empty for a span of other bytes.
+    /// The bytes; empty if the span does not fit `whole`.
     pub(crate) fn get(self, whole: &[u8]) -> &[u8] {
         whole.get(self.start..self.end).unwrap_or_default()
     }
@@ -72,10 +72,10 @@ struct Field {
     kind: FieldKind,
 }
 
-/// A head's bytes and its fields in order; reused from message to message.
+/// A head's bytes and its fields in order. Reused from message to message.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
-    /// The head as received, and behind it what was rendered of it.
+    /// The head as received, followed by parts that sluice rendered from it.
     pub(crate) bytes: Vec<u8>,
     list: Vec<Field>,
     /// The kinds present, as [`FieldKind::bit`]s.
@@ -84,7 +84,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Takes a copy of `head` and forgets the fields of the one before.
+    /// Copies `head` and drops the fields of the previous head.
     pub(crate) fn load(&mut self, head: &[u8]) {
         self.bytes.clear();
         self.bytes.extend_from_slice(head);
@@ -100,7 +100,7 @@ impl Fields {
         parse: impl for<'h, 'b> FnOnce(&'b [u8], Slots<'h, 'b>) -> Parsed<'h, 'b, T>,
     ) -> Result<T, httparse::Error> {
         let Fields { bytes, list, kinds, .. } = self;
-        // No more slots than the bytes could fill, whatever the limit says.
+        // Never more slots than the bytes can fill, whatever the limit is.
         let slots = headers_max.min(bytes.len() / FIELD_LINE_BYTES_MIN + 1);
         with_slots(slots, |slots| {
             let (found, headers) = parse(bytes, slots)?;
@@ -120,7 +120,7 @@ impl Fields {
         Span::append(&mut self.bytes, part)
     }
 
-    /// Appends a field that came apart from others, so that nothing needs to be found.
+    /// Appends a field that arrived as a separate name and value, so nothing has to be parsed.
     pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) -> FieldKind {
         let kind = FieldKind::of(name);
         self.kinds |= kind.bit();
@@ -129,12 +129,12 @@ impl Fields {
         kind
     }
 
-    /// How many fields there are.
+    /// Number of fields.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Reads the Connection fields; to be called once, after `fill`.
+    /// Reads the Connection fields. Call it once, after `fill`.
     pub(crate) fn read_connection(&mut self) -> Result<(), BadConnection> {
         let mut options = ConnectionOptions::default();
         for value in self.all(FieldKind::Connection) {
@@ -156,7 +156,7 @@ impl Fields {
         self.kinds & kind.bit() != 0
     }
 
-    /// The values of this kind, in order; costs nothing when there is none.
+    /// The values of this kind, in order. Costs nothing if there are none.
     pub(crate) fn all(&self, kind: FieldKind) -> impl Iterator<Item = &[u8]> {
         let list = if self.has(kind) { self.list.as_slice() } else { &[] };
         list.iter().filter(move |field| field.kind == kind).map(|field| field.value.get(&self.bytes))
@@ -176,12 +176,12 @@ impl Fields {
         self.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
 
-    /// The names that Connection fields name, in lower case.
+    /// The names listed in Connection fields, in lower case.
     pub(crate) fn nominated(&self) -> impl Iterator<Item = Vec<u8>> {
         self.all(FieldKind::Connection).flat_map(members).map(<[u8]>::to_ascii_lowercase)
     }
 
-    /// Whether a Connection field names this one, which makes it hop-by-hop (RFC 9110 section 7.6.1).
+    /// Whether a Connection field lists this name, which makes it hop-by-hop (RFC 9110 section 7.6.1).
     pub(crate) fn is_nominated(&self, name: &[u8]) -> bool {
         self.connection.nominates_any()
             && self
@@ -194,7 +194,7 @@ impl Fields {
 /// Where httparse writes the fields it finds.
 pub(crate) type Slots<'h, 'b> = &'h mut [MaybeUninit<Header<'b>>];
 
-/// What was found besides the fields, and the fields.
+/// The result of the parser in addition to the fields, and the fields.
 pub(crate) type Parsed<'h, 'b, T> = Result<(T, &'h [Header<'b>]), httparse::Error>;
 
 fn with_slots<'b, R>(count: usize, run: impl FnOnce(Slots<'_, 'b>) -> R) -> R {

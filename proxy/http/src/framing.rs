@@ -1,4 +1,4 @@
-//! How a message's body ends: RFC 9112 section 6.3, case by case, and stricter. The body is read in `chunked`.
+//! Where a message's body ends: the cases of RFC 9112 section 6.3, with stricter rules. `chunked` reads chunked bodies.
 
 use super::assemble::StreamEnd;
 use super::error::ParseError;
@@ -14,13 +14,13 @@ use super::response::ResponseHead;
 pub enum Framing {
     /// There is no body.
     None,
-    /// After this many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// With the last chunk and its trailers.
+    /// The body ends with the last chunk and its trailers.
     Chunked,
-    /// With the connection; of responses only.
+    /// The body ends when the connection closes. Responses only.
     CloseDelimited,
-    /// With the stream of its exchange, in a protocol with frames, and perhaps with trailers.
+    /// The body ends with the exchange's stream, in a protocol with frames. Trailers may follow it.
     Stream,
 }
 
@@ -30,7 +30,7 @@ impl Framing {
         matches!(self, Framing::Chunked | Framing::Stream)
     }
 
-    /// How a body that comes framed so is framed towards a receiver of this version.
+    /// The framing towards a receiver of this version for a body that arrives with `self`.
     pub fn towards(self, version: Version) -> Framing {
         match (self, version) {
             (Framing::None | Framing::Length(_), _) => self,
@@ -40,19 +40,19 @@ impl Framing {
         }
     }
 
-    /// Whether no byte of a body follows.
+    /// Whether the body has no bytes.
     pub fn is_empty(self) -> bool {
         matches!(self, Framing::None | Framing::Length(0))
     }
 }
 
-/// Largest Content-Length accepted, in bytes: an origin may keep it in a signed 64-bit number.
+/// Largest Content-Length accepted, in bytes. An origin may store it in a signed 64-bit number.
 const CONTENT_LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// Most digits of a Content-Length, leading zeros included.
+/// Most digits of a Content-Length, including leading zeros.
 const CONTENT_LENGTH_DIGITS_MAX: usize = 19;
 
-/// What Content-Length and Transfer-Encoding say, before method and status are asked.
+/// What Content-Length and Transfer-Encoding say, before method and status are considered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Declared {
     Nothing,
@@ -64,14 +64,14 @@ pub(crate) enum Declared {
 #[derive(Debug)]
 pub(crate) struct BadDeclaration;
 
-/// How the body of a request ends, by the cases of RFC 9112 section 6.3.
+/// The framing of a request's body, by the cases of RFC 9112 section 6.3.
 ///
 /// # Errors
-/// [`ParseError::BadFraming`] for everything the RFC lets a server reject.
+/// [`ParseError::BadFraming`] for everything that the RFC allows a server to reject.
 pub fn request_framing(head: &RequestHead) -> Result<Framing, ParseError> {
     // 1, 2. Responses only.
     // 3, 4, 5. Transfer-Encoding, both fields, and invalid ones: see `declared`. Several Content-Lengths are refused
-    // even when they are equal, for the next reader may take another one than we would.
+    // even when they are equal, because the next recipient may use a different one than sluice.
     let declared = declared(&head.fields).map_err(|_| ParseError::BadFraming)?;
     if declared != Declared::Nothing && head.fields.all(FieldKind::ContentLength).count() > 1 {
         return Err(ParseError::BadFraming);
@@ -81,13 +81,13 @@ pub fn request_framing(head: &RequestHead) -> Result<Framing, ParseError> {
     {
         return Err(ParseError::BadFraming);
     }
-    // 6.1: HTTP/1.0 has no Transfer-Encoding; a peer that sends one has its framing wrong.
+    // 6.1: HTTP/1.0 has no Transfer-Encoding, so the framing of a peer that sends one is wrong.
     if declared == Declared::Chunked && head.version() == Version::Http10 {
         return Err(ParseError::BadFraming);
     }
     let framing = match (declared, head.stream_end()) {
         (Declared::Chunked, StreamEnd::InFields) => Framing::Chunked,
-        // RFC 9113 section 8.1.1: a length that is not that of the body, and a coding that the protocol has no use for.
+        // RFC 9113 section 8.1.1: a length that differs from the body's, and a coding that the protocol does not use.
         (Declared::Length(1..), StreamEnd::WithHead) | (Declared::Chunked, _) => {
             return Err(ParseError::BadFraming);
         }
@@ -97,7 +97,8 @@ pub fn request_framing(head: &RequestHead) -> Result<Framing, ParseError> {
         // 7. Neither field: no body.
         (Declared::Nothing, _) => Framing::None,
     };
-    // RFC 9110 sections 9.3.6 and 9.3.8: these have no content, and what follows a CONNECT is no message.
+    // RFC 9110 sections 9.3.6 and 9.3.8: TRACE and CONNECT have no content, and bytes after a CONNECT are not a
+    // message.
     let takes_body = !matches!(head.method(), Method::Trace | Method::Connect);
     match framing {
         Framing::Chunked | Framing::Stream | Framing::Length(1..) if !takes_body => {
@@ -107,12 +108,12 @@ pub fn request_framing(head: &RequestHead) -> Result<Framing, ParseError> {
     }
 }
 
-/// How the body of a response to `request_method` ends, by the cases of RFC 9112 section 6.3.
+/// The framing of the body of a response to `request_method`, by the cases of RFC 9112 section 6.3.
 ///
 /// # Errors
-/// [`ParseError::BadResponse`] if the framing fields are invalid, even where no body would follow.
+/// [`ParseError::BadResponse`] if the framing fields are invalid, even if no body would follow.
 pub fn response_framing(head: &ResponseHead, request_method: Method) -> Result<Framing, ParseError> {
-    // 3, 4, 5. Equal Content-Lengths count as one here: origins send them, and we render it anew.
+    // 3, 4, 5. Equal Content-Lengths count as one here: origins send them, and sluice renders the field anew.
     let declared = declared(&head.fields).map_err(|_| ParseError::BadResponse)?;
     if declared == Declared::Chunked && head.version() == Version::Http10 {
         return Err(ParseError::BadResponse);
@@ -121,20 +122,20 @@ pub fn response_framing(head: &ResponseHead, request_method: Method) -> Result<F
     if request_method == Method::Head || is_bodiless(head.status()) {
         return Ok(Framing::None);
     }
-    // 2. A 2xx to CONNECT: what follows is a tunnel.
+    // 2. A 2xx to CONNECT: the bytes after it are a tunnel.
     if request_method == Method::Connect && matches!(head.status(), 200..=299) {
         return Ok(Framing::None);
     }
     match (declared, head.stream_end()) {
         (Declared::Chunked, StreamEnd::InFields) => Ok(Framing::Chunked),
         (Declared::Length(1..), StreamEnd::WithHead) | (Declared::Chunked, _) => Err(ParseError::BadResponse),
-        // Trailers cannot follow a counted body in HTTP/1.1, and this one is of no use without.
+        // In HTTP/1.1, trailers cannot follow a body with Content-Length, and a gRPC response is useless without them.
         (Declared::Length(_), StreamEnd::Later) if is_grpc(head) => Ok(Framing::Stream),
         // 6. A valid Content-Length.
         (Declared::Length(bytes), _) => Ok(Framing::Length(bytes)),
         (Declared::Nothing, StreamEnd::WithHead) => Ok(Framing::Length(0)),
         (Declared::Nothing, StreamEnd::Later) => Ok(Framing::Stream),
-        // 8. Neither field: until the connection closes.
+        // 8. Neither field: the body ends when the connection closes.
         (Declared::Nothing, StreamEnd::InFields) => Ok(Framing::CloseDelimited),
     }
 }
@@ -152,15 +153,15 @@ pub(crate) fn is_bodiless(status: u16) -> bool {
 pub(crate) fn declared(fields: &Fields) -> Result<Declared, BadDeclaration> {
     match (fields.has(FieldKind::TransferEncoding), fields.has(FieldKind::ContentLength)) {
         (false, false) => Ok(Declared::Nothing),
-        // 3. Both: an attempt at smuggling, or an error; the RFC lets Transfer-Encoding win, we refuse.
+        // 3. Both: a smuggling attempt or an error. The RFC lets Transfer-Encoding win; sluice refuses.
         (true, true) => Err(BadDeclaration),
-        // 4. One field with the one coding `chunked`. Another coding, or chunked not last, leaves no framing we could
-        // vouch for; we apply no other coding and none can be taken off.
+        // 4. One field with the single coding `chunked`. With another coding, or with chunked not last, the framing is
+        //    unreliable: sluice applies no other coding and cannot remove one.
         (true, false) => match fields.only(FieldKind::TransferEncoding) {
             Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Declared::Chunked),
             _ => Err(BadDeclaration),
         },
-        // 5. Every member valid, and all the same.
+        // 5. Every member is valid, and all are equal.
         (false, true) => read_lengths(fields).map(Declared::Length),
     }
 }
@@ -178,7 +179,7 @@ fn read_lengths(fields: &Fields) -> Result<u64, BadDeclaration> {
     length.ok_or(BadDeclaration)
 }
 
-/// 1*DIGIT (RFC 9110 section 8.6) within the limits; no sign, no space, no base but ten.
+/// 1*DIGIT (RFC 9110 section 8.6) within the limits: no sign, no space, decimal only.
 fn read_length(digits: &[u8]) -> Option<u64> {
     let valid =
         matches!(digits.len(), 1..=CONTENT_LENGTH_DIGITS_MAX) && digits.iter().all(u8::is_ascii_digit);

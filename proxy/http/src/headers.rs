@@ -1,4 +1,4 @@
-//! Which fields go on to the other side, and which end here (RFC 9110 section 7.6.1). Rendering is in `encode`.
+//! Which fields are forwarded and which are hop-by-hop (RFC 9110 section 7.6.1). `encode` renders them.
 
 use super::expect::Expect;
 use super::fields::{FieldRef, Fields};
@@ -10,8 +10,8 @@ use super::request::RequestHead;
 /// Longest X-Request-Id kept, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// The request's X-Request-Id, if it is one to keep: from a trusted peer, the only one, 1 to 128 bytes of letters, digits,
-/// `_`, `.` and `-`, and not declared hop-by-hop. Anybody else could give its requests the ids of others'.
+/// The request's X-Request-Id, if it is kept: from a trusted peer, not repeated, 1 to 128 bytes of letters, digits,
+/// `_`, `.` and `-`, and not nominated by Connection. Other clients could reuse the ids of foreign requests.
 pub fn forwarded_request_id(head: &RequestHead, trusted: bool) -> Option<&[u8]> {
     let id = head.fields.only(FieldKind::XRequestId).filter(|_| trusted)?;
     let well_formed = matches!(id.len(), 1..=REQUEST_ID_BYTES_MAX)
@@ -19,7 +19,7 @@ pub fn forwarded_request_id(head: &RequestHead, trusted: bool) -> Option<&[u8]> 
     (well_formed && !head.fields.is_nominated(b"x-request-id")).then_some(id)
 }
 
-/// Whether a request's field is copied. Those the proxy renders itself are not.
+/// Whether a request's field is copied. Fields that the proxy renders itself are not.
 pub(crate) fn is_copied_upstream(
     head: &RequestHead,
     field: &FieldRef<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn is_copied_upstream(
     end_to_end && !head.fields.is_nominated(field.name)
 }
 
-/// Whether a response's field is copied, in a message framed like `framing`.
+/// Whether a response's field is copied, in a message with this framing.
 pub(crate) fn is_copied_downstream(fields: &Fields, field: &FieldRef<'_>, framing: Framing) -> bool {
     use FieldKind::*;
     let end_to_end = match field.kind {
@@ -53,7 +53,7 @@ pub(crate) fn is_copied_downstream(fields: &Fields, field: &FieldRef<'_>, framin
     end_to_end && !fields.is_nominated(field.name)
 }
 
-/// An HTTP/1.0 client could make nothing of a 100, and without a body there is nothing to wait for.
+/// HTTP/1.0 clients do not understand a 100, and without a body there is nothing to wait for.
 fn is_expect_copied(head: &RequestHead, framing: Framing) -> bool {
     match head.expect() {
         Expect::None | Expect::Failed => false,

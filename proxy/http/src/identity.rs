@@ -1,14 +1,14 @@
-//! Fields that say who a client is by the certificate that it has shown. Only the proxy may write them.
+//! Fields that identify a client by its certificate. Only the proxy may write them.
 
 use super::claim::begins_with;
 
-/// What their names begin with, in lower case.
+/// Prefix of their names, in lower case.
 pub(super) const PREFIX: &[u8] = b"x-client-cert-";
-/// Those of RFC 9440, and what may come to be of their kind; section 2.4 has them taken out.
+/// Prefix of the fields of RFC 9440 and of possible later ones. Section 2.4 requires that they are removed.
 pub(super) const STANDARD_PREFIX: &[u8] = b"client-cert";
 
-/// Whether a field says who the client is by its certificate, or may be read so: CGI makes `_` of each `-`, so there
-/// X_Client_Cert_Verified is the same field.
+/// Whether a field identifies the client by its certificate, or may be read that way: CGI turns each `-` into `_`, so
+/// X_Client_Cert_Verified becomes the same field there.
 pub(crate) fn is_identity_field(name: &[u8]) -> bool {
     [PREFIX, STANDARD_PREFIX].into_iter().any(|prefix| begins_with(name, prefix))
 }
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lookalikes_are_such_fields_too() {
+    fn identity_fields_include_lookalikes() {
         for name in [
             "X-Client-Cert-Verified",
             "x_client_cert_subject",

@@ -1,9 +1,9 @@
-//! Which fields the proxy itself acts on. What is done with each is decided in `headers`.
+//! The fields on which the proxy itself acts. `headers` decides what happens to each.
 
 use super::claim::is_claim;
 use super::identity::is_identity_field;
 
-/// A field the proxy knows by name; found once, when the head is parsed.
+/// A field that the proxy knows by name. Determined once, when the head is parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each variant is the field of that name")]
@@ -36,9 +36,9 @@ pub enum FieldKind {
     Server,
     /// `Proxy`, which CGI-like servers turn into HTTP_PROXY (CVE-2016-5385, "httpoxy").
     Proxy,
-    /// One that says something of the client, such as X-Forwarded-Ssl or X-Real-IP, beside those above.
+    /// A field that states something about the client, such as X-Forwarded-Ssl or X-Real-IP, apart from those above.
     Claim,
-    /// One that says who the client is by its certificate.
+    /// A field that identifies the client by its certificate.
     Identity,
     /// A name that becomes one of the above when `_` is read as `-`, as CGI-like servers read it.
     Lookalike,
@@ -47,7 +47,7 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// The kind of the field with this name, in whatever case.
+    /// The kind of the field with this name, ignoring case.
     pub fn of(name: &[u8]) -> FieldKind {
         match exact(name) {
             FieldKind::Other => Self::of_unlisted(name),
@@ -65,8 +65,8 @@ impl FieldKind {
         if name.contains(&b'_') && imitates() { Self::Lookalike } else { kind }
     }
 
-    /// Whether the field is this connection's business, or is rendered anew by the proxy, so that no configured edit
-    /// may write it.
+    /// Whether the field belongs to one connection or the proxy renders it anew, so that no configured edit may write
+    /// it.
     pub(crate) fn is_protected(self) -> bool {
         use FieldKind::*;
         matches!(
@@ -84,13 +84,13 @@ impl FieldKind {
         )
     }
 
-    /// This kind's bit in the set that a head keeps.
+    /// This kind's bit in the set of kinds that a head stores.
     pub(crate) fn bit(self) -> u64 {
         1 << self as u8
     }
 }
 
-/// The framing or proxy-owned field that `name` passes for once `_` is read as `-`.
+/// The framing field or proxy-owned field that `name` becomes when `_` is read as `-`.
 pub(crate) fn owned_lookalike(name: &[u8]) -> Option<FieldKind> {
     use FieldKind::*;
     let mut dashed = [0; LONGEST_NAME_BYTES];
@@ -106,7 +106,7 @@ pub(crate) fn owned_lookalike(name: &[u8]) -> Option<FieldKind> {
 
 const LONGEST_NAME_BYTES: usize = b"proxy-authorization".len();
 
-/// This runs for every field of every message, so the name is put into lower case at once and compared whole.
+/// This runs for every field of every message, so it lowercases the whole name at once and compares it whole.
 fn exact(name: &[u8]) -> FieldKind {
     use FieldKind::*;
     let mut lower = [0; LONGEST_NAME_BYTES];

@@ -1,17 +1,18 @@
 //! HTTP messages: reading heads, framing bodies, and encoding what is forwarded. One model for every version.
 //!
-//! This is the security core. It is pure: no I/O, no descriptor, no clock, no unsafe code. A message passes it in this
-//! order:
+//! This is the security core. It is pure: no I/O, no descriptor, no clock, no unsafe code. A message passes through it
+//! in this order:
 //!
-//! 1. The text of HTTP/1.1: [`HeadScanner`] finds where a head ends, and [`RequestHead::parse`] or [`ResponseHead::parse`]
-//!    reads it. HTTP/2 has fields instead: [`RequestHead::assemble`], [`ResponseHead::assemble`]. Either way the same rules
-//!    judge the head.
-//! 2. [`request_framing`] and [`response_framing`] tell how the body ends. [`ChunkDecoder`] reads a chunked one.
-//! 3. [`encode_request`] and [`encode_response`] write the head that goes on into a [`HeadSink`]: text, or a
+//! 1. For the text of HTTP/1.1, [`HeadScanner`] finds where a head ends, and [`RequestHead::parse`] or
+//!    [`ResponseHead::parse`] reads it. HTTP/2 has fields instead: [`RequestHead::assemble`],
+//!    [`ResponseHead::assemble`]. The same rules judge the head in both cases.
+//! 2. [`request_framing`] and [`response_framing`] determine where the body ends. [`ChunkDecoder`] reads a chunked
+//!    body.
+//! 3. [`encode_request`] and [`encode_response`] write the forwarded head into a [`HeadSink`]: text, or a
 //!    [`FieldBlock`] for a protocol with frames.
 //!
-//! Nothing received is echoed: every forwarded byte passed a rule of RFC 9110 or RFC 9112 first, and where those allow
-//! leniency this refuses.
+//! Nothing received is echoed. Every forwarded byte has passed a rule of RFC 9110 or RFC 9112, and where those allow
+//! leniency, this crate refuses.
 #![forbid(unsafe_code)]
 
 mod assemble;

@@ -1,4 +1,4 @@
-//! The method and version of a message; the request line itself is read in `request`.
+//! The method and version of a message. `request` reads the request line itself.
 
 /// The HTTP version a message was sent with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,12 +7,12 @@ pub enum Version {
     Http10,
     /// HTTP/1.1.
     Http11,
-    /// HTTP/2: heads come as fields, bodies in frames, and each exchange has a stream of its own.
+    /// HTTP/2: heads arrive as fields, bodies in frames, and each exchange has its own stream.
     Http2,
 }
 
 impl Version {
-    /// How Via names it (RFC 9110 section 7.6.3).
+    /// The protocol version and pseudonym in Via (RFC 9110 section 7.6.3).
     pub(crate) fn via(self) -> &'static [u8] {
         match self {
             Version::Http10 => b"1.0 sluice",
@@ -22,7 +22,7 @@ impl Version {
     }
 }
 
-/// A request method, as far as forwarding depends on it. Methods are case-sensitive (RFC 9110 section 9.1).
+/// A request method, to the extent that forwarding depends on it. Methods are case-sensitive (RFC 9110 section 9.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Method {
     /// GET.
@@ -35,11 +35,11 @@ pub enum Method {
     Put,
     /// DELETE.
     Delete,
-    /// OPTIONS; the only one that may have the target `*`.
+    /// OPTIONS; the only method that may have the target `*`.
     Options,
-    /// TRACE; may have no body.
+    /// TRACE; must not have a body.
     Trace,
-    /// CONNECT; parsed, so that it can be answered, and never forwarded.
+    /// CONNECT; parsed so that sluice can respond to it, and never forwarded.
     Connect,
     /// PATCH (RFC 5789).
     Patch,
@@ -48,7 +48,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of this name; any name it does not know is [`Method::Other`].
+    /// The method with this name. Any unknown name is [`Method::Other`].
     pub fn from_bytes(name: &[u8]) -> Method {
         match name {
             b"GET" => Method::Get,

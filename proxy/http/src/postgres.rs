@@ -1,33 +1,33 @@
-//! How PostgreSQL's clients ask for TLS: by a request in the clear, which one byte answers (PostgreSQL's manual, "SSL
+//! How PostgreSQL clients request TLS: with a plaintext request, and a one-byte response (PostgreSQL's manual, "SSL
 //! Session Encryption" in its frontend/backend protocol). Pure.
 
-/// Bytes of the requests that come before the first message.
+/// Bytes of the requests that precede the first message.
 pub const REQUEST_BYTES: usize = 8;
-/// Asks for TLS.
+/// Requests TLS.
 pub const SSL_REQUEST: [u8; REQUEST_BYTES] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
-/// Asks for encryption by GSSAPI, which libpq does first where it has a ticket.
+/// Requests GSSAPI encryption, which libpq tries first if it has a ticket.
 const GSSENC_REQUEST: [u8; REQUEST_BYTES] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x30];
-/// Says that the TLS handshake may begin.
+/// The TLS handshake may begin.
 pub const YES: u8 = b'S';
-/// Says that there is none of what was asked for; the client may ask for something else.
+/// The requested encryption is not supported; the client may request another.
 pub const NO: u8 = b'N';
 
-/// What a client of PostgreSQL begins with.
+/// The first bytes of a PostgreSQL client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// A request for TLS.
     Ssl,
-    /// A request for encryption by GSSAPI.
+    /// A request for GSSAPI encryption.
     Gssapi,
     /// A TLS record: `sslnegotiation=direct`.
     Direct,
-    /// Not enough bytes to tell.
+    /// Not enough bytes to decide.
     Partial,
-    /// Something in the clear.
+    /// Something else in plaintext.
     Other,
 }
 
-/// Looks at the first bytes of a connection.
+/// Classifies the first bytes of a connection.
 pub fn opening(data: &[u8]) -> Opening {
     let starts_like = |request: &[u8]| data.iter().zip(request).all(|(a, b)| a == b);
     match data {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_apart() {
+    fn postgres_requests_are_distinguished() {
         assert_eq!(opening(&SSL_REQUEST), Opening::Ssl);
         assert_eq!(opening(&[&SSL_REQUEST[..], &[22]].concat()), Opening::Ssl);
         assert_eq!(opening(&GSSENC_REQUEST), Opening::Gssapi);
@@ -53,7 +53,7 @@ mod tests {
         for length in 0..REQUEST_BYTES {
             assert_eq!(opening(&SSL_REQUEST[..length]), Opening::Partial, "{length}");
         }
-        // A startup message in the clear, and a request to cancel.
+        // A plaintext startup message, and a cancel request.
         assert_eq!(opening(&[0, 0, 0, 41, 0, 3, 0, 0]), Opening::Other);
         assert_eq!(opening(&[0, 0, 0, 16, 0x04, 0xd2, 0x16, 0x2e]), Opening::Other);
         assert_eq!(opening(b"GET / HTTP/1.1"), Opening::Other);

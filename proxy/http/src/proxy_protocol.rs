@@ -4,28 +4,28 @@ use std::net::IpAddr;
 
 use ppp::{PartialResult, v1, v2};
 
-/// The longest header that is waited for: a v2 header with its addresses and extensions.
+/// The longest header to wait for: a v2 header with its addresses and extensions.
 pub const HEADER_BYTES_MAX: usize = 4096;
-/// The longest v1 header, its CRLF included (section 2.1).
+/// The longest v1 header, including its CRLF (section 2.1).
 const LINE_BYTES_MAX: usize = 107;
 
-/// What the first bytes of a connection hold.
+/// What the first bytes of a connection contain.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Header {
-    /// A header of this length, and the client it names; `None` when it names none (LOCAL, UNKNOWN).
+    /// A header of this length, and the client it names; `None` if it names none (LOCAL, UNKNOWN).
     Complete(usize, Option<IpAddr>),
     /// More bytes are needed.
     Partial,
-    /// No header of the kind that is expected.
+    /// No header of an expected kind.
     Invalid,
 }
 
-/// Kinds of header that a client may begin with.
+/// Kinds of header that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The line of text (version 1).
     pub text: bool,
-    /// The binary one (version 2).
+    /// The binary header (version 2).
     pub binary: bool,
 }
 
@@ -43,15 +43,15 @@ pub fn parse(data: &[u8], expected: Expected) -> Header {
     }
 }
 
-/// Parses once the line is whole: of cut ones the parser takes some for wrong (those that end before the last
-/// port), and of wrong ones some for cut.
+/// Parses only once the line is whole: the parser rejects some truncated lines as invalid (those that end before the
+/// last port), and reports some invalid lines as truncated.
 fn parse_line(data: &[u8]) -> Header {
     let line = &data[..data.len().min(LINE_BYTES_MAX)];
     let Some(end) = line.windows(2).position(|pair| pair == b"\r\n") else {
         return if data.len() < LINE_BYTES_MAX { Header::Partial } else { Header::Invalid };
     };
     match v1::Header::try_from(&line[..end + 2]) {
-        // A port is digits alone (section 2.1).
+        // A port consists of digits only (section 2.1).
         Ok(_) if line[..end].contains(&b'+') => Header::Invalid,
         Ok(header) => Header::Complete(header.header.len(), v1_client(header.addresses)),
         Err(_) => Header::Invalid,
@@ -92,7 +92,7 @@ mod tests {
     const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc6\x33\x64\x01\x7f\0\0\x01\x12\x34\0\x50";
 
     #[test]
-    fn both_forms_name_the_client() {
+    fn both_header_versions_name_the_client() {
         let client = Some(IpAddr::from([198, 51, 100, 1]));
         let text = b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\nGET /";
         assert_eq!(parse(text, TEXT), Header::Complete(text.len() - 5, client));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_refused_at_once_and_prefixes_waited_for() {
+    fn other_bytes_are_invalid_and_prefixes_are_partial() {
         assert_eq!(parse(b"GET / HTTP/1.1\r\n", ANY), Header::Invalid);
         assert_eq!(parse(b"G", ANY), Header::Invalid);
         assert_eq!(parse(V2, TEXT), Header::Invalid);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_without_end_is_refused() {
+    fn endless_header_is_invalid() {
         let mut endless = b"PROXY TCP4 ".to_vec();
         endless.resize(HEADER_BYTES_MAX, b'1');
         assert_eq!(parse(&endless, ANY), Header::Invalid);

@@ -1,4 +1,4 @@
-//! A request head: the request line, Host, and what its fields ask. How its body ends is in `framing`.
+//! A request head: the request line, Host, and what its fields request. `framing` determines where its body ends.
 
 use httparse::{ParserConfig, Request};
 
@@ -14,7 +14,7 @@ use super::scan::{HeadLimits, METHOD_BYTES_MAX};
 use super::target::{Target, read_target};
 use super::upgrade::is_upgrade_list;
 
-/// A parsed request head. It owns a copy of the bytes and is meant to be reused: `parse` allocates only to grow.
+/// A parsed request head. It owns a copy of the bytes and is meant for reuse: `parse` allocates only to grow.
 #[derive(Debug)]
 pub struct RequestHead {
     pub(super) fields: Fields,
@@ -52,22 +52,22 @@ impl Default for RequestHead {
 }
 
 impl RequestHead {
-    /// Names that Connection says are for this connection only, in lower case: of trailers, too.
+    /// Names that Connection marks as hop-by-hop, in lower case. They apply to trailers, too.
     pub fn nominated(&self) -> impl Iterator<Item = Vec<u8>> {
         self.fields.nominated()
     }
 
-    /// An empty head, to be parsed into.
+    /// An empty head to parse into.
     pub fn new() -> RequestHead {
         RequestHead::default()
     }
 
-    /// Parses `head`, which is exactly what a [`HeadScanner`](super::HeadScanner) found complete: that bare CR, bare
-    /// LF, NUL and folds are absent is not looked at again.
+    /// Parses `head`, which must be exactly what a [`HeadScanner`](super::HeadScanner) found complete: `parse` does not
+    /// check again that bare CR, bare LF, NUL and folds are absent.
     ///
     /// # Errors
-    /// Any [`ParseError`] of a request head; `self` then holds as much of it as was read, for a log line. Framing
-    /// fields are judged by [`request_framing`](super::request_framing), but for names that only imitate them.
+    /// Any [`ParseError`] of a request head. `self` then contains as much of it as was read, for a log line.
+    /// [`request_framing`](super::request_framing) judges the framing fields, except for names that imitate them.
     pub fn parse(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), ParseError> {
         self.clear();
         if head.len() > limits.head_bytes_max {
@@ -83,10 +83,11 @@ impl RequestHead {
         self.settle(limits)
     }
 
-    /// Takes a head that came as fields, in a protocol with frames. What [`RequestHead::parse`] refuses is refused.
+    /// Takes a head that arrived as fields, in a protocol with frames. It refuses everything that
+    /// [`RequestHead::parse`] refuses.
     ///
     /// # Errors
-    /// As those of [`RequestHead::parse`].
+    /// The errors of [`RequestHead::parse`].
     pub fn assemble<'a>(
         &mut self,
         parts: &RequestParts<'a>,
@@ -109,7 +110,7 @@ impl RequestHead {
         self.settle(limits)
     }
 
-    /// Forgets what was read, but for whether it came in frames: of a head that is refused nothing is to be trusted.
+    /// Clears everything except whether the head arrived in frames: nothing in a refused head can be trusted.
     pub fn forget(&mut self) {
         let version = self.line.version;
         *self = RequestHead::new();
@@ -126,7 +127,7 @@ impl RequestHead {
         self.fields.load(b"");
     }
 
-    /// Judges what was read.
+    /// Checks what was read.
     fn settle(&mut self, limits: &HeadLimits) -> Result<(), ParseError> {
         if self.target().len() > limits.target_bytes_max {
             return Err(ParseError::TargetTooLong);
@@ -161,7 +162,7 @@ impl RequestHead {
         self.line.target.get(&self.fields.bytes)
     }
 
-    /// Path and query, never empty: of an absolute-form target what follows the authority; `*` for the server as a
+    /// Path and query, never empty: for an absolute-form target the part after the authority; `*` for the server as a
     /// whole; the authority for CONNECT.
     pub fn path_and_query(&self) -> &[u8] {
         self.path_and_query.get(&self.fields.bytes)
@@ -174,7 +175,7 @@ impl RequestHead {
         &path_and_query[..end.unwrap_or(path_and_query.len())]
     }
 
-    /// The authority the request is for; empty for HTTP/1.0 that named none.
+    /// The authority that the request is for. Empty for an HTTP/1.0 request without one.
     pub fn host(&self) -> &[u8] {
         self.host.get(&self.fields.bytes)
     }
@@ -194,7 +195,7 @@ impl RequestHead {
         self.fields.first(kind)
     }
 
-    /// The value of the first field with this name, in whatever case.
+    /// The value of the first field with this name, ignoring case.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields.get(name)
     }
@@ -208,11 +209,11 @@ impl RequestHead {
         }
     }
 
-    /// The protocols asked for (RFC 9110 section 7.8), if the request can be upgraded: a GET of HTTP/1.1 without a
-    /// body, with one Upgrade field that Connection names; or what stands for it in HTTP/2 (RFC 8441).
+    /// The requested protocols (RFC 9110 section 7.8), if the request can be upgraded: a GET of HTTP/1.1 without a
+    /// body, with one Upgrade field that Connection lists; or the equivalent in HTTP/2 (RFC 8441).
     ///
-    /// Never one that turns the connection into another HTTP or into TLS: what then goes through it would be requests
-    /// nobody checked.
+    /// Never a protocol that turns the connection into another version of HTTP or into TLS: requests would then pass
+    /// through it unchecked.
     pub fn upgrade(&self) -> Option<&[u8]> {
         let eligible = self.method() == Method::Get
             && self.version() != Version::Http10
@@ -222,7 +223,7 @@ impl RequestHead {
         self.fields.only(FieldKind::Upgrade).filter(|value| eligible && is_upgrade_list(value))
     }
 
-    /// What Expect asks for.
+    /// What the Expect field requests.
     pub fn expect(&self) -> Expect {
         if self.version() == Version::Http10 || !self.fields.has(FieldKind::Expect) {
             return Expect::None;
@@ -230,7 +231,7 @@ impl RequestHead {
         read_expect(self.fields.only(FieldKind::Expect))
     }
 
-    /// RFC 9112 section 3.2: one valid Host, which HTTP/1.0 alone may leave out.
+    /// RFC 9112 section 3.2: one valid Host, which only HTTP/1.0 may omit.
     fn read_host(&mut self) -> Result<(), ParseError> {
         let host = match self.fields.only(FieldKind::Host) {
             Some(value) => value,
@@ -263,7 +264,8 @@ impl RequestHead {
         Ok(())
     }
 
-    /// The target's authority counts; a Host that disagrees with it is a way to be routed as one and read as another.
+    /// The target's authority takes precedence. A Host that differs could be routed as one authority and read as
+    /// another.
     fn take_authority(&mut self, authority: Span) -> Result<(), ParseError> {
         let agrees = self.host().eq_ignore_ascii_case(authority.get(&self.fields.bytes));
         if !(agrees || self.host().is_empty()) {
@@ -274,7 +276,7 @@ impl RequestHead {
     }
 
     /// An absolute-form target without a path means `/`, and for OPTIONS the server as a whole (RFC 9112 section
-    /// 3.2.4). Neither is in the received bytes, so it is rendered behind them.
+    /// 3.2.4). The received bytes contain neither, so it is appended to them.
     fn rooted(&mut self, rest: Span) -> Span {
         let bytes = &mut self.fields.bytes;
         let root = match rest.get(bytes) {
@@ -289,7 +291,7 @@ impl RequestHead {
     }
 }
 
-/// The scanner saw the line end in some version; with two spaces in the line, that is the one in the way.
+/// The scanner has seen a version at the end of the line. If the line has two spaces, the version is what is wrong.
 fn version_error(head: &[u8]) -> ParseError {
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
     match line.iter().filter(|&&byte| byte == b' ').count() {
@@ -304,7 +306,7 @@ fn read_grammar<'h, 'b>(bytes: &'b [u8], slots: Slots<'h, 'b>) -> Parsed<'h, 'b,
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
         return Err(httparse::Error::Token);
     };
-    // httparse passes over empty lines before the request line, and stops at the first empty one after it.
+    // httparse skips empty lines before the request line, and stops at the first empty line after it.
     let whole = parsed == httparse::Status::Complete(bytes.len()) && bytes.starts_with(method.as_bytes());
     if !whole {
         return Err(httparse::Error::NewLine);
@@ -318,7 +320,7 @@ fn read_grammar<'h, 'b>(bytes: &'b [u8], slots: Slots<'h, 'b>) -> Parsed<'h, 'b,
     Ok((line, request.headers))
 }
 
-/// Refuses `Content_Length` and `Transfer_Encoding`, which CGI-like servers take for the real ones.
+/// Refuses `Content_Length` and `Transfer_Encoding`, which CGI-like servers read as the real fields.
 fn check_lookalikes(fields: &Fields) -> Result<(), ParseError> {
     if !fields.has(FieldKind::Lookalike) {
         return Ok(());

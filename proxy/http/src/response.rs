@@ -1,4 +1,4 @@
-//! A response head: the status line and its fields. How its body ends is in `framing`.
+//! A response head: the status line and its fields. `framing` determines where its body ends.
 
 use httparse::{ParserConfig, Response};
 
@@ -14,7 +14,7 @@ use super::upgrade::is_upgrade_list;
 /// Bytes of `HTTP/1.1 200`, after which the reason phrase may follow.
 const STATUS_BYTES: usize = 12;
 
-/// A parsed response head. It owns a copy of the bytes and is meant to be reused: `parse` allocates only to grow.
+/// A parsed response head. It owns a copy of the bytes and is meant for reuse: `parse` allocates only to grow.
 #[derive(Debug)]
 pub struct ResponseHead {
     pub(super) fields: Fields,
@@ -38,16 +38,16 @@ impl Default for ResponseHead {
 }
 
 impl ResponseHead {
-    /// An empty head, to be parsed into.
+    /// An empty head to parse into.
     pub fn new() -> ResponseHead {
         ResponseHead::default()
     }
 
-    /// Parses `head`, which is exactly what [`HeadScanner::for_response`](super::HeadScanner::for_response) found
+    /// Parses `head`, which must be exactly what [`HeadScanner::for_response`](super::HeadScanner::for_response) found
     /// complete. A status line without a reason phrase, or without the space before it, is accepted.
     ///
     /// # Errors
-    /// [`ParseError::BadResponse`]; the head then means nothing until the next `parse`.
+    /// [`ParseError::BadResponse`]; the contents of the head are then undefined until the next `parse`.
     pub fn parse(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), ParseError> {
         self.clear();
         if head.len() > limits.head_bytes_max {
@@ -69,10 +69,11 @@ impl ResponseHead {
         self.fields.load(b"");
     }
 
-    /// Takes a head that came as fields, in a protocol with frames; `ended` tells whether its stream ends with it.
+    /// Takes a head that arrived as fields, in a protocol with frames. `ended` tells whether the stream ends with the
+    /// head.
     ///
     /// # Errors
-    /// [`ParseError::BadResponse`]; the head then means nothing until the next.
+    /// [`ParseError::BadResponse`]; the contents of the head are then undefined until the next head.
     pub fn assemble<'a>(
         &mut self,
         (status, ended): (u16, bool),
@@ -98,12 +99,12 @@ impl ResponseHead {
         self.line.status
     }
 
-    /// The reason phrase as received, perhaps empty.
+    /// The reason phrase as received; may be empty.
     pub fn reason(&self) -> &[u8] {
         self.line.reason.get(&self.fields.bytes)
     }
 
-    /// The origin's version.
+    /// The endpoint's version.
     pub fn version(&self) -> Version {
         self.line.version
     }
@@ -118,12 +119,12 @@ impl ResponseHead {
         self.fields.first(kind)
     }
 
-    /// The value of the first field with this name, in whatever case.
+    /// The value of the first field with this name, ignoring case.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields.get(name)
     }
 
-    /// Whether the origin keeps the connection open (RFC 9112 section 9.3); its framing may still end it.
+    /// Whether the endpoint keeps the connection open (RFC 9112 section 9.3). The framing may still end it.
     pub fn keep_alive(&self) -> bool {
         let options = &self.fields.connection;
         match self.version() {
@@ -132,8 +133,8 @@ impl ResponseHead {
         }
     }
 
-    /// The protocol a 101 switches to, if it says so properly: one Upgrade field, which Connection names. Whether it
-    /// was asked for is the caller's to compare.
+    /// The protocol that a valid 101 switches to: it has one Upgrade field, and Connection lists it. The caller must
+    /// check that the client requested this protocol.
     pub fn upgrade(&self) -> Option<&[u8]> {
         let switches = self.status() == 101 && self.fields.connection.upgrade;
         self.fields.only(FieldKind::Upgrade).filter(|value| switches && is_upgrade_list(value))
@@ -143,7 +144,7 @@ impl ResponseHead {
 fn read_grammar<'h, 'b>(bytes: &'b [u8], slots: Slots<'h, 'b>) -> Parsed<'h, 'b, StatusLine> {
     let mut response = Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, slots)?;
-    // httparse passes over empty lines before the status line; a response may not start with one.
+    // httparse skips empty lines before the status line, but a response must not start with one.
     let whole = parsed == httparse::Status::Complete(bytes.len()) && bytes.starts_with(b"HTTP/1.");
     let (Some(minor), Some(status), true) = (response.version, response.code, whole) else {
         return Err(httparse::Error::Status);
@@ -156,7 +157,7 @@ fn read_grammar<'h, 'b>(bytes: &'b [u8], slots: Slots<'h, 'b>) -> Parsed<'h, 'b,
     Ok((line, response.headers))
 }
 
-/// httparse gives no reason phrase that has obs-text, so it is taken from the line itself.
+/// httparse returns no reason phrase that contains obs-text, so it is taken from the line itself.
 fn reason_span(bytes: &[u8]) -> Span {
     let end = bytes.iter().position(|&byte| byte == b'\r').unwrap_or(bytes.len());
     let start = STATUS_BYTES + usize::from(bytes.get(STATUS_BYTES) == Some(&b' '));

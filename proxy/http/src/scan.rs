@@ -1,4 +1,4 @@
-//! Finds where a head ends, refusing at the earliest byte what no head may hold. What the head says is not read here.
+//! Finds where a head ends, and refuses at the earliest byte what no head may contain. It does not interpret the head.
 
 use memchr::memchr3;
 
@@ -11,7 +11,7 @@ pub(crate) const METHOD_BYTES_MAX: usize = 32;
 /// Bytes of a request line besides its target: the method, two spaces and the version, rounded up.
 const REQUEST_LINE_OVERHEAD_BYTES: usize = 64;
 
-/// Empty lines passed over before a request line, in bytes (RFC 9112 section 2.2).
+/// Bytes of empty lines that are skipped before a request line (RFC 9112 section 2.2).
 const LEADING_CRLF_BYTES_MAX: usize = 8;
 
 /// The limits of a head.
@@ -25,7 +25,7 @@ pub struct HeadLimits {
     pub target_bytes_max: usize,
 }
 
-/// How far a head has come.
+/// Progress of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
     /// The head is this many bytes long, its empty line included.
@@ -41,16 +41,16 @@ enum Message {
     Response,
 }
 
-/// Finds the end of one head in a buffer that grows.
+/// Finds the end of one head in a growing buffer.
 ///
-/// It refuses a bare CR, a bare LF, a NUL and a folded line wherever they stand, and a start line that cannot become
-/// one. How the bytes were divided never changes the outcome.
+/// It refuses a bare CR, a bare LF, a NUL and a folded line anywhere, and a start line that cannot become valid. How
+/// the bytes were divided never changes the result.
 #[derive(Debug, Default)]
 pub struct HeadScanner {
     message: Message,
-    /// Every byte before this one has been looked at.
+    /// Every byte before this offset has been scanned.
     resume: usize,
-    /// Where the line being read starts; 0 while it is the start line.
+    /// Offset where the current line starts; 0 while it is the start line.
     line_start: usize,
 }
 
@@ -60,22 +60,22 @@ impl HeadScanner {
         HeadScanner::default()
     }
 
-    /// A scanner for response heads; all its errors are [`ParseError::BadResponse`].
+    /// A scanner for response heads. All its errors are [`ParseError::BadResponse`].
     pub fn for_response() -> HeadScanner {
         HeadScanner { message: Message::Response, ..HeadScanner::default() }
     }
 
-    /// Starts over, for the next head of the connection.
+    /// Starts over for the connection's next head.
     pub fn reset(&mut self) {
         self.resume = 0;
         self.line_start = 0;
     }
 
-    /// Looks at the bytes that came since the last call. `buf` is everything unread, from the head's first byte.
+    /// Scans the bytes that arrived since the last call. `buf` is everything unread, from the head's first byte.
     ///
     /// # Errors
     /// [`ParseError::BadRequest`], [`ParseError::HeadTooLarge`] and [`ParseError::TargetTooLong`]; for a response
-    /// [`ParseError::BadResponse`] in place of each.
+    /// always [`ParseError::BadResponse`].
     pub fn scan(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Scan, ParseError> {
         self.scan_lines(buf, limits).map_err(|error| match self.message {
             Message::Request => error,
@@ -115,9 +115,9 @@ impl HeadScanner {
         }
     }
 
-    /// The position of the CR that ends the line being read, once its LF is there too.
+    /// The position of the CR that ends the current line, once its LF has arrived.
     fn line_end(&mut self, window: &[u8]) -> Result<Option<usize>, ParseError> {
-        // A line that starts with whitespace is a fold (RFC 9112 section 5.2) or hides a field from the next reader.
+        // A line that starts with whitespace is a fold (RFC 9112 section 5.2) or hides a field from the next recipient.
         if matches!(window.get(self.line_start), Some(b' ' | b'\t')) {
             return Err(ParseError::BadRequest);
         }
@@ -140,7 +140,7 @@ impl HeadScanner {
         self.resume = self.line_start;
     }
 
-    /// Refuses a start that no later byte can mend, so that a peer speaking something else hears of it at once.
+    /// Refuses a start that no later byte can make valid, so that a peer with another protocol gets an error at once.
     fn check_start(&self, buf: &[u8]) -> Result<(), ParseError> {
         match self.message {
             Message::Request => check_method(buf),
@@ -160,10 +160,10 @@ impl HeadScanner {
     }
 }
 
-/// The bytes of empty lines before a request line that may be passed over: whole CRLFs, four at most.
+/// The number of bytes of empty lines before a request line that may be skipped: whole CRLFs, at most four.
 ///
-/// A lone CR at the end is left standing, and the scanner waits for its LF. A caller that drops these bytes as they
-/// come must count them itself to bound how many a client may send.
+/// A lone CR at the end is not counted, and the scanner waits for its LF. A caller that drops these bytes as they
+/// arrive must count them itself to limit how many a client may send.
 pub fn skip_leading_crlf(buf: &[u8]) -> usize {
     buf.chunks_exact(2).take(LEADING_CRLF_BYTES_MAX / 2).take_while(|pair| *pair == b"\r\n").count() * 2
 }
@@ -172,7 +172,7 @@ fn window(buf: &[u8], bytes_max: usize) -> &[u8] {
     &buf[..buf.len().min(bytes_max)]
 }
 
-/// A head that has filled its limit without ending can only go over it.
+/// A head that has filled its limit without ending can only exceed it.
 fn still_partial(seen: usize, limits: &HeadLimits) -> Result<Scan, ParseError> {
     if seen >= limits.head_bytes_max { Err(ParseError::HeadTooLarge) } else { Ok(Scan::Partial) }
 }
@@ -190,7 +190,7 @@ fn check_method(buf: &[u8]) -> Result<(), ParseError> {
     }
 }
 
-/// Whether `line` ends as an HTTP/1 request line does: SP `HTTP/` DIGIT `.` DIGIT (RFC 9112 section 2.3).
+/// Whether `line` ends like an HTTP/1 request line: SP `HTTP/` DIGIT `.` DIGIT (RFC 9112 section 2.3).
 fn ends_with_version(line: &[u8]) -> bool {
     let Some((_, [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor])) = line.split_last_chunk::<9>()
     else {

@@ -1,10 +1,10 @@
-//! Where an encoder writes a head: as the text of HTTP/1.1, or field by field for a protocol with frames.
+//! The output of an encoder: the text of HTTP/1.1, or fields for a protocol with frames.
 
 use super::framing::Framing;
 
-/// Takes a head in the order in which it is sent: its first line, its fields, its end.
+/// Receives a head in the order in which it is sent: its start line, its fields, its end.
 pub trait HeadSink {
-    /// Prepares for a head of about `bytes`.
+    /// Reserves room for a head of about `bytes` bytes.
     fn reserve(&mut self, bytes: usize);
 
     /// Begins a request.
@@ -16,13 +16,13 @@ pub trait HeadSink {
     /// Adds a field.
     fn field(&mut self, name: &[u8], value: &[u8]);
 
-    /// Adds a field that is about one connection of HTTP/1.1, and means nothing elsewhere.
+    /// Adds a field that applies to one HTTP/1.1 connection and has no meaning in other protocols.
     fn connection_field(&mut self, name: &[u8], value: &[u8]);
 
     /// Ends the head.
     fn end(&mut self);
 
-    /// Adds the field that declares `framing`, if it has one.
+    /// Adds the field that declares `framing`, if there is one.
     fn framing(&mut self, framing: Framing) {
         match framing {
             Framing::Length(bytes) => {

@@ -1,25 +1,25 @@
-//! The forms of a request target (RFC 9112 section 3.2) and what each says of authority and path.
+//! The forms of a request target (RFC 9112 section 3.2), and the authority and path in each.
 
 use super::authority::is_authority;
 use super::method::Method;
 
-/// A target taken apart.
+/// A parsed target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
-    /// origin-form: a path and perhaps a query.
+    /// origin-form: a path and an optional query.
     Origin,
-    /// absolute-form: its authority, and its path and query, which may lack the path.
+    /// absolute-form: its authority, and its path and query, where the path may be missing.
     Absolute { authority: &'a [u8], path_and_query: &'a [u8] },
-    /// authority-form, of CONNECT only.
+    /// authority-form; only for CONNECT.
     Authority,
-    /// asterisk-form, of OPTIONS only.
+    /// asterisk-form; only for OPTIONS.
     Asterisk,
 }
 
-/// Takes `target` apart; `None` if it has no form that `method` may have.
+/// Parses `target`. Returns `None` if it has no form that `method` may have.
 ///
-/// Any printable ASCII byte may stand in it but `#`: clients send more than RFC 3986 lists (`|`, `"`, `^`), and a
-/// fragment would let the next reader see a shorter path.
+/// Any printable ASCII byte except `#` may occur in it: clients send more than RFC 3986 lists (`|`, `"`, `^`), and a
+/// fragment would make the next recipient see a shorter path.
 pub(crate) fn read_target(target: &[u8], method: Method) -> Option<Target<'_>> {
     if target.iter().any(|&byte| !byte.is_ascii_graphic() || byte == b'#') {
         return None;

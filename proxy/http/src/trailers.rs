@@ -1,4 +1,4 @@
-//! Trailer fields (RFC 9110 section 6.5): one line checked and, if it may stand behind a body, kept.
+//! Trailer fields (RFC 9110 section 6.5): each is checked, and kept if it is allowed after a body.
 
 use super::claim::is_claim;
 use super::error::ParseError;
@@ -6,7 +6,7 @@ use super::fields::{LINE_BYTES, Span};
 use super::grammar::{is_field_value, is_token, trim_ows};
 use super::identity;
 
-/// Fields that frame, route, authenticate or control, and so may not come after the fact (RFC 9110 section 6.5.1).
+/// Fields for framing, routing, authentication or control, which must not be sent as trailers (RFC 9110 section 6.5.1).
 const REFUSED: &[&[u8]] = &[
     b"age",
     b"authorization",
@@ -43,10 +43,10 @@ const REFUSED: &[&[u8]] = &[
     b"x-request-start",
 ];
 
-/// Beginnings of further refused names.
+/// Prefixes of further refused names.
 const REFUSED_PREFIXES: &[&[u8]] = &[b"if-", b"proxy-", identity::PREFIX, identity::STANDARD_PREFIX];
 
-/// Fields behind a body, as far as they may be forwarded.
+/// Fields after a body that may be forwarded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trailers {
     bytes: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct Trailers {
 }
 
 impl Trailers {
-    /// None.
+    /// No trailers.
     pub const NONE: &'static Trailers = &Trailers { bytes: Vec::new(), fields: Vec::new() };
 
     /// Names and values in order. Both are slices of [`Trailers::bytes`].
@@ -72,11 +72,10 @@ impl Trailers {
         self.fields.is_empty()
     }
 
-    /// Takes one in, checked like a field of a head, if it may be forwarded, which those of the names in `refused` may not
-    /// either.
+    /// Adds a trailer, checked like a field of a head, if it may be forwarded. Names in `refused` may not.
     ///
     /// # Errors
-    /// [`ParseError::BadBody`] if it is no valid field; one that may not be a trailer is dropped silently.
+    /// [`ParseError::BadBody`] if it is not a valid field. A field that may not be a trailer is silently dropped.
     pub(crate) fn take(&mut self, name: &[u8], value: &[u8], refused: &[Vec<u8>]) -> Result<(), ParseError> {
         if !is_token(name) || !is_field_value(value) {
             return Err(ParseError::BadBody);
@@ -88,7 +87,7 @@ impl Trailers {
         Ok(())
     }
 
-    /// [`Trailers::take`] of a line without its CRLF.
+    /// [`Trailers::take`] for a line without its CRLF.
     pub(crate) fn take_line(&mut self, line: &[u8], refused: &[Vec<u8>]) -> Result<(), ParseError> {
         let colon = line.iter().position(|&byte| byte == b':').ok_or(ParseError::BadBody)?;
         self.take(&line[..colon], &line[colon + 1..], refused)
@@ -99,27 +98,28 @@ impl Trailers {
     }
 }
 
-/// Takes the trailers in that a protocol with frames brings as fields, within the same bounds as those behind chunks.
+/// Collects the trailers that arrive as fields in a protocol with frames, with the same limits as trailers after
+/// chunks.
 #[derive(Debug)]
 pub struct TrailerReader {
-    /// Bytes that are left, counted as if they were lines.
+    /// Bytes left, counted as if the trailers were lines of text.
     bytes_left: usize,
     refused: Vec<Vec<u8>>,
     trailers: Trailers,
 }
 
 impl TrailerReader {
-    /// For at most `bytes_max` bytes.
+    /// A reader for at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> TrailerReader {
         TrailerReader { bytes_left: bytes_max, refused: Vec::new(), trailers: Trailers::default() }
     }
 
-    /// Drops trailers of these names as well, in lower case.
+    /// Also drops trailers with these lower-case names.
     pub fn refuse(&mut self, names: Vec<Vec<u8>>) {
         self.refused = names;
     }
 
-    /// Takes one in.
+    /// Adds a trailer.
     ///
     /// # Errors
     /// [`ParseError::BadBody`] and [`ParseError::TrailersTooLarge`].
@@ -129,7 +129,7 @@ impl TrailerReader {
         self.trailers.take(name, value, &self.refused)
     }
 
-    /// Those that may be forwarded.
+    /// The trailers that may be forwarded.
     pub fn trailers(&self) -> &Trailers {
         &self.trailers
     }
@@ -143,7 +143,7 @@ fn is_refused(name: &[u8]) -> bool {
             .any(|prefix| name.get(..prefix.len()).is_some_and(|start| is_same(start, prefix)))
 }
 
-/// Equal but for case, and for `_` in place of `-`, which CGI-like servers do not tell apart.
+/// Equal, ignoring case and treating `_` as `-`, which CGI-like servers do not distinguish.
 fn is_same(name: &[u8], dashed: &[u8]) -> bool {
     let plain = |byte: &u8| {
         if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }

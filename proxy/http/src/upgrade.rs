@@ -1,10 +1,10 @@
-//! The Upgrade field (RFC 9110 section 7.8): what a connection may be switched to.
+//! The Upgrade field (RFC 9110 section 7.8): the protocols to which a connection may switch.
 
 use super::grammar::{is_token, members};
 
-/// Whether `value` lists protocols that a connection may be switched to (RFC 9110 section 7.8).
+/// Whether `value` lists protocols to which a connection may switch (RFC 9110 section 7.8).
 ///
-/// HTTP itself and TLS are not among them: requests could then pass that nobody checked.
+/// HTTP itself and TLS are excluded: requests could then pass unchecked.
 pub(crate) fn is_upgrade_list(value: &[u8]) -> bool {
     members(value).next().is_some() && members(value).all(is_upgrade_protocol)
 }

@@ -1,20 +1,19 @@
-//! The first message of a TLS client, as far as it says where its connection is to go: the name of the server.
+//! Reads the server name in the first message of a TLS client, which decides where the connection goes.
 //!
-//! Pure. Of all the rest only the shape is looked at, for whoever the bytes go to judges them by itself; so a client of
-//! a version that sluice does not speak gets through as well. What two readers could take for different names is
-//! refused.
+//! Pure. Apart from the name, only the structure is checked: the endpoint judges the contents itself, so clients with
+//! TLS versions that sluice does not support pass as well. A name that two readers could read differently is refused.
 
 use std::ops::ControlFlow;
 
-/// Bytes of a record's header (RFC 8446 5.1).
+/// Bytes of a record header (RFC 8446 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 /// The content type of handshake messages (RFC 8446 5.1).
 const HANDSHAKE: u8 = 22;
-/// The major version of every TLS record, SSL 3.0 included.
+/// The major version of every TLS record, including SSL 3.0.
 const MAJOR: u8 = 3;
 /// Bytes of a record's plaintext (RFC 8446 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;
-/// Bytes of a handshake message's header: type and length (RFC 8446 4).
+/// Bytes of a handshake message header: type and length (RFC 8446 4).
 const MESSAGE_HEADER_BYTES: usize = 4;
 /// The handshake type of a ClientHello (RFC 8446 4).
 const CLIENT_HELLO: u8 = 1;
@@ -28,20 +27,20 @@ const NAME_BYTES_MAX: usize = 253;
 /// What the first bytes of a connection are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientHello {
-    /// A whole ClientHello, and the server that it names: in lower case, without a last dot.
+    /// A whole ClientHello and the server that it names, in lower case and without a trailing dot.
     Complete(Option<String>),
-    /// The beginning of one.
+    /// The beginning of a ClientHello.
     Partial,
-    /// The beginning of one that is larger than allowed.
+    /// The beginning of a ClientHello that is larger than allowed.
     TooLarge,
-    /// No TLS.
+    /// Not TLS.
     NotTls,
-    /// TLS records, but no ClientHello that all would read alike.
+    /// TLS records, but no ClientHello that every reader would read the same way.
     Malformed,
 }
 
-/// Looks for a ClientHello of at most `bytes_max` bytes, the headers of its records included, at the start of `data`.
-/// What follows it there is not looked at.
+/// Looks for a ClientHello of at most `bytes_max` bytes, including the headers of its records, at the start of `data`.
+/// Bytes after it are ignored.
 pub fn parse(data: &[u8], bytes_max: usize) -> ClientHello {
     let is_cut = data.len() >= bytes_max;
     match records(&data[..data.len().min(bytes_max)], bytes_max) {
@@ -57,19 +56,19 @@ pub fn parse(data: &[u8], bytes_max: usize) -> ClientHello {
     }
 }
 
-/// What a sequence of records holds.
+/// What a sequence of records contains.
 enum Records {
-    /// A whole ClientHello, without the header of the message.
+    /// A whole ClientHello, without the message header.
     Message(Vec<u8>),
-    /// A part of one.
+    /// A part of a ClientHello.
     Partial,
-    /// A part of one that says that it will be too large.
+    /// A part of a ClientHello whose length field exceeds the limit.
     TooLarge,
     NotTls,
     Malformed,
 }
 
-/// Puts a message together that may be split over records anywhere (RFC 8446 5.1).
+/// Reassembles a message, which may be split over records anywhere (RFC 8446 5.1).
 fn records(data: &[u8], bytes_max: usize) -> Records {
     let mut message = Vec::new();
     let mut rest = data;
@@ -101,7 +100,7 @@ fn records(data: &[u8], bytes_max: usize) -> Records {
     }
 }
 
-/// What has come of the content of one record, and how long that is to be.
+/// The received part of the first record's content, and the full length of that content.
 fn record(data: &[u8], is_first: bool) -> ControlFlow<Records, (&[u8], usize)> {
     let starts_wrong = data.iter().zip([HANDSHAKE, MAJOR]).any(|(byte, expected)| *byte != expected);
     if starts_wrong {
@@ -111,14 +110,14 @@ fn record(data: &[u8], is_first: bool) -> ControlFlow<Records, (&[u8], usize)> {
         return ControlFlow::Break(Records::Partial);
     };
     let length = usize::from(u16::from_be_bytes([*high, *low]));
-    // Handshake messages come in no empty records (RFC 8446 5.1).
+    // Records with handshake messages are never empty (RFC 8446 5.1).
     if !(1..=RECORD_BYTES_MAX).contains(&length) {
         return ControlFlow::Break(Records::Malformed);
     }
     ControlFlow::Continue((&content[..content.len().min(length)], length))
 }
 
-/// The server that a ClientHello names, if it names one (RFC 8446 4.1.2); `None` if it is malformed.
+/// The server that a ClientHello names, if any (RFC 8446 4.1.2); `None` if the ClientHello is malformed.
 fn server_name(message: &[u8]) -> Option<Option<String>> {
     let mut rest = message;
     // The legacy version and the random bytes.
@@ -129,7 +128,7 @@ fn server_name(message: &[u8]) -> Option<Option<String>> {
     if session.len() > 32 || suites.is_empty() || suites.len() % 2 != 0 || compressions.is_empty() {
         return None;
     }
-    // Before TLS 1.3 a hello may end here.
+    // Before TLS 1.3, a ClientHello may end here.
     if rest.is_empty() {
         return Some(None);
     }
@@ -148,8 +147,8 @@ fn server_name(message: &[u8]) -> Option<Option<String>> {
     Some(name)
 }
 
-/// The one name in a server name extension (RFC 6066 3): "The ServerNameList MUST NOT contain more than one name of the
-/// same name_type", and there is but one type.
+/// The name in a server name extension (RFC 6066 3): "The ServerNameList MUST NOT contain more than one name of the
+/// same name_type", and only one type exists.
 fn host_name(extension: &[u8]) -> Option<String> {
     let mut rest = extension;
     let mut list = prefixed(&mut rest, 2)?;
@@ -170,7 +169,7 @@ fn take<'d>(data: &mut &'d [u8], count: usize) -> Option<&'d [u8]> {
     data.split_off(..count)
 }
 
-/// What follows a length of so many bytes.
+/// The bytes after a length field of `length_bytes` bytes.
 fn prefixed<'d>(data: &mut &'d [u8], length_bytes: usize) -> Option<&'d [u8]> {
     let length = number(take(data, length_bytes)?);
     take(data, length)

@@ -1,4 +1,4 @@
-//! ClientHellos as rustls sends them and as nobody should: whole, cut, split, and of the wrong shape.
+//! ClientHellos as rustls sends them, and invalid ones: whole, cut, split, and malformed.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn short(bytes: &[u8]) -> Vec<u8> {
     [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat()
 }
 
-/// A name as it stands in its extension.
+/// The content of a server name extension.
 fn list(names: &[(u8, &[u8])]) -> Vec<u8> {
     let each = names.iter().map(|(kind, name)| [&[*kind], &short(name)[..]].concat());
     short(&each.collect::<Vec<_>>().concat())
@@ -60,23 +60,23 @@ fn split(message: &[u8], size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_real_hello_names_its_server() {
+fn real_hello_names_its_server() {
     assert_eq!(parse(&real("a.example"), MAX), named("a.example"));
     assert_eq!(parse(&real("A.Example"), MAX), named("a.example"));
-    // An address is no host name, so none is sent (RFC 6066 3).
+    // An address is not a host name, so rustls sends none (RFC 6066 3).
     assert_eq!(parse(&real("127.0.0.1"), MAX), ClientHello::Complete(None));
 }
 
 #[test]
-fn what_names_no_server_is_whole_all_the_same() {
+fn hello_without_server_name_is_complete() {
     assert_eq!(parse(&body(&[]), MAX), ClientHello::Complete(None), "no extensions, as before TLS 1.3");
     assert_eq!(parse(&hello(&[]), MAX), ClientHello::Complete(None));
     assert_eq!(parse(&hello(&[(16, vec![1, 2]), (0xff01, vec![0])]), MAX), ClientHello::Complete(None));
-    assert_eq!(parse(&hello(&[(0, list(&[(0, b"x.y.")]))]), MAX), named("x.y"), "one last dot is dropped");
+    assert_eq!(parse(&hello(&[(0, list(&[(0, b"x.y.")]))]), MAX), named("x.y"), "a trailing dot is dropped");
 }
 
 #[test]
-fn other_protocols_are_told_apart_at_once() {
+fn other_protocols_are_recognized_at_once() {
     let protocols: [&[u8]; 6] =
         [b"G", b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0", b"\x16\x05", b"\x80\x2e\x01", b"\x15\x03\x01"];
     for bytes in protocols {
@@ -88,7 +88,7 @@ fn other_protocols_are_told_apart_at_once() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_hello_is_malformed() {
     let one = list(&[(0, b"a.test")]);
     let cases = [
         ("the extension twice", hello(&[(0, one.clone()), (0, one.clone())])),
@@ -100,13 +100,13 @@ fn what_could_be_read_in_two_ways_is_refused() {
         ("a blank in the name", hello(&[(0, list(&[(0, b"a test")]))])),
         ("a NUL in the name", hello(&[(0, list(&[(0, b"a.test\0.b")]))])),
         ("too long a name", hello(&[(0, list(&[(0, &[b'a'; 254])]))])),
-        ("bytes behind the list", hello(&[(0, [&one[..], b"x"].concat())])),
-        ("bytes behind the extensions", body(&[0, 0, 7])),
-        ("an extension cut off", body(&[0, 3, 0, 0, 0])),
+        ("bytes after the list", hello(&[(0, [&one[..], b"x"].concat())])),
+        ("bytes after the extensions", body(&[0, 0, 7])),
+        ("a truncated extension", body(&[0, 3, 0, 0, 0])),
         ("a ServerHello", split(&[2, 0, 0, 1, 0], 9)),
         ("an empty record", b"\x16\x03\x01\0\0".to_vec()),
         ("too large a record", b"\x16\x03\x01\x40\x01".to_vec()),
-        ("an alert amid", [&split(&[1, 0, 0, 9], 4)[..], b"\x15\x03\x01\0\x02\x01\0"].concat()),
+        ("an alert inside the message", [&split(&[1, 0, 0, 9], 4)[..], b"\x15\x03\x01\0\x02\x01\0"].concat()),
     ];
     for (what, bytes) in cases {
         assert_eq!(parse(&bytes, MAX), ClientHello::Malformed, "{what}");
@@ -114,18 +114,18 @@ fn what_could_be_read_in_two_ways_is_refused() {
 }
 
 #[test]
-fn the_bound_is_exact() {
+fn hello_size_limit_is_exact() {
     let whole = real("a.example");
     assert_eq!(parse(&whole, whole.len()), named("a.example"));
     assert_eq!(parse(&whole, whole.len() - 1), ClientHello::TooLarge);
-    // Said by its length, long before it has come.
+    // The length field shows it, long before the message has arrived.
     assert_eq!(parse(&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff], MAX), ClientHello::TooLarge);
     assert_eq!(parse(&[22, 3, 1, 0x40, 0, 1, 0, 0x20, 0], MAX), ClientHello::Partial);
     let behind = [&whole[..], &[0; 9]].concat();
-    assert_eq!(parse(&behind, whole.len()), named("a.example"), "what follows it does not count");
+    assert_eq!(parse(&behind, whole.len()), named("a.example"), "bytes after the ClientHello do not count");
 }
 
-/// More bytes never change a verdict.
+/// More bytes never change a result other than `Partial`.
 fn never_changes(bytes: &[u8]) {
     let whole = parse(bytes, MAX);
     for cut in 0..bytes.len() {
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_split_into_records_reads_the_same(size in 1usize..400, cut in 0.0..1.0f64) {
+    fn splitting_into_records_changes_nothing(size in 1usize..400, cut in 0.0..1.0f64) {
         let whole = real("some.host.example");
         let records = split(&whole[RECORD_HEADER_BYTES..], size);
         prop_assert_eq!(parse(&records, records.len()), named("some.host.example"));
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..600, byte: u8) {
+    fn more_bytes_keep_the_result(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..600, byte: u8) {
         never_changes(&bytes);
         let mut hello = hello(&[(0, list(&[(0, b"a.test")])), (16, vec![0; 40])]);
         let at = at % hello.len();

@@ -1,4 +1,4 @@
-//! Heads that come as fields: judged as the same head in text, with what frames alone can say.
+//! Heads that arrive as fields: judged like the same head as text, plus what only frames can express.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn shown<'a>(fields: impl Iterator<Item = FieldRef<'a>>) -> Vec<String> {
 }
 
 #[test]
-fn cookies_become_one_and_a_host_that_agrees_is_not_repeated() {
+fn cookies_are_joined_and_an_equal_host_is_not_repeated() {
     let fields = [("cookie", "a=1"), ("host", "A"), ("x", " y\t"), ("cookie", "b=2")];
     let (head, framing) = assemble(&GET, &fields).unwrap();
     assert_eq!(shown(head.fields()), ["host: a", "x: y", "cookie: a=1; b=2"]);
@@ -39,7 +39,7 @@ fn cookies_become_one_and_a_host_that_agrees_is_not_repeated() {
 }
 
 #[test]
-fn a_body_ends_as_declared_or_with_its_stream() {
+fn request_body_ends_as_declared_or_with_its_stream() {
     let post = |ended, fields: &[(&str, &str)]| {
         assemble(&RequestParts { method: b"POST", ended, ..GET }, fields).map(|(_, framing)| framing)
     };
@@ -56,7 +56,7 @@ fn a_body_ends_as_declared_or_with_its_stream() {
 }
 
 #[test]
-fn what_is_refused_of_text_is_refused_of_fields() {
+fn fields_are_refused_for_the_same_reasons_as_text() {
     let verdict =
         |authority, fields: &[(&str, &str)]| assemble(&RequestParts { authority, ..GET }, fields).map(drop);
     let a = Some(&b"a"[..]);
@@ -92,7 +92,7 @@ fn what_is_refused_of_text_is_refused_of_fields() {
 
 /// RFC 9113 section 8.2.
 #[test]
-fn fields_that_frames_have_no_use_for_are_malformed() {
+fn connection_specific_fields_are_malformed_in_frames() {
     let connection = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"];
     for (name, value) in
         connection.map(|name| (name, "close")).into_iter().chain([("a b", "c"), ("", "c"), ("a", "b\r\nc")])
@@ -110,7 +110,7 @@ fn fields_that_frames_have_no_use_for_are_malformed() {
 }
 
 #[test]
-fn a_websocket_asks_for_an_upgrade() {
+fn websocket_over_http2_becomes_an_upgrade() {
     let parts = RequestParts { ended: false, websocket: Some(b"ours"), ..GET };
     let (head, framing) =
         assemble(&parts, &[("sec-websocket-key", "x"), ("sec-websocket-version", "13")]).unwrap();
@@ -126,7 +126,7 @@ fn a_websocket_asks_for_an_upgrade() {
 }
 
 #[test]
-fn a_response_ends_as_declared_or_with_its_stream() {
+fn response_body_ends_as_declared_or_with_its_stream() {
     let framing = |(status, ended): (u16, bool), method, fields: &[(&str, &str)]| {
         let mut head = ResponseHead::new();
         head.assemble((status, ended), pairs(&owned(fields)), &LIMITS)?;
@@ -138,7 +138,7 @@ fn a_response_ends_as_declared_or_with_its_stream() {
         ((200, false), Method::Get, &[][..], Framing::Stream),
         ((200, true), Method::Get, &[], Framing::Length(0)),
         ((200, false), Method::Get, &[length], Framing::Length(3)),
-        // Its trailers are the answer.
+        // gRPC trailers carry the result.
         ((200, false), Method::Get, &[length, grpc], Framing::Stream),
         ((200, true), Method::Head, &[length], Framing::None),
         ((204, true), Method::Get, &[], Framing::None),
@@ -153,7 +153,7 @@ fn a_response_ends_as_declared_or_with_its_stream() {
 }
 
 #[test]
-fn a_block_has_what_was_written_but_for_what_is_about_a_connection() {
+fn field_block_omits_connection_fields() {
     let parts = RequestParts { method: b"POST", ended: false, ..GET };
     let (head, framing) = assemble(&parts, &[("te", "trailers"), ("trailer", "x")]).unwrap();
     let mut block = FieldBlock::default();
@@ -216,7 +216,7 @@ fn a_block_has_what_was_written_but_for_what_is_about_a_connection() {
 }
 
 #[test]
-fn trailers_are_bounded_as_those_behind_chunks() {
+fn trailers_in_frames_have_the_limit_of_trailers_after_chunks() {
     let mut reader = TrailerReader::new(20);
     reader.refuse(vec![b"x-no".to_vec()]);
     reader.take(b"x_no", b"1").unwrap();
@@ -232,7 +232,7 @@ fn render(parts: &RequestParts<'_>, fields: &Fields) -> Vec<u8> {
     let mut line =
         |name: &str, value: &[u8]| out.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
     parts.authority.into_iter().for_each(|authority| line("host", authority));
-    // One Host that agrees is the same.
+    // A Host field that equals the authority is not repeated.
     let mut authority = parts.authority;
     for (name, value) in fields {
         if name == "host"
@@ -276,14 +276,14 @@ fn field() -> impl Strategy<Value = (String, String)> {
 
 proptest! {
     #[test]
-    fn fields_are_judged_as_the_same_head_in_text(
+    fn fields_are_judged_like_the_same_head_as_text(
         method in prop::sample::select(vec!["GET", "POST", "TRACE", "OPTIONS", "PURGE", "CONNECT", "B@D", "A-METHOD-THAT-HAS-MORE-THAN-32-BYTES"]),
         target in prop::sample::select(vec!["/", "/a?b", "*", "/|", "/#", "a", "", "/a b"]),
         authority in prop::option::of(prop::sample::select(vec!["a", "a.example:80", "[::1]", "a,b", ""])),
         fields in vec(field(), 0..5),
         ended: bool,
     ) {
-        // What a length says of a stream that has ended is of frames alone.
+        // Whether a length may follow a stream that has ended is a rule of frames only.
         let ended = ended && fields.iter().all(|(name, _)| name != "content-length");
         let parts = RequestParts {
             method: method.as_bytes(), target: target.as_bytes(), authority: authority.map(str::as_bytes), ended, websocket: None,
@@ -294,7 +294,7 @@ proptest! {
             Ok(Scan::Complete(end)) if end == text.len() => {
                 of_text.parse(&text, &LIMITS).and_then(|()| request_framing(&of_text))
             }
-            // What could not be told from another head.
+            // Text that does not form exactly one head.
             _ => Err(ParseError::BadRequest),
         };
         let mut of_fields = RequestHead::new();

@@ -8,7 +8,7 @@ struct Decoded {
     used: usize,
 }
 
-/// Decodes `input` in one go; `None` if it does not end.
+/// Decodes `input` in one pass; `None` if the body does not end.
 fn decode_with(input: &[u8], limits: ChunkLimits) -> Result<Option<Decoded>, ParseError> {
     let mut decoder = ChunkDecoder::new(limits);
     let (mut data, mut used) = (Vec::new(), 0);
@@ -31,7 +31,7 @@ fn decode(input: &[u8]) -> Result<Option<Decoded>, ParseError> {
 }
 
 #[test]
-fn bodies() {
+fn valid_chunked_bodies_are_decoded() {
     let cases: [(&[u8], &[u8]); 10] = [
         (b"0\r\n\r\n", b""),
         (b"000\r\n\r\n", b""),
@@ -120,28 +120,28 @@ fn an_error_is_final() {
 }
 
 #[test]
-fn the_body_as_a_whole_is_bounded_too() {
+fn whole_chunked_body_has_a_size_limit() {
     let half = format!("{:x}\r\n", 1u64 << 60);
     let mut decoder = ChunkDecoder::new(CHUNK_LIMITS);
     assert_eq!(decoder.next(b"1\r\nA\r\n").unwrap().1, Piece::Data(b"A"));
     assert_eq!(decoder.next(b"\r\n").unwrap().1, Piece::NeedMore);
     assert_eq!(decoder.next(half.as_bytes()), Err(ParseError::BadBody));
     let mut decoder = ChunkDecoder::new(CHUNK_LIMITS);
-    assert_eq!(decoder.next(half.as_bytes()).unwrap().1, Piece::NeedMore, "alone it is the limit");
+    assert_eq!(decoder.next(half.as_bytes()).unwrap().1, Piece::NeedMore, "the limit itself is allowed");
 }
 
 #[test]
-fn a_size_line_may_fill_its_limit_and_no_more() {
+fn chunk_size_line_limit_is_exact() {
     let body = |extension_bytes: usize| format!("0;{}\r\n\r\n", "a".repeat(extension_bytes));
     assert!(decode(body(62).as_bytes()).unwrap().is_some());
     assert!(matches!(decode(body(63).as_bytes()), Err(ParseError::BadBody)));
 }
 
 #[test]
-fn extensions_may_not_outweigh_the_data_without_end() {
+fn extension_bytes_are_limited_relative_to_data() {
     let limits = ChunkLimits { line_bytes_max: 64, trailer_bytes_max: 0 };
     let tiny = [b"1;".as_slice(), &[b'a'; 62], b"\r\nA\r\n"].concat();
-    // Each is 63 bytes of extension to 17 of allowance.
+    // Each has 63 bytes of extension and an allowance of 17.
     let fits = 16 * 1024 / (63 - 17);
     assert!(matches!(decode_with(&tiny.repeat(fits), limits), Ok(None)));
     assert!(matches!(decode_with(&tiny.repeat(fits + 1), limits), Err(ParseError::BadBody)));
@@ -150,7 +150,7 @@ fn extensions_may_not_outweigh_the_data_without_end() {
 }
 
 #[test]
-fn trailers_are_kept_but_for_those_that_may_not_come_late() {
+fn forbidden_trailers_are_dropped() {
     let input = b"0\r\nX-Sum:  a b \r\nContent-Length: 5\r\nContent_Length: 5\r\nHOST: b\r\nX-Forwarded-For: 6\r\n\
         Authorization: x\r\nProxy-Status: x\r\nIf-Match: x\r\nSet-Cookie: x\r\nHosts: c\r\ngrpc-status: 0\r\n\r\n";
     let decoded = decode(input).unwrap().unwrap();
@@ -177,7 +177,7 @@ fn malformed_trailers_are_refused() {
 }
 
 #[test]
-fn trailers_may_fill_their_limit_and_no_more() {
+fn trailer_limit_is_exact() {
     let section = b"A: b\r\nCookie: dropped, and counted\r\n";
     let input = [b"0\r\n".as_slice(), section, b"\r\n"].concat();
     let exact = ChunkLimits { trailer_bytes_max: section.len(), ..CHUNK_LIMITS };
@@ -189,7 +189,7 @@ fn trailers_may_fill_their_limit_and_no_more() {
 }
 
 #[test]
-fn chunks_are_rendered_plainly() {
+fn chunks_are_encoded_without_extensions() {
     let mut out = Vec::new();
     encode_chunk(&mut out, b"");
     assert_eq!(out, b"", "an empty chunk would end the body");

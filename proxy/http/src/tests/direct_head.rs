@@ -1,4 +1,4 @@
-//! The heads that direct return passes on from the kernel are those that sluice would have sent, byte for byte.
+//! The heads that direct return forwards from the kernel equal those that sluice would send, byte for byte.
 
 use proptest::prelude::*;
 use sluice_ebpf::head::{Head, parse_text};
@@ -10,7 +10,7 @@ use super::*;
 const DEFAULTS: HeadLimits =
     HeadLimits { head_bytes_max: 65_536, headers_max: 200, target_bytes_max: usize::MAX };
 
-/// The head as it goes to the client from the kernel.
+/// The head as the kernel sends it to the client.
 fn without_cuts(bytes: &[u8], head: &Head) -> Vec<u8> {
     let (mut out, mut from) = (Vec::new(), 0);
     for cut in &head.cuts[..head.cut_count as usize] {
@@ -22,13 +22,14 @@ fn without_cuts(bytes: &[u8], head: &Head) -> Vec<u8> {
     out
 }
 
-/// What sluice makes of the head that `bytes` begin with.
+/// sluice's rendering of the head at the start of `bytes`.
 fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
-    let scanned = HeadScanner::for_response().scan(bytes, &DEFAULTS).expect("sluice finds its end");
+    let scanned =
+        HeadScanner::for_response().scan(bytes, &DEFAULTS).expect("sluice finds the end of the head");
     assert_eq!(scanned, Scan::Complete(found.head_bytes as usize));
     let mut head = ResponseHead::new();
-    head.parse(&bytes[..found.head_bytes as usize], &DEFAULTS).expect("sluice accepts it");
-    let framing = response_framing(&head, Method::Get).expect("its length is valid");
+    head.parse(&bytes[..found.head_bytes as usize], &DEFAULTS).expect("sluice accepts the head");
+    let framing = response_framing(&head, Method::Get).expect("the length is valid");
     assert_eq!(framing, Framing::Length(found.content_length));
     assert_eq!((u32::from(head.status()), head.fields().count() as u32), (found.status, found.fields));
     assert!(head.keep_alive() && head.version() == Version::Http11 && head.upgrade().is_none());
@@ -51,7 +52,7 @@ fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
     out
 }
 
-/// The rule; says whether the head was accepted.
+/// Asserts the rule, and returns whether the head was accepted.
 fn holds(bytes: &[u8]) -> bool {
     let Ok(found) = parse_text(bytes) else { return false };
     let (sent, expected) = (without_cuts(bytes, &found), rendered(bytes, &found));
@@ -63,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_accepted_is_what_sluice_would_send(bytes in odd_head()) {
+    fn accepted_head_equals_what_sluice_would_send(bytes in odd_head()) {
         holds(&bytes);
     }
 }
@@ -72,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_follows_makes_no_difference(bytes in odd_head(), end: prop::sample::Index) {
+    fn bytes_after_the_head_change_nothing(bytes in odd_head(), end: prop::sample::Index) {
         let end = end.index(bytes.len() + 1);
         let part = parse_text(&bytes[..end]);
         if let Ok(found) = part {

@@ -1,9 +1,9 @@
-//! How bodies end: RFC 9112 section 6.3, case by case.
+//! Where bodies end: RFC 9112 section 6.3, case by case.
 
 use super::*;
 
 #[test]
-fn request_bodies() {
+fn request_framing_by_case() {
     let cases: [(&[u8], Framing); 8] = [
         (b"", Framing::None),
         (b"Content-Length: 0\r\n", Framing::Length(0)),
@@ -21,7 +21,7 @@ fn request_bodies() {
     }
 }
 
-/// What is wrong in a request and in a response.
+/// Field lines that are invalid in requests and in responses.
 const BAD_FIELDS: [&[u8]; 35] = [
     b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
     b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
@@ -72,7 +72,7 @@ fn contradictory_and_invalid_framing_is_refused() {
 }
 
 #[test]
-fn repeated_lengths_are_refused_in_requests_and_count_as_one_in_responses() {
+fn repeated_equal_lengths_are_refused_in_requests_only() {
     let cases: [&[u8]; 3] = [
         b"Content-Length: 5\r\nContent-Length: 5\r\n",
         b"Content-Length: 5, 5\r\n",
@@ -86,7 +86,7 @@ fn repeated_lengths_are_refused_in_requests_and_count_as_one_in_responses() {
 }
 
 #[test]
-fn imitated_framing_fields_are_refused() {
+fn lookalikes_of_framing_fields_are_refused() {
     for name in ["Content_Length", "content_length", "Transfer_Encoding", "TRANSFER_ENCODING"] {
         refused(&post_with(format!("{name}: 5\r\n").as_bytes()), ParseError::BadFraming);
     }
@@ -112,7 +112,7 @@ fn trace_and_connect_have_no_body() {
 }
 
 #[test]
-fn response_bodies() {
+fn response_framing_by_case() {
     for (status, method, fields, expected) in [
         (200, Method::Get, "", Framing::CloseDelimited),
         (200, Method::Get, "Content-Length: 5\r\n", Framing::Length(5)),

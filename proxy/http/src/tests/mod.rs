@@ -1,4 +1,5 @@
-//! The rules of RFC 9110 and RFC 9112 by table, and what must hold for any input. One file for each step of a message.
+//! The rules of RFC 9110 and RFC 9112 in tables, and properties that hold for any input. One file per step of a
+//! message.
 #![allow(clippy::unwrap_used)]
 
 mod assembled;
@@ -59,7 +60,7 @@ pub(super) fn ok_with(fields: &[u8]) -> Vec<u8> {
     [b"HTTP/1.1 200 OK\r\n", fields, b"\r\n"].concat()
 }
 
-/// Trailers as they stand behind the last chunk.
+/// Trailers as they appear after the last chunk.
 pub(super) fn lines(trailers: &Trailers) -> Vec<u8> {
     trailers.fields().flat_map(|(name, value)| [name, b": ", value, b"\r\n"].concat()).collect()
 }

@@ -1,11 +1,11 @@
-//! Response heads for direct return, usual ones and such as are wrong in one place or more. The tests on the host use
-//! them, and those of the program in the kernel.
+//! Response heads for direct return, usual and malformed. Used by the tests of this crate and by those of the eBPF
+//! program in the kernel.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Lines that may be added to a head, or put in place of one.
+/// Lines to add to a head or to replace one of its lines with.
 const LINES: &[&str] = &[
     "Connection: keep-alive",
     "connection: Keep-Alive",
@@ -89,7 +89,7 @@ const STATUS_LINES: &[&str] = &[
     "\r\nHTTP/1.1 200 OK",
 ];
 
-/// Values of a Content-Length, in place of a valid one.
+/// Values that replace a valid Content-Length.
 const LENGTHS: &[&str] = &[
     "007",
     "00",
@@ -104,7 +104,7 @@ const LENGTHS: &[&str] = &[
     "",
 ];
 
-/// A head that direct return takes.
+/// A head that direct return accepts.
 pub(crate) fn usual_head() -> impl Strategy<Value = Vec<u8>> {
     let value = "[!-~]([ -~]{0,40}[!-~])?";
     let field = prop_oneof![
@@ -225,7 +225,7 @@ fn apply_to_lines(head: &[u8], change: &Change) -> Vec<u8> {
     lines.concat()
 }
 
-/// Usual heads, with up to four things wrong, and whatever behind; sometimes no head at all.
+/// Usual heads with up to four faults, followed by a body or random bytes; sometimes no head at all.
 pub(crate) fn odd_head() -> impl Strategy<Value = Vec<u8>> {
     let body = prop_oneof![3 => Just(vec![]), 1 => vec(any::<u8>(), 0..24), 1 => Just(b"\r\n\r\n".to_vec())];
     let changed = (usual_head(), vec(change(), 0..5), body)

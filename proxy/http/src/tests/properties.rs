@@ -1,4 +1,5 @@
-//! What must hold for any input: divisions change nothing, coding is reversible, and what is forwarded is clean.
+//! Properties that hold for any input: how input is divided changes nothing, coding is reversible, and forwarded heads
+//! are clean.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 use super::strict::{assert_clean_request, read_strictly};
 use super::*;
 
-/// Lines that heads are made of, harmless and hostile.
+/// Lines for heads, harmless and hostile.
 fn field_line() -> impl Strategy<Value = Vec<u8>> {
     let name = prop_oneof![
         4 => prop::sample::select(vec![
@@ -42,7 +43,7 @@ fn request_line() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Bytes that often are a request head, and often nearly one.
+/// Bytes that are often a request head, and often almost one.
 fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
     let host = prop_oneof![8 => Just("Host: a.example\r\n"), 1 => Just("")];
     (request_line(), host, vec(field_line(), 0..5)).prop_map(|(line, host, fields)| {
@@ -50,7 +51,7 @@ fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Scans `bytes` as they grow by `steps`, then parses; also says where the head ended.
+/// Scans `bytes` as they grow by `steps`, then parses. Also returns where the head ended.
 fn read_in_steps(bytes: &[u8], steps: &[usize]) -> Result<Option<(usize, Framing)>, ParseError> {
     let mut scanner = HeadScanner::new();
     let mut seen = 0;
@@ -74,7 +75,7 @@ fn read_in_steps(bytes: &[u8], steps: &[usize]) -> Result<Option<(usize, Framing
 /// Data, trailers and consumed bytes of a body.
 type Body = (Vec<u8>, Vec<u8>, usize);
 
-/// Decodes a body that comes in pieces of these sizes; `None` if it does not end.
+/// Decodes a body that arrives in pieces of these sizes; `None` if it does not end.
 fn decode_in_steps(bytes: &[u8], steps: &[usize]) -> Result<Option<Body>, ParseError> {
     let mut decoder = ChunkDecoder::new(CHUNK_LIMITS);
     let (mut data, mut at, mut steps) = (Vec::new(), 0, steps.iter());
@@ -111,14 +112,14 @@ fn chunked_bytes() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_division_of_a_head_reads_the_same(bytes in request_bytes(), steps in vec(1usize..20, 0..40)) {
+    fn dividing_a_head_changes_nothing(bytes in request_bytes(), steps in vec(1usize..20, 0..40)) {
         let whole = read_in_steps(&bytes, &[]);
         prop_assert_eq!(&read_in_steps(&bytes, &steps), &whole);
         prop_assert_eq!(&read_in_steps(&bytes, &vec![1; bytes.len()]), &whole);
     }
 
     #[test]
-    fn any_division_under_tight_limits_scans_the_same(
+    fn dividing_a_head_under_tight_limits_changes_nothing(
         bytes in request_bytes(), head_bytes_max in 1usize..80, cut in 0usize..80,
     ) {
         let limits = HeadLimits { head_bytes_max, headers_max: 4, target_bytes_max: 1 };
@@ -130,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_scanned_without_a_panic(bytes in vec(any::<u8>(), 0..64)) {
+    fn scanning_any_bytes_does_not_panic(bytes in vec(any::<u8>(), 0..64)) {
         let _ = read_in_steps(&bytes, &[3, 1, 4]);
         let mut response = ResponseHead::new();
         let _ = response.parse(&bytes, &LIMITS).and_then(|()| response_framing(&response, Method::Get));
@@ -139,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn any_division_of_a_body_decodes_the_same(bytes in chunked_bytes(), steps in vec(1usize..9, 0..40)) {
+    fn dividing_a_body_changes_nothing(bytes in chunked_bytes(), steps in vec(1usize..9, 0..40)) {
         let whole = decode_in_steps(&bytes, &[]);
         prop_assert_eq!(&decode_in_steps(&bytes, &steps), &whole);
         prop_assert_eq!(&decode_in_steps(&bytes, &vec![1; bytes.len()]), &whole);
@@ -161,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_forwarded_is_one_clean_request(bytes in request_bytes(), trusted: bool, via: bool) {
+    fn forwarded_request_is_one_clean_head(bytes in request_bytes(), trusted: bool, via: bool) {
         let Ok(Scan::Complete(end)) = HeadScanner::new().scan(&bytes, &LIMITS) else { return Ok(()) };
         let mut head = RequestHead::new();
         let read = head.parse(&bytes[..end], &LIMITS).and_then(|()| request_framing(&head));
@@ -175,7 +176,7 @@ proptest! {
             dropped: &[], traceparent: None, identity: None,
         });
         assert_clean_request(&read_strictly(&out));
-        let (again, framing_again) = read_request(&out).expect("our own reader accepts it");
+        let (again, framing_again) = read_request(&out).expect("sluice accepts its own output");
         prop_assert_eq!(framing_again, framing);
         prop_assert_eq!(again.method_bytes(), head.method_bytes());
         prop_assert_eq!(again.path_and_query(), head.path_and_query());
@@ -190,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_answered_is_one_clean_response(
+    fn forwarded_response_is_one_clean_head(
         status in 90u16..610, fields in vec(field_line(), 0..5), head_request: bool, keep_alive: bool,
     ) {
         let bytes = [format!("HTTP/1.1 {status} X\r\n").as_bytes(), &fields.concat(), b"\r\n"].concat();
@@ -203,7 +204,7 @@ proptest! {
             edits: None, extra: [None; 3], hsts: None,
         });
         read_strictly(&out);
-        let (again, framing_again) = read_response(&out, method).expect("our own reader accepts it");
+        let (again, framing_again) = read_response(&out, method).expect("sluice accepts its own output");
         prop_assert_eq!((again.status(), framing_again), (status, framing));
         prop_assert_eq!(again.keep_alive(), status < 200 || keep_alive && framing != Framing::CloseDelimited);
     }

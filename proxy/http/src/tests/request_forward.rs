@@ -1,4 +1,4 @@
-//! What a request looks like to the origin.
+//! What the endpoint receives of a request.
 
 use super::strict::{StrictHead, assert_clean_request, read_strictly};
 use super::*;
@@ -51,7 +51,7 @@ fn a_request_is_rendered_in_full() {
 }
 
 #[test]
-fn an_expectation_that_is_met_ends_here_and_no_other() {
+fn only_a_met_expectation_is_removed() {
     let expectant = post_with(b"Expect: 100-Continue\r\nContent-Length: 4\r\n");
     assert_eq!(forward_with(&expectant, |_| {}).value("expect"), "100-Continue");
     let told = forward_with(&expectant, |forward| forward.continued = true);
@@ -59,7 +59,7 @@ fn an_expectation_that_is_met_ends_here_and_no_other() {
 }
 
 #[test]
-fn hop_by_hop_fields_end_here() {
+fn hop_by_hop_request_fields_are_removed() {
     let forwarded = forward(
         b"Connection: keep-alive, X-Hop, x-other\r\nX-HOP: 1\r\nX-Other: 2\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\n\
           Proxy-Connection: keep-alive\r\nProxy-Authorization: x\r\nProxy-Authenticate: x\r\nUpgrade: a\r\n\
@@ -71,7 +71,7 @@ fn hop_by_hop_fields_end_here() {
 }
 
 #[test]
-fn nominating_what_framing_and_routing_rest_on_changes_nothing() {
+fn nominated_framing_and_routing_fields_are_kept() {
     let bytes = post_with(
         b"Connection: Host, Content-Length, Transfer-Encoding, X-Forwarded-For, X-Forwarded-Proto\r\nContent-Length: 4\r\n",
     );
@@ -88,7 +88,7 @@ const TOLD: &[u8] =
     X-Forwarded-Host: outer\r\nX-Request-Start: t=0.500\r\nForwarded: for=x\r\n";
 
 #[test]
-fn what_an_untrusted_peer_says_of_the_client_is_replaced() {
+fn forwarded_fields_of_an_untrusted_peer_are_replaced() {
     let forwarded = forward(TOLD);
     assert_eq!(forwarded.value("x-forwarded-for"), "192.0.2.1");
     assert_eq!(forwarded.value("x-forwarded-proto"), "http");
@@ -98,7 +98,7 @@ fn what_an_untrusted_peer_says_of_the_client_is_replaced() {
 }
 
 #[test]
-fn what_a_trusted_peer_says_of_the_client_is_kept() {
+fn forwarded_fields_of_a_trusted_peer_are_kept() {
     let forwarded = forward_with(&get_with(TOLD), |forward| forward.trusted = true);
     assert_eq!(forwarded.value("x-forwarded-for"), "198.51.100.7, 198.51.100.8, 192.0.2.1");
     assert_eq!(forwarded.value("x-forwarded-proto"), "https");
@@ -108,7 +108,7 @@ fn what_a_trusted_peer_says_of_the_client_is_kept() {
 }
 
 #[test]
-fn a_peer_without_an_address_adds_none() {
+fn peer_without_an_address_adds_none() {
     let forwarded = forward_with(&get_with(TOLD), |forward| {
         forward.trusted = true;
         forward.client_ip = b"";
@@ -119,7 +119,7 @@ fn a_peer_without_an_address_adds_none() {
 }
 
 #[test]
-fn a_well_formed_request_id_is_kept_from_a_trusted_peer() {
+fn well_formed_request_id_of_a_trusted_peer_is_kept() {
     let forward = |fields: &[u8]| forward_with(&get_with(fields), |forward| forward.trusted = true);
     let longest = "a".repeat(128);
     for id in ["aZ09_.-", &longest] {
@@ -139,7 +139,7 @@ fn a_well_formed_request_id_is_kept_from_a_trusted_peer() {
 }
 
 #[test]
-fn what_an_untrusted_peer_claims_is_taken_out() {
+fn claims_of_an_untrusted_peer_are_removed() {
     let claims = b"X-Request-Id: mine\r\nX-Forwarded-Ssl: on\r\nX-Forwarded-Scheme: https\r\nX-Forwarded-Port: 443\r\n\
         X-Forwarded-Prefix: /a\r\nX-Forwarded-Server: b\r\nFront-End-Https: on\r\nX-Real-IP: 10.0.0.1\r\n\
         X-Url-Scheme: https\r\nX-Client-Cert-Verified: yes\r\nClient-Cert: :MII:\r\nX-Kept: 1\r\n";
@@ -174,7 +174,7 @@ fn what_an_untrusted_peer_claims_is_taken_out() {
 }
 
 #[test]
-fn claims_spelled_with_underscores_pass_from_nobody() {
+fn claims_with_underscores_are_always_removed() {
     for trusted in [false, true] {
         let bytes = get_with(b"X_Forwarded_Ssl: on\r\nX-Forwarded_Scheme: https\r\nx_real_ip: a\r\nX_Client_Cert_Subject: b\r\n");
         let forwarded = forward_with(&bytes, |forward| forward.trusted = trusted);
@@ -183,7 +183,7 @@ fn claims_spelled_with_underscores_pass_from_nobody() {
 }
 
 #[test]
-fn framing_is_rendered_anew() {
+fn request_framing_is_rendered_anew() {
     let forwarded = forward_with(&post_with(b"transfer-encoding:  Chunked\r\nTrailer: X-Sum\r\n"), |_| {});
     assert_eq!(forwarded.value("transfer-encoding"), "chunked");
     assert_eq!(forwarded.value("trailer"), "X-Sum");
@@ -196,17 +196,21 @@ fn framing_is_rendered_anew() {
 }
 
 #[test]
-fn expectations_go_on_where_they_can_be_met() {
+fn expectations_are_forwarded_if_they_can_be_met() {
     let with_body = post_with(b"Expect: 100-continue\r\nContent-Length: 1\r\n");
     assert_eq!(forward_with(&with_body, |_| {}).value("expect"), "100-continue");
     assert_eq!(forward(b"Expect: 200-ok\r\n").value("expect"), "200-ok");
-    assert_eq!(forward(b"Expect: 100-continue\r\n").values("expect").len(), 0, "no body to wait for");
+    assert_eq!(
+        forward(b"Expect: 100-continue\r\n").values("expect").len(),
+        0,
+        "there is no body to wait for"
+    );
     let old = b"POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n";
     assert_eq!(forward_with(old, |_| {}).values("expect").len(), 0, "ignored in HTTP/1.0");
 }
 
 #[test]
-fn an_upgrade_is_asked_for_anew() {
+fn upgrade_request_is_rendered_anew() {
     let bytes =
         get_with(b"Connection: Upgrade, keep-alive\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n");
     let forwarded = forward_with(&bytes, |forward| forward.upgrade = Some(b"websocket"));
@@ -218,7 +222,7 @@ fn an_upgrade_is_asked_for_anew() {
 }
 
 #[test]
-fn a_client_of_http_2_takes_trailers_and_is_named_by_its_version() {
+fn http2_request_keeps_te_trailers_and_has_its_version_in_via() {
     let rendered = |head: &RequestHead| {
         let mut out = Vec::new();
         encode_request(&mut out, head, &RequestForward { via: true, ..NEUTRAL });
@@ -229,7 +233,7 @@ fn a_client_of_http_2_takes_trailers_and_is_named_by_its_version() {
     let mut head = RequestHead::new();
     head.assemble(&parts, [(&b"te"[..], &b"trailers"[..])].into_iter(), &LIMITS).unwrap();
     assert!(rendered(&head).ends_with("Via: 2.0 sluice\r\nConnection: te\r\nTE: trailers\r\n\r\n"));
-    // Of HTTP/1.1 it is about this connection.
+    // In HTTP/1.1, TE is hop-by-hop.
     let (head, _) = read_request(&get_with(b"TE: Trailers\r\n")).unwrap();
     assert!(rendered(&head).ends_with("Via: 1.1 sluice\r\n\r\n"));
 }
@@ -241,7 +245,7 @@ fn via_is_appended() {
 }
 
 #[test]
-fn edits_come_last_and_touch_no_framing() {
+fn edits_are_applied_last_and_keep_framing() {
     let pair = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
     let edits = FieldEdits {
         remove: ["x-gone", "host", "content-length", "x-request-start"]
@@ -273,7 +277,7 @@ fn edits_come_last_and_touch_no_framing() {
 }
 
 #[test]
-fn fields_end_here_and_are_replaced_as_asked() {
+fn dropped_fields_are_removed_and_traceparent_is_replaced() {
     let fields = get_with(b"TraceParent: a\r\ntracestate: b\r\nX-Trace: c\r\nTRACEPARENT: d\r\n");
     let untouched = forward_with(&fields, |_| {});
     assert_eq!(untouched.values("traceparent"), [b"a", b"d"]);
@@ -290,14 +294,18 @@ fn fields_end_here_and_are_replaced_as_asked() {
         forward.traceparent = Some(b"ours");
         forward.edits = Some(&edits);
     });
-    assert_eq!(removed.values("traceparent").len(), 0, "a route has the last word");
+    assert_eq!(removed.values("traceparent").len(), 0, "the route's edits take precedence");
 }
 
 #[test]
-fn only_the_proxy_says_whose_certificate_it_is() {
+fn only_the_proxy_sets_identity_fields() {
     let lies = b"X-Client-Cert-Verified: SUCCESS\r\nx_client_cert_subject: CN=root\r\nClient-Cert: :AAAA:\r\nX-A: b\r\n";
     let kept = forward_with(&get_with(lies), |forward| forward.trusted = true);
-    assert_eq!(kept.value("x-client-cert-verified"), "SUCCESS", "a proxy in front has looked at it");
+    assert_eq!(
+        kept.value("x-client-cert-verified"),
+        "SUCCESS",
+        "a trusted proxy has verified the certificate"
+    );
     let none: &[(&'static [u8], Vec<u8>)] = &[];
     let own: [(&'static [u8], Vec<u8>); 1] = [(b"X-Client-Cert-Verified", b"NONE".to_vec())];
     for (identity, expected) in [(none, vec![]), (&own[..], vec!["NONE".to_owned()])] {

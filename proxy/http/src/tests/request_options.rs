@@ -1,9 +1,9 @@
-//! What a request's fields ask of the connection, and the names that are known.
+//! What a request's fields request for the connection, and the names that are known.
 
 use super::*;
 
 #[test]
-fn keep_alive() {
+fn request_keep_alive() {
     for (version, connection, expected) in [
         ("1.1", "", true),
         ("1.1", "Connection: close\r\n", false),
@@ -20,7 +20,7 @@ fn keep_alive() {
 }
 
 #[test]
-fn nominations_are_bounded() {
+fn nominations_are_limited() {
     let nominating = |count: usize| get_with(format!("Connection: {}\r\n", "x,".repeat(count)).as_bytes());
     assert!(read_request(&nominating(32)).is_ok());
     refused(&nominating(33), ParseError::BadRequest);
@@ -45,7 +45,7 @@ fn expectations() {
 }
 
 #[test]
-fn upgrades() {
+fn requested_upgrades() {
     let asked = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n";
     let (head, _) = read_request(&get_with(asked.as_bytes())).unwrap();
     assert_eq!(head.upgrade(), Some(b"websocket".as_slice()));
@@ -81,7 +81,7 @@ fn methods() {
 }
 
 #[test]
-fn field_names_are_known_in_any_case() {
+fn field_names_are_recognized_in_any_case() {
     for (name, kind) in [
         ("HOST", FieldKind::Host),
         ("content-LENGTH", FieldKind::ContentLength),

@@ -7,7 +7,7 @@ fn with_target(method: &str, target: &str, host: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_head_is_taken_apart() {
+fn request_head_is_parsed() {
     let bytes = b"POST /a/b?c=d HTTP/1.1\r\nHost: A.example:8080\r\nX-Some: \t v w \t\r\nEmpty:\r\n\r\n";
     let (head, framing) = read_request(bytes).unwrap();
     assert_eq!((head.method(), head.method_bytes()), (Method::Post, b"POST".as_slice()));
@@ -24,7 +24,7 @@ fn a_head_is_taken_apart() {
 }
 
 #[test]
-fn nothing_of_the_message_before_is_left() {
+fn nothing_of_the_previous_head_remains() {
     let mut head = RequestHead::new();
     let first = get_with(b"Connection: close\r\nExpect: x\r\nUpgrade: a\r\n");
     head.parse(&first, &LIMITS).unwrap();
@@ -36,7 +36,7 @@ fn nothing_of_the_message_before_is_left() {
 }
 
 #[test]
-fn a_refused_head_shows_nothing_of_the_one_before() {
+fn refused_head_contains_nothing_of_the_previous_one() {
     let mut head = RequestHead::new();
     let bytes = b"GET /secret HTTP/1.1\r\nHost: a\r\n\r\n";
     head.parse(bytes, &LIMITS).unwrap();
@@ -78,7 +78,7 @@ fn request_lines_with_other_separators_are_refused() {
 }
 
 #[test]
-fn targets_in_their_forms() {
+fn valid_targets_are_parsed() {
     for (method, target, host, path_and_query, path) in [
         ("GET", "/", "a", "/", "/"),
         ("GET", "//x/../y?q?r", "a", "//x/../y?q?r", "//x/../y"),
@@ -101,7 +101,7 @@ fn targets_in_their_forms() {
 }
 
 #[test]
-fn targets_in_no_form_are_refused() {
+fn invalid_targets_are_refused() {
     for (method, target) in [
         ("GET", "*"),
         ("GET", "x"),
@@ -125,7 +125,7 @@ fn targets_in_no_form_are_refused() {
 }
 
 #[test]
-fn hosts() {
+fn valid_hosts_are_accepted() {
     for (host, name) in [
         ("a", "a"),
         ("a.example:80", "a.example"),
@@ -180,7 +180,7 @@ fn invalid_hosts_are_refused() {
 }
 
 #[test]
-fn there_is_one_host_and_the_target_agrees_with_it() {
+fn exactly_one_host_must_equal_the_targets_authority() {
     refused(b"GET / HTTP/1.1\r\n\r\n", ParseError::BadHost);
     refused(&get_with(b"Host: a.example\r\n"), ParseError::BadHost);
     refused(b"GET http://a/ HTTP/1.1\r\n\r\n", ParseError::BadHost);
@@ -195,7 +195,7 @@ fn there_is_one_host_and_the_target_agrees_with_it() {
 }
 
 #[test]
-fn malformed_fields_are_refused() {
+fn malformed_request_fields_are_refused() {
     let fields: [&[u8]; 13] = [
         b"A : b\r\n",
         b"A\t: b\r\n",

@@ -1,4 +1,4 @@
-//! What a response looks like to the client.
+//! What the client receives of a response.
 
 use super::strict::{StrictHead, read_strictly};
 use super::*;
@@ -46,7 +46,7 @@ fn status_lines_are_rendered_anew() {
 }
 
 #[test]
-fn hop_by_hop_fields_end_here() {
+fn hop_by_hop_response_fields_are_removed() {
     let bytes = ok_with(
         b"Server: s\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: x\r\n\
           Upgrade: h2c\r\nTrailer: x\r\nTE: x\r\nProxy-Connection: x\r\nDate: d\r\nContent-Length: 1\r\nSet-Cookie: a\r\n",
@@ -56,7 +56,7 @@ fn hop_by_hop_fields_end_here() {
 }
 
 #[test]
-fn framing_is_rendered_anew() {
+fn response_framing_is_rendered_anew() {
     let repeated = ok_with(b"Content-Length: 5, 05\r\nContent-Length: 5\r\n");
     assert_eq!(forward_with(&repeated, Method::Get, |_| {}).value("content-length"), "5");
     let chunked = ok_with(b"Transfer-Encoding: CHUNKED\r\nTrailer: X\r\n");
@@ -65,9 +65,9 @@ fn framing_is_rendered_anew() {
     assert_eq!(to_chunked.value("transfer-encoding"), "chunked");
 }
 
-/// As it came if that is what would be rendered; else it is rendered behind the other fields.
+/// The field stays as received if that is what would be rendered. Otherwise it is rendered after the other fields.
 #[test]
-fn a_plain_length_keeps_its_place() {
+fn canonical_length_keeps_its_position() {
     let out = |lines: &[u8], framing| {
         let (head, _) = read_response(&ok_with(lines), Method::Get).unwrap();
         let mut out = Vec::new();
@@ -84,7 +84,7 @@ fn a_plain_length_keeps_its_place() {
 }
 
 #[test]
-fn a_length_without_a_body_stays_where_it_means_something() {
+fn length_without_a_body_is_kept_only_for_304_and_head() {
     for (status, method, kept) in [
         (200, Method::Head, true),
         (304, Method::Get, true),
@@ -103,7 +103,7 @@ fn a_length_without_a_body_stays_where_it_means_something() {
 }
 
 #[test]
-fn the_client_hears_whether_its_connection_stays() {
+fn connection_field_tells_whether_the_connection_stays_open() {
     let one = ok_with(b"Content-Length: 1\r\nConnection: close\r\n");
     assert_eq!(forward_with(&one, Method::Get, |_| {}).values("connection").len(), 0);
     let closing = forward_with(&one, Method::Get, |forward| forward.keep_alive = false);
@@ -118,7 +118,7 @@ fn the_client_hears_whether_its_connection_stays() {
 }
 
 #[test]
-fn a_101_that_was_asked_for_switches() {
+fn requested_101_switches_protocols() {
     let bytes = b"HTTP/1.1 101 X\r\nConnection: Upgrade, X-Hop\r\nUpgrade: websocket\r\nX-Hop: 1\r\nSec-WebSocket-Accept: k\r\n\r\n";
     let forwarded = forward_with(bytes, Method::Get, |forward| forward.upgrade = true);
     assert_eq!(names(&forwarded), ["sec-websocket-accept", "connection", "upgrade"]);
@@ -126,7 +126,7 @@ fn a_101_that_was_asked_for_switches() {
 }
 
 #[test]
-fn what_is_added_may_be_withheld_by_the_origin() {
+fn endpoint_can_suppress_added_fields() {
     let edits = FieldEdits {
         remove: vec![b"x-affinity".to_vec()],
         add: vec![(b"Set-Cookie".to_vec(), b"a=1".to_vec())],
@@ -143,7 +143,7 @@ fn what_is_added_may_be_withheld_by_the_origin() {
 }
 
 #[test]
-fn edits_and_extra_are_for_final_responses() {
+fn edits_and_extra_fields_apply_to_final_responses() {
     let edits = FieldEdits {
         remove: vec![b"server".to_vec()],
         set: vec![(b"Cache-Control".to_vec(), b"no-store".to_vec())],
@@ -171,7 +171,7 @@ fn edits_and_extra_are_for_final_responses() {
 }
 
 #[test]
-fn hsts_is_said_once_and_only_finally() {
+fn hsts_appears_once_and_only_in_final_responses() {
     let say = |forward: &mut ResponseForward<'_>| forward.hsts = Some(b"max-age=1");
     let bytes = b"HTTP/1.1 200 OK\r\nstrict-transport-security: max-age=9\r\nContent-Length: 0\r\n\r\n";
     let said = forward_with(bytes, Method::Get, say);
@@ -185,5 +185,5 @@ fn hsts_is_said_once_and_only_finally() {
         forward.hsts = Some(b"max-age=1");
         forward.edits = Some(&edits);
     });
-    assert!(!names(&edited).contains(&"strict-transport-security"), "the route has the last word");
+    assert!(!names(&edited).contains(&"strict-transport-security"), "the route's edits take precedence");
 }

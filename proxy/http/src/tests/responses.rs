@@ -1,9 +1,9 @@
-//! The status line, and what a response asks of the connection.
+//! The status line, and what a response's fields request for the connection.
 
 use super::*;
 
 #[test]
-fn status_lines() {
+fn valid_status_lines_are_parsed() {
     let cases: [(&[u8], u16, &[u8]); 6] = [
         (b"HTTP/1.1 200 OK", 200, b"OK"),
         (b"HTTP/1.1 200 ", 200, b""),
@@ -43,7 +43,7 @@ fn malformed_status_lines_are_refused() {
 }
 
 #[test]
-fn malformed_fields_are_refused() {
+fn malformed_response_fields_are_refused() {
     let cases: [&[u8]; 7] = [
         b"A : b\r\n",
         b": b\r\n",
@@ -64,7 +64,7 @@ fn malformed_fields_are_refused() {
 }
 
 #[test]
-fn keep_alive() {
+fn response_keep_alive() {
     for (version, connection, expected) in [
         ("1.1", "", true),
         ("1.1", "Connection: close\r\n", false),
@@ -78,7 +78,7 @@ fn keep_alive() {
 }
 
 #[test]
-fn upgrades() {
+fn response_upgrades() {
     for (status, fields, expected) in [
         (101, "Connection: Upgrade\r\nUpgrade: websocket\r\n", Some(b"websocket".as_slice())),
         (101, "Upgrade: websocket\r\n", None),

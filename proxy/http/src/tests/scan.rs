@@ -1,4 +1,4 @@
-//! Where a head ends, what it may never hold, and its limits.
+//! Where a head ends, what it must never contain, and its limits.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn scan(bytes: &[u8]) -> Result<Scan, ParseError> {
 }
 
 #[test]
-fn the_head_ends_with_its_empty_line() {
+fn head_ends_with_its_empty_line() {
     let head = get_with(b"Accept: */*\r\n");
     let with_more = [head.as_slice(), b"body\n\0"].concat();
     assert_eq!(scan(&with_more), Ok(Scan::Complete(head.len())));
@@ -17,7 +17,7 @@ fn the_head_ends_with_its_empty_line() {
 }
 
 #[test]
-fn a_scanner_is_reused_after_a_reset() {
+fn scanner_is_reusable_after_reset() {
     let head = get_with(b"");
     let mut scanner = HeadScanner::new();
     for _ in 0..2 {
@@ -28,7 +28,7 @@ fn a_scanner_is_reused_after_a_reset() {
 }
 
 #[test]
-fn what_no_head_may_hold_is_refused_before_the_head_is_complete() {
+fn forbidden_bytes_are_refused_before_the_head_is_complete() {
     let cases: [&[u8]; 22] = [
         b"\n",
         b"\0",
@@ -59,14 +59,14 @@ fn what_no_head_may_hold_is_refused_before_the_head_is_complete() {
 }
 
 #[test]
-fn a_method_has_at_most_32_bytes() {
+fn method_has_at_most_32_bytes() {
     assert_eq!(scan(&[b'M'; 32]), Ok(Scan::Partial));
     assert_eq!(scan(&[b'M'; 33]), Err(ParseError::BadRequest));
     assert_eq!(scan(&[&[b'M'; 32][..], b" /"].concat()), Ok(Scan::Partial));
 }
 
 #[test]
-fn the_head_may_fill_its_limit_and_no_more() {
+fn head_limit_is_exact() {
     let head = get_with(b"Accept: */*\r\n");
     let exact = HeadLimits { head_bytes_max: head.len(), ..LIMITS };
     assert_eq!(HeadScanner::new().scan(&head, &exact), Ok(Scan::Complete(head.len())));
@@ -79,7 +79,7 @@ fn the_head_may_fill_its_limit_and_no_more() {
 }
 
 #[test]
-fn a_request_line_is_bounded_by_the_targets_limit() {
+fn target_limit_also_limits_the_request_line() {
     let line_bytes_max = LIMITS.target_bytes_max + 64;
     let line = [b"GET /".as_slice(), &vec![b'a'; line_bytes_max]].concat();
     assert_eq!(scan(&line[..line_bytes_max]), Ok(Scan::Partial));
@@ -87,7 +87,7 @@ fn a_request_line_is_bounded_by_the_targets_limit() {
 }
 
 #[test]
-fn a_target_may_fill_its_limit_and_no_more() {
+fn target_limit_is_exact() {
     for (target_bytes, accepted) in [(LIMITS.target_bytes_max, true), (LIMITS.target_bytes_max + 1, false)] {
         let target = format!("/{}", "a".repeat(target_bytes - 1));
         let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -97,18 +97,18 @@ fn a_target_may_fill_its_limit_and_no_more() {
 }
 
 #[test]
-fn a_head_may_have_as_many_fields_as_allowed_and_no_more() {
+fn field_count_limit_is_exact() {
     let fields = |count: usize| get_with(&b"a:\r\n".repeat(count - 1));
     assert_eq!(read_request(&fields(LIMITS.headers_max)).unwrap().0.fields().count(), LIMITS.headers_max);
     refused(&fields(LIMITS.headers_max + 1), ParseError::HeadTooLarge);
-    // Above what the stack has room for.
+    // More than the stack has room for.
     let many = HeadLimits { headers_max: 500, ..LIMITS };
     assert_eq!(RequestHead::new().parse(&fields(500), &many), Ok(()));
     assert_eq!(RequestHead::new().parse(&fields(501), &many), Err(ParseError::HeadTooLarge));
 }
 
 #[test]
-fn empty_lines_before_a_request_are_passed_over_within_bounds() {
+fn empty_lines_before_a_request_are_skipped_up_to_a_limit() {
     let cases: [(&[u8], usize); 7] = [
         (b"", 0),
         (b"GET", 0),
@@ -121,11 +121,11 @@ fn empty_lines_before_a_request_are_passed_over_within_bounds() {
     for (bytes, skipped) in cases {
         assert_eq!(skip_leading_crlf(bytes), skipped, "{}", bytes.escape_ascii());
     }
-    assert_eq!(scan(b"\r"), Ok(Scan::Partial), "the CRLF may still be coming");
+    assert_eq!(scan(b"\r"), Ok(Scan::Partial), "the LF may still arrive");
 }
 
 #[test]
-fn a_response_is_refused_at_the_first_byte_that_starts_none() {
+fn invalid_response_start_is_refused_at_its_first_byte() {
     let cases: [&[u8]; 8] = [
         b"\r",
         b"\r\nHTTP/1.1 200 OK",

@@ -1,4 +1,4 @@
-//! A second reader, written apart from the parser and stricter still, to judge what is forwarded.
+//! A second reader, independent of the parser and stricter, to check what is forwarded.
 
 /// One message head: its start line and its fields.
 pub(super) struct StrictHead {
@@ -21,13 +21,13 @@ impl StrictHead {
     }
 }
 
-/// Takes `bytes` apart as exactly one head and nothing behind it.
+/// Parses `bytes` as exactly one head with nothing after it.
 #[track_caller]
 pub(super) fn read_strictly(bytes: &[u8]) -> StrictHead {
     let shown = bytes.escape_ascii();
     let text: String = bytes.iter().map(|&byte| char::from(byte)).collect();
     let (head, rest) = text.split_once("\r\n\r\n").expect("an empty line");
-    assert_eq!(rest, "", "bytes behind the head: {shown}");
+    assert_eq!(rest, "", "bytes after the head: {shown}");
     let mut lines = head.split("\r\n");
     let start_line = lines.next().expect("a start line").to_owned();
     assert!(!has_control(&start_line), "control byte in the start line: {shown}");
@@ -42,7 +42,7 @@ pub(super) fn read_strictly(bytes: &[u8]) -> StrictHead {
     StrictHead { fields: fields.collect(), start_line }
 }
 
-/// Asserts what every forwarded request must hold.
+/// Asserts the properties of every forwarded request.
 #[track_caller]
 pub(super) fn assert_clean_request(head: &StrictHead) {
     assert_clean_request_line(&head.start_line);
