@@ -1,24 +1,24 @@
-//! How large the body buffers of a worker may be: large ones for few and long bodies, small ones otherwise.
+//! Sizes of a worker's body buffers: large for a few long bodies, small otherwise.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Size of the receive that waits for a request: most heads fit, and an idle connection holds no more.
+/// Size of the receive that waits for a request. Most heads fit, and an idle connection holds no more.
 pub const IDLE_BYTES: usize = 2 * 1024;
-/// Size of a receive for heads, and for bodies that come in small pieces.
+/// Size of a receive for heads, and for bodies that arrive in small pieces.
 pub const SMALL_BYTES: usize = 8 * 1024;
-/// Size of a receive for long bodies; larger ones leave the second-level cache before they are sent.
+/// Size of a receive for long bodies. Larger buffers would leave the second-level cache before they are sent.
 const LARGE_BYTES: usize = 64 * 1024;
-/// A copy holds one buffer being filled and one being sent.
+/// A copy has one buffer that is being filled and one that is being sent.
 const BUFFERS_PER_COPY: usize = 2;
 
-/// The budget of large buffers of one worker. A clone is a share of the same.
+/// One worker's budget of large buffers. Clones share it.
 #[derive(Clone)]
 pub struct Buffers {
     available_bytes: Rc<Cell<usize>>,
 }
 
-/// The right to use large buffers for one copy, given back when dropped.
+/// The right to use large buffers for one copy; returned to the budget when dropped.
 struct Lease {
     available_bytes: Rc<Cell<usize>>,
 }
@@ -42,8 +42,8 @@ impl Drop for Lease {
     }
 }
 
-/// The size of the next receive of one copy: it grows when receives fill their buffer and falls back
-/// when they do not, so that an idle stream holds little.
+/// The size of the next receive of one copy. It grows when receives fill their buffer and falls back when they do not,
+/// so that an idle stream holds little memory.
 pub struct Appetite<'a> {
     buffers: &'a Buffers,
     lease: Option<Lease>,
@@ -51,7 +51,7 @@ pub struct Appetite<'a> {
 }
 
 impl<'a> Appetite<'a> {
-    /// For a body of which `remaining` bytes are known to come.
+    /// For a body of which `remaining` bytes are still expected, if known.
     pub fn new(buffers: &'a Buffers, remaining: Option<u64>, small_bytes: usize) -> Self {
         let long = remaining.is_some_and(|bytes| bytes > SMALL_BYTES as u64);
         Self { buffers, lease: if long { buffers.lease() } else { None }, small_bytes }
@@ -62,7 +62,7 @@ impl<'a> Appetite<'a> {
         if self.lease.is_some() { LARGE_BYTES } else { self.small_bytes }
     }
 
-    /// Learns from what a receive brought.
+    /// Adjusts the size to the number of bytes that a receive returned.
     pub fn observe(&mut self, received: usize) {
         if received >= self.small_bytes {
             if self.lease.is_none() {

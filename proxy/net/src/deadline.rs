@@ -1,7 +1,7 @@
-//! The one timer of a connection: moved on by activity, cheaply.
+//! The timer of a connection, which activity extends cheaply.
 //!
-//! A tokio timer costs a lock and a wheel operation when it is set. Most deadlines only move away, so the
-//! timer is left where it is and looked at again when it fires; it is set anew only for an earlier time.
+//! Setting a tokio timer costs a lock and a wheel operation. Most deadlines only move away, so the timer stays where it
+//! is and is checked when it fires. It is reset only for an earlier time.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A point in time that moves on with each sign of life.
+/// A point in time that each activity postpones.
 pub struct Deadline {
     at: Cell<Instant>,
     patience: Cell<Duration>,
@@ -29,34 +29,34 @@ impl Deadline {
         }
     }
 
-    /// Changes how long silence may last, counted from now.
+    /// Changes how long inactivity may last, counted from now.
     pub fn set(&self, patience_ms: u64) {
         self.patience.set(Duration::from_millis(patience_ms));
         self.touch();
     }
 
-    /// The same, counted from a sign of life that is seen only now.
+    /// Like [`Deadline::set`], but counted from an activity that is noticed only now.
     pub fn set_from(&self, patience_ms: u64, last: std::time::Instant) {
         self.patience.set(Duration::from_millis(patience_ms));
         self.at.set(Instant::from_std(last) + self.patience.get());
     }
 
-    /// Notes a sign of life.
+    /// Records activity.
     pub fn touch(&self) {
         self.at.set(Instant::now() + self.patience.get());
     }
 
-    /// How long silence may last.
+    /// How long inactivity may last.
     pub fn patience(&self) -> Duration {
         self.patience.get()
     }
 
-    /// When the last sign of life was.
+    /// Time of the last activity.
     pub fn last_activity(&self) -> Instant {
         self.at.get() - self.patience.get()
     }
 
-    /// Ready once there was no sign of life for as long as allowed.
+    /// Ready once there was no activity for as long as allowed.
     pub fn poll_elapsed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut timer = self.timer.borrow_mut();
         loop {
@@ -72,7 +72,7 @@ impl Deadline {
         }
     }
 
-    /// Runs `future` until it is done or the deadline has passed (`None`).
+    /// Runs `future` until it completes, or until the deadline has passed (`None`).
     pub async fn run<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         poll_fn(|cx| match future.as_mut().poll(cx) {

@@ -1,5 +1,5 @@
-//! How bytes come and go: streams over a socket of the ring, a TLS session, or an exchange on a shared connection, and
-//! the listeners that accept them.
+//! How bytes arrive and leave: streams over a socket of the ring, a TLS session, or an exchange on a shared connection,
+//! and the listeners that accept them.
 
 pub mod buffers;
 pub mod deadline;

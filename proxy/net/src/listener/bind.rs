@@ -1,4 +1,4 @@
-//! Makes the listening sockets, or takes those that systemd made.
+//! Creates the listening sockets, or takes those that systemd created.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,10 +16,10 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{Bound, Listening};
 
-/// Connections that wait to be accepted, per socket; the kernel cuts it to net.core.somaxconn.
+/// Connections that may wait to be accepted, per socket. The kernel reduces it to net.core.somaxconn.
 pub const BACKLOG: i32 = 4096;
 
-/// A listener that could not be made.
+/// A listener could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("listener {name} cannot listen on {address}: {source}")]
 pub struct BindError {
@@ -28,26 +28,26 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Sockets that are there already.
+/// Sockets that already exist.
 #[derive(Default)]
 pub struct ReadySockets {
-    /// Bound; one for each worker, or fewer.
+    /// Bound; one per worker, or fewer.
     pub sockets: Vec<OwnedFd>,
-    /// Whether nobody but sluice has them.
+    /// Whether only sluice holds them.
     pub are_own: bool,
 }
 
-/// Gives sockets that are there already for a listener, if any.
+/// Returns the existing sockets for a listener, if there are any.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&config::Listener) -> ReadySockets;
 
-/// Binds every listener for `workers` workers; the outer list is by worker. New sockets do not listen before
+/// Binds every listener for `workers` workers. The outer list is by worker. New sockets do not listen before
 /// [`listen_all`].
 ///
-/// Sockets that `take` gives are used in place of new ones. `ours` are ports that this process has sockets on
-/// already, which new ones may stand beside. `terminators` are what terminates TLS on those that speak it.
+/// Sockets that `take` returns are used in place of new ones. `ours` are ports on which this process already has
+/// sockets; new sockets may share them. `terminators` terminate TLS on the listeners that use it.
 ///
 /// # Errors
-/// The first that cannot be bound.
+/// The first listener that cannot be bound.
 pub fn bind_all(
     listeners: &[config::Listener],
     workers: usize,
@@ -80,10 +80,10 @@ pub fn bind_all(
     Ok(by_worker)
 }
 
-/// Has the sockets listen that do not yet: from here on clients find them.
+/// Makes all sockets listen that do not yet. From here on, clients can connect.
 ///
 /// # Errors
-/// The first that cannot, because another process has come to listen on its address since it was bound.
+/// The first socket that cannot listen, because another process has started to listen on its address since the bind.
 pub fn listen_all(bound: &[Vec<Bound>]) -> Result<(), BindError> {
     let mut seen: Vec<*const Listening> = Vec::new();
     for Bound { listening, socket, .. } in bound.iter().flatten().filter(|bound| !bound.listens) {
@@ -91,7 +91,8 @@ pub fn listen_all(bound: &[Vec<Bound>]) -> Result<(), BindError> {
         seen.push(Arc::as_ptr(listening));
         let current = listening.current();
         let alone = match &current.config.address {
-            // Sockets that only are bound do not keep others off, so this finds those that listen.
+            // Sockets that are bound but do not listen do not block this bind, so it fails only if another socket
+            // listens.
             Address::Ip(ip) if is_first && !listening.shares_port => tcp(*ip, false).map(drop),
             _ => Ok(()),
         };
@@ -113,8 +114,8 @@ fn bind(address: &Address, workers: usize, ours: &HashSet<u16>) -> io::Result<(A
             .next()
             .ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address"))?,
     };
-    // With SO_REUSEPORT a second process of the same user could bind the address too, and silently take
-    // half of the connections. Binding once without it finds out.
+    // With SO_REUSEPORT, a second process of the same user could bind the address too and silently take half of the
+    // connections. Binding once without it detects this.
     let bound = match ours.contains(&ip.port()) {
         true => ip,
         false => tcp(ip, false)?.local_addr()?.as_socket().unwrap_or(ip),
@@ -123,7 +124,7 @@ fn bind(address: &Address, workers: usize, ours: &HashSet<u16>) -> io::Result<(A
     Ok((Address::Ip(bound), sockets.collect::<io::Result<_>>()?))
 }
 
-/// The address of a socket that is there already; a port of 0 has become a real one.
+/// The address of an existing socket. A port of 0 has become a real one.
 fn bound_address(listener: &config::Listener, socket: &OwnedFd) -> Address {
     let bound = SockRef::from(socket).local_addr().ok().and_then(|address| address.as_socket());
     bound.map_or_else(|| listener.address.clone(), Address::Ip)
@@ -136,13 +137,13 @@ fn tcp(address: SocketAddr, share_port: bool) -> io::Result<Socket> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Accepted sockets inherit it, which spares a system call for each.
+    // Accepted sockets inherit it, which saves a system call for each.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-/// Binds a unix socket, in place of a dead one: one that nobody answers on.
+/// Binds a unix socket, and replaces a dead one: one that accepts no connection.
 fn unix(path: &Path) -> io::Result<OwnedFd> {
     if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         if UnixStream::connect(path).is_ok() {
@@ -155,22 +156,22 @@ fn unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
-/// At least one socket for each worker: these, as often as it takes.
+/// At least one socket per worker. The given sockets are duplicated as often as necessary.
 fn share(sockets: &[OwnedFd], workers: usize) -> io::Result<Vec<OwnedFd>> {
     for socket in sockets {
-        // The ring waits by itself; a non-blocking socket would answer EAGAIN.
+        // The ring waits by itself; a non-blocking socket would return EAGAIN.
         SockRef::from(socket).set_nonblocking(false)?;
     }
     let count = workers.max(sockets.len());
     sockets.iter().cycle().take(count).map(OwnedFd::try_clone).collect()
 }
 
-/// Sockets passed by a service manager, not yet taken.
+/// Sockets from a service manager that no listener has taken yet.
 #[derive(Default)]
 pub struct Inherited(Vec<(Address, OwnedFd)>);
 
 impl Inherited {
-    /// Those that the environment tells of (LISTEN_FDS of systemd): one for each address, for all workers.
+    /// The sockets named in the environment (LISTEN_FDS of systemd): one per address, for all workers.
     pub fn from_environment() -> Self {
         let mut passed = ListenFd::from_env();
         let mut sockets = Vec::new();
@@ -186,23 +187,23 @@ impl Inherited {
         Self(sockets)
     }
 
-    /// The socket of an address.
+    /// Takes the socket for an address.
     pub fn take(&mut self, wanted: &Address) -> Option<OwnedFd> {
         let index = self.0.iter().position(|(address, _)| address == wanted)?;
         Some(self.0.swap_remove(index).1)
     }
 
-    /// Says which were not taken.
+    /// Logs the sockets that were not taken.
     pub fn warn_of_rest(&self) {
         for (address, _) in &self.0 {
-            tracing::warn!(%address, "a passed socket (LISTEN_FDS) belongs to no listener; it is closed");
+            tracing::warn!(%address, "socket from LISTEN_FDS matches no listener; closing it");
         }
     }
 }
 
 fn tcp_address(listener: &TcpListener) -> Option<Address> {
     let socket = SockRef::from(listener);
-    // Best effort, as on sockets of our own: the connection works without.
+    // Best effort, as for our own sockets: the connection works without it.
     let _ = socket.set_tcp_nodelay(true);
     listener.local_addr().ok().map(Address::Ip)
 }

@@ -1,5 +1,5 @@
-//! Bound addresses: made before privileges are dropped, one socket a worker where the kernel can share
-//! the load. Workers accept from them (`worker/accept.rs`).
+//! Bound addresses. Sockets are created before privileges are dropped, one per worker where the kernel can share the
+//! load. Workers accept from them (`thread/accept.rs` in the engine).
 
 mod bind;
 
@@ -15,30 +15,30 @@ use sluice_kernel::socket;
 
 pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
 
-/// Another hold on the sockets of one listener, to pass them on by.
+/// A listener and duplicates of its sockets, to pass on.
 pub type HeldSockets = (Arc<Listening>, Vec<OwnedFd>);
 
-/// A bound address for as long as it is; its configuration may change.
+/// A bound address for its whole lifetime. Its configuration may change.
 pub struct Listening {
     current: ArcSwap<ListenerState>,
-    /// Whether nobody but sluice has its sockets; a service manager keeps those that it passes.
+    /// Whether only sluice holds its sockets. A service manager keeps those that it passes.
     pub is_own: bool,
-    /// Whether this process had sockets on its port before.
+    /// Whether this process already had sockets on its port.
     shares_port: bool,
     is_hidden: AtomicBool,
     is_starved: AtomicBool,
 }
 
-/// A listener by one configuration. Connections keep the one they began with.
+/// A listener with one configuration. A connection keeps the configuration it started with.
 pub struct ListenerState {
-    /// Its configuration, its address as bound.
+    /// Its configuration, with the address as bound.
     pub config: config::Listener,
-    /// Host of a forwarded request that came without one (HTTP/1.0).
+    /// Host of a forwarded request that arrived without one (HTTP/1.0).
     pub authority: String,
-    /// What answers say in Strict-Transport-Security.
+    /// Value of Strict-Transport-Security in responses.
     pub hsts: Option<Box<[u8]>>,
     terminator: Option<Arc<Terminator>>,
-    /// What stays when the configuration changes.
+    /// State that outlives a configuration change.
     lasting: Arc<Lasting>,
 }
 
@@ -48,13 +48,13 @@ struct Lasting {
     closed: AtomicBool,
 }
 
-/// A listener as one worker has it.
+/// A listener from one worker's point of view.
 pub struct Bound {
-    /// What is shared.
+    /// State shared by all workers.
     pub listening: Arc<Listening>,
-    /// This worker's socket: blocking.
+    /// This worker's socket; blocking.
     pub socket: OwnedFd,
-    /// Whether it listened when we got it.
+    /// Whether it already listened when sluice received it.
     listens: bool,
 }
 
@@ -72,12 +72,12 @@ impl Listening {
         Self { shares_port, ..self }
     }
 
-    /// The configuration that connections accepted now go by.
+    /// The configuration for connections accepted now.
     pub fn current(&self) -> Arc<ListenerState> {
         self.current.load_full()
     }
 
-    /// Has those that are accepted from now on go by another one. The address stays as bound.
+    /// Sets the configuration for connections accepted from now on. The address stays as bound.
     pub fn reconfigure(&self, config: config::Listener, terminator: Option<Arc<Terminator>>) {
         let now = self.current();
         let config = config::Listener { address: now.config.address.clone(), ..config };
@@ -88,8 +88,8 @@ impl Listening {
         }
     }
 
-    /// Has new connections find another listener on the port, if there is one, and none otherwise, so that these sockets
-    /// can be closed without a connection's being reset. Not those that somebody else may want to use again.
+    /// Makes new connections reach another listener on the port, or none, so that closing these sockets resets no
+    /// connection. Does nothing for sockets that a service manager may use again.
     pub fn hide(&self, sockets: &[OwnedFd]) {
         let is_ip = matches!(self.current().config.address, config::Address::Ip(_));
         if !self.is_own || !is_ip {
@@ -98,31 +98,31 @@ impl Listening {
         let hidden = sockets.iter().map(|socket| socket::hide(socket.as_fd())).fold(Ok(()), Result::and);
         if let Err(error) = &hidden {
             let name = &self.current().config.name;
-            tracing::info!(listener = name, %error, "connections that come while it is closed may be reset");
+            tracing::info!(listener = name, %error, "connections that arrive during the close may be reset");
         }
         self.is_hidden.store(hidden.is_ok(), Ordering::Relaxed);
     }
 
-    /// Notes whether descriptors or memory are short, so that one of the workers says so. True if that is news.
+    /// Records whether descriptors or memory are short. Returns whether this changed, so that only one worker logs it.
     pub fn starve(&self, is_starved: bool) -> bool {
         self.is_starved.swap(is_starved, Ordering::Relaxed) != is_starved
     }
 
-    /// Whether no new connection finds it any more, but for those whose handshake has begun.
+    /// Whether new connections no longer reach it, except those whose handshake has begun.
     pub fn is_hidden(&self) -> bool {
         self.is_hidden.load(Ordering::Relaxed)
     }
 
-    /// Notes that nothing more is accepted, so that open connections end after what is under way.
+    /// Records that nothing more is accepted, so that open connections close after their current exchange.
     pub fn close(&self) {
         self.current().lasting.closed.store(true, Ordering::Release);
     }
 }
 
-/// Keeps a hold on the sockets of every listener, in the order in which they were asked for.
+/// Duplicates the sockets of every listener, in the order in which the listeners were bound.
 ///
 /// # Errors
-/// When there are no descriptors left.
+/// No descriptors are left.
 pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<HeldSockets>> {
     let mut held: Vec<HeldSockets> = Vec::new();
     for Bound { listening, socket, .. } in bound.iter().flatten() {
@@ -136,7 +136,7 @@ pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<HeldSockets>> {
 }
 
 impl ListenerState {
-    /// A listener that has accepted nothing.
+    /// A listener that has not accepted a connection.
     pub fn new(config: config::Listener) -> Self {
         let authority = match &config.address {
             config::Address::Unix(_) => "localhost".to_owned(),
@@ -146,25 +146,25 @@ impl ListenerState {
         Self { config, authority, hsts, terminator: None, lasting: Arc::default() }
     }
 
-    /// The same with this to terminate TLS; where the configuration asks for TLS it must be there.
+    /// Adds the TLS terminator, which must be present if and only if the configuration enables TLS.
     pub(crate) fn with_tls(self, terminator: Option<Arc<Terminator>>) -> Self {
         debug_assert_eq!(self.config.tls.is_some(), terminator.is_some(), "{}", self.config.name);
         Self { terminator, ..self }
     }
 
-    /// What terminates TLS here, if it is TLS that is spoken.
+    /// The TLS terminator, if the listener uses TLS.
     pub fn tls(&self) -> Option<&Arc<Terminator>> {
         self.terminator.as_ref()
     }
 
-    /// Takes a place for one connection; `None` when all are taken.
+    /// Admits one connection; `None` if `connections_max` are open.
     pub fn admit(&self) -> Option<Admission> {
         let admission = Admission(Arc::clone(&self.lasting));
         let before = self.lasting.open.fetch_add(1, Ordering::Relaxed);
         (before < self.config.limits.connections_max).then_some(admission)
     }
 
-    /// Whether the listener is no more.
+    /// Whether the listener has closed.
     pub fn is_closed(&self) -> bool {
         self.lasting.closed.load(Ordering::Acquire)
     }

@@ -1,5 +1,6 @@
-//! An in-memory connection that plays a kernel and a network: it splits, stalls, resets, and holds only so
-//! much. Like a ring, it goes on with a send that nobody polls, and takes a part of one that is not `whole`.
+//! An in-memory connection that simulates a kernel and a network: it splits, stalls, resets, and buffers a limited
+//! number of bytes. Like a ring, it continues a send that is not polled, and takes only part of a send that is not
+//! `whole`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,23 +16,24 @@ use tokio::time::Instant;
 /// How a connection behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// Seed of all chance.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Largest piece that one receive brings or one send takes; at least 1.
+    /// Most bytes that one receive returns or one send takes; at least 1.
     pub piece_max: usize,
-    /// Bytes under way beyond which senders wait; at least 1.
+    /// Bytes in flight above which senders wait; at least 1.
     pub capacity: usize,
-    /// One of how many outcomes is not there when first asked for; at 0 none is, and pieces are as large as may be.
+    /// One in how many results is not ready at the first poll. At 0 there are no stalls, and pieces are as large as
+    /// possible.
     pub stall_of: u8,
 }
 
-/// The send under way in one direction.
+/// The send in progress in one direction.
 struct Sending {
     rest: VecDeque<u8>,
     taken: usize,
     whole: bool,
     done: bool,
-    /// When it last went on.
+    /// Time of its last progress.
     at: Instant,
 }
 
@@ -41,11 +43,11 @@ struct Pipe {
     random: fastrand::Rng,
     bytes: VecDeque<u8>,
     sending: Option<Sending>,
-    /// The sending side has ended properly.
+    /// The sending side has ended the stream properly.
     ended: bool,
-    /// The connection was reset, as the reading side sees it.
+    /// The reading side sees a reset.
     reset: bool,
-    /// The reading side is gone.
+    /// The reading side has closed.
     abandoned: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -66,7 +68,7 @@ impl Pipe {
         }))
     }
 
-    /// Now and then nothing happens at first.
+    /// Randomly returns nothing at the first poll.
     fn stalls(&mut self, cx: &mut Context<'_>) -> bool {
         let stalls = !self.is_calm() && self.random.u8(..self.behaviour.stall_of) == 0;
         if stalls {
@@ -75,7 +77,7 @@ impl Pipe {
         stalls
     }
 
-    /// As much as there is, or any part of it.
+    /// All available bytes, or a random part of them.
     fn piece(&mut self, available: usize) -> usize {
         let most = available.min(self.behaviour.piece_max).max(1);
         if self.is_calm() || self.random.bool() { most } else { self.random.usize(1..=most) }
@@ -85,12 +87,12 @@ impl Pipe {
         self.behaviour.stall_of == 0
     }
 
-    /// Whether the writer's side can send no more.
+    /// Whether the writing side can send nothing more.
     fn is_broken(&self) -> bool {
         self.abandoned || self.ended || self.reset
     }
 
-    /// Goes on with the send under way as far as there is room.
+    /// Continues the send in progress as far as there is room.
     fn advance(&mut self) {
         let Some(mut sending) = self.sending.take() else {
             return;
@@ -110,7 +112,7 @@ impl Pipe {
         self.wake();
     }
 
-    /// The connection breaks: of what has not been read, only some has already arrived.
+    /// Resets the connection. Only part of the unread bytes have arrived.
     fn break_off(&mut self) {
         if !self.ended {
             self.reset = true;
@@ -136,7 +138,7 @@ impl Drop for Side {
     fn drop(&mut self) {
         let mut incoming = self.incoming.borrow_mut();
         let mut outgoing = self.outgoing.borrow_mut();
-        // As in Linux: closing with unread data resets, and discards what has not left yet.
+        // As in Linux: closing with unread data sends a reset, and discards what has not left yet.
         if self.reset_on_close.get() || !incoming.bytes.is_empty() {
             outgoing.break_off();
         } else {
@@ -150,11 +152,11 @@ impl Drop for Side {
     }
 }
 
-/// One end of a connection; it closes when the last clone, and the last operation on it, is dropped.
+/// One end of a connection. It closes when its last clone and its last operation are dropped.
 #[derive(Clone)]
 pub struct End(Rc<Side>);
 
-/// A connection of two ends.
+/// A connection with two ends.
 pub fn connection(behaviour: Behaviour) -> (End, End) {
     let (there, back) = (Pipe::new(behaviour, 0), Pipe::new(behaviour, 0x9e37_79b9));
     let end = |incoming: &Rc<RefCell<Pipe>>, outgoing: &Rc<RefCell<Pipe>>| {
@@ -168,19 +170,19 @@ pub fn connection(behaviour: Behaviour) -> (End, End) {
 }
 
 impl End {
-    /// Starts a receive behind what is in `buf`.
+    /// Starts a receive that appends to `buf`.
     pub fn recv(&self, buf: Vec<u8>) -> MemoryRecv {
         assert!(buf.len() < buf.capacity(), "a receive of no bytes looks like the end of the stream");
         MemoryRecv { side: Rc::clone(&self.0), buf: Some(buf) }
     }
 
-    /// A `whole` send goes on until all is sent, another one until something is.
+    /// Starts a send. A `whole` send continues until everything is sent; any other until something is.
     pub fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> MemorySend {
         let mut pipe = self.0.outgoing.borrow_mut();
         let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
         assert!(idle, "two sends at once could be reordered");
         let rest = VecDeque::from(buf[start..].to_vec());
-        // The first send to a peer that has closed is taken all the same; a reset is its answer.
+        // The first send to a closed peer may succeed; the reset follows.
         let vanishes = pipe.abandoned && !pipe.ended && !pipe.reset && pipe.random.bool();
         let taken = if vanishes { rest.len() } else { 0 };
         pipe.sending = Some(Sending { rest, taken, whole, done: vanishes, at: Instant::now() });
@@ -194,17 +196,17 @@ impl End {
         MemorySend { side: Rc::clone(&self.0), buf: Some(buf) }
     }
 
-    /// Ends a direction, as shutdown(2) does.
+    /// Ends a direction, like shutdown(2).
     pub fn shutdown(&self, how: Shutdown) {
         let pipe = if how == Shutdown::Read { &self.0.incoming } else { &self.0.outgoing };
         let mut pipe = pipe.borrow_mut();
         let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
-        assert!(how == Shutdown::Read || idle, "what is under way would be cut off");
+        assert!(how == Shutdown::Read || idle, "the send in progress would be cut off");
         pipe.ended = true;
         pipe.wake();
     }
 
-    /// The close that follows is a reset.
+    /// Turns the following close into a reset.
     pub fn reset(&self) {
         self.0.reset_on_close.set(true);
     }
@@ -215,7 +217,7 @@ impl End {
     }
 }
 
-/// A receive under way.
+/// A receive in progress.
 pub struct MemoryRecv {
     side: Rc<Side>,
     buf: Option<Vec<u8>>,
@@ -227,7 +229,7 @@ impl Future for MemoryRecv {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let side = Rc::clone(&self.side);
         let mut pipe = side.incoming.borrow_mut();
-        let mut buf = self.buf.take().expect("polled after it was done");
+        let mut buf = self.buf.take().expect("polled after completion");
         let ready = !pipe.bytes.is_empty() || pipe.ended || pipe.reset;
         if !ready || pipe.stalls(cx) {
             pipe.reader = Some(cx.waker().clone());
@@ -248,14 +250,14 @@ impl Future for MemoryRecv {
     }
 }
 
-/// A send under way, which goes on by itself.
+/// A send in progress, which continues without being polled.
 pub struct MemorySend {
     side: Rc<Side>,
     buf: Option<Vec<u8>>,
 }
 
 impl MemorySend {
-    /// Ends it. A receive ends with its future.
+    /// Cancels it. A receive ends with its future.
     pub(crate) fn cancel(&self) {
         self.side.outgoing.borrow_mut().sending = None;
     }
@@ -267,9 +269,9 @@ impl Future for MemorySend {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let side = Rc::clone(&self.side);
         let mut pipe = side.outgoing.borrow_mut();
-        let buf = self.buf.take().expect("polled after it was done");
+        let buf = self.buf.take().expect("polled after completion");
         let done = pipe.sending.as_ref().is_none_or(|sending| sending.done);
-        // A completion may be late, but not for longer than anything else takes.
+        // A completion may be late, but not later than any other event.
         let recent = pipe.sending.as_ref().is_some_and(|sending| sending.at == Instant::now());
         if !done || recent && pipe.stalls(cx) {
             pipe.writer = Some(cx.waker().clone());

@@ -1,8 +1,8 @@
-//! The seam between the protocol code and the wire: owned-buffer receives and sends over a ring socket,
-//! or over an in-memory pipe in tests.
+//! The boundary between the protocol code and the wire: owned-buffer receives and sends over a ring socket, or over an
+//! in-memory pipe in tests.
 //!
-//! [`Stream`] is the handle, [`Reader`] and [`Writer`] are its two directions. It is an enum, not a
-//! trait: a few engines, one match, and no type parameter in everything above.
+//! [`Stream`] is the handle; [`Reader`] and [`Writer`] are its two directions. It is an enum, not a trait: there are
+//! few engines, one match selects among them, and the code above needs no type parameter.
 
 mod channel;
 #[cfg(any(test, feature = "fake"))]
@@ -38,7 +38,7 @@ pub fn halves(stream: Stream) -> (Reader, Writer) {
     (Reader::new(stream.clone(), Rc::clone(&outgoing)), Writer::new(stream, outgoing))
 }
 
-/// One connection's socket; cloning it shares the descriptor.
+/// One connection's socket. Clones share the descriptor.
 #[derive(Clone)]
 pub enum Stream {
     /// A TCP or unix socket driven by the engine of this thread.
@@ -47,19 +47,19 @@ pub enum Stream {
     Tls(Rc<tls::Session>),
     /// One exchange of an HTTP/2 connection.
     Channel(Rc<dyn Channel>),
-    /// An end of an in-memory pipe.
+    /// One end of an in-memory pipe.
     #[cfg(any(test, feature = "fake"))]
     Memory(memory::End),
 }
 
 impl Stream {
-    /// Takes a connected socket. It must be blocking: a ring waits for it, and a socket marked
-    /// non-blocking would answer EAGAIN instead.
+    /// Takes a connected socket. It must be blocking: a ring waits for it, and a non-blocking socket would return
+    /// EAGAIN instead.
     pub fn from_socket(socket: OwnedFd) -> Self {
         Self::Socket(socket.into())
     }
 
-    /// Whether this is a bare socket: what is read and written is what the kernel sees.
+    /// Whether this is a plain socket: what is read and written is what the kernel sees.
     pub fn is_socket(&self) -> bool {
         match self {
             Self::Socket(_) => true,
@@ -69,7 +69,7 @@ impl Stream {
         }
     }
 
-    /// The descriptor, to ask the kernel about the socket. None where the kernel's bytes are not the stream's.
+    /// The descriptor, to query the kernel about the socket. `None` if the kernel's bytes are not the stream's.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Socket(fd) => Some(fd.as_fd()),
@@ -89,7 +89,7 @@ impl Stream {
         }
     }
 
-    /// The socket, if this is its last holder; no operation is under way then, for each holds it.
+    /// The socket, if this is its last holder. No operation is then in progress, because each operation holds it.
     pub fn into_socket(self) -> Option<OwnedFd> {
         match self {
             Self::Socket(fd) => fd.into_inner(),
@@ -99,13 +99,13 @@ impl Stream {
         }
     }
 
-    /// Whether it is one exchange of a shared connection: heads and ends of messages are apart from their bytes, and
-    /// there is no exchange behind it.
+    /// Whether this is one exchange of a shared connection: heads and ends of messages are separate from the bytes, and
+    /// no other exchange follows on it.
     pub fn is_channel(&self) -> bool {
         matches!(self, Self::Channel(_))
     }
 
-    /// Ready when the other side has broken off, as far as that is seen without reading: on a stream of HTTP/2.
+    /// Ready when the peer has reset an HTTP/2 stream, if this is visible without reading.
     pub fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Channel(channel) => channel.poll_reset(cx),
@@ -113,12 +113,12 @@ impl Stream {
         }
     }
 
-    /// Whether a send goes on by itself, so that its outcome may be looked at when that is of interest.
+    /// Whether a send continues without being polled, so that its result can be read later.
     fn sends_by_itself(&self) -> bool {
         !matches!(self, Self::Channel(_))
     }
 
-    /// What the other side has said about an exchange that it ended early, where it can say so.
+    /// The reason that the peer gave for ending an exchange early, if the protocol has one.
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
             Self::Channel(channel) => channel.verdict(),
@@ -146,7 +146,7 @@ impl Stream {
         }
     }
 
-    /// Sends a last message, as much of it as the socket takes at once. Nothing may be under way.
+    /// Sends a last message, as much of it as the socket takes at once. Nothing may be in progress.
     fn send_now(&self, buf: Vec<u8>) {
         match self {
             Self::Socket(fd) => {
@@ -160,8 +160,8 @@ impl Stream {
         }
     }
 
-    /// Tells the peer that all was said that was to be said, if the protocol below has a way to; with what was sent
-    /// gone, and before the close.
+    /// Tells the peer that nothing follows, if the protocol below supports this. Call it when everything has been sent,
+    /// before the close.
     pub fn say_goodbye(&self) {
         match self {
             Self::Socket(_) | Self::Channel(_) => {}
@@ -171,20 +171,20 @@ impl Stream {
         }
     }
 
-    /// Half-closes: the peer reads the end of the stream after what was sent.
+    /// Half-closes: the peer reads the end of the stream after the sent bytes.
     pub fn shutdown_write(&self) {
         self.say_goodbye();
         self.shutdown(Shutdown::Write);
     }
 
-    /// Makes a receive under way, and later ones, end once what has arrived is read.
+    /// Makes the current and later receives end once the bytes that have arrived are read.
     pub fn shutdown_read(&self) {
         self.shutdown(Shutdown::Read);
     }
 
     fn shutdown(&self, how: Shutdown) {
         match self {
-            // An error means that the peer was faster; the next operation tells.
+            // An error means that the peer closed first; the next operation reports it.
             Self::Socket(fd) => drop(SockRef::from(fd).shutdown(how)),
             Self::Tls(session) => session.below().shutdown(how),
             Self::Channel(channel) => channel.shutdown(how),
@@ -193,7 +193,7 @@ impl Stream {
         }
     }
 
-    /// Makes the close that follows a reset, so that the peer cannot take what it has for complete.
+    /// Turns the following close into a reset, so that the peer cannot mistake what it has for a complete message.
     pub fn reset_on_close(&self) {
         match self {
             Self::Socket(fd) => drop(SockRef::from(fd).set_linger(Some(Duration::ZERO))),
@@ -204,7 +204,7 @@ impl Stream {
         }
     }
 
-    /// Whether nothing has come that is unread: no byte, no end, no error.
+    /// Whether nothing unread has arrived: no byte, no end, no error.
     pub fn is_quiet(&self) -> bool {
         match self {
             Self::Socket(fd) => {
@@ -212,14 +212,14 @@ impl Stream {
                 let peeked = SockRef::from(fd).recv_with_flags(&mut [MaybeUninit::uninit(); 1], flags);
                 peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
-            // What comes may be of the session alone.
+            // Bytes may belong to the session only.
             Self::Tls(_) | Self::Channel(_) => true,
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => true,
         }
     }
 
-    /// Whether the peer has shut its writing side down or is gone, whatever is still unread.
+    /// Whether the peer has shut down its writing side or closed, even if bytes are still unread.
     pub fn is_hung_up(&self) -> bool {
         match self {
             Self::Socket(fd) => {
@@ -227,7 +227,7 @@ impl Stream {
                 poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
             }
             Self::Tls(session) => session.below().is_hung_up(),
-            // Its receive tells, for there is never a request behind the first.
+            // The receive reports it, because no second request follows on a channel.
             Self::Channel(_) => false,
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(end) => end.is_hung_up(),
@@ -235,7 +235,7 @@ impl Stream {
     }
 }
 
-/// A receive under way: resolves to the count (0 at the end of the stream) and the buffer.
+/// A receive in progress: resolves to the count (0 at the end of the stream) and the buffer.
 pub(crate) enum StreamRecv {
     Socket(ring::RecvOp),
     Tls(tls::TlsRecv),
@@ -259,12 +259,12 @@ impl Future for StreamRecv {
 }
 
 impl StreamRecv {
-    /// Ends it soon, so that the descriptor closes with its last holder.
+    /// Cancels it, so that the descriptor closes with its last holder.
     fn cancel(&self) {
         match self {
             Self::Socket(recv) => recv.cancel(),
             Self::Tls(recv) => recv.cancel(),
-            // Nothing goes on there that nobody polls.
+            // A channel does nothing unless it is polled.
             Self::Channel(_) => {}
             #[cfg(any(test, feature = "fake"))]
             Self::Memory(_) => {}
@@ -272,7 +272,7 @@ impl StreamRecv {
     }
 }
 
-/// A send under way: resolves to the count and the buffer.
+/// A send in progress: resolves to the count and the buffer.
 pub(crate) enum StreamSend {
     Socket(ring::SendOp),
     Tls(tls::TlsSend),
@@ -296,7 +296,7 @@ impl Future for StreamSend {
 }
 
 impl StreamSend {
-    /// Ends it soon, as [`StreamRecv::cancel`].
+    /// Cancels it, like [`StreamRecv::cancel`].
     fn cancel(&self) {
         match self {
             Self::Socket(send) => send.cancel(),

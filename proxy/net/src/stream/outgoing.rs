@@ -1,7 +1,7 @@
-//! The send under way of a stream, where both of its directions can see it.
+//! A stream's send in progress, visible to both of its directions.
 //!
-//! The kernel reports a reset once. If a send of ours is told of it, the receive is told of an end, and what the peer
-//! broke off would pass for whole. So whoever receives an end looks at the send first.
+//! The kernel reports a reset only once. If our send gets it, the receive sees an end of stream, and a message that the
+//! peer broke off would look complete. So a reader that sees an end checks the send first.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,32 +10,32 @@ use std::task::{Context, Poll};
 
 use super::StreamSend;
 
-/// What a send came to: how much the socket took, and the buffer.
+/// The result of a send: how much the socket took, and the buffer.
 type Outcome = (io::Result<usize>, Vec<u8>);
 
-/// At most one send, and whether any was told of a reset.
+/// At most one send, and whether any send failed with a reset.
 #[derive(Default)]
 pub(super) struct Outgoing {
     send: RefCell<Option<StreamSend>>,
-    /// What it came to, if the receiving direction saw that first.
+    /// Its result, if the receiving direction saw it first.
     outcome: Cell<Option<Outcome>>,
     reset: Cell<bool>,
 }
 
 impl Outgoing {
-    /// Puts a send under way. There must be none.
+    /// Stores a send in progress. There must not be one already.
     pub(super) fn begin(&self, send: StreamSend) {
         self.send.replace(Some(send));
     }
 
-    /// Ends the send under way, if there is one.
+    /// Cancels the send in progress, if there is one.
     pub(super) fn cancel(&self) {
         if let Some(send) = &*self.send.borrow() {
             send.cancel();
         }
     }
 
-    /// The outcome of the send under way; pending without one.
+    /// The result of the send in progress; pending if there is none.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
         if let Some(outcome) = self.outcome.take() {
             return Poll::Ready(outcome);
@@ -52,7 +52,7 @@ impl Outgoing {
         Poll::Ready(outcome)
     }
 
-    /// Whether a send was told of a reset. One that was told EPIPE was not: an end had come before it.
+    /// Whether a send failed with a reset. EPIPE does not count: it means that an end had arrived before.
     pub(super) fn was_reset(&self, cx: &mut Context<'_>) -> bool {
         if !self.reset.get()
             && let Poll::Ready(outcome) = self.poll(cx)

@@ -1,6 +1,7 @@
-//! Bytes that left on a socket past its writer: put into its send queue by the kernel, for somebody else's send.
+//! Bytes that the kernel put into a socket's send queue for another socket's send, without the socket's writer.
 //!
-//! They are promised before they are there. So before the writer sends again it sees that they are.
+//! The kernel announces them before they are in the queue. So before it sends again, the writer checks that they have
+//! arrived.
 
 use std::future::Future;
 use std::io;
@@ -12,44 +13,44 @@ use std::time::Duration;
 use sluice_kernel::tcp;
 use tokio::time::{Sleep, sleep};
 
-/// How often the queue is looked at without a pause: nearly always once is enough.
+/// How often the queue is checked without a pause. Once is nearly always enough.
 const LOOKS: u32 = 8;
-/// How long a look waits after that, and how often there is another one. If they are not there then, they never
-/// will be.
+/// How long to wait before each later check, and the maximum number of checks. Bytes that are still missing then will
+/// never arrive.
 const PAUSE: Duration = Duration::from_millis(1);
 const LOOKS_MAX: u32 = 3000;
 
-/// The count of them.
+/// The number of such bytes.
 pub(super) struct PassedBytes {
     /// What the kernel counts as written when nothing was.
     base: u64,
     bytes: u64,
-    /// Whether some have not been seen in the queue.
+    /// Whether some have not been seen in the queue yet.
     pending: bool,
     looks: u32,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl PassedBytes {
-    /// Begins to count on a socket whose writer has sent `written` bytes, with nothing under way.
+    /// Starts counting on a socket whose writer has sent `written` bytes and has no send in progress.
     pub(super) fn begin(socket: BorrowedFd<'_>, written: u64) -> Option<Self> {
         let base = tcp::written(socket).ok()??.checked_sub(written)?;
         Some(Self { base, bytes: 0, pending: false, looks: 0, timer: None })
     }
 
-    /// Notes bytes that are promised.
+    /// Adds announced bytes.
     pub(super) fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.pending = true;
         self.looks = 0;
     }
 
-    /// How many there were.
+    /// Number of such bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Ready once all are in the send queue, behind the `written` ones of the writer.
+    /// Ready once all are in the send queue, after the writer's `written` bytes.
     pub(super) fn poll_arrived(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The receiving direction of a stream: one buffer, one receive under way at most.
+//! The receiving direction of a stream: one buffer, and at most one receive in progress.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -12,19 +12,19 @@ use sluice_ring as ring;
 use super::outgoing::Outgoing;
 use super::{Stream, StreamRecv};
 
-/// Received bytes that nobody has consumed yet, and the receive that will bring more.
+/// Received bytes that have not been consumed yet, and the receive that will append more.
 ///
-/// A receive once started is kept over dropped futures: it holds the buffer, and what it brings is the
-/// next data whoever asks. While it runs, [`Reader::data`] is empty and what was there is behind it.
+/// A started receive survives dropped futures: it owns the buffer, and its bytes are the next data for any caller.
+/// While it runs, [`Reader::data`] is empty, because the receive's buffer contains the unread data.
 pub struct Reader {
     stream: Stream,
     buf: Vec<u8>,
     /// Start of the unread data in `buf`.
     start: usize,
     pending: Option<StreamRecv>,
-    /// Bytes received in all, modulo 2^32.
+    /// Bytes received in total, modulo 2^32.
     received: u32,
-    /// The other direction's send.
+    /// The send in progress of the other direction.
     outgoing: Rc<Outgoing>,
 }
 
@@ -38,7 +38,7 @@ impl Reader {
         &self.buf[self.start..]
     }
 
-    /// Bytes that it has received in all, modulo 2^32: read or unread, but known of.
+    /// Bytes received in total, modulo 2^32: both consumed and unread.
     pub fn received(&self) -> u32 {
         self.received
     }
@@ -53,13 +53,13 @@ impl Reader {
         }
     }
 
-    /// Starts a receive into a buffer of at least `capacity` bytes, unless one is under way. A full
-    /// buffer is made larger by as much again; the caller bounds what it lets pile up.
+    /// Starts a receive into a buffer of at least `capacity` bytes, unless one is in progress. A full buffer doubles;
+    /// the caller limits how much may accumulate.
     pub(crate) fn arm(&mut self, capacity: usize) {
         self.arm_for(capacity, false);
     }
 
-    /// The same for data that is not expected soon: nothing is tried before something has come.
+    /// Like `arm`, for data that is not expected soon: the socket is read only once something has arrived.
     pub fn arm_patiently(&mut self, capacity: usize) {
         self.arm_for(capacity, true);
     }
@@ -80,15 +80,15 @@ impl Reader {
         self.pending = Some(self.stream.recv(buf, patient));
     }
 
-    /// Replaces an empty buffer that is larger than `capacity`, so that a connection which waits for its
-    /// next request holds little memory.
+    /// Drops an empty buffer that is much larger than `capacity`, so that a connection that waits for its next request
+    /// holds little memory.
     pub fn shrink(&mut self, capacity: usize) {
         if self.pending.is_none() && self.buf.is_empty() && self.buf.capacity() > capacity * 2 {
             self.buf = Vec::new();
         }
     }
 
-    /// Waits for more data behind what is there; see `Reader::arm`. 0 is the end of the stream.
+    /// Waits for more data after the unread data; see `Reader::arm`. 0 is the end of the stream.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, capacity: usize) -> Poll<io::Result<usize>> {
         self.arm(capacity);
         let Some(pending) = self.pending.as_mut() else {
@@ -98,12 +98,12 @@ impl Reader {
         self.pending = None;
         self.keep(buf, &outcome);
         match outcome {
-            // A socket in a sockmap says that it would block when it was woken for something else (seen on 6.18).
+            // A socket in a sockmap returns EAGAIN when it was woken for something else (seen on 6.18).
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // A channel says so itself, and may end its message properly before it wants no more of ours.
+            // A channel reports a reset itself, and may end its message properly before it refuses more of ours.
             Ok(0) if !self.stream.is_channel() && self.outgoing.was_reset(cx) => {
                 Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
             }
@@ -111,7 +111,7 @@ impl Reader {
         }
     }
 
-    /// Reads the next head of a response into `head`, on a channel.
+    /// Reads the next head of a response from a channel into `head`.
     pub fn poll_head(
         &self,
         cx: &mut Context<'_>,
@@ -124,31 +124,32 @@ impl Reader {
         }
     }
 
-    /// Whether the message has ended by other means than its bytes, and all of it was read. Only a channel has such.
+    /// Whether the message has ended by other means than its bytes, and all of it was read. Only a channel ends like
+    /// this.
     pub fn has_ended(&self) -> bool {
         self.data().is_empty() && matches!(&self.stream, Stream::Channel(channel) if channel.has_ended())
     }
 
-    /// Shows the trailers of a message that has ended so.
+    /// Shows the trailers of a message that has ended like this.
     pub fn trailers(&self, show: &mut dyn FnMut(&[u8], &[u8])) {
         if let Stream::Channel(channel) = &self.stream {
             channel.trailers(show);
         }
     }
 
-    /// Takes what has come already, on a channel: never waits. A fault is found again by whoever reads on.
+    /// Reads what has already arrived on a channel, without waiting. The next read reports an error again.
     pub fn peek(&mut self, capacity: usize) {
         if self.stream.is_channel() && self.data().is_empty() && !self.has_ended() {
             let _ = self.poll_fill(&mut Context::from_waker(Waker::noop()), capacity);
         }
     }
 
-    /// [`Reader::poll_fill`] as a future; dropping it loses nothing.
+    /// [`Reader::poll_fill`] as a future. Dropping it loses nothing.
     pub async fn fill(&mut self, capacity: usize) -> io::Result<usize> {
         poll_fn(|cx| self.poll_fill(cx, capacity)).await
     }
 
-    /// Ends the receive under way, keeping what it has brought.
+    /// Cancels the receive in progress and keeps what it has received.
     pub async fn stop(&mut self) -> io::Result<()> {
         let Some(pending) = self.pending.as_mut() else {
             return Ok(());
@@ -158,7 +159,7 @@ impl Reader {
         self.pending = None;
         self.keep(buf, &outcome);
         match outcome {
-            // The end stays where it is, for whoever reads next.
+            // The next read sees the end again.
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Ok(()),
@@ -167,19 +168,19 @@ impl Reader {
         }
     }
 
-    /// What a receive has brought.
+    /// Stores the result of a receive.
     fn keep(&mut self, buf: Vec<u8>, outcome: &io::Result<usize>) {
         self.buf = buf;
         self.received = self.received.wrapping_add(*outcome.as_ref().unwrap_or(&0) as u32);
     }
 
-    /// Whether nothing has come: no data, no end, no error. For connections that should be silent.
+    /// Whether nothing has arrived: no data, no end, no error. For connections that should be silent.
     pub fn is_silent(&mut self, capacity: usize) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.data().is_empty() && self.poll_fill(&mut cx, capacity).is_pending()
     }
 
-    /// The same, with completions looked at that have not been handed out yet.
+    /// Like [`Reader::is_silent`], after dispatching completions that are still queued.
     pub fn is_still_silent(&mut self, capacity: usize) -> bool {
         if self.stream.is_socket() {
             ring::dispatch();
@@ -187,19 +188,19 @@ impl Reader {
         self.is_silent(capacity)
     }
 
-    /// Takes the buffer with all unread data, which starts at the returned index, leaving `spare`.
+    /// Takes the buffer with all unread data, which starts at the returned index, and leaves `spare` in its place.
     pub fn take(&mut self, mut spare: Vec<u8>) -> (Vec<u8>, usize) {
         spare.clear();
         let start = std::mem::take(&mut self.start);
         (std::mem::replace(&mut self.buf, spare), start)
     }
 
-    /// Whether a receive is under way.
+    /// Whether a receive is in progress.
     pub fn is_receiving(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// The stream that is read.
+    /// The underlying stream.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }

@@ -1,4 +1,4 @@
-//! The sending direction of a stream: one send under way at most.
+//! The sending direction of a stream: at most one send in progress.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,35 +12,34 @@ use super::outgoing::Outgoing;
 use super::passed::PassedBytes;
 use crate::deadline::Deadline;
 
-/// Sends up to this size are left to the kernel until whole, and their completion is looked at only when
-/// the next thing is to be sent. That saves a wake-up per message; larger ones report each part, so that a
-/// slow reader is seen to make progress.
+/// The kernel completes sends up to this size as a whole, and their completion is read only before the next send. That
+/// saves a wake-up per message. Larger sends report each part, so that the progress of a slow reader is visible.
 const QUIET_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Copy)]
 struct Sending {
-    /// Index in the buffer up to which all has been sent.
+    /// Index in the buffer up to which everything has been sent.
     sent: usize,
     quiet: bool,
 }
 
-/// Bytes on their way out, and the buffer that the last ones left behind.
+/// Bytes being sent, and the buffer of the previous send.
 pub struct Writer {
     stream: Stream,
-    /// The send itself, while `sending` says what it is of.
+    /// The send itself; `sending` describes it.
     outgoing: Rc<Outgoing>,
     sending: Option<Sending>,
-    /// The buffer of the last send, its content untouched.
+    /// The buffer of the last send, with its content.
     last: Vec<u8>,
-    /// The first error; everything later fails with it.
+    /// The first error. Everything later fails with it.
     broken: Option<io::ErrorKind>,
     /// Bytes of the last submitted buffer that the socket took.
     taken: usize,
-    /// Whether a head has been sent that is no bytes.
+    /// Whether a head has been sent that does not count as bytes.
     has_sent_head: bool,
-    /// Bytes that the socket took in all.
+    /// Bytes that the socket took in total.
     written: u64,
-    /// Bytes that went past this writer.
+    /// Bytes that bypassed this writer.
     passed: Option<Box<PassedBytes>>,
 }
 
@@ -59,7 +58,7 @@ impl Writer {
         }
     }
 
-    /// The stream that is written.
+    /// The underlying stream.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -71,7 +70,7 @@ impl Writer {
         buf
     }
 
-    /// The same for a message of `bytes`, without holding on to a much larger buffer.
+    /// Like [`Writer::spare`], for a message of `bytes`, and without keeping a much larger buffer.
     pub fn spare_for(&mut self, bytes: usize) -> Vec<u8> {
         if self.last.capacity() > bytes * 2 {
             self.last = Vec::new();
@@ -86,14 +85,14 @@ impl Writer {
         std::mem::take(&mut self.last)
     }
 
-    /// Gives the memory of an idle connection back.
+    /// Frees the memory of an idle connection.
     pub fn shrink(&mut self, capacity: usize) {
         if self.last.capacity() > capacity {
             self.last = Vec::new();
         }
     }
 
-    /// Starts sending `buf[start..]`. The send before it must have been settled.
+    /// Starts sending `buf[start..]`. The previous send must have settled.
     pub fn submit(&mut self, buf: Vec<u8>, start: usize) {
         debug_assert!(self.sending.is_none(), "two sends at once could be reordered");
         if start >= buf.len() {
@@ -105,8 +104,8 @@ impl Writer {
         self.send(buf, start, quiet);
     }
 
-    /// [`Writer::submit`] of the last bytes of a message. Where its end is no byte, this sends that as well, with
-    /// `trailers`.
+    /// [`Writer::submit`] for the last bytes of a message. If the protocol does not mark the end with bytes, this also
+    /// sends the end, with `trailers`.
     pub fn submit_last(&mut self, buf: Vec<u8>, start: usize, trailers: &Trailers) {
         if let Stream::Channel(channel) = &self.stream
             && let Err(error) = channel.end_after(buf.len().saturating_sub(start), trailers)
@@ -119,10 +118,10 @@ impl Writer {
         }
     }
 
-    /// Sends a head where heads are no bytes; with `ends` it is the whole message. Nothing may be under way.
+    /// Sends a head where heads are not bytes. With `ends` it is the whole message. Nothing may be in progress.
     ///
     /// # Errors
-    /// It cannot be sent; everything later fails with it.
+    /// The head cannot be sent; everything later fails with the same error.
     pub fn send_head(&mut self, head: &FieldBlock, ends: bool) -> io::Result<()> {
         let sent = match &self.stream {
             Stream::Channel(channel) => channel.send_head(head, ends),
@@ -140,12 +139,12 @@ impl Writer {
         self.sending = Some(Sending { sent, quiet });
     }
 
-    /// Whether the send under way, if any, goes on without being polled. One that has failed is to be looked at.
+    /// Whether the send in progress, if any, continues without being polled. A failed send must be looked at.
     pub fn is_quiet(&self) -> bool {
         self.broken.is_none() && self.sending.as_ref().is_none_or(|sending| sending.quiet)
     }
 
-    /// Whether nothing is under way any more; never waits.
+    /// Whether nothing is in progress any more. Never waits.
     pub fn try_settle(&mut self, deadline: &Deadline) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.poll_settle(&mut cx, deadline).is_ready()
@@ -156,33 +155,33 @@ impl Writer {
         self.broken.is_some() && self.taken == 0 && !self.has_sent_head
     }
 
-    /// Begins to count bytes that go past this writer, with nothing under way. False if they cannot be counted.
+    /// Starts counting bytes that bypass this writer. Nothing may be in progress. False if they cannot be counted.
     pub fn count_passed(&mut self) -> bool {
         let socket = self.stream.fd();
         self.passed = socket.and_then(|fd| PassedBytes::begin(fd, self.written)).map(Box::new);
         self.passed.is_some()
     }
 
-    /// Notes bytes that the kernel has promised to put into the send queue. Nothing is sent before they are there.
+    /// Adds bytes that the kernel has announced for the send queue. Nothing is sent before they have arrived.
     pub fn pass(&mut self, bytes: u64) {
         if let Some(passed) = &mut self.passed {
             passed.add(bytes);
         }
     }
 
-    /// Bytes that have been sent on this connection, those that went past this writer included.
+    /// Bytes sent on this connection, including those that bypassed this writer.
     pub fn sent_in_all(&self) -> u64 {
         self.written + self.passed.as_ref().map_or(0, |passed| passed.bytes())
     }
 
-    /// Whether all that was submitted has been sent, without an error; never waits, and does not look for what went
-    /// past this writer.
+    /// Whether everything submitted has been sent without an error. Never waits, and does not check for bytes that
+    /// bypassed this writer.
     pub fn is_sent(&mut self, deadline: &Deadline) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         matches!(self.poll_sent(&mut cx, deadline), Poll::Ready(Ok(())))
     }
 
-    /// Waits until the send under way is whole; each part of it counts as activity on `deadline`.
+    /// Waits until the whole send in progress is done. Each part of it counts as activity on `deadline`.
     pub fn poll_settle(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Poll<io::Result<()>> {
         std::task::ready!(self.poll_sent(cx, deadline))?;
         let (Some(passed), Some(fd)) = (&mut self.passed, self.stream.fd()) else {
@@ -227,14 +226,14 @@ impl Writer {
         Poll::Ready(self.broken.map_or(Ok(()), |kind| Err(kind.into())))
     }
 
-    /// [`Writer::poll_settle`] as a future; dropping it loses nothing.
+    /// [`Writer::poll_settle`] as a future. Dropping it loses nothing.
     pub async fn settle(&mut self, deadline: &Deadline) -> io::Result<()> {
         poll_fn(|cx| self.poll_settle(cx, deadline)).await
     }
 
-    /// Waits until what is under way, if anything, goes on without being polled. To be called after the last
-    /// submission before others are waited for: the socket may take a part of a large one only, and nobody
-    /// would send the rest.
+    /// Waits until the send in progress, if any, continues without being polled. Call it after the last submission,
+    /// before waiting for anything else: the socket may take only part of a large send, and nothing would send the
+    /// rest.
     pub async fn quieten(&mut self, deadline: &Deadline) -> io::Result<()> {
         if self.is_quiet() { Ok(()) } else { self.settle(deadline).await }
     }

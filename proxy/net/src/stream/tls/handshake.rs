@@ -1,4 +1,4 @@
-//! The beginning of a session.
+//! The start of a session.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,30 +7,30 @@ use rustls::ProtocolVersion;
 
 use super::Session;
 
-/// Room for the plain bytes behind a handshake.
+/// Room for plaintext bytes that follow a handshake.
 const PLAIN_BYTES: usize = 8 * 1024;
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The connection broke, or ended in the middle.
+    /// The connection broke or ended before the handshake was complete.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// What the peer sent was not acceptable to us, or ours to it.
+    /// A message of the peer was not acceptable to us, or one of ours to it.
     #[error("{0}")]
     Tls(rustls::Error),
 }
 
 impl Session {
-    /// Runs the handshake. Its last message of ours may still be leaving, or leave with the first bytes that are sent.
-    /// The caller bounds the time.
+    /// Runs the handshake. Our last handshake message may still be in progress, or be sent with the first data. The
+    /// caller limits the time.
     ///
     /// # Errors
-    /// The peer has been sent the alert that fits.
+    /// The handshake failed. The peer has been sent the matching alert.
     pub async fn handshake(&self) -> Result<(), HandshakeError> {
         loop {
             if let Some(error) = self.proceed() {
-                // The alert, which tells more than the close.
+                // Send the alert, which tells more than the close.
                 drop(self.flush().await);
                 return Err(HandshakeError::Tls(error));
             }
@@ -45,7 +45,7 @@ impl Session {
         }
     }
 
-    /// Whether all is agreed on. The last word of TLS 1.2 is the server's, and the client waits for it.
+    /// Whether the handshake is complete. In TLS 1.2 the server sends the last message, and the client waits for it.
     fn is_done(&self) -> bool {
         let mut state = self.state.borrow_mut();
         if state.tls.is_handshaking() {
@@ -57,14 +57,14 @@ impl Session {
         true
     }
 
-    /// Has rustls take what has come.
+    /// Feeds the received records to rustls, and returns its error.
     fn proceed(&self) -> Option<rustls::Error> {
         let mut state = self.state.borrow_mut();
         state.feed();
         state.failed.clone()
     }
 
-    /// Whether the peer has ended the session before it began.
+    /// Whether the peer ended the session before the handshake was complete.
     fn is_over(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.failed.is_none() && state.tls.is_handshaking() && state.has_ended()

@@ -1,8 +1,8 @@
-//! TLS as an engine below the seam: records on the stream below, plain bytes above.
+//! TLS as one kind of stream: records on the stream below, plaintext above.
 //!
-//! rustls keeps the session and both of its queues; here is only what moves bytes. One receive and one send are
-//! under way below at most, so records keep their order. What rustls has to say by itself (session tickets,
-//! answers to key updates, alerts) goes with the next message of ours, or when there is nothing left to read.
+//! rustls keeps the session and both of its queues; this module only moves bytes. Below, at most one receive and one
+//! send are in progress, so records keep their order. Messages that rustls generates (session tickets, responses to key
+//! updates, alerts) are sent with our next message, or when nothing is left to read.
 
 mod handshake;
 mod state;
@@ -22,9 +22,9 @@ use super::Stream;
 pub use handshake::HandshakeError;
 use state::State;
 
-/// Plain bytes that are encrypted at once when a whole message is not asked for: four records (RFC 8446 5.1).
+/// Plaintext bytes that are encrypted at once when the whole message is not required: four records (RFC 8446 5.1).
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The same for a peer whose socket has lately taken a part only: one record, so that it is seen to go on.
+/// The same for a peer whose socket recently took only part of a send: one record, so that progress is visible.
 const SLOW_CHUNK_BYTES: usize = 16 * 1024;
 
 /// One session over the stream below.
@@ -34,17 +34,17 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session about to begin. `received` is what of it was read already.
+    /// A new session. `received` are its bytes that were already read.
     pub fn new(below: Stream, connection: impl Into<Connection>, received: &[u8]) -> Rc<Self> {
         Rc::new(Self { below, state: RefCell::new(State::new(connection.into(), received)) })
     }
 
-    /// Looks at what was agreed on.
+    /// Passes the rustls connection to `look`.
     pub fn inspect<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
         look(&self.state.borrow().tls)
     }
 
-    /// What was wrong with what came, or what the peer said was wrong.
+    /// The error in received records, or the alert from the peer.
     pub fn failure(&self) -> Option<rustls::Error> {
         self.state.borrow().failed.clone()
     }
@@ -54,7 +54,7 @@ impl Session {
         &self.below
     }
 
-    /// Begins to receive into the spare capacity of `buf`.
+    /// Starts to receive into the spare capacity of `buf`.
     pub(super) fn recv(self: &Rc<Self>, buf: Vec<u8>, patient: bool) -> TlsRecv {
         let mut state = self.state.borrow_mut();
         if !state.has_received() {
@@ -63,7 +63,7 @@ impl Session {
         TlsRecv { session: Rc::clone(self), buf }
     }
 
-    /// Begins to send `buf[start..]`, or with `whole` unset some of it.
+    /// Starts to send `buf[start..]`, or only part of it unless `whole` is set.
     pub(super) fn send(self: &Rc<Self>, buf: Vec<u8>, start: usize, whole: bool) -> TlsSend {
         let mut state = self.state.borrow_mut();
         let most = match (whole, state.is_slow) {
@@ -74,20 +74,20 @@ impl Session {
         let end = start.saturating_add(most).min(buf.len());
         let outcome = state.encrypt(&buf[start..end]);
         if outcome.is_ok() && !state.transmit(&self.below, whole) {
-            // Something else is under way. This goes behind it, whether or not somebody waits for it.
+            // Another send is in progress. These records follow it, even if no task waits for them.
             let session = Rc::clone(self);
             tokio::task::spawn_local(async move { drop(session.flush().await) });
         }
         TlsSend { session: Rc::clone(self), buf, outcome: Some(outcome) }
     }
 
-    /// Waits until all that is to be sent was.
+    /// Waits until everything has been sent.
     async fn flush(&self) -> io::Result<()> {
         poll_fn(|cx| self.state.borrow_mut().poll_flush(cx, &self.below)).await
     }
 
-    /// Tells the peer that nothing follows (RFC 8446 6.1), if that can be done without waiting. Whatever was sent must
-    /// have left.
+    /// Tells the peer that nothing follows (RFC 8446 6.1), if this is possible without waiting. Everything else must
+    /// have been sent.
     pub(super) fn say_goodbye(&self) {
         let mut state = self.state.borrow_mut();
         state.tls.send_close_notify();
@@ -103,7 +103,7 @@ impl Drop for Session {
     }
 }
 
-/// A receive of plain bytes.
+/// A receive of plaintext bytes.
 pub(crate) struct TlsRecv {
     session: Rc<Session>,
     buf: Vec<u8>,
@@ -121,17 +121,18 @@ impl Future for TlsRecv {
 }
 
 impl TlsRecv {
-    /// Ends what is under way below, in both directions: records that nobody waits for would hold the socket.
+    /// Cancels what is in progress below, in both directions: records that no task waits for would keep the socket
+    /// open.
     pub(super) fn cancel(&self) {
         self.session.state.borrow().cancel();
     }
 }
 
-/// A send of plain bytes.
+/// A send of plaintext bytes.
 pub(crate) struct TlsSend {
     session: Rc<Session>,
     buf: Vec<u8>,
-    /// How many were encrypted, until they have left.
+    /// The number of encrypted bytes, until they have left.
     outcome: Option<io::Result<usize>>,
 }
 
@@ -148,7 +149,7 @@ impl Future for TlsSend {
 }
 
 impl TlsSend {
-    /// As [`TlsRecv::cancel`].
+    /// Like [`TlsRecv::cancel`].
     pub(super) fn cancel(&self) {
         self.session.state.borrow().cancel();
     }

@@ -1,4 +1,4 @@
-//! What of a session changes: rustls's part, and what is under way below.
+//! The mutable part of a session: the state of rustls, and the operations in progress below.
 
 use std::future::Future;
 use std::io::{self, BufRead, Write};
@@ -9,29 +9,29 @@ use rustls::Connection;
 
 use super::super::{Stream, StreamRecv, StreamSend};
 
-/// Least and most bytes of records that are asked for at a time. An idle session waits with the least; the most is two
-/// records with their overhead (RFC 8446 5.2).
+/// Least and most bytes of records to receive at a time. An idle session waits with the least; the most is two records
+/// with their overhead (RFC 8446 5.2).
 const RECEIVE_BYTES_MIN: usize = 2 * 1024;
 const RECEIVE_BYTES_MAX: usize = 33 * 1024;
-/// A buffer of records that were sent is kept up to this size.
+/// A buffer of sent records is kept up to this size.
 const KEPT_BYTES: usize = 4 * 1024;
 
 pub(super) struct State {
     pub(super) tls: Connection,
-    /// Records that rustls has not taken yet, from `start`.
+    /// Records that rustls has not read yet, from `start`.
     records: Vec<u8>,
     start: usize,
     receiving: Option<StreamRecv>,
     sending: Option<Sending>,
-    /// Who waits for the end of that.
+    /// Tasks that wait for `sending`.
     waiting: Vec<Waker>,
     /// The buffer of the last send.
     spare: Vec<u8>,
-    /// The first error of a send; everything later fails with it.
+    /// The first error of a send. Everything later fails with it.
     broken: Option<io::ErrorKind>,
-    /// What was wrong with what came.
+    /// The error in the received records.
     pub(super) failed: Option<rustls::Error>,
-    /// Whether the last send was taken in parts.
+    /// Whether the socket took the last send in parts.
     pub(super) is_slow: bool,
 }
 
@@ -43,7 +43,7 @@ struct Sending {
 
 impl State {
     pub(super) fn new(mut tls: Connection, received: &[u8]) -> Self {
-        // Bounded by us: a message is encrypted when the one before it has left.
+        // sluice limits this itself: a message is encrypted only after the previous one has left.
         tls.set_buffer_limit(None);
         Self {
             tls,
@@ -59,23 +59,23 @@ impl State {
         }
     }
 
-    /// Ends what is under way below.
+    /// Cancels the operations in progress below.
     pub(super) fn cancel(&self) {
         self.receiving.iter().for_each(StreamRecv::cancel);
         self.sending.iter().for_each(|sending| sending.send.cancel());
     }
 
-    /// Whether something that came was not read yet: bytes, an end or an error.
+    /// Whether something that arrived has not been read yet: bytes, an end or an error.
     pub(super) fn has_received(&mut self) -> bool {
         self.failed.is_some() || self.start < self.records.len() || self.has_ended()
     }
 
-    /// Whether there are bytes to be read, or their end.
+    /// Whether there is plaintext to read, or its end.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.tls.reader().fill_buf(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Starts a receive below, unless one is under way.
+    /// Starts a receive below, unless one is in progress.
     pub(super) fn receive(&mut self, below: &Stream, plain_bytes: usize, patient: bool) {
         if self.receiving.is_some() {
             return;
@@ -91,14 +91,14 @@ impl State {
         self.receiving = Some(below.recv(records, patient));
     }
 
-    /// Has rustls take what has come, as far as it has room.
+    /// Feeds received records to rustls, as long as it has room.
     pub(super) fn feed(&mut self) {
         while self.start < self.records.len() && self.failed.is_none() {
             match self.tls.read_tls(&mut &self.records[self.start..]) {
-                // Behind the proper end nothing counts (RFC 8446 6.1).
+                // Bytes after the proper end do not count (RFC 8446 6.1).
                 Ok(0) => self.start = self.records.len(),
                 Ok(count) => self.start += count,
-                // What was decrypted is to be read first.
+                // The decrypted bytes must be read first.
                 Err(error) if error.kind() == io::ErrorKind::Other => return,
                 Err(_) => self.failed = Some(rustls::Error::General("a message is too long".into())),
             }
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Reads into the spare capacity of `buf` what is decrypted; `None` if more must come for that.
+    /// Reads decrypted bytes into the spare capacity of `buf`; `None` if more records are needed.
     fn read_plain(&mut self, buf: &mut Vec<u8>) -> Option<io::Result<usize>> {
         let before = buf.len();
         loop {
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    /// The same, waiting for more.
+    /// Like `read_plain`, but waits for more records.
     pub(super) fn poll_plain(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,7 +150,7 @@ impl State {
                 return Poll::Ready(outcome);
             }
             if !self.transmit(below, true) {
-                // Behind what nobody may be waiting for: the last message of a handshake.
+                // This may follow a send that no task waits for: the last message of a handshake.
                 let _ = self.poll_flush(cx, below);
             }
             let plain_bytes = buf.capacity() - buf.len();
@@ -158,8 +158,8 @@ impl State {
         }
     }
 
-    /// Sends the alert that an error left (RFC 8446 6.2), at once: what is only under way is called off with the
-    /// session, which ends here.
+    /// Sends the alert for an error at once (RFC 8446 6.2): the session ends here, and a send still in progress would
+    /// be cancelled with it.
     fn say_why(&mut self, cx: &mut Context<'_>, below: &Stream) {
         if self.poll_sent(cx, below).is_ready()
             && let Some(alert) = self.take_records()
@@ -168,7 +168,7 @@ impl State {
         }
     }
 
-    /// Waits for records, or the end of the stream below, and has rustls take them.
+    /// Waits for records or the end of the stream below, and feeds them to rustls.
     pub(super) fn poll_records(
         &mut self,
         cx: &mut Context<'_>,
@@ -184,7 +184,7 @@ impl State {
         self.records = records;
         self.start = 0;
         if outcome? == 0 {
-            // Whether that is a proper end, rustls knows.
+            // rustls decides whether this is a proper end.
             self.tls.read_tls(&mut io::empty())?;
         }
         self.feed();
@@ -200,7 +200,7 @@ impl State {
         Ok(plain.len())
     }
 
-    /// The records that wait to be sent, if there are any and none are under way.
+    /// The records to send, if there are any and no send is in progress.
     pub(super) fn take_records(&mut self) -> Option<Vec<u8>> {
         if self.sending.is_some() || self.broken.is_some() || !self.tls.wants_write() {
             return None;
@@ -214,7 +214,7 @@ impl State {
         Some(records)
     }
 
-    /// Starts to send what there is to send; false if something is under way before it.
+    /// Starts to send what is pending. Returns false if another send is in progress.
     pub(super) fn transmit(&mut self, below: &Stream, whole: bool) -> bool {
         if let Some(records) = self.take_records() {
             self.sending = Some(Sending { send: below.send(records, 0, whole), sent: 0, whole });
@@ -223,11 +223,11 @@ impl State {
         !self.tls.wants_write()
     }
 
-    /// Waits until all that is to be sent was.
+    /// Waits until everything has been sent.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>, below: &Stream) -> Poll<io::Result<()>> {
         loop {
             if self.poll_sent(cx, below).is_pending() {
-                // Only whoever asked last is woken by what is below.
+                // The stream below wakes only the task that polled it last.
                 if !self.waiting.iter().any(|waiting| waiting.will_wake(cx.waker())) {
                     self.waiting.push(cx.waker().clone());
                 }
@@ -268,7 +268,7 @@ impl State {
     }
 }
 
-/// What a receive fails with when the peer broke the protocol.
+/// The error of a receive when the peer violated the protocol.
 fn invalid(error: &rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.clone())
 }

@@ -46,7 +46,7 @@ fn client(trusted: &Identity, version: &'static rustls::SupportedProtocolVersion
     ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
-/// Both ends of a session after their handshake; the client's first.
+/// Both ends of a session after their handshake, the client's first.
 async fn established(
     behaviour: Behaviour,
     version: &'static rustls::SupportedProtocolVersion,
@@ -60,7 +60,7 @@ async fn established(
         tokio::task::spawn_local(async move { far.handshake().await })
     };
     near.handshake().await.unwrap();
-    // The last message of the client may go with its first bytes.
+    // The last message of the client may be sent with its first data.
     near.flush().await.unwrap();
     accepting.await.unwrap().unwrap();
     [Stream::Tls(near), Stream::Tls(far)]
@@ -108,7 +108,7 @@ proptest! {
 
     /// Whatever the network does, each side reads what the other wrote, while both write.
     #[test]
-    fn bytes_arrive_as_they_were_sent(
+    fn both_sides_read_what_the_other_wrote(
         seed in any::<u64>(),
         piece_max in prop_oneof![1usize..40, 1000usize..100_000],
         capacity in 1usize..100_000,
@@ -119,7 +119,7 @@ proptest! {
     ) {
         let behaviour = Behaviour { seed, piece_max, capacity, stall_of };
         let version = if older { &rustls::version::TLS12 } else { &rustls::version::TLS13 };
-        // A byte at a time takes long.
+        // One byte at a time takes long.
         let scale = if piece_max < 40 { 10 } else { 1 };
         let (up, down) = (pattern(seed, sizes.0 / scale), pattern(!seed, sizes.1 / scale));
         run(async {
@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn a_proper_end_is_one_and_another_is_not() {
+fn only_close_notify_is_a_proper_end() {
     run(async {
         for proper in [true, false] {
             let [near, far] = established(CALM, &rustls::version::TLS13).await;
@@ -160,12 +160,12 @@ fn a_proper_end_is_one_and_another_is_not() {
 }
 
 #[test]
-fn why_a_session_is_broken_off_is_said() {
+fn invalid_record_is_answered_with_an_alert() {
     run(async {
         for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
             let [near, far] = established(CALM, version).await;
-            let Stream::Tls(session) = &near else { unreachable!("a session was made") };
-            // Of a type that no record has.
+            let Stream::Tls(session) = &near else { unreachable!("the stream is a TLS session") };
+            // A record of an unknown type.
             session.below().send_now(vec![99, 3, 3, 0, 1, 0]);
             let (mut reader, writer) = halves(far);
             assert_eq!(reader.fill(100).await.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
@@ -178,7 +178,7 @@ fn why_a_session_is_broken_off_is_said() {
 }
 
 #[test]
-fn whoever_is_not_trusted_is_told() {
+fn untrusted_server_receives_an_alert() {
     run(async {
         let (near, far) = memory::connection(CALM);
         let near = Session::new(Stream::Memory(near), client(&identity(), &rustls::version::TLS13), &[]);
@@ -190,7 +190,7 @@ fn whoever_is_not_trusted_is_told() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused_and_an_end_in_it_seen() {
+fn invalid_or_truncated_handshake_fails() {
     run(async {
         for (said, is_end) in [(&b"GET / HTTP/1.1\r\n\r\n"[..], false), (b"", true), (b"\x16\x03\x01", true)]
         {
@@ -208,9 +208,9 @@ fn what_is_no_handshake_is_refused_and_an_end_in_it_seen() {
     });
 }
 
-/// What was read with a PROXY header belongs to the session.
+/// Bytes that were read with a PROXY header belong to the session.
 #[test]
-fn a_session_begins_with_what_was_read_before() {
+fn session_starts_with_bytes_already_read() {
     run(async {
         let identity = identity();
         let (near, far) = memory::connection(CALM);
@@ -231,14 +231,14 @@ fn a_session_begins_with_what_was_read_before() {
     });
 }
 
-/// A small message that finds another under way leaves all the same, though nobody waits for it.
+/// A small message that is submitted during another send leaves even if no task waits for it.
 #[test]
-fn a_quiet_message_behind_tickets_leaves_by_itself() {
+fn message_after_session_tickets_is_sent_without_polling() {
     run(async {
         let slow = Behaviour { capacity: 16, ..CALM };
         let [near, far] = established(slow, &rustls::version::TLS13).await;
         let ((mut near_in, _near_out), (mut far_in, mut far_out)) = (halves(near), halves(far));
-        // The tickets begin to leave when there is nothing to read.
+        // The tickets are sent when there is nothing to read.
         assert!(far_in.is_silent(100));
         far_out.submit(b"hello".to_vec(), 0);
         assert_eq!(read(&mut near_in, 5, 100).await, b"hello");
