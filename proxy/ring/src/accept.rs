@@ -10,7 +10,7 @@ use socket2::SockAddr;
 
 use super::{Engine, Fd, epoll, uring};
 
-/// An accept under way. Dropped, it may go on; a connection that it brings then is closed.
+/// An accept in progress. If dropped, it may continue; a connection that it then returns is closed.
 pub struct AcceptOp(Accepting);
 
 enum Accepting {
@@ -18,7 +18,7 @@ enum Accepting {
     Epoll(epoll::AcceptOp),
 }
 
-/// Begins to accept one connection from the listening socket `fd`.
+/// Starts to accept one connection from the listening socket `fd`.
 pub fn accept(fd: &Fd) -> AcceptOp {
     AcceptOp(match Engine::current() {
         Engine::Epoll => Accepting::Epoll(epoll::AcceptOp::new(fd)),
@@ -27,7 +27,7 @@ pub fn accept(fd: &Fd) -> AcceptOp {
 }
 
 impl AcceptOp {
-    /// Calls it off: it ends soon, with a connection if one has just come.
+    /// Cancels it: it ends soon, with a connection if one has just arrived.
     pub fn cancel(&self) {
         match &self.0 {
             Accepting::Uring(op) => op.cancel(),
@@ -47,14 +47,14 @@ impl Future for AcceptOp {
     }
 }
 
-/// Accepts a connection that waits in the queue of `fd`; none if none does.
+/// Accepts a connection from the queue of `fd`; `None` if the queue is empty.
 ///
-/// Whoever no longer accepts from a socket that others accept from as well owes them this: the kernel may wake one of
-/// those who wait, and where that one calls its wait off at the same time, nobody else hears of the connection. The
-/// socket stays blocking, which is theirs too.
+/// Call this after you cancel an [`accept`] on a socket from which others accept too: the kernel may have woken the
+/// cancelled wait for a connection, and then notifies no other waiter. The socket stays blocking, because the others
+/// share that flag.
 ///
 /// # Errors
-/// Those of accept(2); ECANCELED if somebody else took what waited.
+/// Those of accept(2); ECANCELED if another waiter took the connection.
 pub async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
     match Engine::current() {
         Engine::Epoll => epoll::accept_now(fd),
@@ -62,11 +62,11 @@ pub async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> 
     }
 }
 
-/// Accepts up to `most` of the connections that wait in the queue of `fd`, in one pass of the engine; fewer when no more
-/// wait, when somebody else takes them, or when the kernel refuses, which the next [`accept`] reports.
+/// Accepts up to `most` connections from the queue of `fd` in one pass of the engine. Returns fewer if no more are
+/// waiting, if other waiters take them, or if the kernel refuses; the next [`accept`] then reports the error.
 ///
-/// Each wait that is called off may have been woken for a connection that others are then not told of. So where others
-/// accept from the socket too, an [`accept`] or as many [`accept_waiting`] must follow.
+/// Each cancelled wait may have been woken for a connection of which no other waiter is notified. So if others accept
+/// from the socket too, an [`accept`] or as many [`accept_waiting`] must follow.
 pub async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr)> {
     match Engine::current() {
         Engine::Epoll => (0..most).map_while(|_| epoll::accept_now(fd).ok().flatten()).collect(),

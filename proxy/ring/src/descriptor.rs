@@ -8,14 +8,14 @@ use std::rc::Rc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A counted descriptor: whoever holds one keeps the number from being reused.
+/// A reference-counted descriptor. Each holder keeps the number from being reused.
 #[derive(Clone, Debug)]
 pub struct Fd(Rc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Its registration with epoll, made when an operation of that engine first has to wait. Declared before the
-    /// descriptor, so dropped before it.
+    /// Its registration with epoll, created when an operation of that engine first has to wait. Declared before the
+    /// descriptor, so that it is dropped first.
     watch: OnceCell<Box<AsyncFd<RawFd>>>,
     descriptor: OwnedFd,
 }
@@ -28,24 +28,24 @@ impl Fd {
         Some(descriptor)
     }
 
-    /// How many hold it.
+    /// Number of holders.
     #[cfg(test)]
     pub(crate) fn holders(&self) -> usize {
         Rc::strong_count(&self.0)
     }
 
-    /// Where epoll says when it is ready.
+    /// Its registration with epoll, which reports readiness.
     ///
     /// # Errors
-    /// It cannot be registered.
+    /// The descriptor cannot be registered.
     #[allow(unsafe_code, reason = "the descriptor outlives its registration")]
     pub(crate) fn watch(&self) -> io::Result<&AsyncFd<RawFd>> {
         if let Some(watch) = self.0.watch.get() {
             return Ok(watch);
         }
         let (raw, both) = (self.as_raw_fd(), Interest::READABLE | Interest::WRITABLE);
-        // SAFETY: the descriptor is open, and stays so until the registration is gone: both are of one value, which drops
-        // the registration first.
+        // SAFETY: `Shared` owns both the open descriptor and the registration, and drops the registration first (field
+        // order). So the descriptor stays open for as long as it is registered.
         let watch = unsafe { AsyncFd::register_with_interest(raw, both) }?;
         Ok(self.0.watch.get_or_init(|| Box::new(watch)))
     }

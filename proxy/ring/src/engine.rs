@@ -1,4 +1,4 @@
-//! The engines that a worker can run on, and which one this thread runs on.
+//! The engines that a worker can run on, and the current thread's engine.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::io;
 
 use super::{epoll, uring};
 
-/// What does the I/O of a worker.
+/// The implementation of a worker's I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// io_uring by a driver of our own, the fastest.
+    /// io_uring with sluice's own driver; the fastest.
     IoUring,
-    /// io_uring by tokio-uring (linux 6.6: it cancels by descriptor and operation).
+    /// io_uring with tokio-uring (Linux 6.6, because it cancels by descriptor and operation).
     TokioUring,
-    /// epoll by tokio, where io_uring is denied.
+    /// epoll with tokio, where io_uring is denied.
     Epoll,
 }
 
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 impl Engine {
-    /// Every engine, the fastest first.
+    /// Every engine, fastest first.
     pub const ALL: [Self; 3] = [Self::IoUring, Self::TokioUring, Self::Epoll];
 
     /// Its name, as in the configuration.
@@ -35,7 +35,7 @@ impl Engine {
         }
     }
 
-    /// That of this thread.
+    /// This thread's engine.
     pub(crate) fn current() -> Self {
         CURRENT.get()
     }
@@ -47,11 +47,11 @@ impl fmt::Display for Engine {
     }
 }
 
-/// Runs `future` on this thread by an engine of its own, and leaks that: operations under way at the end keep what the
-/// kernel touches until the process ends.
+/// Runs `future` on this thread with a new engine, and leaks the engine: operations in progress at the end keep the
+/// memory that the kernel accesses until the process ends.
 ///
 /// # Errors
-/// The engine cannot be made, or not be waited for.
+/// The engine cannot be created, or waiting on it failed.
 pub fn run<F: Future>(engine: Engine, future: F) -> io::Result<F::Output> {
     CURRENT.set(engine);
     match engine {
@@ -61,8 +61,8 @@ pub fn run<F: Future>(engine: Engine, future: F) -> io::Result<F::Output> {
     }
 }
 
-/// Sees to it that what has come is noticed by the next look at an operation, without waiting for the engine's turn.
-/// tokio-uring has no such call; there a look may be late by one turn.
+/// Makes completed operations visible to their next poll, without waiting for the engine's next turn. tokio-uring has
+/// no such call; there a poll may see a completion one turn late.
 pub fn dispatch() {
     match Engine::current() {
         Engine::IoUring => uring::dispatch(),

@@ -1,11 +1,12 @@
-//! The one door through which sluice's data path does I/O: accept, connect, receive, send, wait, files, time and waking.
+//! The only interface through which sluice's data path does I/O: accept, connect, receive, send, wait, files, time and
+//! waking.
 //!
-//! Operations are futures that own what the kernel touches: the descriptor (a counted [`Fd`]) and the buffer. A future that
-//! is dropped leaves its operation to end by itself; nothing is freed before. Three engines stand behind the door
-//! ([`Engine`]); nobody above this crate knows which one a thread runs on:
-//! - `uring` with a driver of our own,
-//! - `uring` with tokio-uring as its driver: the same operations,
-//! - `epoll` by tokio, for hosts and containers that deny io_uring.
+//! Operations are futures that own what the kernel accesses: the descriptor (a counted [`Fd`]) and the buffer. A
+//! dropped future leaves its operation to end by itself, and nothing is freed before that. There are three engines
+//! ([`Engine`]); code above this crate does not know which one its thread uses:
+//! - `uring` with sluice's own driver,
+//! - `uring` with tokio-uring as its driver, for the same operations,
+//! - `epoll` with tokio, for hosts and containers that deny io_uring.
 
 mod accept;
 mod descriptor;

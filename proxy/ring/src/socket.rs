@@ -9,7 +9,7 @@ use socket2::SockAddr;
 
 use super::{Engine, Fd, epoll, uring};
 
-/// A receive under way.
+/// A receive in progress.
 pub struct RecvOp(Receiving);
 
 enum Receiving {
@@ -17,9 +17,8 @@ enum Receiving {
     Epoll(epoll::RecvOp),
 }
 
-/// Starts receiving into the spare capacity of `buf`; the data goes behind what is there.
-/// The outcome is the number of bytes (0 is the end of the stream) and the buffer.
-/// With `patient` it waits for data before it tries.
+/// Starts receiving into the spare capacity of `buf`, after its contents. Returns the number of bytes (0 is the end of
+/// the stream) and the buffer. With `patient` it waits for data before it tries.
 pub fn recv(fd: &Fd, buf: Vec<u8>, patient: bool) -> RecvOp {
     debug_assert!(buf.capacity() > buf.len(), "a receive of no bytes looks like the end of the stream");
     RecvOp(match Engine::current() {
@@ -29,7 +28,7 @@ pub fn recv(fd: &Fd, buf: Vec<u8>, patient: bool) -> RecvOp {
 }
 
 impl RecvOp {
-    /// Ends it soon, perhaps with data that has just come.
+    /// Cancels it: it ends soon, possibly with data that has just arrived.
     pub fn cancel(&self) {
         match &self.0 {
             Receiving::Uring(op) => op.cancel(),
@@ -49,7 +48,7 @@ impl Future for RecvOp {
     }
 }
 
-/// A send under way.
+/// A send in progress.
 pub struct SendOp(Sending);
 
 enum Sending {
@@ -57,8 +56,8 @@ enum Sending {
     Epoll(epoll::SendOp),
 }
 
-/// Starts sending `buf[start..]`. With `whole` it goes on, polled or not, until all is sent or an error ends it;
-/// without, the outcome may be a part. The outcome is the number of bytes and the buffer.
+/// Starts sending `buf[start..]`. With `whole` it continues, polled or not, until everything is sent or an error ends
+/// it; without `whole` it may send only a part. Returns the number of bytes and the buffer.
 pub fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> SendOp {
     SendOp(match Engine::current() {
         Engine::Epoll => Sending::Epoll(epoll::SendOp::new(fd, buf, start, whole)),
@@ -67,7 +66,7 @@ pub fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> SendOp {
 }
 
 impl SendOp {
-    /// Ends it soon; a part may have left.
+    /// Cancels it: it ends soon, and a part may have left.
     pub fn cancel(&self) {
         match &self.0 {
             Sending::Uring(op) => op.cancel(),
@@ -87,7 +86,8 @@ impl Future for SendOp {
     }
 }
 
-/// Connects `fd` to `address`. Dropped before its end it is given up: it would keep the socket until the kernel does.
+/// Connects `fd` to `address`. Dropping the future cancels the connect, which would otherwise keep the socket open
+/// until the kernel gives up.
 ///
 /// # Errors
 /// Those of connect(2).
@@ -98,8 +98,8 @@ pub async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
     }
 }
 
-/// Waits until `fd` is ready for any of `events`, has failed or was hung up (poll(2); also when its other side
-/// has shut down).
+/// Waits until `fd` is ready for any of `events`, has failed or was hung up (poll(2); also when the peer has shut
+/// down).
 ///
 /// # Errors
 /// Those of poll(2).

@@ -1,4 +1,4 @@
-//! Operations from their start to their end, by each engine that this host has.
+//! Operations from start to end, on each engine that this host has.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -15,18 +15,18 @@ use crate as ring;
 
 const RINGS: [Engine; 2] = [Engine::IoUring, Engine::TokioUring];
 
-/// Runs a test by each of `engines`, in a thread of its own, for the engine of a thread stays.
+/// Runs a test on each of `engines`, each in a new thread, because the engine of a thread never changes.
 fn by<F: Future<Output = ()>>(engines: &[Engine], test: impl Fn(Engine) -> F + Send + Sync) {
     for engine in engines {
         let test = &test;
-        eprintln!("by {engine}");
+        eprintln!("on {engine}");
         thread::scope(|scope| {
             let ran = scope.spawn(move || ring::run(*engine, test(*engine))).join();
             match ran {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => eprintln!("skipped: no {engine}: {error}"),
                 Err(panic) => {
-                    eprintln!("failed by {engine}");
+                    eprintln!("failed on {engine}");
                     std::panic::resume_unwind(panic);
                 }
             }
@@ -39,12 +39,12 @@ fn pair() -> (Fd, Fd) {
     (OwnedFd::from(one).into(), OwnedFd::from(other).into())
 }
 
-/// Lets the thread sleep: tokio-uring submits only before it does.
+/// Lets the thread sleep: tokio-uring submits only before it sleeps.
 async fn idle() {
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
 }
 
-/// Waits until nobody but the test holds it.
+/// Waits until only the test holds it.
 async fn let_go(fd: &Fd) {
     while fd.holders() > 1 {
         idle().await;
@@ -52,13 +52,13 @@ async fn let_go(fd: &Fd) {
 }
 
 #[test]
-fn a_dropped_operation_keeps_what_it_owns_until_it_has_ended() {
+fn dropped_operation_keeps_its_data_until_it_ends() {
     by(&RINGS, |_| async {
         let (ours, theirs) = pair();
         let waiting = ring::recv(&ours, Vec::with_capacity(8), true);
         drop(waiting);
         tokio::task::yield_now().await;
-        assert_eq!(ours.holders(), 2, "the kernel may write to its buffer");
+        assert_eq!(ours.holders(), 2, "the kernel may still write to the buffer");
         let (sent, _) = ring::send(&theirs, b"late".to_vec(), 0, true).await;
         assert_eq!(sent.unwrap(), 4);
         let_go(&ours).await;
@@ -70,16 +70,16 @@ fn a_dropped_operation_keeps_what_it_owns_until_it_has_ended() {
 }
 
 #[test]
-fn a_cancelled_operation_alone_ends() {
+fn cancelling_ends_only_one_operation() {
     by(&Engine::ALL, |_| async {
         let (ours, theirs) = pair();
         let receiving = ring::recv(&ours, Vec::with_capacity(8), true);
-        // More than the socket takes, so it goes on.
+        // More than the socket takes, so it continues.
         let sending = ring::send(&ours, vec![7; 1 << 20], 0, true);
         let other = ring::recv(&theirs, Vec::with_capacity(8), true);
         receiving.cancel();
         assert_eq!(receiving.await.0.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
-        assert_eq!(other.await.1, [7; 8], "the send has not ended with it");
+        assert_eq!(other.await.1, [7; 8], "the send continues");
         sending.cancel();
         // A part of it has left.
         assert!(sending.await.0.unwrap() < 1 << 20);
@@ -87,13 +87,13 @@ fn a_cancelled_operation_alone_ends() {
 }
 
 #[test]
-fn a_late_cancellation_ends_no_other_operation() {
+fn late_cancellation_ends_no_other_operation() {
     by(&Engine::ALL, |_| async {
         for _ in 0..100 {
             let (ours, theirs) = pair();
             let first = ring::recv(&ours, Vec::with_capacity(8), true);
             ring::send(&theirs, b"first".to_vec(), 0, true).await.0.unwrap();
-            // It may have ended, or end just now. What comes next gets its place.
+            // It may have ended, or end right now. The next operation gets its place.
             first.cancel();
             drop(first);
             let second = ring::recv(&theirs, Vec::with_capacity(8), true);
@@ -104,7 +104,7 @@ fn a_late_cancellation_ends_no_other_operation() {
 }
 
 #[test]
-fn a_connection_that_comes_for_nobody_is_closed() {
+fn connection_of_a_dropped_accept_is_closed() {
     by(&RINGS, |_| async {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -114,13 +114,13 @@ fn a_connection_that_comes_for_nobody_is_closed() {
         drop(accepting);
         let mut client = TcpStream::connect(address).unwrap();
         let_go(&socket).await;
-        // Were it open, this would wait for ever.
+        // If it were open, this read would wait forever.
         assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap_or(0), 0);
     });
 }
 
 #[test]
-fn a_file_that_is_opened_for_nobody_is_closed() {
+fn file_of_a_dropped_open_is_closed() {
     by(&Engine::ALL, |engine| async move {
         let path = std::env::temp_dir().join(format!("sluice-ring-{}-{engine}", std::process::id()));
         std::fs::write(&path, "x").unwrap();
@@ -136,7 +136,7 @@ fn a_file_that_is_opened_for_nobody_is_closed() {
             let mut opening = std::pin::pin!(ring::open(name.clone(), libc::O_RDONLY, 0));
             let submitted =
                 std::future::poll_fn(|cx| std::task::Poll::Ready(opening.as_mut().poll(cx))).await;
-            // A thread may have been quicker than this one.
+            // A blocking thread may have been faster than this one.
             assert!(submitted.is_pending() || engine == Engine::Epoll);
         }
         while is_open() {
@@ -146,9 +146,9 @@ fn a_file_that_is_opened_for_nobody_is_closed() {
     });
 }
 
-/// Sends, receives, cancellations and drops at random: every byte arrives once and in order, and nothing is left.
+/// Random sends, receives, cancellations and drops: every byte arrives once and in order, and no operation remains.
 #[test]
-fn cancelled_at_random_nothing_is_lost_or_doubled() {
+fn random_cancellations_lose_and_duplicate_nothing() {
     const BYTES: usize = 1 << 20;
     by(&Engine::ALL, |_| async {
         let seed = fastrand::u64(..);
@@ -184,7 +184,7 @@ fn cancelled_at_random_nothing_is_lost_or_doubled() {
         }
         sending.await.unwrap();
         assert!(received == message, "seed {seed}");
-        // Left alone at random, too.
+        // Also with random drops.
         for _ in 0..2000 {
             let receive = ring::recv(&theirs, Vec::with_capacity(8), random.bool());
             if random.bool() {
@@ -202,9 +202,9 @@ fn cancelled(error: io::Error) -> io::Result<usize> {
 
 const ROUNDS: usize = 200;
 
-/// A wait that is called off by the first system call after it was woken ends without what it was woken for.
+/// A wait that is cancelled by the first system call after it was woken ends without the connection it was woken for.
 #[test]
-fn what_a_cancelled_wait_was_woken_for_can_still_be_had() {
+fn connection_of_a_cancelled_wait_is_still_accepted() {
     by(&Engine::ALL, |_| async {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -234,7 +234,7 @@ fn what_a_cancelled_wait_was_woken_for_can_still_be_had() {
                 Ok(_) => true,
                 Err(_) => accept_waiting(&socket).await.unwrap().is_some(),
             };
-            assert!(accepted, "connection {round} is lost");
+            assert!(accepted, "connection {round} was lost");
             assert!(accept_waiting(&socket).await.unwrap().is_none());
         }
         client.join().unwrap();
@@ -242,7 +242,7 @@ fn what_a_cancelled_wait_was_woken_for_can_still_be_had() {
 }
 
 #[test]
-fn a_burst_takes_what_waits_and_no_more() {
+fn burst_accepts_exactly_the_waiting_connections() {
     by(&Engine::ALL, |_| async {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -259,9 +259,9 @@ fn a_burst_takes_what_waits_and_no_more() {
     });
 }
 
-/// The socket is full, and nobody looks at the send meanwhile.
+/// The socket is full, and nothing polls the send meanwhile.
 #[test]
-fn a_whole_send_goes_on_by_itself() {
+fn whole_send_continues_without_polling() {
     const BYTES: usize = 1 << 20;
     by(&Engine::ALL, |_| async {
         let (ours, theirs) = pair();
@@ -275,7 +275,7 @@ fn a_whole_send_goes_on_by_itself() {
 }
 
 #[test]
-fn a_wait_for_the_end_takes_nothing_from_a_receive() {
+fn waiting_for_hangup_takes_no_event_from_a_receive() {
     by(&Engine::ALL, |_| async {
         let (ours, theirs) = pair();
         let end = tokio::task::spawn_local({
@@ -295,7 +295,7 @@ fn a_wait_for_the_end_takes_nothing_from_a_receive() {
 }
 
 #[test]
-fn a_connect_says_what_it_came_to() {
+fn connect_returns_its_result() {
     by(&Engine::ALL, |_| async {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -317,7 +317,7 @@ fn a_connect_says_what_it_came_to() {
 }
 
 #[test]
-fn a_file_takes_and_gives_bytes_at_any_place() {
+fn files_are_written_and_read_at_any_offset() {
     by(&Engine::ALL, |_| async {
         let directory = std::ffi::CString::new(std::env::temp_dir().to_str().unwrap()).unwrap();
         let flags = libc::O_RDWR | libc::O_EXCL | libc::O_TMPFILE;

@@ -1,4 +1,4 @@
-//! Accepts when epoll says that connections wait.
+//! Accepts when epoll reports waiting connections.
 
 use std::future::Future;
 use std::io;
@@ -13,12 +13,12 @@ use socket2::{SockAddr, SockRef};
 use super::call::{Call, attempt, cancelled};
 use crate::Fd;
 
-/// How long accept(2) may wait at most: the kernel rounds it up to one tick of its clock. It has no flag against waiting,
-/// and the socket's own would be that of every process that shares the socket. So the engine looks before it accepts, and
-/// if another process takes the connection in between, this ends the wait.
+/// Maximum time that accept(2) may wait; the kernel rounds it up to one clock tick. accept(2) has no flag against
+/// waiting, and O_NONBLOCK would affect every process that shares the socket. So the engine polls before it accepts,
+/// and if another process takes the connection in between, this timeout ends the wait.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// An accept under way. Nothing of it is in the kernel.
+/// An accept in progress. The kernel holds no part of it.
 pub(crate) struct AcceptOp {
     fd: Fd,
     call: Call,
@@ -46,7 +46,7 @@ impl Future for AcceptOp {
                 return Poll::Ready(accepted);
             }
             match self.fd.watch()?.poll_read_ready(cx) {
-                // What comes from here on is reported anew.
+                // Connections that arrive from here on are reported again.
                 Poll::Ready(ready) => ready?.clear_ready(),
                 Poll::Pending => break,
             }
@@ -56,7 +56,7 @@ impl Future for AcceptOp {
     }
 }
 
-/// Accepts a connection that waits; none if none does.
+/// Accepts a waiting connection; `None` if there is none.
 ///
 /// # Errors
 /// Those of accept(2).
@@ -66,7 +66,7 @@ pub(crate) fn accept_now(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
         return Ok(None);
     }
     let socket = SockRef::from(fd);
-    // Sockets that are accepted have it too: nobody waits in a call on those either.
+    // Accepted sockets inherit the timeout, which has no effect: no call waits on them.
     if socket.read_timeout()?.is_none() {
         socket.set_read_timeout(Some(WAIT_MAX))?;
     }

@@ -1,4 +1,4 @@
-//! Whether an operation was called off, and who waits for it.
+//! Whether an operation was cancelled, and the task that waits for it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,7 +12,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Calls the operation off and wakes whoever waits for it.
+    /// Cancels the operation and wakes the task that waits for it.
     pub(super) fn cancel(&self) {
         self.is_cancelled.set(true);
         if let Some(waker) = self.waker.take() {
@@ -24,7 +24,7 @@ impl Call {
         self.is_cancelled.get()
     }
 
-    /// Notes who is to be woken by a cancellation.
+    /// Stores the task that a cancellation wakes.
     pub(super) fn wait(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         match &mut *waker {
@@ -34,12 +34,12 @@ impl Call {
     }
 }
 
-/// What a cancelled operation comes to.
+/// The result of a cancelled operation.
 pub(super) fn cancelled() -> io::Error {
     io::Error::from_raw_os_error(libc::ECANCELED)
 }
 
-/// A call's outcome; none if it would have to wait. Interrupted calls are made again.
+/// The result of a call; `None` if it would block. Interrupted calls are repeated.
 pub(super) fn attempt<T>(mut call: impl FnMut() -> io::Result<T>) -> Option<io::Result<T>> {
     loop {
         match call() {

@@ -1,4 +1,4 @@
-//! Files, in threads of tokio's: epoll knows nothing of them.
+//! Files, in tokio's blocking threads: epoll does not support them.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -12,7 +12,8 @@ use tokio::task::spawn_blocking;
 
 use crate::Fd;
 
-/// What a file operation needs: a descriptor of its own, for it goes on when the one who waits for it is gone.
+/// The file for one operation: a duplicate of the descriptor, because the operation continues when its future is
+/// dropped.
 fn own(fd: &Fd) -> io::Result<File> {
     fd.as_fd().try_clone_to_owned().map(File::from)
 }
@@ -23,7 +24,7 @@ async fn in_thread<T: Send + 'static>(
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// [`in_thread`], for work that has a buffer to give back.
+/// [`in_thread`] for work that returns a buffer.
 async fn with_buffer(
     work: impl FnOnce() -> (io::Result<usize>, Vec<u8>) + Send + 'static,
 ) -> (io::Result<usize>, Vec<u8>) {
@@ -72,7 +73,7 @@ pub(crate) async fn read_at(
     with_buffer(read).await
 }
 
-/// Closes it in a thread; nobody waits for that.
+/// Closes it in a thread, without waiting.
 pub(crate) fn close(fd: OwnedFd) {
     drop(spawn_blocking(move || drop(fd)));
 }

@@ -1,9 +1,9 @@
-//! The engine for hosts that deny io_uring: calls that do not wait, and tokio's epoll that says when to try again.
+//! The engine for hosts that deny io_uring: non-blocking calls, and tokio's epoll, which reports when to try again.
 //!
-//! The kernel keeps nothing of ours between two calls, so an operation that is dropped or cancelled is simply not tried
-//! again, and nothing is lost with it. The exception is a send that must become whole, which goes on in a task.
+//! The kernel holds nothing of ours between two calls, so a dropped or cancelled operation is simply not tried again,
+//! and nothing is lost with it. The exception is a `whole` send, which continues in a task.
 //!
-//! Sockets stay blocking, for others may share them; each call says for itself that it does not wait.
+//! Sockets stay blocking because other processes may share them. Each call asks not to wait.
 
 mod accept;
 mod call;
@@ -23,7 +23,7 @@ pub(crate) use file::{close, open, read_at, unlink, write_at};
 pub(crate) use send::SendOp;
 pub(crate) use socket::{RecvOp, connect, poll};
 
-/// Threads for files, per worker: more would wait for the same disk.
+/// Threads for files, per worker. More would wait for the same disk.
 const FILE_THREADS_MAX: usize = 4;
 
 thread_local! {
@@ -39,7 +39,7 @@ pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     Ok(runtime.block_on(future))
 }
 
-/// Has receives try for themselves when they are polled next, whether or not epoll has said anything.
+/// Makes each receive try again at its next poll, even without a notification from epoll.
 pub(crate) fn look_again() {
     LOOKS.set(LOOKS.get().wrapping_add(1));
 }

@@ -14,17 +14,17 @@ use crate::Fd;
 
 type Outcome = (io::Result<usize>, Vec<u8>);
 
-/// A send under way.
+/// A send in progress.
 pub(crate) enum SendOp {
-    /// The first attempt has settled it.
+    /// The first attempt has completed it.
     Done(Option<Outcome>),
     /// The socket had no room; it is tried again when polled.
     Waiting(Pending),
-    /// It has to become whole, and a task sees to that.
+    /// A task sends the rest, because the send must be whole.
     Task(Rc<Shared>),
 }
 
-/// What is to be sent.
+/// The bytes to send.
 pub(crate) struct Pending {
     fd: Fd,
     buf: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct Pending {
     call: Call,
 }
 
-/// What a task and its operation know of each other.
+/// State shared by a task and its operation.
 #[derive(Default)]
 pub(crate) struct Shared {
     call: Call,
@@ -74,8 +74,8 @@ impl Future for SendOp {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            #[expect(clippy::expect_used, reason = "a mistake of ours that the first test shows")]
-            Self::Done(outcome) => Poll::Ready(outcome.take().expect("polled after its end")),
+            #[expect(clippy::expect_used, reason = "a bug in sluice that the first test would show")]
+            Self::Done(outcome) => Poll::Ready(outcome.take().expect("polled after completion")),
             Self::Waiting(pending) => {
                 let outcome = ready!(pending.poll(cx));
                 Poll::Ready((outcome, std::mem::take(&mut pending.buf)))
@@ -86,8 +86,8 @@ impl Future for SendOp {
 }
 
 impl Pending {
-    /// Sends as much as the socket takes; the outcome, if that was enough. What it took before an error counts: the next
-    /// send reports that.
+    /// Sends as much as the socket takes, and returns the result if that was enough. Bytes taken before an error count;
+    /// the next send reports the error.
     fn advance(&mut self) -> Option<io::Result<usize>> {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         loop {
@@ -124,7 +124,8 @@ impl Pending {
         Poll::Pending
     }
 
-    /// Goes on by itself, and keeps descriptor and buffer until its end, as the kernel does where it sends by itself.
+    /// Continues in a task, which keeps descriptor and buffer until the end, as the kernel does when it sends by
+    /// itself.
     fn spawn(mut self) -> Rc<Shared> {
         let shared = Rc::<Shared>::default();
         let end = Rc::clone(&shared);

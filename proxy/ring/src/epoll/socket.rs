@@ -16,16 +16,16 @@ use super::LOOKS;
 use super::call::{Call, attempt, cancelled};
 use crate::Fd;
 
-/// How long a connect to a unix socket waits, first and at most, whose queue is full: the kernel does not say when it
-/// has room.
+/// First and longest pause of a connect to a unix socket whose queue is full: the kernel does not report when it has
+/// room.
 const QUEUE_PAUSE: Duration = Duration::from_millis(1);
 const QUEUE_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// A receive under way. Nothing of it is in the kernel.
+/// A receive in progress. The kernel holds no part of it.
 pub(crate) struct RecvOp {
     fd: Fd,
     buf: Vec<u8>,
-    /// The count of looks at which it last tried without epoll having said that there is something.
+    /// The value of `LOOKS` at its last attempt without a notification from epoll.
     looked: Option<u32>,
     call: Call,
 }
@@ -50,7 +50,8 @@ impl RecvOp {
         let watch = self.fd.watch()?;
         loop {
             let mut readiness = ready!(watch.poll_read_ready(cx))?;
-            // Not cleared by a receive that leaves room in the buffer: a joined socket has two queues, and gives of one.
+            // Readiness is not cleared when a receive leaves room in the buffer: a joined socket has two queues, and
+            // one receive reads from only one of them.
             match attempt(|| receive(&self.fd, &mut self.buf)) {
                 Some(outcome) => return Poll::Ready(outcome),
                 None => readiness.clear_ready(),
@@ -82,13 +83,14 @@ impl Future for RecvOp {
 fn receive(fd: &Fd, buf: &mut Vec<u8>) -> io::Result<usize> {
     let count = SockRef::from(fd).recv_with_flags(buf.spare_capacity_mut(), libc::MSG_DONTWAIT)?;
     let filled = buf.len() + count;
-    assert!(filled <= buf.capacity(), "the kernel was given the spare capacity only");
-    // SAFETY: the kernel wrote `count` bytes right behind the old length, within the spare capacity.
+    assert!(filled <= buf.capacity(), "the kernel received only the spare capacity");
+    // SAFETY: the buffer is borrowed mutably; the kernel wrote `count` bytes right after the old length, within the
+    // spare capacity.
     unsafe { buf.set_len(filled) };
     Ok(count)
 }
 
-/// Connects; the socket does not block from then on.
+/// Connects. The socket is non-blocking from then on.
 pub(crate) async fn connect(fd: &Fd, address: &SockAddr) -> io::Result<()> {
     let socket = SockRef::from(fd);
     socket.set_nonblocking(true)?;
@@ -109,15 +111,15 @@ pub(crate) async fn connect(fd: &Fd, address: &SockAddr) -> io::Result<()> {
     socket.take_error()?.map_or(Ok(()), Err)
 }
 
-/// Waits for events on a descriptor of its own, so that it takes none from a receive or a send on the socket.
-#[allow(unsafe_code, reason = "a descriptor is registered that the registration owns")]
+/// Waits for events on a duplicate of the descriptor, so that it takes no event from a receive or a send on the socket.
+#[allow(unsafe_code, reason = "the registration owns the registered descriptor")]
 pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
     let (own, events) = (fd.as_fd().try_clone_to_owned()?, PollFlags::from_bits_retain(events));
     let mut interest = Interest::READABLE;
     if events.contains(PollFlags::POLLOUT) {
         interest |= Interest::WRITABLE;
     }
-    // SAFETY: the registration owns the descriptor.
+    // SAFETY: the registration owns the duplicate, which therefore stays open for as long as it is registered.
     let watch = unsafe { AsyncFd::register_with_interest(own, interest) }?;
     loop {
         let mut fds = [PollFd::new(fd.as_fd(), events)];

@@ -19,7 +19,7 @@ struct Peer {
 
 struct AcceptData {
     _fd: Fd,
-    /// Boxed: the kernel writes the address here when a connection comes.
+    /// Boxed: the kernel writes the address here when a connection arrives.
     peer: Box<Peer>,
 }
 
@@ -29,11 +29,11 @@ impl Finished for AcceptData {
 
     fn finish(self, result: i32) -> Self::Output {
         outcome(result)?;
-        // SAFETY: a non-negative result of accept is a new descriptor that nobody else knows of.
+        // SAFETY: a non-negative result of accept is a new descriptor, which nothing else owns yet.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
         let Peer { storage, length } = *self.peer;
-        // SAFETY: the kernel filled `storage` with an address of `length` bytes; the operation is over,
-        // so nothing writes to it any more.
+        // SAFETY: the kernel filled `storage` with an address of `length` bytes. The operation has ended, so the kernel
+        // no longer writes to it.
         let address = unsafe { SockAddr::new(storage, length) };
         Ok((socket, address))
     }
@@ -43,7 +43,7 @@ impl Finished for AcceptData {
     }
 }
 
-/// An accept under way. Dropped, it goes on; a connection that it brings then is closed.
+/// An accept in progress. If dropped, it continues; a connection that it then returns is closed.
 pub(crate) struct AcceptOp(InFlight<AcceptData>);
 
 pub(crate) fn accept(fd: &Fd) -> AcceptOp {
@@ -52,12 +52,13 @@ pub(crate) fn accept(fd: &Fd) -> AcceptOp {
     let address: *mut SockAddrStorage = &raw mut peer.storage;
     let length = &raw mut peer.length;
     let entry = opcode::Accept::new(raw(fd), address.cast(), length).flags(libc::SOCK_CLOEXEC).build();
-    // SAFETY: the data has the descriptor and, boxed, the place for the address and its length.
+    // SAFETY: `AcceptData` owns the descriptor and, boxed, the address and its length. The driver keeps it until the
+    // operation has ended.
     AcceptOp(unsafe { submit(AcceptData { _fd: Fd::clone(fd), peer }, entry) })
 }
 
 impl AcceptOp {
-    /// Calls it off: it ends soon, with a connection if one has just come.
+    /// Cancels it: it ends soon, with a connection if one has just arrived.
     pub(crate) fn cancel(&self) {
         self.0.cancel();
     }
@@ -71,7 +72,7 @@ impl Future for AcceptOp {
     }
 }
 
-/// See the door's [`crate::accept_waiting`]. The kernel wakes one of those who wait (`poll_exclusive`, 5.x).
+/// Implements [`crate::accept_waiting`]. The kernel wakes only one of the waiters (`poll_exclusive`, 5.x).
 pub(crate) async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::ZERO)? == 0 {
@@ -93,10 +94,10 @@ pub(crate) async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr
     accepted
 }
 
-/// Accepts a connection that waits; ECANCELED if none does.
+/// Accepts a waiting connection; ECANCELED if there is none.
 fn accept_at_once(fd: &Fd) -> AcceptOp {
     let accepting = accept(fd);
-    // The kernel takes both in order: it tries once, and then the wait is called off.
+    // The kernel processes both in order: it tries once, and then the wait is cancelled.
     accepting.cancel();
     accepting
 }

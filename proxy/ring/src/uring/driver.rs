@@ -1,13 +1,13 @@
-//! The ring of a thread: what is under way on it, and when it is entered.
+//! The ring of a thread: its operations in progress, and when the ring is entered.
 //!
-//! tokio-uring, the other driver, goes through tokio's epoll for each batch of completions: to be woken, to
-//! learn that the ring's descriptor is ready, and once more to find that nothing is left. Here completions that are there
-//! are handed out without asking.
+//! tokio-uring, the other driver, goes through tokio's epoll for each batch of completions: to be woken, to learn that
+//! the ring's descriptor is ready, and once more to find that nothing is left. This driver delivers completions that
+//! are already in the queue without a system call.
 //!
-//! A task, the pump, submits what the others have pushed and hands out what has completed, again and again, until there
-//! is nothing of either; then the thread sleeps in tokio's epoll, where the ring's descriptor is. Whatever wakes it,
-//! completions are handed out at once: the kernel interrupts the sleep to complete an operation (task work), so most of
-//! them are there before epoll knows of them.
+//! A task, the pump, submits what other tasks have pushed and delivers completions, repeatedly, until there is nothing
+//! of either. Then the thread sleeps in tokio's epoll, which watches the ring's descriptor. Whatever wakes the thread,
+//! completions are delivered at once: the kernel interrupts the sleep to complete an operation (task work), so most
+//! completions are in the queue before epoll reports them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,14 +27,15 @@ use tokio::time::{Instant, sleep_until};
 use super::Finished;
 use super::table::{Abandoned, End, Id, Table};
 
-/// The number of what nobody waits for: cancellations. No operation has it, for a table has no such place.
+/// `user_data` of entries whose completion is ignored: cancellations. No operation has it, because no table has this
+/// place.
 const NOBODY: u64 = u64::MAX;
 
-/// How long the ring rests when the kernel had no memory for a request.
+/// How long the ring pauses after the kernel had no memory for a request.
 const REST: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// Leaked, as the operations on it would be.
+    /// Leaked, like the operations on it.
     static DRIVER: Cell<Option<&'static Driver>> = const { Cell::new(None) };
 }
 
@@ -42,26 +43,26 @@ thread_local! {
 pub(super) struct Driver {
     ring: RefCell<IoUring>,
     table: RefCell<Table>,
-    /// What the submission queue had no room for, in order.
+    /// Entries that did not fit into the submission queue, in order.
     backlog: RefCell<VecDeque<squeue::Entry>>,
-    /// Of the pump while it sleeps.
+    /// Wakes the pump while it sleeps.
     pump: Cell<Option<Waker>>,
-    /// Why the ring cannot be used any more.
+    /// Why the ring can no longer be used.
     failed: Cell<Option<io::Error>>,
     has_lost: Cell<bool>,
 }
 
-/// What came of entering the ring.
+/// The result of entering the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entered {
-    /// The kernel has taken what there was.
+    /// The kernel took everything.
     Well,
-    /// It has not: completions have to be taken first, or memory is short.
+    /// It did not: completions must be taken first, or memory is short.
     Stalled,
 }
 
 impl Driver {
-    /// Makes `ring` that of this thread.
+    /// Makes `ring` the ring of this thread.
     pub(super) fn install(ring: IoUring) -> &'static Self {
         let driver: &'static Self = Box::leak(Box::new(Self {
             ring: RefCell::new(ring),
@@ -76,21 +77,21 @@ impl Driver {
     }
 
     pub(super) fn current() -> &'static Self {
-        #[expect(clippy::expect_used, reason = "a mistake of ours that the first operation shows")]
-        DRIVER.get().expect("an operation outside of ring::run")
+        #[expect(clippy::expect_used, reason = "a bug in sluice that the first operation would show")]
+        DRIVER.get().expect("operation outside of ring::run")
     }
 
-    /// Puts an entry into the submission queue, behind all before it.
+    /// Adds an entry to the submission queue, after all earlier ones.
     ///
     /// # Safety
     /// As [`super::submit`].
     unsafe fn push(&self, entry: squeue::Entry) {
-        // Beside what waits it would pass it.
+        // An entry must not overtake the backlog.
         let waits = !self.backlog.borrow().is_empty();
-        // SAFETY: the caller vouches for the entry.
+        // SAFETY: the caller guarantees that the entry is valid until its completion.
         if waits || !unsafe { self.try_push(&entry) } {
             self.backlog.borrow_mut().push_back(entry);
-            // The caller goes on in any case: the pump sees to what is left.
+            // The caller continues in any case; the pump submits the rest.
             self.flush();
         }
         if let Some(pump) = self.pump.take() {
@@ -98,23 +99,24 @@ impl Driver {
         }
     }
 
-    /// Whether there was room.
+    /// Adds an entry if there is room; returns whether there was.
     ///
     /// # Safety
     /// As [`super::submit`].
     unsafe fn try_push(&self, entry: &squeue::Entry) -> bool {
-        // SAFETY: the caller vouches for the entry.
+        // SAFETY: the caller guarantees that the entry is valid until its completion.
         unsafe { self.ring.borrow_mut().submission().push(entry) }.is_ok()
     }
 
-    /// Submits what there is, the backlog too, until the kernel takes no more.
+    /// Submits everything, including the backlog, until the kernel takes no more.
     fn flush(&self) -> Entered {
         loop {
             let entered = self.enter();
             let mut backlog = self.backlog.borrow_mut();
             let before = backlog.len();
             while let Some(entry) = backlog.front() {
-                // SAFETY: whoever pushed the entry vouched for it until its completion, which is still to come.
+                // SAFETY: the caller of `push` guaranteed that the entry is valid until its completion, which is still
+                // to come.
                 if !unsafe { self.try_push(entry) } {
                     break;
                 }
@@ -127,23 +129,23 @@ impl Driver {
     }
 
     /// Cancels an operation by its number (5.5): the kernel finds it at once, however many there are. It may have ended
-    /// meanwhile.
+    /// in the meantime.
     fn cancel(&self, id: Id) {
         if self.table.borrow_mut().is_under_way(id) {
             let entry = opcode::AsyncCancel::new(id.user_data()).build().user_data(NOBODY);
-            // SAFETY: it names no memory and no descriptor.
+            // SAFETY: the entry names no memory and no descriptor.
             unsafe { self.push(entry) };
         }
     }
 
-    /// Whether there is something to submit, or to be had from the kernel.
+    /// Whether there is something to submit, or to take from the kernel.
     fn has_more(&self) -> bool {
         let mut ring = self.ring.borrow_mut();
         let queue = ring.submission();
         !queue.is_empty() || queue.cq_overflow() || !self.backlog.borrow().is_empty()
     }
 
-    /// Submits what is in the queue; a part if there is no room for completions or no memory for requests.
+    /// Submits the entries in the queue, or only some if there is no room for completions or no memory for requests.
     fn enter(&self) -> Entered {
         loop {
             let entered = self.ring.borrow().submit();
@@ -151,7 +153,7 @@ impl Driver {
                 Ok(_) => return Entered::Well,
                 Err((Some(libc::EINTR), _)) => {}
                 Err((Some(libc::EBUSY | libc::EAGAIN | libc::ENOMEM), _)) => return Entered::Stalled,
-                // No memory for completions that the queue had no room for (5.19).
+                // No memory for completions that did not fit into the queue (5.19).
                 Err((Some(libc::EBADR), _)) => {
                     self.has_lost.set(true);
                     return Entered::Stalled;
@@ -164,15 +166,15 @@ impl Driver {
         }
     }
 
-    /// Ends all that is under way: the kernel has lost completions, and does not say which. The worker goes on, with new
-    /// connections.
+    /// Ends all operations in progress: the kernel lost completions and does not report which. The worker continues
+    /// with new connections.
     pub(super) fn recover(&self) {
         tracing::error!(
-            "the kernel has lost completions for want of memory; this worker's connections are ended"
+            "the kernel lost completions because memory is short; closing this worker's connections"
         );
         let every = types::CancelBuilder::any().all();
         let entry = opcode::AsyncCancel2::new(every).build().user_data(NOBODY);
-        // SAFETY: it names no memory and no descriptor.
+        // SAFETY: the entry names no memory and no descriptor.
         unsafe { self.push(entry) };
         self.flush();
         self.dispatch();
@@ -180,10 +182,10 @@ impl Driver {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Hands out what has completed; whether anything had.
+    /// Delivers completions; returns whether there were any.
     pub(super) fn dispatch(&self) -> bool {
         let mut any = false;
-        // One at a time: whoever is woken or dropped may come back to the ring.
+        // One at a time: the code that is woken or dropped may use the ring again.
         while let Some((user_data, result)) = self.next_completion() {
             any = true;
             if user_data != NOBODY {
@@ -200,13 +202,14 @@ impl Driver {
         Some((entry.user_data(), entry.result()))
     }
 
-    /// Submits and hands out for as long as the thread runs; ends only if it cannot.
+    /// Submits and delivers for as long as the thread runs. Ends only with an error.
     ///
     /// # Errors
-    /// The ring cannot be entered, or not be waited for.
+    /// The ring cannot be entered, or waiting on it failed.
     pub(super) async fn pump(&'static self) -> io::Result<()> {
         let ring = self.ring.borrow().as_raw_fd();
-        // SAFETY: the ring is open, and never closed: whoever borrows it for ever has it from a leaked driver.
+        // SAFETY: the driver owns the ring and is leaked (`&'static self`), so the ring's descriptor stays open for as
+        // long as it is registered.
         let ready = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
         let mut rest = pin!(sleep_until(Instant::now()));
         std::future::poll_fn(|cx| {
@@ -219,7 +222,8 @@ impl Driver {
             }
             let any = self.dispatch();
             if !any && entered == Entered::Stalled {
-                // Whoever frees memory does not tell; trying on would only take the time that it needs.
+                // Nothing reports that memory was freed, and retrying at once would only take CPU time from whatever
+                // frees it.
                 rest.as_mut().reset(Instant::now() + REST);
                 if rest.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
@@ -231,33 +235,33 @@ impl Driver {
                         Err(error) => return Poll::Ready(Err(error)),
                     }
                 }
-                // What has come before the descriptor was watched.
+                // Completions that arrived before the descriptor was watched.
                 if !self.dispatch() {
                     self.pump.set(Some(cx.waker().clone()));
                     return Poll::Pending;
                 }
             }
-            // Behind those who were woken, for they will push more.
+            // Run again after the tasks just woken, because they will push more entries.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
         .await
     }
 
-    /// Operations that have not ended, or whose end nobody has seen.
+    /// Operations that have not ended, or whose end has not been observed.
     #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         self.table.borrow().len()
     }
 }
 
-/// An operation under way. Dropped, it goes on, and its data is kept until it has ended.
+/// An operation in progress. If dropped, it continues, and its data is kept until it has ended.
 pub(super) struct InFlight<D: Finished> {
-    /// The ring that it is on: another one of this thread knows its number as another's.
+    /// The operation's ring. On another ring of this thread, the number may belong to another operation.
     driver: &'static Driver,
     id: Id,
     data: Option<D>,
-    /// The ring is this thread's.
+    /// Not `Send`: the ring belongs to this thread.
     _here: PhantomData<*const ()>,
 }
 
@@ -268,14 +272,14 @@ pub(super) struct InFlight<D: Finished> {
 pub(super) unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
     let driver = Driver::current();
     let id = driver.table.borrow_mut().begin();
-    // SAFETY: `data` has what the entry names, as the caller says. `InFlight` keeps it until the completion has come, and
-    // gives it to the table, which does, if it is dropped before.
+    // SAFETY: the caller guarantees that `data` owns everything that the entry names. `InFlight` keeps `data` until the
+    // completion has arrived; if it is dropped earlier, it gives `data` to the table, which keeps it until then.
     unsafe { driver.push(entry.user_data(id.user_data())) };
     InFlight { driver, id, data: Some(data), _here: PhantomData }
 }
 
 impl<D: Finished> InFlight<D> {
-    /// Has the kernel end it soon. It may come to its own end all the same; that is waited for as ever.
+    /// Asks the kernel to end it soon. It may still complete normally; either way its end is awaited.
     pub(super) fn cancel(&self) {
         if self.data.is_some() {
             self.driver.cancel(self.id);
@@ -287,13 +291,13 @@ impl<D: Finished> Future for InFlight<D> {
     type Output = D::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Its number may be another's by then.
-        assert!(self.data.is_some(), "polled after its end");
+        // After its end, the number may belong to another operation.
+        assert!(self.data.is_some(), "polled after completion");
         let end = std::task::ready!(self.driver.table.borrow_mut().poll(self.id, cx));
         match (end, self.data.take()) {
             (End::Completed(result), Some(data)) => Poll::Ready(data.finish(result)),
             (End::Lost, data) => {
-                // The kernel may not be done with it.
+                // The kernel may still access the data, so it is leaked.
                 std::mem::forget(data);
                 Poll::Ready(D::lost())
             }
@@ -313,7 +317,7 @@ impl<D: Finished> Drop for InFlight<D> {
 
 impl<D: Finished> Abandoned for D {
     fn end(self: Box<Self>, result: i32) {
-        // What it has brought, such as a new descriptor, goes with it.
+        // Also drops what the operation returned, such as a new descriptor.
         drop((*self).finish(result));
     }
 }

@@ -1,4 +1,4 @@
-//! Files: where an operation on one would block, the kernel does it in a thread of its own.
+//! Files: where an operation on a file would block, the kernel runs it in a kernel thread.
 
 use std::ffi::CString;
 use std::io;
@@ -9,7 +9,7 @@ use io_uring::{opcode, squeue, types};
 use super::{Fd, Finished, lost, outcome, raw, submit};
 
 struct OpenData {
-    /// Held so that the kernel can read it while the operation runs.
+    /// Kept so that the kernel can read it while the operation runs.
     _path: CString,
 }
 
@@ -19,7 +19,7 @@ impl Finished for OpenData {
 
     fn finish(self, result: i32) -> Self::Output {
         outcome(result)?;
-        // SAFETY: a non-negative result of openat is a new descriptor that nobody else knows of.
+        // SAFETY: a non-negative result of openat is a new descriptor, which nothing else owns yet.
         Ok(unsafe { OwnedFd::from_raw_fd(result) })
     }
 
@@ -31,7 +31,8 @@ impl Finished for OpenData {
 pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
     let at = types::Fd(libc::AT_FDCWD);
     let entry = opcode::OpenAt::new(at, path.as_ptr()).flags(flags | libc::O_CLOEXEC).mode(mode).build();
-    // SAFETY: the data has the path, whose heap block stays where it is.
+    // SAFETY: `OpenData` owns the path, whose heap block does not move. The driver keeps it until the operation has
+    // ended.
     unsafe { submit(OpenData { _path: path }, entry) }.await
 }
 
@@ -53,15 +54,16 @@ impl Finished for UnlinkData {
 
 pub(crate) async fn unlink(path: CString) -> io::Result<()> {
     let entry = opcode::UnlinkAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr()).build();
-    // SAFETY: the data has the path, whose heap block stays where it is.
+    // SAFETY: `UnlinkData` owns the path, whose heap block does not move. The driver keeps it until the operation has
+    // ended.
     unsafe { submit(UnlinkData { _path: path }, entry) }.await
 }
 
 struct FileData {
-    /// Held so that the descriptor outlives the operation.
+    /// Kept so that the descriptor outlives the operation.
     _fd: Fd,
     buf: Vec<u8>,
-    /// Whether the kernel fills the buffer.
+    /// Whether the kernel writes to the buffer.
     fills: bool,
 }
 
@@ -72,9 +74,9 @@ impl Finished for FileData {
         let outcome = outcome(result);
         if let (Ok(count), true) = (&outcome, self.fills) {
             let filled = self.buf.len() + count;
-            assert!(filled <= self.buf.capacity(), "the kernel was given the spare capacity only");
-            // SAFETY: the buffer is ours again (the completion has come); the kernel wrote `count` bytes
-            // right behind the old length, within the spare capacity that `read_at` named.
+            assert!(filled <= self.buf.capacity(), "the kernel received only the spare capacity");
+            // SAFETY: the operation has ended, so we own the buffer again. The kernel wrote `count` bytes right after
+            // the old length, within the spare capacity that `read_at` passed to it.
             unsafe { self.buf.set_len(filled) };
         }
         (outcome, self.buf)
@@ -94,8 +96,8 @@ pub(crate) async fn write_at(
     let pending = &buf[start..];
     let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
     let entry = opcode::Write::new(raw(fd), pending.as_ptr(), length).offset(offset).build();
-    // SAFETY: the data has the descriptor and the buffer. Moving the Vec does not move its heap block, and nothing touches
-    // the Vec until the completion hands it back.
+    // SAFETY: `FileData` owns the descriptor and the buffer, and the driver keeps it until the operation has ended.
+    // Moving the Vec does not move its heap block, and nothing touches the Vec before the completion returns it.
     unsafe { submit(FileData { _fd: Fd::clone(fd), buf, fills: false }, entry) }.await
 }
 
@@ -108,7 +110,7 @@ pub(crate) async fn read_at(
     let spare = buf.spare_capacity_mut();
     let length = u32::try_from(spare.len().min(bytes_max)).unwrap_or(u32::MAX);
     let entry = opcode::Read::new(raw(fd), spare.as_mut_ptr().cast(), length).offset(offset).build();
-    // SAFETY: as for a write; the kernel is given the spare capacity alone.
+    // SAFETY: as for a write; the kernel receives only the spare capacity.
     unsafe { submit(FileData { _fd: Fd::clone(fd), buf, fills: true }, entry) }.await
 }
 
@@ -123,9 +125,11 @@ impl Finished for CloseData {
 }
 
 pub(crate) fn close(fd: OwnedFd) {
-    // Not in the operation's data: whether it is dropped or finished, the number is the kernel's from here on.
+    // The operation's data does not own the descriptor: from here on the kernel closes it, even if the future is
+    // dropped.
     let raw = fd.into_raw_fd();
     let entry = opcode::Close::new(types::Fd(raw)).build().flags(squeue::Flags::ASYNC);
-    // SAFETY: the number is open, and nobody else's: the operation itself closes it.
+    // SAFETY: the descriptor is open, and `into_raw_fd` has given up its ownership. The operation closes it; nothing
+    // else uses it.
     drop(unsafe { submit(CloseData, entry) });
 }

@@ -1,8 +1,8 @@
-//! tokio-uring as the driver: its runtime, and our operations by its `UnsubmittedOneshot`.
+//! tokio-uring as the driver: its runtime, and our operations through its `UnsubmittedOneshot`.
 //!
-//! Two things that it lacks are added from outside. It cannot cancel, and does not tell the numbers that it gives
-//! operations: so they are cancelled by descriptor and kind (linux 6.6). And it forgets the result of an operation whose
-//! future is dropped: so one that may bring a descriptor is waited for by a task, which closes that.
+//! This module adds two missing features. tokio-uring cannot cancel, and does not reveal the numbers of its operations,
+//! so they are cancelled by descriptor and kind (Linux 6.6). And it drops the result of an operation whose future is
+//! dropped, so a task waits for an operation that may return a descriptor, and closes that descriptor.
 //!
 //! Dropping its runtime would free the data of abandoned operations before they have ended, so [`run`] leaks it.
 
@@ -24,13 +24,13 @@ const OPCODE_OFFSET: usize = 0;
 const FD_OFFSET: usize = 4;
 const LEN_OFFSET: usize = 24;
 const CANCEL_FLAGS_OFFSET: usize = 28;
-/// IORING_ASYNC_CANCEL_OP (6.6): of the kind in `len`.
+/// IORING_ASYNC_CANCEL_OP (6.6): match the kind of operation in `len`.
 const CANCEL_OP: u32 = 1 << 5;
 
-/// Runs `future` on tokio-uring, on this thread, and leaks that.
+/// Runs `future` on tokio-uring, on this thread, and leaks the runtime.
 pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut ring = tokio_uring::uring_builder();
-    // COOP_TASKRUN (5.19) spares the inter-processor interrupt at each completion; SINGLE_ISSUER (6.0) the locking.
+    // COOP_TASKRUN (5.19) saves the inter-processor interrupt at each completion; SINGLE_ISSUER (6.0) the locking.
     // DEFER_TASKRUN would stall: tokio-uring waits in epoll, not in io_uring_enter.
     ring.setup_cqsize(ENTRIES * 4).setup_coop_taskrun().setup_single_issuer();
     let mut builder = tokio_uring::builder();
@@ -38,9 +38,9 @@ pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     Ok(runtime.block_on(future))
 }
 
-/// An operation under way.
+/// An operation in progress.
 pub(super) struct InFlight<D: Finished> {
-    /// Gone when it has ended.
+    /// `None` once it has ended.
     operation: Option<InFlightOneshot<D, Finish<D>>>,
     target: Target,
 }
@@ -51,13 +51,14 @@ pub(super) struct InFlight<D: Finished> {
 /// As [`super::submit`].
 pub(super) unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
     let target = Target::of(&entry);
-    // `data` is kept by tokio-uring until the completion has come, also when the future is dropped: see `Lifecycle` there.
+    // `data` is kept by tokio-uring until the completion has arrived, even if the future is dropped: see its
+    // `Lifecycle`.
     let operation = UnsubmittedOneshot::new(data, Finish(PhantomData), entry).submit();
     InFlight { operation: Some(operation), target }
 }
 
 impl<D: Finished> InFlight<D> {
-    /// Has the kernel end it soon.
+    /// Asks the kernel to end it soon.
     pub(super) fn cancel(&self) {
         if self.operation.is_some() {
             drop(UnsubmittedOneshot::new((), Ignore, self.target.cancellation()).submit());
@@ -86,7 +87,7 @@ impl<D: Finished> Drop for InFlight<D> {
     }
 }
 
-/// What becomes of an operation's data once its completion is there.
+/// Turns an operation's data into its result at the completion.
 struct Finish<D>(PhantomData<fn(D)>);
 
 impl<D: Finished> OneshotOutputTransform for Finish<D> {
@@ -107,9 +108,9 @@ impl OneshotOutputTransform for Ignore {
     fn transform_oneshot_output(self, (): (), _: cqueue::Entry) {}
 }
 
-/// By what the kernel finds an operation: all of one kind on one descriptor. There is one, or they are to end alike: those
-/// of a burst of accepts, or one that was left before. Without `all` the kernel would find one that it has cancelled
-/// already again, and leave its neighbour.
+/// Selects the operations to cancel: all of one kind on one descriptor. Either there is only one, or all of them must
+/// end: the accepts of a burst, or an operation abandoned earlier. Without `all`, the kernel would match an operation
+/// that is already cancelled again, and miss the other one.
 #[derive(Clone, Copy)]
 struct Target {
     fd: RawFd,
@@ -119,19 +120,19 @@ struct Target {
 impl Target {
     fn of(entry: &squeue::Entry) -> Self {
         let bytes = std::ptr::from_ref(entry).cast::<u8>();
-        // SAFETY: the entry is a plain `repr(C)` submission queue entry of the kernel's 64 bytes; these are its aligned u8
-        // and i32 at those offsets.
+        // SAFETY: the entry is a plain `repr(C)` submission queue entry of the kernel's 64 bytes, borrowed for the
+        // reads; at these offsets it has an aligned u8 and an aligned i32.
         let (opcode, fd) =
             unsafe { (bytes.add(OPCODE_OFFSET).read(), bytes.add(FD_OFFSET).cast::<RawFd>().read()) };
         Self { fd, opcode }
     }
 
-    /// The entry that cancels it.
+    /// The entry that cancels them.
     fn cancellation(self) -> squeue::Entry {
         let mut entry = opcode::AsyncCancel2::new(types::CancelBuilder::fd(types::Fd(self.fd)).all()).build();
         let bytes = (&raw mut entry).cast::<u8>();
-        // SAFETY: as above, and the entry is owned here: `len` and `cancel_flags` are aligned u32, any value of which is
-        // valid.
+        // SAFETY: as above, and this function owns the entry: `len` and `cancel_flags` are aligned u32, for which any
+        // value is valid.
         unsafe {
             bytes.add(LEN_OFFSET).cast::<u32>().write(self.opcode.into());
             let flags = bytes.add(CANCEL_FLAGS_OFFSET).cast::<u32>();
@@ -141,11 +142,11 @@ impl Target {
     }
 }
 
-/// What the kernel says to a cancellation that finds nothing: how many it has found, which is 0, or an error.
+/// The kernel's result for a cancellation that matches nothing: the number of matches, which is 0, or an error.
 pub(super) fn try_cancellation(ring: &mut IoUring) -> io::Result<i32> {
-    // Standard error, or whatever has its number: there is no operation of this ring on it.
+    // Standard error, or whatever has its number: this ring has no operation on it.
     let entry = Target { fd: 2, opcode: opcode::Recv::CODE }.cancellation();
-    // SAFETY: the entry names no memory.
+    // SAFETY: the entry names no memory, and its descriptor is only compared.
     unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
     ring.submit_and_wait(1)?;
     ring.completion().next().map(|entry| entry.result()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())

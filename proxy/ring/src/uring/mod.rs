@@ -1,10 +1,9 @@
-//! The ring of a worker, and its operations as futures that own what the kernel touches.
+//! The ring of a worker, and its operations as futures that own what the kernel accesses.
 //!
-//! Every operation here keeps its descriptor (a counted [`Fd`]) and its buffer in the
-//! operation's stable data. The driver, ours ([`driver`]) or tokio-uring's ([`guest`]), holds that data until the
-//! completion has come, also when the future is dropped first, so no buffer is freed and no descriptor number reused
-//! under the kernel. [`run`] leaks ring and runtime, which end with the process, and so do operations that are under way
-//! then.
+//! Every operation keeps its descriptor (a counted [`Fd`]) and its buffer in the operation's stable data. The driver,
+//! ours ([`driver`]) or tokio-uring's ([`guest`]), keeps that data until the completion has arrived, even if the future
+//! is dropped first. So no buffer is freed and no descriptor number is reused while the kernel uses it. [`run`] leaks
+//! the ring and the runtime, which end with the process, like operations still in progress then.
 #![allow(unsafe_code, reason = "completions carry raw descriptors and lengths of kernel-filled buffers")]
 
 mod accept;
@@ -35,13 +34,13 @@ pub(crate) use guest::run as run_on_tokio_uring;
 pub use probe::{RingError, operations, probe, probe_tokio_uring};
 pub(crate) use socket::{RecvOp, SendOp, connect, poll, recv, send};
 
-/// Entries of a worker's submission queue; the completion queue has four times as many.
+/// Entries of a worker's submission queue. The completion queue has four times as many.
 const ENTRIES: u32 = 1024;
 
-/// Runs `future` on a ring of its own, on this thread, and leaks the ring.
+/// Runs `future` on a new ring, on this thread, and leaks the ring.
 ///
 /// # Errors
-/// The ring cannot be made, or not be waited for.
+/// The ring cannot be created, or waiting on it failed.
 pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let driver = Driver::install(make()?);
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -58,7 +57,7 @@ pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
             ended = pump => match ended {
                 Ok(Err(error)) => Err(error),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Ok(Ok(())) | Err(_) => Err(io::Error::other("the ring's driver task has ended")),
+                Ok(Ok(())) | Err(_) => Err(io::Error::other("ring driver task exited")),
             },
         }
     })
@@ -66,8 +65,8 @@ pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
 
 fn make() -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    // COOP_TASKRUN (5.19) spares the inter-processor interrupt at each completion; SINGLE_ISSUER (6.0)
-    // the locking. With DEFER_TASKRUN it would take a system call to see what has completed.
+    // COOP_TASKRUN (5.19) saves the inter-processor interrupt at each completion; SINGLE_ISSUER (6.0) the locking. With
+    // DEFER_TASKRUN, checking for completions would take a system call.
     builder.setup_cqsize(ENTRIES * 4).setup_coop_taskrun().setup_single_issuer();
     match builder.build(ENTRIES) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -77,7 +76,7 @@ fn make() -> io::Result<IoUring> {
     }
 }
 
-/// Hands out what has completed, without waiting for the turn of the driver.
+/// Delivers completions without waiting for the driver's turn.
 pub(crate) fn dispatch() {
     Driver::current().dispatch();
 }
@@ -86,7 +85,7 @@ fn raw(fd: &Fd) -> types::Fd {
     types::Fd(fd.as_raw_fd())
 }
 
-/// The outcome that a completion's result stands for.
+/// The outcome that a completion's result encodes.
 fn outcome(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))
 }
@@ -96,19 +95,19 @@ fn lost() -> io::Error {
     io::Error::from_raw_os_error(libc::ECANCELED)
 }
 
-/// Data of an operation that knows its outcome.
+/// Data of an operation, and how it becomes the outcome.
 trait Finished: Unpin + Sized + 'static {
-    /// Whether its result is a descriptor, which must be closed if nobody takes it.
+    /// Whether the result is a descriptor, which must be closed if no future receives it.
     const BRINGS_DESCRIPTOR: bool = false;
-    /// What the caller gets.
+    /// The outcome for the caller.
     type Output;
-    /// Turns data and the completion's result into the outcome.
+    /// Turns the data and the completion's result into the outcome.
     fn finish(self, result: i32) -> Self::Output;
-    /// The outcome without data, where the completion may have been lost.
+    /// The outcome without data, if the completion may have been lost.
     fn lost() -> Self::Output;
 }
 
-/// An operation under way on the ring of this thread. Dropped, it goes on, and its data is kept until it has ended.
+/// An operation in progress on this thread's ring. If dropped, it continues, and its data is kept until it has ended.
 enum InFlight<D: Finished> {
     Own(driver::InFlight<D>),
     Guest(guest::InFlight<D>),
@@ -117,19 +116,20 @@ enum InFlight<D: Finished> {
 /// Starts an operation.
 ///
 /// # Safety
-/// The descriptor and all memory that `entry` names must belong to `data`, and stay where they are while that is moved:
-/// `data` is kept until the operation has ended. Or they must be open and valid for as long as the process runs.
+/// `data` must own the descriptor and all memory that `entry` names, at addresses that do not change when `data` moves:
+/// `data` is kept until the operation has ended. Otherwise they must stay open and valid for as long as the process
+/// runs.
 unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
     match Engine::current() {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller upholds the contract of `submit`.
         Engine::TokioUring => InFlight::Guest(unsafe { guest::submit(data, entry) }),
-        // SAFETY: as the caller says.
+        // SAFETY: the caller upholds the contract of `submit`.
         _ => InFlight::Own(unsafe { driver::submit(data, entry) }),
     }
 }
 
 impl<D: Finished> InFlight<D> {
-    /// Has the kernel end it soon. It may come to its own end all the same; that is waited for as ever.
+    /// Asks the kernel to end it soon. It may still complete normally; either way its end is awaited.
     fn cancel(&self) {
         match self {
             Self::Own(operation) => operation.cancel(),
@@ -156,11 +156,11 @@ const ENTRY_BYTES: usize = 64;
 const POLL_FIRST: u16 = 1;
 const _: () = assert!(size_of::<squeue::Entry>() == ENTRY_BYTES);
 
-/// Makes a receive wait for readiness before it tries: for data that is not expected yet, the try would be
-/// in vain. io-uring 0.6 has no setter for the flag on a plain receive.
+/// Makes a receive wait for readiness before it tries: if data is not expected soon, the first try would fail. io-uring
+/// 0.6 has no setter for the flag on a plain receive.
 fn poll_first(mut entry: squeue::Entry) -> squeue::Entry {
-    // SAFETY: the entry is a plain `repr(C)` submission queue entry of the kernel's 64 bytes, owned here;
-    // `ioprio` is the aligned u16 at this offset, any value of which is valid.
+    // SAFETY: this function owns the entry, a plain `repr(C)` submission queue entry of the kernel's 64 bytes; `ioprio`
+    // is the aligned u16 at this offset, for which any value is valid.
     unsafe { (&raw mut entry).cast::<u8>().add(IOPRIO_OFFSET).cast::<u16>().write(POLL_FIRST) };
     entry
 }

@@ -1,4 +1,4 @@
-//! Whether rings can be made here and have what we need; if not, who denies them and how to allow them.
+//! Whether rings can be created here and have the required operations; if not, what denies them and how to allow them.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use io_uring::{IoUring, Probe, opcode};
 
 use super::guest;
 
-/// Operations without which sluice cannot run, by the names of io_uring_enter(2).
+/// Operations that sluice requires, by their names in io_uring_enter(2).
 const REQUIRED: [(u8, &str); 6] = [
     (opcode::Accept::CODE, "accept"),
     (opcode::AsyncCancel::CODE, "async_cancel"),
@@ -17,17 +17,17 @@ const REQUIRED: [(u8, &str); 6] = [
     (opcode::Send::CODE, "send"),
 ];
 
-/// Why there is no ring to work with. Its text says what to do.
+/// Why no usable ring is available. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// By kernel.io_uring_disabled: 1 leaves a group and CAP_SYS_ADMIN out of it, 2 nobody.
+    /// By kernel.io_uring_disabled: 1 allows only a group and CAP_SYS_ADMIN, 2 denies everyone.
     #[error(
         "io_uring is denied by the sysctl kernel.io_uring_disabled={0}; allow it with \
          `sysctl kernel.io_uring_disabled=0`{hint}",
         hint = if *.0 == 1 { ", or put sluice's group into kernel.io_uring_group" } else { "" }
     )]
     Sysctl(u8),
-    /// By a seccomp filter: for certain, or because nothing else is known that would.
+    /// By a seccomp filter: certainly, or because nothing else is known to deny it.
     #[error(
         "io_uring is denied to this process{}by a seccomp filter (containers do that); allow \
          io_uring_setup, io_uring_enter and io_uring_register in its profile",
@@ -37,37 +37,37 @@ pub enum RingError {
         /// The process has a filter.
         certain: bool,
     },
-    /// By something else that decides on calls.
+    /// By something else that filters system calls.
     #[error("io_uring is denied to this process, most likely by a security module; see its log")]
     Module,
     /// The call is unknown.
-    #[error("io_uring is not in this kernel or filtered by seccomp; linux 5.19 or newer is needed")]
+    #[error("this kernel has no io_uring, or seccomp filters it; Linux 5.19 or newer is required")]
     Absent,
-    /// Rings would lock more memory than is allowed (before linux 5.12, and again since 6.14).
-    #[error("io_uring: no memory may be locked; raise RLIMIT_MEMLOCK")]
+    /// Rings would lock more memory than allowed (before Linux 5.12, and again since 6.14).
+    #[error("io_uring cannot lock memory; raise RLIMIT_MEMLOCK")]
     Memory,
-    /// Rings cannot be asked what they can.
-    #[error("io_uring cannot be probed: {0}; linux 5.19 or newer is needed")]
+    /// The kernel cannot report which operations it supports.
+    #[error("io_uring cannot be probed: {0}; Linux 5.19 or newer is required")]
     Probe(io::Error),
-    /// Operations that this kernel does not have.
+    /// This kernel lacks operations.
     #[error(
-        "io_uring operation {} is not supported by this kernel; linux 5.19 or newer is needed",
+        "this kernel lacks io_uring operations: {}; Linux 5.19 or newer is required",
         .0.join(", ")
     )]
     Operations(Vec<&'static str>),
-    /// tokio-uring's operations cannot be called off.
+    /// tokio-uring's operations cannot be cancelled.
     #[error(
-        "runtime tokio_uring needs linux 6.6 or newer, which can cancel an operation by its descriptor and kind; \
+        "runtime tokio_uring requires Linux 6.6 or newer, which can cancel operations by descriptor and kind; \
          use `runtime: io_uring`"
     )]
     CancelByKind,
-    /// Anything else.
+    /// Any other error.
     #[error("io_uring cannot be set up: {0}")]
     Other(io::Error),
 }
 
 impl RingError {
-    /// One word for programs that read it.
+    /// A keyword for programs.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Sysctl(_) => "denied_by_sysctl",
@@ -87,7 +87,7 @@ pub fn operations() -> impl Iterator<Item = &'static str> {
     REQUIRED.iter().map(|(_, name)| *name)
 }
 
-/// Asks the kernel whether rings can be made here and have what we need; `proc` tells who denies them.
+/// Checks whether rings can be created here and have the required operations. `proc` shows what denies them.
 ///
 /// # Errors
 /// What is missing.
@@ -103,7 +103,7 @@ pub fn probe(proc: &Path) -> Result<(), RingError> {
     if missing.is_empty() { Ok(()) } else { Err(RingError::Operations(missing)) }
 }
 
-/// [`probe`], and whether operations can be cancelled as the tokio-uring engine does it.
+/// [`probe`], and whether operations can be cancelled the way the tokio-uring engine does it.
 ///
 /// # Errors
 /// What is missing.
@@ -111,11 +111,11 @@ pub fn probe_tokio_uring(proc: &Path) -> Result<(), RingError> {
     probe(proc)?;
     let mut ring = IoUring::new(2).map_err(RingError::Other)?;
     let cancelled = guest::try_cancellation(&mut ring).map_err(RingError::Other)?;
-    // A kernel that does not know the flag says EINVAL.
+    // A kernel that does not know the flag returns EINVAL.
     if cancelled == 0 { Ok(()) } else { Err(RingError::CancelByKind) }
 }
 
-/// Who refused, by the sysctl and by /proc/self/status.
+/// Finds what refused, from the sysctl and /proc/self/status.
 fn refusal(error: io::Error, sysctl: &str, status: &str) -> RingError {
     let seccomp = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map(str::trim);
     match (error.raw_os_error(), sysctl.trim()) {
@@ -126,7 +126,7 @@ fn refusal(error: io::Error, sysctl: &str, status: &str) -> RingError {
             Some("0") => RingError::Module,
             _ => RingError::Seccomp { certain: false },
         },
-        // A kernel that has the sysctl has rings.
+        // A kernel that has the sysctl has io_uring.
         (Some(libc::ENOSYS), "0" | "1" | "2") if seccomp == Some("2") => RingError::Seccomp { certain: true },
         (Some(libc::ENOSYS), _) => RingError::Absent,
         (Some(libc::ENOMEM), _) => RingError::Memory,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_who_refused() {
+    fn refusal_names_its_cause() {
         let (free, filtered) = ("Name:\tx\nSeccomp:\t0\n", "Seccomp:\t2\nSeccomp_filters:\t1\n");
         for (errno, sysctl, status, word) in [
             (libc::EPERM, "2\n", free, "denied_by_sysctl"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_how_to_allow_it() {
+    fn refusal_text_says_how_to_allow_io_uring() {
         let text = said(libc::EPERM, "2", "").to_string();
         assert_eq!(
             text,
@@ -174,6 +174,6 @@ mod tests {
         let text = said(libc::EPERM, "0", "Seccomp:\t2").to_string();
         assert!(text.starts_with("io_uring is denied to this process by a seccomp filter"), "{text}");
         let text = RingError::Operations(vec!["recv", "send"]).to_string();
-        assert!(text.starts_with("io_uring operation recv, send is not supported"), "{text}");
+        assert!(text.starts_with("this kernel lacks io_uring operations: recv, send;"), "{text}");
     }
 }

@@ -11,7 +11,7 @@ use socket2::SockAddr;
 use super::{Fd, Finished, InFlight, lost, outcome, poll_first, raw, submit};
 
 struct RecvData {
-    /// Held so that the descriptor outlives the operation.
+    /// Kept so that the descriptor outlives the operation.
     _fd: Fd,
     buf: Vec<u8>,
 }
@@ -23,9 +23,9 @@ impl Finished for RecvData {
         let outcome = outcome(result);
         if let Ok(count) = outcome {
             let filled = self.buf.len() + count;
-            assert!(filled <= self.buf.capacity(), "the kernel was given the spare capacity only");
-            // SAFETY: the buffer is ours again (the completion has come); the kernel wrote `count` bytes
-            // right behind the old length, within the spare capacity that `recv` named.
+            assert!(filled <= self.buf.capacity(), "the kernel received only the spare capacity");
+            // SAFETY: the operation has ended, so we own the buffer again. The kernel wrote `count` bytes right after
+            // the old length, within the spare capacity that `recv` passed to it.
             unsafe { self.buf.set_len(filled) };
         }
         (outcome, self.buf)
@@ -36,7 +36,7 @@ impl Finished for RecvData {
     }
 }
 
-/// A receive under way.
+/// A receive in progress.
 pub(crate) struct RecvOp(InFlight<RecvData>);
 
 impl RecvOp {
@@ -50,8 +50,8 @@ pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> RecvOp {
     let length = u32::try_from(spare.len()).unwrap_or(u32::MAX);
     let entry = opcode::Recv::new(raw(fd), spare.as_mut_ptr().cast(), length).build();
     let entry = if patient { poll_first(entry) } else { entry };
-    // SAFETY: the data has the descriptor and the buffer. Moving the Vec does not move its heap block, and nothing
-    // touches the Vec until the completion hands it back.
+    // SAFETY: `RecvData` owns the descriptor and the buffer, and the driver keeps it until the operation has ended.
+    // Moving the Vec does not move its heap block, and nothing touches the Vec before the completion returns it.
     RecvOp(unsafe { submit(RecvData { _fd: Fd::clone(fd), buf }, entry) })
 }
 
@@ -80,7 +80,7 @@ impl Finished for SendData {
     }
 }
 
-/// A send under way.
+/// A send in progress.
 pub(crate) struct SendOp(InFlight<SendData>);
 
 impl SendOp {
@@ -94,8 +94,8 @@ pub(crate) fn send(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> SendOp {
     let length = u32::try_from(pending.len()).unwrap_or(u32::MAX);
     let flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
     let entry = opcode::Send::new(raw(fd), pending.as_ptr(), length).flags(flags).build();
-    // SAFETY: the data has the descriptor and the buffer, whose heap block stays where it is, and is not changed, until the
-    // completion hands it back.
+    // SAFETY: `SendData` owns the descriptor and the buffer, and the driver keeps it until the operation has ended. The
+    // Vec's heap block neither moves nor changes before the completion returns it.
     SendOp(unsafe { submit(SendData { _fd: Fd::clone(fd), buf }, entry) })
 }
 
@@ -128,7 +128,8 @@ impl Finished for ConnectData {
 pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
     let address = Box::new(address);
     let entry = opcode::Connect::new(raw(fd), address.as_ptr().cast(), address.len()).build();
-    // SAFETY: the data has the descriptor and the address, which is boxed.
+    // SAFETY: `ConnectData` owns the descriptor and the boxed address. The driver keeps it until the operation has
+    // ended.
     let connecting = unsafe { submit(ConnectData { _fd: Fd::clone(fd), _address: address }, entry) };
     Cancelled(connecting).await
 }
@@ -136,12 +137,12 @@ pub(crate) async fn connect(fd: &Fd, address: SockAddr) -> io::Result<()> {
 pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
     let events = u32::from(events.cast_unsigned());
     let entry = opcode::PollAdd::new(raw(fd), events).build();
-    // SAFETY: the data has the descriptor.
+    // SAFETY: `FdData` owns the descriptor. The driver keeps it until the operation has ended.
     let polling = unsafe { submit(FdData(Fd::clone(fd)), entry) };
     Cancelled(polling).await.map(drop)
 }
 
-/// An operation that is cancelled when it is dropped before its end.
+/// An operation that is cancelled if it is dropped before its end.
 struct Cancelled<D: Finished>(InFlight<D>);
 
 impl<D: Finished> Future for Cancelled<D> {
@@ -158,7 +159,7 @@ impl<D: Finished> Drop for Cancelled<D> {
     }
 }
 
-struct FdData(#[expect(dead_code, reason = "held so that the descriptor outlives the operation")] Fd);
+struct FdData(#[expect(dead_code, reason = "kept so that the descriptor outlives the operation")] Fd);
 
 impl Finished for FdData {
     type Output = io::Result<usize>;

@@ -1,14 +1,14 @@
-//! What is under way on a ring, by number. Pure: no kernel, no unsafe code.
+//! The operations in progress on a ring, by number. Pure: no kernel, no unsafe code.
 
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-/// Operations that there is room for without growing.
+/// Room for operations before the table grows.
 const ROOM: usize = 256;
 
-/// The number of an operation: its place, and which operation of that place it is, so that a cancellation or a completion
-/// that comes late meets no other one.
+/// The number of an operation: its place, and a counter that tells the operations of a place apart, so that a late
+/// cancellation or completion reaches no other operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id {
     place: u32,
@@ -16,43 +16,43 @@ pub(super) struct Id {
 }
 
 impl Id {
-    /// As the kernel keeps it.
+    /// In the form passed to the kernel.
     pub(super) fn user_data(self) -> u64 {
         u64::from(self.turn) << 32 | u64::from(self.place)
     }
 
-    /// From what the kernel gave back.
+    /// From the form that the kernel returned.
     pub(super) fn from_user_data(user_data: u64) -> Self {
-        // Each half as it was put together.
+        // Each half as `user_data` combined them.
         Self { place: user_data as u32, turn: (user_data >> 32) as u32 }
     }
 }
 
-/// Data of an operation that no future waits for any more.
+/// Data of an operation whose future was dropped.
 pub(super) trait Abandoned {
-    /// Frees it, and what the operation has brought.
+    /// Frees it, and what the operation returned.
     fn end(self: Box<Self>, result: i32);
 }
 
-/// How far an operation has got.
+/// The progress of an operation.
 enum State {
     UnderWay(Option<Waker>),
     Completed(i32),
     Abandoned(Box<dyn Abandoned>),
-    /// The kernel may have lost its completion, or may not: its data is never freed.
+    /// The kernel may have lost its completion. Its data is never freed.
     Lost,
 }
 
-/// An end of an operation, as its future sees it.
+/// The end of an operation, from its future's point of view.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its data is its future's again.
+    /// The future owns the data again.
     Completed(i32),
-    /// Its data must not be touched or freed any more.
+    /// The data must not be accessed or freed any more.
     Lost,
 }
 
-/// What is to be done for a completion, with the table let go of, for it may come back to it.
+/// What a completion requires. Do it without borrowing the table, because it may use the table again.
 pub(super) enum Due {
     Nothing,
     Wake(Waker),
@@ -69,7 +69,7 @@ impl Due {
     }
 }
 
-/// All operations of a ring that have not ended, or whose end nobody has seen.
+/// All operations of a ring that have not ended, or whose end has not been observed.
 pub(super) struct Table {
     operations: Slab<(u32, State)>,
     turn: u32,
@@ -80,11 +80,11 @@ impl Table {
         Self { operations: Slab::with_capacity(ROOM), turn: 0 }
     }
 
-    /// Notes a new operation.
+    /// Adds a new operation.
     pub(super) fn begin(&mut self) -> Id {
         self.turn = self.turn.wrapping_add(1);
         let place = self.operations.insert((self.turn, State::UnderWay(None)));
-        // 2^32 operations would need a quarter of a terabyte here alone.
+        // The place fits: 2^32 operations would need a quarter of a terabyte for this table.
         Id { place: place as u32, turn: self.turn }
     }
 
@@ -102,7 +102,7 @@ impl Table {
         matches!(self.state(id), Some(State::UnderWay(_) | State::Abandoned(_)))
     }
 
-    /// Notes the kernel's completion of an operation.
+    /// Records the kernel's completion of an operation.
     pub(super) fn complete(&mut self, id: Id, result: i32) -> Due {
         let Some(state) = self.state(id) else { return Due::Nothing };
         match std::mem::replace(state, State::Completed(result)) {
@@ -119,7 +119,7 @@ impl Table {
         }
     }
 
-    /// The end of an operation; with it the number is no longer its.
+    /// The end of an operation. After that, the number may be reused.
     pub(super) fn poll(&mut self, id: Id, cx: &Context<'_>) -> Poll<End> {
         let end = match self.state(id) {
             Some(State::UnderWay(Some(waker))) if waker.will_wake(cx.waker()) => return Poll::Pending,
@@ -128,14 +128,14 @@ impl Table {
                 return Poll::Pending;
             }
             Some(State::Completed(result)) => End::Completed(*result),
-            // The place stays taken: the kernel may still complete it.
+            // The place stays occupied: the kernel may still complete the operation.
             Some(State::Lost | State::Abandoned(_)) | None => return Poll::Ready(End::Lost),
         };
         self.remove(id);
         Poll::Ready(end)
     }
 
-    /// Keeps the data of an operation that its future has left, until it has ended.
+    /// Keeps the data of an operation whose future was dropped, until the operation has ended.
     pub(super) fn abandon(&mut self, id: Id, data: Box<dyn Abandoned>) -> Due {
         match self.state(id) {
             Some(State::Completed(result)) => {
@@ -154,7 +154,7 @@ impl Table {
         }
     }
 
-    /// Gives up all that has not ended: the kernel has lost completions, and nobody knows which.
+    /// Marks all operations in progress as lost: the kernel lost completions, and it is unknown which.
     pub(super) fn lose_all(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for (_, (_, state)) in &mut self.operations {
@@ -166,7 +166,7 @@ impl Table {
         wakers
     }
 
-    /// Operations whose numbers are taken.
+    /// Number of occupied places.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.operations.len()
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_used_once() {
+    fn operation_numbers_are_unique() {
         let mut table = Table::new();
         let first = table.begin();
         assert_eq!(Id::from_user_data(first.user_data()), first);
@@ -206,12 +206,16 @@ mod tests {
         assert_eq!(second.place, first.place);
         assert!(!table.is_under_way(first) && table.is_under_way(second));
         table.complete(first, 9).perform();
-        assert_eq!(table.poll(second, &cx()), Poll::Pending, "a late completion is another's");
+        assert_eq!(
+            table.poll(second, &cx()),
+            Poll::Pending,
+            "a late completion does not end another operation"
+        );
         assert_eq!(table.poll(first, &cx()), Poll::Ready(End::Lost));
     }
 
     #[test]
-    fn what_is_abandoned_is_freed_with_its_completion_and_not_before() {
+    fn abandoned_data_is_freed_at_its_completion() {
         let mut table = Table::new();
         let (id, ended) = (table.begin(), Rc::new(Cell::new(None)));
         table.abandon(id, Box::new(Data(Rc::clone(&ended)))).perform();
@@ -225,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "it leaks, on purpose")]
-    fn what_is_lost_ends_its_future_and_frees_nothing() {
+    #[cfg_attr(miri, ignore = "it leaks on purpose")]
+    fn lost_operation_ends_its_future_and_frees_nothing() {
         let mut table = Table::new();
         let (waited_for, abandoned, completed) = (table.begin(), table.begin(), table.begin());
         let ended = Rc::new(Cell::new(None));
@@ -238,8 +242,8 @@ mod tests {
         assert_eq!(table.poll(completed, &cx()), Poll::Ready(End::Completed(1)));
         let kept = Rc::new(Cell::new(None));
         table.abandon(waited_for, Box::new(Data(Rc::clone(&kept)))).perform();
-        assert_eq!(Rc::strong_count(&kept), 2, "the kernel may still write to it");
-        // It had not lost these.
+        assert_eq!(Rc::strong_count(&kept), 2, "the kernel may still write to the data");
+        // These completions were not lost.
         table.complete(waited_for, 5).perform();
         table.complete(abandoned, 6).perform();
         assert_eq!((ended.get(), kept.get(), table.len()), (Some(6), None, 0));

@@ -1,4 +1,4 @@
-//! Operations from their start to their end, on real rings.
+//! Operations from start to end, on real rings.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use io_uring::opcode;
 use super::*;
 use crate as ring;
 
-struct Nothing(#[expect(dead_code, reason = "held")] Rc<()>);
+struct Nothing(#[expect(dead_code, reason = "kept alive")] Rc<()>);
 
 impl Finished for Nothing {
     type Output = i32;
@@ -26,7 +26,7 @@ impl Finished for Nothing {
 }
 
 fn nothing(held: &Rc<()>, flags: squeue::Flags) -> InFlight<Nothing> {
-    // SAFETY: it names no memory and no descriptor.
+    // SAFETY: the entry names no memory and no descriptor.
     unsafe { submit(Nothing(Rc::clone(held)), opcode::Nop::new().build().flags(flags)) }
 }
 
@@ -41,9 +41,9 @@ fn pair() -> (Fd, Fd) {
     (OwnedFd::from(one).into(), OwnedFd::from(other).into())
 }
 
-/// Six times the submission queue, and more than the queue of completions holds.
+/// Six times the submission queue, and more than the completion queue can hold.
 #[test]
-fn more_operations_than_the_queues_have_room_for_all_end() {
+fn more_operations_than_the_queues_hold_all_end() {
     on_a_ring(async {
         let held = Rc::new(());
         let all: Vec<_> = (0..6144).map(|_| nothing(&held, squeue::Flags::empty())).collect();
@@ -55,9 +55,9 @@ fn more_operations_than_the_queues_have_room_for_all_end() {
     });
 }
 
-/// Completed by a thread of the kernel's while this one sleeps.
+/// Completed by a kernel thread while this thread sleeps.
 #[test]
-fn what_ends_elsewhere_wakes_the_thread() {
+fn completion_by_a_kernel_thread_wakes_the_thread() {
     on_a_ring(async {
         for _ in 0..100 {
             assert_eq!(nothing(&Rc::new(()), squeue::Flags::ASYNC).await, 0);
@@ -65,9 +65,9 @@ fn what_ends_elsewhere_wakes_the_thread() {
     });
 }
 
-/// A future that outlives its ring would take an operation of the next one for its own, were that asked.
+/// A future that outlives its ring must not affect an operation of the next ring that has the same number.
 #[test]
-fn two_rings_on_one_thread_do_not_meet() {
+fn rings_on_one_thread_are_independent() {
     let (ours, theirs) = pair();
     let left = RefCell::new(None);
     on_a_ring(async {
@@ -89,7 +89,7 @@ fn two_rings_on_one_thread_do_not_meet() {
 }
 
 #[test]
-fn after_lost_completions_all_that_waits_ends_and_the_ring_goes_on() {
+fn lost_completions_end_all_operations_and_the_ring_continues() {
     on_a_ring(async {
         let (ours, theirs) = pair();
         let receiving = tokio::task::spawn_local(ring::recv(&ours, Vec::with_capacity(8), true));
@@ -102,12 +102,12 @@ fn after_lost_completions_all_that_waits_ends_and_the_ring_goes_on() {
     });
 }
 
-/// The kernel takes nothing more while completions that it has no room for wait.
+/// The kernel takes no more entries while it has completions that do not fit into the queue.
 #[test]
 fn pushing_never_waits_for_the_kernel() {
     on_a_ring(async {
         let held = Rc::new(());
-        // Nothing of this is handed out meanwhile: the task does not yield.
+        // No completion is delivered in the meantime, because the task does not yield.
         let all: Vec<_> = (0..40_000).map(|_| nothing(&held, squeue::Flags::empty())).collect();
         for one in all {
             assert_eq!(one.await, 0);
