@@ -1,7 +1,7 @@
-//! bpf(2) with commands that change nothing: a map, a type description or a program is made, and closed again.
+//! bpf(2) with commands that change nothing: a map, a type description or a program is created and closed again.
 //!
-//! Nothing is attached or pinned, and only what only looks is run. What is passed is laid out as in linux/bpf.h; fields left out are zero,
-//! which is what every kernel takes for absent.
+//! Nothing is attached or pinned, and only programs without side effects are run. Attributes are laid out as in
+//! linux/bpf.h. Fields that are left out are zero, which every kernel treats as absent.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,7 +13,7 @@ const PROG_LOAD: (libc::c_long, &str) = (5, "bpf(BPF_PROG_LOAD)");
 const PROG_TEST_RUN: (libc::c_long, &str) = (10, "bpf(BPF_PROG_TEST_RUN)");
 const BTF_LOAD: (libc::c_long, &str) = (18, "bpf(BPF_BTF_LOAD)");
 
-/// What BPF_MAP_CREATE reads of `union bpf_attr`.
+/// The part of `union bpf_attr` that BPF_MAP_CREATE reads.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct MapAttr {
@@ -38,7 +38,7 @@ impl MapAttr {
     }
 }
 
-/// What BPF_PROG_LOAD reads of it.
+/// The part that BPF_PROG_LOAD reads.
 #[repr(C)]
 #[derive(Default)]
 struct ProgAttr {
@@ -56,7 +56,7 @@ struct ProgAttr {
     expected_attach_type: u32,
 }
 
-/// What BPF_BTF_LOAD reads of it.
+/// The part that BPF_BTF_LOAD reads.
 #[repr(C)]
 #[derive(Default)]
 struct BtfAttr {
@@ -66,7 +66,7 @@ struct BtfAttr {
     log_size: u32,
 }
 
-/// What BPF_PROG_TEST_RUN reads of it, and where it answers.
+/// The part that BPF_PROG_TEST_RUN reads, and where it returns its results.
 #[repr(C)]
 #[derive(Default)]
 struct TestRunAttr {
@@ -80,7 +80,7 @@ struct TestRunAttr {
     duration: u32,
 }
 
-/// The kernel refuses an attribute longer than its own with bytes set beyond, so these must end where they do.
+/// The kernel refuses an attribute that is longer than its own and has bytes set beyond it, so the sizes must match.
 const _: () =
     assert!(size_of::<MapAttr>() == 60 && size_of::<ProgAttr>() == 72 && size_of::<BtfAttr>() == 24);
 const _: () = assert!(size_of::<TestRunAttr>() == 40);
@@ -88,12 +88,12 @@ const _: () = assert!(size_of::<TestRunAttr>() == 40);
 /// One instruction: opcode, registers (source in the upper half), offset, immediate value.
 pub(super) type Insn = (u8, u8, i16, i32);
 
-/// Makes a map, which is gone when the descriptor is dropped.
+/// Creates a map. It is destroyed when the descriptor is dropped.
 pub(super) fn create_map(attr: &MapAttr) -> Result<OwnedFd, KernelError> {
     call(MAP_CREATE, attr)
 }
 
-/// Makes a map whose key and value are described as the `int` of 4 bytes that socket storage asks for.
+/// Creates a map whose key and value are described as the `int` of 4 bytes that socket storage requires.
 pub(super) fn create_described_map(mut attr: MapAttr) -> Result<OwnedFd, KernelError> {
     let int = load_btf_of_int()?;
     attr.btf_fd = int.as_raw_fd().cast_unsigned();
@@ -101,10 +101,10 @@ pub(super) fn create_described_map(mut attr: MapAttr) -> Result<OwnedFd, KernelE
     create_map(&attr)
 }
 
-/// How often a program is loaded again that could not be just then; libbpf does it as often.
+/// How often to retry loading a program that could not be loaded at that moment; libbpf retries as often.
 const AGAIN_MAX: u32 = 5;
 
-/// Has a program verified and made ready, which is gone when the descriptor is dropped.
+/// Verifies and loads a program. It is destroyed when the descriptor is dropped.
 pub(super) fn load_program(
     prog_type: u32,
     expected_attach_type: u32,
@@ -116,7 +116,7 @@ pub(super) fn load_program(
         insns.extend(offset.to_ne_bytes());
         insns.extend(immediate.to_ne_bytes());
     }
-    // Some helpers are only for programs under the GPL; what is loaded here is never run.
+    // Some helpers are only for programs under the GPL. A program loaded here is never run.
     let license = c"GPL";
     let attr = ProgAttr {
         prog_type,
@@ -129,7 +129,7 @@ pub(super) fn load_program(
     let mut loaded = call(PROG_LOAD, &attr);
     for _ in 0..AGAIN_MAX {
         match &loaded {
-            // A signal has come amid the verification.
+            // A signal arrived during the verification.
             Err(error) if error.error.kind() == ErrorKind::WouldBlock => loaded = call(PROG_LOAD, &attr),
             _ => break,
         }
@@ -159,7 +159,7 @@ fn load_btf_of_int() -> Result<OwnedFd, KernelError> {
     call(BTF_LOAD, &attr)
 }
 
-/// Runs a program once on `data`, a frame that goes nowhere, and returns what it returned.
+/// Runs a program once on `data`, a frame that is not sent anywhere, and returns its return value.
 pub(super) fn run_program(program: BorrowedFd<'_>, data: &[u8]) -> Result<u32, KernelError> {
     let (command, name) = PROG_TEST_RUN;
     let mut attr = TestRunAttr {
@@ -168,18 +168,18 @@ pub(super) fn run_program(program: BorrowedFd<'_>, data: &[u8]) -> Result<u32, K
         data_in: data.as_ptr().expose_provenance() as u64,
         ..TestRunAttr::default()
     };
-    // SAFETY: `attr` is a plain structure without padding that lives until the call returns, and the length is
-    // its own. The kernel copies `data`, which the caller lends until then, and writes into `attr` only.
+    // SAFETY: `attr` is a plain structure without padding on this stack and lives until the call returns; the length is
+    // its size. The kernel reads `data`, which the caller lends until then, and writes only to `attr`.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attr, size_of::<TestRunAttr>()) };
     if done < 0 { Err(KernelError::last(name)) } else { Ok(attr.retval) }
 }
 
 fn call<A>((command, name): (libc::c_long, &'static str), attr: &A) -> Result<OwnedFd, KernelError> {
-    // SAFETY: `attr` is a plain structure without padding that lives until the call returns, and the length is
-    // its own. The addresses within it are of buffers that the callers above own until then, with their true
-    // lengths; the kernel reads all of it during the call and keeps none of these pointers.
+    // SAFETY: `attr` is a plain structure without padding that the caller lends until the call returns; the length is
+    // its size. The addresses in it point to buffers that the callers above own until then, with their true lengths.
+    // The kernel reads them during the call and keeps none of the pointers.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<A>()) };
     let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| KernelError::last(name))?;
-    // SAFETY: the three commands answer with a new descriptor (close-on-exec), which nobody else has.
+    // SAFETY: these three commands return a new descriptor (close-on-exec), which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

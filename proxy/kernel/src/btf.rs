@@ -1,7 +1,7 @@
-//! Where the fields of kernel structures are, read from the kernel's own type information (BTF, Linux 5.2).
+//! Offsets of fields in kernel structures, from the kernel's own type information (BTF, Linux 5.2).
 //!
-//! The programs read a few fields that no helper gives, and aya relocates none in Rust: so their offsets are
-//! found here and handed to the programs before they are loaded. Pure: bytes in, offsets out.
+//! The programs read a few fields for which there is no helper, and aya relocates no fields in Rust. So this module
+//! finds their offsets, which are passed to the programs before they are loaded. Pure: bytes in, offsets out.
 
 use sluice_ebpf::splice::SendBuffer;
 use sluice_ebpf::{Memory, Offsets};
@@ -9,30 +9,30 @@ use sluice_ebpf::{Memory, Offsets};
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
-/// Of `struct btf_type` and `struct btf_member`.
+/// Sizes of `struct btf_type` and `struct btf_member`.
 const TYPE_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
-/// Anonymous structures within structures: deeper than any kernel has them, and an end to broken data.
+/// Maximum nesting of anonymous structures: deeper than any kernel nests them, and a bound for broken data.
 const DEPTH_MAX: u32 = 8;
 
-/// Why the offsets cannot be had.
+/// Why the offsets are unavailable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BtfError {
-    /// It ends too early, or refers to what is not there.
-    #[error("type information is not well-formed: {0}")]
+    /// It ends too early, or refers to something that does not exist.
+    #[error("malformed type information: {0}")]
     Malformed(&'static str),
-    /// Such a structure or field is not in this kernel.
+    /// This kernel does not have the structure or field.
     #[error("this kernel has no {0}")]
     Missing(&'static str),
 }
 
 type Result<T> = std::result::Result<T, BtfError>;
 
-/// Finds the fields that the bypass programs read, and where the kernel counts the memory of sockets, with the memory
-/// controller of cgroup v1 (`legacy`) or with v2's.
+/// Finds the fields that the bypass programs read, and where the kernel accounts for the memory of sockets, for the
+/// memory controller of cgroup v1 (`legacy`) or v2.
 ///
 /// # Errors
-/// When the type information cannot be read, or lacks a field that they cannot do without.
+/// The type information cannot be read, or lacks a required field.
 pub fn bypass(bytes: &[u8], legacy: bool) -> Result<(Offsets, Memory)> {
     let btf = Btf::parse(bytes)?;
     Ok((offsets(&btf)?, memory(&btf, legacy)))
@@ -63,7 +63,7 @@ fn offsets(btf: &Btf<'_>) -> Result<Offsets> {
     })
 }
 
-/// What this kernel does not count is left out, and passes for enough.
+/// Counts that this kernel does not have stay 0; the programs do not check them.
 fn memory(btf: &Btf<'_>, legacy: bool) -> Memory {
     let field = |of, path| btf.structure(of).and_then(|of| btf.offset(of, path));
     let of_protocol = || {
@@ -96,7 +96,7 @@ fn memory(btf: &Btf<'_>, legacy: bool) -> Memory {
 /// Finds the fields that the splice program reads.
 ///
 /// # Errors
-/// As above.
+/// The errors of [`bypass`].
 pub fn send_buffer(bytes: &[u8]) -> Result<SendBuffer> {
     let btf = Btf::parse(bytes)?;
     let sock = btf.structure("sock").ok_or(BtfError::Missing("struct sock"))?;
@@ -109,7 +109,8 @@ pub fn send_buffer(bytes: &[u8]) -> Result<SendBuffer> {
     })
 }
 
-/// A structure's members: where in the bytes they begin, how many, and whether offsets hold bit field sizes.
+/// The members of a structure: where they start in the bytes, how many there are, and whether offsets contain bit field
+/// sizes.
 #[derive(Clone, Copy)]
 struct Structure {
     name: u32,
@@ -120,23 +121,23 @@ struct Structure {
 
 #[derive(Clone, Copy)]
 enum Type {
-    /// Or a union.
+    /// A structure or union.
     Structure(Structure),
-    /// Another name or a qualifier of that type.
+    /// Another name for, or a qualifier of, that type.
     Alias(u32),
-    /// Has no members.
+    /// A type without members.
     Other,
 }
 
 struct Btf<'a> {
     bytes: &'a [u8],
     strings: &'a [u8],
-    /// Where each type begins, by its id: a kernel has over a hundred thousand.
+    /// Start of each type, by id. A kernel has over a hundred thousand types.
     starts: Vec<u32>,
 }
 
 impl<'a> Btf<'a> {
-    /// Walks the types once; their sizes differ, so there is no other way to number them.
+    /// Walks the types once. Their sizes differ, so this is the only way to number them.
     fn parse(bytes: &'a [u8]) -> Result<Self> {
         let magic = bytes.get(..2).map(|raw| u16::from_ne_bytes([raw[0], raw[1]]));
         if magic != Some(MAGIC) {
@@ -145,10 +146,10 @@ impl<'a> Btf<'a> {
         let part = |at: usize| -> Result<&'a [u8]> {
             let start = word(bytes, 4)? as usize + word(bytes, at)? as usize;
             let end = start + word(bytes, at + 4)? as usize;
-            bytes.get(start..end).ok_or(BtfError::Malformed("a section is cut off"))
+            bytes.get(start..end).ok_or(BtfError::Malformed("a section is truncated"))
         };
         let (table, strings) = (part(8)?, part(16)?);
-        // Type 0 is void and not in the table.
+        // Type 0 is void and is not in the table.
         let mut starts = Vec::with_capacity(table.len() / (2 * TYPE_BYTES));
         let mut at = 0;
         while at < table.len() {
@@ -169,7 +170,7 @@ impl<'a> Btf<'a> {
     }
 
     fn structure(&self, name: &str) -> Option<Structure> {
-        // A declaration without members is no definition.
+        // A declaration without members is not a definition.
         self.starts.iter().find_map(|start| match entry(self.bytes, *start as usize).ok()?.0 {
             Type::Structure(found) if found.count > 0 && self.name(found.name) == name.as_bytes() => {
                 Some(found)
@@ -178,7 +179,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// The structure that a type is, by whatever name.
+    /// The structure behind a type, through aliases.
     fn resolve(&self, mut id: u32) -> Option<Structure> {
         for _ in 0..DEPTH_MAX {
             match self.kind(id)? {
@@ -190,7 +191,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Offset in bytes of a field, given as the names that lead to it.
+    /// Offset in bytes of a field, given as the path of names that leads to it.
     fn offset(&self, of: Structure, path: &str) -> Option<u32> {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let (bits, kind) = self.member(of, first.as_bytes(), 0)?;
@@ -201,7 +202,7 @@ impl<'a> Btf<'a> {
         bits.is_multiple_of(8).then_some(bits / 8 + inner)
     }
 
-    /// Offset in bits and type of a member, also of one within an anonymous structure or union.
+    /// Offset in bits and type of a member, including members of anonymous structures and unions.
     fn member(&self, of: Structure, name: &[u8], depth: u32) -> Option<(u32, u32)> {
         for index in 0..of.count {
             let at = of.members + index * MEMBER_BYTES;
@@ -223,7 +224,7 @@ impl<'a> Btf<'a> {
     }
 }
 
-/// One entry of the type table and its length, by Documentation/bpf/btf.rst of the kernel.
+/// One entry of the type table and its length, by the kernel's Documentation/bpf/btf.rst.
 fn entry(table: &[u8], at: usize) -> Result<(Type, usize)> {
     let (name, info) = (word(table, at)?, word(table, at + 4)?);
     let (count, kind) = ((info & 0xffff) as usize, info >> 24 & 0x1f);
@@ -239,7 +240,7 @@ fn entry(table: &[u8], at: usize) -> Result<(Type, usize)> {
         6 | 13 => 8 * count,
         // section, 64-bit enumeration
         15 | 19 => 12 * count,
-        _ => return Err(BtfError::Malformed("a kind of type from the future")),
+        _ => return Err(BtfError::Malformed("an unknown kind of type")),
     };
     let members = at + TYPE_BYTES;
     let found = match kind {
@@ -263,8 +264,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Type information with `struct inner { int a; int b; }` and
-    /// `struct outer { int x; union { int y; alias z; }; }`, alias being inner; kinds of other lengths before.
+    /// Type information with `struct inner { int a; int b; }` and `struct outer { int x; union { int y; alias z; }; }`,
+    /// where alias is inner, after types of other sizes.
     fn sample() -> Vec<u8> {
         let strings = b"\0int\0inner\0a\0b\0outer\0x\0y\0z\0alias\0";
         let name = |wanted: &str| {
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_by_name_through_anonymous_and_named_members() {
+    fn fields_are_found_through_anonymous_and_named_members() {
         let bytes = sample();
         let btf = Btf::parse(&bytes).unwrap();
         let outer = btf.structure("outer").unwrap();
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_or_foreign_bytes_are_errors() {
+    fn truncated_or_foreign_btf_is_an_error() {
         let bytes = sample();
         assert_eq!(bypass(&bytes, false), Err(BtfError::Missing("struct sock")));
         for length in 0..bytes.len() {
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_kernel_has_the_fields() {
+    fn running_kernel_has_the_fields() {
         let Ok(bytes) = std::fs::read("/sys/kernel/btf/vmlinux") else {
             eprintln!("skipped: this kernel shows no type information");
             return;
@@ -318,7 +319,7 @@ mod tests {
             let (offsets, memory) = bypass(&bytes, legacy).unwrap();
             assert!(offsets.rmem_alloc > 0 && offsets.copied_seq > offsets.rcvlowat, "{offsets:?}");
             assert!(memory.prot > 0 && memory.allocated > 0 && memory.limits > 0, "{memory:?}");
-            assert!(memory.counter == 0 || memory.pressed_until == 0, "one of the two: {memory:?}");
+            assert!(memory.counter == 0 || memory.pressed_until == 0, "at most one of the two: {memory:?}");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! What the kernel answers when programs are loaded or used, and in which step.
+//! Errors of loading or using programs, with the step that failed.
 
 use std::error::Error as StdError;
 use std::io;
 
-/// A step of loading or using the programs that failed.
+/// A step of loading or using the programs failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {}", chain(.source.as_ref()))]
 pub struct ProgramError {
     /// The system call, file or step.
     pub call: &'static str,
-    /// What came back; with the verifier's log, if it was that.
+    /// The error; includes the verifier's log, if the verifier failed.
     #[source]
     pub source: Box<dyn StdError + Send + Sync>,
 }
 
 impl ProgramError {
-    /// What the operating system answered, if it was asked.
+    /// The operating system's error, if a system call failed.
     #[must_use]
     pub fn os_error(&self) -> Option<&io::Error> {
         let mut next: Option<&(dyn StdError + 'static)> = Some(self.source.as_ref());
@@ -29,7 +29,7 @@ impl ProgramError {
     }
 }
 
-/// An error and its causes in a line; aya's do not repeat theirs.
+/// An error and its causes in one line. aya's errors do not repeat their causes.
 fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -43,7 +43,7 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// Names the call of what failed.
+/// Adds the name of the failed call to an error.
 pub(super) fn failed<E: Into<Box<dyn StdError + Send + Sync>>>(
     call: &'static str,
 ) -> impl FnOnce(E) -> ProgramError {

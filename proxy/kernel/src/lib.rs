@@ -1,13 +1,10 @@
-//! What is asked of the kernel beyond sockets and rings: descriptors and bytes, never HTTP.
+//! Kernel features beyond sockets and rings: descriptors and bytes, never HTTP.
 //!
-//! The only unsafe code besides `ring`. Nothing here decides whether something is used; `doctor` does. `probe` finds
-//! what the host gives; `program` loads the eBPF object, `btf` finds where this kernel keeps what the programs read,
-//! `marker` marks sockets for them, `log` passes on what they say, `selftest` tries them. `scheduling` says how threads
-//! are scheduled.
-#![allow(
-    unsafe_code,
-    reason = "bpf(2) takes a union by pointer and length, and answers with a raw descriptor"
-)]
+//! Besides `ring`, this crate has the only unsafe code. It does not decide whether a feature is used; `doctor` does.
+//! `probe` finds what the host offers; `program` loads the eBPF object, `btf` finds where this kernel stores the fields
+//! that the programs read, `marker` marks sockets for the programs, `log` forwards their messages, `selftest` tests
+//! them. `scheduling` sets how threads are scheduled.
+#![allow(unsafe_code, reason = "bpf(2) takes a union by pointer and length, and returns a raw descriptor")]
 
 mod bpf;
 pub mod btf;
@@ -25,33 +22,33 @@ pub mod tcp;
 
 use std::io;
 
-/// A call that the kernel refused.
+/// The kernel refused a call.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {error}")]
 pub struct KernelError {
-    /// The system call, with the command where it has one: `bpf(BPF_MAP_CREATE)`.
+    /// The system call, with its command if it has one: `bpf(BPF_MAP_CREATE)`.
     pub call: &'static str,
-    /// What it answered.
+    /// The error that it returned.
     pub error: io::Error,
 }
 
 impl KernelError {
-    /// What the last call of this thread answered.
+    /// The error of this thread's last call.
     fn last(call: &'static str) -> Self {
         Self { call, error: io::Error::last_os_error() }
     }
 
-    /// Whether the process may not, as opposed to the kernel cannot.
+    /// Whether the process lacks permission, as opposed to the kernel lacking the feature.
     pub fn is_denied(&self) -> bool {
         matches!(self.error.raw_os_error(), Some(libc::EPERM | libc::EACCES))
     }
 }
 
-/// Returns freed memory to the kernel: aya parses the types of the whole kernel when a loader is made, about 20 MB,
-/// also where none are wanted.
+/// Returns freed memory to the kernel: aya parses the types of the whole kernel when a loader is created, about 20 MB,
+/// even if none are needed.
 fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: takes a number and touches memory that is free, under the allocator's own locks.
+    // SAFETY: takes a number and only releases free memory, under the allocator's own locks.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -1,8 +1,8 @@
-//! What the eBPF programs log (aya-log), passed on to tracing under a target of its own.
+//! Forwards what the eBPF programs log (aya-log) to tracing, under a separate target.
 //!
-//! They log joins and leaves, at debug level. Below that level they are loaded without: nothing is formatted
-//! or sent in the kernel then.
-#![allow(unsafe_code, reason = "tokio wants a promise about the descriptor that it polls")]
+//! The programs log joins and leaves, at debug level. If the filter excludes that level, the programs are loaded
+//! without logging, and the kernel formats and sends nothing.
+#![allow(unsafe_code, reason = "tokio requires that the descriptor it polls stays open")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,23 +16,23 @@ use tokio::io::unix::AsyncFd;
 /// The target in filters: `SLUICE_LOG=info,sluice::ebpf=debug`.
 const TARGET: &str = "sluice::ebpf";
 
-/// The global of aya-log that holds the level: 0 is off, 5 is trace.
+/// aya-log's global variable for the level: 0 is off, 5 is trace.
 pub const LEVEL: &str = "AYA_LOG_LEVEL";
 
-/// The level that the filter lets through.
+/// The level that the filter allows.
 pub fn level() -> u8 {
     if tracing::enabled!(target: TARGET, tracing::Level::DEBUG) { 4 } else { 0 }
 }
 
-/// Records that the programs have written, to be read.
+/// Log records of the programs.
 pub struct Records {
     logger: EbpfLogger<Forward>,
-    /// Whether what is read is thrown away.
+    /// Whether records are discarded.
     muted: Arc<AtomicBool>,
 }
 
 impl Records {
-    /// `None` when the level is off.
+    /// `None` if logging is off.
     pub fn open(ebpf: &mut Ebpf) -> Result<Option<Self>, aya_log::Error> {
         if level() == 0 {
             return Ok(None);
@@ -42,25 +42,25 @@ impl Records {
         Ok(Some(Self { logger, muted }))
     }
 
-    /// Passes on what is there.
+    /// Forwards the available records.
     pub fn flush(&mut self) {
         self.logger.flush();
     }
 
-    /// Throws away what is there.
+    /// Discards the available records.
     pub fn discard(&mut self) {
         self.muted.store(true, Relaxed);
         self.flush();
         self.muted.store(false, Relaxed);
     }
 
-    /// Passes on what comes, until the future is dropped. On a tokio runtime.
+    /// Forwards records until the future is dropped. Requires a tokio runtime.
     ///
     /// # Errors
-    /// When the descriptor cannot be waited for.
+    /// Waiting on the descriptor failed.
     pub async fn forward(self) -> std::io::Result<()> {
-        // SAFETY: the logger owns the descriptor of its ring buffer map, never gives it away or changes it,
-        // and lives inside what is registered here.
+        // SAFETY: the logger owns the descriptor of its ring buffer map and never replaces or gives it away. The logger
+        // lives inside the registration, so the descriptor stays open for as long as it is registered.
         let registered = unsafe { AsyncFd::register_with_interest(self.logger, Interest::READABLE) };
         let mut logger = registered?;
         loop {
@@ -71,7 +71,7 @@ impl Records {
     }
 }
 
-/// From one logging interface to the other.
+/// Adapter from the `log` crate to tracing.
 struct Forward(Arc<AtomicBool>);
 
 impl Log for Forward {

@@ -1,4 +1,4 @@
-//! What a worker asks the programs by: marks sockets to be joined, and sees what became of it.
+//! A worker's interface to the programs: marks sockets to be joined, and checks the result.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use super::bpf;
 use super::failed::{Result, failed};
 use super::tcp::{self, UnsentMax};
 
-/// What every marker has descriptors of.
+/// Descriptors that every marker duplicates.
 pub(super) struct Descriptors {
     pub(super) storage: OwnedFd,
     pub(super) known: OwnedFd,
@@ -18,7 +18,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// A marker with descriptors of its own.
+    /// A marker with its own descriptors.
     pub(super) fn marker(&self) -> Result<Marker> {
         let data = |fd: &OwnedFd| {
             let fd = fd.try_clone().map_err(failed("dup the map"))?;
@@ -33,7 +33,7 @@ impl Descriptors {
     }
 }
 
-/// Asks for connections to be joined.
+/// Requests that connections are joined.
 pub struct Marker {
     storage: SkStorage<MapData, End>,
     known: HashMap<MapData, Tuple, Known>,
@@ -41,35 +41,35 @@ pub struct Marker {
     unread: OwnedFd,
 }
 
-/// A client that answers can be sent to past sluice.
+/// A client to which the kernel can send responses without sluice.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientSocket {
     /// Its key in the map.
     pub cookie: u64,
-    /// Address of its `tcp_sock`, for the programs to read through.
+    /// Address of its `tcp_sock`, through which the programs read.
     pub address: u64,
-    /// Sequence number of the first byte that was sent to it.
+    /// Sequence number of the first byte sent to it.
     pub sent_next: u32,
-    /// See [`Slot::slack`](sluice_ebpf::slot::Slot::slack): as its last exchange left it.
+    /// See [`Slot::slack`](sluice_ebpf::slot::Slot::slack): its value after the last exchange.
     pub slack: u64,
 }
 
 impl Marker {
-    /// Asks for `socket`, which is not connected yet, to be joined with its other end once it is. `slot` is the
+    /// Marks `socket`, which is not connected yet, to be joined with its other end once it is connected. `slot` is the
     /// index of its slot, or 0.
     ///
     /// # Errors
-    /// When the kernel has no room for it.
+    /// The kernel has no room for it.
     pub fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish, slot: u32) -> Result<()> {
         let end = End::wishing(wish, slot);
         self.storage.insert(&socket.as_raw_fd(), end, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
     }
 
-    /// Whether both ends of a connection are in the map. Ask before the first byte: later it may be that
-    /// some went by TCP.
+    /// Whether both ends of a connection are in the map. Check before the first byte: afterwards, some bytes may have
+    /// gone through TCP.
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// A map cannot be read.
     pub fn is_joined(&self, socket: BorrowedFd<'_>) -> Result<bool> {
         let Some(end) = self.end(socket)? else {
             return Ok(false);
@@ -81,19 +81,19 @@ impl Marker {
         }
     }
 
-    /// Whether an end is in the map, wherever its other end is.
+    /// Whether an end is in the map, regardless of its other end.
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// A map cannot be read.
     pub fn holds(&self, socket: BorrowedFd<'_>) -> Result<bool> {
         Ok(self.end(socket)?.is_some())
     }
 
-    /// Bytes that the other end of a joined connection has accepted and not read; 0 as long as nobody has
-    /// accepted that end.
+    /// Bytes that the other end of a joined connection has received and not read; 0 as long as that end has not been
+    /// accepted.
     ///
     /// # Errors
-    /// When a map cannot be read, or the program not be run.
+    /// A map cannot be read, or the program cannot be run.
     pub fn unread(&self, socket: BorrowedFd<'_>) -> Result<u32> {
         let Some(end) = self.end(socket)? else {
             return Ok(0);
@@ -103,11 +103,11 @@ impl Marker {
         bpf::run_program(self.unread.as_fd(), &frame).map_err(failed("run the classifier"))
     }
 
-    /// Makes an accepted connection one that answers can be sent to; `None` if its listener was not marked for
-    /// that, or the connection has begun to end. Its other reads and writes are as before.
+    /// Registers an accepted connection as a client to which responses can be sent. `None` if its listener was not
+    /// marked for that, or if the connection has begun to close. Other reads and writes on it are unaffected.
     ///
     /// # Errors
-    /// When the map has no room.
+    /// The map has no room.
     pub fn add_client(&mut self, socket: BorrowedFd<'_>) -> Result<Option<ClientSocket>> {
         let noted = match self.storage.get(&socket.as_raw_fd(), 0) {
             Ok(end) => (end.wish == Wish::Direct as u32 && end.own != 0).then_some(end),
@@ -118,11 +118,12 @@ impl Marker {
             return Ok(None);
         };
         let cookie = tcp::cookie(socket).map_err(failed("getsockopt(SO_COOKIE)"))?;
-        // With a low one the kernel would take a part of an answer, and nothing would tell its application when to go on.
+        // With a low limit the kernel would take only part of a response, and nothing would tell the application when
+        // to continue.
         tcp::set_unsent_max(socket, UnsentMax::Room).map_err(failed("setsockopt(TCP_NOTSENT_LOWAT)"))?;
         match self.clients.insert(cookie, socket.as_raw_fd(), 0) {
             Ok(()) => Ok(Some(ClientSocket { cookie, address: end.own, sent_next: end.sent_next, slack: 0 })),
-            // Not established any more.
+            // No longer established.
             Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 Ok(None)
             }
@@ -130,13 +131,13 @@ impl Marker {
         }
     }
 
-    /// Makes it an ordinary connection again, if it is one of those. Nothing may be on its way to it.
+    /// Turns the client back into an ordinary connection, if it is registered. No response may be in flight to it.
     pub fn remove_client(&mut self, cookie: u64) {
-        // What is not there was closed.
+        // A missing entry means that the socket was closed.
         let _ = self.clients.remove(&cookie);
     }
 
-    /// What the programs keep with a socket that is in the map.
+    /// The state that the programs keep for a socket, if it is in the map.
     fn end(&self, socket: BorrowedFd<'_>) -> Result<Option<End>> {
         match self.storage.get(&socket.as_raw_fd(), 0) {
             Ok(end) => Ok((end.role != 0).then_some(end)),

@@ -1,8 +1,8 @@
-//! Loads the embedded eBPF object, attaches it, and takes it away again. Decides nothing about its use; `marker` is
-//! what workers ask it by.
+//! Loads the embedded eBPF object, attaches it, and detaches it. It does not decide about its use; workers use it
+//! through `marker`.
 //!
-//! Everything hangs on descriptors of this process (closed on exec), so it ends with the process however
-//! that ends. Only sockets that are joined already stay so until they are closed.
+//! Everything depends on descriptors of this process (closed on exec), so it ends with the process, however the process
+//! ends. Only sockets that are already joined stay joined until they are closed.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,32 +23,32 @@ pub use super::marker::{ClientSocket, Marker};
 use super::probe::{Host, Sources};
 pub use super::slots::{Lease, Slots};
 
-/// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
+/// Built by `cargo xtask build-ebpf`. It is committed, so that building sluice needs no eBPF toolchain.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/bypass.bpf.o");
 
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// How much may be joined at once.
+/// How much may be joined at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Joined bytes that one receiver may have unread.
+    /// Joined bytes that one receiver may leave unread.
     pub budget_bytes: u32,
-    /// Joined messages that one receiver may have unread; each costs the kernel about 1 KB.
+    /// Joined messages that one receiver may leave unread. Each costs the kernel about 1 KB.
     pub budget_messages: u32,
-    /// Ends at once: two a connection.
+    /// Maximum number of ends: two per connection.
     pub ends_max: u32,
-    /// Whether connections to other network namespaces are ever asked for.
+    /// Whether connections to other network namespaces are ever joined.
     pub any_namespace: bool,
-    /// Whether clients of this host are to be joined, too.
+    /// Whether clients on this host are joined, too.
     pub clients: bool,
-    /// Joined connections at once whose answers may go to clients past sluice; 0 is none.
+    /// Maximum number of joined connections whose responses may go to clients without sluice; 0 disables this.
     pub slots_max: u32,
-    /// Clients at once that such answers may go to.
+    /// Maximum number of clients to which such responses may go.
     pub direct_clients_max: u32,
 }
 
 impl Default for Limits {
-    /// 64 KB and 64 messages held the kernel's memory within 0.4 MB where no bound took 500.
+    /// 64 KB and 64 messages kept the kernel's memory within 0.4 MB where an unlimited one used 500 MB.
     fn default() -> Self {
         Self {
             budget_bytes: 65_536,
@@ -62,7 +62,7 @@ impl Default for Limits {
     }
 }
 
-/// The loaded and attached programs. Dropped, they are detached.
+/// The loaded and attached programs. Dropping it detaches them.
 pub struct Bypass {
     limits: Limits,
     slots: Option<Arc<Slots>>,
@@ -73,16 +73,16 @@ pub struct Bypass {
     for_markers: Descriptors,
     own: Marker,
     logs: Option<super::log::Records>,
-    // Last, so that it drops last: the maps above are its, and the links hang on it.
+    // Last, so that it drops last: the maps above come from it, and it owns the links.
     _programs: Ebpf,
 }
 
 impl Bypass {
-    /// Loads the programs and attaches them to `cgroup`, a folder of a cgroup2: they see the connections
-    /// that processes in and below it make and accept. Takes about 0.1 s. Linux 5.19 or later.
+    /// Loads the programs and attaches them to `cgroup`, a folder of a cgroup2. They see the connections that processes
+    /// in and below it open and accept. Takes about 0.1 s. Linux 5.19 or later.
     ///
     /// # Errors
-    /// When a file cannot be read, or the kernel refuses a map, a program or an attachment.
+    /// A file cannot be read, or the kernel refuses a map, a program or an attachment.
     pub fn load(limits: Limits, cgroup: &Path) -> Result<Self> {
         let legacy = Host::read(&Sources::host()).cgroups.legacy_memory;
         let (offsets, memory) = with_kernel_types(|types| btf::bypass(types, legacy))?;
@@ -104,7 +104,7 @@ impl Bypass {
             .override_global(super::log::LEVEL, &level, false)
             .map_max_entries(names::ENDS, limits.ends_max)
             .map_max_entries(names::KNOWN, limits.ends_max)
-            // The first slot stands for none.
+            // The first slot stands for "none".
             .map_max_entries(names::SLOTS, limits.slots_max.saturating_add(1))
             .map_max_entries(names::CLIENTS, limits.direct_clients_max)
             .load(OBJECT)
@@ -137,16 +137,16 @@ impl Bypass {
         })
     }
 
-    /// What it was loaded with.
+    /// The limits it was loaded with.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What a worker asks with for its connections to be joined: one for each, they share nothing.
+    /// A worker's handle for joining its connections. Each worker has its own; they share nothing.
     ///
     /// # Errors
-    /// When no descriptor is to be had.
+    /// No descriptor is available.
     pub fn marker(&self) -> Result<Marker> {
         self.for_markers.marker()
     }
@@ -154,27 +154,27 @@ impl Bypass {
     /// See [`Marker::is_joined`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Marker::is_joined`].
     pub fn is_joined(&self, socket: BorrowedFd<'_>) -> Result<bool> {
         self.own.is_joined(socket)
     }
 
-    /// Has the clients that connect to a listening TCP socket from this host joined with what it accepts from
-    /// now on. Needs [`Limits::clients`].
+    /// Joins clients on this host that connect to a listening TCP socket with the connections it accepts from now on.
+    /// Requires [`Limits::clients`].
     ///
     /// # Errors
-    /// When the socket has no address of IP, or the kernel no room.
+    /// The socket has no IP address, or the kernel has no room.
     pub fn serve_clients(&mut self, listener: BorrowedFd<'_>) -> Result<()> {
         let service = super::socket::service(listener).map_err(failed("getsockname of the listener"))?;
         self.services.insert(service, 0, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))?;
         self.own.mark(listener, Wish::Clients, 0)
     }
 
-    /// Has answers sent to what a listening TCP socket accepts from now on, where slots say so. Needs
-    /// [`Limits::slots_max`].
+    /// Allows responses to be sent directly to the connections that a listening TCP socket accepts from now on, where
+    /// slots say so. Requires [`Limits::slots_max`].
     ///
     /// # Errors
-    /// When the kernel has no room.
+    /// The kernel has no room.
     pub fn return_to_clients(&mut self, listener: BorrowedFd<'_>) -> Result<()> {
         self.own.mark(listener, Wish::Direct, 0)
     }
@@ -185,7 +185,7 @@ impl Bypass {
         self.slots.as_ref()
     }
 
-    /// Hands no slots out: answers go through sluice, and all else is as before.
+    /// Hands out no more slots: responses go through sluice, and everything else stays the same.
     pub fn give_up_slots(&mut self) {
         self.slots = None;
     }
@@ -193,7 +193,7 @@ impl Bypass {
     /// Every counter, summed over the CPUs.
     ///
     /// # Errors
-    /// When the map cannot be read.
+    /// The map cannot be read.
     pub fn counters(&self) -> Result<[u64; Counter::COUNT]> {
         let mut sums = [0; Counter::COUNT];
         for (counter, sum) in Counter::ALL.iter().zip(&mut sums) {
@@ -204,39 +204,39 @@ impl Bypass {
         Ok(sums)
     }
 
-    /// Joins no more connections; what others send to sluice on joined ones goes by TCP from now on, in order
-    /// behind what was joined. The first step of an orderly end; the connections may then end as they do. What
-    /// sluice sends to an application stays joined, for a mixture could confuse it.
+    /// Stops joining connections. What others send to sluice on joined connections goes through TCP from now on, in
+    /// order after the joined bytes. This is the first step of an orderly shutdown; connections may then end normally.
+    /// What sluice sends to an application stays joined, because a mixture could confuse the application.
     ///
     /// # Errors
-    /// When the map cannot be written.
+    /// The map cannot be written.
     pub fn stop_joining(&mut self) -> Result<()> {
         self.stop.set(0, 1, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
     }
 
-    /// From now on messages are left to TCP while memory is short. Not so at first, for tests are of something else, and
-    /// a host may be short of memory when sluice starts.
+    /// From now on, messages go through TCP while memory is short. This is off at first, because tests check other
+    /// things, and a host may be short of memory when sluice starts.
     ///
     /// # Errors
-    /// When the map cannot be written.
+    /// The map cannot be written.
     pub fn mind_memory(&mut self) -> Result<()> {
         self.thrift.set(0, 1, 0).map_err(failed("bpf(BPF_MAP_UPDATE_ELEM)"))
     }
 
-    /// Throws away what the programs have said so far.
+    /// Discards what the programs have logged so far.
     pub fn discard_log(&mut self) {
         if let Some(logs) = &mut self.logs {
             logs.discard();
         }
     }
 
-    /// What the programs have to say, if they were loaded to say something: see [`super::log`].
+    /// The log records of the programs, if they were loaded with logging: see [`super::log`].
     pub fn take_log(&mut self) -> Option<super::log::Records> {
         self.logs.take()
     }
 }
 
-/// What `find` finds in the kernel's type information: some megabytes, held no longer than that.
+/// Runs `find` on the kernel's type information: some megabytes, which are freed afterwards.
 pub(super) fn with_kernel_types<T>(
     find: impl FnOnce(&[u8]) -> std::result::Result<T, btf::BtfError>,
 ) -> Result<T> {
@@ -244,7 +244,7 @@ pub(super) fn with_kernel_types<T>(
     find(&types).map_err(failed(KERNEL_TYPES))
 }
 
-/// The maps that are taken out of the object, so that each has its type from then on.
+/// The maps taken out of the object, so that each has its type from then on.
 struct Maps<'a>(&'a mut Ebpf);
 
 impl Maps<'_> {
@@ -253,7 +253,7 @@ impl Maps<'_> {
         map.try_into().map_err(failed(name))
     }
 
-    /// Another descriptor of a map that stays where it is.
+    /// Duplicates the descriptor of a map that stays in the object.
     fn dup(&self, name: &'static str) -> Result<OwnedFd> {
         let data = match self.0.map(name) {
             Some(Map::SkStorage(data) | Map::HashMap(data) | Map::SockHash(data) | Map::Array(data)) => data,
@@ -267,7 +267,8 @@ pub(super) fn missing(name: &'static str) -> ProgramError {
     failed(name)(io::Error::new(io::ErrorKind::NotFound, "not in the eBPF object"))
 }
 
-/// First what decides for each message, then what brings sockets into the map. Returns the program that is run.
+/// Attaches first the program that decides about each message, then the one that adds sockets to the map. Returns the
+/// program that sluice runs itself.
 fn attach(ebpf: &mut Ebpf, cgroup: File) -> Result<OwnedFd> {
     let unread: &mut SchedClassifier = program(ebpf, names::UNREAD)?;
     unread.load().map_err(failed("bpf(BPF_PROG_LOAD) of the classifier"))?;
@@ -281,7 +282,7 @@ fn attach(ebpf: &mut Ebpf, cgroup: File) -> Result<OwnedFd> {
     send.attach(&ends).map_err(failed("bpf(BPF_PROG_ATTACH) of sk_msg"))?;
     let track: &mut SockOps = program(ebpf, names::TRACK)?;
     track.load().map_err(failed("bpf(BPF_PROG_LOAD) of sock_ops"))?;
-    // A link is always beside what others have attached here and below, and takes no flag that says so.
+    // A link always coexists with programs that others have attached here and below, and takes no flag for this.
     track.attach(cgroup, CgroupAttachMode::Single).map_err(failed("bpf(BPF_LINK_CREATE) of sock_ops"))?;
     Ok(unread)
 }
@@ -296,7 +297,7 @@ where
 /// Where a cgroup2 is mounted.
 ///
 /// # Errors
-/// When there is none.
+/// No cgroup2 is mounted.
 pub fn cgroup2() -> Result<PathBuf> {
     let found = Host::read(&Sources::host()).cgroups.unified;
     found.ok_or_else(|| {

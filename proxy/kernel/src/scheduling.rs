@@ -1,20 +1,20 @@
-//! How the kernel's scheduler treats threads that are started.
+//! Scheduling policy of threads that sluice starts.
 
 use super::KernelError;
 
-/// Threads that are started while this lives preempt nobody when they are woken (`SCHED_BATCH`, sched(7)). The thread
-/// that made it is as it was before once it is gone.
+/// Threads started while this exists do not preempt their waker (`SCHED_BATCH`, sched(7)). Dropping it restores the
+/// policy of the thread that created it.
 pub struct Batch {
     before: libc::c_int,
 }
 
 impl Batch {
-    /// None if somebody has chosen another policy for this process than the usual one: that one stays.
+    /// Returns `None` if the process has another policy than the usual one; that policy stays.
     ///
     /// # Errors
-    /// The kernel refuses: EPERM by a seccomp filter.
+    /// The kernel refuses: EPERM from a seccomp filter.
     pub fn begin() -> Result<Option<Self>, KernelError> {
-        // SAFETY: takes a number, which is this thread's.
+        // SAFETY: takes only a number; 0 is this thread.
         let before = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         match libc::c_int::try_from(before) {
             Ok(before @ (libc::SCHED_OTHER | libc::SCHED_BATCH)) => {
@@ -29,23 +29,23 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // Back is always allowed; if not, this thread does little.
+        // Restoring is always allowed; if it fails, this thread does little anyway.
         let _ = set(self.before);
     }
 }
 
-/// Makes this thread a batch thread, or an ordinary one.
+/// Makes this thread a batch thread or an ordinary one.
 ///
 /// # Errors
-/// The kernel refuses: EPERM by a seccomp filter.
+/// The kernel refuses: EPERM from a seccomp filter.
 pub fn choose(batch: bool) -> Result<(), KernelError> {
     set(if batch { libc::SCHED_BATCH } else { libc::SCHED_OTHER })
 }
 
-/// Not by the C library, some of which refuse it, for to POSIX this is about processes.
+/// Uses the system call directly, because some C libraries refuse it: in POSIX it applies to processes.
 fn set(policy: libc::c_int) -> Result<(), KernelError> {
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads one `sched_param`, which lives on this stack until it returns; 0 is this thread.
+    // SAFETY: the kernel reads one `sched_param` on this stack, which lives until the call returns; 0 is this thread.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
     if done == 0 { Ok(()) } else { Err(KernelError::last("sched_setscheduler")) }
 }
@@ -56,12 +56,12 @@ mod tests {
     use super::*;
 
     fn policy() -> libc::c_int {
-        // SAFETY: takes a number, which is this thread's.
+        // SAFETY: takes only a number; 0 is this thread.
         unsafe { libc::sched_getscheduler(0) }
     }
 
     #[test]
-    fn what_is_started_meanwhile_stays_so() {
+    fn thread_started_meanwhile_keeps_the_batch_policy() {
         let before = policy();
         let batch = Batch::begin().unwrap();
         let Some(batch) = batch else {

@@ -1,4 +1,4 @@
-//! The slots of direct return in sluice's own memory, and who has which.
+//! The slots of direct return in sluice's memory, and who owns which slot.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -11,15 +11,15 @@ use sluice_ebpf::slot::{Pool, Slot};
 use super::failed::{Result, failed};
 use super::tcp;
 
-/// Every slot; the first is nobody's.
+/// Every slot. The first is never assigned.
 pub struct Slots {
     memory: NonNull<Slot>,
-    /// With the first.
+    /// Including the first.
     count: usize,
     pool: Mutex<Pool>,
 }
 
-// SAFETY: the memory is shared with the kernel in any case: a slot is made of atomics alone.
+// SAFETY: the memory is shared with the kernel anyway, and a slot consists only of atomics.
 unsafe impl Send for Slots {}
 // SAFETY: as above.
 unsafe impl Sync for Slots {}
@@ -28,11 +28,12 @@ impl Slots {
     /// Maps the array of a map with room for `count` slots and one more into memory.
     ///
     /// # Errors
-    /// When the kernel refuses that.
+    /// The kernel refuses the mapping.
     pub(super) fn map(map: &OwnedFd, count: u32) -> Result<Self> {
         let count = count as usize + 1;
-        // SAFETY: a new mapping at an address of the kernel's choice, as long as the map's array, which is in whole
-        // pages; the descriptor is a map's that allows it. The kernel keeps the map for as long as the mapping is.
+        // SAFETY: this creates a new mapping at an address that the kernel chooses, as long as the map's array, which
+        // occupies whole pages. The descriptor belongs to a map that allows it, and the kernel keeps the map for as
+        // long as the mapping exists.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -51,7 +52,7 @@ impl Slots {
         Ok(Self { memory, count, pool: Mutex::new(Pool::new(count as u32)) })
     }
 
-    /// A slot for a connection of sluice's; `None` if all are in use.
+    /// A slot for one of sluice's connections; `None` if all are in use.
     #[must_use]
     pub fn lease(self: &Arc<Self>, socket: BorrowedFd<'_>) -> Option<Lease> {
         let owner = tcp::cookie(socket).ok()?;
@@ -62,8 +63,8 @@ impl Slots {
 
     fn at(&self, index: u32) -> &Slot {
         debug_assert!((index as usize) < self.count);
-        // SAFETY: within the mapping, which lives as long as `self`; zeroed at first, and any bytes are a slot of
-        // atomics. Leases only have indices below the count.
+        // SAFETY: the index is within the mapping, which lives as long as `self` (leases only have indices below the
+        // count). The memory is zeroed at first, and any bytes are a valid slot of atomics.
         unsafe { self.memory.add(index as usize).as_ref() }
     }
 
@@ -78,12 +79,13 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        // SAFETY: the mapping made above with this length; nobody has a reference into it any more.
+        // SAFETY: this is the mapping created in `map`, with the same length. `self` is being dropped, so no reference
+        // into it exists.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.count * size_of::<Slot>()) };
     }
 }
 
-/// A slot that belongs to one connection, for as long as that is open.
+/// A slot that belongs to one connection for as long as that connection is open.
 pub struct Lease {
     slots: Arc<Slots>,
     index: u32,
@@ -91,19 +93,19 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What the connection's socket is marked with.
+    /// The slot's index, with which the connection's socket is marked.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Bytes received on the connection by those who had it before, modulo 2^32.
+    /// Bytes received on the connection by its previous owners, modulo 2^32.
     #[must_use]
     pub fn received_before(&self) -> u32 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Notes that somebody who hands the connection on has received so many.
+    /// Adds the bytes that an owner has received before it hands the connection on.
     pub fn hand_on(&self, received: u32) {
         self.received.fetch_add(received, Ordering::Relaxed);
     }

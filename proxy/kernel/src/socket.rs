@@ -1,4 +1,4 @@
-//! What the kernel says of a socket that no library asks for.
+//! Socket options and properties for which no library has a function.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use super::KernelError;
 
 /// Linux 5.14; not in the libc crate.
 const SO_NETNS_COOKIE: libc::c_int = 71;
-/// An index that the kernel gives no interface: it counts from 1.
+/// An index that no interface has: the kernel counts from 1.
 const NO_INTERFACE: libc::c_int = libc::c_int::MAX;
 
-/// The address that a listening socket has, as the programs look it up.
+/// The address of a listening socket in the form in which the programs look it up.
 pub(super) fn service(listener: BorrowedFd<'_>) -> io::Result<Service> {
     let address = SockRef::from(&listener).local_addr()?.as_socket();
     let address = address.ok_or_else(|| io::Error::other("not an IP address"))?;
@@ -31,28 +31,28 @@ pub(super) fn service(listener: BorrowedFd<'_>) -> io::Result<Service> {
     Ok(Service { address: words, port: u32::from(address.port()), reserved: 0, netns })
 }
 
-/// Has no new connection find a listening socket, as if it were closed, while those whose handshake has begun still
-/// come into its queue: the kernel looks for a listener by the interface too (Linux 5.7 for any process). Whoever else
-/// holds the socket shares in that.
+/// Hides a listening socket from new connections, as if it were closed. Connections whose handshake has begun still
+/// enter its queue: the kernel also selects a listener by interface (Linux 5.7 for any process). This affects every
+/// holder of the socket.
 ///
 /// # Errors
-/// When the kernel does not let it be bound to an interface.
+/// The kernel refuses to bind the socket to an interface.
 pub fn hide(listener: BorrowedFd<'_>) -> Result<(), KernelError> {
     let option = (libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX);
     set(listener, option, NO_INTERFACE, "setsockopt(SO_BINDTOIFINDEX)").or_else(|error| {
-        // Few processes may do it twice, and two descriptors can be one socket.
+        // Few processes may do it twice, and two descriptors can refer to one socket.
         if interface(listener).is_ok_and(|index| index == NO_INTERFACE) { Ok(()) } else { Err(error) }
     })
 }
 
-/// Sets an option, given by its level and its number.
+/// Sets an option, given by level and number.
 pub(super) fn set(
     socket: BorrowedFd<'_>,
     (level, option): (libc::c_int, libc::c_int),
     value: libc::c_int,
     call: &'static str,
 ) -> Result<(), KernelError> {
-    // SAFETY: the descriptor is lent for the call; the kernel reads one int, which lives until it returns.
+    // SAFETY: the descriptor is borrowed for the call. The kernel reads one int, which lives until the call returns.
     let answer = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -65,23 +65,23 @@ pub(super) fn set(
     if answer == 0 { Ok(()) } else { Err(KernelError::last(call)) }
 }
 
-/// The index of the interface that a socket is bound to; 0 is none.
+/// The index of the interface to which a socket is bound; 0 is none.
 fn interface(socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
     let mut index = 0;
     get(socket, libc::SO_BINDTOIFINDEX, &mut index).map(|()| index)
 }
 
-/// The cookie of the network namespace that a socket is in.
+/// The cookie of the socket's network namespace.
 fn netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie = 0;
     get(socket, SO_NETNS_COOKIE, &mut cookie).map(|()| cookie)
 }
 
-/// Asks for an option of the socket level whose value is an integer like `value`.
+/// Reads an option of the socket level whose value is an integer like `value`.
 fn get<T: Copy + Into<i128>>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut T) -> io::Result<()> {
     let mut length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
-    // SAFETY: the descriptor is lent for the call; the kernel writes at most `length` bytes, which is the size of the
-    // integer, for which any bits are a value, and the length itself; both live until the call returns.
+    // SAFETY: the descriptor is borrowed for the call. The kernel writes the length and at most `length` bytes, which
+    // is the size of the integer, for which any bits are valid. Both live until the call returns.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hidden_listener_keeps_what_has_come_and_gets_no_more() {
+    fn hidden_listener_keeps_its_queue_and_gets_no_new_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let before = TcpStream::connect(address).unwrap();

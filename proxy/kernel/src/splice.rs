@@ -1,7 +1,7 @@
-//! Loads the splice program and puts pairs of sockets under it. Moves no byte and ends no stream: `tunnel` does.
+//! Loads the splice program and adds pairs of sockets to it. It moves no byte and ends no stream; `tunnel` does.
 //!
-//! Everything hangs on descriptors of this process (closed on exec), so it ends with the process. A socket that
-//! is under the program stays so until it is closed: taken out, it could lose what is on its way.
+//! Everything depends on descriptors of this process (closed on exec), so it ends with the process. A socket that was
+//! added stays in the program's map until it is closed: removing it could lose bytes in flight.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use super::failed::failed;
 pub use super::program::ProgramError;
 use super::program::{missing, with_kernel_types};
 
-/// Built by `cargo xtask build-ebpf`; committed, so that no eBPF toolchain is needed.
+/// Built by `cargo xtask build-ebpf`. It is committed, so that building sluice needs no eBPF toolchain.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/splice.bpf.o");
 
 const LOOKUP: &str = "bpf(BPF_MAP_LOOKUP_ELEM)";
@@ -27,39 +27,39 @@ const BPF_NOEXIST: u64 = 1;
 
 type Result<T> = std::result::Result<T, ProgramError>;
 
-/// How much may be on its way in the kernel at once.
+/// How much may be in flight in the kernel at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of one direction that may wait for the kernel's worker; a piece of 64 KB at most may come on top.
+    /// Bytes of one direction that may wait for the kernel's worker. A piece of at most 64 KB may be added on top.
     pub budget_bytes: u32,
-    /// Pieces that may; each costs the kernel about 1 KB besides its bytes.
+    /// Pieces that may wait for it. Each costs the kernel about 1 KB in addition to its bytes.
     pub budget_pieces: u32,
-    /// Sockets at once: two a tunnel.
+    /// Maximum number of sockets: two per tunnel.
     pub sockets_max: u32,
 }
 
 impl Default for Limits {
-    /// 1 MB: a sender on this host is ahead of the kernel's worker by some hundred KB now and then.
+    /// 1 MB: at times, a sender on this host is some hundred KB ahead of the kernel's worker.
     fn default() -> Self {
         Self { budget_bytes: 1 << 20, budget_pieces: 1024, sockets_max: 16_384 }
     }
 }
 
-/// The loaded program. Dropped, it goes with the last socket that is under it.
+/// The loaded program. After this is dropped, the program is unloaded with the last socket in its map.
 pub struct Splice {
     sockets: OwnedFd,
     gates: OwnedFd,
     ledgers: OwnedFd,
     bells: Option<Bells>,
-    // The maps above are descriptors of its maps.
+    // It owns the maps to which the descriptors above refer.
     _programs: Ebpf,
 }
 
 impl Splice {
-    /// Loads the program and attaches it to its own map, which no socket is in yet. Linux 5.19 or later.
+    /// Loads the program and attaches it to its map, which contains no socket yet. Linux 5.19 or later.
     ///
     /// # Errors
-    /// When a file cannot be read, or the kernel refuses a map or the program.
+    /// A file cannot be read, or the kernel refuses a map or the program.
     pub fn load(limits: Limits) -> Result<Self> {
         let budget = Budget {
             budget_bytes: limits.budget_bytes,
@@ -87,10 +87,10 @@ impl Splice {
         })
     }
 
-    /// What a worker puts its sockets under the program with: one for each, they share nothing.
+    /// A worker's handle for adding its sockets. Each worker has its own; they share nothing.
     ///
     /// # Errors
-    /// When no descriptor is to be had.
+    /// No descriptor is available.
     pub fn handle(&self) -> Result<Handle> {
         Ok(Handle {
             sockets: Map::SockHash(reopen(&self.sockets)?).try_into().map_err(failed(names::SOCKETS))?,
@@ -99,7 +99,7 @@ impl Splice {
         })
     }
 
-    /// What tells of bytes that were left to sluice; there is one reader.
+    /// The notifications about bytes that were left to sluice. There is only one reader.
     pub fn take_bells(&mut self) -> Option<Bells> {
         self.bells.take()
     }
@@ -136,7 +136,7 @@ fn reopen(fd: &OwnedFd) -> Result<MapData> {
     MapData::from_fd(fd).map_err(failed("bpf(BPF_OBJ_GET_INFO_BY_FD)"))
 }
 
-/// Puts sockets under the program and reads its books.
+/// Adds sockets to the program and reads its accounts.
 pub struct Handle {
     sockets: SockHash<MapData, u64>,
     gates: HashMap<MapData, u64, Gate>,
@@ -144,14 +144,14 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Joins two sockets: from now on what one receives leaves by the other. Returns their cookies.
+    /// Joins two sockets: from now on, bytes that one receives leave through the other. Returns their cookies.
     ///
-    /// Neither may have an unread byte when this is called, nor a receive under way: the program takes pieces
-    /// whole, and one that was read in part would be sent twice.
+    /// When this is called, neither socket may have an unread byte or a receive in progress: the program takes whole
+    /// pieces, and a partly read piece would be sent twice.
     ///
     /// # Errors
-    /// When they are not established TCP connections, or in a map already. Then they go on as they are: one that
-    /// is under the program by then has all its bytes left to sluice.
+    /// A socket is not an established TCP connection, or is in a map already. Both then continue as before: if one is
+    /// already in the program's map, all its bytes are left to sluice.
     pub fn join(&mut self, ends: [BorrowedFd<'_>; 2]) -> Result<[u64; 2]> {
         for end in ends {
             if !tcp::is_plain(end).map_err(failed("getsockopt(SO_PROTOCOL)"))? {
@@ -179,36 +179,36 @@ impl Handle {
         Ok(())
     }
 
-    /// Has everything that the socket receives from now on left to sluice. What the program has taken before is
-    /// in the ledger once the socket's lock was held again.
+    /// Leaves everything that the socket receives from now on to sluice. What the program took before is in the ledger
+    /// once the socket's lock has been taken again.
     ///
     /// # Errors
-    /// When the map cannot be written.
+    /// The map cannot be written.
     pub fn close(&mut self, cookie: u64) -> Result<()> {
         self.gates.insert(cookie, Gate { peer: 0, open: 0 }, 0).map_err(failed(UPDATE))
     }
 
-    /// What has become of what a socket received.
+    /// What happened to the bytes that a socket received.
     ///
     /// # Errors
-    /// When it was not joined.
+    /// The socket was not joined.
     pub fn ledger(&self, cookie: u64) -> Result<Ledger> {
         self.ledgers.get(&cookie, 0).map_err(failed(LOOKUP))
     }
 
-    /// Forgets a pair, whose sockets are about to be closed.
+    /// Removes a pair whose sockets are about to be closed.
     pub fn leave(&mut self, cookies: [u64; 2]) {
         for cookie in cookies {
-            // They may not be there: that is what is wanted.
+            // They may already be absent, which is fine.
             let _ = self.gates.remove(&cookie);
             let _ = self.ledgers.remove(&cookie);
         }
     }
 
-    /// Entries of the maps: sockets, gates, ledgers.
+    /// Number of entries in the maps: sockets, gates, ledgers.
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// A map cannot be read.
     pub fn entries(&self) -> Result<[usize; 3]> {
         Ok([count(self.sockets.keys())?, count(self.gates.keys())?, count(self.ledgers.keys())?])
     }
@@ -218,16 +218,16 @@ fn count(mut keys: impl Iterator<Item = std::result::Result<u64, MapError>>) -> 
     keys.try_fold(0, |count, key| key.map(|_| count + 1)).map_err(failed("bpf(BPF_MAP_GET_NEXT_KEY)"))
 }
 
-/// Cookies of sockets whose bytes are left to sluice from now on.
+/// Splice notifications: cookies of sockets whose bytes are left to sluice from now on.
 pub struct Bells {
     ring: RingBuf<MapData>,
 }
 
 impl Bells {
-    /// Blocks until there is one.
+    /// Blocks until there is a notification.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Waiting failed.
     pub fn wait(&mut self) -> io::Result<u64> {
         loop {
             if let Some(bytes) = self.ring.next()
@@ -235,7 +235,7 @@ impl Bells {
             {
                 return Ok(u64::from_ne_bytes(raw));
             }
-            // SAFETY: the ring owns this descriptor and lives longer than the borrow.
+            // SAFETY: `self.ring` owns this descriptor and outlives the borrow, which ends in this iteration.
             let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
             match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::NONE) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}

@@ -1,4 +1,4 @@
-//! Where cgroup2 is mounted, wherever that is, and how much memory our own cgroup may take.
+//! Where cgroup2 is mounted, and the memory limit of our own cgroup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use super::Sources;
 /// The cgroups of this process.
 #[derive(Debug, Default, PartialEq)]
 pub struct Cgroups {
-    /// Where cgroup2 is mounted: alone, or beside cgroup v1 (the hybrid layout).
+    /// Where cgroup2 is mounted: alone, or alongside cgroup v1 (the hybrid layout).
     pub unified: Option<PathBuf>,
-    /// Whether that is the root of the hierarchy. In a container it mostly is a part of it, and connections of
-    /// processes outside of that part are not seen.
+    /// Whether that mount is the root of the hierarchy. In a container it is usually only a part, and connections of
+    /// processes outside that part are not visible.
     pub is_root: bool,
     /// Whether cgroup v1 is mounted.
     pub legacy: bool,
-    /// Whether the memory controller is cgroup v1's, wherever that is mounted.
+    /// Whether the memory controller is cgroup v1's, wherever it is mounted.
     pub legacy_memory: bool,
-    /// The least memory limit from our cgroup upwards.
+    /// The lowest memory limit from our cgroup upwards.
     pub memory_limit: Option<MemoryLimit>,
 }
 
@@ -26,11 +26,11 @@ pub struct Cgroups {
 pub struct MemoryLimit {
     /// Its bytes.
     pub bytes: u64,
-    /// The file it stands in.
+    /// The file that contains the limit.
     pub file: PathBuf,
 }
 
-/// cgroup v1 writes "no limit" as the largest number of whole pages.
+/// cgroup v1 represents "no limit" as the largest number of whole pages.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 struct Mount {
@@ -51,7 +51,7 @@ impl Cgroups {
         let older =
             memory.and_then(|mount| least(&mount.path, group(&own, "memory"), "memory.limit_in_bytes"));
         Self {
-            // Only the root has no type.
+            // Only the root has no `cgroup.type`.
             is_root: unified.as_ref().is_some_and(|path| path.is_dir() && !path.join("cgroup.type").exists()),
             unified,
             legacy: mounts.iter().any(|mount| mount.kind == "cgroup"),
@@ -61,7 +61,7 @@ impl Cgroups {
     }
 }
 
-/// By /proc/cgroups: name, number of the hierarchy (0 is cgroup v2's) and more, of each controller.
+/// From /proc/cgroups: for each controller its name, the number of its hierarchy (0 is cgroup v2), and more.
 fn has_legacy_memory(text: &str) -> bool {
     let mut controllers = text.lines().map(str::split_whitespace);
     controllers
@@ -77,13 +77,13 @@ fn mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(parse).collect()
 }
 
-/// Space, tab, newline and backslash are written there as a backslash and three octal digits.
+/// /proc/mounts writes space, tab, newline and backslash as a backslash and three octal digits.
 fn unescaped(word: &str) -> String {
     let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     codes.iter().fold(word.to_owned(), |word, (code, character)| word.replace(code, character))
 }
 
-/// Our path below the mount of a controller (`""` is cgroup2), by /proc/self/cgroup.
+/// Our path below the mount of a controller (`""` is cgroup2), from /proc/self/cgroup.
 fn group<'t>(text: &'t str, controller: &str) -> &'t str {
     let line = text.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -93,9 +93,9 @@ fn group<'t>(text: &'t str, controller: &str) -> &'t str {
     line.unwrap_or_default().trim_start_matches('/')
 }
 
-/// The least of the limits from our cgroup up to the mount.
+/// The lowest limit from our cgroup up to the mount.
 fn least(mount: &Path, group: &str, name: &str) -> Option<MemoryLimit> {
-    // In a namespace of its own the path may lead out of the mount; what is mounted then is all we see.
+    // In a cgroup namespace the path may lead out of the mount; then only the mount itself is visible.
     let group = if group.contains("..") { "" } else { group };
     let folder = mount.join(group);
     let folders = folder.ancestors().take_while(|folder| folder.starts_with(mount));

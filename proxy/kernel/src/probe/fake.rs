@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::{Feature, Sources};
 use crate::KernelError;
 
-/// Folders of its own in place of `/proc` and `/sys`, removed when dropped.
+/// Its own folders in place of `/proc` and `/sys`, removed when dropped.
 pub struct FakeHost {
-    /// Holds all of it.
+    /// Contains everything.
     pub folder: PathBuf,
 }
 
-/// What /proc/self/status says of a process with every capability.
+/// /proc/self/status of a process with every capability.
 pub const ROOT: &str = "Name:\tsluice\nCapEff:\t000001ffffffffff\nSeccomp:\t0\nSeccomp_filters:\t0\n";
-/// And of one with none.
+/// /proc/self/status of a process with no capability.
 pub const NOBODY: &str = "Name:\tsluice\nCapEff:\t0000000000000000\nSeccomp:\t0\n";
 
 impl FakeHost {
-    /// A host that says nothing.
+    /// A host without any information.
     pub fn empty() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sluice-host-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -29,7 +29,7 @@ impl FakeHost {
         Self { folder }
     }
 
-    /// A host on which everything is as it should be, cgroups in the hybrid layout.
+    /// A host on which everything is available, with cgroups in the hybrid layout.
     pub fn whole() -> Self {
         let host = Self::empty();
         let (legacy, unified) = (host.path("sys/fs/cgroup/memory"), host.path("sys/fs/cgroup/unified"));
@@ -65,17 +65,17 @@ impl FakeHost {
         self
     }
 
-    /// Where a file of the host is.
+    /// Path of a file of the host.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Where to look for what the host says.
+    /// Where to read the host's description.
     pub fn sources(&self) -> Sources {
         Sources { proc: self.path("proc"), sys: self.path("sys") }
     }
 
-    /// What it says, with these answers of bpf(2): 0 or an error number for each feature.
+    /// Reads the host, with these results of bpf(2): 0 or an error number for each feature.
     pub fn read(&self, answer: impl Fn(&str) -> i32) -> super::Host {
         let names = [
             ("map type", "sockhash"),

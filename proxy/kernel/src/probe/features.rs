@@ -1,18 +1,18 @@
-//! Which eBPF maps, programs and helpers this process can have: each is made once and closed again.
+//! The eBPF maps, programs and helpers that this process can use: each is created once and closed again.
 
 use std::os::fd::OwnedFd;
 
 use crate::KernelError;
 use crate::bpf::{Insn, MapAttr, create_described_map, create_map, load_program};
 
-/// Something that bpf(2) was asked for.
+/// A feature that was tried with bpf(2).
 #[derive(Debug)]
 pub struct Feature {
-    /// Map type, program type or helper, as linux/bpf.h calls it, in lower case and without prefix.
+    /// Map type, program type or helper, with its name in linux/bpf.h, in lower case and without prefix.
     pub name: &'static str,
-    /// What it is: `map type`, `program type` or `helper`.
+    /// Its kind: `map type`, `program type` or `helper`.
     pub kind: &'static str,
-    /// What the kernel said.
+    /// The kernel's result.
     pub answer: Result<(), KernelError>,
 }
 
@@ -28,11 +28,11 @@ const SK_MSG: u32 = 16;
 const CGROUP_SOCK_OPS: u32 = 3;
 const PROBE_READ_KERNEL: i32 = 113;
 
-/// `return 1`, which every program type asked for takes.
+/// `return 1`, which is valid for every program type tried here.
 const RETURN_ONE: [Insn; 2] = [(0xb7, 0, 0, 1), (0x95, 0, 0, 0)];
 
-/// The helper is asked to read 8 bytes to the stack; lockdown `confidentiality` refuses it, and so does a process
-/// without CAP_PERFMON.
+/// Reads 8 bytes to the stack with the helper. Lockdown mode `confidentiality` refuses it; so does the kernel for a
+/// process without CAP_PERFMON.
 const READ_KERNEL: [Insn; 7] = [
     (0xbf, 0xa1, 0, 0),
     (0x07, 0x01, 0, -8),
@@ -43,10 +43,10 @@ const READ_KERNEL: [Insn; 7] = [
     RETURN_ONE[1],
 ];
 
-/// Asks for all of them.
+/// Tries all of them.
 pub(super) fn probe() -> Vec<Feature> {
     let sockhash = MapAttr::new(MAP_SOCKHASH, 0, 1);
-    // Storage lies in the sockets, so it has no bound and no memory of its own.
+    // Storage is in the sockets, so it has no size limit and no memory of its own.
     let storage = MapAttr::new(MAP_SK_STORAGE, NO_PREALLOC, 0);
     let array = MapAttr::new(MAP_ARRAY, MMAPABLE, 1);
     let one = &RETURN_ONE;

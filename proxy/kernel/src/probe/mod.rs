@@ -1,6 +1,6 @@
-//! What this host supports, by name. It reads and asks; it changes nothing and judges nothing.
+//! What this host supports, by name. This module reads and tries; it changes and judges nothing.
 //!
-//! What is read comes from folders that are passed in, so that tests can have hosts of their own.
+//! Files are read from folders that are passed in, so that tests can provide their own hosts.
 
 mod cgroups;
 #[cfg(any(test, feature = "fake"))]
@@ -33,7 +33,7 @@ impl Sources {
         Self { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys") }
     }
 
-    /// A file below `/proc`, without the white space around its text; `None` if it cannot be read.
+    /// A file below `/proc`, without surrounding white space; `None` if it cannot be read.
     fn proc(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.proc.join(name)).ok().map(|text| text.trim().to_owned())
     }
@@ -43,21 +43,21 @@ impl Sources {
     }
 }
 
-/// A host, as far as sluice cares. `None` is always "it does not say".
+/// The properties of a host that sluice needs. `None` always means "unknown".
 pub struct Host {
     /// Release of the kernel: `6.18.44-amd64`.
     pub release: Option<String>,
-    /// What this process may and may not.
+    /// Permissions and limits of this process.
     pub process: Process,
-    /// Where cgroup2 is mounted, and the memory limit of our own.
+    /// Where cgroup2 is mounted, and the memory limit of our cgroup.
     pub cgroups: Cgroups,
-    /// Whether the kernel's own types can be read (BTF), which say where the fields of a socket lie.
+    /// Whether the kernel's type information (BTF) can be read, which has the offsets of socket fields.
     pub btf: Result<(), KernelError>,
     /// The lockdown mode: `none`, `integrity` or `confidentiality`.
     pub lockdown: Option<String>,
-    /// kernel.unprivileged_bpf_disabled: 0 is that anyone may load the little that is left to the unprivileged.
+    /// kernel.unprivileged_bpf_disabled: with 0, any process may load the few program types allowed without privileges.
     pub unprivileged_bpf_disabled: Option<u64>,
-    /// What bpf(2) answered, in the order asked.
+    /// Results of bpf(2), in the order tried.
     pub features: Vec<Feature>,
     /// net.core.somaxconn: connections that may wait to be accepted on one socket.
     pub somaxconn: Option<u64>,
@@ -66,14 +66,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// Reads `sources`, and asks the running kernel the rest.
+    /// Reads `sources`, and tries the remaining features on the running kernel.
     pub fn probe(sources: &Sources) -> Self {
         let mut host = Self::read(sources);
         host.features = features::probe();
         host
     }
 
-    /// What can be read, no call asked: `features` stays empty.
+    /// Reads files only, without trying calls: `features` stays empty.
     pub fn read(sources: &Sources) -> Self {
         Self {
             release: sources.proc("sys/kernel/osrelease"),
@@ -96,7 +96,7 @@ impl Host {
     }
 }
 
-/// The same of a release's name.
+/// Major and minor version in the name of a release.
 pub fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

@@ -1,4 +1,4 @@
-//! What this process may: capabilities, filters on its calls, limits.
+//! What this process is allowed to do: capabilities, system call filters, limits.
 
 use super::Sources;
 
@@ -7,19 +7,19 @@ use super::Sources;
 pub enum Capability {
     /// Attaches programs to sockets and cgroups.
     NetAdmin = 12,
-    /// Stands for the two below, as it did before they were split off (5.8).
+    /// Includes the two below, as before they were split off (5.8).
     SysAdmin = 21,
     /// Lets programs read kernel memory.
     Perfmon = 38,
-    /// Makes maps and loads programs.
+    /// Creates maps and loads programs.
     Bpf = 39,
 }
 
 impl Capability {
-    /// Those that are looked at.
+    /// The capabilities that are checked.
     pub const ALL: [Self; 4] = [Self::Bpf, Self::NetAdmin, Self::Perfmon, Self::SysAdmin];
 
-    /// As capabilities(7) writes it.
+    /// The name in capabilities(7).
     pub fn name(self) -> &'static str {
         match self {
             Self::NetAdmin => "CAP_NET_ADMIN",
@@ -30,16 +30,16 @@ impl Capability {
     }
 }
 
-/// This process, by its own files in /proc. `None` is "it does not say", in limits also "unlimited".
+/// This process, from its files in /proc. `None` means "unknown"; for limits also "unlimited".
 #[derive(Debug, Default, PartialEq)]
 pub struct Process {
     /// The effective capabilities, one bit each.
     pub capabilities: u64,
-    /// Whether a seccomp filter looks at its calls.
+    /// Whether a seccomp filter applies to its calls.
     pub filtered: Option<bool>,
-    /// Whether its user namespace is not the first one, so that its capabilities do not count for the host.
+    /// Whether it is not in the initial user namespace, so that its capabilities do not apply to the host.
     pub in_user_namespace: bool,
-    /// Descriptors that it may raise its limit to (RLIMIT_NOFILE, hard).
+    /// The limit to which it may raise its number of descriptors (RLIMIT_NOFILE, hard).
     pub descriptors_max: Option<u64>,
     /// Bytes it may lock (RLIMIT_MEMLOCK, soft).
     pub locked_bytes_max: Option<u64>,
@@ -60,8 +60,8 @@ impl Process {
         }
     }
 
-    /// Whether a capability is in force, by itself or by CAP_SYS_ADMIN, which stands for BPF and PERFMON.
-    /// bpf(2) asks for those of the first user namespace, so that none held in another one counts.
+    /// Whether a capability is effective, directly or through CAP_SYS_ADMIN, which includes BPF and PERFMON. bpf(2)
+    /// checks the capabilities in the initial user namespace, so a capability in another one does not count.
     pub fn can(&self, capability: Capability) -> bool {
         if self.in_user_namespace {
             return false;
@@ -72,7 +72,7 @@ impl Process {
     }
 }
 
-/// The rest of the line that begins with `name`.
+/// The rest of the line that starts with `name`.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
@@ -82,7 +82,7 @@ fn limit(text: &str, name: &str, column: usize) -> Option<u64> {
     field(text, name)?.split_whitespace().nth(column)?.parse().ok()
 }
 
-/// Whether every user is itself, as in the first user namespace.
+/// Whether every user maps to itself, as in the initial user namespace.
 fn is_identity(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }

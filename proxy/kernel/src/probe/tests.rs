@@ -1,4 +1,4 @@
-//! What is read from hosts made of folders.
+//! Hosts made of folders, and what is read from them.
 #![allow(clippy::unwrap_used)]
 
 use super::cgroups::MemoryLimit;
@@ -10,7 +10,7 @@ fn read(host: &FakeHost) -> Host {
 }
 
 #[test]
-fn a_whole_host_is_read() {
+fn complete_host_is_read() {
     let fake = FakeHost::whole();
     let host = read(&fake);
     assert_eq!((host.release.as_deref(), host.version()), (Some("6.18.44-amd64"), Some((6, 18))));
@@ -40,7 +40,7 @@ fn a_whole_host_is_read() {
 }
 
 #[test]
-fn a_host_that_says_nothing_is_read_too() {
+fn host_without_information_is_read() {
     let host = read(&FakeHost::empty());
     assert_eq!((host.release.as_deref(), host.version(), host.lockdown), (None, None, None));
     assert_eq!((host.process, host.cgroups), (Process::default(), Cgroups::default()));
@@ -49,7 +49,7 @@ fn a_host_that_says_nothing_is_read_too() {
 }
 
 #[test]
-fn versions_have_many_shapes() {
+fn kernel_versions_are_parsed() {
     for (release, version) in [
         ("5.19.0-rc1", Some((5, 19))),
         ("6.1.0-18-amd64", Some((6, 1))),
@@ -63,7 +63,7 @@ fn versions_have_many_shapes() {
 }
 
 #[test]
-fn sys_admin_stands_for_bpf_and_perfmon_but_not_for_net_admin() {
+fn sys_admin_includes_bpf_and_perfmon_but_not_net_admin() {
     let with = |bits: u64| Process { capabilities: bits, ..Process::default() };
     let can = |process: &Process| Capability::ALL.map(|one| process.can(one));
     assert_eq!(can(&with(0)), [false; 4]);
@@ -72,11 +72,15 @@ fn sys_admin_stands_for_bpf_and_perfmon_but_not_for_net_admin() {
     assert_eq!(can(&with(1 << 38)), [false, false, true, false]);
     assert_eq!(can(&with(1 << 21)), [true, false, true, true]);
     let contained = Process { in_user_namespace: true, ..with(u64::MAX) };
-    assert_eq!(can(&contained), [false; 4], "what is held there does not count for the host");
+    assert_eq!(
+        can(&contained),
+        [false; 4],
+        "capabilities in another user namespace do not count for the host"
+    );
 }
 
 #[test]
-fn a_process_in_a_box_is_seen_as_one() {
+fn contained_process_is_recognized() {
     let fake = FakeHost::whole()
         .write("proc/self/status", &NOBODY.replace("Seccomp:\t0", "Seccomp:\t2"))
         .write("proc/self/uid_map", "         0     100000      65536\n")
@@ -91,7 +95,7 @@ fn a_process_in_a_box_is_seen_as_one() {
 }
 
 #[test]
-fn cgroup2_is_found_wherever_it_is() {
+fn cgroup2_is_found_wherever_it_is_mounted() {
     let fake = FakeHost::empty();
     let place = fake.path("a b");
     std::fs::create_dir_all(&place).unwrap();
@@ -99,20 +103,20 @@ fn cgroup2_is_found_wherever_it_is() {
     let fake = fake.write("proc/mounts", &format!("none {written} cgroup2 rw 0 0\n"));
     let cgroups = read(&fake).cgroups;
     assert_eq!((cgroups.unified.as_ref(), cgroups.is_root, cgroups.legacy), (Some(&place), true, false));
-    // A part of the hierarchy has a type, which its root has not.
+    // A part of the hierarchy has a type; its root does not.
     let fake = fake.write("a b/cgroup.type", "domain\n");
     assert!(!read(&fake).cgroups.is_root);
 }
 
 #[test]
-fn without_cgroup2_there_is_none() {
+fn without_a_cgroup2_mount_none_is_found() {
     let fake = FakeHost::whole().write("proc/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n");
     let cgroups = read(&fake).cgroups;
     assert_eq!((cgroups.unified, cgroups.is_root, cgroups.legacy), (None, false, true));
 }
 
 #[test]
-fn the_least_memory_limit_counts() {
+fn lowest_memory_limit_counts() {
     let unified = |name: &str| format!("sys/fs/cgroup/unified/{name}/memory.max");
     let fake = FakeHost::whole()
         .write("proc/self/cgroup", "4:memory:/\n0::/outer/inner\n")
@@ -130,7 +134,7 @@ fn the_least_memory_limit_counts() {
 }
 
 #[test]
-fn whose_the_memory_controller_is_stands_with_the_controllers() {
+fn memory_controller_version_is_read_from_proc_cgroups() {
     for (line, legacy) in
         [("memory\t4\t35\t1", true), ("memory\t0\t35\t1", false), ("memory_x\t4\t1\t1", false)]
     {
@@ -141,8 +145,8 @@ fn whose_the_memory_controller_is_stands_with_the_controllers() {
 }
 
 #[test]
-fn every_feature_has_an_answer_by_name() {
-    // Privileged or not: each is a plain yes, or a call with its error.
+fn every_feature_has_a_named_result() {
+    // With or without privileges, each result is success, or a call with its error.
     let names: Vec<&str> = features::probe().iter().map(|feature| feature.name).collect();
     let fake: Vec<&str> = FakeHost::empty().read(|_| 0).features.iter().map(|feature| feature.name).collect();
     assert_eq!(names, fake);

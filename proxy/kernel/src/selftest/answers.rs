@@ -1,4 +1,4 @@
-//! Direct return: the answers that are tried, and what must become of each.
+//! Direct return: the responses that are tried, and the expected outcome of each.
 
 use std::os::fd::AsFd;
 
@@ -11,7 +11,7 @@ use crate::tcp::{UnsentMax, set_unsent_max};
 
 pub(super) type Check = fn(&mut Exchanges) -> Checked;
 
-/// As the other checks. Each goes on with the connections of the one before.
+/// Like the other checks. Each continues with the connections of the previous one.
 pub(super) const CHECKS: [(&str, Check); 6] = [
     ("direct_return.straight", straight),
     ("direct_return.head_alone", head_alone),
@@ -20,19 +20,19 @@ pub(super) const CHECKS: [(&str, Check); 6] = [
     ("direct_return.low_mark", low_mark),
     ("direct_return.room", room),
 ];
-/// That a head can be kept until its body begins.
+/// Checks that a head can be kept until its body begins.
 pub(super) const HOLDING: [(&str, Check); 2] =
     [("direct_return.head_kept", head_kept), ("direct_return.head_taken", head_taken)];
-/// Is cut out.
+/// A header line that is cut out.
 const LINE: &str = "Connection: keep-alive\r\n";
 const BODY: usize = 100_000;
-/// Of an answer that is larger than the mark, in bytes.
+/// Body length of a response that exceeds the low mark, in bytes.
 const MARKED: usize = 20_000;
 const LOW_MARK: u16 = 8000;
-/// Of a client that soon has no room for more, in bytes.
+/// Socket buffer of a client that soon has no room for more, in bytes.
 const SMALL_BUFFER: usize = 16_384;
 
-/// An answer as it is sent, and as the client is to get it.
+/// A response as it is sent, and as the client must receive it.
 pub(super) struct Answer {
     pub(super) head: String,
     pub(super) body: Vec<u8>,
@@ -47,14 +47,14 @@ impl Answer {
         Self { head, body, seen }
     }
 
-    /// With so much of the body as is sent with the head.
+    /// The head and the part of the body that is sent with it.
     fn begin(&self, length: usize) -> Vec<u8> {
         let (begin, _) = self.body.split_at(length);
         [self.head.as_bytes(), begin].concat()
     }
 }
 
-/// Head and half of a body, then the rest.
+/// The head and half of a body, then the rest.
 fn straight(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(BODY);
     exchanges.ask()?;
@@ -73,7 +73,7 @@ fn head_alone(exchanges: &mut Exchanges) -> Checked {
     exchanges.whole(&answer)
 }
 
-/// The head alone, which waits for the body.
+/// The head alone, which the program keeps until the body begins.
 fn head_kept(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(BODY);
     exchanges.ask_and_hold(true)?;
@@ -84,7 +84,7 @@ fn head_kept(exchanges: &mut Exchanges) -> Checked {
     exchanges.whole(&answer)
 }
 
-/// The same, but sluice takes it before the body begins.
+/// The same, but sluice takes the head before the body begins.
 fn head_taken(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(1000);
     exchanges.ask_and_hold(true)?;
@@ -94,19 +94,19 @@ fn head_taken(exchanges: &mut Exchanges) -> Checked {
     exchanges.answer(&answer.body)?;
     let slot = exchanges.slot();
     if slot.text.bytes(slot.held.get()) != answer.head.as_bytes() {
-        return Err(Found::new("another head was kept than came"));
+        return Err(Found::new("the kept head differs from the sent one"));
     }
     exchanges.divided(&Answer { seen: answer.body.clone(), ..answer })
 }
 
-/// A head that the program must not pass on.
+/// A head that the program must not forward.
 fn refused_head(exchanges: &mut Exchanges) -> Checked {
     let body = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     let answer = Answer { head: String::new(), body: body.to_vec(), seen: body.to_vec() };
     exchanges.ask()?;
     exchanges.answer(&answer.body)?;
     if exchanges.slot().sent.get() != 0 {
-        return Err(Found::new("an answer was sent that had to be left"));
+        return Err(Found::new("a response was sent that had to be left to sluice"));
     }
     exchanges.divided(&answer)
 }
@@ -116,14 +116,14 @@ fn taken_over(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(2000);
     exchanges.ask()?;
     exchanges.answer(&answer.begin(1000))?;
-    exchanges.is(Phase::Running, "a part of the answer")?;
+    exchanges.is(Phase::Running, "a part of the response")?;
     exchanges.slot().take_over();
     exchanges.answer(answer.body.split_at(1000).1)?;
     exchanges.divided(&answer)
 }
 
-/// The kernel would take a part of the answer, and tell the application so, which would go on from there and know no
-/// moment to do that at: all of it is sluice's.
+/// The kernel would take only part of the response and report this to the application, which would never learn when to
+/// continue. So all of it must be left to sluice.
 fn low_mark(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(MARKED);
     set_mark(exchanges, UnsentMax::Bytes(LOW_MARK))?;
@@ -145,7 +145,7 @@ fn set_mark(exchanges: &Exchanges, most: UnsentMax) -> Checked {
     set.map_err(|error| Found::new(error.to_string()))
 }
 
-/// The client does not read: what it has no room for is sluice's.
+/// The client does not read: what does not fit into its buffers is left to sluice.
 fn room(exchanges: &mut Exchanges) -> Checked {
     let near = SockRef::from(&*exchanges.client.passive);
     near.set_send_buffer_size(SMALL_BUFFER).map_err(refused("setsockopt"))?;
@@ -154,17 +154,17 @@ fn room(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(BODY * 4);
     exchanges.ask()?;
     exchanges.answer(&answer.begin(1000))?;
-    exchanges.is(Phase::Running, "a part of the answer")?;
+    exchanges.is(Phase::Running, "a part of the response")?;
     let mut sent = 1000;
     for piece in answer.body.split_at(sent).1.chunks(4096) {
         exchanges.answer(piece)?;
         sent += piece.len();
         if exchanges.slot().phase() != Phase::Running {
-            // Its length is what matters from here on: the rest of it is never sent.
+            // From here on, its length is what matters: the rest is never sent.
             let seen = answer.seen.len() - (answer.body.len() - sent);
             let (seen, _) = answer.seen.split_at(seen);
             return exchanges.divided(&Answer { seen: seen.to_vec(), ..answer });
         }
     }
-    Err(Found::new(format!("{sent} bytes were taken for a client that does not read")))
+    Err(Found::new(format!("{sent} bytes were accepted for a client that does not read")))
 }

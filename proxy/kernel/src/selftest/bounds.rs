@@ -1,4 +1,4 @@
-//! What joining must not reach: more memory than its budget, and connections that nobody asked for.
+//! What joining must not do: use more memory than its budget, or join connections that were not marked.
 
 use sluice_ebpf::Counter;
 use socket2::SockRef;
@@ -7,16 +7,16 @@ use super::flow::Flow;
 use super::pairs::{Counts, Way};
 use super::trial::{Checked, Found, Trial, refused};
 
-/// Asked of TCP for both ends, in bytes, so that it is soon full.
+/// Socket buffer of both ends for TCP, in bytes, so that it fills soon.
 const BUFFER: usize = 65_536;
-/// A sender that has so much taken, in bytes, is bounded by nothing.
+/// If a sender gets this many bytes accepted, nothing limits it.
 const TAKEN_MAX: usize = 32 << 20;
-/// Bytes of a message that fills the budget of bytes, if that of messages is large.
+/// Bytes of a message that fills the budget of bytes, if the budget of messages is large.
 const LARGE: usize = 1000;
-/// Messages of one byte at most: a larger budget of messages is not reached here.
+/// Maximum number of one-byte messages: a larger budget of messages is not reached here.
 const SMALL_MAX: u64 = 4096;
 
-/// Nobody reads: what is joined stays within the budget, the sender is stopped by TCP, and then all comes.
+/// Nothing reads: joined bytes stay within the budget, TCP stops the sender, and then everything arrives.
 pub(super) fn slow_reader(trial: &mut Trial<'_>) -> Checked {
     for way in Way::BOTH {
         fill(trial, way, LARGE, u64::MAX)?;
@@ -25,7 +25,7 @@ pub(super) fn slow_reader(trial: &mut Trial<'_>) -> Checked {
     Ok(())
 }
 
-/// Sends a message that may be joined, then others until nothing is taken any more, or so many.
+/// Sends a message that may be joined, then more until nothing is accepted any more, or up to `messages`.
 fn fill(trial: &mut Trial<'_>, way: Way, size: usize, messages: u64) -> Checked {
     let pair = trial.pair()?;
     let before = trial.mark()?;
@@ -36,7 +36,10 @@ fn fill(trial: &mut Trial<'_>, way: Way, size: usize, messages: u64) -> Checked 
     while sent < messages && flow.try_send(size)? > 0 {
         sent += 1;
         if flow.unread() > TAKEN_MAX {
-            return Err(Found::new(format!("{} bytes were taken that nobody reads, {way}", flow.unread())));
+            return Err(Found::new(format!(
+                "{} bytes were accepted with nothing read, {way}",
+                flow.unread()
+            )));
         }
     }
     trial.joined(before, 1)?;
@@ -55,16 +58,16 @@ fn within(grown: &Counts, (bytes, messages): (u64, u64)) -> Checked {
     if grown.of(Counter::BytesJoined) <= bytes && grown.of(Counter::MessagesJoined) <= messages {
         return Ok(());
     }
-    Err(Found::new(format!("more was unread than {bytes} bytes or {messages} messages (counted: {grown})")))
+    Err(Found::new(format!("more than {bytes} bytes or {messages} messages were unread (counted: {grown})")))
 }
 
-/// A connection to the same listener that was not asked to be joined is not, beside one that is.
+/// A connection to the same listener that was not marked is not joined, next to one that is.
 pub(super) fn stranger(trial: &mut Trial<'_>) -> Checked {
     let _joined = trial.pair()?;
     let before = trial.mark()?;
     let (pair, joined) = trial.stranger()?;
     if joined {
-        return Err(Found::new("a connection was joined that was not asked to be"));
+        return Err(Found::new("a connection was joined that was not marked"));
     }
     for way in Way::BOTH {
         let mut flow = trial.flow(&pair, way);
@@ -73,7 +76,7 @@ pub(super) fn stranger(trial: &mut Trial<'_>) -> Checked {
     }
     match trial.grown(before)? {
         Some(grown) if grown.of(Counter::MessagesJoined) > 0 => {
-            Err(Found::new(format!("its messages went past TCP (counted: {grown})")))
+            Err(Found::new(format!("its messages bypassed TCP (counted: {grown})")))
         }
         _ => Ok(()),
     }

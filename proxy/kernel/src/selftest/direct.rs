@@ -1,5 +1,5 @@
-//! Direct return: that an answer which is sent to the client by the kernel is the answer, and that what is not sent
-//! there comes to sluice, with nothing lost or doubled between the two.
+//! Direct return: a response that the kernel sends to the client is complete and correct, and what it does not send
+//! there arrives at sluice, with nothing lost or duplicated between the two.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -19,11 +19,11 @@ use super::trial::{Checked, Found, refused};
 use super::wait::{Deadline, readable, ready, until};
 use crate::program::{Bypass, ClientSocket, Lease, Marker, Slots};
 
-/// Stands for what all of them need.
+/// The check for the connections that all checks need.
 pub(super) const CONNECT: &str = "direct_return.connect";
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: self-test\r\n\r\n";
-/// Of the client's send buffer, in bytes: enough for an answer, and soon full.
+/// The client's send buffer, in bytes: enough for a response, and soon full.
 const BUFFER: usize = 200_000;
 
 /// A client, an application, and sluice's ends between them.
@@ -32,14 +32,14 @@ pub(super) struct Exchanges {
     pub(super) upstream: Pair,
     lease: Lease,
     socket: ClientSocket,
-    /// Bytes sent to the client so far, and bytes that came to sluice.
+    /// Bytes sent to the client so far, and bytes received by sluice.
     sent: u64,
     received: u32,
     deadline: Deadline,
 }
 
 impl Exchanges {
-    /// Connections over `address`; `None` where this host does not have it.
+    /// Connections over `address`; `None` if this host does not have it.
     pub(super) fn on(
         address: IpAddr,
         bypass: &Bypass,
@@ -56,7 +56,7 @@ impl Exchanges {
         SockRef::from(&*client.passive).set_send_buffer_size(BUFFER).map_err(refused("setsockopt"))?;
         drop(clients);
         let socket = for_clients.add_client(client.passive.as_fd()).map_err(unknown)?;
-        let socket = socket.ok_or_else(|| Found::new("a client was not noted"))?;
+        let socket = socket.ok_or_else(|| Found::new("a client was not registered"))?;
 
         let Some(mut applications) = Sockets::on(address, bypass, marker)? else {
             return Ok(None);
@@ -64,7 +64,7 @@ impl Exchanges {
         let mut lease = None;
         let upstream = applications.open(
             |marker, socket| {
-                let slot = slots.lease(socket).ok_or_else(|| Found::new("there is no slot"))?;
+                let slot = slots.lease(socket).ok_or_else(|| Found::new("no slot is available"))?;
                 marker.mark(socket, Wish::SameNamespace, slot.index()).map_err(unknown)?;
                 lease = Some(slot);
                 Ok(())
@@ -75,7 +75,7 @@ impl Exchanges {
         if !until(deadline.soon(), joined)? {
             return Err(Found::new("the connection to the application was not joined"));
         }
-        let lease = lease.ok_or_else(|| Found::new("there is no slot"))?;
+        let lease = lease.ok_or_else(|| Found::new("no slot is available"))?;
         Ok(Some(Self { client, upstream, lease, socket, sent: 0, received: 0, deadline }))
     }
 
@@ -83,7 +83,7 @@ impl Exchanges {
         self.lease.slot()
     }
 
-    /// Says where the next answer goes, and sends the request.
+    /// Prepares the slot for the next response, and sends the request.
     pub(super) fn ask(&self) -> Checked {
         self.ask_and_hold(false)
     }
@@ -105,7 +105,7 @@ impl Exchanges {
         self.expect(&self.upstream.passive, REQUEST, "the request")
     }
 
-    /// The application sends, which may take more than one write.
+    /// Sends as the application does; it may take more than one write.
     fn write_all(&self, mut to: &TcpStream, mut bytes: &[u8]) -> Checked {
         while !bytes.is_empty() {
             match to.write(bytes) {
@@ -123,30 +123,30 @@ impl Exchanges {
         self.write_all(&self.upstream.passive, bytes)
     }
 
-    /// That these bytes come.
+    /// Checks that these bytes arrive.
     fn expect(&self, mut from: &TcpStream, bytes: &[u8], what: &str) -> Checked {
         let mut came = vec![0; bytes.len()];
         let mut length = 0;
         while length < came.len() {
             let rest = came.get_mut(length..).unwrap_or_default();
             match from.read(rest) {
-                Ok(0) => return Err(Found::new(format!("the end came within {what}"))),
+                Ok(0) => return Err(Found::new(format!("the stream ended within {what}"))),
                 Ok(more) => length += more,
                 Err(error) if is_later(&error) => readable(from, self.deadline, what)?,
                 Err(error) => return Err(refused("receive")(error)),
             }
         }
         match came.iter().zip(bytes).position(|(came, sent)| came != sent) {
-            Some(at) => Err(Found::new(format!("other bytes came than were sent from byte {at} of {what}"))),
+            Some(at) => Err(Found::new(format!("received bytes differ at byte {at} of {what}"))),
             None => Ok(()),
         }
     }
 
-    /// That nothing has come.
+    /// Checks that nothing has arrived.
     pub(super) fn silent(&self, socket: &TcpStream, whose: &str) -> Checked {
         match socket.peek(&mut [0; 1]) {
             Err(error) if is_later(&error) => Ok(()),
-            Ok(_) => Err(Found::new(format!("bytes came to {whose} that were not for it"))),
+            Ok(_) => Err(Found::new(format!("{whose} received bytes that were not for it"))),
             Err(error) => Err(refused("peek")(error)),
         }
     }
@@ -156,30 +156,30 @@ impl Exchanges {
         if now == phase {
             return Ok(());
         }
-        Err(Found::new(format!("the slot is {now:?} (reason {reason}) in place of {phase:?} after {when}")))
+        Err(Found::new(format!("the slot is {now:?} (reason {reason}) instead of {phase:?} after {when}")))
     }
 
-    /// That the client has got the whole answer, and sluice nothing.
+    /// Checks that the client has received the whole response, and sluice nothing.
     pub(super) fn whole(&mut self, answer: &Answer) -> Checked {
-        self.expect(&self.client.active, &answer.seen, "the answer, at the client")?;
-        self.is(Phase::Done, "the whole answer")?;
+        self.expect(&self.client.active, &answer.seen, "the response, at the client")?;
+        self.is(Phase::Done, "the whole response")?;
         let slot = self.slot();
         let counted = [slot.sent.get(), slot.total.get(), slot.status.get()];
         let length = answer.seen.len() as u64;
         if counted != [length, length, 200] {
-            return Err(Found::new(format!("{counted:?} were counted for an answer of {length} bytes")));
+            return Err(Found::new(format!("{counted:?} were counted for a response of {length} bytes")));
         }
         self.sent += length;
         self.nothing_more()
     }
 
-    /// That the client has got what the slot says, and sluice all that is behind it.
+    /// Checks that the client has received what the slot reports, and sluice everything after it.
     pub(super) fn divided(&mut self, answer: &Answer) -> Checked {
-        self.is(Phase::Left, "an answer that was left")?;
+        self.is(Phase::Left, "a response that was left to sluice")?;
         let sent = self.slot().sent.get();
         let Some((gone, rest)) = usize::try_from(sent).ok().and_then(|at| answer.seen.split_at_checked(at))
         else {
-            return Err(Found::new(format!("{sent} bytes were counted, more than there were")));
+            return Err(Found::new(format!("{sent} bytes were counted, more than were sent")));
         };
         self.expect(&self.client.active, gone, "the start, at the client")?;
         self.expect(&self.upstream.active, rest, "the rest, at sluice")?;

@@ -1,13 +1,13 @@
-//! How a connection ends: after its bytes, in one direction at a time, or at once.
+//! How a connection ends: after its bytes, in one direction at a time, or abruptly.
 
 use super::flow::{Flow, Got};
 use super::pairs::Way;
 use super::trial::{Checked, Found, Trial};
 
-/// Connections that are closed each way.
+/// Connections that are closed in each direction.
 const CLOSES: usize = 5;
 
-/// Messages, then the close at once: all come, then the end.
+/// Messages, then an immediate close: all of them arrive, then the end.
 pub(super) fn close(trial: &mut Trial<'_>) -> Checked {
     for way in Way::BOTH {
         for _ in 0..CLOSES {
@@ -19,7 +19,7 @@ pub(super) fn close(trial: &mut Trial<'_>) -> Checked {
     Ok(())
 }
 
-/// The sender resets: the reader is told, and gets nothing but what was sent.
+/// The sender resets: the reader gets an error, and no bytes other than those sent.
 pub(super) fn reset(trial: &mut Trial<'_>) -> Checked {
     for way in Way::BOTH {
         let mut flow = last_words(trial, way)?;
@@ -27,9 +27,9 @@ pub(super) fn reset(trial: &mut Trial<'_>) -> Checked {
         flow.reset()?;
         match until_end(&mut flow)? {
             Got::Reset => {}
-            _ => return Err(Found::new(format!("the end in place of a reset, {way}"))),
+            _ => return Err(Found::new(format!("the end instead of a reset, {way}"))),
         }
-        // With bytes unread these may come before it, all or none; what follows is the reset again, or the end.
+        // Unread bytes may arrive before it, all or none. After them comes the reset again, or the end.
         let mut flow = last_words(trial, way)?;
         flow.reset()?;
         until_end(&mut flow)?;
@@ -37,7 +37,7 @@ pub(super) fn reset(trial: &mut Trial<'_>) -> Checked {
     Ok(())
 }
 
-/// One end says all it has to say and is answered after that, as HTTP/1.0 clients are.
+/// One end sends everything and gets its response after that, like HTTP/1.0 clients.
 pub(super) fn half_close(trial: &mut Trial<'_>) -> Checked {
     for first in Way::BOTH {
         let second = if first == Way::Out { Way::Back } else { Way::Out };
@@ -57,7 +57,7 @@ pub(super) fn half_close(trial: &mut Trial<'_>) -> Checked {
     Ok(())
 }
 
-/// A connection of which nobody else holds an end, with some messages unread.
+/// A connection whose ends only this flow holds, with some messages unread.
 fn last_words(trial: &mut Trial<'_>, way: Way) -> Result<Flow, Found> {
     let pair = trial.pair()?;
     let before = trial.mark()?;
@@ -70,7 +70,7 @@ fn last_words(trial: &mut Trial<'_>, way: Way) -> Result<Flow, Found> {
     Ok(flow)
 }
 
-/// Reads until the end, of either kind.
+/// Reads until the end or a reset.
 fn until_end(flow: &mut Flow) -> Result<Got, Found> {
     loop {
         match flow.receive(usize::MAX)? {

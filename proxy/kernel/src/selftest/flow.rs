@@ -1,4 +1,4 @@
-//! What goes one way through a connection: known bytes in, and each compared as it comes out.
+//! One direction of a connection: known bytes are sent, and each is compared when it arrives.
 
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
@@ -14,12 +14,12 @@ use super::pairs::{Pair, Way};
 use super::trial::{Checked, Found, refused};
 use super::wait::{Deadline, readable, ready};
 
-/// A prime, so that no size or number of messages brings the same bytes to the same place.
+/// A prime, so that no size or number of messages puts the same bytes at the same position.
 const PERIOD: usize = 65_521;
-/// The most that is sent or compared at once, in bytes.
+/// Most bytes to send or compare at once.
 const PIECE_MAX: usize = 65_536;
 
-/// Bytes that tell where in the stream they belong.
+/// Bytes that identify their position in the stream.
 pub(super) struct Pattern(Vec<u8>);
 
 impl Pattern {
@@ -30,28 +30,28 @@ impl Pattern {
         Self(bytes)
     }
 
-    /// What belongs at `offset`: at most `length` bytes, and at most [`PERIOD`].
+    /// The bytes at `offset`: at most `length`, and at most [`PERIOD`].
     fn at(&self, offset: usize, length: usize) -> &[u8] {
         let rest = self.0.get(offset % PERIOD..).unwrap_or_default();
         rest.get(..length.min(PERIOD)).unwrap_or(rest)
     }
 }
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Got {
     Bytes(usize),
-    /// Nothing is there now.
+    /// Nothing is available now.
     Nothing,
     End,
     /// ECONNRESET.
     Reset,
 }
 
-/// One direction of a connection. Holds both ends, as the pair does.
+/// One direction of a connection. Like the pair, it holds both ends.
 pub(super) struct Flow {
     pattern: Rc<Pattern>,
-    /// `None` once it was closed.
+    /// `None` once it is closed.
     from: Option<Rc<TcpStream>>,
     pub(super) to: Rc<TcpStream>,
     way: Way,
@@ -70,14 +70,14 @@ impl Flow {
         let hash = || XxHash64::with_seed(0);
         let (sent, received) = match way {
             Way::Out => (0, 0),
-            // Other bytes than the other way, so that what comes back to its sender is seen.
+            // Different bytes than in the other direction, so that bytes that return to their sender are detected.
             Way::Back => (PERIOD / 2, PERIOD / 2),
         };
         let (hash_sent, hash_received, buffer) = (hash(), hash(), vec![0; PIECE_MAX]);
         Self { pattern, from, to, way, deadline, sent, received, hash_sent, hash_received, buffer }
     }
 
-    /// Sends a message of at most `size` bytes; how many were taken, 0 if the connection is full.
+    /// Sends a message of at most `size` bytes. Returns how many were accepted; 0 if the connection is full.
     pub(super) fn try_send(&mut self, size: usize) -> Result<usize, Found> {
         let mut from = self.sender()?;
         let message = self.pattern.at(self.sent, size);
@@ -95,13 +95,13 @@ impl Flow {
         }
     }
 
-    /// Sends a message that there must be room for.
+    /// Sends a message for which there must be room.
     pub(super) fn send(&mut self, size: usize) -> Checked {
         let taken = self.try_send(size)?;
         if taken == size {
             return Ok(());
         }
-        Err(Found::new(format!("{taken} of {size} bytes were taken with nothing unread, {}", self.way)))
+        Err(Found::new(format!("{taken} of {size} bytes were accepted with nothing unread, {}", self.way)))
     }
 
     /// Reads at most `most` bytes, and compares them.
@@ -120,12 +120,12 @@ impl Flow {
         same(self.pattern.at(self.received, length), came, self.way)?;
         self.received += length;
         if self.received > self.sent {
-            return Err(Found::new(format!("more came than was sent, {}", self.way)));
+            return Err(Found::new(format!("more was received than sent, {}", self.way)));
         }
         Ok(Got::Bytes(length))
     }
 
-    /// Looks at the next `length` bytes without taking them, and compares them; how many there are.
+    /// Compares the next `length` bytes without consuming them. Returns how many there are.
     pub(super) fn peek(&mut self, length: usize) -> Result<Got, Found> {
         let buffer = self.buffer.get_mut(..length.min(PERIOD)).unwrap_or_default();
         match self.to.peek(buffer) {
@@ -145,7 +145,7 @@ impl Flow {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Reads until all that was sent has come, in pieces of at most `piece()` bytes.
+    /// Reads until everything sent has arrived, in pieces of at most `piece()` bytes.
     pub(super) fn drain(&mut self, mut piece: impl FnMut() -> usize) -> Checked {
         while self.unread() > 0 {
             self.take(piece().max(1))?;
@@ -153,10 +153,10 @@ impl Flow {
         if self.hash_sent.finish() == self.hash_received.finish() {
             return Ok(());
         }
-        Err(Found::new(format!("other bytes came than were sent, {}", self.way)))
+        Err(Found::new(format!("received bytes differ from those sent, {}", self.way)))
     }
 
-    /// Reads until `rest` bytes are left unread.
+    /// Reads until `rest` bytes remain unread.
     pub(super) fn drain_to(&mut self, rest: usize) -> Checked {
         while self.unread() > rest {
             self.take(self.unread() - rest)?;
@@ -164,30 +164,30 @@ impl Flow {
         Ok(())
     }
 
-    /// Reads at most `most` bytes of those that are still to come, or waits for some.
+    /// Reads at most `most` of the bytes still to come, or waits for some.
     fn take(&mut self, most: usize) -> Checked {
         match self.receive(most)? {
             Got::Bytes(_) => Ok(()),
             Got::Nothing => self.wait_readable(),
             Got::End | Got::Reset => {
                 let (unread, way) = (self.unread(), self.way);
-                Err(Found::new(format!("the end came with {unread} bytes missing, {way}")))
+                Err(Found::new(format!("the stream ended with {unread} bytes missing, {way}")))
             }
         }
     }
 
-    /// Reads all there is in large pieces.
+    /// Reads everything in large pieces.
     pub(super) fn drain_all(&mut self) -> Checked {
         self.drain(|| PIECE_MAX)
     }
 
-    /// Ends the sending, and that nothing comes any more but the end.
+    /// Ends the sending side, and checks that only the end follows.
     pub(super) fn finish(&mut self) -> Checked {
         self.shut_down()?;
         self.ends()
     }
 
-    /// Says that nothing more is sent.
+    /// Half-closes the sender.
     pub(super) fn shut_down(&self) -> Checked {
         self.sender()?.shutdown(Shutdown::Write).map_err(refused("shutdown"))
     }
@@ -197,7 +197,7 @@ impl Flow {
         self.from = None;
     }
 
-    /// Closes the sender likewise, without its bytes being waited for: a reset.
+    /// Closes the sender likewise, but with a reset instead of sending the remaining bytes.
     pub(super) fn reset(&mut self) -> Checked {
         let linger = SockRef::from(self.sender()?).set_linger(Some(Duration::ZERO));
         linger.map_err(refused("setsockopt"))?;
@@ -205,12 +205,12 @@ impl Flow {
         Ok(())
     }
 
-    /// The end that sends.
+    /// The sending end.
     pub(super) fn sender(&self) -> Result<&TcpStream, Found> {
         self.from.as_deref().ok_or_else(|| Found::new("the sender was closed before"))
     }
 
-    /// That all that was sent comes, then the end.
+    /// Checks that everything sent arrives, then the end.
     pub(super) fn ends(&mut self) -> Checked {
         self.drain_all()?;
         loop {
@@ -218,7 +218,7 @@ impl Flow {
                 Got::Nothing => self.wait_end()?,
                 Got::Bytes(_) => {}
                 Got::End => return Ok(()),
-                Got::Reset => return Err(Found::new(format!("a reset in place of the end {}", self.way))),
+                Got::Reset => return Err(Found::new(format!("a reset instead of the end {}", self.way))),
             }
         }
     }
@@ -234,7 +234,7 @@ impl Flow {
     }
 }
 
-/// Waits until any of the flows can go on: something to read, or room where something is still to be sent.
+/// Waits until any of the flows can continue: something to read, or room if something is still to be sent.
 pub(super) fn wait_any(flows: &[(&Flow, bool)], deadline: Deadline) -> Checked {
     let mut asked = Vec::with_capacity(flows.len() * 2);
     for (flow, sends) in flows {
@@ -243,10 +243,10 @@ pub(super) fn wait_any(flows: &[(&Flow, bool)], deadline: Deadline) -> Checked {
             asked.push((flow.sender()?, PollFlags::POLLOUT));
         }
     }
-    ready(&asked, deadline, "a transfer to go on")
+    ready(&asked, deadline, "a transfer to continue")
 }
 
-/// Whether the call is to be made again, perhaps after waiting.
+/// Whether to repeat the call, possibly after waiting.
 pub(super) fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
@@ -256,5 +256,8 @@ fn same(sent: &[u8], came: &[u8], way: Way) -> Checked {
         return Ok(());
     }
     let place = sent.iter().zip(came).take_while(|(sent, came)| sent == came).count();
-    Err(Found::new(format!("other bytes came than were sent, {way} (from byte {place} of {})", came.len())))
+    Err(Found::new(format!(
+        "received bytes differ from those sent, {way} (from byte {place} of {})",
+        came.len()
+    )))
 }

@@ -1,10 +1,10 @@
-//! The start-up self-test of the same-host bypass: every promise that applications rely on, tried on sockets of
-//! our own, through the programs as they are loaded.
+//! The start-up self-test of the same-host bypass. It tests every property that applications rely on, on sluice's own
+//! sockets, with the loaded programs.
 //!
-//! Kernels differ in what a socket in a sockmap does, and have changed it between minor versions. So nothing is
-//! believed of this kernel: what it gets wrong is found here, before a connection to an application is joined.
-//! One thread drives both ends of each connection, without blocking, so that nothing depends on scheduling. The
-//! counters of the programs are looked at too: plain TCP passes all of this, and would prove nothing.
+//! Kernels differ in how a socket in a sockmap behaves, and the behaviour has changed between minor versions. So sluice
+//! assumes nothing about this kernel: the self-test finds errors before a connection to an application is joined. One
+//! thread drives both ends of each connection without blocking, so that nothing depends on scheduling. The test also
+//! checks the programs' counters, because plain TCP would pass everything and prove nothing.
 
 mod bounds;
 mod answers;
@@ -30,15 +30,15 @@ use sockets::Sockets;
 use trial::{Checked, Found, Trial};
 use wait::Deadline;
 
-/// For everything together; an idle machine takes a tenth of it at most.
+/// Time limit for everything together. An idle machine takes at most a tenth of it.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// The check that also stands for connections that are not joined, wherever that is noticed.
+/// The check that also covers connections that are not joined, wherever that is detected.
 const JOIN: &str = "join";
 
 type Check = fn(&mut Trial<'_>) -> Checked;
 
-/// By name, the simplest first, so that the name tells most. Names are stable: `sluice doctor --json` has them.
+/// By name, simplest first, so that the name is most informative. Names are stable: `sluice doctor --json` prints them.
 const CHECKS: [(&str, Check); 12] = [
     (JOIN, streams::join),
     ("echo", streams::echo),
@@ -54,23 +54,23 @@ const CHECKS: [(&str, Check); 12] = [
     ("stranger", bounds::stranger),
 ];
 
-/// What a joined connection did that a connection must not do.
+/// A joined connection did something that a connection must not do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("check {check}: {found}")]
 pub struct Failure {
-    /// Which check: one stable word, such as `half_close`.
+    /// The check, as a stable keyword such as `half_close`.
     pub check: &'static str,
-    /// What was found, in one line, for people.
+    /// What was found, in one line for people.
     pub found: String,
 }
 
-/// Tries the programs on connections over 127.0.0.1 and, where it is there, ::1. Blocks for some tens of
-/// milliseconds, 2 s at most. Linux 5.19 or later, as the programs.
+/// Tests the programs on connections over 127.0.0.1 and, if available, ::1. Blocks for some tens of milliseconds, at
+/// most 2 s. Linux 5.19 or later, like the programs.
 ///
-/// To be called before other connections are joined: the counters are all connections'.
+/// Call it before other connections are joined, because the counters include all connections.
 ///
 /// # Errors
-/// The first check that failed; the bypass must not be used then.
+/// The first check that failed. The bypass must then not be used.
 pub fn run(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
     let deadline = Deadline::after(LIMIT);
     let mut tried = false;
@@ -84,19 +84,19 @@ pub fn run(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
     if tried { Ok(()) } else { Err(Found::new("this host has neither 127.0.0.1 nor ::1").at(JOIN)) }
 }
 
-/// Tries direct return in the same way, over 127.0.0.1 and ::1, if there are slots: some milliseconds, 2 s at most.
+/// Tests direct return in the same way, over 127.0.0.1 and ::1, if there are slots: some milliseconds, at most 2 s.
 ///
 /// # Errors
-/// The first check that failed, `direct_return.` and its word; answers must come to sluice then, and bypass may be
-/// used all the same.
+/// The first check that failed: `direct_return.` and its keyword. Responses must then go through sluice; the bypass may
+/// still be used.
 pub fn run_direct(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
     run_answers(bypass, marker, &answers::CHECKS)
 }
 
-/// Tries, after [`run_direct`], whether the kernel can keep a head until its body begins.
+/// Tests, after [`run_direct`], whether the kernel can keep a head until its body begins.
 ///
 /// # Errors
-/// As there. Linux before 6.12 takes no whole message off unless the mend was ported back.
+/// The errors of [`run_direct`]. Linux before 6.12 cannot remove a whole message, unless the fix was backported.
 pub fn run_holding(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
     run_answers(bypass, marker, &answers::HOLDING)
 }
@@ -121,7 +121,7 @@ fn run_answers(
     Ok(())
 }
 
-/// Every check on connections that `pairs` makes.
+/// Runs every check on connections that `pairs` creates.
 fn try_all(pairs: &mut dyn Pairs, deadline: Deadline) -> Result<(), Failure> {
     let mut trial = Trial::new(pairs, deadline);
     for (name, check) in CHECKS {

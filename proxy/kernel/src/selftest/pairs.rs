@@ -1,4 +1,4 @@
-//! Where the connections come from that are tried, and what is known of them.
+//! Where the tested connections come from, and what is known about them.
 
 use std::fmt;
 use std::net::TcpStream;
@@ -10,35 +10,35 @@ use super::trial::{Found, refused};
 use super::wait::Deadline;
 use crate::program::Limits;
 
-/// Makes connections.
+/// Creates connections.
 pub(super) trait Pairs {
-    /// A new one, joined if `asked`.
+    /// A new connection, joined if `asked`.
     fn connect(&mut self, asked: bool, deadline: Deadline) -> Result<Pair, Found>;
 
-    /// Whether its ends know each other in the kernel.
+    /// Whether the kernel has joined its ends.
     fn is_joined(&self, pair: &Pair) -> Result<bool, Found>;
 
-    /// What the programs have counted; `None` where nothing is ever joined, and only the bytes matter.
+    /// The programs' counters; `None` if nothing is ever joined and only the bytes matter.
     fn counts(&self) -> Result<Option<Counts>, Found>;
 
-    /// What the programs were loaded with.
+    /// The limits that the programs were loaded with.
     fn limits(&self) -> Limits;
 }
 
-/// The two ends of a connection. Neither blocks, and neither holds back small messages.
+/// The two ends of a connection. Neither blocks, and neither delays small messages.
 pub(super) struct Pair {
-    /// The end that connected, as sluice does.
+    /// The end that connected, like sluice.
     pub(super) active: Rc<TcpStream>,
-    /// The end that was accepted, as an application does.
+    /// The end that was accepted, like an application.
     pub(super) passive: Rc<TcpStream>,
 }
 
-/// A direction. The programs' rule is not the same in both.
+/// A direction. The programs apply different rules in the two directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Towards the end that was accepted.
+    /// Towards the accepted end.
     Out,
-    /// Towards the end that connected.
+    /// Towards the connecting end.
     Back,
 }
 
@@ -56,17 +56,17 @@ impl fmt::Display for Way {
 }
 
 impl Pair {
-    /// Of two ends that are connected.
+    /// Makes a pair of two connected ends.
     pub(super) fn of(active: TcpStream, passive: TcpStream) -> Result<Self, Found> {
         for end in [&active, &passive] {
             end.set_nonblocking(true).map_err(refused("ioctl"))?;
-            // Else a small message by TCP may wait 40 ms for an acknowledgement.
+            // Otherwise a small message through TCP may wait 40 ms for an acknowledgement.
             end.set_nodelay(true).map_err(refused("setsockopt"))?;
         }
         Ok(Self { active: Rc::new(active), passive: Rc::new(passive) })
     }
 
-    /// Who sends and who receives.
+    /// The sender and the receiver.
     pub(super) fn ends(&self, way: Way) -> (&Rc<TcpStream>, &Rc<TcpStream>) {
         match way {
             Way::Out => (&self.active, &self.passive),
@@ -75,7 +75,7 @@ impl Pair {
     }
 }
 
-/// The counters of the programs at one moment, or what they grew by.
+/// The programs' counters at one moment, or their growth.
 #[derive(Clone, Copy)]
 pub(super) struct Counts(pub(super) [u64; Counter::COUNT]);
 

@@ -1,4 +1,4 @@
-//! What an application learns of bytes before it takes them: how many there are, which, and when they come.
+//! What an application learns about bytes before it reads them: how many there are, which, and when they arrive.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,7 +11,7 @@ use super::pairs::Way;
 use super::trial::{Checked, Found, Trial, refused};
 use super::wait::{Deadline, until};
 
-/// FIONREAD tells the unread bytes: of one message, of a part of it, and of two. nginx asks it.
+/// FIONREAD returns the number of unread bytes: of one message, of a part of it, and of two. nginx uses it.
 pub(super) fn fionread(trial: &mut Trial<'_>) -> Checked {
     for way in Way::BOTH {
         let pair = trial.pair()?;
@@ -37,7 +37,7 @@ pub(super) fn fionread(trial: &mut Trial<'_>) -> Checked {
     Ok(())
 }
 
-/// Bytes by TCP may come a moment later; too many are never right.
+/// Bytes through TCP may arrive a moment later; too many are never correct.
 pub(super) fn tells(flow: &Flow, deadline: Deadline) -> Checked {
     let mut told = 0;
     let right = until(deadline.soon(), || {
@@ -47,22 +47,22 @@ pub(super) fn tells(flow: &Flow, deadline: Deadline) -> Checked {
     if right && told == flow.unread() {
         return Ok(());
     }
-    Err(Found::new(format!("{told} bytes are told where {} are unread", flow.unread())))
+    Err(Found::new(format!("FIONREAD returns {told} where {} bytes are unread", flow.unread())))
 }
 
-/// What FIONREAD says.
+/// The result of FIONREAD.
 fn unread(socket: &TcpStream) -> Result<usize, Found> {
     let mut count: libc::c_int = 0;
-    // SAFETY: the descriptor is open while `socket` is borrowed; the call writes one int, which lives on this
-    // stack, and keeps no pointer.
+    // SAFETY: the descriptor is open while `socket` is borrowed. The call writes one int on this stack, which outlives
+    // the call, and keeps no pointer.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut count) };
     if done != 0 {
         return Err(refused("ioctl(FIONREAD)")(std::io::Error::last_os_error()));
     }
-    usize::try_from(count).map_err(|_| Found::new(format!("{count} bytes are told")))
+    usize::try_from(count).map_err(|_| Found::new(format!("FIONREAD returns {count}")))
 }
 
-/// MSG_PEEK shows the bytes and leaves them.
+/// MSG_PEEK shows the bytes and does not consume them.
 pub(super) fn peek(trial: &mut Trial<'_>) -> Checked {
     for way in Way::BOTH {
         let pair = trial.pair()?;
@@ -75,12 +75,12 @@ pub(super) fn peek(trial: &mut Trial<'_>) -> Checked {
             // A part of it, the whole, and once more.
             for length in [size.div_ceil(2), size, size] {
                 if flow.peek(length)? != Got::Bytes(length) {
-                    return Err(Found::new(format!("not {length} bytes were shown {way}")));
+                    return Err(Found::new(format!("MSG_PEEK did not show {length} bytes {way}")));
                 }
             }
             flow.drain_all()?;
             if flow.peek(size)? != Got::Nothing {
-                return Err(Found::new(format!("bytes that were taken were shown {way}")));
+                return Err(Found::new(format!("MSG_PEEK showed consumed bytes {way}")));
             }
         }
         trial.joined(before, 2)?;
@@ -88,7 +88,8 @@ pub(super) fn peek(trial: &mut Trial<'_>) -> Checked {
     Ok(())
 }
 
-/// An edge-triggered reader hears of each burst, of one more after it, and of the end; and not without end.
+/// An edge-triggered reader gets an event for each burst, for one more message after it, and for the end; and no
+/// endless events.
 pub(super) fn edge(trial: &mut Trial<'_>) -> Checked {
     for way in Way::BOTH {
         let pair = trial.pair()?;
@@ -114,7 +115,7 @@ pub(super) fn edge(trial: &mut Trial<'_>) -> Checked {
     Ok(())
 }
 
-/// A socket in an epoll set of its own, edge-triggered.
+/// A socket in its own epoll set, edge-triggered.
 pub(super) struct Edges(Epoll);
 
 impl Edges {
@@ -126,7 +127,7 @@ impl Edges {
         Ok(Self(epoll))
     }
 
-    /// Reads all that was sent, only ever after an event and then until nothing is there; how many events.
+    /// Reads everything sent, only after an event and then until nothing is left. Returns the number of events.
     fn follow(&mut self, flow: &mut Flow, deadline: Deadline) -> Result<u64, Found> {
         let mut heard = 0;
         while flow.unread() > 0 {
@@ -136,7 +137,7 @@ impl Edges {
                 match flow.receive(usize::MAX)? {
                     Got::Bytes(_) => {}
                     Got::Nothing => break,
-                    Got::End | Got::Reset => return Err(Found::new("the end came before its time")),
+                    Got::End | Got::Reset => return Err(Found::new("the stream ended too early")),
                 }
             }
         }

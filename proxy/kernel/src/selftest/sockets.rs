@@ -1,4 +1,4 @@
-//! Real connections over a loopback address, with the programs that are loaded.
+//! Real connections over a loopback address, with the loaded programs.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use super::trial::{Found, refused};
 use super::wait::{Deadline, ready};
 use crate::program::{Bypass, Limits, Marker, ProgramError};
 
-/// Connections to a listener of our own.
+/// Connections to our own listener.
 pub(super) struct Sockets<'a> {
     listener: TcpListener,
     address: SocketAddr,
@@ -23,7 +23,7 @@ pub(super) struct Sockets<'a> {
 }
 
 impl<'a> Sockets<'a> {
-    /// Listens at `address`, on any port. `None` where this host does not have it.
+    /// Listens at `address`, on any port. `None` if this host does not have the address.
     pub(super) fn on(
         address: IpAddr,
         bypass: &'a Bypass,
@@ -39,12 +39,12 @@ impl<'a> Sockets<'a> {
         Ok(Some(Self { listener, address, bypass, marker }))
     }
 
-    /// Has the programs treat what is accepted from now on as `wish` says.
+    /// Sets how the programs treat connections accepted from now on.
     pub(super) fn mark_listener(&mut self, wish: Wish) -> Result<(), Found> {
         self.marker.mark(self.listener.as_fd(), wish, 0).map_err(unknown)
     }
 
-    /// A connection; `mark` has the socket before it is connected.
+    /// Opens a connection. `mark` gets the socket before it is connected.
     pub(super) fn open(
         &mut self,
         mark: impl FnOnce(&mut Marker, BorrowedFd<'_>) -> Result<(), Found>,
@@ -60,7 +60,7 @@ impl<'a> Sockets<'a> {
             Err(error) => return Err(refused("connect")(error)),
         }
         let active = TcpStream::from(socket);
-        ready(&[(&active, PollFlags::POLLOUT)], deadline, "a connection of our own")?;
+        ready(&[(&active, PollFlags::POLLOUT)], deadline, "our own connection")?;
         if let Some(error) = active.take_error().map_err(refused("getsockopt"))? {
             return Err(refused("connect")(error));
         }
@@ -68,12 +68,12 @@ impl<'a> Sockets<'a> {
         Pair::of(active, passive)
     }
 
-    /// The other end of `active`. Anybody may connect to the listener; who else does is sent away.
+    /// The other end of `active`. Any process may connect to the listener; other connections are closed.
     fn accept(&self, active: &TcpStream, deadline: Deadline) -> Result<TcpStream, Found> {
         let ours = active.local_addr().map_err(refused("getsockname"))?;
         loop {
-            // Each time, so that nobody can keep this here by connecting again and again.
-            ready(&[(&self.listener, PollFlags::POLLIN)], deadline, "a connection of our own")?;
+            // Check the deadline each time, so that no process can keep this loop running by connecting repeatedly.
+            ready(&[(&self.listener, PollFlags::POLLIN)], deadline, "our own connection")?;
             match self.listener.accept() {
                 Ok((passive, peer)) if peer == ours => return Ok(passive),
                 Ok(_) => {}
@@ -88,7 +88,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT))
 }
 
-/// What the programs' maps could not tell.
+/// An error of the programs' maps.
 pub(super) fn unknown(error: ProgramError) -> Found {
     Found::new(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Bytes that come out: that they do, past TCP, all of them and in order.
+//! Streams: bytes arrive, without TCP, completely and in order.
 
 use sluice_ebpf::Counter;
 
@@ -6,16 +6,16 @@ use super::flow::{Flow, Got, wait_any};
 use super::pairs::Way;
 use super::trial::{Checked, Found, Trial, to_usize};
 
-/// Questions and answers of an echo.
+/// Requests and responses of an echo.
 const ECHOES: u64 = 32;
 /// How often the budget overflows and is read out.
 const FLOODS: u64 = 4;
-/// Messages of a flood at most: where the budget is larger, it does not overflow.
+/// Maximum number of messages in a flood: a larger budget does not overflow.
 const FLOOD_MAX: u64 = 2048;
-/// Bytes of the large transfer, each way.
+/// Bytes of the large transfer, in each direction.
 const TRANSFER: usize = 2 << 20;
 
-/// A connection has both ends joined, and a message each way goes past TCP.
+/// Both ends of a connection are joined, and a message in each direction bypasses TCP.
 pub(super) fn join(trial: &mut Trial<'_>) -> Checked {
     let before = trial.mark()?;
     let pair = trial.pair()?;
@@ -27,7 +27,7 @@ pub(super) fn join(trial: &mut Trial<'_>) -> Checked {
     trial.joined(before, 2)
 }
 
-/// Small messages forth and back: none is lost, changed or sent to its sender, and none goes by TCP.
+/// Small messages back and forth: none is lost, changed or returned to its sender, and none goes through TCP.
 pub(super) fn echo(trial: &mut Trial<'_>) -> Checked {
     let pair = trial.pair()?;
     let before = trial.mark()?;
@@ -42,7 +42,7 @@ pub(super) fn echo(trial: &mut Trial<'_>) -> Checked {
     trial.joined(before, ECHOES * 2)
 }
 
-/// The reader pauses until the budget overflows, so that bytes go by TCP behind joined ones, and reads on.
+/// The reader pauses until the budget overflows, so that bytes go through TCP after joined ones, and then continues.
 pub(super) fn order(trial: &mut Trial<'_>) -> Checked {
     let pair = trial.pair()?;
     let before = trial.mark()?;
@@ -56,7 +56,7 @@ pub(super) fn order(trial: &mut Trial<'_>) -> Checked {
         for flow in [&mut back, &mut out] {
             flow.drain(|| random.usize(1..=8192))?;
         }
-        // By whichever path, one at a time: the sender sees the budget free again.
+        // By either path, one at a time: the sender sees that the budget is free again.
         for flow in [&mut out, &mut back] {
             flow.send(random.usize(1..=trial.message()))?;
             flow.drain_all()?;
@@ -65,18 +65,18 @@ pub(super) fn order(trial: &mut Trial<'_>) -> Checked {
     trial.joined(before, 1)?;
     match trial.grown(before)? {
         Some(grown) if overflowed && grown.of(Counter::BytesPassed) == 0 => {
-            Err(Found::new(format!("nothing unread was too much (counted: {grown})")))
+            Err(Found::new(format!("no message exceeded the budget (counted: {grown})")))
         }
         _ => Ok(()),
     }
 }
 
-/// Sends to a reader that does not read; whether that was more than the budget.
+/// Sends to a reader that does not read. Returns whether that was more than the budget.
 fn flood(flow: &mut Flow, trial: &Trial<'_>, random: &mut fastrand::Rng) -> Result<bool, Found> {
     let (bytes, messages) = trial.budget();
     let (mut sent, mut taken) = (0, 0);
     while sent < FLOOD_MAX.min(messages.saturating_add(8)) {
-        // Some larger than a packet of TCP on other links, and than what may be joined at all.
+        // Some are larger than a TCP packet on other links, and than what may be joined at all.
         let size = random.usize(1..=trial.message() * 2);
         let took = flow.try_send(size)?;
         taken += took as u64;
@@ -88,7 +88,7 @@ fn flood(flow: &mut Flow, trial: &Trial<'_>, random: &mut fastrand::Rng) -> Resu
     Ok(taken > bytes || sent > messages)
 }
 
-/// A few megabytes both ways at once, as fast as they are taken.
+/// A few megabytes in both directions at once, as fast as they are accepted.
 pub(super) fn transfer(trial: &mut Trial<'_>) -> Checked {
     let pair = trial.pair()?;
     let before = trial.mark()?;
@@ -107,7 +107,7 @@ pub(super) fn transfer(trial: &mut Trial<'_>) -> Checked {
             match flow.receive(usize::MAX)? {
                 Got::Bytes(_) => moved = true,
                 Got::Nothing => {}
-                Got::End | Got::Reset => return Err(Found::new("the end came amid a transfer")),
+                Got::End | Got::Reset => return Err(Found::new("the stream ended during a transfer")),
             }
         }
         if !moved {
@@ -118,7 +118,7 @@ pub(super) fn transfer(trial: &mut Trial<'_>) -> Checked {
     for (flow, _) in &mut flows {
         flow.finish()?;
     }
-    // Where the budget is smaller than a piece, all of this goes by TCP.
+    // If the budget is smaller than a piece, all of this goes through TCP.
     let fits = trial.budget().0 >= size as u64;
     trial.joined(before, u64::from(fits))
 }

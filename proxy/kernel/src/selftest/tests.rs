@@ -21,25 +21,25 @@ use pairs::{Counts, Pair, Way};
 enum Fault {
     /// There is no relay.
     None,
-    /// There is one, which is right.
+    /// There is a relay that behaves correctly.
     Relayed,
-    /// Each two neighbouring bytes change places.
+    /// Every two neighbouring bytes are swapped.
     Swapped,
-    /// One byte of each direction is another.
+    /// One byte of each direction is changed.
     Changed(usize),
-    /// In place of the end of a direction comes a reset.
+    /// The end of a direction becomes a reset.
     ResetAtEnd,
     /// The end of one direction ends both.
     NoHalfClose,
-    /// In place of a reset comes the end.
+    /// A reset becomes the end.
     NoReset,
 }
 
-/// Connections by TCP, and what is pretended of their being joined.
+/// TCP connections, and what is pretended about joining them.
 struct Pretended {
     fault: Fault,
     joined: bool,
-    /// What is added at each look at the counters; `None` pretends nothing.
+    /// The growth of the counters at each reading; `None` pretends nothing.
     growth: Option<Counts>,
     looks: Cell<u64>,
 }
@@ -106,7 +106,7 @@ impl Half {
         !self.ended && self.held.len() < 65_536
     }
 
-    /// Moves what can be moved. An error is a reset, and of the whole connection.
+    /// Moves what can be moved. An error means a reset of the whole connection.
     fn turn(&mut self, mut from: &TcpStream, mut to: &TcpStream, fault: Fault) -> io::Result<()> {
         let mut buffer = [0; 65_536];
         if self.takes() {
@@ -151,7 +151,7 @@ impl Half {
     }
 }
 
-/// Passes bytes and ends on, until both directions have ended.
+/// Forwards bytes and ends until both directions have ended.
 fn relay(near: TcpStream, far: TcpStream, fault: Fault) {
     for socket in [&near, &far] {
         socket.set_nonblocking(true).unwrap();
@@ -184,71 +184,71 @@ fn failed(mut pairs: Pretended) -> Option<Failure> {
 
 #[track_caller]
 fn fails(pairs: Pretended, check: &str, found: &str) {
-    let failure = failed(pairs).expect("a fault is found");
+    let failure = failed(pairs).expect("a check fails");
     assert_eq!(failure.check, check, "{failure}");
     assert!(failure.found.contains(found), "{failure}");
 }
 
 #[test]
-fn plain_tcp_passes_where_nothing_is_to_be_joined() {
+fn plain_tcp_passes_if_nothing_should_be_joined() {
     assert_eq!(failed(plain(Fault::None)), None);
 }
 
 #[test]
-fn so_does_tcp_through_an_honest_relay() {
+fn tcp_through_a_correct_relay_passes() {
     assert_eq!(failed(plain(Fault::Relayed)), None);
 }
 
 #[test]
-fn plain_tcp_fails_where_it_is_to_be_joined() {
-    fails(pretended(false, &[]), "join", "did not find each other");
+fn plain_tcp_fails_if_it_should_be_joined() {
+    fails(pretended(false, &[]), "join", "were not joined");
     let by_tcp = [(Counter::ByteBudget, 2)];
-    fails(pretended(true, &by_tcp), "join", "0 of 2 messages went past TCP (counted: byte_budget");
+    fails(pretended(true, &by_tcp), "join", "0 of 2 messages bypassed TCP (counted: byte_budget");
 }
 
 #[test]
-fn bytes_that_change_places_are_found() {
-    fails(plain(Fault::Swapped), "echo", "other bytes came than were sent, towards the accepted end");
+fn swapped_bytes_are_detected() {
+    fails(plain(Fault::Swapped), "echo", "received bytes differ from those sent, towards the accepted end");
 }
 
 #[test]
-fn one_wrong_byte_is_found_wherever_it_is() {
+fn one_wrong_byte_is_detected_anywhere() {
     fails(plain(Fault::Changed(0)), "join", "from byte 0 of 1");
-    fails(plain(Fault::Changed(40_000)), "order", "other bytes");
-    // How much a reader that does not read is sent depends on the host's memory for TCP.
-    let failure = failed(plain(Fault::Changed(1_900_000))).expect("a fault is found");
+    fails(plain(Fault::Changed(40_000)), "order", "received bytes differ");
+    // How much is sent to a reader that does not read depends on the host's memory for TCP.
+    let failure = failed(plain(Fault::Changed(1_900_000))).expect("a check fails");
     assert!(["slow_reader", "transfer"].contains(&failure.check), "{failure}");
-    assert!(failure.found.contains("other bytes"), "{failure}");
+    assert!(failure.found.contains("received bytes differ"), "{failure}");
 }
 
 #[test]
-fn an_end_that_is_another_is_found() {
+fn wrong_kind_of_end_is_detected() {
     fails(plain(Fault::ResetAtEnd), "close", "");
     fails(plain(Fault::NoHalfClose), "half_close", "");
-    fails(plain(Fault::NoReset), "reset", "the end in place of a reset, towards the accepted end");
+    fails(plain(Fault::NoReset), "reset", "the end instead of a reset, towards the accepted end");
 }
 
 #[test]
-fn counters_beyond_the_budget_are_found() {
+fn exceeded_budget_is_detected() {
     let growth = [(Counter::MessagesJoined, 64), (Counter::BytesPassed, 1)];
-    fails(pretended(true, &growth), "slow_reader", "more was unread than 65536 bytes or 64 messages");
-    // A budget that is not kept shows before that, if nothing was counted as going by TCP.
-    fails(pretended(true, &growth[..1]), "order", "nothing unread was too much");
+    fails(pretended(true, &growth), "slow_reader", "more than 65536 bytes or 64 messages were unread");
+    // If nothing was counted as going through TCP, an exceeded budget is detected earlier.
+    fails(pretended(true, &growth[..1]), "order", "no message exceeded the budget");
 }
 
 #[test]
-fn a_stranger_that_is_joined_is_found() {
+fn unmarked_connection_that_is_joined_is_detected() {
     let found = |growth: &[(Counter, u64)], joined| {
         let mut pairs = pretended(true, growth);
         pairs.joined = joined;
         bounds::stranger(&mut Trial::new(&mut pairs, long())).err().unwrap().at("stranger").found
     };
-    assert_eq!(found(&[], true), "a connection was joined that was not asked to be");
-    // The one beside it must be joined.
-    assert_eq!(found(&[], false), "the two ends of a connection did not find each other");
+    assert_eq!(found(&[], true), "a connection was joined that was not marked");
+    // The other connection must be joined.
+    assert_eq!(found(&[], false), "the two ends of a connection were not joined");
 }
 
-/// A flow over a plain connection, and the sender's socket, past the flow's account.
+/// A flow over a plain connection, and the sockets, which bypass the flow's accounting.
 fn flow() -> (Flow, Pair) {
     let mut pairs = plain(Fault::None);
     let mut trial = Trial::new(&mut pairs, Deadline::after(Duration::from_secs(2)));
@@ -258,51 +258,51 @@ fn flow() -> (Flow, Pair) {
 
 #[track_caller]
 fn says<T>(outcome: Result<T, Found>, text: &str) {
-    let found = outcome.err().expect("a fault is found").at("any").found;
+    let found = outcome.err().expect("a check fails").at("any").found;
     assert!(found.contains(text), "{found}");
 }
 
 #[test]
-fn a_count_of_unread_bytes_that_is_wrong_is_found() {
+fn wrong_count_of_unread_bytes_is_detected() {
     let (mut flow, pair) = flow();
     flow.send(10).ok().unwrap();
     (&*pair.active).write_all(b"more").unwrap();
     flow.wait_readable().ok().unwrap();
-    // Read past the account: fewer are there than were sent.
+    // Read without the flow: fewer bytes remain than the flow expects.
     (&*pair.passive).read_exact(&mut [0; 10]).unwrap();
-    says(queue::tells(&flow, long()), "4 bytes are told where 10 are unread");
+    says(queue::tells(&flow, long()), "FIONREAD returns 4 where 10 bytes are unread");
 }
 
 #[test]
-fn bytes_that_were_not_sent_are_found() {
+fn bytes_that_were_not_sent_are_detected() {
     let (mut flow, pair) = flow();
     (&*pair.active).write_all(&[0; 10]).unwrap();
     flow.wait_readable().ok().unwrap();
-    says(flow.peek(10), "other bytes");
-    says(flow.receive(10), "other bytes");
+    says(flow.peek(10), "received bytes differ");
+    says(flow.receive(10), "received bytes differ");
 }
 
 #[test]
-fn an_edge_that_does_not_come_is_found() {
+fn missing_edge_is_detected() {
     let (flow, _pair) = flow();
     let mut edges = queue::Edges::of(&flow.to).ok().unwrap();
-    says(edges.next(Deadline::after(Duration::from_millis(1)), "an edge"), "waited in vain for an edge");
-    says(flow.wait_readable(), "waited in vain for 0 bytes towards the accepted end");
+    says(edges.next(Deadline::after(Duration::from_millis(1)), "an edge"), "timed out waiting for an edge");
+    says(flow.wait_readable(), "timed out waiting for 0 bytes towards the accepted end");
 }
 
 #[test]
-fn bytes_that_never_come_are_waited_for_within_bounds() {
+fn waiting_for_missing_bytes_times_out() {
     let (mut flow, pair) = flow();
     flow.send(5).ok().unwrap();
     flow.wait_readable().ok().unwrap();
     (&*pair.passive).read_exact(&mut [0; 5]).unwrap();
-    says(flow.drain_all(), "waited in vain for 5 bytes");
+    says(flow.drain_all(), "timed out waiting for 5 bytes");
     pair.active.shutdown(Shutdown::Write).unwrap();
-    says(flow.drain_all(), "the end came with 5 bytes missing, towards the accepted end");
+    says(flow.drain_all(), "the stream ended with 5 bytes missing, towards the accepted end");
 }
 
 #[test]
-fn a_failure_is_one_line_with_its_check() {
+fn failure_is_one_line_with_its_check() {
     let failure = Found::new("what was seen").at("echo");
     assert_eq!(failure.to_string(), "check echo: what was seen");
     let names = CHECKS.map(|(name, _)| name);

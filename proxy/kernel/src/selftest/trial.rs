@@ -1,4 +1,4 @@
-//! What every check has at hand: connections, bytes to send, and whether they went the way that is tried.
+//! What every check uses: connections, bytes to send, and whether they took the tested path.
 
 use std::io;
 use std::rc::Rc;
@@ -10,19 +10,19 @@ use super::pairs::{Counts, Pair, Pairs, Way};
 use super::wait::{Deadline, until};
 use super::{Failure, JOIN};
 
-/// The largest message that is meant to be joined, in bytes.
+/// The largest message that should be joined, in bytes.
 const MESSAGE_MAX: u32 = 1000;
 
-/// Messages that are sent without being read, where the budget allows.
+/// Messages that are sent without being read, if the budget allows.
 const BURST: u32 = 4;
 
-/// What a check comes to.
+/// The result of a check.
 pub(super) type Checked = Result<(), Found>;
 
-/// What was found where something else should have been.
+/// A wrong observation.
 pub(super) struct Found {
     text: String,
-    /// The check that it belongs to, if not the one that came across it.
+    /// The check that it belongs to, if not the one that made it.
     check: Option<&'static str>,
 }
 
@@ -31,7 +31,7 @@ impl Found {
         Self { text: text.into(), check: None }
     }
 
-    /// As the outcome of the check `name`.
+    /// As the failure of the check `name`.
     pub(super) fn at(self, name: &'static str) -> Failure {
         Failure { check: self.check.unwrap_or(name), found: self.text }
     }
@@ -41,12 +41,12 @@ impl Found {
     }
 }
 
-/// Names the call that was refused.
+/// Adds the name of the refused call.
 pub(super) fn refused(call: &'static str) -> impl Fn(io::Error) -> Found {
     move |error| Found::new(format!("{call}: {error}"))
 }
 
-/// What the checks work with.
+/// The tools of the checks.
 pub(super) struct Trial<'a> {
     pairs: &'a mut dyn Pairs,
     pattern: Rc<Pattern>,
@@ -58,33 +58,33 @@ impl<'a> Trial<'a> {
         Self { pairs, pattern: Rc::new(Pattern::new()), deadline }
     }
 
-    /// A connection, joined.
+    /// A joined connection.
     pub(super) fn pair(&mut self) -> Result<Pair, Found> {
         let pair = self.pairs.connect(true, self.deadline)?;
         if self.pairs.counts()?.is_none() {
             return Ok(pair);
         }
-        // Mostly before `accept` returns, but for a delay where packets change the CPU (RPS).
+        // Usually before `accept` returns, except for a delay where packets change the CPU (RPS).
         let joined = until(self.deadline.soon(), || self.pairs.is_joined(&pair));
         if joined.map_err(|found| found.of(JOIN))? {
             return Ok(pair);
         }
-        Err(Found::new("the two ends of a connection did not find each other").of(JOIN))
+        Err(Found::new("the two ends of a connection were not joined").of(JOIN))
     }
 
-    /// A connection that was not asked to be joined, and whether it is.
+    /// A connection that was not marked, and whether it is joined.
     pub(super) fn stranger(&mut self) -> Result<(Pair, bool), Found> {
         let pair = self.pairs.connect(false, self.deadline)?;
         let joined = self.pairs.is_joined(&pair)?;
         Ok((pair, joined))
     }
 
-    /// What is sent through `pair` one way.
+    /// The bytes sent through `pair` in one direction.
     pub(super) fn flow(&self, pair: &Pair, way: Way) -> Flow {
         Flow::new(Rc::clone(&self.pattern), pair, way, self.deadline)
     }
 
-    /// Bytes of a message that may be joined, alone.
+    /// Bytes of a message that may be joined on its own.
     pub(super) fn message(&self) -> usize {
         to_usize(self.pairs.limits().budget_bytes.clamp(1, MESSAGE_MAX))
     }
@@ -100,27 +100,27 @@ impl<'a> Trial<'a> {
         BURST.min(limits.budget_messages).min(limits.budget_bytes).max(1).into()
     }
 
-    /// Joined bytes and messages that a receiver may have unread.
+    /// Joined bytes and messages that a receiver may leave unread.
     pub(super) fn budget(&self) -> (u64, u64) {
         let limits = self.pairs.limits();
         (limits.budget_bytes.into(), limits.budget_messages.into())
     }
 
-    /// The counters now, for [`Self::grown`].
+    /// The current counters, for [`Self::grown`].
     pub(super) fn mark(&self) -> Result<Option<Counts>, Found> {
         self.pairs.counts()
     }
 
-    /// What was counted since `before`; `None` where nothing is ever joined.
+    /// The growth of the counters since `before`; `None` if nothing is ever joined.
     pub(super) fn grown(&self, before: Option<Counts>) -> Result<Option<Counts>, Found> {
         Ok(before.zip(self.pairs.counts()?).map(|(before, now)| now.since(&before)))
     }
 
-    /// That at least `messages` went past TCP since `before`.
+    /// Checks that at least `messages` bypassed TCP since `before`.
     pub(super) fn joined(&self, before: Option<Counts>, messages: u64) -> Checked {
         match self.grown(before)? {
             Some(grown) if grown.of(Counter::MessagesJoined) < messages => Err(Found::new(format!(
-                "{} of {messages} messages went past TCP (counted: {grown})",
+                "{} of {messages} messages bypassed TCP (counted: {grown})",
                 grown.of(Counter::MessagesJoined)
             ))),
             _ => Ok(()),
@@ -128,7 +128,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Lossless wherever Linux runs.
+/// Lossless on every platform of Linux.
 pub(super) fn to_usize(value: u32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

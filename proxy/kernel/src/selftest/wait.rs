@@ -1,4 +1,4 @@
-//! Waiting for sockets that do not block, until one moment for everything.
+//! Waiting for non-blocking sockets, with one deadline for everything.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ impl Deadline {
         Self(self.0.min(Instant::now() + limit))
     }
 
-    /// This one, or a moment from now that is long for the kernel.
+    /// This deadline, or an earlier one that is still long for the kernel.
     pub(super) fn soon(self) -> Self {
         self.within(Duration::from_millis(300))
     }
@@ -31,17 +31,18 @@ impl Deadline {
         Instant::now() >= self.0
     }
 
-    /// Milliseconds left, rounded up so that waiting does not spin at the end; what is missing if there are none.
+    /// Milliseconds left, rounded up so that waiting does not spin at the end. An error that names `what` if none are
+    /// left.
     pub(super) fn left(self, what: &str) -> Result<u16, Found> {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Found::new(format!("waited in vain for {what}, until no time was left")));
+            return Err(Found::new(format!("timed out waiting for {what}")));
         }
         Ok(u16::try_from(left.as_millis()).map_or(u16::MAX, |left| left.saturating_add(1)))
     }
 }
 
-/// Waits until one of the sockets is ready for what is asked of it, or has ended.
+/// Waits until one of the sockets is ready for its requested events, or has ended.
 pub(super) fn ready<S: AsFd>(sockets: &[(&S, PollFlags)], deadline: Deadline, what: &str) -> Checked {
     let mut asked: Vec<PollFd<'_>> =
         sockets.iter().map(|(socket, flags)| PollFd::new(socket.as_fd(), *flags)).collect();
@@ -54,19 +55,19 @@ pub(super) fn ready<S: AsFd>(sockets: &[(&S, PollFlags)], deadline: Deadline, wh
     }
 }
 
-/// Waits until there is something to read, if only the end.
+/// Waits until there is something to read, even if it is only the end.
 pub(super) fn readable(socket: &TcpStream, deadline: Deadline, what: &str) -> Checked {
     ready(&[(socket, PollFlags::POLLIN)], deadline, what)
 }
 
-/// Asks again and again, where no event tells of a change; whether it came to be.
+/// Polls a condition for which there is no event. Returns whether it became true.
 pub(super) fn until(
     deadline: Deadline,
     mut done: impl FnMut() -> Result<bool, Found>,
 ) -> Result<bool, Found> {
     const AGAIN_MS: u16 = 1;
     loop {
-        // Looked at before the question, so that this thread may lose any time in between.
+        // Read the clock before calling `done`, so that it does not matter how much time passes in between.
         let last = deadline.is_over();
         if done()? {
             return Ok(true);

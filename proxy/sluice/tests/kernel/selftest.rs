@@ -66,9 +66,9 @@ fn programs_that_join_no_more_fail_to_join() {
 #[ignore = "needs root and BPF"]
 fn a_budget_of_nothing_fails_to_join() {
     let bytes = Limits { budget_bytes: 0, ..Limits::default() };
-    fails(Rig::with(bytes), "join", "0 of 2 messages went past TCP");
+    fails(Rig::with(bytes), "join", "0 of 2 messages bypassed TCP");
     let messages = Limits { budget_messages: 0, ..Limits::default() };
-    fails(Rig::with(messages), "join", "0 of 2 messages went past TCP");
+    fails(Rig::with(messages), "join", "0 of 2 messages bypassed TCP");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_budget_of_nothing_fails_to_join() {
 fn no_room_in_the_maps_fails_to_join() {
     let mut rig = Rig::with(Limits { ends_max: 2, ..Limits::default() });
     let _pair = rig.loopback();
-    fails(rig, "join", "did not find each other");
+    fails(rig, "join", "were not joined");
 }
 
 /// What joined bytes are without the rule.
@@ -84,7 +84,7 @@ fn no_room_in_the_maps_fails_to_join() {
 #[ignore = "needs root and BPF"]
 fn no_budget_at_all_is_found() {
     let limits = Limits { budget_bytes: u32::MAX, budget_messages: u32::MAX, ..Limits::default() };
-    fails(Rig::with(limits), "slow_reader", "bytes were taken that nobody reads");
+    fails(Rig::with(limits), "slow_reader", "bytes were accepted with nothing read");
 }
 
 fn with_slots(slots_max: u32) -> Rig {
@@ -120,6 +120,6 @@ fn direct_return_fails_alone_where_it_has_nothing_to_stand_on() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let _lease = rig.bypass.slots().unwrap().lease(listener.as_fd()).unwrap();
     let failure = direct(&rig).unwrap_err();
-    assert_eq!((failure.check, failure.found.as_str()), ("direct_return.connect", "there is no slot"));
+    assert_eq!((failure.check, failure.found.as_str()), ("direct_return.connect", "no slot is available"));
     rig.self_test().unwrap();
 }
