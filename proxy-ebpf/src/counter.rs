@@ -1,54 +1,54 @@
 //! What the programs count, by number in the kernel and by name in metrics.
 
-/// Index into the counters map. Every message counts as joined, or under the one reason why it was not.
+/// Index into the counters map. Every message counts as joined, or under one reason why it was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Counter {
-    /// Pairs whose both ends came into the map.
+    /// Pairs whose ends were both added to the map.
     PairsJoined,
     /// Pairs whose accepted end was closed.
     PairsClosed,
-    /// Ends that the kernel or a check kept out of the map: ULP, MPTCP, no room, other sequence numbers.
+    /// Ends that the kernel or a check refused: ULP, MPTCP, no room, other sequence numbers.
     EndsRefused,
-    /// Messages that went past TCP.
+    /// Messages that bypassed TCP.
     MessagesJoined,
     /// Their bytes.
     BytesJoined,
-    /// Bytes of the messages that went by TCP though their socket is in the map.
+    /// Bytes of the messages that went through TCP although their socket is in the map.
     BytesPassed,
-    /// Bytes of the pages that answers were gathered in, beyond their own.
+    /// Bytes of the pages in which responses were gathered, beyond the responses' own bytes.
     SlackBytes,
-    /// By TCP: joining was ended.
+    /// Through TCP: joining was stopped.
     Stopped,
-    /// By TCP: the other end is not there, no longer or not yet.
+    /// Through TCP: the other end is not there yet, or no longer there.
     NoPeer,
-    /// By TCP: the sender has shut down, and a joined byte would come after the FIN.
+    /// Through TCP: the sender has shut down, and a joined byte would arrive after the FIN.
     SenderShutDown,
-    /// By TCP: bytes sent by TCP are still unread, and a joined byte would overtake them.
+    /// Through TCP: bytes sent through TCP are still unread, and a joined byte would overtake them.
     TcpUnread,
-    /// By TCP: the receiver waits for more than a byte (SO_RCVLOWAT), which joined bytes do not wake.
+    /// Through TCP: the receiver waits for more than one byte (SO_RCVLOWAT), and joined bytes would not wake it.
     LowWatermark,
-    /// By TCP: too many bytes unread.
+    /// Through TCP: too many bytes are unread.
     ByteBudget,
-    /// By TCP: too many messages unread.
+    /// Through TCP: too many messages are unread.
     MessageBudget,
-    /// By TCP: what goes to an application does not come back from TCP.
+    /// Through TCP: messages to an application stay on TCP once one went through it.
     AfterTcp,
-    /// By TCP: coming back while somebody is inside a call on the receiver.
+    /// Through TCP: when returning to joining, a process is inside a call on the receiver.
     ReaderInside,
-    /// By TCP: the receiver has left the map.
+    /// Through TCP: the receiver has left the map.
     RedirectFailed,
-    /// By TCP: another protocol is in the stream of the application's socket.
+    /// Through TCP: another protocol uses the stream of the application's socket.
     Ulp,
-    /// By TCP, which can wait for it: memory is short.
+    /// Through TCP, which can wait for memory: memory is short.
     MemoryPressure,
 }
 
 impl Counter {
-    /// How many there are.
+    /// Number of counters.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// All, in the order of their numbers.
+    /// All counters, in the order of their numbers.
     pub const ALL: [Self; 19] = [
         Self::PairsJoined,
         Self::PairsClosed,
@@ -71,10 +71,10 @@ impl Counter {
         Self::MemoryPressure,
     ];
 
-    /// Those that say why a message went by TCP.
+    /// The counters that say why a message went through TCP.
     pub const FALLBACKS: &[Self] = Self::ALL.split_at(7).1;
 
-    /// Its name in metrics and logs.
+    /// The name in metrics and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! What the eBPF programs and sluice share: names, keys, state and counters, all plain old data.
+//! Shared by the eBPF programs and sluice: names, keys, state and counters, all plain old data.
 //!
-//! Both sides are built from this file, and the object with the programs is committed: whoever changes a
-//! layout here runs `cargo xtask build-ebpf`, or loading fails on a size that does not match.
+//! Both sides are built from this file, and the object with the programs is committed. If you change a layout here, run
+//! `cargo xtask build-ebpf`; otherwise loading fails because a size does not match.
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 #![cfg_attr(feature = "user", allow(unsafe_code, reason = "aya's `Pod` is an unsafe trait"))]
@@ -21,58 +21,58 @@ pub mod word;
 pub use counter::Counter;
 pub use memory::Memory;
 
-/// Programs and maps of the object, as they are called in it.
+/// Names of the object's programs and maps.
 pub mod names {
     /// sock_ops on a cgroup2: finds the two ends of a connection.
     pub const TRACK: &str = "bypass_track";
-    /// sk_msg on [`ENDS`]: decides for each message.
+    /// sk_msg on [`ENDS`]: decides about each message.
     pub const SEND: &str = "bypass_send";
-    /// Never attached, but run by sluice: what the end with this [`Tuple`](super::Tuple) has unread.
+    /// Never attached, but run by sluice: returns the unread bytes of the end with this [`Tuple`](super::Tuple).
     pub const UNREAD: &str = "bypass_unread";
-    /// Never attached, but run by tests: what [`head::parse`](super::head::parse) says in the kernel.
+    /// Never attached, but run by tests: returns the result of [`head::parse`](super::head::parse) in the kernel.
     pub const HEAD: &str = "direct_head";
-    /// Sockhash: cookie to socket. Cookies are short, and never used again.
+    /// Sockhash: cookie to socket. Cookies are short and never reused.
     pub const ENDS: &str = "ENDS";
     /// Hash: [`Tuple`](super::Tuple) to [`Known`](super::Known).
     pub const KNOWN: &str = "KNOWN";
-    /// Hash: [`Service`](super::Service) to nothing of interest: where sluice takes clients of this host.
+    /// Hash: [`Service`](super::Service) to an unused value: where sluice accepts clients on this host.
     pub const SERVICES: &str = "SERVICES";
-    /// Socket storage: [`End`](super::End); an accepted socket begins with a copy of its listener's.
+    /// Socket storage: [`End`](super::End). An accepted socket starts with a copy of its listener's.
     pub const STATE: &str = "STATE";
-    /// Array of [`Slot`](super::slot::Slot) that sluice maps into its memory; the first is nobody's.
+    /// Array of [`Slot`](super::slot::Slot) that sluice maps into its memory. The first is never assigned.
     pub const SLOTS: &str = "SLOTS";
-    /// Sockhash: cookie to socket, of clients that answers are sent to past sluice.
+    /// Sockhash: cookie to socket, for clients to which responses are sent without sluice.
     pub const CLIENTS: &str = "CLIENTS";
     /// Per-CPU array of u64, indexed by [`Counter`](super::Counter).
     pub const COUNTERS: &str = "COUNTERS";
-    /// Array of one u32: whatever is not 0 ends all joining.
+    /// Array of one u32: any value other than 0 stops all joining.
     pub const STOP: &str = "STOP";
-    /// Array of one u32: as long as it is 0, whether memory is short is not asked.
+    /// Array of one u32: as long as it is 0, the programs do not check for memory pressure.
     pub const THRIFT: &str = "THRIFT";
     /// Global: [`Settings`](super::Settings).
     pub const SETTINGS: &str = "SETTINGS";
 }
 
-/// A connection as one of its ends sees it. Its mirror is the other end's.
+/// A connection as one of its ends sees it. The other end has the mirrored tuple.
 ///
-/// IPv4 addresses are IPv4-mapped, so that a dual-stack listener's end mirrors an IPv4 one.
+/// IPv4 addresses are IPv4-mapped, so that the end of a dual-stack listener mirrors an IPv4 end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
-    /// In network byte order, as the kernel gives it.
+    /// In network byte order, as the kernel provides it.
     pub local: [u32; 4],
     /// In network byte order.
     pub remote: [u32; 4],
-    /// In host byte order; 32 bits wide so that there is no padding to be compared.
+    /// In host byte order; 32 bits wide, so that no padding is compared.
     pub local_port: u32,
     /// In host byte order.
     pub remote_port: u32,
-    /// Cookie of the network namespace: addresses mean something only within one. 0: any (see [`Wish`]).
+    /// Cookie of the network namespace: addresses are unique only within one. 0 means any (see [`Wish`]).
     pub netns: u64,
 }
 
 impl Tuple {
-    /// Its bytes, as [`names::UNREAD`] takes them behind [`UNREAD_OFFSET`] others.
+    /// Its bytes, as [`names::UNREAD`] reads them after the first [`UNREAD_OFFSET`] bytes of its frame.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; size_of::<Self>()] {
         let mut bytes = [0; size_of::<Self>()];
@@ -99,11 +99,11 @@ impl Tuple {
     }
 }
 
-/// An address that sluice listens on for clients to be joined with.
+/// An address on which sluice listens for clients to join.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// As in [`Tuple`]; all 0 is any address.
+    /// As in [`Tuple`]; all 0 means any address.
     pub address: [u32; 4],
     /// In host byte order.
     pub port: u32,
@@ -113,29 +113,29 @@ pub struct Service {
     pub netns: u64,
 }
 
-/// What is known of an end that waits for its other end or is joined with it.
+/// What is known about an end that waits for its other end or is joined with it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Kernel address of its `tcp_sock`, only ever read through.
+    /// Kernel address of its `tcp_sock`, only used for reading.
     pub socket: u64,
-    /// The socket's cookie, never used again for another: tells whether `socket` is still that socket.
+    /// The socket's cookie, which is never reused: it tells whether `socket` is still that socket.
     pub cookie: u64,
     /// Sequence number of its next byte when it was established.
     pub sent_next: u32,
-    /// Sequence number that it expected next then.
+    /// The sequence number that it expected next at that time.
     pub received_next: u32,
     /// [`ACTIVE`] or [`PASSIVE`].
     pub role: u32,
-    /// 1 for an end of sluice's, 0 for an end of somebody else's.
+    /// 1 for one of sluice's ends, 0 for another process's.
     pub ours: u32,
-    /// Index of the connection's slot, 0 if it has none.
+    /// Index of the connection's slot; 0 if it has none.
     pub slot: u32,
     /// Always 0.
     pub reserved: u32,
 }
 
-/// What [`names::UNREAD`] is run on is an Ethernet frame to the kernel; the key is behind its header.
+/// The kernel treats the input of [`names::UNREAD`] as an Ethernet frame; the key follows its header.
 pub const UNREAD_OFFSET: usize = 14;
 
 /// The end that connected.
@@ -143,64 +143,64 @@ pub const ACTIVE: u32 = 1;
 /// The end that was accepted.
 pub const PASSIVE: u32 = 2;
 
-/// What sluice asks for a socket, before it connects it or listens on it, by writing an [`End`] into its storage.
+/// sluice's request for a socket. It writes an [`End`] into the socket's storage before it connects or listens.
 ///
-/// Nobody else can: it takes a descriptor of the storage map, and that is closed on exec.
+/// No other process can: it would need a descriptor of the storage map, which is closed on exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Wish {
-    /// Join with the other end if that is in the same network namespace.
+    /// Join with the other end if it is in the same network namespace.
     SameNamespace = 1,
-    /// Join with the other end wherever it is on this host: a container, say. Never for loopback addresses.
+    /// Join with the other end anywhere on this host, such as in a container. Never for loopback addresses.
     AnyNamespace = 2,
-    /// For a listener: join what it accepts with clients in the same network namespace.
+    /// For a listener: join accepted connections with clients in the same network namespace.
     Clients = 3,
-    /// For a listener: note where what it accepts is in the kernel, so that answers can be sent to it past sluice.
+    /// For a listener: record the kernel address of accepted sockets, so that responses can be sent to them directly.
     Direct = 4,
 }
 
-/// What the programs keep with a socket; freed with it.
+/// The programs' state of a socket; freed with the socket.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct End {
-    /// Key of the socket itself in the maps.
+    /// The socket's own key in the maps.
     pub tuple: Tuple,
     /// Address of its own `tcp_sock`.
     pub own: u64,
-    /// Address of the other end's `tcp_sock`, 0 until it was looked up.
+    /// Address of the other end's `tcp_sock`; 0 until it has been looked up.
     pub peer: u64,
     /// Cookie of the other end.
     pub peer_cookie: u64,
-    /// [`ACTIVE`], [`PASSIVE`], or 0 while it is not in the maps.
+    /// [`ACTIVE`], [`PASSIVE`], or 0 while the socket is not in the maps.
     pub role: u32,
     /// A [`Wish`].
     pub wish: u32,
-    /// Messages joined since the receiver had nothing unread.
+    /// Messages joined since the receiver last had nothing unread.
     pub messages: u32,
-    /// Not 0 once a message went by TCP.
+    /// Not 0 after a message went through TCP.
     pub used_tcp: u32,
     /// As in [`Known`].
     pub ours: u32,
     /// As in [`Known`].
     pub slot: u32,
-    /// Sequence number of the first byte that it sends by TCP.
+    /// Sequence number of the first byte that it sends through TCP.
     pub sent_next: u32,
-    /// Bytes that it has sent past TCP to its other end, modulo 2^32.
+    /// Bytes that it has sent to its other end without TCP, modulo 2^32.
     pub joined_bytes: u32,
-    /// Address of the number of pages that TCP has, 0 if that is not known; see [`Memory`].
+    /// Address of the number of pages that TCP uses; 0 if unknown. See [`Memory`].
     pub allocated: u64,
-    /// Address of how many it may have.
+    /// Address of the limits of that number.
     pub limits: u64,
-    /// Address of whether it has had more than that.
+    /// Address of the flag that TCP is under memory pressure.
     pub pressed: u64,
-    /// Tick of the kernel's clock, modulo 2^32, at which it was last looked at whether memory is short.
+    /// Tick of the kernel's clock, modulo 2^32, of the last check for memory pressure.
     pub looked: u32,
-    /// Not 0 if it was short then.
+    /// Not 0 if memory was short then.
     pub scarce: u32,
 }
 
 impl End {
-    /// What sluice writes before it connects; with a slot, or 0.
+    /// What sluice writes before it connects. `slot` may be 0.
     #[must_use]
     pub fn wishing(wish: Wish, slot: u32) -> Self {
         let tuple = Tuple { local: [0; 4], remote: [0; 4], local_port: 0, remote_port: 0, netns: 0 };
@@ -227,23 +227,23 @@ impl End {
     }
 }
 
-/// Set once, before the programs are loaded; the verifier takes them for constants.
+/// Set once, before the programs are loaded. The verifier treats them as constants.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Joined bytes that a receiver may have unread.
+    /// Joined bytes that a receiver may leave unread.
     pub budget_bytes: u32,
-    /// Joined messages that a receiver may have unread: each costs the kernel about 1 KB besides its bytes.
+    /// Joined messages that a receiver may leave unread. Each costs the kernel about 1 KB in addition to its bytes.
     pub budget_messages: u32,
-    /// Whether [`Wish::AnyNamespace`] is ever used: it costs every accepted connection another look-up.
+    /// Whether [`Wish::AnyNamespace`] is ever used. It costs every accepted connection another look-up.
     pub any_namespace: u32,
-    /// Whether there is any [`Service`]: it costs every connection of the machine two look-ups.
+    /// Whether there is any [`Service`]. It costs every connection of the machine two look-ups.
     pub clients: u32,
-    /// Whether there is any slot: it costs every accepted connection a look-up.
+    /// Whether there is any slot. It costs every accepted connection a look-up.
     pub direct: u32,
-    /// Where in `struct sock` and `struct tcp_sock` of this kernel the fields are.
+    /// Offsets of the fields in this kernel's `struct sock` and `struct tcp_sock`.
     pub offsets: Offsets,
-    /// The same for its account of memory.
+    /// Offsets of the fields for memory accounting.
     pub memory: Memory,
 }
 
@@ -251,19 +251,19 @@ pub struct Settings {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offsets {
-    /// `sk_backlog.rmem_alloc`, 32 bits: bytes in the receive queue, joined ones too.
+    /// `sk_backlog.rmem_alloc`, 32 bits: bytes in the receive queue, including joined ones.
     pub rmem_alloc: u32,
     /// `sk_rcvlowat`, 32 bits.
     pub rcvlowat: u32,
-    /// `sk_shutdown`, 8 bits: 2 says that nothing more is sent.
+    /// `sk_shutdown`, 8 bits: 2 means that nothing more is sent.
     pub shutdown: u32,
-    /// `sk_lock.owned`, 32 bits: somebody is inside a call on the socket.
+    /// `sk_lock.owned`, 32 bits: a process is inside a call on the socket.
     pub owned: u32,
     /// `__sk_common.skc_cookie`, 64 bits.
     pub cookie: u32,
-    /// `copied_seq`, 32 bits: next sequence number to be read by the application.
+    /// `copied_seq`, 32 bits: next sequence number that the application reads.
     pub copied_seq: u32,
-    /// `write_seq`, 32 bits: next sequence number to be written by it.
+    /// `write_seq`, 32 bits: next sequence number that the application writes.
     pub write_seq: u32,
     /// `sk_socket`, a pointer: null until a connection is accepted.
     pub socket: u32,
@@ -271,19 +271,19 @@ pub struct Offsets {
     pub state: u32,
     /// `sk_err`, 32 bits.
     pub err: u32,
-    /// `sk_wmem_queued`, 32 bits: memory of what is in the send queue.
+    /// `sk_wmem_queued`, 32 bits: memory used by the send queue.
     pub wmem_queued: u32,
-    /// `sk_sndbuf`, 32 bits: how much that may be.
+    /// `sk_sndbuf`, 32 bits: limit of that memory.
     pub sndbuf: u32,
-    /// `max_window`, 32 bits: the largest window that the other side has offered.
+    /// `max_window`, 32 bits: the largest window that the peer has offered.
     pub max_window: u32,
-    /// `notsent_lowat`, 32 bits: how many bytes the kernel takes before it has sent them; 0 is the namespace's.
+    /// `notsent_lowat`, 32 bits: how many unsent bytes the kernel accepts; 0 means the namespace's value.
     pub notsent_lowat: u32,
-    /// `snd_nxt`, 32 bits: next sequence number to be sent.
+    /// `snd_nxt`, 32 bits: next sequence number to send.
     pub snd_nxt: u32,
     /// `snd_una`, 32 bits: next sequence number to be acknowledged.
     pub snd_una: u32,
-    /// `icsk_ulp_ops`, a pointer: not null where another protocol is in the stream, TLS of the kernel for one.
+    /// `icsk_ulp_ops`, a pointer: not null if another protocol, such as kernel TLS, uses the stream.
     pub ulp: u32,
 }
 
@@ -296,7 +296,7 @@ const _: () = assert!(size_of::<Settings>() == 132 && align_of::<Settings>() == 
 
 #[cfg(feature = "user")]
 mod pod {
-    // SAFETY: `repr(C)` of integers alone, without padding (see the size asserts); any bytes are a value.
+    // SAFETY: `repr(C)` with only integers and no padding (see the size asserts); any bytes are a valid value.
     unsafe impl aya::Pod for super::Tuple {}
     // SAFETY: as above.
     unsafe impl aya::Pod for super::Known {}

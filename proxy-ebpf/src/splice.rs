@@ -1,10 +1,10 @@
-//! What the splice program and sluice share.
+//! Shared by the splice program and sluice.
 //!
-//! Two maps by socket cookie, each with one writer: sluice writes a [`Gate`], the program a [`Ledger`].
+//! Two maps by socket cookie, each with one writer: sluice writes a [`Gate`], the program writes a [`Ledger`].
 
-/// Programs and maps of the object, as they are called in it.
+/// Names of the object's programs and maps.
 pub mod names {
-    /// sk_skb/stream_verdict on [`SOCKETS`]: decides for each piece that a socket receives.
+    /// sk_skb/stream_verdict on [`SOCKETS`]: decides about each piece that a socket receives.
     pub const VERDICT: &str = "splice_verdict";
     /// Sockhash: cookie to socket.
     pub const SOCKETS: &str = "SOCKETS";
@@ -18,24 +18,24 @@ pub mod names {
     pub const LIMITS: &str = "LIMITS";
 }
 
-/// Where what a socket receives goes. Written by sluice only.
+/// Where the bytes that a socket receives go. Only sluice writes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
-    /// Cookie of the socket that it leaves by. A cookie is never used again for another socket.
+    /// Cookie of the socket through which they leave. A cookie is never reused for another socket.
     pub peer: u64,
-    /// Not 0 while bytes may go there past sluice.
+    /// Not 0 while bytes may go there without sluice.
     pub open: u64,
 }
 
-/// What has become of what a socket received. Written by sluice before the socket is in the map, from then on
-/// by the program, which runs under the socket's lock.
+/// What happened to the bytes that a socket received. sluice writes it before the socket is in the map; from then on
+/// the program does, under the socket's lock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Bytes that went to the peer.
     pub redirected: u64,
-    /// Bytes that were left to sluice. Once there are some, all later ones are too: so order holds.
+    /// Bytes that were left to sluice. Once there are some, all later bytes are left too, which keeps the order.
     pub passed: u64,
     /// Pieces that went to the peer.
     pub pieces: u64,
@@ -49,7 +49,7 @@ pub struct Ledger {
     pub base: u32,
     /// Not 0 once `base` is known.
     pub has_base: u32,
-    /// Why bytes were left to sluice: a [`Passed`], 0 while none were.
+    /// Why bytes were left to sluice: a [`Passed`], or 0 if none were.
     pub why: u32,
     /// Always 0.
     pub reserved: u32,
@@ -59,35 +59,35 @@ pub struct Ledger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Passed {
-    /// Sluice has closed the gate.
+    /// sluice has closed the gate.
     Closed = 1,
-    /// The peer's send buffer has no room, or too much waits.
+    /// The peer's send buffer has no room, or too much is waiting.
     Budget = 2,
-    /// The peer is not in the map, or not any more.
+    /// The peer is not, or no longer, in the map.
     NoPeer = 3,
 }
 
 impl Passed {
-    /// By its number.
+    /// The reason with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         [Self::Closed, Self::Budget, Self::NoPeer].into_iter().find(|one| *one as u32 == number)
     }
 }
 
-/// Set once, before the program is loaded; the verifier takes them for constants.
+/// Set once, before the program is loaded. The verifier treats them as constants.
 ///
-/// Redirected bytes are charged to no socket until they are in the peer's send buffer. So only what has room there
-/// is redirected, and what waits for the kernel's worker is bounded, in bytes and in pieces: each costs the kernel
-/// about 1 KB besides its bytes.
+/// Redirected bytes are not charged to any socket until they are in the peer's send buffer. So the program only
+/// redirects what fits there, and limits what waits for the kernel's worker, in bytes and in pieces: each piece costs
+/// the kernel about 1 KB in addition to its bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes that may wait.
     pub budget_bytes: u32,
-    /// Pieces that may.
+    /// Pieces that may wait.
     pub budget_pieces: u32,
-    /// Where the fields of the peer are.
+    /// Offsets of the peer's fields.
     pub offsets: SendBuffer,
 }
 
@@ -95,11 +95,11 @@ pub struct Limits {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendBuffer {
-    /// `write_seq`, 32 bits: sequence number behind the last byte in the send buffer.
+    /// `write_seq`, 32 bits: sequence number after the last byte in the send buffer.
     pub write_seq: u32,
-    /// `sk_sndbuf`, 32 bits: how much the send buffer may hold.
+    /// `sk_sndbuf`, 32 bits: size limit of the send buffer.
     pub sndbuf: u32,
-    /// `sk_wmem_queued`, 32 bits: how much it holds, with what the kernel adds to the bytes.
+    /// `sk_wmem_queued`, 32 bits: memory used by the send buffer, including the kernel's overhead.
     pub wmem_queued: u32,
 }
 
@@ -110,7 +110,7 @@ const _: () = assert!(size_of::<Limits>() == 20);
 
 #[cfg(feature = "user")]
 mod pod {
-    // SAFETY: `repr(C)` of integers alone, without padding (see the size asserts); any bytes are a value.
+    // SAFETY: `repr(C)` with only integers and no padding (see the size asserts); any bytes are a valid value.
     unsafe impl aya::Pod for super::Gate {}
     // SAFETY: as above.
     unsafe impl aya::Pod for super::Ledger {}

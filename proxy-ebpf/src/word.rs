@@ -1,13 +1,13 @@
 //! A number in memory that sluice and the programs share.
 //!
-//! An atomic in sluice. The programs' compiler knows no atomics for their processor, whose aligned loads and stores
-//! of 8 bytes are each one access all the same; a swap it has as an instruction.
+//! It is an atomic in sluice. The programs' compiler has no atomics for its processor, but aligned loads and stores of
+//! 8 bytes are single accesses there, and a swap exists as an instruction.
 #![allow(unsafe_code, reason = "plain accesses to shared memory")]
 
 #[cfg(not(target_arch = "bpf"))]
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Eight bytes, read and written whole.
+/// Eight bytes, always read and written as a whole.
 #[cfg(not(target_arch = "bpf"))]
 #[repr(transparent)]
 #[derive(Debug, Default)]
@@ -15,33 +15,33 @@ pub struct Word(AtomicU64);
 
 #[cfg(not(target_arch = "bpf"))]
 impl Word {
-    /// Its value; orders nothing.
+    /// Returns the value; does not order other accesses.
     pub fn get(&self) -> u64 {
         watch::before();
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Its value; what was written before it is seen.
+    /// Returns the value; what was written before it is visible.
     pub fn get_acquire(&self) -> u64 {
         watch::before();
         self.0.load(Ordering::Acquire)
     }
 
-    /// Gives it another value; orders nothing.
+    /// Sets the value; does not order other accesses.
     pub fn set(&self, value: u64) {
         watch::before();
         self.0.store(value, Ordering::Relaxed);
         watch::wrote(self);
     }
 
-    /// The same, after all that was written before.
+    /// Sets the value, after all earlier writes.
     pub fn set_release(&self, value: u64) {
         watch::before();
         self.0.store(value, Ordering::Release);
         watch::wrote(self);
     }
 
-    /// Replaces one value by another; false if it had neither. A full barrier.
+    /// Replaces `old` by `new`; false if the value was not `old`. A full barrier.
     pub fn swap(&self, old: u64, new: u64) -> bool {
         watch::before();
         let swapped = self.0.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok();
@@ -52,34 +52,34 @@ impl Word {
     }
 }
 
-/// Eight bytes, read and written whole.
+/// Eight bytes, always read and written as a whole.
 #[cfg(target_arch = "bpf")]
 #[repr(transparent)]
 pub struct Word(core::cell::UnsafeCell<u64>);
 
 #[cfg(target_arch = "bpf")]
 impl Word {
-    /// Its value; orders nothing.
+    /// Returns the value; does not order other accesses.
     #[inline(always)]
     pub fn get(&self) -> u64 {
-        // SAFETY: valid and aligned, as the reference is.
+        // SAFETY: the pointer is valid and aligned, because it comes from the reference.
         unsafe { self.0.get().read_volatile() }
     }
 
-    /// The same here: who depends on it swaps next.
+    /// Like `get` here: code that depends on the order swaps next.
     #[inline(always)]
     pub fn get_acquire(&self) -> u64 {
         self.get()
     }
 
-    /// Gives it another value; orders nothing.
+    /// Sets the value; does not order other accesses.
     #[inline(always)]
     pub fn set(&self, value: u64) {
         // SAFETY: as above.
         unsafe { self.0.get().write_volatile(value) }
     }
 
-    /// Replaces one value by another; false if it had neither. A full barrier if it succeeds.
+    /// Replaces `old` by `new`; false if the value was not `old`. A full barrier if it succeeds.
     #[inline(always)]
     pub fn swap(&self, old: u64, new: u64) -> bool {
         let found: u64;
@@ -97,11 +97,11 @@ impl Word {
     }
 }
 
-// SAFETY: every access is whole, and who relies on an order between two uses swaps.
+// SAFETY: every access is whole, and code that relies on an order between two accesses uses `swap`.
 #[cfg(target_arch = "bpf")]
 unsafe impl Sync for Word {}
 
-/// Lets the model test act between any two accesses, as another processor may, and see who writes.
+/// Lets the model test act between any two accesses, as another processor could, and see who writes.
 #[cfg(all(test, not(target_arch = "bpf")))]
 pub(crate) mod watch {
     use std::cell::RefCell;
@@ -109,11 +109,11 @@ pub(crate) mod watch {
 
     use super::Word;
 
-    /// Who is told.
+    /// An observer of accesses.
     pub(crate) trait Watch {
-        /// Of an access that is about to happen.
+        /// Called before an access.
         fn before(&self);
-        /// Of one that has changed the word.
+        /// Called after a change of the word.
         fn wrote(&self, word: *const Word);
     }
 
@@ -121,7 +121,7 @@ pub(crate) mod watch {
         static WATCHING: RefCell<Option<Rc<dyn Watch>>> = const { RefCell::new(None) };
     }
 
-    /// From now on, in this thread.
+    /// Sets the observer of this thread.
     pub(crate) fn begin(watch: Option<Rc<dyn Watch>>) {
         WATCHING.with_borrow_mut(|watching| *watching = watch);
     }
@@ -143,7 +143,7 @@ pub(crate) mod watch {
     }
 }
 
-/// Nobody watches but tests.
+/// Only tests observe accesses.
 #[cfg(all(not(test), not(target_arch = "bpf")))]
 mod watch {
     use super::Word;

@@ -1,5 +1,5 @@
-//! The lines of a head, one word a step. In the kernel `bpf_loop` (5.17) drives the steps, on the host a plain loop;
-//! all state is in memory, so that the verifier follows one step and no more.
+//! Reads the lines of a head, one word per step. In the kernel `bpf_loop` (5.17) drives the steps, on the host a plain
+//! loop. All state is in memory, so that the verifier only has to follow one step.
 
 use core::ffi::{c_long, c_void};
 #[cfg(target_arch = "bpf")]
@@ -8,27 +8,27 @@ use core::mem::offset_of;
 use super::words::{first, lower, not_name, not_text, word};
 use super::{FIELDS_MAX, NAME_BYTES_MAX, Refusal, Scratch, TEXT_BYTES};
 
-/// Each step passes at least 6 bytes: the shortest line, or 8 of a longer one.
+/// Each step consumes at least 6 bytes: the shortest line, or 8 bytes of a longer one.
 const STEPS: u32 = TEXT_BYTES as u32 / 6 + 2;
 
-/// Words of a name that a step passes at most, and of a value: a step costs as much as some words.
+/// Most words of a name, and of a value, that one step consumes: a step costs as much as several words.
 const NAME_WORDS: u32 = 2;
 const VALUE_WORDS: u32 = 4;
 
-/// What `outcome` is once the head's end is found; before, it is a [`Refusal`].
+/// Value of `outcome` once the end of the head is found; until then it is a [`Refusal`].
 pub(super) const DONE: u64 = u64::MAX;
 
-/// Kinds of lines, of which each has its mark: whatever is copied, and the three that are looked at again.
+/// Kinds of lines, each with a mark: all lines that are copied, and three kinds that are checked again.
 pub(super) const OTHER: u64 = 0;
 pub(super) const LENGTH: u64 = 1;
 pub(super) const CONNECTION: u64 = 2;
 pub(super) const KEEP_ALIVE: u64 = 3;
-/// No kind yet: the step is in a name.
+/// Not a kind: the step is within a name.
 const IN_NAME: u64 = 4;
 
 const CRLF: u64 = word(b"\r\n");
 
-/// Where a line is; `end`, the position of its CR, is 0 if there was none.
+/// Position of a line; `end`, the position of its CR, is 0 if there was no such line.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mark {
@@ -36,35 +36,35 @@ pub(super) struct Mark {
     pub(super) end: u32,
 }
 
-/// What is kept from step to step; positions in bytes of the text.
+/// State kept from step to step; positions are in bytes of the text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct State {
-    /// Bytes of the text that came.
+    /// Bytes of the text that arrived.
     pub(super) length: u64,
     pub(super) position: u64,
-    /// Where the line began.
+    /// Start of the current line.
     pub(super) line: u64,
-    /// Of the line, or [`IN_NAME`].
+    /// Kind of the current line, or [`IN_NAME`].
     pub(super) kind: u64,
-    /// Lines that have ended, the status line among them.
+    /// Lines that have ended, including the status line.
     pub(super) lines: u64,
     pub(super) outcome: u64,
     /// The last line of each kind.
     pub(super) marks: [Mark; 4],
 }
 
-/// Runs the steps from what `state` says to an outcome.
+/// Runs the steps from `state` to an outcome.
 ///
 /// # Safety
-/// As [`parse`](super::parse).
+/// The contract of [`parse`](super::parse).
 #[inline(always)]
 pub(super) unsafe fn run(scratch: *mut Scratch) {
-    // The helper takes a context on the stack, and no other.
+    // The helper only accepts a context on the stack.
     let mut scratch = scratch;
     let context = (&raw mut scratch).cast::<c_void>();
     #[cfg(target_arch = "bpf")]
-    // SAFETY: the callback has the form that the helper wants, and its context outlives the call.
+    // SAFETY: the callback has the signature that the helper requires, and its context outlives the call.
     unsafe {
         aya_ebpf::helpers::generated::bpf_loop(STEPS, step as *mut c_void, context, 0);
     }
@@ -77,9 +77,9 @@ pub(super) unsafe fn run(scratch: *mut Scratch) {
     }
 }
 
-/// One step; 1 ends the loop.
+/// One step; returns 1 to end the loop.
 unsafe extern "C" fn step(_index: u32, context: *mut c_void) -> c_long {
-    // SAFETY: the context of `run`, and in it the scratch that it was given, by nobody else used meanwhile.
+    // SAFETY: `context` is from `run` and points to the scratch of its caller, which nothing else uses meanwhile.
     unsafe {
         let scratch = *context.cast::<*mut Scratch>();
         match try_step(scratch) {
@@ -92,7 +92,7 @@ unsafe extern "C" fn step(_index: u32, context: *mut c_void) -> c_long {
     }
 }
 
-/// Refuses, unless the bytes up to `end` have not all come: then what they are is not known.
+/// Refuses, or reports an incomplete head if the bytes up to `end` have not all arrived and are therefore unknown.
 #[inline(always)]
 const fn refuse(end: u64, length: u64, refusal: Refusal) -> u64 {
     if end > length { Refusal::Incomplete as u64 } else { refusal as u64 }
@@ -100,7 +100,7 @@ const fn refuse(end: u64, length: u64, refusal: Refusal) -> u64 {
 
 #[inline(always)]
 unsafe fn try_step(scratch: *mut Scratch) -> Result<(), u64> {
-    // SAFETY: the caller's scratch; here and below only its fields are reached.
+    // SAFETY: this is the caller's scratch; here and below only its fields are accessed.
     let state = unsafe { &raw mut (*scratch).state };
     // SAFETY: as above.
     let State { length, position: mut at, mut kind, .. } = unsafe { *state };
@@ -134,12 +134,12 @@ unsafe fn try_step(scratch: *mut Scratch) -> Result<(), u64> {
     unsafe { end_line(scratch, at + first(flags), length, kind) }
 }
 
-/// Passes up to so many words that are all of a class, and returns the flags of the one that is not, if any. Beyond the
-/// bytes that came it reads whatever is there: who acts on it looks at that.
+/// Consumes up to `words` words that are all of a class, and returns the flags of the first one that is not, if any.
+/// Beyond the received bytes it reads arbitrary bytes: code that acts on the result checks for that.
 #[inline(always)]
 unsafe fn pass(scratch: *const Scratch, at: &mut u64, words: u32, not_of_class: impl Fn(u64) -> u64) -> u64 {
     for _ in 0..words {
-        // SAFETY: the caller's scratch.
+        // SAFETY: this is the caller's scratch.
         let flags = not_of_class(unsafe { load(scratch, *at) });
         if flags != 0 {
             return flags;
@@ -149,31 +149,31 @@ unsafe fn pass(scratch: *const Scratch, at: &mut u64, words: u32, not_of_class: 
     0
 }
 
-/// The name ends at `at`: what field is it?
+/// The name ends at `at`: determines the kind of the field.
 #[inline(always)]
 unsafe fn end_name(scratch: *mut Scratch, at: u64, length: u64) -> Result<u64, u64> {
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     let (line, after) = unsafe { ((*scratch).state.line, load(scratch, at)) };
     let name_bytes = at - line;
-    // A value that is empty is found at its end, for it seems to end with a space then.
+    // An empty value is detected at its end, because it then seems to end with a space.
     let separated = after & 0xffff == word(b": ") && after >> 16 & 0xff != 0x20;
     if name_bytes == 0 || name_bytes > NAME_BYTES_MAX || !separated {
         return Err(refuse(at + 3, length, Refusal::Odd));
     }
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     unsafe { kind_of(scratch, line, name_bytes) }.map_err(|refusal| refuse(at + 1, length, refusal))
 }
 
-/// The kind of the field whose name of so many bytes starts at `line`.
+/// The kind of the field whose name of `name_bytes` bytes starts at `line`.
 ///
-/// Refusing too many names does no harm, and so not all bytes of those are compared.
+/// Refusing too many names does no harm, so not all of their bytes are compared.
 #[inline(always)]
 unsafe fn kind_of(scratch: *mut Scratch, line: u64, name_bytes: u64) -> Result<u64, Refusal> {
     const LENGTHS: u64 = 1 << 2 | 1 << 7 | 1 << 10 | 1 << 14 | 0b1111 << 16;
     if LENGTHS >> name_bytes & 1 == 0 {
         return Ok(OTHER);
     }
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     let (start, rest) = unsafe { (lower(load(scratch, line)), lower(load(scratch, line + 8))) };
     // SAFETY: as above.
     let marks = unsafe { (*scratch).state.marks };
@@ -210,10 +210,10 @@ unsafe fn kind_of(scratch: *mut Scratch, line: u64, name_bytes: u64) -> Result<u
     }
 }
 
-/// Something that is no text stands at `at`: the end of the line, perhaps of the head.
+/// A byte that is not text is at `at`: the end of the line, and possibly of the head.
 #[inline(always)]
 unsafe fn end_line(scratch: *mut Scratch, at: u64, length: u64, kind: u64) -> Result<(), u64> {
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     let (state, around) = unsafe { (&raw mut (*scratch).state, load(scratch, at - 1)) };
     // SAFETY: as above.
     let lines = unsafe { (*state).lines } + 1;
@@ -239,16 +239,16 @@ unsafe fn end_line(scratch: *mut Scratch, at: u64, length: u64, kind: u64) -> Re
     }
 }
 
-/// Eight bytes of the text. Behind its end it begins anew, which no caller comes to: it is for the verifier.
+/// Eight bytes of the text. Beyond its end it starts over, which no caller reaches: this is for the verifier.
 ///
 /// # Safety
-/// `scratch` is a whole one.
+/// `scratch` points to a whole scratch.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub(super) unsafe fn load(scratch: *const Scratch, at: u64) -> u64 {
     let mut word = at;
-    // In assembly, for the compiler takes a mask away that it holds for needless, and loads bytes one by one.
-    // SAFETY: after the mask all eight bytes are in the text, which is that much longer.
+    // In assembly, because the compiler removes a mask that it considers unnecessary, and loads single bytes.
+    // SAFETY: after the mask, all eight bytes are in the text, which is eight bytes longer than the mask allows.
     unsafe {
         core::arch::asm!(
             "{word} &= {mask}",
@@ -264,32 +264,32 @@ pub(super) unsafe fn load(scratch: *const Scratch, at: u64) -> u64 {
     word
 }
 
-/// As in the kernel.
+/// Like the version for the kernel.
 ///
 /// # Safety
-/// `scratch` is a whole one.
+/// `scratch` points to a whole scratch.
 #[cfg(not(target_arch = "bpf"))]
 #[inline(always)]
 pub(super) unsafe fn load(scratch: *const Scratch, at: u64) -> u64 {
     let at = at as usize & (TEXT_BYTES - 1);
-    // SAFETY: all eight bytes are in the text, which is that much longer than the mask.
+    // SAFETY: all eight bytes are in the text, which is eight bytes longer than the mask allows.
     let word = unsafe { (&raw const (*scratch).text).cast::<u8>().add(at).cast::<u64>().read_unaligned() };
     u64::from_le(word)
 }
 
-/// Keeps where a line is, for its kind.
+/// Stores the position of a line for its kind.
 ///
 /// # Safety
-/// `scratch` is a whole one.
+/// `scratch` points to a whole scratch.
 #[inline(always)]
 unsafe fn set_mark(scratch: *mut Scratch, kind: u64, mark: Mark) {
     let mut kind = kind;
     #[cfg(target_arch = "bpf")]
-    // SAFETY: no memory is touched. In assembly as in `load`.
+    // SAFETY: no memory is accessed. In assembly for the same reason as in `load`.
     unsafe {
         core::arch::asm!("{kind} &= 3", kind = inout(reg) kind, options(pure, nomem, nostack, preserves_flags));
     }
     kind &= 3;
-    // SAFETY: there are four.
+    // SAFETY: there are four marks, and the mask keeps `kind` below four.
     unsafe { (&raw mut (*scratch).state.marks).cast::<Mark>().add(kind as usize).write(mark) };
 }

@@ -1,8 +1,8 @@
-//! Response heads that may go to a client as they are: what direct return decides by, in the kernel.
+//! Response heads that may go to a client unchanged: the basis for direct return's decision, in the kernel.
 //!
-//! What is accepted here is what sluice itself would have sent, byte for byte, but for whole lines that are cut out.
-//! So it takes far less than sluice does: whatever is doubtful is refused, which only means that sluice reads it. It
-//! is built for the kernel and for the host, where sluice's own parser and encoder judge it by random heads.
+//! A head that is accepted here is what sluice itself would have sent, byte for byte, except for whole lines that are
+//! cut out. So this parser accepts far less than sluice: anything doubtful is refused, and sluice then reads it. It is
+//! built for the kernel and for the host, where sluice's own parser and encoder check it with random heads.
 #![allow(
     unsafe_code,
     reason = "the scratch is map memory, reached through a pointer that the verifier checks"
@@ -18,10 +18,10 @@ use machine::{CONNECTION, DONE, KEEP_ALIVE, LENGTH, Mark, OTHER, State, load, ru
 pub use refusal::Refusal;
 use words::{decimal, lower, word};
 
-/// Bytes of a head that are looked at; a longer head goes the ordinary way. A power of two.
+/// Most bytes of a head that are examined; a longer head goes through sluice. A power of two.
 pub const TEXT_BYTES: usize = 2048;
 
-/// Most fields of a head, those that are cut out among them.
+/// Most fields of a head, including those that are cut out.
 pub const FIELDS_MAX: u64 = 64;
 
 /// Longest name of a field, in bytes.
@@ -30,21 +30,21 @@ const NAME_BYTES_MAX: u64 = 48;
 /// Most digits of a Content-Length.
 const LENGTH_DIGITS_MAX: u64 = 15;
 
-/// `HTTP/1.1 200 `, behind which the reason phrase begins.
+/// Bytes of `HTTP/1.1 200 `, after which the reason phrase starts.
 const STATUS_BYTES: u64 = 13;
 
-/// Bytes of the shortest status line and the end of a head; with less there is nothing to look at.
+/// Bytes of the shortest status line and the end of a head; with fewer there is nothing to parse.
 const HEAD_BYTES_MIN: u64 = 18;
 
-/// What the parser keeps while it runs, and what it found. It must be in map memory, which the verifier lets it use
-/// from step to step.
+/// The parser's state and its result. It must be in map memory, which the verifier allows it to use from step to
+/// step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Scratch {
-    /// What [`parse`] found, if it accepted the head.
+    /// The result of [`parse`], if it accepted the head.
     pub head: Head,
     state: State,
-    /// The first bytes of the answer, and room for a last load of eight bytes.
+    /// The first bytes of the response, and room for a last load of eight bytes.
     pub text: [u8; TEXT_BYTES + 8],
 }
 
@@ -54,15 +54,15 @@ pub struct Scratch {
 pub struct Head {
     /// Bytes of the body, below 10^15.
     pub content_length: u64,
-    /// Bytes of the head as it came, with its empty line.
+    /// Bytes of the head as received, including its empty line.
     pub head_bytes: u32,
-    /// 200 to 599, but 204 and 304.
+    /// 200 to 599, except 204 and 304.
     pub status: u32,
-    /// Fields, those that are cut out among them: the caller compares it with a limit that is configured.
+    /// Number of fields, including those that are cut out: the caller compares it with a configured limit.
     pub fields: u32,
-    /// How many of `cuts` there are.
+    /// Number of `cuts` in use.
     pub cut_count: u32,
-    /// In order; what is not used is 0.
+    /// In order; unused entries are 0.
     pub cuts: [Cut; 2],
 }
 
@@ -70,41 +70,41 @@ pub struct Head {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Where it starts in the head, in bytes.
+    /// Start of the line in the head, in bytes.
     pub start: u32,
     /// Bytes of the line, never 0.
     pub bytes: u32,
 }
 
-/// Where the program that is only there to try the parser writes the [`Head`]: behind what the kernel takes for an
+/// Where the program that only tests the parser writes the [`Head`]: after the bytes that the kernel treats as an
 /// Ethernet header.
 pub const TRIAL_HEAD_OFFSET: usize = 14;
 
-/// Where that program finds the text, which is all the rest of the frame.
+/// Where that program reads the text, which is the rest of the frame.
 pub const TRIAL_TEXT_OFFSET: usize = TRIAL_HEAD_OFFSET + size_of::<Head>();
 
-/// What it answers to a head that it accepts; else it is the number of a [`Refusal`].
+/// What it returns for an accepted head; otherwise it returns the number of a [`Refusal`].
 pub const TRIAL_ACCEPTED: i32 = 256;
 
 const _: () = assert!(TEXT_BYTES.is_power_of_two());
 const _: () = assert!(size_of::<Head>() == 40 && align_of::<Head>() == 8);
 const _: () = assert!(size_of::<Scratch>() == 40 + 80 + TEXT_BYTES + 8);
 
-/// Parses the first `length` bytes of the text; more than [`TEXT_BYTES`] are not looked at, and what is behind them
-/// makes no difference. What it found is in the scratch's `head`. HEAD and CONNECT are the caller's to leave out.
+/// Parses the first `length` bytes of the text, at most [`TEXT_BYTES`]; bytes after them have no effect. The result is
+/// in the scratch's `head`. The caller must exclude responses to HEAD and CONNECT.
 ///
 /// # Errors
-/// The [`Refusal`]; `head` then means nothing.
+/// The [`Refusal`]; the contents of `head` are then undefined.
 ///
 /// # Safety
-/// `scratch` points to a whole scratch with whatever in it, which nobody else uses meanwhile.
+/// `scratch` points to a whole scratch with any contents, which nothing else uses during the call.
 #[inline(always)]
 pub unsafe fn parse(scratch: *mut Scratch, length: u32) -> Result<(), Refusal> {
     let length = u64::from(length).min(TEXT_BYTES as u64);
     if length < HEAD_BYTES_MIN {
         return Err(Refusal::Incomplete);
     }
-    // SAFETY: the caller's scratch; here and below only its fields are reached.
+    // SAFETY: this is the caller's scratch; here and below only its fields are accessed.
     let status = unsafe { status(scratch)? };
     // SAFETY: as above.
     unsafe {
@@ -121,19 +121,19 @@ pub unsafe fn parse(scratch: *mut Scratch, length: u32) -> Result<(), Refusal> {
 /// The state before the first step.
 #[inline(always)]
 unsafe fn begin(scratch: *mut Scratch, length: u64) {
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     let state = unsafe { &raw mut (*scratch).state };
     let words = [length, STATUS_BYTES, 0, OTHER, 0, Refusal::Incomplete as u64, 0, 0, 0, 0];
     const { assert!(size_of::<State>() == 10 * 8) };
-    // Volatile, for the compiler would make a call of it that sets byte after byte.
-    // SAFETY: the fields of a state are words of these, in this order, the marks half ones; all bytes are values.
+    // Volatile, because the compiler would turn it into a call that sets single bytes.
+    // SAFETY: the fields of a state are these words, in this order, and marks are half words; any bytes are valid.
     unsafe { state.cast::<[u64; 10]>().write_volatile(words) };
 }
 
-/// The status, if the text starts with a status line of HTTP/1.1 and may have a body.
+/// The status, if the text starts with a status line of HTTP/1.1 and the response may have a body.
 #[inline(always)]
 unsafe fn status(scratch: *const Scratch) -> Result<u64, Refusal> {
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     let (version, rest) = unsafe { (load(scratch, 0), load(scratch, 8)) };
     let spaced = rest & 0xff == 0x20 && rest >> 32 & 0xff == 0x20;
     let Some(status) = decimal(rest >> 8, 3).filter(|_| version == word(b"HTTP/1.1") && spaced) else {
@@ -142,14 +142,14 @@ unsafe fn status(scratch: *const Scratch) -> Result<u64, Refusal> {
     if !matches!(status, 200..=599) || matches!(status, 204 | 304) {
         return Err(Refusal::Status);
     }
-    // A reason phrase that is empty ends with the space before it, which is refused there.
+    // An empty reason phrase ends with the space before it, which is refused at the end of the line.
     if rest >> 40 & 0xff == 0x20 { Err(Refusal::Odd) } else { Ok(status) }
 }
 
-/// The lines that had to be whole first. Outside the steps: the verifier goes through each of those many times.
+/// Checks the lines that had to be complete first. Outside the steps, which the verifier analyses many times.
 #[inline(always)]
 unsafe fn finish(scratch: *mut Scratch, status: u64) -> Result<(), Refusal> {
-    // SAFETY: the caller's scratch, as in all of this.
+    // SAFETY: this is the caller's scratch, also below.
     let State { position, lines, marks, .. } = unsafe { (*scratch).state };
     // SAFETY: as above.
     let content_length = unsafe { length(scratch, marks[LENGTH as usize])? };
@@ -182,7 +182,7 @@ const fn cut(mark: Mark) -> Cut {
     Cut { start: mark.start, bytes }
 }
 
-/// The number of a Content-Length line.
+/// The value of a Content-Length line.
 #[inline(always)]
 unsafe fn length(scratch: *const Scratch, line: Mark) -> Result<u64, Refusal> {
     let start = u64::from(line.start) + b"content-length: ".len() as u64;
@@ -190,7 +190,7 @@ unsafe fn length(scratch: *const Scratch, line: Mark) -> Result<u64, Refusal> {
     if line.end == 0 || !matches!(digits, 1..=LENGTH_DIGITS_MAX) {
         return Err(Refusal::Length);
     }
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     let text = unsafe { load(scratch, start) };
     let number = if digits <= 8 {
         decimal(text, digits)
@@ -206,29 +206,29 @@ unsafe fn length(scratch: *const Scratch, line: Mark) -> Result<u64, Refusal> {
     number.filter(|_| !needless_zero).ok_or(Refusal::Length)
 }
 
-/// Whether a Connection line says `keep-alive` and nothing else.
+/// Whether the value of a Connection line is only `keep-alive`.
 #[inline(always)]
 unsafe fn is_keep_alive(scratch: *const Scratch, line: Mark) -> bool {
     let start = u64::from(line.start) + b"connection: ".len() as u64;
-    // SAFETY: the caller's scratch.
+    // SAFETY: this is the caller's scratch.
     let (value, rest) = unsafe { (lower(load(scratch, start)), lower(load(scratch, start + 8))) };
     u64::from(line.end) == start + 10 && value == word(b"keep-ali") && rest & 0xffff == word(b"ve")
 }
 
-/// [`parse`] of these bytes, for the host.
+/// [`parse`] for a byte slice, on the host.
 ///
 /// # Errors
-/// As there.
+/// The errors of [`parse`].
 #[cfg(not(target_arch = "bpf"))]
 pub fn parse_text(text: &[u8]) -> Result<Head, Refusal> {
     let head = Head::default();
     let state = State::default();
-    // What is behind the text must make no difference, so it is not made up of zeros.
+    // Bytes after the text must have no effect, so they are not zeros.
     let mut scratch = Scratch { head, state, text: [b'7'; TEXT_BYTES + 8] };
     let length = text.len().min(TEXT_BYTES);
     let (place, _) = scratch.text.split_at_mut(length);
     place.copy_from_slice(text.split_at(length).0);
-    // SAFETY: a whole scratch of this function's own.
+    // SAFETY: this is a whole scratch that only this function uses.
     unsafe { parse(&raw mut scratch, length as u32)? };
     Ok(scratch.head)
 }

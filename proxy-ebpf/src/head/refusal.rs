@@ -1,30 +1,30 @@
-//! Why a head does not go to the client as it is, by number in the kernel and by name in metrics.
+//! Why a head does not go to the client unchanged, by number in the kernel and by name in metrics.
 
-/// Each leaves the answer to sluice, which may well find nothing wrong with it.
+/// Each leaves the response to sluice, which may find nothing wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Refusal {
-    /// No end of the head in the text.
+    /// The text contains no end of the head.
     Incomplete,
     /// The status line is not `HTTP/1.1`, three digits and a reason phrase.
     NotHttp11,
-    /// An interim response, one without a body, or no status.
+    /// An interim response, a response without a body, or an invalid status.
     Status,
-    /// None, more than one, or no plain Content-Length: 1 to 15 digits without a needless zero in front.
+    /// No plain Content-Length (1 to 15 digits without leading zeros), or more than one.
     Length,
     /// Transfer-Encoding or Trailer.
     Coding,
-    /// A field that is for this connection only, and no `keep-alive`.
+    /// A hop-by-hop field other than `keep-alive`.
     HopByHop,
-    /// Something that sluice would change or refuse, or might.
+    /// Something that sluice would or might change or refuse.
     Odd,
 }
 
 impl Refusal {
-    /// How many there are.
+    /// Number of refusals.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// All, in the order of their numbers.
+    /// All refusals, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::Incomplete,
         Self::NotHttp11,
@@ -35,7 +35,7 @@ impl Refusal {
         Self::Odd,
     ];
 
-    /// The one with this number.
+    /// The refusal with this number.
     #[inline(always)]
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
@@ -51,7 +51,7 @@ impl Refusal {
         })
     }
 
-    /// Its name in metrics and logs.
+    /// The name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

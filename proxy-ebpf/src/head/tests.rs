@@ -1,4 +1,4 @@
-//! Heads as servers send them, and each reason to refuse one. Random heads are judged in sluice's own tests.
+//! Heads of real servers, and each reason to refuse one. sluice's own tests check random heads.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 extern crate std;
@@ -32,7 +32,7 @@ const NODE: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Lengt
 const UVICORN: &str = "HTTP/1.1 200 OK\r\ndate: Sat, 21 Nov 2026 09:00:00 GMT\r\nserver: uvicorn\r\n\
     content-length: 13\r\ncontent-type: application/json\r\n\r\n";
 
-/// The head with one line more.
+/// The head with one additional line.
 fn with(line: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n{line}\r\n\r\n")
 }
@@ -46,7 +46,7 @@ fn read(head: &str) -> Result<Head, Refusal> {
     parse_text(head.as_bytes())
 }
 
-/// What goes on to the client.
+/// The head that is forwarded to the client.
 fn passed(head: &str) -> String {
     let found = read(head).unwrap_or_else(|refusal| panic!("{refusal:?}: {head}"));
     assert_eq!(found.head_bytes as usize, head.len());
@@ -94,7 +94,7 @@ fn lines_that_are_cut_are_given_in_order() {
     assert_eq!(cuts(first), Ok((1, [Cut { start: 17, bytes: 15 }, none])));
 }
 
-/// Also where everything stands at another place of a word, and whatever follows.
+/// Also at every other position in a word, and with anything after the head.
 #[test]
 fn what_is_behind_the_head_makes_no_difference() {
     for pad in 1..40 {

@@ -1,15 +1,15 @@
-//! Eight bytes of a head at a time, the first in the lowest byte. A class of bytes is given by its complement: each
-//! function sets the high bit of the bytes that do not belong, and is exact for the lowest of them.
+//! Eight bytes of a head at a time, the first in the lowest byte. Classes of bytes are given by their complement: each
+//! function sets the high bit of the bytes outside the class, and is exact for the lowest of them.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = ONES << 7;
 
-/// `byte` in each of the eight places.
+/// `byte` in each of the eight positions.
 pub(super) const fn each(byte: u8) -> u64 {
     ONES * byte as u64
 }
 
-/// Up to eight bytes as they are loaded; the places behind them are 0.
+/// Up to eight bytes as they are loaded; the positions after them are 0.
 pub(super) const fn word(text: &[u8]) -> u64 {
     let mut word = 0;
     let mut index = text.len();
@@ -20,23 +20,23 @@ pub(super) const fn word(text: &[u8]) -> u64 {
     word
 }
 
-/// Letters in lower case. Digits and `-` stay; of other bytes it makes something else.
+/// Letters in lower case. Digits and `-` are unchanged; other bytes become arbitrary.
 #[inline(always)]
 pub(super) const fn lower(word: u64) -> u64 {
     word | each(0x20)
 }
 
-/// All but SP and visible ASCII.
+/// All bytes except SP and visible ASCII.
 #[inline(always)]
 pub(super) const fn not_text(word: u64) -> u64 {
-    // Below SP the subtraction borrows, DEL becomes 0x80; carries reach only what is behind the first of them.
+    // Below SP the subtraction borrows, and DEL becomes 0x80; carries only reach bytes after the first flagged one.
     (word.wrapping_sub(each(b' ')) | word.wrapping_add(ONES) | word) & HIGHS
 }
 
-/// All but letters, digits and `-`.
+/// All bytes except letters, digits and `-`.
 #[inline(always)]
 pub(super) const fn not_name(word: u64) -> u64 {
-    // Seven bits and a sum of at most 0xff: no place reaches the next.
+    // Seven bits and a sum of at most 0xff: no position overflows into the next.
     let seven = word & !HIGHS;
     let lower = lower(seven);
     let letter = (lower + each(0x80 - b'a')) & !(lower + each(0x7f - b'z'));
@@ -45,7 +45,7 @@ pub(super) const fn not_name(word: u64) -> u64 {
     !((letter | digit | dash) & !word) & HIGHS
 }
 
-/// Index of the lowest byte whose high bit is set, of a word with only such bits and at least one.
+/// Index of the lowest flagged byte of a word that contains only flags and at least one.
 #[inline(always)]
 pub(super) const fn first(flags: u64) -> u64 {
     // Each byte below it counts once; the sum is in the highest byte.
@@ -53,7 +53,7 @@ pub(super) const fn first(flags: u64) -> u64 {
     below.wrapping_mul(ONES) >> 56
 }
 
-/// The number that the first `count` bytes are, 1 to 8 of them; `None` if one is no digit.
+/// The number in the first `count` bytes (1 to 8); `None` if one is not a digit.
 #[inline(always)]
 pub(super) const fn decimal(word: u64, count: u64) -> Option<u64> {
     // Moved to the high end, with zeros in front.
@@ -64,7 +64,7 @@ pub(super) const fn decimal(word: u64, count: u64) -> Option<u64> {
     if (digits & high) | (digits.wrapping_add(each(6)) & high) >> 4 != each(0x33) {
         return None;
     }
-    // Neighbours are joined: eight numbers below 10, four below 100, two below 10 000, one.
+    // Neighbours are combined: eight numbers below 10, four below 100, two below 10 000, one.
     let ones = digits & each(0x0f);
     let tens = (ones * 10 + (ones >> 8)) & 0x00ff_00ff_00ff_00ff;
     let hundreds = (tens * 100 + (tens >> 16)) & 0x0000_ffff_0000_ffff;
@@ -79,7 +79,7 @@ mod tests {
         (flags != 0).then(|| first(flags))
     }
 
-    /// Every byte at every place, with good bytes before and whatever behind.
+    /// Every byte at every position, with valid bytes before it and various bytes after it.
     #[test]
     fn the_first_byte_of_a_wrong_class_is_found() {
         let is_text = |byte: u8| matches!(byte, b' '..=b'~');

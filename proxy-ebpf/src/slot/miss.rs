@@ -1,46 +1,46 @@
-//! Why an answer was not sent to the client, by number in the kernel and by name in metrics.
+//! Why a response was not sent to the client, by number in the kernel and by name in metrics.
 
-/// Why an answer, or the rest of one, was left to sluice; besides what the head is refused for.
+/// Why a response, or the rest of it, was left to sluice, other than for a refused head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Miss {
-    /// Its body is smaller than what pays.
+    /// Its body is too small to be worthwhile.
     Small = 1,
     /// Its body is larger than allowed.
     Large = 2,
     /// The client's send queue has no room for the message.
     Room = 3,
-    /// The client has ended, or its connection is broken.
+    /// The client has closed, or its connection is broken.
     Client = 4,
-    /// What was sent to the client before is not in its send queue yet.
+    /// Bytes sent to the client earlier are not in its send queue yet.
     Order = 5,
-    /// More came than the head said.
+    /// More bytes arrived than the head announced.
     Surplus = 6,
-    /// The kernel did not redirect.
+    /// The kernel did not redirect the message.
     Redirect = 7,
-    /// sluice wanted it.
+    /// sluice took it over.
     Wanted = 8,
     /// The message could not be read.
     Unreadable = 9,
-    /// Something had come to sluice before the answer that sluice did not know of.
+    /// Bytes had arrived at sluice before the response that sluice did not know about.
     Unasked = 10,
     /// The head was kept, and its body did not follow in time.
     Late = 11,
-    /// The kernel would take a part of the message only, for the client has too much unsent (TCP_NOTSENT_LOWAT).
+    /// The kernel would take only part of the message, because the client has too much unsent (TCP_NOTSENT_LOWAT).
     LowMark = 12,
-    /// The kernel took a part of the message before only.
+    /// The kernel took only part of the previous message.
     Partial = 13,
-    /// Memory is short, and the kernel would take a part of the message only.
+    /// Memory is short, and the kernel would take only part of the message.
     MemoryPressure = 14,
-    /// What the client has not read yet takes up many times its bytes.
+    /// What the client has not read yet uses many times its bytes in memory.
     Slack = 15,
 }
 
-/// [`Slot::reason`](super::Slot::reason) of a refused head is this and the number of the refusal.
+/// [`Slot::reason`](super::Slot::reason) of a refused head is this plus the number of the refusal.
 pub const REFUSALS: u32 = 0x100;
 
 impl Miss {
-    /// All, in the order of their numbers.
+    /// All misses, in the order of their numbers.
     pub const ALL: [Self; 15] = [
         Self::Small,
         Self::Large,
@@ -59,7 +59,7 @@ impl Miss {
         Self::Slack,
     ];
 
-    /// For metrics.
+    /// The name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

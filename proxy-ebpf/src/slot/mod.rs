@@ -1,9 +1,9 @@
-//! Direct return: what sluice and the program on an application's socket agree on for one exchange.
+//! Direct return: the agreement between sluice and the program on an application's socket about one exchange.
 //!
-//! A slot belongs to a joined connection of sluice's. sluice says in it which client the next answer is for; the
-//! program sends that answer to the client itself, or leaves it, or the rest of it, to sluice. Who may write what
-//! follows from [`Phase`] alone, which only changes by compare-and-swap where both might: while it is
-//! [`Phase::Busy`] the program has the slot, in every other phase sluice. The code is the same in the kernel, in
+//! A slot belongs to one of sluice's joined connections. sluice writes into it for which client the next response is;
+//! the program sends that response to the client itself, or leaves it or the rest of it to sluice. Who may write
+//! follows from [`Phase`] alone, which changes only by compare-and-swap where both sides could change it: in
+//! [`Phase::Busy`] the program owns the slot, in every other phase sluice does. The code is the same in the kernel, in
 //! sluice and in its model test.
 
 mod miss;
@@ -23,31 +23,31 @@ pub use miss::{Miss, REFUSALS};
 pub use pool::Pool;
 pub use text::{HELD_BYTES_MAX, Text};
 
-/// How far an exchange is.
+/// The progress of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Phase {
-    /// Nothing is expected of the program.
+    /// The program has nothing to do.
     Idle = 0,
-    /// sluice has said where the answer goes; the request has not been sent yet.
+    /// sluice has written where the response goes; the request has not been sent yet.
     Prepared = 1,
-    /// The request has been sent: what the application sends now is its answer.
+    /// The request has been sent: what the application sends now is its response.
     Armed = 2,
-    /// The program decides on a message.
+    /// The program is deciding about a message.
     Busy = 3,
-    /// A part of the answer has been sent to the client, and the program waits for the next one.
+    /// A part of the response has been sent to the client, and the program waits for the next message.
     Running = 4,
-    /// The whole answer has been, or is being, put into the client's send queue.
+    /// The whole response has been, or is being, added to the client's send queue.
     Done = 5,
-    /// The answer, or the rest of it, comes to sluice.
+    /// The response, or the rest of it, goes to sluice.
     Left = 6,
-    /// The program keeps the head, to send it with the begin of the body.
+    /// The program keeps the head, to send it with the start of the body.
     Held = 7,
 }
 
 impl Phase {
-    /// Arms in place of a table: Linux 6.1 refuses to read one at an index that the compiler keeps on the stack, for its
-    /// verifier knows the bound only of the register that was compared.
+    /// Match arms instead of a table: Linux 6.1 refuses a table read at an index that the compiler spills to the stack,
+    /// because its verifier only knows the bound of the register that was compared.
     fn of_word(word: u64) -> Self {
         match word & PHASE {
             0 => Self::Idle,
@@ -62,120 +62,120 @@ impl Phase {
     }
 }
 
-/// Bits of the word of a phase that are the phase. The others count the connections that have had the slot, so that
-/// a run that began for another one changes nothing.
+/// The bits of the phase word that contain the phase. The other bits count the connections that have owned the slot, so
+/// that a run that started for an earlier one changes nothing.
 const PHASE: u64 = 0xff;
 
-/// One exchange of one connection. In cache lines: what sluice says, what the program answers, what it keeps.
+/// One exchange of one connection. In cache lines: sluice's input, the program's answers, the program's state.
 #[repr(C, align(64))]
 #[cfg_attr(not(target_arch = "bpf"), derive(Debug, Default))]
 pub struct Slot {
-    /// Cookie of sluice's end of the connection that the slot belongs to.
+    /// Cookie of sluice's end of the connection that owns the slot.
     pub owner: Word,
-    /// Cookie of the client's socket, its key in the map of clients: never used again for another.
+    /// Cookie of the client's socket, its key in the map of clients; never reused.
     pub client: Word,
-    /// Kernel address of the client's `tcp_sock`, only ever read through.
+    /// Kernel address of the client's `tcp_sock`, only used for reading.
     pub client_socket: Word,
-    /// An answer with a larger body is left to sluice.
+    /// A response with a larger body is left to sluice.
     pub body_bytes_max: Word,
-    /// One with a smaller body is, too.
+    /// A response with a smaller body is left to sluice, too.
     pub body_bytes_min: Word,
-    /// `write_seq` (32 bits) that the client's socket has when all that goes before the answer is in its send queue.
+    /// The client's `write_seq` (32 bits) once everything before the response is in its send queue.
     pub sequence: Word,
-    /// Bytes (32 bits) that sluice has received on the connection. If it was sent more, then something that nobody
-    /// asked for.
+    /// Bytes (32 bits) that sluice has received on the connection. If more were sent to it, they were not
+    /// requested.
     pub received: Word,
-    /// 1 if a head that comes alone may be kept until the body begins.
+    /// 1 if a head that arrives alone may be kept until the body starts.
     pub hold: Word,
     phase: Word,
-    /// Bytes sent to the client, the head included.
+    /// Bytes sent to the client, including the head.
     pub sent: Word,
-    /// Bytes that the whole answer has as the client gets it.
+    /// Bytes of the whole response as the client receives it.
     pub total: Word,
-    /// When the first byte came, on the monotonic clock.
+    /// Arrival of the first byte, on the monotonic clock.
     pub first_ns: Word,
-    /// When the last message was decided on.
+    /// Time of the decision about the last message.
     pub last_ns: Word,
-    /// Of the answer.
+    /// Status of the response.
     pub status: Word,
-    /// A [`Miss`], or [`REFUSALS`] and more; 0 unless it was left to sluice.
+    /// A [`Miss`], or [`REFUSALS`] plus a refusal; 0 unless the response was left to sluice.
     pub reason: Word,
-    /// Bytes of the head as the client gets it.
+    /// Bytes of the head as the client receives it.
     pub head_bytes: Word,
-    /// Bytes of the head that are in `text`, and which the application counts as sent; 0 once they have gone.
+    /// Bytes of the head in `text`, which the application counts as sent; 0 once they have been forwarded.
     pub held: Word,
-    /// How long after a head that came alone the body began; 0 if that is not known.
+    /// Time between a head that arrived alone and the start of its body; 0 if unknown.
     pub gap_ns: Word,
-    /// Bytes of the last message that was sent to the client.
+    /// Bytes of the last message sent to the client.
     last_bytes: Word,
-    /// Bytes of pages behind the client's send queue that TCP does not count, since it was last empty. It is the client's,
-    /// and goes with it from slot to slot.
+    /// Page bytes in the client's send queue that TCP does not count, since the queue was last empty. The value belongs
+    /// to the client and moves with it from slot to slot.
     pub slack: Word,
-    /// The head as it came.
+    /// The head as received.
     pub text: Text,
 }
 
 const _: () = assert!(size_of::<Slot>() == 192 + HELD_BYTES_MAX);
 
-/// What a client's socket was seen to be, and the message that would be sent to it.
+/// The observed state of a client's socket, for the message to be sent to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// Whether it is the client's socket still, established and without an error.
+    /// Whether it is still the client's socket, established and without an error.
     pub alive: bool,
     /// Its `write_seq`.
     pub sequence: u32,
-    /// Whether nobody is inside a call on it.
+    /// Whether no process is inside a call on it.
     pub quiet: bool,
-    /// Bytes that its send queue has room for, as the kernel accounts them.
+    /// Bytes for which its send queue has room, by the kernel's accounting.
     pub room: u32,
-    /// Bytes that the kernel takes before it has sent some.
+    /// Unsent bytes that the kernel still accepts.
     pub unsent_room: u32,
     /// Whether memory is short.
     pub scarce: bool,
 }
 
-/// What the program has read in the head of an answer.
+/// What the program has read in the head of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// As in the head.
+    /// The status in the head.
     pub status: u32,
-    /// Bytes of the head as it came.
+    /// Bytes of the head as received.
     pub head_bytes: u32,
-    /// Bytes of it that are cut out.
+    /// Bytes of the head that are cut out.
     pub cut_bytes: u32,
     /// Bytes of the body.
     pub body_bytes: u64,
 }
 
-/// What sluice says of an exchange.
+/// sluice's input for an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// See the fields of [`Slot`].
+    /// See the field of the same name in [`Slot`].
     pub client: u64,
-    /// As there.
+    /// Likewise.
     pub client_socket: u64,
-    /// As there.
+    /// Likewise.
     pub sequence: u32,
-    /// As there.
+    /// Likewise.
     pub received: u32,
-    /// As there.
+    /// Likewise.
     pub body_bytes_min: u32,
-    /// As there.
+    /// Likewise.
     pub body_bytes_max: u64,
-    /// As there.
+    /// Likewise.
     pub hold: bool,
-    /// As there.
+    /// Likewise.
     pub slack: u64,
 }
 
 impl Slot {
-    /// How far the exchange is. What the program has written before is seen after.
+    /// The progress of the exchange. What the program wrote before the phase is visible afterwards.
     #[inline(always)]
     pub fn phase(&self) -> Phase {
         Phase::of_word(self.phase.get_acquire())
     }
 
-    /// Goes from one phase to another; false if it was in another one than the first.
+    /// Changes the phase from `from` to `to`; false if it was not `from`.
     #[inline(always)]
     fn step(&self, from: Phase, to: Phase) -> bool {
         let word = self.phase.get_acquire();

@@ -1,10 +1,10 @@
-//! Which slots are free. For sluice alone.
+//! Which slots are free. Only for sluice.
 
 use alloc::vec::Vec;
 
 use super::{Phase, Slot};
 
-/// Indices of slots that nobody has, and of those that were given up while the program had them.
+/// Indices of free slots, and of those that were returned while the program owned them.
 #[derive(Debug)]
 pub struct Pool {
     free: Vec<u32>,
@@ -12,16 +12,16 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// All slots of `count`, but for the first, which is nobody's.
+    /// All slots below `count` except the first, which is never assigned.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self { free: (1..count).rev().collect(), busy: Vec::new() }
     }
 
-    /// Takes one that the program lets be; `None` if there is none. `at` finds a slot by its index.
+    /// Takes a slot that the program does not use; `None` if there is none. `at` finds a slot by its index.
     pub fn take<'a>(&mut self, at: impl Fn(u32) -> &'a Slot) -> Option<u32> {
         let Self { free, busy } = self;
-        // Those that the program has left since.
+        // Slots that the program has left since then.
         busy.retain(|index| match at(*index).take_over() {
             Phase::Busy => true,
             _ => {
@@ -32,9 +32,9 @@ impl Pool {
         free.pop()
     }
 
-    /// Takes a slot back, whatever the program does with it now.
+    /// Returns a slot, whatever the program is doing with it.
     pub fn put(&mut self, index: u32, slot: &Slot) {
-        // After that the program lets it be, unless it has it now.
+        // After this, the program does not touch it, unless it owns it right now.
         let busy = slot.take_over() == Phase::Busy;
         if busy { self.busy.push(index) } else { self.free.push(index) }
     }

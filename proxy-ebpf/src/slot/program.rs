@@ -1,12 +1,12 @@
-//! What the program on an application's socket does with a slot.
+//! The operations on a slot of the program on an application's socket.
 
 use super::{Answer, HELD_BYTES_MAX, Miss, PHASE, Phase, Seen, Slot};
 
-/// Sixty small answers, each in a page of its own. A client that reads has its queue empty again and again.
+/// Sixty small responses, each in its own page. The queue of a client that reads becomes empty again and again.
 const SLACK_MAX: u64 = 256 << 10;
 
 impl Slot {
-    /// For the program: what the application sends from now on is the answer.
+    /// For the program: from now on, what the application sends is the response.
     #[inline(always)]
     pub fn request_sent(&self, owner: u64) {
         let word = self.phase.get_acquire();
@@ -15,20 +15,20 @@ impl Slot {
         }
     }
 
-    /// For the program: takes the slot for a message; the phase that it was in.
+    /// For the program: takes the slot for a message. Returns the phase that it was in.
     #[inline(always)]
     pub fn enter(&self, owner: u64) -> Option<Phase> {
         let word = self.phase.get_acquire();
         let phase = Phase::of_word(word);
-        // The owner is looked at after the phase: with an older one the phase is older, too, and not there any more.
+        // The owner is read after the phase: if it is an older owner, the phase is older too, and the swap fails.
         if !matches!(phase, Phase::Armed | Phase::Running | Phase::Held)
             || self.owner.get() != owner
             || !self.phase.swap(word, (word & !PHASE) | Phase::Busy as u64)
         {
             return None;
         }
-        // Where loads may pass each other it was perhaps an older one all the same. A message of the rightful one may
-        // have found the slot busy and gone to sluice, so what follows has to go there, too.
+        // If loads may be reordered, the owner may still have been an older one. A message of the current owner may
+        // have found the slot busy and gone to sluice, so everything after it must go there, too.
         if self.owner.get() != owner {
             self.leave_rest(Miss::Wanted as u32);
             return None;
@@ -36,8 +36,8 @@ impl Slot {
         Some(phase)
     }
 
-    /// For the program, of the first message: whether the answer may go to the client, with `to_sluice` bytes sent to
-    /// sluice before. Whether the message may, [`Slot::judge`] says; one that is kept need not be asked for.
+    /// For the program, about the first message: whether the response may go to the client, after `to_sluice` bytes
+    /// sent to sluice. [`Slot::judge`] decides about the message itself, unless the head is kept.
     #[inline(always)]
     pub fn judge_answer(&self, answer: &Answer, size: u32, to_sluice: u32) -> Result<(), Miss> {
         if to_sluice != self.received.get() as u32 {
@@ -55,7 +55,7 @@ impl Slot {
         Ok(())
     }
 
-    /// For the program, of a later message.
+    /// For the program, about a later message.
     #[inline(always)]
     pub fn judge_next(&self, size: u32, seen: &Seen) -> Result<(), Miss> {
         let sent = self.sent.get();
@@ -69,10 +69,10 @@ impl Slot {
         self.judge(size, sent, seen)
     }
 
-    /// Bytes that have been sent in truth, if a part of the last message has not. The kernel takes a part where it cannot
-    /// wait for room, and says so to the application, which goes on from there. While somebody is inside a call on the
-    /// socket it may still be taking the rest, and a message of which it has nothing it may be about to take. In a head
-    /// lines were cut out, so an application that is told how much of it was taken goes on from elsewhere.
+    /// Bytes that have really been sent, if part of the last message has not. If the kernel cannot wait for room, it
+    /// takes only a part and tells the application, which continues from there. While a process is inside a call on the
+    /// socket, the kernel may still be taking the rest, or be about to take a message of which it has nothing yet. If
+    /// lines were cut out of a head, an application that learns how much was taken continues from the wrong place.
     #[inline(always)]
     fn taken(&self, sent: u64, seen: &Seen) -> Option<u64> {
         let expected = (self.sequence.get() as u32).wrapping_add(sent as u32);
@@ -82,7 +82,7 @@ impl Slot {
         (seen.alive && seen.quiet && is_part && taken >= self.head_bytes.get()).then_some(taken)
     }
 
-    /// For the program: whether a message may go to the client, with `sent` bytes of the answer sent there before.
+    /// For the program: whether a message may go to the client, after `sent` bytes of the response.
     #[inline(always)]
     pub fn judge(&self, size: u32, sent: u64, seen: &Seen) -> Result<(), Miss> {
         if !seen.alive {
@@ -97,12 +97,12 @@ impl Slot {
         if size >= seen.unsent_room {
             return Err(Miss::LowMark);
         }
-        // Each segment has a structure of its own, and a message of many pieces takes more than one.
+        // Each segment has its own structure, and a message of many pieces takes several segments.
         let overhead = 4096 + size / 8;
         if size.saturating_add(overhead) > seen.room { Err(Miss::Room) } else { Ok(()) }
     }
 
-    /// For the program: notes what the head says, once it may go.
+    /// For the program: records what the head says, once it may be sent.
     #[inline(always)]
     pub fn begin(&self, answer: &Answer, now_ns: u64) {
         let head_bytes = answer.head_bytes - answer.cut_bytes;
@@ -117,19 +117,19 @@ impl Slot {
         }
     }
 
-    /// For the program: whether `bytes` more may be behind the client's send queue that TCP does not count.
+    /// For the program: whether `bytes` more bytes may be in the client's send queue that TCP does not count.
     #[inline(always)]
     pub fn may_slack(&self, bytes: u32) -> bool {
         self.slack.get() + u64::from(bytes) <= SLACK_MAX
     }
 
-    /// For the program: notes them.
+    /// For the program: adds such bytes.
     #[inline(always)]
     pub fn add_slack(&self, bytes: u32) {
         self.slack.set(self.slack.get() + u64::from(bytes));
     }
 
-    /// For the program, of a head that came alone: whether to keep it until the body begins.
+    /// For the program, about a head that arrived alone: whether to keep it until the body starts.
     #[inline(always)]
     pub fn may_hold(&self, answer: &Answer, size: u32) -> bool {
         self.hold.get() != 0
@@ -138,7 +138,7 @@ impl Slot {
             && size as usize <= HELD_BYTES_MAX
     }
 
-    /// For the program: keeps a head whose `size` bytes are in the text by now. Gives the slot back.
+    /// For the program: keeps a head whose `size` bytes are now in the text. Returns the slot.
     #[inline(always)]
     pub fn leave_held(&self, size: u32, now_ns: u64) {
         self.first_ns.set(now_ns);
@@ -146,7 +146,7 @@ impl Slot {
         self.step(Phase::Busy, Phase::Held);
     }
 
-    /// For the program: `size` bytes go to the client. Gives the slot back.
+    /// For the program: `size` bytes go to the client. Returns the slot.
     #[inline(always)]
     pub fn leave_sent(&self, size: u32, now_ns: u64) {
         let before = self.sent.get();
@@ -161,7 +161,7 @@ impl Slot {
         self.step(Phase::Busy, if whole { Phase::Done } else { Phase::Running });
     }
 
-    /// For the program: this message and all that follow go to sluice. Gives the slot back.
+    /// For the program: this message and all later ones go to sluice. Returns the slot.
     #[inline(always)]
     pub fn leave_rest(&self, reason: u32) {
         self.reason.set(u64::from(reason));

@@ -1,16 +1,16 @@
-//! What sluice does with a slot.
+//! sluice's operations on a slot.
 
 use super::{Miss, Order, PHASE, Phase, Slot};
 
 impl Slot {
-    /// For sluice, outside of [`Phase::Busy`] and [`Phase::Running`]: gives the slot to a connection.
+    /// For sluice, outside [`Phase::Busy`] and [`Phase::Running`]: assigns the slot to a connection.
     pub fn assign(&self, owner: u64) {
         let word = self.phase.get_acquire();
         self.owner.set(owner);
         self.phase.set_release((word & !PHASE).wrapping_add(PHASE + 1) | Phase::Idle as u64);
     }
 
-    /// For sluice, where nothing is expected of the program: says where the next answer goes.
+    /// For sluice, while the program has nothing to do: writes where the next response goes.
     pub fn prepare(&self, order: &Order) {
         self.client.set(order.client);
         self.client_socket.set(order.client_socket);
@@ -31,7 +31,7 @@ impl Slot {
         self.phase.set_release((word & !PHASE) | Phase::Prepared as u64);
     }
 
-    /// For sluice: takes a head over that is kept, for its body does not come. False if it has gone on meanwhile.
+    /// For sluice: takes over a kept head because its body does not arrive. False if the head was forwarded meanwhile.
     #[must_use]
     pub fn let_head_go(&self) -> bool {
         let let_go = self.step(Phase::Held, Phase::Left);
@@ -41,15 +41,15 @@ impl Slot {
         let_go
     }
 
-    /// For sluice: takes over what has not been sent, which may be a head that is kept. The phase then: [`Phase::Left`], or [`Phase::Busy`] if the
-    /// program has it at this moment, or [`Phase::Done`].
+    /// For sluice: takes over what has not been sent, which may be a kept head. Returns the phase: [`Phase::Left`], or
+    /// [`Phase::Busy`] if the program owns the slot right now, or [`Phase::Done`].
     pub fn take_over(&self) -> Phase {
         loop {
             let phase = self.phase();
             if !matches!(phase, Phase::Prepared | Phase::Armed | Phase::Running | Phase::Held) {
                 return phase;
             }
-            // If not, the program has gone on meanwhile, and perhaps to one of these phases.
+            // If this fails, the program has changed the phase meanwhile, possibly to another of these phases.
             if self.step(phase, Phase::Left) {
                 self.reason.set(Miss::Wanted as u64);
                 return Phase::Left;

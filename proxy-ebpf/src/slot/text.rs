@@ -2,7 +2,7 @@
 
 use crate::word::Word;
 
-/// Room for a head that is kept until its body begins; a longer one goes at once. A power of two.
+/// Room for a head that is kept until its body starts; a longer head is forwarded at once. A power of two.
 pub const HELD_BYTES_MAX: usize = 1024;
 
 /// A head, which the program writes as bytes and sluice reads as words.
@@ -19,7 +19,7 @@ impl Default for Text {
 
 #[cfg(not(target_arch = "bpf"))]
 impl Text {
-    /// Its first bytes. For sluice, once the phase says that the program writes no more.
+    /// Its first bytes. For sluice, once the phase shows that the program no longer writes.
     #[must_use]
     pub fn bytes(&self, count: u64) -> alloc::vec::Vec<u8> {
         let count = (count as usize).min(HELD_BYTES_MAX);
@@ -29,7 +29,7 @@ impl Text {
         bytes
     }
 
-    /// Stands in for the program where that is simulated.
+    /// Writes the text as the program would, for simulations.
     pub fn set(&self, bytes: &[u8]) {
         for (word, piece) in self.0.iter().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];

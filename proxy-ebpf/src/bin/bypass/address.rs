@@ -1,8 +1,8 @@
-//! Addresses as the maps have them: IPv6, or IPv4 mapped to it.
+//! Addresses as in the maps: IPv6, or IPv4 mapped to it.
 
 use sluice_ebpf::Tuple;
 
-/// Says what happened to a pair, given as the passive end sees it, active end first.
+/// Logs what happened to a pair, given as the passive end sees it, active end first.
 macro_rules! log_pair {
     ($ctx:expr, $format:literal, $tuple:expr) => {
         aya_log_ebpf::debug!(
@@ -39,9 +39,9 @@ fn is_loopback_address(address: &[u32; 4]) -> bool {
     (c == 0xffff_u32.to_be() && d >> 24 == 127) || (c == 0 && d == 1)
 }
 
-/// An address as it is written.
+/// The bytes of an address in network order.
 #[inline(always)]
 pub(crate) fn bytes(address: [u32; 4]) -> [u8; 16] {
-    // SAFETY: both are 16 plain bytes.
+    // SAFETY: both types are 16 plain bytes.
     unsafe { core::mem::transmute(address) }
 }

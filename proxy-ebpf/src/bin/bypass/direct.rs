@@ -1,8 +1,8 @@
-//! sk_msg, for an application's socket: whether its answer goes straight out of the client's socket.
+//! sk_msg, for an application's socket: whether its response is sent directly from the client's socket.
 //!
-//! The slot says so; see `sluice_ebpf::slot` for who may write what, and when. The message of a head must hold the
-//! whole head. What is redirected is queued after this program has ended, so each message is compared with the
-//! client's own sequence number: nothing overtakes what has not got there.
+//! The slot decides; see `sluice_ebpf::slot` for who may write what, and when. A message with a head must contain the
+//! whole head. Redirected bytes are queued after this program has ended, so each message is compared with the client's
+//! own sequence number: nothing overtakes bytes that have not arrived there.
 
 use aya_ebpf::bindings::{bpf_sock, sk_action};
 use aya_ebpf::helpers::generated::{
@@ -19,21 +19,21 @@ use crate::{CLIENTS, HEADS, SLOTS, count, setting};
 
 /// `TCP_ESTABLISHED` of net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
-/// For the slot as whatever it does not know.
+/// Not a reason that the slot knows: the message is spoilt.
 const SPOILT: u32 = 0xff;
 
-/// Notes that sluice's request is on its way: what the application sends from now on is the answer to it.
+/// Records that sluice's request is being sent: from now on, what the application sends is the response to it.
 #[inline(always)]
 pub(crate) fn request_sent(end: &End) {
     if end.slot != 0
         && let Some(slot) = SLOTS.get(end.slot)
     {
-        // The socket is being sent on, so its memory is its own.
+        // A send is in progress on the socket, so its memory is its own.
         slot.request_sent(read::<u64>(end.own, setting!(offsets.cookie)));
     }
 }
 
-/// Sends the message to the client if it is, or goes on with, an answer that may go there; or keeps it. Else `None`.
+/// Sends the message to the client if it starts or continues a response that may go there, or keeps it. Else `None`.
 #[inline(always)]
 pub(crate) fn try_direct(
     ctx: &SkMsgContext,
@@ -44,7 +44,7 @@ pub(crate) fn try_direct(
 ) -> Option<sk_action::Type> {
     let slot = SLOTS.get(end.slot)?;
     let phase = slot.enter(end.peer_cookie)?;
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     let now_ns = unsafe { bpf_ktime_get_ns() };
     let went = match phase {
         Phase::Running => next(ctx, slot, size, scarce),
@@ -55,14 +55,14 @@ pub(crate) fn try_direct(
         Ok(sent) => slot.leave_sent(sent, now_ns),
         Err(reason) => {
             slot.leave_rest(reason);
-            // Nobody may see a message that is spoilt: its sender is told that it was not sent.
+            // No receiver may see a spoilt message: its sender gets an error.
             return if reason == SPOILT { Some(sk_action::SK_DROP) } else { None };
         }
     }
     Some(sk_action::SK_PASS)
 }
 
-/// The first one of an answer, or the first one of its body where the head is kept.
+/// The first message of a response, or the first one of its body if the head is kept.
 struct Message {
     size: u32,
     held: bool,
@@ -70,7 +70,7 @@ struct Message {
     scarce: bool,
 }
 
-/// Bytes that have been sent; none if the message is a head that is kept.
+/// Bytes that have been sent; 0 if the message is a head that is kept.
 #[inline(always)]
 fn first(
     ctx: &SkMsgContext,
@@ -83,7 +83,7 @@ fn first(
     if !message.held {
         read_head(ctx, scratch, message.size)?;
     }
-    // SAFETY: of the sender's socket, which nobody else uses now; it holds the head that is kept, or was just read.
+    // SAFETY: the scratch is of the sender's socket, which only this program uses; it has the kept or just read head.
     let head = unsafe { (*scratch).head };
     let [first, second] = head.cuts;
     let cut_bytes = first.bytes + second.bytes;
@@ -100,7 +100,7 @@ fn first(
         return keep(ctx, scratch, slot, message.size).map(|()| 0).map_err(|()| Miss::Unreadable as u32);
     }
     slot.judge(size, 0, &see(slot, message.scarce)).map_err(|miss| miss as u32)?;
-    // One page for a small answer; the client that has so many does not read.
+    // One page for a small response; a client with so many of them does not read.
     if !slot.may_slack(PAGE_BYTES) {
         return Err(Miss::Slack as u32);
     }
@@ -111,29 +111,29 @@ fn first(
     cut(ctx, &head).map_err(|()| Miss::Unreadable as u32)?;
     let gathered = gather(ctx, slot, size - cut_bytes);
     if message.held && !gathered {
-        // The head is in a page of its own.
+        // The head is in its own page.
         note_slack(slot, slack_of(held_bytes));
     }
     redirect(ctx, slot)?;
     Ok(size - cut_bytes)
 }
 
-/// Takes a head off its message, which it is all of, and puts it into the slot.
+/// Removes a head from its message, which consists only of it, and stores it in the slot.
 #[inline(always)]
 fn keep(ctx: &SkMsgContext, scratch: *mut Scratch, slot: &Slot, size: u32) -> Result<(), ()> {
     let bytes = clamp::<{ HELD_BYTES_MAX as u64 - 1 }>(size);
     let to = (&raw const slot.text).cast_mut().cast();
-    // SAFETY: at most the room for the text, which is the program's in this phase, and less than there is in the
-    // scratch.
+    // SAFETY: this copies at most the room for the text, which is the program's in this phase, and less than the
+    // scratch contains.
     let copied = unsafe { bpf_probe_read_kernel(to, bytes, (&raw const (*scratch).text).cast()) };
-    // SAFETY: the context that the kernel gave; the helper checks the range.
+    // SAFETY: the context is from the kernel; the helper checks the range.
     if copied == 0 && unsafe { bpf_msg_pop_data(ctx.msg, 0, size, 0) } == 0 { Ok(()) } else { Err(()) }
 }
 
-/// Puts a head that was kept in front of the message.
+/// Puts a kept head in front of the message.
 #[inline(always)]
 fn restore(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u32> {
-    // SAFETY: the context that the kernel gave; the helper checks the range.
+    // SAFETY: the context is from the kernel; the helper checks the range.
     if unsafe { bpf_msg_push_data(ctx.msg, 0, size, 0) } != 0 {
         return Err(Miss::Unreadable as u32);
     }
@@ -145,7 +145,7 @@ fn restore(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u
         if to + 8 > end {
             return Err(SPOILT);
         }
-        // SAFETY: the one as just checked; the other is within the text, which is longer than what is kept.
+        // SAFETY: `to` was just checked; the source is within the text, which is longer than a kept head.
         unsafe { (to as *mut u64).write_volatile(text.add(at).cast::<u64>().read_volatile()) };
         Ok(())
     };
@@ -154,8 +154,8 @@ fn restore(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u
         copy(at)?;
         at += 8;
     }
-    // The last eight bytes once more, for some may be left, and no head is shorter. Byte by byte a verifier would follow
-    // as many as there can be from each word on: Linux 6.1 does, and gives up.
+    // The last eight bytes once more, because some may be left, and no head is shorter. For a loop over single bytes,
+    // the verifier of Linux 6.1 would follow every possible number of them from each word on, and give up.
     copy(clamp::<{ HELD_BYTES_MAX as u64 - 1 }>(size - 7) as usize - 1)
 }
 
@@ -167,7 +167,7 @@ fn next(ctx: &SkMsgContext, slot: &Slot, size: u32, scarce: bool) -> Result<u32,
     Ok(size)
 }
 
-/// Bytes that the application has sent to sluice, either way. What goes to clients is counted with their sockets.
+/// Bytes that the application has sent to sluice, by either path. Bytes to clients are counted in their sockets.
 #[inline(always)]
 fn to_sluice(end: &End) -> u32 {
     let by_tcp = read::<u32>(end.own, setting!(offsets.write_seq)).wrapping_sub(end.sent_next);
@@ -181,61 +181,61 @@ fn redirect(ctx: &SkMsgContext, slot: &Slot) -> Result<(), u32> {
     if redirected == i64::from(sk_action::SK_PASS) { Ok(()) } else { Err(Miss::Redirect as u32) }
 }
 
-/// Bytes of a segment in a send queue: none has fewer but the last, and none more.
+/// Bytes of a segment in a send queue: only the last has fewer, and none has more.
 const PIECE_MIN: u32 = 256;
 const PIECE_MAX: u32 = 65_536;
-/// What one takes beside its bytes, at most.
+/// Most memory that a segment takes in addition to its bytes.
 const PIECE_OVERHEAD: u32 = 2048;
 
-/// What the client's socket is now. It can only become better while this runs: nobody else writes to it, or the
-/// slot would not be ours.
+/// The current state of the client's socket. It can only improve while this runs: nothing else writes to the socket, or
+/// the slot would not be ours.
 #[inline(always)]
 fn see(slot: &Slot, scarce: bool) -> Seen {
     let socket = slot.client_socket.get();
-    // First: what was being taken until then is counted in the sequence number.
+    // First: bytes that were being taken until then are included in the sequence number.
     let quiet = read::<u32>(socket, setting!(offsets.owned)) == 0;
     let queued = read::<u32>(socket, setting!(offsets.wmem_queued));
     let sequence = read::<u32>(socket, setting!(offsets.write_seq));
-    // What was queued before is with the client, pages and all.
+    // Everything queued before has reached the client, and its pages are free.
     if read::<u32>(socket, setting!(offsets.snd_una)) == sequence {
         slot.slack.set(0);
     }
     let room = read::<u32>(socket, setting!(offsets.sndbuf)).saturating_sub(queued);
-    // Segments are at most half the largest window that the client has offered, and each has its structure: with small
-    // windows there is room for fewer bytes.
+    // Segments have at most half the largest window that the client has offered, and each has its own structure: with
+    // small windows there is room for fewer bytes.
     let piece = (read::<u32>(socket, setting!(offsets.max_window)) / 2).clamp(PIECE_MIN, PIECE_MAX);
     let room = (u64::from(room) * u64::from(piece) / u64::from(piece + PIECE_OVERHEAD)) as u32;
-    // A namespace's own mark, which 0 stands for, is not known here: sluice sets one on each socket.
+    // A namespace's own limit, for which 0 stands, is unknown here: sluice sets one on each socket.
     let unsent = sequence.wrapping_sub(read::<u32>(socket, setting!(offsets.snd_nxt)));
     let unsent_room = read::<u32>(socket, setting!(offsets.notsent_lowat)).saturating_sub(unsent);
     let alive = read::<u8>(socket, setting!(offsets.state)) == ESTABLISHED
         && read::<u32>(socket, setting!(offsets.err)) == 0
         && read::<u8>(socket, setting!(offsets.shutdown)) == 0
-        // Last: what was read is of that socket only if it still is that socket.
+        // Last: the values belong to that socket only if it is still that socket.
         && read::<u64>(socket, setting!(offsets.cookie))
             == slot.client.get();
     Seen { alive, sequence, quiet, room, unsent_room, scarce }
 }
 
-/// Where heads are read into; made if there is none.
+/// The memory into which heads are read; created if there is none.
 #[inline(always)]
 fn scratch(socket: *mut bpf_sock) -> Option<*mut Scratch> {
     let map = (&raw const HEADS).cast_mut().cast();
-    // SAFETY: the sender's socket, held while the program runs; the map is ours; 1 makes the storage if there is
-    // none.
+    // SAFETY: this is the sender's socket, held while the program runs; the map is ours; 1 creates the storage if there
+    // is none.
     let scratch: *mut Scratch =
         unsafe { bpf_sk_storage_get(map, socket.cast(), core::ptr::null_mut(), 1) }.cast();
     (!scratch.is_null()).then_some(scratch)
 }
 
-/// Parses the head that the message begins with, in a copy that nobody changes meanwhile.
+/// Parses the head at the start of the message, in a copy that nothing changes meanwhile.
 #[inline(always)]
 fn read_head(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u32> {
     let unreadable = Miss::Unreadable as u32;
     let wanted = size.min(TEXT_BYTES as u32);
     // Nearly always it is in one piece.
     if ((ctx.data_end() - ctx.data()) as u32) < wanted {
-        // SAFETY: the context that the kernel gave.
+        // SAFETY: this is the context from the kernel.
         if unsafe { bpf_msg_pull_data(ctx.msg, 0, wanted, 0) } != 0 {
             return Err(unreadable);
         }
@@ -252,11 +252,11 @@ fn read_head(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(),
     unsafe { head::parse(scratch, bytes).map_err(|refusal| REFUSALS + refusal as u32) }
 }
 
-/// From 1 to one more than the mask, so that the verifier sees it, too.
+/// Clamps from 1 to one more than the mask, in a way that the verifier understands.
 #[inline(always)]
 fn clamp<const MASK: u64>(bytes: u32) -> u32 {
     let mut clamped = u64::from(bytes);
-    // SAFETY: arithmetic on a register.
+    // SAFETY: this is only arithmetic on a register.
     unsafe {
         core::arch::asm!(
             "{bytes} += -1",
@@ -270,13 +270,13 @@ fn clamp<const MASK: u64>(bytes: u32) -> u32 {
     clamped as u32
 }
 
-/// A larger message is sent in the pieces that it has: it leaves as more than one segment in any case.
+/// A larger message is sent in the pieces that it has: it leaves as more than one segment anyway.
 const GATHERED_MAX: u32 = 16_384;
 const PAGE_BYTES: u32 = 4096;
 
-/// Brings a message into one piece: each piece of it would leave as a segment of its own. If that cannot be had it
-/// leaves in more. The kernel copies it into pages that are its alone, of which TCP counts the bytes that are used. True
-/// if it has.
+/// Gathers a message into one piece, because each piece would leave as a separate segment. If this fails, it leaves in
+/// several. The kernel copies it into pages of its own, of which TCP counts only the used bytes. Returns whether it
+/// gathered the message.
 #[inline(always)]
 fn gather(ctx: &SkMsgContext, slot: &Slot, size: u32) -> bool {
     let is_whole = (ctx.data_end() - ctx.data()) as u32 >= size;
@@ -284,7 +284,7 @@ fn gather(ctx: &SkMsgContext, slot: &Slot, size: u32) -> bool {
     if is_whole || size > GATHERED_MAX || !slot.may_slack(slack) {
         return false;
     }
-    // SAFETY: the context that the kernel gave; the helper checks the range.
+    // SAFETY: the context is from the kernel; the helper checks the range.
     let gathered = unsafe { bpf_msg_pull_data(ctx.msg, 0, size, 0) } == 0;
     if gathered {
         note_slack(slot, slack);
@@ -292,7 +292,7 @@ fn gather(ctx: &SkMsgContext, slot: &Slot, size: u32) -> bool {
     gathered
 }
 
-/// Bytes of the pages that a message of at most [`GATHERED_MAX`] is gathered in, beyond its own.
+/// Unused bytes of the pages into which a message of at most [`GATHERED_MAX`] is gathered.
 #[inline(always)]
 fn slack_of(size: u32) -> u32 {
     let pages = match size {
@@ -309,12 +309,12 @@ fn note_slack(slot: &Slot, bytes: u32) {
     count(Counter::SlackBytes, u64::from(bytes));
 }
 
-/// Takes the lines out that are not for the client, the last one first, so that the others stay where they are.
+/// Cuts out the lines that are not for the client, the last one first, so that the positions of the others stay valid.
 #[inline(always)]
 fn cut(ctx: &SkMsgContext, head: &Head) -> Result<(), ()> {
     let [first, second] = head.cuts;
     for cut in [second, first] {
-        // SAFETY: the context that the kernel gave; the helper checks the range.
+        // SAFETY: the context is from the kernel; the helper checks the range.
         if cut.bytes != 0 && unsafe { bpf_msg_pop_data(ctx.msg, cut.start, cut.bytes, 0) } != 0 {
             return Err(());
         }

@@ -1,10 +1,10 @@
-//! Joins the two ends of sluice's own connections on this host, past loopback TCP (Linux 5.19 or later).
+//! Joins the two ends of sluice's own connections on this host, without loopback TCP (Linux 5.19 or later).
 //!
-//! `bypass_track` (sock_ops, on a cgroup2) puts both ends of such a connection into a map as they are
-//! established; `bypass_send` (sk_msg, on that map) moves each message straight into the other end's
-//! receive queue, if that keeps order and bounds. `bypass_unread` is run by sluice to ask what an end has unread,
-//! `direct_head` by tests, to have the parser of heads tried in the kernel.
-//! Entries are trivial; the logic is in `try_*`.
+//! `bypass_track` (sock_ops, on a cgroup2) adds both ends of such a connection to a map when they are
+//! established; `bypass_send` (sk_msg, on that map) moves each message straight into the other end's receive
+//! queue, if that keeps the order and the limits. sluice runs `bypass_unread` to get an end's unread bytes, and
+//! tests run `direct_head` to test the parser of heads in the kernel. Entries are trivial; the logic is in
+//! `try_*`.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -32,7 +32,7 @@ use sluice_ebpf::{Counter, End, Known, Memory, Offsets, Service, Settings, Tuple
 
 use storage::ClonedStorage;
 
-/// Written by sluice before it loads the object.
+/// sluice sets it before it loads the object.
 #[unsafe(no_mangle)]
 static SETTINGS: Settings = Settings {
     budget_bytes: 0,
@@ -76,7 +76,7 @@ static SETTINGS: Settings = Settings {
 
 /// Ends in the maps; sluice sets another maximum when it loads them.
 const ENDS_MAX: u32 = 16_384;
-/// Addresses that sluice listens on; as many as it may have.
+/// Addresses on which sluice listens; as many as it may have.
 const SERVICES_MAX: u32 = 1024;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -102,15 +102,15 @@ static STOP: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 static THRIFT: Array<u32> = Array::with_max_entries(1, 0);
 
-/// Of tests alone, as the program that uses it.
+/// Only for tests, like the program that uses it.
 #[map]
 static HEAD_TRIAL: Array<Scratch> = Array::with_max_entries(1, 0);
 
-/// Sees every connection of the machine: what is not ours must leave at once.
+/// Sees every connection of the machine, so it must return at once for those that are not sluice's.
 #[sock_ops]
 fn bypass_track(ctx: SockOpsContext) -> u32 {
     track::try_track(&ctx);
-    // 1 lets the reply stand that the op began with, as if nobody had looked.
+    // 1 keeps the reply with which the operation started, as if no program had run.
     1
 }
 
@@ -120,9 +120,9 @@ fn bypass_send(ctx: SkMsgContext) -> u32 {
     send::try_send(&ctx)
 }
 
-/// A classifier, written out instead of by aya's `#[classifier]`, which names `__sk_buff` in the signature. That type
-/// refers to two others by pointer only, and LLVM orders such forward declarations by the addresses of its own memory:
-/// about one build in ten would have other bytes.
+/// A classifier, written out instead of using aya's `#[classifier]`, which names `__sk_buff` in the signature. That
+/// type refers to two others only by pointer, and LLVM orders such forward declarations by the addresses in its own
+/// memory: about one build in ten would have different bytes.
 macro_rules! classifier {
     ($(#[$doc:meta])* $name:ident, $decide:expr) => {
         $(#[$doc])*
@@ -136,7 +136,7 @@ macro_rules! classifier {
 }
 
 classifier! {
-    /// Runs on what sluice hands it, and only then.
+    /// Runs only on frames that sluice passes to it.
     bypass_unread, |context| unread::try_unread(context).unwrap_or(0)
 }
 
@@ -148,37 +148,37 @@ classifier! {
     }
 }
 
-/// Reads a setting as the constant that it became at loading; else the compiler would see the zero above.
+/// Reads a setting as the constant that it became at loading; otherwise the compiler would use the zero above.
 macro_rules! setting {
     ($($field:tt)+) => {
-        // SAFETY: a field of a static that lives as long as the program.
+        // SAFETY: this is a field of a static, which lives as long as the program.
         unsafe { (&raw const $crate::SETTINGS.$($field)+).read_volatile() }
     };
 }
 use setting;
 
-/// Whether joining has been ended.
+/// Whether joining has been stopped.
 #[inline(always)]
 fn stopped() -> bool {
     STOP.get(0).is_none_or(|stop| *stop != 0)
 }
 
-/// Adds to this CPU's part of a counter. A preempted addition may be lost: they are for people.
+/// Adds to this CPU's part of a counter. A preempted addition may be lost, which is fine for statistics.
 #[inline(always)]
 fn count(counter: Counter, amount: u64) {
     if let Some(value) = COUNTERS.get_ptr_mut(counter as u32) {
-        // SAFETY: the map gave a valid, aligned pointer to this CPU's value.
+        // SAFETY: the map returned a valid, aligned pointer to this CPU's value.
         unsafe { *value += amount };
     }
 }
 
-/// The state of a socket; `create` makes it if there is none.
+/// The state of a socket; with `create` it is created if there is none.
 #[inline(always)]
 fn state(socket: *mut bpf_sock, create: bool) -> Option<*mut End> {
     let map = (&raw const STATE).cast_mut().cast();
     // BPF_SK_STORAGE_GET_F_CREATE
     let flags = u64::from(create);
-    // SAFETY: the context gave the socket, not null and held while the program runs; the map is ours.
+    // SAFETY: the socket is from the context, not null and held while the program runs; the map is ours.
     let found = unsafe { bpf_sk_storage_get(map, socket.cast(), core::ptr::null_mut(), flags) };
     (!found.is_null()).then_some(found.cast())
 }
@@ -189,7 +189,7 @@ fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Some helpers are for GPL-compatible programs only.
+/// Some helpers are only for GPL-compatible programs.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,6 +1,6 @@
 //! Whether the kernel may be short of memory for a message; see [`sluice_ebpf::memory`].
 //!
-//! A margin does in place of exactness: nothing reserves what is found free here.
+//! A margin replaces exactness: memory that is found free here is not reserved.
 
 use aya_ebpf::helpers::generated::bpf_jiffies64;
 use sluice_ebpf::End;
@@ -8,24 +8,24 @@ use sluice_ebpf::End;
 use crate::send::read;
 use crate::{THRIFT, setting};
 
-/// Groups that are looked at, from a socket's own upwards.
+/// Memory groups to check, from a socket's own upwards.
 const GROUPS_MAX: u32 = 5;
 const PAGE_BYTES: u32 = 4096;
-/// Where the second of three numbers is.
+/// Offset of the second of three numbers.
 const PRESSURE_LIMIT: u32 = 8;
-/// Pages that others may take meanwhile.
+/// Pages that other sockets may take in the meantime.
 const SPARE_PAGES: u64 = 32;
 
-/// Whether the other end of a socket, or a client of the same process, might not be given memory for `size` bytes: TCP as a
-/// whole is pressed for it or nearly so, or the group of processes has nearly as much as it may (cgroup v1) or is pressed
-/// (v2). All but v1's count is looked at once a tick of the kernel's clock, for it does not
-/// come all at once.
+/// Whether the other end of a socket, or a client of the same process, might not get memory for `size` bytes: TCP as a
+/// whole is under memory pressure or close to it, or the memory group is close to its limit (cgroup v1) or under
+/// pressure (v2). Everything except v1's count is checked once per tick of the kernel's clock, because memory does not
+/// fill up at once.
 #[inline(always)]
 pub(crate) fn is_scarce(end: &mut End, size: u32) -> bool {
     if THRIFT.get(0).is_none_or(|thrift| *thrift == 0) {
         return false;
     }
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     let now = unsafe { bpf_jiffies64() };
     if end.looked != now as u32 {
         end.looked = now as u32;
@@ -62,8 +62,8 @@ fn is_group_pressed(socket: u64, now: u64) -> bool {
     false
 }
 
-/// Whether a group that counts the socket has too little left of what it may have for TCP (cgroup v1) to take `size`
-/// bytes: an eighth of it is kept for what TCP itself cannot do without.
+/// Whether a memory group of the socket has too little left for TCP (cgroup v1) to take `size` bytes. An eighth of its
+/// limit is reserved for what TCP itself requires.
 #[inline(always)]
 fn is_group_full(socket: u64, size: u32) -> bool {
     if setting!(memory.counter) == 0 {
@@ -73,7 +73,7 @@ fn is_group_full(socket: u64, size: u32) -> bool {
     if group == 0 {
         return false;
     }
-    // Twice, for a piece may be held in a page that is not all of it.
+    // Twice, because a piece may occupy only part of a page.
     let wanted = u64::from(size / PAGE_BYTES) * 2 + SPARE_PAGES;
     let mut counter = group + u64::from(setting!(memory.counter));
     for _ in 0..GROUPS_MAX {

@@ -1,8 +1,8 @@
-//! sk_msg: whether a message goes past TCP. Runs under the sender's lock, once a message.
+//! sk_msg: whether a message bypasses TCP. Runs under the sender's lock, once per message.
 //!
-//! Joined bytes are read before bytes that came by TCP, so a message may be joined only when everything
-//! sent by TCP has been read: then the receiver's `copied_seq` is the sender's `write_seq`. Joined bytes know
-//! no window, so what the receiver has unread is bounded here, in bytes and in messages.
+//! Joined bytes are read before bytes that arrived through TCP, so a message may be joined only when everything sent
+//! through TCP has been read: then the receiver's `copied_seq` is the sender's `write_seq`. Joined bytes have no
+//! window, so the receiver's unread bytes and messages are limited here.
 
 use aya_ebpf::bindings::{BPF_F_INGRESS, sk_action};
 use aya_ebpf::helpers::bpf_probe_read_kernel;
@@ -16,17 +16,17 @@ use crate::{ENDS, KNOWN, count, setting, state, stopped};
 /// `SEND_SHUTDOWN` of `sk_shutdown`.
 const SEND_SHUTDOWN: u8 = 2;
 
-/// Redirects the message to the other end, or counts why not and leaves it to TCP; or to the client, see [`crate::direct`].
+/// Redirects the message to the other end or the client ([`crate::direct`]), or counts why not and leaves it to TCP.
 #[inline(always)]
 pub(crate) fn try_send(ctx: &SkMsgContext) -> sk_action::Type {
-    // SAFETY: the kernel gave the context, valid while the program runs; it gives no null socket here.
+    // SAFETY: the context is from the kernel and valid while the program runs; it contains no null socket here.
     let socket = unsafe { (*ctx.msg).__bindgen_anon_3.sk };
     let size = ctx.size();
     let Some(end) = (if socket.is_null() { None } else { state(socket, false) }) else {
         passed(Counter::NoPeer, size);
         return sk_action::SK_PASS;
     };
-    // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
+    // SAFETY: this is the storage of the sender, whose lock this program runs under, so nothing else changes it.
     let (ours, slot) = unsafe { ((*end).ours != 0, (*end).slot) };
     // SAFETY: as above.
     if !ours && has_ulp(unsafe { (*end).own }) {
@@ -45,7 +45,7 @@ pub(crate) fn try_send(ctx: &SkMsgContext) -> sk_action::Type {
     {
         return action;
     }
-    // As it is now: a head may have been put in front of it, or lines cut out.
+    // The current size: a head may have been put in front, or lines cut out.
     let size = ctx.size();
     match join(ctx, end, size, scarce) {
         Ok(()) => {
@@ -57,12 +57,12 @@ pub(crate) fn try_send(ctx: &SkMsgContext) -> sk_action::Type {
             count(Counter::BytesJoined, u64::from(size));
         }
         Err(reason) => {
-            // SAFETY: the storage of the sender, whose lock this program runs under.
+            // SAFETY: this is the storage of the sender, whose lock this program runs under.
             unsafe { (*end).used_tcp = 1 };
             passed(reason, size);
         }
     }
-    // Also when the message was redirected: the helper has noted that with the message.
+    // Also for a redirected message: the helper has recorded the redirection in it.
     sk_action::SK_PASS
 }
 
@@ -74,10 +74,10 @@ fn passed(reason: Counter, size: u32) {
 
 #[inline(always)]
 fn join(ctx: &SkMsgContext, end: *mut End, size: u32, scarce: bool) -> Result<(), Counter> {
-    // SAFETY: the storage of the sender, whose lock this program runs under; so nobody else changes it.
+    // SAFETY: this is the storage of the sender, whose lock this program runs under, so nothing else changes it.
     let end = unsafe { &mut *end };
-    // An application may count its bytes (FIONREAD) or splice them, which a change of path breaks; sluice
-    // does neither. So what goes to an application does not come back from TCP, and is not stopped amid a message.
+    // An application may count its bytes (FIONREAD) or splice them, which a change of path breaks; sluice does neither.
+    // So messages to an application do not return from TCP, and are not stopped within a message.
     if end.ours != 0 {
         if end.used_tcp != 0 {
             return Err(Counter::AfterTcp);
@@ -102,28 +102,28 @@ fn join(ctx: &SkMsgContext, end: *mut End, size: u32, scarce: bool) -> Result<()
     Ok(())
 }
 
-/// Notes where the other end is, if that is known by now.
+/// Records the other end, if it is known by now.
 #[inline(always)]
 fn find_peer(end: &mut End) {
     if end.peer != 0 {
         return;
     }
-    // SAFETY: copied at once; entries are written before they are found and never changed.
+    // SAFETY: the value is copied at once; entries are written before they can be found, and never changed.
     if let Some(&Known { socket, cookie, .. }) = unsafe { KNOWN.get(end.tuple.mirrored()) } {
         end.peer = socket;
         end.peer_cookie = cookie;
     }
 }
 
-/// The rule. Each read may be outdated at once, but only in the safe direction: while the sender's lock is
-/// held nobody else adds to what the receiver has unread.
+/// The rule. Each value may be outdated at once, but only in the safe direction: while the sender's lock is held,
+/// nothing else adds to the receiver's unread bytes.
 #[inline(always)]
 fn may_join(end: &mut End, size: u32) -> Result<(), Counter> {
     let (own, peer) = (end.own, end.peer);
     if read::<u8>(own, setting!(offsets.shutdown)) & SEND_SHUTDOWN != 0 {
         return Err(Counter::SenderShutDown);
     }
-    // The memory may have become another socket's since; then its cookie is another too.
+    // The memory may belong to another socket by now; then its cookie differs too.
     if read::<u64>(peer, setting!(offsets.cookie)) != end.peer_cookie {
         return Err(Counter::NoPeer);
     }
@@ -147,7 +147,7 @@ fn may_join(end: &mut End, size: u32) -> Result<(), Counter> {
     if end.messages >= setting!(budget_messages) {
         return Err(Counter::MessageBudget);
     }
-    // Only towards sluice, which never sleeps inside a receive: nobody waits in there for bytes by TCP.
+    // Only towards sluice, which never sleeps inside a receive: nothing waits there for bytes through TCP.
     if end.used_tcp != 0 {
         if read::<u32>(peer, setting!(offsets.owned)) != 0 {
             return Err(Counter::ReaderInside);
@@ -157,17 +157,17 @@ fn may_join(end: &mut End, size: u32) -> Result<(), Counter> {
     Ok(())
 }
 
-/// Whether the bytes of a socket are those of another protocol: it would be sent what is not encrypted yet, and read
-/// what still is.
+/// Whether the bytes of a socket belong to another protocol: it would be sent bytes that are not encrypted yet, and
+/// read bytes that still are.
 #[inline(always)]
 fn has_ulp(socket: u64) -> bool {
     read::<u64>(socket, setting!(offsets.ulp)) != 0
 }
 
-/// A field of a kernel structure; 0 where the memory is gone.
+/// A field of a kernel structure; 0 if the memory is gone.
 #[inline(always)]
 pub(crate) fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
     let address = (base + u64::from(offset)) as *const T;
-    // SAFETY: the helper checks the address itself and copies.
+    // SAFETY: the helper checks the address itself and copies the value.
     unsafe { bpf_probe_read_kernel(address) }.unwrap_or_default()
 }

@@ -5,10 +5,10 @@ use core::ptr::null;
 
 use aya_ebpf::bindings::bpf_map_type::BPF_MAP_TYPE_SK_STORAGE;
 
-/// `BPF_F_NO_PREALLOC`, which such a map must have, and `BPF_F_CLONE` (5.4).
+/// `BPF_F_NO_PREALLOC`, which such a map requires, and `BPF_F_CLONE` (5.4).
 const FLAGS: usize = 1 | 0x200;
 
-/// A definition by types alone, as loaders read it from the type information: never dereferenced.
+/// A definition only by types, as loaders read it from the type information: never dereferenced.
 #[repr(C)]
 pub(crate) struct ClonedStorage<T> {
     r#type: *const [i32; BPF_MAP_TYPE_SK_STORAGE as usize],
@@ -19,11 +19,11 @@ pub(crate) struct ClonedStorage<T> {
     _value: PhantomData<T>,
 }
 
-// SAFETY: placeholder pointers that nobody follows; the loader puts the map in their place.
+// SAFETY: placeholder pointers that nothing dereferences; the loader replaces them with the map.
 unsafe impl<T> Sync for ClonedStorage<T> {}
 
 impl<T> ClonedStorage<T> {
-    /// The definition.
+    /// The map definition.
     pub(crate) const fn new() -> Self {
         Self {
             r#type: null(),

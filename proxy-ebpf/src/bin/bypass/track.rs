@@ -1,9 +1,9 @@
-//! sock_ops: which two sockets are the ends of one connection of ours.
+//! sock_ops: finds the two sockets that are the ends of one of sluice's connections.
 //!
-//! The active end comes first: it is established by the SYN-ACK, and its ACK then establishes the passive
-//! end. It is ours when sluice wrote a wish into its storage, or a client of ours when it connects to where sluice
-//! listens. The passive end is taken only if the active one is known, and if both name the same sequence numbers,
-//! which no other connection can guess; a client's also only if its listener is sluice's.
+//! The active end comes first: the SYN-ACK establishes it, and its ACK then establishes the passive end. It is sluice's
+//! if sluice wrote a wish into its storage, or a client's if it connects to where sluice listens. The passive end is
+//! accepted only if the active one is known, and if both have the same sequence numbers, which no other connection can
+//! guess; for a client also only if the listener is sluice's.
 
 use core::arch::asm;
 use core::mem::offset_of;
@@ -27,15 +27,15 @@ const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
 const TCP_CLOSE: u32 = 7;
 
-/// A field of the context, in bytes from one with a name. In assembly, for the verifier wants each of them at a
-/// constant distance, and the compiler likes to make one load at a computed address of two.
+/// A field of the context, or the bytes at an offset from it. In assembly, because the verifier requires a constant
+/// offset for each, and the compiler likes to merge two loads into one at a computed address.
 macro_rules! field {
     ($ctx:expr, $field:ident $(+ $bytes:literal)?) => {
         field!($ctx, $field $(+ $bytes)?, "u32") as u32
     };
     ($ctx:expr, $field:ident $(+ $bytes:literal)?, $width:literal) => {{
         let value: u64;
-        // SAFETY: the kernel gave the context, valid while the program runs; only loads from it.
+        // SAFETY: the context is from the kernel and valid while the program runs; this only loads from it.
         unsafe {
             asm!(
                 concat!("{value} = *(", $width, " *)({context} + {offset})"),
@@ -49,7 +49,7 @@ macro_rules! field {
     }};
 }
 
-/// `None` says that the callback was none of ours, or that the end was refused.
+/// `None` means that the callback was not for a connection of sluice, or that the end was refused.
 #[inline(always)]
 pub(crate) fn try_track(ctx: &SockOpsContext) -> Option<()> {
     match field!(ctx, op) {
@@ -66,7 +66,7 @@ fn active(ctx: &SockOpsContext) -> Option<()> {
     let Some(end) = state(socket, false) else {
         return client(ctx, socket);
     };
-    // SAFETY: the storage of this socket, which lives while the program runs.
+    // SAFETY: this is the storage of this socket, which lives while the program runs.
     let (wish, slot) = unsafe { ((*end).wish, (*end).slot) };
     if wish == 0 || stopped() {
         return None;
@@ -78,7 +78,7 @@ fn active(ctx: &SockOpsContext) -> Option<()> {
     register(ctx, socket, end, &tuple, Role { role: ACTIVE, ours: true, slot })
 }
 
-/// Somebody else's socket: a client of ours if it connects to where sluice listens.
+/// Another process's socket: a client if it connects to where sluice listens.
 #[inline(always)]
 fn client(ctx: &SockOpsContext, socket: *mut bpf_sock) -> Option<()> {
     if setting!(clients) == 0 {
@@ -104,7 +104,7 @@ fn passive(ctx: &SockOpsContext) -> Option<()> {
         return None;
     }
     let mut tuple = tuple(ctx)?;
-    // SAFETY: the entry may change under us, which costs a join at worst.
+    // SAFETY: the entry may change meanwhile, which at worst prevents a join.
     let mut known = unsafe { KNOWN.get(tuple.mirrored()) };
     if known.is_none() && setting!(any_namespace) != 0 && !is_loopback(&tuple) {
         tuple.netns = 0;
@@ -120,7 +120,7 @@ fn passive(ctx: &SockOpsContext) -> Option<()> {
     let socket = socket(ctx)?;
     let end = state(socket, true)?;
     let ours = known.ours == 0;
-    // SAFETY: the storage of this socket, which lives while the program runs.
+    // SAFETY: this is the storage of this socket, which lives while the program runs.
     if ours && unsafe { (*end).wish } != Wish::Clients as u32 {
         count(Counter::EndsRefused, 1);
         return None;
@@ -136,7 +136,7 @@ fn passive(ctx: &SockOpsContext) -> Option<()> {
     Some(())
 }
 
-/// Whether it is a client of sluice's that answers may be sent to; then where it is, and where its bytes begin.
+/// Whether it is a client to which responses may be sent. If so, records its address and where its bytes start.
 #[inline(always)]
 fn note_client(ctx: &SockOpsContext) -> bool {
     let Some(socket) = socket(ctx) else {
@@ -145,11 +145,11 @@ fn note_client(ctx: &SockOpsContext) -> bool {
     let Some(end) = state(socket, false) else {
         return false;
     };
-    // SAFETY: the storage of this socket, which lives while the program runs.
+    // SAFETY: this is the storage of this socket, which lives while the program runs.
     if unsafe { (*end).wish } != Wish::Direct as u32 {
         return false;
     }
-    // SAFETY: the context's socket, not null and locked by the callback; the helper only looks at it.
+    // SAFETY: this is the context's socket, not null and locked by the callback; the helper only reads it.
     let own = unsafe { bpf_skc_to_tcp_sock(socket.cast()) };
     let sent_next = field!(ctx, snd_nxt);
     // SAFETY: as above.
@@ -157,14 +157,14 @@ fn note_client(ctx: &SockOpsContext) -> bool {
     true
 }
 
-/// Only sockets that were registered ask for this callback.
+/// Only sockets that were registered request this callback.
 #[inline(always)]
 fn closed(ctx: &SockOpsContext) -> Option<()> {
     if field!(ctx, __bindgen_anon_1 + 4) != TCP_CLOSE {
         return None;
     }
     let end = state(socket(ctx)?, false)?;
-    // SAFETY: the storage of this socket, which lives while the program runs.
+    // SAFETY: this is the storage of this socket, which lives while the program runs.
     let (tuple, role) = unsafe { ((*end).tuple, (*end).role) };
     if role == 0 {
         return None;
@@ -177,14 +177,14 @@ fn closed(ctx: &SockOpsContext) -> Option<()> {
     Some(())
 }
 
-/// What an end is.
+/// The properties of an end.
 struct Role {
     role: u32,
     ours: bool,
     slot: u32,
 }
 
-/// Puts an end into the maps and notes its key with it.
+/// Adds an end to the maps and stores its key in its state.
 #[inline(always)]
 fn register(
     ctx: &SockOpsContext,
@@ -209,15 +209,15 @@ fn try_register(
     role: Role,
 ) -> Option<()> {
     let Role { role, ours, slot } = role;
-    // SAFETY: the context's socket, not null and locked by the callback; the helpers only look at it.
+    // SAFETY: this is the context's socket, not null and locked by the callback; the helpers only read it.
     let (own, mptcp) = unsafe { (bpf_skc_to_tcp_sock(socket.cast()), bpf_skc_to_mptcp_sock(socket.cast())) };
-    // A subflow of MPTCP carries bytes of a sequence of its own. The map itself refuses sockets with a ULP.
+    // An MPTCP subflow carries bytes with different sequence numbers. The map itself refuses sockets with a ULP.
     if own.is_null() || !mptcp.is_null() {
         return None;
     }
     let known = Known {
         socket: own as u64,
-        // SAFETY: the context that the kernel gave.
+        // SAFETY: this is the context from the kernel.
         cookie: unsafe { bpf_get_socket_cookie(ctx.as_ptr()) },
         sent_next: field!(ctx, snd_nxt),
         received_next: field!(ctx, rcv_nxt),
@@ -226,7 +226,7 @@ fn try_register(
         slot,
         reserved: 0,
     };
-    // Never over another end: one connection's bytes would reach another's.
+    // Never replace another end: one connection's bytes would reach another's.
     KNOWN.insert(tuple, &known, u64::from(BPF_NOEXIST)).ok()?;
     let (mut allocated, mut limits, mut pressed) = (0, 0, 0);
     if setting!(memory.prot) != 0 {
@@ -235,7 +235,7 @@ fn try_register(
         limits = read(prot, setting!(memory.limits));
         pressed = read(prot, setting!(memory.pressed));
     }
-    // SAFETY: the storage of this socket, which lives while the program runs.
+    // SAFETY: this is the storage of this socket, which lives while the program runs.
     unsafe {
         ((*end).allocated, (*end).limits, (*end).pressed) = (allocated, limits, pressed);
         (*end).tuple = *tuple;
@@ -244,11 +244,11 @@ fn try_register(
         (*end).role = role;
         (*end).ours = u32::from(ours);
     }
-    // The kernel gives the close to those who ask for it, so that others cost nothing.
+    // The kernel reports the close only to sockets that request it, so that other sockets cost nothing.
     let flags = field!(ctx, bpf_sock_ops_cb_flags) | BPF_SOCK_OPS_STATE_CB_FLAG;
     let asked = ctx.set_cb_flags(flags as i32);
     let mut key = known.cookie;
-    // SAFETY: the context that the kernel gave, not otherwise borrowed meanwhile.
+    // SAFETY: this is the context from the kernel, which is not borrowed elsewhere meanwhile.
     let ops = unsafe { &mut *ctx.ops };
     if asked.is_err() || ENDS.update(&mut key, ops, u64::from(BPF_NOEXIST)).is_err() {
         let _ = KNOWN.remove(tuple);
@@ -290,9 +290,9 @@ fn tuple(ctx: &SockOpsContext) -> Option<Tuple> {
         local,
         remote,
         local_port: field!(ctx, local_port),
-        // This one is in network byte order, in the upper half of its 32 bits on a little-endian machine.
+        // This field is in network byte order, in the upper half of its 32 bits on a little-endian machine.
         remote_port: u32::from_be(field!(ctx, remote_port)),
-        // SAFETY: the context that the kernel gave.
+        // SAFETY: this is the context from the kernel.
         netns: unsafe { bpf_get_netns_cookie(ctx.as_ptr()) },
     })
 }

@@ -1,8 +1,8 @@
-//! Whether a piece goes to the other socket. Once one was left to sluice, all are: that keeps the order.
+//! Whether a piece goes to the other socket. Once a piece was left to sluice, all are: that keeps the order.
 //!
-//! It goes only if the other socket's send buffer has room for it and for what still waits. So nothing waits for
-//! long: the kernel puts what is left to sluice behind it, on the same socket, and a client that sends without
-//! reading would wait for ever otherwise.
+//! A piece goes there only if the other socket's send buffer has room for it and for everything still waiting. So
+//! nothing waits for long: the kernel queues bytes that are left to sluice after it, on the same socket, and a client
+//! that sends without reading would otherwise wait forever.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::sk_action;
@@ -15,13 +15,13 @@ use sluice_ebpf::splice::{Ledger, Passed};
 
 use crate::{BELLS, GATES, LEDGERS, LIMITS, SOCKETS};
 
-/// What a piece takes of the send buffer besides its bytes, twice over.
+/// Twice the send buffer memory that a piece takes in addition to its bytes.
 const PIECE_BYTES: u64 = 2048;
 
-/// Reads a limit as the constant that it became at loading; else the compiler would see the zero.
+/// Reads a limit as the constant that it became at loading; otherwise the compiler would use the zero.
 macro_rules! limit {
     ($($field:tt)+) => {
-        // SAFETY: a field of a static that lives as long as the program.
+        // SAFETY: this is a field of a static, which lives as long as the program.
         unsafe { (&raw const LIMITS.$($field)+).read_volatile() }
     };
 }
@@ -30,25 +30,25 @@ macro_rules! limit {
 #[inline(always)]
 pub(crate) fn decide(ctx: &SkBuffContext) -> sk_action::Type {
     let length = ctx.len();
-    // The end of the stream is a piece of no bytes, which the kernel's worker takes for a broken pipe (6.18), on
-    // either socket. The socket itself knows that it has ended, and sluice carries it across.
+    // The end of the stream is a piece of no bytes, which the kernel's worker treats as a broken pipe (6.18), on either
+    // socket. The socket itself knows that it has ended, and sluice carries the end across.
     if length == 0 {
         return sk_action::SK_DROP;
     }
     account(ctx, length);
-    // Also when the piece was redirected: the helper has noted that with it.
+    // Also for a redirected piece: the helper has recorded the redirection in it.
     sk_action::SK_PASS
 }
 
 #[inline(always)]
 fn account(ctx: &SkBuffContext, length: u32) {
-    // SAFETY: the context that the kernel gave.
+    // SAFETY: this is the context from the kernel.
     let cookie = unsafe { bpf_get_socket_cookie(ctx.as_ptr()) };
-    // Without a ledger nothing was agreed on: the socket is on its way out.
+    // Without a ledger nothing was agreed: the socket is about to be closed.
     let Some(ledger) = LEDGERS.get_ptr_mut(cookie) else {
         return;
     };
-    // SAFETY: the map gave a valid, aligned pointer. Its one writer is this program under this socket's lock.
+    // SAFETY: the map returned a valid, aligned pointer. Its only writer is this program under this socket's lock.
     let ledger = unsafe { &mut *ledger };
     match redirect(ctx, cookie, ledger, length) {
         Ok(()) => {
@@ -61,7 +61,7 @@ fn account(ctx: &SkBuffContext, length: u32) {
             ledger.passed += u64::from(length);
             if is_first {
                 ledger.why = why as u32;
-                // Full says that sluice is late; it also looks by itself from time to time.
+                // A full ring means that sluice is behind; it also checks by itself from time to time.
                 let _ = BELLS.output(cookie, 0);
             }
         }
@@ -73,7 +73,7 @@ fn redirect(ctx: &SkBuffContext, cookie: u64, ledger: &mut Ledger, length: u32) 
     if ledger.passed != 0 {
         return Err(Passed::Closed);
     }
-    // SAFETY: entries are replaced whole, and the memory of one that was stays until this program has ended.
+    // SAFETY: entries are replaced as a whole, and the memory of a replaced one stays until this program has ended.
     let gate = unsafe { GATES.get(cookie) }.ok_or(Passed::Closed)?;
     if gate.open == 0 {
         return Err(Passed::Closed);
@@ -87,7 +87,7 @@ fn redirect(ctx: &SkBuffContext, cookie: u64, ledger: &mut Ledger, length: u32) 
     // Sequence numbers wrap at 32 bits, and so does the difference, which is small.
     let waiting = (ledger.redirected as u32).wrapping_sub(buffer.written.wrapping_sub(ledger.base));
     let pieces = waiting_pieces(ledger, waiting);
-    // What came is let through whole: a piece is of 64 KB at most.
+    // A received piece is redirected as a whole; it has at most 64 KB.
     if waiting > limit!(budget_bytes) || pieces >= u64::from(limit!(budget_pieces)) {
         return Err(Passed::Budget);
     }
@@ -99,8 +99,8 @@ fn redirect(ctx: &SkBuffContext, cookie: u64, ledger: &mut Ledger, length: u32) 
     if answer == i64::from(sk_action::SK_PASS) { Ok(()) } else { Err(Passed::NoPeer) }
 }
 
-/// How many pieces wait, at most: those since the last mark but one, for a piece leaves nothing behind but its
-/// bytes. The mark moves on when all that it was set at have left.
+/// Maximum number of waiting pieces: those since the mark before the last one, because a piece leaves only its bytes.
+/// The mark moves on when everything that it was set at has left.
 #[inline(always)]
 fn waiting_pieces(ledger: &mut Ledger, waiting: u32) -> u64 {
     let since_mark = ledger.redirected - ledger.mark;
@@ -112,11 +112,11 @@ fn waiting_pieces(ledger: &mut Ledger, waiting: u32) -> u64 {
     u64::from(ledger.pieces_before) + u64::from(ledger.pieces_since)
 }
 
-/// The end of the send buffer of a socket and the room in it.
+/// The end of a socket's send buffer and the room in it.
 struct SendQueue {
-    /// The sequence number behind the last byte in it.
+    /// The sequence number after the last byte in it.
     written: u32,
-    /// In bytes, with what the kernel adds to those of a message.
+    /// In bytes, including what the kernel adds to those of a message.
     room: u64,
 }
 
@@ -124,15 +124,15 @@ impl SendQueue {
     #[inline(always)]
     fn of(cookie: &mut u64) -> Option<Self> {
         let map = (&raw const SOCKETS).cast_mut().cast();
-        // SAFETY: the map is ours and its keys are cookies; the kernel holds the socket that it gives.
+        // SAFETY: the map is ours and its keys are cookies; the kernel holds a reference to the returned socket.
         let socket = unsafe { bpf_map_lookup_elem(map, (&raw mut *cookie).cast()) };
         if socket.is_null() {
             return None;
         }
-        // SAFETY: a socket that is held until it is released below; the helper only looks at it.
+        // SAFETY: the socket is held until it is released below; the helper only reads it.
         let tcp = unsafe { bpf_skc_to_tcp_sock(socket) };
         let found = if tcp.is_null() { None } else { Self::read(tcp as u64) };
-        // SAFETY: held since the lookup, and not used from here on.
+        // SAFETY: the socket has been held since the look-up, and is not used from here on.
         unsafe { bpf_sk_release(socket) };
         found
     }
@@ -149,6 +149,6 @@ impl SendQueue {
 #[inline(always)]
 fn field(base: u64, offset: u32) -> Option<u32> {
     let address = (base + u64::from(offset)) as *const u32;
-    // SAFETY: the helper checks the address itself and copies.
+    // SAFETY: the helper checks the address itself and copies the value.
     unsafe { bpf_probe_read_kernel(address) }.ok()
 }

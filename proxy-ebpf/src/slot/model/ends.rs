@@ -8,20 +8,20 @@ use super::bytes::{Byte, ERROR, Text};
 use super::program::Run;
 use super::sluice::Handler;
 
-/// A client and what sluice keeps with it.
+/// A client and sluice's state for it.
 pub(super) struct Client {
     pub(super) cookie: u64,
     pub(super) alive: bool,
-    /// By sluice, so that the client sees it.
+    /// Closed by sluice, visibly to the client.
     pub(super) closed: bool,
     pub(super) write_seq: u32,
-    /// Whether answers may be sent to it.
+    /// Whether responses may be sent to it.
     pub(super) in_map: bool,
     pub(super) queue: VecDeque<Byte>,
     pub(super) asked: Vec<Text>,
-    /// Requests that sluice has begun.
+    /// Requests that sluice has started.
     pub(super) begun: usize,
-    /// Which answer is next in the queue, and its byte; errors count as answers.
+    /// The next response in the queue, and its next byte; errors count as responses.
     pub(super) entering: (usize, u32),
     pub(super) base: u32,
     pub(super) written: u64,
@@ -29,31 +29,31 @@ pub(super) struct Client {
     pub(super) handler: Handler,
 }
 
-/// Bytes that were promised to a client.
+/// Bytes that were announced to a client.
 pub(super) struct Push {
     pub(super) cookie: u64,
     pub(super) bytes: Vec<Byte>,
 }
 
-/// An upstream connection. It stays when sluice has closed it, for its application may still send.
+/// An upstream connection. It remains after sluice has closed it, because its application may still send.
 pub(super) struct Connection {
-    /// Its number, and the cookie of sluice's end.
+    /// Its number, which is also the cookie of sluice's end.
     pub(super) number: usize,
     pub(super) slot: u32,
     pub(super) requests: RefCell<VecDeque<Text>>,
     pub(super) writing: Cell<Option<(Text, u32)>>,
-    /// What the kernel did not take of a message, which the application was told.
+    /// The part of a message that the kernel did not take, as reported to the application.
     pub(super) again: RefCell<Vec<Byte>>,
     pub(super) run: RefCell<Option<Run>>,
     pub(super) pushes: RefCell<VecDeque<Push>>,
     /// A head that the program keeps.
     pub(super) kept: RefCell<Vec<Byte>>,
-    /// Bytes that have gone to sluice.
+    /// Bytes sent to sluice.
     pub(super) to_sluice: Cell<u32>,
     pub(super) inbox: RefCell<VecDeque<Byte>>,
     /// The application has closed it.
     pub(super) ended: Cell<bool>,
-    /// sluice has.
+    /// sluice has closed it.
     pub(super) closed: Cell<bool>,
     pub(super) in_use: Cell<bool>,
     /// A request that sluice sends, and whether the program has seen it.
@@ -107,7 +107,7 @@ impl Client {
         self.alive && !self.closed
     }
 
-    /// Whether all answers that were begun are in the queue with `promised` bytes, and nothing else.
+    /// Whether all started responses are in the queue, counting `promised` bytes, and nothing else is.
     pub(super) fn has_whole(&self, promised: usize) -> bool {
         let (answer, index) = self.entering;
         match answer.checked_sub(self.begun) {
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Puts a byte into the send queue, which must be the next one of its answers.
+    /// Adds a byte to the send queue. It must be the next byte of the client's responses.
     pub(super) fn enter(&mut self, byte: Byte) {
         let (answer, index) = self.entering;
         let text = *self.asked.get(answer).expect("a byte that nobody asked for");

@@ -1,11 +1,11 @@
 //! Direct return against a simulated kernel: the real [`Slot`] and [`Pool`](super::Pool), in any interleaving.
 //!
-//! A case is a list of numbers, each of which chooses who acts next: an application that sends a part of an answer,
-//! the program's run for a message, the kernel that puts what was promised into a client's send queue, sluice for
-//! one of its clients, the client itself. A run of the program is cut into its steps, and between any two accesses to
-//! a slot another may act, as another processor may: so sluice comes into the middle of `enter`, and a run into
-//! the middle of `take_over`. Every byte carries its answer and place, and is checked as it enters a send queue.
-//! What is not modelled: memory that is ordered more loosely than the program says.
+//! A case is a list of numbers, each of which chooses who acts next: an application that sends part of a response, the
+//! program's run for a message, the kernel that adds announced bytes to a client's send queue, sluice for one of its
+//! clients, or the client itself. A run of the program is divided into steps, and between any two accesses to a slot
+//! another actor may act, as another processor could: so sluice may act in the middle of `enter`, and a run in the
+//! middle of `take_over`. Every byte carries its response and position, and is checked when it enters a send queue.
+//! Weaker memory ordering than the program assumes is not modelled.
 
 mod bytes;
 mod ends;
@@ -25,7 +25,7 @@ use crate::word::Word;
 use crate::word::watch::{self, Watch};
 use world::World;
 
-/// Choices of a case.
+/// Number of choices of a case.
 const LENGTH: usize = 6000;
 
 fn play(choices: Vec<u8>) {
@@ -34,7 +34,7 @@ fn play(choices: Vec<u8>) {
     world.come_to_rest();
 }
 
-/// Has the program finish a message at one access to a slot.
+/// Lets the program finish a message at one access to a slot.
 struct Finishing {
     slot: Rc<Slot>,
     accesses: Cell<u32>,
@@ -85,7 +85,7 @@ proptest! {
     }
 }
 
-/// Some seconds' worth, or as many as PROPTEST_CASES says.
+/// Enough for some seconds, or the number in PROPTEST_CASES.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(900)
 }

@@ -1,4 +1,4 @@
-//! The program's run for a message, a step at a time: `bin/bypass/direct.rs` in the same order.
+//! The program's run for a message, one step at a time: `bin/bypass/direct.rs` in the same order.
 
 use std::vec::Vec;
 
@@ -7,10 +7,10 @@ use super::ends::{Connection, Push};
 use super::world::{ROOM, World};
 use crate::slot::{Answer, Miss, Phase, REFUSALS, Seen};
 
-/// What each segment and message is counted as besides its bytes.
+/// What each segment and message counts in addition to its bytes.
 const OVERHEAD: usize = 4096 + 1;
 
-/// How far it is.
+/// The progress of a run.
 #[derive(Clone, Debug)]
 enum Stage {
     Enter,
@@ -36,9 +36,9 @@ impl Run {
 }
 
 impl World {
-    /// Goes one step on.
+    /// Runs one step.
     pub(super) fn step(&self, connection: &Connection) {
-        // Taken out, since others may look while it acts; they never touch it.
+        // Taken out, because other actors may look at the connection while this one acts; they never touch the run.
         let Some(Run { mut message, stage }) = connection.run.borrow_mut().take() else {
             return;
         };
@@ -152,14 +152,14 @@ impl World {
         Some(Stage::Redirect)
     }
 
-    /// The answer whose whole head a message begins with.
+    /// The response whose whole head is at the start of a message.
     fn parse(&self, message: &[Byte]) -> Option<Text> {
         let first = message.first()?;
         let text = self.text(*first)?;
         (first.at == 0 && message.len() >= text.head as usize).then_some(text)
     }
 
-    /// The answer that a byte belongs to.
+    /// The response to which a byte belongs.
     pub(super) fn text(&self, byte: Byte) -> Option<Text> {
         if byte.answer == UNASKED {
             return None;
@@ -167,7 +167,7 @@ impl World {
         self.texts.borrow().iter().find(|text| text.number == byte.answer).copied()
     }
 
-    /// The program on sluice's socket, for a request; then the application gets it.
+    /// The program on sluice's socket, for a request; then the application receives it.
     pub(super) fn sender(&self, connection: &Connection) {
         match connection.sending.get() {
             Some((text, false)) => {

@@ -1,4 +1,4 @@
-//! sluice's part, a step at a time: as `exchange/direct.rs`, `direct/armed.rs` and `stream/passed.rs` in the proxy.
+//! sluice's part, one step at a time: like `exchange/direct.rs`, `direct/armed.rs` and `stream/passed.rs` in the proxy.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -9,23 +9,23 @@ use super::ends::Connection;
 use super::world::{ROOM, World};
 use crate::slot::{Order, Phase};
 
-/// What sluice does for a client.
+/// What sluice is doing for a client.
 #[derive(Clone, Debug)]
 pub(super) enum Handler {
     /// Waits for a request.
     Idle,
-    /// Has sent one, and waits for what becomes of it.
+    /// Has sent a request, and waits for the outcome.
     Waiting { connection: usize, armed: bool, text: Text },
-    /// Has something from the application, and asks whose it is.
+    /// Has received bytes from the application, and determines where they belong.
     Claiming { connection: usize, text: Text, came: Vec<Byte> },
-    /// Waits until what was promised is in the send queue, then copies the rest.
+    /// Waits until the announced bytes are in the send queue, then copies the rest.
     Settling { connection: usize, armed: bool, text: Text, came: VecDeque<Byte>, remaining: Option<u64> },
     /// Copies.
     Copying { connection: usize, armed: bool, text: Text, came: VecDeque<Byte>, remaining: Option<u64> },
 }
 
 impl World {
-    /// A step for a client.
+    /// One step for a client.
     pub(super) fn sluice(&self, index: usize) {
         let handler = self.clients[index].borrow().handler.clone();
         let next = match handler {
@@ -79,13 +79,13 @@ impl World {
         Handler::Waiting { connection: connection.number, armed, text }
     }
 
-    /// A connection that sluice knows nothing against, or a new one.
+    /// A connection against which sluice knows nothing, or a new one.
     fn connect(&self) -> Option<Rc<Connection>> {
         let is_idle = |one: &&Rc<Connection>| !one.in_use.get() && !one.closed.get();
         let idle: Vec<_> = self.connections.borrow().iter().filter(is_idle).cloned().collect();
         let which = self.choice() as usize % (idle.len() + 1);
         if let Some(idle) = idle.get(which).or(idle.first()).filter(|_| self.calm.get() || !self.chance(4)) {
-            // Unless what has come is not known yet.
+            // Except when sluice does not know yet what has arrived.
             let silent = idle.inbox.borrow().is_empty() && !idle.ended.get();
             if silent || self.chance(3) {
                 idle.in_use.set(true);
@@ -107,7 +107,7 @@ impl World {
         Some(connection)
     }
 
-    /// Closes a connection, and gives its slot back.
+    /// Closes a connection and returns its slot.
     fn give_up(&self, connection: &Connection) {
         if !connection.closed.replace(true) && connection.slot != 0 {
             let slot = &self.slots[connection.slot as usize];
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// Whether the end has come: it is behind all that was sent.
+    /// Whether the end has arrived: it comes after everything that was sent.
     fn is_still(&self, connection: &Connection) -> bool {
         connection.run.borrow().is_none()
             && connection.pushes.borrow().is_empty()
@@ -163,7 +163,7 @@ impl World {
         inbox.drain(..much).collect()
     }
 
-    /// The answer has gone, or is promised, whole.
+    /// The whole response has been sent or announced.
     fn complete(&self, index: usize, connection: &Connection) -> Handler {
         let sent = self.slots[connection.slot as usize].sent.get();
         let cookie = self.clients[index].borrow().cookie;
@@ -199,7 +199,7 @@ impl World {
         let connection = self.connection(number);
         let slot = &self.slots[connection.slot as usize];
         if slot.phase() == Phase::Done {
-            // What came is not of the answer.
+            // The received bytes do not belong to the response.
             let handler = self.complete(index, &connection);
             self.connection(number).in_use.set(true);
             self.give_up(&connection);
@@ -221,7 +221,7 @@ impl World {
         Handler::Settling { connection: number, armed: true, text, came, remaining }
     }
 
-    /// Whether what was promised will never be there, which is known after some time.
+    /// Whether the announced bytes will never arrive, which is known after some time.
     fn is_stuck(&self, index: usize) -> bool {
         let cookie = self.clients[index].borrow().cookie;
         self.calm.get() && self.is_promised(cookie) == 0
@@ -233,7 +233,7 @@ impl World {
             && client.write_seq == client.base.wrapping_add((client.written + client.passed) as u32)
     }
 
-    /// Sends one byte more, or waits for one.
+    /// Sends one more byte, or waits for one.
     #[expect(clippy::too_many_arguments, reason = "a step of the model, with all of its state")]
     fn copy(
         &self,
@@ -250,7 +250,7 @@ impl World {
         }
         while let Some(byte) = came.front().copied() {
             if remaining.is_none() {
-                // The begin of an answer, or nothing that sluice would pass on.
+                // The start of a response, or bytes that sluice would not forward.
                 if self.text(byte).is_none_or(|text| byte.at != 0 || text.number != byte.answer) {
                     return self.fail(index, number, armed, false);
                 }
@@ -286,13 +286,13 @@ impl World {
         client.written += 1;
     }
 
-    /// The exchange has failed: an error if nothing of its answer can have gone, else the client sees an end.
+    /// The exchange failed: sends an error if no byte of its response can have left, else the client sees an end.
     fn fail(&self, index: usize, number: usize, armed: bool, begun: bool) -> Handler {
         let connection = self.connection(number);
         let slot = &self.slots[connection.slot as usize];
         let begun = begun || (armed && (slot.take_over() == Phase::Busy || slot.sent.get() > 0));
         let open = self.clients[index].borrow().is_open();
-        // What has been promised of answers before must be there, as before anything that sluice writes.
+        // Bytes announced for earlier responses must be in the queue, as before anything that sluice writes.
         if open && !begun && self.is_settled(index) && self.clients[index].borrow().queue.len() < ROOM {
             let number = {
                 let client = self.clients[index].borrow();

@@ -1,4 +1,4 @@
-//! Who is there, who acts when, and what must hold.
+//! The actors, the order in which they act, and what must hold.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -13,15 +13,15 @@ use crate::word::Word;
 use crate::word::watch::{self, Watch};
 
 pub(super) const CLIENTS: usize = 2;
-/// Connections that are open at once.
+/// Connections that are open at the same time.
 const CONNECTIONS: usize = 3;
 const SLOTS: u32 = 4;
-/// Bytes that a send queue holds.
+/// Capacity of a send queue, in bytes.
 pub(super) const ROOM: usize = 11;
-/// How deep others may act within an access.
+/// How deeply other actors may act within an access.
 const DEPTH: usize = 3;
 
-/// Who acts. Nobody acts while it acts already.
+/// Who acts. No actor acts again while it is already acting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Actor {
     /// An application and the program on its socket, by the connection's number.
@@ -37,10 +37,10 @@ pub(super) struct World {
     choices: RefCell<std::vec::IntoIter<u8>>,
     pub(super) slots: Vec<Slot>,
     pub(super) pool: RefCell<Pool>,
-    /// Who has each slot.
+    /// The owner of each slot.
     pub(super) owners: RefCell<Vec<Option<usize>>>,
     pub(super) clients: Vec<RefCell<Client>>,
-    /// Every answer that was ever asked for.
+    /// Every response that was ever requested.
     pub(super) texts: RefCell<Vec<Text>>,
     pub(super) connections: RefCell<Vec<Rc<Connection>>>,
     acting: RefCell<Vec<Actor>>,
@@ -86,17 +86,17 @@ impl World {
         world
     }
 
-    /// A number never used before.
+    /// A number that was never used before.
     pub(super) fn number(&self) -> u32 {
         self.numbers.replace(self.numbers.get() + 1)
     }
 
-    /// The next choice; 0 when there are no more.
+    /// The next choice; 0 if there are none left.
     pub(super) fn choice(&self) -> u32 {
         if self.calm.get() { 0 } else { self.choices.borrow_mut().next().unwrap_or(0).into() }
     }
 
-    /// True one in `of` times, and never when all is calm.
+    /// True once in `of` times, and never when all is calm.
     pub(super) fn chance(&self, of: u32) -> bool {
         !self.calm.get() && self.choice() % of == of - 1
     }
@@ -114,7 +114,7 @@ impl World {
     fn act(&self) {
         let (who, which) = (self.choice() % 8, self.choice() as usize);
         let connections = self.connections.borrow().len();
-        // The last ones are the ones in use.
+        // The last connections are the ones in use.
         let connection = connections.checked_sub(1 + which % (CONNECTIONS + 1));
         let actor = match (who, connection) {
             (0..=3, Some(connection)) => Actor::App(connection),
@@ -122,13 +122,13 @@ impl World {
             (7, _) => Actor::Client(which % CLIENTS),
             _ => Actor::Sluice(which % CLIENTS),
         };
-        // Mostly one step. A whole run of the program, or what sluice does within one, takes some.
+        // Usually one step. A whole run of the program, or what sluice does within one, takes several.
         for _ in 0..[1, 2, 4, 12][self.choice() as usize % 4] {
             self.turn(actor);
         }
     }
 
-    /// Lets somebody act, unless it does already.
+    /// Lets an actor act, unless it is already acting.
     fn turn(&self, actor: Actor) {
         if self.acting.borrow().contains(&actor) {
             return;
@@ -145,18 +145,18 @@ impl World {
         self.acting.borrow_mut().pop();
     }
 
-    /// Between two accesses to a slot.
+    /// Called between two accesses to a slot.
     fn interrupt(&self) {
         let depth = self.acting.borrow().len();
         if depth > 0 && depth < DEPTH && self.chance(5) {
-            // Long enough that a connection may be closed, and its slot be another's.
+            // Long enough for a connection to be closed, and for its slot to get another owner.
             for _ in 0..self.choice() % 12 {
                 self.act();
             }
         }
     }
 
-    /// A slot is written by its connection's program and by sluice only.
+    /// Only the program of its connection and sluice write to a slot.
     fn check_write(&self, word: *const Word) {
         let slot = (word.addr() - self.slots.as_ptr().addr()) / size_of::<Slot>();
         let acting = self.acting.borrow().last().copied();
@@ -172,7 +172,7 @@ impl World {
             return self.step(connection);
         }
         if !connection.pushes.borrow().is_empty() && !self.chance(16) {
-            // The kernel takes its time. Another thread of the application may even send before it has done.
+            // The kernel takes its time. Another thread of the application may even send before it is done.
             return if self.calm.get() || self.chance(3) {
                 self.push(connection)
             };
@@ -207,14 +207,14 @@ impl World {
         *connection.run.borrow_mut() = Some(Run::new(bytes));
     }
 
-    /// The kernel redirects what the program said.
+    /// The kernel redirects what the program decided.
     fn push(&self, connection: &Connection) {
         let Some(Push { cookie, mut bytes }) = connection.pushes.borrow_mut().pop_front() else {
             return;
         };
         let last = bytes.last().and_then(|byte| Some((self.text(*byte)?, byte.at)));
         let is_end = last.is_none_or(|(text, at)| at + 1 >= text.head + text.body);
-        // An end of which a part is missing is promised for ever, and cut in time: not modelled.
+        // An end with a missing part would stay announced forever, and be cut off in time: this is not modelled.
         if bytes.len() > 1 && !is_end && connection.pushes.borrow().is_empty() && self.chance(20) {
             let taken = 1 + self.choice() as usize % (bytes.len() - 1);
             *connection.again.borrow_mut() = bytes.split_off(taken);
@@ -236,7 +236,7 @@ impl World {
     fn client(&self, index: usize) {
         let (what, much) = (self.choice() % 16, self.choice() as usize % 6 + 1);
         let mut client = self.clients[index].borrow_mut();
-        // sluice has one task for a connection of a client's, from its begin to its end.
+        // sluice has one task per client connection, from its start to its end.
         let handled = self.acting.borrow().contains(&Actor::Sluice(index));
         let reconnects = !handled && !client.is_open() && matches!(client.handler, Handler::Idle);
         match what {
@@ -264,13 +264,13 @@ impl World {
         }
     }
 
-    /// Another client's socket, where the last one was in memory.
+    /// Another client's socket, at the same place in memory as the previous one.
     fn connect_client(&self, index: usize) {
         let near_the_end = u32::MAX - self.choice() % 20;
         *self.clients[index].borrow_mut() = Client::new(u64::from(self.number()), near_the_end);
     }
 
-    /// Whether bytes are promised to that client which are not in its queue.
+    /// Number of bytes announced to that client that are not in its queue.
     pub(super) fn is_promised(&self, cookie: u64) -> usize {
         let connections = self.connections.borrow();
         let pushes = connections.iter().map(|connection| {
@@ -280,7 +280,7 @@ impl World {
         pushes.sum()
     }
 
-    /// Everybody goes on until nothing moves: then each request was answered, or its client sees an end.
+    /// All actors continue until nothing moves: then each request has its response, or its client sees an end.
     pub(super) fn come_to_rest(&self) {
         self.calm.set(true);
         for _ in 0..400 {
@@ -301,7 +301,7 @@ impl World {
         watch::begin(None);
     }
 
-    /// How many connections sluice may still open.
+    /// Whether sluice may open another connection.
     pub(super) fn may_connect(&self) -> bool {
         let connections = self.connections.borrow();
         connections.iter().filter(|connection| !connection.closed.get()).count() < CONNECTIONS
