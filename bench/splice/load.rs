@@ -1,9 +1,10 @@
-//! Load for a TCP proxy, and the server behind it. Nothing but the standard library: `rustc --edition 2024 -O load.rs`.
+//! Load for a TCP proxy, and the server behind it. It needs only the standard library: `rustc --edition 2024 -O
+//! load.rs`.
 //!
-//! `load serve` prints its port. A client's first 16 bytes say how many bytes it will send a round and how many it
-//! wants back, both little-endian. `load drive PORT CONNECTIONS UP DOWN SECONDS [ROUNDS]` has each connection, a
-//! thread of its own, go round until the time is over or the rounds are, and prints rounds, seconds, and the median
-//! and 99th percentile of a round in microseconds.
+//! `load serve` prints its port. The first 16 bytes of a client state how many bytes it sends per round and how many it
+//! expects back, both little-endian. `load drive PORT CONNECTIONS UP DOWN SECONDS [ROUNDS]` runs rounds on each
+//! connection, in a separate thread, until the time or the number of rounds is reached, and prints the number of
+//! rounds, seconds, and the median and 99th percentile of a round in microseconds.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,12 +20,12 @@ fn main() -> io::Result<()> {
         Some("serve") => serve(),
         Some("drive") => {
             let [Some(port), Some(connections), Some(up), Some(down), Some(seconds)] = [2, 3, 4, 5, 6].map(number) else {
-                panic!("drive PORT CONNECTIONS UP DOWN SECONDS [ROUNDS]");
+                panic!("usage: drive PORT CONNECTIONS UP DOWN SECONDS [ROUNDS]");
             };
             let rounds = number(7).unwrap_or(u64::MAX);
             drive(port as u16, connections, up, down, Duration::from_secs(seconds), rounds)
         }
-        _ => panic!("serve, or drive"),
+        _ => panic!("usage: serve | drive PORT CONNECTIONS UP DOWN SECONDS [ROUNDS]"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether an answer is the right one, before anything is measured.
+//! Checks that a response is correct before anything is measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,15 +6,15 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::pinned::PinnedTools;
 
-/// The SHA-256 of the body behind a URL, which must be answered with 200, twice: on one connection
-/// if it can be kept, which `keep_alive` allows.
+/// The SHA-256 of the body at a URL, requested twice, each time with status 200. Both requests use one connection if
+/// `keep_alive` is set and the connection stays open.
 ///
 /// # Errors
-/// When there is another answer, or none, or the second differs from the first.
+/// A response is missing or different, or the second body differs from the first.
 pub(super) fn body_hash(url: &str, keep_alive: bool, folder: &Path, tools: &PinnedTools) -> Result<String> {
     let bodies = ["first", "second"].map(|name| folder.join(format!("checked-{name}")));
     let mut curl = Command::new(tools.path("curl")?);
-    // The certificate is of our own making.
+    // The certificate is self-made.
     curl.args(["--silent", "--show-error", "--insecure", "--max-time", "10", "--write-out", "%{http_code} "]);
     if !keep_alive {
         curl.args(["--header", "Connection: close"]);
@@ -29,7 +29,7 @@ pub(super) fn body_hash(url: &str, keep_alive: bool, folder: &Path, tools: &Pinn
     ensure!(good, "two requests, keep-alive {keep_alive}: status {statuses}{}", error.trim());
     let [first, second] = bodies.map(|body| hash(body, tools));
     let (first, second) = (first?, second?);
-    ensure!(first == second, "the second body is another");
+    ensure!(first == second, "the second body differs from the first");
     Ok(first)
 }
 

@@ -1,4 +1,4 @@
-//! The smallest HTTP client: one request at a time, and an answer that says how long it is.
+//! A minimal HTTP client: one request at a time, and only responses with Content-Length.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,12 +16,12 @@ pub(super) struct Client {
     stream: Box<dyn Stream>,
 }
 
-/// What bytes go over.
+/// The transport of a connection.
 trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
-/// A request; `connection` is its field of that name.
+/// A request; `connection` is the value of its Connection field.
 pub(super) fn get(address: SocketAddr, path: &str, connection: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: {connection}\r\n\r\n")
 }
@@ -30,24 +30,24 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody accepts in time.
+    /// The connection is not accepted in time.
     pub(super) fn connect(address: SocketAddr) -> Result<Self> {
         Ok(Self { stream: Box::new(connect(address)?) })
     }
 
-    /// Connects and begins a TLS session by `config`.
+    /// Connects and starts a TLS session with `config`.
     ///
     /// # Errors
-    /// When nobody accepts in time.
+    /// The connection is not accepted in time.
     pub(super) fn secure(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Self> {
         let session = ClientConnection::new(Arc::clone(config), "localhost".try_into()?)?;
         Ok(Self { stream: Box::new(StreamOwned::new(session, connect(address)?)) })
     }
 
-    /// Sends a request and receives the whole answer.
+    /// Sends a request and receives the whole response.
     ///
     /// # Errors
-    /// When it is not 200, not whole, or does not say how long it is.
+    /// The response is not 200, is incomplete, or has no Content-Length.
     pub(super) fn ask(&mut self, request: &str) -> Result<()> {
         self.stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_with_its_last_byte() {
+    fn response_is_complete_with_its_last_byte() {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n\xff\xfe";
         assert!(whole(answer).unwrap());
         assert!(!whole(&answer[..answer.len() - 1]).unwrap());

@@ -1,4 +1,4 @@
-//! Tables of each proxy beside one other: rates, what a proxy adds to the median, and the paths of sluice.
+//! Tables that compare proxies: rates, what a proxy adds to the median latency, and the paths of sluice.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,10 @@ use super::record::{CaseRecord, Figure};
 use super::rig::DIRECT;
 use super::stats::spread;
 
-/// The peer that latencies are held against.
+/// The peer to which latencies are compared.
 pub(super) const NGINX: &str = "nginx";
 
-/// The requests per second of every proxy over those without one, of nginx, of sluice, and of sluice without direct
-/// return.
+/// The requests per second of every proxy relative to direct, to nginx, to sluice, and to sluice without direct return.
 pub(super) fn rates(case: &CaseRecord, text: &mut String) {
     let proxies = proxies(case);
     let figure = Figure::RequestsPerSecond;
@@ -28,7 +27,7 @@ pub(super) fn rates(case: &CaseRecord, text: &mut String) {
     table("req/s: median (min-max)", &proxies, &rows, text);
 }
 
-/// What every proxy adds to direct's median latency, and that in proportion to what nginx adds.
+/// What every proxy adds to direct's median latency, also relative to what nginx adds.
 pub(super) fn added_median(case: &CaseRecord, text: &mut String) {
     let proxies = proxies(case);
     let more = |proxy: &str| case.differences(proxy, DIRECT, Figure::P50Us);
@@ -45,14 +44,14 @@ pub(super) fn added_median(case: &CaseRecord, text: &mut String) {
     table("p50 over direct's: median (min-max)", &proxies, &rows, text);
 }
 
-/// What a proxy adds to direct's median latency, divided by what nginx adds, each within a round.
+/// What a proxy adds to direct's median latency, divided by what nginx adds, per round.
 pub(super) fn added_beside_nginx(case: &CaseRecord, proxy: &str) -> Vec<f64> {
     let theirs = case.differences(NGINX, DIRECT, Figure::P50Us);
     let of_round = |(round, us): (usize, f64)| Some(us / theirs.get(&round).filter(|nginx| **nginx > 0.0)?);
     case.differences(proxy, DIRECT, Figure::P50Us).into_iter().filter_map(of_round).collect()
 }
 
-/// Which paths sluice's exchanges took, and why answers were not returned directly, over all rounds.
+/// Which paths sluice's exchanges took, and why responses were not returned directly, over all rounds.
 pub(super) fn paths(case: &CaseRecord, text: &mut String) {
     let counted: Vec<(&str, Counts)> =
         proxies(case).into_iter().filter_map(|proxy| Some((proxy, total(case, proxy)?))).collect();
@@ -81,7 +80,7 @@ pub(super) fn paths(case: &CaseRecord, text: &mut String) {
     }
 }
 
-/// All columns but direct's, sluice first.
+/// All columns except direct's, sluice first.
 fn proxies(case: &CaseRecord) -> Vec<&str> {
     let mut names: Vec<&str> =
         case.proxies.iter().map(String::as_str).filter(|name| *name != DIRECT).collect();
@@ -89,7 +88,7 @@ fn proxies(case: &CaseRecord) -> Vec<&str> {
     names
 }
 
-/// What a proxy counted in all its rounds; none if it does not count.
+/// What a proxy counted in all its rounds; `None` if it does not count.
 pub(super) fn total(case: &CaseRecord, proxy: &str) -> Option<Counts> {
     let mut all: Option<Counts> = None;
     for counts in case.of(proxy).filter_map(|sample| sample.counts.as_ref()) {
@@ -98,7 +97,7 @@ pub(super) fn total(case: &CaseRecord, proxy: &str) -> Option<Counts> {
     all
 }
 
-/// A part in percent, and how many that are.
+/// A part in percent, and as a number.
 pub(super) fn share(part: u64, whole: u64) -> String {
     match (part, whole) {
         (0, _) | (_, 0) => "-".to_owned(),
@@ -106,14 +105,14 @@ pub(super) fn share(part: u64, whole: u64) -> String {
     }
 }
 
-/// Median, least and largest; a dash for nothing.
+/// Median, minimum and maximum; a dash if there are no values.
 pub(super) fn cell(values: &[f64], decimals: usize) -> String {
     spread(values).map_or("-".to_owned(), |spread| {
         format!("{:.decimals$} ({:.decimals$}-{:.decimals$})", spread.median, spread.min, spread.max)
     })
 }
 
-/// A table, with a title above its labels; nothing without rows.
+/// A table with a title above its labels; nothing if there are no rows.
 pub(super) fn table(title: &str, names: &[&str], rows: &[(String, Vec<String>)], text: &mut String) {
     if rows.is_empty() {
         return;
@@ -168,7 +167,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_proxy_stands_beside_the_others() {
+    fn rates_compare_every_proxy() {
         let mut text = String::new();
         rates(&case(), &mut text);
         assert!(text.contains("| req/s: median (min-max) | sluice | sluice-bypass | nginx |\n"), "{text}");
@@ -177,7 +176,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn added_latency_is_of_the_same_round() {
+    fn added_latency_is_computed_per_round() {
         let mut text = String::new();
         added_median(&case(), &mut text);
         assert!(text.contains("| us | 45 (30-60) | 40 (40-40) | 90 (60-120) |\n"), "{text}");
@@ -185,7 +184,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn shares_are_of_all_rounds() {
+    fn shares_include_all_rounds() {
         let mut text = String::new();
         paths(&case(), &mut text);
         assert!(text.contains("| path=direct | 95.00 % (190) | - |\n"), "{text}");

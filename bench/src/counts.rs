@@ -1,4 +1,4 @@
-//! What sluice counts of a measurement: paths of exchanges, and why answers were not returned directly.
+//! What sluice counts during a measurement: paths of exchanges, and why responses were not returned directly.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,22 +11,22 @@ const DIRECT: &str = "sluice_direct_return_exchanges_total";
 const MISSED: &str = "sluice_direct_return_missed_total";
 const PATHS: &str = "sluice_path_exchanges_total";
 
-/// Exchanges, as `/metrics` has them.
+/// Exchanges, from `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
-    /// Answers that went from the application to the client past sluice.
+    /// Responses that went from the application to the client without sluice.
     pub(super) direct: u64,
-    /// Exchanges that ended, by path.
+    /// Finished exchanges, by path.
     pub(super) paths: BTreeMap<String, u64>,
-    /// Answers over joined connections that were not returned directly, or not to their end, by reason.
+    /// Responses over joined connections that were not, or not completely, returned directly, by reason.
     pub(super) missed: BTreeMap<String, u64>,
 }
 
 impl Counts {
-    /// All since sluice runs.
+    /// The counts since sluice started.
     ///
     /// # Errors
-    /// When `/metrics` cannot be fetched.
+    /// `/metrics` cannot be fetched.
     pub(super) fn read(admin: SocketAddr) -> Result<Self> {
         Ok(Self::parse(&metrics::read(admin)?))
     }
@@ -36,7 +36,7 @@ impl Counts {
         Self { direct, paths: labelled(text, PATHS), missed: labelled(text, MISSED) }
     }
 
-    /// What came to those of `before`.
+    /// The difference to `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         let less = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
             let rest = |(name, n): (&String, &u64)| {
@@ -51,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// Takes those of another measurement in.
+    /// Adds the counts of another measurement.
     pub(super) fn add(&mut self, other: &Self) {
         self.direct += other.direct;
         for (all, one) in [(&mut self.paths, &other.paths), (&mut self.missed, &other.missed)] {
@@ -61,13 +61,13 @@ impl Counts {
         }
     }
 
-    /// Exchanges that ended, whichever path they took.
+    /// Finished exchanges over all paths.
     pub(super) fn exchanges(&self) -> u64 {
         self.paths.values().sum()
     }
 }
 
-/// The series of a counter that has one label, by the label's value.
+/// The series of a counter with one label, by the label's value.
 fn labelled(text: &str, name: &str) -> BTreeMap<String, u64> {
     let series = |line: &str| {
         let (labels, value) = line.strip_prefix(name)?.strip_prefix('{')?.split_once("} ")?;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_what_came_to_the_counters() {
+    fn measurement_is_the_difference_of_counters() {
         let counts = Counts::parse(&text(90, 14, 5)).since(&Counts::parse(&text(20, 4, 5)));
         assert_eq!((counts.direct, counts.exchanges()), (70, 80));
         assert_eq!(counts.paths, [("direct".to_owned(), 70), ("copy".to_owned(), 10)].into());

@@ -1,4 +1,4 @@
-//! Connections that ask once and then wait: what they cost the server in memory.
+//! Connections that send one request and then wait: the memory they cost the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use rustls::ClientConfig;
 use super::client::{Client, get};
 use super::server::Server;
 
-/// Every so many connections one is asked again at the end.
+/// At the end, one in this many connections sends another request.
 const ASK_AGAIN: usize = 100;
-/// Who fails so often in a row will not do it any more.
+/// After this many failures, with more failures than open connections, the measurement stops.
 const FAILURES_MAX: usize = 100;
 
-/// What was found.
+/// The result.
 pub(super) struct Idle {
     /// Memory added by all of them.
     pub(super) added_kib: f64,
     /// Connections that were open at the end.
     pub(super) open: usize,
-    /// Those that failed, or did not answer again.
+    /// Connections that failed, or did not respond again.
     pub(super) errors: usize,
 }
 
-/// Opens the connections, each with one request, and sees what `server` has grown by.
+/// Opens the connections, sends one request on each, and measures by how much `server` has grown.
 ///
 /// # Errors
-/// When the server's memory cannot be read.
+/// The server's memory cannot be read.
 pub(super) fn measure(
     server: &Server,
     (address, tls): (SocketAddr, Option<&Arc<ClientConfig>>),

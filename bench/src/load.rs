@@ -1,4 +1,4 @@
-//! The load generators, wrk and oha: how they are called and what they say.
+//! The load generators wrk, oha and h2load: how they are called and how their output is read.
 
 use std::process::Command;
 
@@ -11,21 +11,21 @@ use super::machine::cpus;
 use super::scenario::Generator;
 use super::server::session;
 
-/// What oha says of requests that were under way at the end.
+/// oha's name for requests in progress at the end.
 const CUT_OFF: &str = "aborted due to deadline";
 
-/// What a run amounted to.
+/// The result of a run.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Requests that got an answer.
+    /// Requests that got a response.
     pub(super) requests: f64,
-    /// How long it ran.
+    /// Duration of the run.
     pub(super) seconds: f64,
-    /// Requests without an answer, or with one that is neither 2xx nor 3xx.
+    /// Requests without a response, or with one that is neither 2xx nor 3xx.
     pub(super) errors: f64,
-    /// Requests that were under way at the end, where the program tells.
+    /// Requests in progress at the end, if the program reports them.
     pub(super) cut_off: Option<f64>,
-    /// Percentile and microseconds, rising.
+    /// Percentile and microseconds, ascending.
     pub(super) latency_us: Vec<(f64, f64)>,
 }
 
@@ -40,20 +40,20 @@ impl Outcome {
 pub(super) struct Run<'a> {
     /// The program.
     pub(super) generator: Generator,
-    /// How many connections.
+    /// Number of connections.
     pub(super) connections: usize,
-    /// Whether a connection is used again.
+    /// Whether connections are reused.
     pub(super) keep_alive: bool,
-    /// Requests a second, at fixed times; none is one after the other.
+    /// Requests per second at fixed times; `None` sends one after the other.
     pub(super) rate: Option<f64>,
-    /// How long.
+    /// Duration.
     pub(super) seconds: u64,
-    /// What is asked for.
+    /// The URL to request.
     pub(super) url: &'a str,
 }
 
 impl Generator {
-    /// How many cores it can use.
+    /// Number of cores that it can use.
     pub(super) fn cores(self) -> usize {
         match self {
             Self::Wrk { threads } => threads.min(cpus()),
@@ -62,7 +62,7 @@ impl Generator {
         }
     }
 
-    /// The tool it is.
+    /// The name of the tool.
     pub(super) fn tool(self) -> &'static str {
         match self {
             Self::Wrk { .. } => "wrk",
@@ -73,10 +73,10 @@ impl Generator {
 }
 
 impl Run<'_> {
-    /// Runs it, in a session of its own.
+    /// Runs it in a new session.
     ///
     /// # Errors
-    /// When the program fails, or says something else than it should.
+    /// The program fails, or its output is not as expected.
     pub(super) fn measure(&self, tools: &PinnedTools) -> Result<Outcome> {
         let mut command = match self.generator {
             Generator::Wrk { threads } => self.wrk(threads, tools)?,
@@ -92,7 +92,7 @@ impl Run<'_> {
             Generator::Oha => parse_oha(&text),
             Generator::H2load { .. } => parse_h2load(&text),
         }
-        .with_context(|| format!("{words} said: {text}"))
+        .with_context(|| format!("{words} printed: {text}"))
     }
 
     fn wrk(&self, threads: usize, tools: &PinnedTools) -> Result<Command> {
@@ -121,16 +121,16 @@ impl Run<'_> {
         let mut command = session(tools.path("oha")?);
         command
             .args(["--no-tui", "--output-format", "json"])
-            // Requests under way at the end are not waited for (-w): with the load gone a server may take
-            // longest of all. Puma's threads wait 0.2 s each for more on a connection that a proxy keeps.
+            // Do not wait for requests in progress at the end (-w): once the load is gone, a server may take longest of
+            // all. Each of Puma's threads waits 0.2 s for more on a connection that a proxy keeps open.
             .args(["-z", &format!("{}s", self.seconds), "-t", "30s"])
             .args(["-c", &self.connections.to_string()]);
         if let Some(rate) = self.rate {
-            // The time that a request waits for its turn counts as well, or a stall would count once instead of for all
-            // that were due meanwhile.
+            // Count the time that a request waits for its turn as well. Otherwise a stall would count once instead of
+            // for all requests that were due meanwhile.
             command.args(["-q", &format!("{rate:.0}"), "--latency-correction"]);
         }
-        // The certificate is of our own making.
+        // The certificate is self-made.
         command.arg("--insecure");
         if !self.keep_alive {
             command.arg("--disable-keepalive");
@@ -140,7 +140,7 @@ impl Run<'_> {
     }
 }
 
-/// The lines that sum h2load's run up. It tells no percentiles.
+/// Reads the summary lines of h2load, which prints no percentiles.
 fn parse_h2load(text: &str) -> Result<Outcome> {
     let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start)).context(start.to_owned());
     let finished = line("finished in ")?.split_once("s,").context("no seconds")?.0;
@@ -158,7 +158,7 @@ fn parse_h2load(text: &str) -> Result<Outcome> {
     })
 }
 
-/// The line that `bench/wrk/done.lua` prints.
+/// Reads the line that `bench/wrk/done.lua` prints.
 fn parse_wrk(text: &str) -> Result<Outcome> {
     let line = text.lines().find_map(|line| line.strip_prefix("summary ")).context("no summary")?;
     let said: Value = serde_json::from_str(line)?;
@@ -173,7 +173,7 @@ fn parse_wrk(text: &str) -> Result<Outcome> {
     })
 }
 
-/// oha's JSON, in seconds.
+/// Reads oha's JSON; times are in seconds.
 fn parse_oha(text: &str) -> Result<Outcome> {
     let said: Value = serde_json::from_str(text)?;
     let counts = |name: &str| -> Vec<(String, f64)> {
@@ -185,7 +185,7 @@ fn parse_oha(text: &str) -> Result<Outcome> {
     let bad = statuses.iter().filter(|(status, _)| !good(status)).map(|(_, count)| count).sum::<f64>() + 0.0;
     let (cut_off, failed): (Vec<_>, Vec<_>) =
         counts("errorDistribution").into_iter().partition(|(error, _)| error == CUT_OFF);
-    // A sum of nothing is a negative zero.
+    // The sum of an empty iterator is a negative zero.
     let sum = |counts: &[(String, f64)]| counts.iter().map(|(_, count)| count).sum::<f64>() + 0.0;
     let mut latency_us: Vec<(f64, f64)> = counts("latencyPercentiles")
         .iter()
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrk_is_read_from_the_line_of_our_script() {
+    fn wrk_output_is_parsed() {
         let text = "Running 1s test\n  50.00%  1.00ms\nsummary {\"requests\":200,\"duration_us\":2000000,\
                     \"failed\":1,\"bad_status\":2,\"latency_us\":[[50,100],[99.9,900]]}\n";
         let outcome = parse_wrk(text).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn h2load_is_read_from_its_sums() {
+    fn h2load_output_is_parsed() {
         let text = "starting benchmark...\n\nfinished in 3.02s, 5000.00 req/s, 1.20MB/s\n\
                     requests: 15100 total, 15103 started, 15100 done, 15098 succeeded, 2 failed, 1 errored, 0 timeout\n";
         let outcome = parse_h2load(text).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn oha_counts_what_is_no_success_as_error() {
+    fn oha_output_is_parsed_and_other_statuses_are_errors() {
         let text = r#"{"summary":{"total":2.0},"statusCodeDistribution":{"200":90,"503":5},
             "errorDistribution":{"connection refused":3,"aborted due to deadline":7},
             "latencyPercentiles":{"p50":0.001,"p99.9":0.5,"p10":0.0005,"p99":null}}"#;

@@ -1,4 +1,4 @@
-//! The machine: what it is, how busy it is, and what a stretch of time took from it.
+//! The machine: its properties, its load, and what a period of time used of it.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -15,7 +15,7 @@ use super::server::{Server, ticks_per_second};
 
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What was measured on.
+/// The machine on which was measured.
 #[derive(Serialize)]
 pub(super) struct Machine {
     kernel: String,
@@ -28,10 +28,10 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Reads the facts, and watches the machine for a second.
+    /// Reads the properties, and watches the machine for a second.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// `/proc` cannot be read.
     pub(super) fn look() -> Result<Self> {
         let read = |file: &str| fs::read_to_string(file).with_context(|| file.to_owned());
         let line = |text: &str, key: &str| {
@@ -66,7 +66,7 @@ impl Display for Machine {
     }
 }
 
-/// Cores that can be used.
+/// Number of usable cores.
 pub(super) fn cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
@@ -78,7 +78,7 @@ fn busy() -> Result<f64> {
     Ok((Cpu::read()?.machine - before.machine) / from.elapsed().as_secs_f64() / cpus() as f64)
 }
 
-/// A stretch of time that is being watched.
+/// A period of time that is being watched.
 pub(super) struct Watch<'a> {
     origin: &'a Server,
     proxy: Option<&'a Server>,
@@ -87,10 +87,10 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Begins to watch; `proxy` is none for direct.
+    /// Starts watching; `proxy` is `None` for direct.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The kernel's counters cannot be read.
     pub(super) fn start(origin: &'a Server, proxy: Option<&'a Server>) -> Result<Self> {
         let from = Instant::now();
         let mut watch = Self { origin, proxy, from, before: Spent::default() };
@@ -98,10 +98,10 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    /// What was spent since.
+    /// What was used since the start.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The kernel's counters cannot be read.
     pub(super) fn end(&self) -> Result<Spent> {
         let (now, before) = (self.read()?, &self.before);
         Ok(Spent {
@@ -133,14 +133,14 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// CPU seconds of programs that we have waited for: in between, only the load generator.
+/// CPU seconds of ended child processes: during a measurement only the load generator.
 fn waited_for() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Ok(micros as f64 / 1e6)
 }
 
-/// Seconds since boot, all cores together.
+/// Seconds since boot, over all cores.
 struct Cpu {
     machine: f64,
     system: f64,
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_found_by_its_name() {
+    fn snmp_counter_is_found_by_name() {
         let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin ActiveOpens PassiveOpens\nTcp: 200 42 7\n";
         assert_eq!(active_opens(text), Some(42.0));
         assert_eq!(active_opens("Tcp: RtoMin\nTcp: 200\n"), None);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: sluice beside other proxies, measured in interleaved rounds. See `bench/README.md`.
+//! `cargo xtask bench`: compares sluice with other proxies in interleaved rounds. See `bench/README.md`.
 
 mod scenario;
 mod tls;
@@ -53,7 +53,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure sluice beside other proxies; results go to bench/results/NAME.
+    /// Compare sluice with other proxies; results go to bench/results/NAME.
     Bench(Options),
 }
 
@@ -68,32 +68,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to measure, and how long.
+/// What to measure, and for how long.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// All of them, if none is named.
+    /// Scenarios to measure [default: all].
     #[arg(value_parser = PossibleValuesParser::new(scenario::values()))]
     scenarios: Vec<String>,
-    /// Proxies beside sluice [default: all that can be had]. Sluice with other settings is measured beside
-    /// it, too, unless some of those are named.
+    /// Proxies to compare with [default: all that are available]. Other configurations of sluice are measured, too,
+    /// unless you name some of them.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names_of_peers()))]
     peers: Option<Vec<String>>,
-    /// How often everything is measured.
+    /// Number of rounds.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// How long each measurement is.
+    /// Seconds per measurement.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// The folder in bench/results that the results go to.
+    /// Name of the folder for the results, below bench/results.
     #[arg(long, default_value = "latest", value_name = "NAME")]
     out: String,
-    /// Adds a soak of so many minutes for each proxy to `overload`.
+    /// Add a soak of this many minutes per proxy to `overload`.
     #[arg(long, default_value_t = 0)]
     soak_minutes: u64,
-    /// Measure although other programs use the machine; the results are marked.
+    /// Measure even if other programs use the machine; the results are marked.
     #[arg(long)]
     although_busy: bool,
-    /// A binary to use in place of the release build.
+    /// Binary to use instead of the release build.
     #[arg(long, hide = true)]
     proxy_bin: Option<PathBuf>,
 }
@@ -102,10 +102,10 @@ fn names_of_peers() -> Vec<&'static str> {
     PEERS.iter().map(|(name, _)| *name).filter(|name| *name != SLUICE).collect()
 }
 
-/// Measures what `options` ask for; writes tables, plots and raw figures.
+/// Measures what `options` request; writes tables, plots and raw figures.
 ///
 /// # Errors
-/// When the machine is busy, or a scenario cannot be measured at all.
+/// The machine is busy, or a scenario cannot be measured at all.
 pub(crate) fn bench(options: &Options) -> Result<()> {
     let cases = scenario::cases(&options.scenarios, options.soak_minutes);
     process::raise_descriptor_limit()?;
@@ -114,7 +114,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     let busy = machine.busy_before > measure::OTHERS_MAX;
     ensure!(
         !busy || options.although_busy,
-        "{:.0} % of the machine is in use; wait, or measure all the same with --although-busy",
+        "{:.0} % of the machine is in use; wait, or measure anyway with --although-busy",
         machine.busy_before * 100.0
     );
     let mut results = Results::new(options, machine, &equipment)?;
@@ -159,14 +159,14 @@ fn equip(options: &Options, cases: &[Case]) -> Result<Equipment> {
     Ok(Equipment { peers, tools, sluice })
 }
 
-/// Whether `name` is measured, given the names of the command line.
+/// Whether `name` is measured, given the names on the command line.
 fn wanted(name: &str, named: Option<&[String]>) -> bool {
     let Some(named) = named else { return true };
     let all_of_sluice = !named.iter().any(|name| is_sluice(name));
     name == SLUICE || named.iter().any(|one| one == name) || (all_of_sluice && is_sluice(name))
 }
 
-/// Planned seconds of a case for each of its columns.
+/// Planned seconds of a case per column.
 fn steps(case: &Case, options: &Options) -> u64 {
     planned(seconds(case, options)) * rounds(case, options) as u64
 }
@@ -179,7 +179,7 @@ fn rounds(case: &Case, options: &Options) -> usize {
     if case.soak_seconds.is_some() { 1 } else { options.rounds }
 }
 
-/// Measures a case round by round, in an order that rotates.
+/// Measures a case round by round, in rotating order.
 fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Progress) -> Result<CaseRecord> {
     progress.begin(&format!("{}: starting", case.name));
     let mut rig = Rig::start(case, equipment)?;
@@ -189,7 +189,7 @@ fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Pro
     rig.rate = measure::find_rate(case, &rig, options.seconds, &equipment.tools)?;
     let mut samples: Vec<Sample> = Vec::new();
     for round in 0..rounds(case, options) {
-        // Memory once used is kept, so what connections add is seen on a new process only.
+        // A process keeps memory that it has used, so only a new process shows what connections add.
         if round > 0 && matches!(case.work, Work::Idle { .. }) {
             drop(rig);
             rig = Rig::start(case, equipment)?;
@@ -204,7 +204,7 @@ fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Pro
             progress.step(seconds, &line(case, &sample));
             samples.push(sample);
         }
-        // Where requests come at fixed times, all have the same rate.
+        // If requests are sent at fixed times, all proxies have the same rate.
         if rig.rate.is_none() {
             measure::mark_origin_limit(&mut samples, round)?;
         }
@@ -219,7 +219,7 @@ fn run(case: &Case, options: &Options, equipment: &Equipment, progress: &mut Pro
     })
 }
 
-/// What is shown of a measurement at once.
+/// The line to show for a finished measurement.
 fn line(case: &Case, sample: &Sample) -> String {
     let figure =
         |figure: Figure| sample.figures.get(&figure).map(|value| format!("{value:.0} {}", figure.label()));
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naming_a_variant_of_sluice_leaves_out_the_others() {
+    fn naming_one_variant_of_sluice_excludes_the_others() {
         let measured = |named: &[&str]| -> Vec<&str> {
             let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
             let names = ["sluice", "sluice-bypass", "sluice-copy", "nginx", "haproxy"];

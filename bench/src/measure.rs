@@ -1,4 +1,4 @@
-//! One measurement of one proxy: the load, what it took, and what is to be said against it.
+//! One measurement of one proxy: the load, what it used, and its marks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use super::rig::{DIRECT, Proxy, Rig};
 use super::scenario::{Case, Generator, Work};
 use super::{idle, postgres};
 
-/// Share of the machine that programs may use which have nothing to do with the measurement.
+/// Share of the machine that programs outside the measurement may use.
 pub(super) const OTHERS_MAX: f64 = 0.10;
 const STOLEN_MAX: f64 = 0.05;
-/// Share of its cores from which on the load generator is the bottleneck.
+/// Share of its cores above which the load generator is the bottleneck.
 const GENERATOR_MAX: f64 = 0.95;
-/// Share of direct's rate from which on origin or client is the bottleneck.
+/// Share of direct's rate above which origin or client is the bottleneck.
 const ORIGIN_MAX: f64 = 0.95;
 const REQUESTS_MIN: f64 = 1000.0;
 
 /// Measures `proxy` once.
 ///
 /// # Errors
-/// When the load generator fails.
+/// The load generator fails.
 pub(super) fn measure(
     case: &Case,
     rig: &Rig,
@@ -34,7 +34,7 @@ pub(super) fn measure(
     tools: &PinnedTools,
 ) -> Result<Sample> {
     let counted = || proxy.admin.map(Counts::read).transpose();
-    // Read outside of what is watched: the reading is no part of the measurement.
+    // Read outside the watched period, because the reading is not part of the measurement.
     let before = counted()?;
     let watch = Watch::start(&rig.origin, proxy.server.as_ref())?;
     let mut figures = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(super) fn measure(
     Ok(Sample { round, proxy: proxy.name.clone(), figures, latency_us, counts, marks, spent })
 }
 
-/// The work itself; adds the figures that only its kind has.
+/// Does the work itself; adds the figures that are specific to its kind.
 #[expect(clippy::too_many_arguments, reason = "the figures are added to those of other kinds of work")]
 fn perform(
     case: &Case,
@@ -116,7 +116,7 @@ fn rates(case: &Case, proxy: &Proxy, outcome: &Outcome, spent: &Spent, figures: 
     }
     figures.insert(Figure::ProxyCpuUs, spent.proxy * 1e6 / requests);
     if let Work::Http { connections, keep_alive, .. } = case.work {
-        // The kernel counts for the whole machine; the rest of what was opened is the load generator's.
+        // The kernel counts for the whole machine; the other connections are the load generator's.
         let clients = connections as f64 + if keep_alive { 0.0 } else { outcome.requests };
         figures.insert(Figure::UpstreamOpened, (spent.opened - clients).max(0.0));
     }
@@ -133,7 +133,7 @@ fn marks(case: &Case, outcome: &Outcome, spent: &Spent) -> BTreeSet<Mark> {
     let idle = matches!(case.work, Work::Idle { .. });
     let crowded = matches!(case.work, Work::Open { neighbours: true, .. });
     [
-        // Where connections are idle we ourselves are the client: our own CPU time is nobody else's.
+        // With idle connections, this process is the client, so its CPU time is not that of other programs.
         (Mark::MachineBusy, !idle && !crowded && (spent.programs - ours) / machine > OTHERS_MAX),
         (Mark::Stolen, spent.stolen / machine > STOLEN_MAX),
         (Mark::Errors, outcome.errors > 0.0),
@@ -145,10 +145,10 @@ fn marks(case: &Case, outcome: &Outcome, spent: &Spent) -> BTreeSet<Mark> {
     .collect()
 }
 
-/// The rate of a case that has one: so much of what nginx can, asked for by the same program.
+/// The rate for an open-loop case: a share of what nginx achieves with the same load generator.
 ///
 /// # Errors
-/// When there is no nginx among the proxies, or the load generator fails.
+/// nginx is not among the proxies, or the load generator fails.
 pub(super) fn find_rate(case: &Case, rig: &Rig, seconds: u64, tools: &PinnedTools) -> Result<Option<f64>> {
     let Work::Open { connections, percent, .. } = case.work else { return Ok(None) };
     let nginx = rig.proxies.iter().find(|proxy| proxy.name == "nginx");
@@ -159,10 +159,10 @@ pub(super) fn find_rate(case: &Case, rig: &Rig, seconds: u64, tools: &PinnedTool
     Ok(Some(outcome.requests / outcome.seconds * f64::from(percent) / 100.0))
 }
 
-/// Marks the samples of a round in which a proxy is as fast as no proxy.
+/// Marks the samples of a round in which a proxy is as fast as direct.
 ///
 /// # Errors
-/// When the round has no direct sample.
+/// The round has no direct sample.
 pub(super) fn mark_origin_limit(samples: &mut [Sample], round: usize) -> Result<()> {
     let rate = |sample: &Sample| sample.figures.get(&Figure::RequestsPerSecond).copied();
     let mut of_round: Vec<&mut Sample> = samples.iter_mut().filter(|sample| sample.round == round).collect();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_as_fast_as_none_is_limited_by_the_origin() {
+    fn proxy_as_fast_as_direct_is_marked_as_origin_limit() {
         let mut samples = [sample("sluice", 95.0), sample(DIRECT, 100.0), sample("nginx", 94.0)];
         mark_origin_limit(&mut samples, 0).unwrap();
         let marked = samples.map(|sample| sample.marks.contains(&Mark::OriginLimit));

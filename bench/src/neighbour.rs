@@ -1,4 +1,4 @@
-//! Programs that have nothing to do with a measurement and compute all the time.
+//! Programs outside a measurement that compute all the time.
 
 use std::process::{Child, Stdio};
 
@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use super::machine::cpus;
 use super::server::session;
 
-/// A busy loop on one core, ended when dropped.
+/// A busy loop on one core; ended when dropped.
 pub(super) struct Neighbour(Child);
 
 impl Neighbour {
-    /// One on each core, each in a session of its own as another service would be.
+    /// One loop per core, each in its own session like another service.
     ///
     /// # Errors
-    /// When taskset or a shell is missing.
+    /// taskset or a shell is missing.
     pub(super) fn on_each_core() -> Result<Vec<Self>> {
         (0..cpus()).map(Self::on).collect()
     }

@@ -1,4 +1,4 @@
-//! The servers behind the proxies, from `bench/origins`.
+//! The origin servers, from `bench/origins`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use super::tls::{Secured, Tls};
 const FILES: &[(&str, usize)] = &[("1kb.bin", 1 << 10), ("64kb.bin", 64 << 10), ("1mb.bin", 1 << 20)];
 
 impl Origin {
-    /// What must be installed for it.
+    /// The tools that it requires.
     pub(super) fn tools(self) -> &'static [&'static str] {
         match self {
             Self::Nginx => &["nginx"],
@@ -34,10 +34,10 @@ impl Origin {
     }
 }
 
-/// Starts an origin that listens on `address`, and with TLS on another if there is one; `folder` is its own.
+/// Starts an origin that listens on `address`, and with TLS on another address if given; it may use `folder`.
 ///
 /// # Errors
-/// When it is not there or does not come up.
+/// It is not installed or does not start.
 pub(super) fn start(
     origin: Origin,
     (address, secure): (SocketAddr, Option<&Secured>),
@@ -59,10 +59,10 @@ pub(super) fn start(
     Server::start(&format!("{origin:?}"), &mut command, log, address)
 }
 
-/// What differs between builds and users of nginx, for its configurations.
+/// Settings that depend on nginx's build and user, for its configurations.
 ///
 /// # Errors
-/// When it cannot be asked.
+/// nginx cannot be run.
 pub(super) fn nginx_words(program: &Path) -> Result<Vec<(&'static str, String)>> {
     let output = Command::new(program).arg("-V").output().context("nginx -V")?;
     let built = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -107,7 +107,7 @@ fn nginx(
 fn puma(address: SocketAddr, app: &Path, tools: &PinnedTools) -> Result<Command> {
     let mut command = session(tools.path("puma")?);
     command
-        // `-C -`: no configuration file of whoever runs this.
+        // `-C -`: ignore the user's configuration file.
         .args(["-C", "-", "--environment", "production", "--threads", "4:4"])
         .args(["--bind", &format!("tcp://{address}?backlog=4096")])
         .arg(app);
@@ -138,7 +138,7 @@ fn node(address: SocketAddr, script: &Path, program: &Path) -> Command {
     command
 }
 
-/// One process, as uvicorn's documentation has it below a process manager, without its access log.
+/// One process, as uvicorn's documentation recommends below a process manager, without its access log.
 fn uvicorn(address: SocketAddr, app: &str, sources: &Path, program: &Path) -> Command {
     let mut command = session(program);
     command

@@ -15,7 +15,7 @@ use super::machine::cpus;
 use super::server::{Server, session};
 use super::tls::{self, Tls};
 
-/// A proxy and the tools it needs. Sluice comes first, then what it is with other settings.
+/// A proxy and the tools it requires. sluice comes first, then its variants.
 pub(super) const PEERS: &[(&str, &[&str])] = &[
     (SLUICE, &[]),
     (BYPASS, &[]),
@@ -37,35 +37,35 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     ("proxy.py", &["proxy.py"]),
 ];
 
-/// As it is by default, with bypass and direct return.
+/// The default configuration, with bypass and direct return.
 pub(super) const SLUICE: &str = "sluice";
-/// Sluice without direct return, sluice that copies, and sluice that joins its clients, too.
+/// Variants: sluice without direct return, sluice that copies, and sluice that also joins its clients.
 pub(super) const BYPASS: &str = "sluice-bypass";
 const COPY: &str = "sluice-copy";
 const BOTH: &str = "sluice-both";
-/// Sluice by its other engines.
+/// sluice with its other engines.
 const TOKIO_URING: &str = "sluice-tokio-uring";
 const EPOLL: &str = "sluice-epoll";
-/// What copies or joins alone.
+/// For the variants that only copy, or only join.
 const NO_DIRECT_RETURN: &str = "kernel.direct_return=off";
-/// Sluice whose tunnels are spliced in the kernel.
+/// sluice with tunnels spliced in the kernel.
 const SPLICE: &str = "sluice-splice";
-/// Sluice that finds the limit by itself, and sluice without one: beside the one with the limit that is asked for.
+/// sluice that finds the limit itself, and sluice without one, to compare with the configured limit.
 const AUTO: &str = "sluice-auto";
 const NO_LIMIT: &str = "sluice-no-limit";
-/// nginx as it is without further configuration: a connection to the origin for each request.
+/// nginx without further configuration: a connection to the origin for each request.
 const NO_KEEP_ALIVE: &str = "nginx-no-keepalive";
-/// The same, and a whole handshake for each.
+/// The same, with a full handshake for each.
 const NO_RESUMPTION: &str = "nginx-no-resumption";
-/// HAProxy that adds the fields which sluice adds: each costs Puma several microseconds.
+/// HAProxy that adds the same fields as sluice: each costs Puma several microseconds.
 const FIELDS: &str = "haproxy-fields";
 
-/// Sluice, or sluice with other settings.
+/// Whether it is sluice or a variant of it.
 pub(super) fn is_sluice(name: &str) -> bool {
     name.starts_with("sluice")
 }
 
-/// Whether a proxy has something to show in this mode.
+/// Whether a proxy is measured in this mode.
 pub(super) fn takes_part(name: &str, mode: Mode, tls: Tls) -> bool {
     if [NO_KEEP_ALIVE, NO_RESUMPTION].contains(&name) {
         return tls == Tls::Origin;
@@ -82,32 +82,32 @@ pub(super) fn takes_part(name: &str, mode: Mode, tls: Tls) -> bool {
     only_there.contains(&name) || !not_everywhere.contains(&name)
 }
 
-/// What a proxy is asked to do.
+/// The task of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Forward requests.
     Http,
-    /// Forward requests, so many at once.
+    /// Forward requests, at most this many at the same time.
     Limited(usize),
     /// Forward bytes.
     Tcp,
 }
 
-/// Where a proxy runs, and what it runs from.
+/// The environment of a proxy.
 pub(super) struct Place<'a> {
-    /// Where it listens.
+    /// The address on which it listens.
     pub(super) listen: SocketAddr,
-    /// Where it forwards to.
+    /// The address to which it forwards.
     pub(super) origin: SocketAddr,
-    /// Where sluice tells what it counts; none for the others.
+    /// The address of sluice's metrics; `None` for other proxies.
     pub(super) admin: Option<SocketAddr>,
-    /// A folder of its own.
+    /// Its own folder.
     pub(super) folder: PathBuf,
     /// Its log.
     pub(super) log: PathBuf,
-    /// What it is asked to do.
+    /// Its task.
     pub(super) mode: Mode,
-    /// Who speaks TLS to it, and the certificate for that.
+    /// Which side uses TLS to the proxy, and the certificate.
     pub(super) tls: (Tls, Option<&'a Identity>),
     /// The programs.
     pub(super) tools: &'a PinnedTools,
@@ -118,7 +118,7 @@ pub(super) struct Place<'a> {
 /// Starts the proxy `name`.
 ///
 /// # Errors
-/// When it cannot do what is asked, is not there, or does not come up.
+/// It cannot do the task, is not installed, or does not start.
 pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
     let mut command = match name {
         SLUICE => sluice(place, &[])?,
@@ -139,7 +139,7 @@ pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
         "caddy" => caddy(place)?,
         "kamal-proxy" => kamal_proxy(place)?,
         "proxy.py" => proxy_py(place)?,
-        _ => bail!("no peer is called {name}"),
+        _ => bail!("unknown peer {name}"),
     };
     let mut server = Server::start(name, &mut command, place.log.clone(), place.listen)?;
     if name == "kamal-proxy" {
@@ -149,7 +149,7 @@ pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
 }
 
 impl Place<'_> {
-    /// Fills in a configuration of `bench/peers` and returns the copy.
+    /// Fills in a configuration of `bench/peers` and returns the path of the copy.
     fn render(&self, template: &str, more: &[(&str, String)]) -> Result<PathBuf> {
         let file = root().join("bench/peers").join(template);
         let mut text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -175,13 +175,13 @@ impl Place<'_> {
     fn only_http(&self, name: &str) -> Result<()> {
         match self.mode {
             Mode::Http => Ok(()),
-            Mode::Limited(_) => bail!("{name} has no line for requests beyond a limit"),
+            Mode::Limited(_) => bail!("{name} has no queue for requests beyond a limit"),
             Mode::Tcp => bail!("{name} does not forward plain TCP here"),
         }
     }
 }
 
-/// With these words of its configuration other than usual.
+/// sluice, with these words of its configuration replaced.
 fn sluice(place: &Place, words: &[(&str, &str)]) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "sluice.yaml",
@@ -199,19 +199,18 @@ fn sluice(place: &Place, words: &[(&str, &str)]) -> Result<Command> {
     Ok(command)
 }
 
-/// Its answers pass through it; with `auto`, as by default, they do not where they need not.
 /// The same with one key of its configuration set.
 fn with(mut sluice: Command, key: &str) -> Command {
     sluice.args(["--set", key]);
     sluice
 }
 
-/// With idle connections to the origin kept as this says.
+/// nginx, with these settings for idle connections to the origin and for session resumption.
 fn nginx(place: &Place, keep_alive: &str, resumption: &str) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "nginx.conf",
         Mode::Tcp => "nginx-stream.conf",
-        Mode::Limited(_) => bail!("nginx has no line for requests beyond max_conns"),
+        Mode::Limited(_) => bail!("nginx has no queue for requests beyond max_conns"),
     };
     let program = place.tools.path("nginx")?;
     let mut more = super::origin::nginx_words(program)?;
@@ -226,7 +225,7 @@ fn nginx(place: &Place, keep_alive: &str, resumption: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// With more lines in its frontend.
+/// HAProxy, with additional lines in its frontend.
 fn haproxy(place: &Place, frontend: &str) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "haproxy.cfg",
@@ -242,7 +241,7 @@ fn envoy(place: &Place) -> Result<Command> {
     let config = match place.mode {
         Mode::Http => place.render("envoy.yaml", &[])?,
         Mode::Tcp => place.render("envoy-tcp.yaml", &[])?,
-        Mode::Limited(_) => bail!("envoy has a line only for connections, not for each request of HTTP/1.1"),
+        Mode::Limited(_) => bail!("envoy queues connections, not single requests of HTTP/1.1"),
     };
     let mut command = session(place.tools.path("envoy")?);
     command
@@ -257,7 +256,7 @@ fn caddy(place: &Place) -> Result<Command> {
     let config = place.render("Caddyfile", &[])?;
     let mut command = session(place.tools.path("caddy")?);
     command.args(["run", "--adapter", "caddyfile", "--config"]).arg(config);
-    // Certificates and saved state would go to the home folder.
+    // Otherwise certificates and saved state would go to the user's home folder.
     command.env("XDG_DATA_HOME", &place.folder).env("XDG_CONFIG_HOME", &place.folder);
     Ok(command)
 }
@@ -274,7 +273,7 @@ fn kamal_proxy(place: &Place) -> Result<Command> {
     Ok(command)
 }
 
-/// kamal-proxy is told its target when it runs.
+/// kamal-proxy gets its target while it runs.
 fn deploy(place: &Place, server: &mut Server) -> Result<()> {
     let status = Command::new(place.tools.path("kamal-proxy")?)
         .args(["deploy", "bench", "--health-check-path", "/up"])

@@ -15,17 +15,17 @@ use super::record::CaseRecord;
 use super::stats::spread;
 
 const SIZE: (u32, u32) = (860, 460);
-/// Room for the names beside the latency plot.
+/// Width for the names next to the latency plot.
 const LEGEND: u32 = 140;
 const FONT: &str = "sans-serif";
-/// Percentiles of the axis, where they stand by the number of their nines, and their names.
+/// Percentiles of the axis: their position by number of nines, and their names.
 const NINES: &[(f64, &str)] =
     &[(0.0, "0"), (0.301, "50"), (1.0, "90"), (2.0, "99"), (3.0, "99.9"), (4.0, "99.99")];
-/// Told apart by the colour-blind too (Okabe and Ito); direct is grey, sluice the first.
+/// Distinguishable by the colour-blind, too (Okabe and Ito). direct is grey; sluice is first.
 const COLOURS: &[RGBColor] = &[
     RGBColor(120, 120, 120),
     RGBColor(0, 114, 178),
-    // Sluice with other settings: darker and lighter.
+    // Variants of sluice: darker and lighter.
     RGBColor(0, 54, 94),
     RGBColor(130, 175, 210),
     RGBColor(213, 94, 0),
@@ -41,7 +41,7 @@ const COLOURS: &[RGBColor] = &[
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
-/// A linear axis from zero with ticks of our choice.
+/// A linear axis from zero with given ticks.
 struct Axis {
     end: f64,
     ticks: Vec<f64>,
@@ -64,7 +64,7 @@ impl Ranged for Axis {
     }
 }
 
-/// The files that [`draw`] makes for a case.
+/// The files that [`draw`] creates for a case.
 pub(super) fn files(case: &CaseRecord) -> Vec<String> {
     let mut files = vec![format!("{}-bars.svg", case.name)];
     if curves(case).iter().any(|(_, curve)| !curve.is_empty()) {
@@ -76,7 +76,7 @@ pub(super) fn files(case: &CaseRecord) -> Vec<String> {
 /// Draws them into `folder`.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// A file cannot be written.
 pub(super) fn draw(case: &CaseRecord, folder: &Path) -> Result<()> {
     for file in files(case) {
         let path = folder.join(&file);
@@ -114,7 +114,7 @@ fn curves(case: &CaseRecord) -> Vec<(String, Vec<(f64, f64)>)> {
     case.proxies.iter().map(|proxy| (proxy.clone(), curve(proxy))).collect()
 }
 
-/// 90 is 1, 99 is 2, 99.9 is 3: the tail gets the room that it deserves.
+/// 90 is 1, 99 is 2, 99.9 is 3, so that the tail gets enough room.
 fn nines(percent: f64) -> f64 {
     -(1.0 - percent / 100.0).max(1e-5).log10()
 }
@@ -153,7 +153,7 @@ fn latency(case: &CaseRecord, root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Beside the plot, where it covers no line.
+/// Draws the legend next to the plot, where it covers no line.
 fn legend<'a>(root: &Root<'a>, row: i32, proxy: &str, style: ShapeStyle) -> Drawn<'a> {
     let (x, y) = (SIZE.0 as i32 - LEGEND as i32 + 12, 56 + row * 22);
     root.draw(&PathElement::new([(x, y), (x + 18, y)], style))?;
@@ -171,7 +171,7 @@ fn percentile_name(at: f64) -> String {
         .map_or(String::new(), |(_, name)| (*name).to_owned())
 }
 
-/// The case's main figure: a bar to the median, a line from the smallest to the largest.
+/// The case's main figure: a bar to the median, a line from the minimum to the maximum.
 fn bars(case: &CaseRecord, root: &Root) -> Result<()> {
     let figure = case.headline();
     let rows: Vec<_> =

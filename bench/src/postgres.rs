@@ -1,4 +1,4 @@
-//! PostgreSQL as an origin, pgbench as its load, and what the server says about its connections.
+//! PostgreSQL as an origin, pgbench as its load, and the server's view of its connections.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -27,15 +27,18 @@ const POINTS: &[f64] = &[1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99
 const CONNECTIONS: &str = "select count(*) from pg_stat_activity \
                            where backend_type = 'client backend' and pid <> pg_backend_pid()";
 
-/// Starts a server with a database of pgbench's, in a folder that goes with it.
+/// Starts a server with a pgbench database, in a folder that is removed with it.
 ///
-/// It refuses to run as root, so it is made and run by the user `postgres` then.
+/// PostgreSQL refuses to run as root; then the user `postgres` creates and runs it.
 ///
 /// # Errors
-/// When a step fails.
+/// A step fails.
 pub(super) fn start(address: SocketAddr, programs: &Path, log: PathBuf) -> Result<Server> {
     let owner = if geteuid().is_root() {
-        Some(User::from_name(OWNER)?.context("no user postgres, and as root none is to be had")?)
+        Some(
+            User::from_name(OWNER)?
+                .context("user `postgres` is missing, and PostgreSQL refuses to run as root")?,
+        )
     } else {
         None
     };
@@ -52,9 +55,9 @@ pub(super) fn start(address: SocketAddr, programs: &Path, log: PathBuf) -> Resul
 
     let mut command = owned(&session(programs.join("postgres")), owner.is_some());
     command.arg("-D").arg(&data).args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()]);
-    // No unix socket, and no disk: only connections and selects are measured.
+    // No unix socket and no disk writes: only connections and selects are measured.
     command.args(["-k", "", "-c", "fsync=off", "-c", "max_connections=100"]).current_dir(&folder);
-    // SIGINT is the fast end: the usual one waits for clients to leave.
+    // SIGINT shuts down at once; the default signal waits for clients to disconnect.
     let server = Server::start_ended_by(Signal::SIGINT, "postgres", &mut command, log, address)?;
     let server = server.with_folder(folder);
     for _ in 0..READY_TRIES {
@@ -65,13 +68,13 @@ pub(super) fn start(address: SocketAddr, programs: &Path, log: PathBuf) -> Resul
         }
         thread::sleep(POLL);
     }
-    bail!("postgres does not answer\n{}", server.tail())
+    bail!("postgres does not respond\n{}", server.tail())
 }
 
-/// The answer to a query.
+/// The result of a query.
 ///
 /// # Errors
-/// When there is none.
+/// The query fails.
 pub(super) fn ask(address: SocketAddr, programs: &Path, query: &str) -> Result<String> {
     let output =
         client(&programs.join("psql"), address).args(["-X", "-A", "-t", "-c", query, OWNER]).output()?;
@@ -79,10 +82,10 @@ pub(super) fn ask(address: SocketAddr, programs: &Path, query: &str) -> Result<S
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Runs pgbench against `address`; also the most connections that the server behind, `origin`, saw.
+/// Runs pgbench against `address`. Also returns the maximum number of connections seen at the server, `origin`.
 ///
 /// # Errors
-/// When pgbench fails.
+/// pgbench fails.
 pub(super) fn measure(
     (address, origin): (SocketAddr, SocketAddr),
     programs: &Path,
@@ -111,7 +114,7 @@ pub(super) fn measure(
     ensure!(output.status.success(), "pgbench: {}", String::from_utf8_lossy(&output.stderr).trim());
     let mut latencies = latencies(folder)?;
     latencies.sort_by(f64::total_cmp);
-    let mut outcome = parse(&text).with_context(|| format!("pgbench said: {text}"))?;
+    let mut outcome = parse(&text).with_context(|| format!("pgbench printed: {text}"))?;
     outcome.latency_us =
         POINTS.iter().filter_map(|point| Some((*point, percentile(&latencies, *point)?))).collect();
     Ok((outcome, seen))
@@ -127,7 +130,7 @@ fn parse(text: &str) -> Option<Outcome> {
     Some(Outcome { requests, errors, seconds: requests / number("tps")?, ..Outcome::default() })
 }
 
-/// Every transaction's, from pgbench's log files, which are removed.
+/// The latency of every transaction, from pgbench's log files, which are removed.
 fn latencies(folder: &Path) -> Result<Vec<f64>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -147,7 +150,7 @@ fn client(program: &(impl Program + ?Sized), address: SocketAddr) -> Command {
     command
 }
 
-/// A program, or a command that already has its first words.
+/// A program, or a command that already has some arguments.
 trait Program {
     fn command(&self) -> Command;
 }
@@ -166,7 +169,7 @@ impl Program for Command {
     }
 }
 
-/// The same command run by the user `postgres`, if we are root.
+/// The same command, run by the user `postgres` if this process is root.
 fn owned(command: &Command, as_owner: bool) -> Command {
     if !as_owner {
         return command.command();
@@ -190,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pgbench_is_read() {
+    fn pgbench_output_is_parsed() {
         let text = "number of transactions actually processed: 500\nnumber of failed transactions: 2 (0.4%)\n\
                     latency average = 0.9 ms\ntps = 250.000000 (without initial connection time)\n";
         let outcome = parse(text).unwrap();

@@ -1,11 +1,11 @@
-//! What is being measured and how long the rest will take: a bar in a terminal, lines elsewhere.
+//! Shows what is being measured and how long the rest takes: a bar in a terminal, lines otherwise.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Starting, checking and connecting take about this long for each measurement.
+/// Approximate seconds per measurement for starting, checking and connecting.
 const OVERHEAD_SECONDS: u64 = 1;
 
 /// Counts planned seconds.
@@ -30,12 +30,12 @@ impl Progress {
         Self { bar, started: Instant::now(), total, done: 0, lines }
     }
 
-    /// Says what begins now.
+    /// Shows what starts now.
     pub(super) fn begin(&self, what: &str) {
         self.bar.set_message(format!("{what}, {} left", in_words(self.left())));
     }
 
-    /// One measurement of so many seconds is done, with this result.
+    /// Records a finished measurement of `seconds` with its result.
     pub(super) fn step(&mut self, seconds: u64, result: &str) {
         self.done += planned(seconds);
         self.bar.set_position(self.done);
@@ -51,7 +51,7 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// From the pace so far; from the plan at first.
+    /// Remaining time, at the pace so far; at first, as planned.
     fn left(&self) -> Duration {
         let rest = self.total.saturating_sub(self.done) as f64;
         let pace = match self.done {
@@ -62,12 +62,12 @@ impl Progress {
     }
 }
 
-/// What a measurement of so many seconds takes, with what is around it.
+/// Seconds for a measurement of `seconds`, including the overhead.
 pub(super) fn planned(seconds: u64) -> u64 {
     seconds + OVERHEAD_SECONDS
 }
 
-/// As one would say it.
+/// A duration in a suitable unit.
 pub(super) fn in_words(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..100 => format!("{seconds} s"),
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_said_in_fitting_units() {
+    fn durations_use_a_suitable_unit() {
         assert_eq!(in_words(Duration::from_secs(99)), "99 s");
         assert_eq!(in_words(Duration::from_secs(100)), "1 min");
         assert_eq!(in_words(Duration::from_secs(7200)), "2.0 h");

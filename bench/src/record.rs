@@ -1,4 +1,4 @@
-//! What is measured and what is kept of it: cases, samples, figures, marks. No measuring here.
+//! Types for results: cases, samples, figures, marks. Nothing is measured here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,44 +10,44 @@ use super::counts::Counts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Figure {
-    /// Answers, or transactions, a second.
+    /// Responses, or transactions, per second.
     RequestsPerSecond,
-    /// Half of the answers took at most this.
+    /// The median latency.
     P50Us,
-    /// Nine of ten.
+    /// 90 % of responses are at least as fast.
     P90Us,
-    /// 99 of 100.
+    /// 99 % of responses are at least as fast.
     P99Us,
-    /// 999 of 1000.
+    /// 99.9 % of responses are at least as fast.
     P999Us,
-    /// 9999 of 10000.
+    /// 99.99 % of responses are at least as fast.
     P9999Us,
-    /// Requests a second that were due.
+    /// Requests per second that were due.
     DuePerSecond,
-    /// CPU time of the whole machine for each request.
+    /// CPU time of the whole machine per request.
     MachineCpuUs,
-    /// The part of it that the kernel used, interrupts included.
+    /// The kernel's part of it, including interrupts.
     SystemCpuUs,
-    /// CPU time of the proxy alone for each request.
+    /// CPU time of the proxy alone per request.
     ProxyCpuUs,
-    /// Connections that were opened to the origin.
+    /// Connections opened to the origin.
     UpstreamOpened,
-    /// Requests without a 2xx or 3xx answer.
+    /// Requests without a 2xx or 3xx response.
     Errors,
-    /// Requests under way at the end of the run: no latency is known of them.
+    /// Requests in progress at the end of the run, whose latency is unknown.
     CutOff,
-    /// Largest resident memory of the proxy, all its processes together.
+    /// Peak resident memory of the proxy, over all its processes.
     PeakKib,
     /// Memory that the idle connections added to the proxy.
     AddedKib,
-    /// The same for each connection.
+    /// The same per connection.
     BytesPerConnection,
-    /// Connections that the database server saw at most.
+    /// Maximum number of connections that the database server saw.
     DatabaseConnections,
 }
 
 impl Figure {
-    /// As a row of a table is headed.
+    /// The label of its table row.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::RequestsPerSecond => "req/s",
@@ -70,7 +70,7 @@ impl Figure {
         }
     }
 
-    /// Whether a ratio between proxies says anything.
+    /// Whether a ratio between proxies is meaningful.
     pub(super) fn compares(self) -> bool {
         !matches!(
             self,
@@ -83,11 +83,11 @@ impl Figure {
     }
 }
 
-/// Why a sample is to be read with care.
+/// Why a sample must be read with care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mark {
-    /// Programs that are not ours took a part of the machine.
+    /// Other programs used a part of the machine.
     MachineBusy,
     /// The hypervisor took a part of the machine.
     Stolen,
@@ -95,9 +95,9 @@ pub(super) enum Mark {
     Errors,
     /// The load generator had no CPU left on its threads.
     LoadGeneratorLimit,
-    /// The origin sets the pace: through the proxy it is as fast as without.
+    /// The origin is the bottleneck: the rate through the proxy is the same as without it.
     OriginLimit,
-    /// Too few answers for the highest percentile.
+    /// Too few responses for the highest percentile.
     FewRequests,
 }
 
@@ -122,14 +122,14 @@ pub(super) struct Sample {
     pub(super) round: usize,
     /// `direct`, `sluice` or a peer.
     pub(super) proxy: String,
-    /// What was measured.
+    /// The measured figures.
     pub(super) figures: BTreeMap<Figure, f64>,
-    /// Percentile and microseconds, rising.
+    /// Percentile and microseconds, ascending.
     pub(super) latency_us: Vec<(f64, f64)>,
-    /// What sluice counted meanwhile; none for the others.
+    /// What sluice counted meanwhile; `None` for other proxies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) counts: Option<Counts>,
-    /// What is wrong with it, if anything.
+    /// Its marks, if any.
     pub(super) marks: BTreeSet<Mark>,
     /// What the programs of this measurement used.
     pub(super) spent: Spent,
@@ -140,11 +140,11 @@ pub(super) struct Sample {
 pub(super) struct Spent {
     /// Wall clock.
     pub(super) wall: f64,
-    /// Every mode but idle and iowait.
+    /// Every mode except idle and iowait.
     pub(super) machine: f64,
-    /// System time, of whichever program, and interrupts.
+    /// System time of all programs, and interrupts.
     pub(super) system: f64,
-    /// User and system time, of whichever program.
+    /// User and system time of all programs.
     pub(super) programs: f64,
     /// Taken by the hypervisor.
     pub(super) stolen: f64,
@@ -154,22 +154,22 @@ pub(super) struct Spent {
     pub(super) origin: f64,
     /// The load generator.
     pub(super) load: f64,
-    /// TCP connections that any program of this network namespace opened.
+    /// TCP connections opened by any program in this network namespace.
     pub(super) opened: f64,
 }
 
-/// One case of a scenario, measured.
+/// One measured case of a scenario.
 #[derive(Serialize)]
 pub(super) struct CaseRecord {
-    /// Unique; names files.
+    /// Unique; used in file names.
     pub(super) name: String,
-    /// What was asked of whom.
+    /// A description of the case.
     pub(super) about: String,
-    /// In the order of columns.
+    /// In the order of the columns.
     pub(super) proxies: Vec<String>,
-    /// All of them, in the order they were taken.
+    /// All samples, in the order in which they were taken.
     pub(super) samples: Vec<Sample>,
-    /// SHA-256 of the body that every proxy answered with.
+    /// SHA-256 of the body of every proxy's response.
     pub(super) body_sha256: Option<String>,
     /// Proxies that are not measured, and why.
     pub(super) refused: BTreeMap<String, String>,
@@ -181,7 +181,7 @@ impl CaseRecord {
         self.of(proxy).filter_map(|sample| sample.figures.get(&figure).copied()).collect()
     }
 
-    /// Ratios of `proxy` to `other`, each within a round.
+    /// Ratios of `proxy` to `other`, per round.
     pub(super) fn ratios(&self, proxy: &str, other: &str, figure: Figure) -> Vec<f64> {
         let in_round = |name: &str, round: usize| {
             self.of(name)
@@ -196,7 +196,7 @@ impl CaseRecord {
             .collect()
     }
 
-    /// What `proxy` has more of a figure than `other`, each within a round.
+    /// The difference in a figure between `proxy` and `other`, per round.
     pub(super) fn differences(&self, proxy: &str, other: &str, figure: Figure) -> BTreeMap<usize, f64> {
         let of = |name: &str| -> BTreeMap<usize, f64> {
             let values = self.of(name).filter_map(|one| Some((one.round, *one.figures.get(&figure)?)));
@@ -212,7 +212,7 @@ impl CaseRecord {
         self.samples.iter().filter(move |sample| sample.proxy == proxy)
     }
 
-    /// What the bars of its plot show.
+    /// The figure shown as bars in its plot.
     pub(super) fn headline(&self) -> Figure {
         let has = |figure| self.samples.iter().any(|sample| sample.figures.contains_key(&figure));
         if has(Figure::RequestsPerSecond) { Figure::RequestsPerSecond } else { Figure::BytesPerConnection }

@@ -1,4 +1,4 @@
-//! Measured cases as Markdown: medians, ratios with their spread, and what is to be said against them.
+//! Measured cases as Markdown: medians, ratios with their spread, and marks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -63,7 +63,7 @@ fn medians(case: &CaseRecord, text: &mut String) {
     }
 }
 
-/// Ratios are taken within a round, so what disturbs the machine for longer disturbs both sides.
+/// Ratios are computed per round, so that a longer disturbance of the machine affects both sides.
 fn ratios(case: &CaseRecord, text: &mut String) {
     let others: Vec<&String> = case.proxies.iter().filter(|proxy| *proxy != SLUICE).collect();
     if others.is_empty() || !case.proxies.iter().any(|proxy| proxy == SLUICE) {
@@ -76,7 +76,7 @@ fn ratios(case: &CaseRecord, text: &mut String) {
         let cells: Vec<Option<String>> = others
             .iter()
             .map(|other| {
-                // A figure of direct's is the origin's own where there is no proxy to measure.
+                // For direct, this figure is the origin's, because there is no proxy to measure.
                 let ours = *figure == Figure::PeakKib && *other == DIRECT;
                 let ratio = spread(&case.ratios(SLUICE, other, *figure)).filter(|_| !ours)?;
                 Some(format!("{:.2} ({:.2}-{:.2})", ratio.median, ratio.min, ratio.max))
@@ -89,7 +89,7 @@ fn ratios(case: &CaseRecord, text: &mut String) {
     }
 }
 
-/// What each proxy adds to the kernel's work of a direct request, and that beside what sluice adds.
+/// What each proxy adds to the kernel's work for a direct request, also relative to what sluice adds.
 fn added(case: &CaseRecord, text: &mut String) {
     let more = |proxy: &str| case.differences(proxy, DIRECT, Figure::SystemCpuUs);
     let ours = more(SLUICE);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_the_same_round() {
+    fn ratios_are_computed_per_round() {
         let case = CaseRecord {
             name: "1kb".to_owned(),
             about: "about".to_owned(),

@@ -1,4 +1,4 @@
-//! The folder of results: raw figures with the facts of the machine, tables, plots.
+//! The folder of results: raw figures with properties of the machine, tables, plots.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use super::record::CaseRecord;
 use super::rig::Equipment;
 use super::{Options, plot, report, summary};
 
-/// Everything that is kept, as it is written to `raw.json`.
+/// All results, as written to `raw.json`.
 #[derive(Serialize)]
 pub(super) struct Results {
     #[serde(skip)]
@@ -27,16 +27,16 @@ pub(super) struct Results {
     commit: String,
     machine: Machine,
     versions: BTreeMap<String, String>,
-    /// PinnedTools and scenarios that could not be had, and why.
+    /// Unavailable tools and scenarios, and why.
     skipped: BTreeMap<String, String>,
     cases: Vec<CaseRecord>,
 }
 
 impl Results {
-    /// Makes the folder and notes what is known before the first measurement.
+    /// Creates the folder and records what is known before the first measurement.
     ///
     /// # Errors
-    /// When the folder cannot be made, or its name is a path.
+    /// The folder cannot be created, or its name is a path.
     pub(super) fn new(options: &Options, machine: Machine, equipment: &Equipment) -> Result<Self> {
         let name = &options.out;
         ensure!(!name.is_empty() && !name.contains(['/', '.']), "--out takes a name, not a path: {name}");
@@ -64,20 +64,20 @@ impl Results {
         })
     }
 
-    /// Keeps a case and writes everything, so that a run that is cut short leaves what it has.
+    /// Adds a case and writes everything, so that an interrupted run keeps its results.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// A file cannot be written.
     pub(super) fn add(&mut self, case: CaseRecord) -> Result<()> {
         plot::draw(&case, &self.folder)?;
         self.cases.push(case);
         self.write()
     }
 
-    /// Names a case that cannot be measured.
+    /// Records a case that cannot be measured.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// A file cannot be written.
     pub(super) fn skip(&mut self, case: &str, why: &str) -> Result<()> {
         println!("skipped: {case}: {why}");
         self.skipped.insert(case.to_owned(), why.to_owned());
@@ -87,7 +87,7 @@ impl Results {
     /// Prints the tables.
     ///
     /// # Errors
-    /// When nothing was measured.
+    /// Nothing was measured.
     pub(super) fn end(&self) -> Result<()> {
         for case in &self.cases {
             println!("\n{}", report::section(case));
@@ -113,7 +113,7 @@ impl Results {
         let mut text = format!("# {}\n\n`{}`\n\n", self.name(), self.command);
         text += &format!("Commit {}. {machine}\n", self.commit);
         if machine.busy_before > OTHERS_MAX {
-            text += "\n**The machine was busy before: the figures are not to be relied on.**\n";
+            text += "\n**The machine was busy before the run: the figures are unreliable.**\n";
         }
         for (name, why) in &self.skipped {
             text += &format!("\nSkipped: {name}: {}\n", why.lines().next().unwrap_or_default());
@@ -130,7 +130,7 @@ impl Results {
     }
 }
 
-/// As one would type it to repeat it.
+/// The command that repeats the run.
 fn command(options: &Options) -> String {
     let mut words = vec!["cargo xtask bench".to_owned()];
     words.extend(options.scenarios.iter().cloned());

@@ -1,4 +1,4 @@
-//! One origin and every proxy in front of it, all running, all checked.
+//! One origin and every proxy in front of it, all running and checked.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,13 +25,13 @@ use super::{check, origin, postgres};
 /// The column without a proxy.
 pub(super) const DIRECT: &str = "direct";
 
-/// So many fast answers in a row are more than a thread of the origin's each.
+/// More consecutive fast responses than the origin has threads, so that each thread is idle.
 const REST_PROBES: u32 = 8;
 const REST_TRIES: u32 = 1000;
 const REST_FACTOR: u32 = 4;
 const REST_MARGIN: Duration = Duration::from_millis(20);
 
-/// What all cases share.
+/// Equipment shared by all cases.
 pub(super) struct Equipment {
     /// Proxies to measure, sluice first.
     pub(super) peers: Vec<&'static str>,
@@ -42,59 +42,59 @@ pub(super) struct Equipment {
 }
 
 impl Equipment {
-    /// Those that have something to show in a case.
+    /// The proxies that are measured in a case.
     pub(super) fn peers_in(&self, case: &Case) -> impl Iterator<Item = &'static str> {
         let mode = mode(case);
         self.peers.iter().copied().filter(move |name| peers::takes_part(name, mode, case.tls))
     }
 
-    /// Direct, and every proxy.
+    /// Number of columns: direct, and every proxy.
     pub(super) fn columns(&self, case: &Case) -> u64 {
         1 + self.peers_in(case).count() as u64
     }
 }
 
-/// What can be asked.
+/// A target of requests.
 pub(super) struct Proxy {
     /// `direct`, `sluice` or a peer.
     pub(super) name: String,
-    /// Where it listens.
+    /// The address on which it listens.
     pub(super) address: SocketAddr,
-    /// None for direct.
+    /// `None` for direct.
     pub(super) server: Option<Server>,
-    /// Where sluice tells what it counts; none for the others.
+    /// The address of sluice's metrics; `None` for other proxies.
     pub(super) admin: Option<SocketAddr>,
 }
 
 /// A running case.
 pub(super) struct Rig {
-    /// The proxies go first when this is dropped: none is left without its origin.
+    /// Dropped before the origin, so that no proxy is left without its origin.
     pub(super) proxies: Vec<Proxy>,
-    /// The server behind.
+    /// The origin server.
     pub(super) origin: Server,
-    /// Where it listens.
+    /// The address on which it listens.
     pub(super) origin_address: SocketAddr,
-    /// Where it speaks TLS, and what it shows there, if that is part of the case.
+    /// The address of its TLS listener and its certificate, if the case uses one.
     secure: Option<Secured>,
-    /// How long it takes for an answer when it has nothing else to do; none for a database.
+    /// Its response time when idle; `None` for a database.
     at_rest: Option<Duration>,
-    /// Requests a second that are due, where they come at fixed times.
+    /// Requests per second that are due, if they are sent at fixed times.
     pub(super) rate: Option<f64>,
-    /// Loops that keep every core busy, where there are some.
+    /// Loops that keep every core busy, if the case uses them.
     pub(super) neighbours: Vec<Neighbour>,
     /// For files of a measurement.
     pub(super) folder: PathBuf,
-    /// Of the body that all answered with.
+    /// Hash of the body in all responses.
     pub(super) body_sha256: Option<String>,
-    /// Proxies that did not start or answered wrongly, and why.
+    /// Proxies that did not start or sent a wrong response, and why.
     pub(super) refused: BTreeMap<String, String>,
 }
 
 impl Rig {
-    /// Starts and checks everything; a proxy that fails is refused, and named.
+    /// Starts and checks everything. A proxy that fails is excluded and recorded.
     ///
     /// # Errors
-    /// When the origin does not come up, or its answer is wrong.
+    /// The origin does not start, or its response is wrong.
     pub(super) fn start(case: &Case, equipment: &Equipment) -> Result<Self> {
         let folder = empty(scratch("bench")?.join(&case.name))?;
         let logs = scratch("logs")?;
@@ -119,7 +119,7 @@ impl Rig {
             body_sha256: None,
             refused: BTreeMap::new(),
         };
-        // What its clients would have without a proxy.
+        // The address that clients would use without a proxy.
         let address = match (&rig.secure, case.tls) {
             (Some((address, ..)), tls) if tls.is_to_clients() => *address,
             _ => origin_address,
@@ -140,13 +140,13 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Waits until the origin answers as fast as at rest.
+    /// Waits until the origin responds as fast as when idle.
     ///
-    /// Requests that a load generator drops at its end stay with a proxy and the origin for a while: up to
-    /// ten seconds with Puma. They would be counted against whoever is measured next.
+    /// Requests that a load generator drops at its end stay in a proxy and the origin for a while: up to ten seconds
+    /// with Puma. They would distort the next measurement.
     ///
     /// # Errors
-    /// When it does not come to rest.
+    /// It does not become idle.
     pub(super) fn settle(&self, case: &Case) -> Result<()> {
         let Some(at_rest) = self.at_rest else { return Ok(()) };
         let fast = at_rest * REST_FACTOR + REST_MARGIN;
@@ -157,18 +157,18 @@ impl Rig {
                 return Ok(());
             }
         }
-        bail!("the origin does not come to rest")
+        bail!("the origin does not become idle")
     }
 
-    /// What a client of ours goes by where TLS is spoken to clients.
+    /// The TLS configuration of our clients, if clients use TLS.
     ///
     /// # Errors
-    /// When the certificate cannot be read.
+    /// The certificate cannot be read.
     pub(super) fn client(&self) -> Result<Option<Arc<ClientConfig>>> {
         self.secure.as_ref().map(|(_, identity, _)| identity.client()).transpose()
     }
 
-    /// The time for an answer of the origin on a new connection.
+    /// The time until the origin's response on a new connection.
     fn probe(&self, case: &Case) -> Result<Duration> {
         let from = Instant::now();
         let request = get(self.origin_address, &case.path, "close");
@@ -197,19 +197,19 @@ impl Rig {
         self.admit(case, proxy, &equipment.tools)
     }
 
-    /// Takes a proxy in if it answers as the origin does.
+    /// Adds a proxy if its response equals the origin's.
     fn admit(&mut self, case: &Case, proxy: Proxy, tools: &PinnedTools) -> Result<()> {
         let answer = self.answer(case, proxy.address, tools);
-        let hash = answer.map_err(|error| anyhow!("wrong answer: {error:#}{}", tail(&proxy)))?;
+        let hash = answer.map_err(|error| anyhow!("wrong response: {error:#}{}", tail(&proxy)))?;
         match &self.body_sha256 {
-            Some(right) => ensure!(*right == hash, "wrong answer: body {hash} in place of {right}"),
+            Some(right) => ensure!(*right == hash, "wrong response: body {hash} instead of {right}"),
             None => self.body_sha256 = Some(hash),
         }
         self.proxies.push(proxy);
         Ok(())
     }
 
-    /// What stands for the answer: the hash of a body, or that of a query.
+    /// The hash of the response: of a body, or of a query's result.
     fn answer(&self, case: &Case, address: SocketAddr, tools: &PinnedTools) -> Result<String> {
         match case.origin {
             Origin::Postgres => {
@@ -225,7 +225,7 @@ impl Rig {
     }
 }
 
-/// The end of a proxy's log, on lines of its own.
+/// The end of a proxy's log, on separate lines.
 fn tail(proxy: &Proxy) -> String {
     proxy.server.as_ref().map(|server| format!("\n{}", server.tail())).unwrap_or_default()
 }

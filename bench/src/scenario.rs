@@ -1,4 +1,4 @@
-//! The table of scenarios: who is asked for what, by which load. Starts nothing.
+//! The table of scenarios: origin, request and load. Starts nothing.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use clap::builder::PossibleValue;
 
 use super::tls::Tls;
 
-/// Who answers.
+/// The origin server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Static files.
@@ -15,9 +15,9 @@ pub(super) enum Origin {
     Puma,
     /// net/http.
     Go,
-    /// net/http, with pages made beforehand.
+    /// net/http, with prepared pages.
     GoPages,
-    /// Node's http, with pages made beforehand.
+    /// Node's http, with prepared pages.
     NodePages,
     /// uvicorn with Starlette.
     Starlette,
@@ -27,7 +27,7 @@ pub(super) enum Origin {
     Postgres,
 }
 
-/// Which program asks.
+/// The load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generator {
     /// wrk with this many threads.
@@ -35,39 +35,39 @@ pub(super) enum Generator {
         /// `-t`.
         threads: usize,
     },
-    /// oha, which takes as many threads as there are cores.
+    /// oha, which uses as many threads as there are cores.
     Oha,
     /// h2load with one thread, for HTTP/2.
     H2load {
-        /// Streams at once on each connection.
+        /// Concurrent streams per connection.
         streams: usize,
     },
 }
 
-/// What is done to the proxy.
+/// The load on the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Requests one after the other on each of some connections.
     Http {
         /// The program.
         generator: Generator,
-        /// How many connections.
+        /// Number of connections.
         connections: usize,
-        /// False: each request has a connection of its own.
+        /// If false, each request uses a new connection.
         keep_alive: bool,
     },
-    /// Requests at fixed times, whether or not answers have come; latencies count from the time that each was due.
+    /// Requests at fixed times, even if responses are outstanding. Latencies count from the time at which each was due.
     Open {
-        /// How many connections there are to send them on.
+        /// Number of connections for them.
         connections: usize,
-        /// Their rate, in percent of what nginx can beside the same neighbours.
+        /// Their rate, in percent of what nginx achieves with the same neighbours.
         percent: u32,
-        /// Whether each core has a loop that computes all the time.
+        /// Whether each core also runs a busy loop.
         neighbours: bool,
     },
-    /// Connections that have asked once and then wait.
+    /// Connections that have sent one request and then wait.
     Idle {
-        /// How many.
+        /// Number of connections.
         connections: usize,
     },
     /// pgbench, selects only.
@@ -77,26 +77,26 @@ pub(super) enum Work {
     },
 }
 
-/// One measurement, to be repeated for each proxy and round.
+/// One measurement, repeated for each proxy and round.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
-    /// Unique; names files.
+    /// Unique; used in file names.
     pub(super) name: String,
-    /// Who answers.
+    /// The origin server.
     pub(super) origin: Origin,
-    /// What is asked for.
+    /// The path to request.
     pub(super) path: String,
-    /// What is done.
+    /// The load.
     pub(super) work: Work,
-    /// Requests in flight that the proxy shall let through at once.
+    /// Limit of requests in flight in the proxy.
     pub(super) limit: Option<usize>,
-    /// Where TLS is spoken.
+    /// Which side uses TLS.
     pub(super) tls: Tls,
-    /// In place of `--seconds`, and then one round only.
+    /// Duration that replaces `--seconds`, for one round only.
     pub(super) soak_seconds: Option<u64>,
 }
 
-/// Name, what it is, and its cases given the minutes of a soak.
+/// Name, description, and its cases for a soak of the given minutes.
 type Scenario = (&'static str, &'static str, fn(u64) -> Vec<Case>);
 
 const SCENARIOS: &[Scenario] = &[
@@ -133,17 +133,17 @@ const SCENARIOS: &[Scenario] = &[
         cases.extend(delays(Origin::Blacksheep, "uvicorn-blacksheep"));
         cases
     }),
-    ("echo", "a small answer of Go's net/http, wrk -t4 -c500", |_| {
+    ("echo", "a small response of Go's net/http, wrk -t4 -c500", |_| {
         vec![case("echo", Origin::Go, "/", http(Generator::Wrk { threads: 4 }, 500))]
     }),
     (
         "overload",
-        "Puma of 4 threads, wrk -t1 with 4, 32 and 200 connections; proxies let 4 through",
+        "Puma of 4 threads, wrk -t1 with 4, 32 and 200 connections; proxies allow 4 in flight",
         overload,
     ),
     (
         "open",
-        "1 KiB from nginx at 30, 60 and 80 % of nginx's rate whether or not answers come, quiet and beside busy loops; oha",
+        "1 KiB from nginx at 30, 60 and 80 % of nginx's rate, open loop, with and without busy loops on each core; oha",
         |_| open_loops(),
     ),
     ("new-connections", "1 KiB from nginx, a connection for each request, wrk -t1 -c50", |_| {
@@ -151,18 +151,18 @@ const SCENARIOS: &[Scenario] = &[
         let work = Work::Http { generator, connections: 50, keep_alive: false };
         vec![case("new-connections", Origin::Nginx, "/1kb.bin", work)]
     }),
-    ("https-1kb", "1 KiB from nginx to clients that speak TLS, wrk -t1 -c50", |_| {
+    ("https-1kb", "1 KiB from nginx to clients over TLS, wrk -t1 -c50", |_| {
         vec![secure("https-1kb", Tls::Clients, http(Generator::Wrk { threads: 1 }, 50))]
     }),
-    ("https-handshakes", "1 KiB over TLS, a connection and a whole handshake for each, wrk -t1 -c50", |_| {
+    ("https-handshakes", "1 KiB over TLS, a connection and a full handshake for each, wrk -t1 -c50", |_| {
         let work =
             Work::Http { generator: Generator::Wrk { threads: 1 }, connections: 50, keep_alive: false };
         vec![secure("https-handshakes", Tls::ClientsAnew, work)]
     }),
-    ("https-upstream", "1 KiB from nginx that speaks TLS, wrk -t1 -c50", |_| {
+    ("https-upstream", "1 KiB from nginx over TLS, wrk -t1 -c50", |_| {
         vec![secure("https-upstream", Tls::Origin, http(Generator::Wrk { threads: 1 }, 50))]
     }),
-    ("h2-1kb", "1 KiB by HTTP/2 over TLS, h2load with 100 streams on each of 10 connections", |_| {
+    ("h2-1kb", "1 KiB over HTTP/2 and TLS, h2load with 100 streams on each of 10 connections", |_| {
         vec![secure("h2-1kb", Tls::Clients, http(Generator::H2load { streams: 100 }, 10))]
     }),
     ("https-idle", "memory added by 2 000 idle TLS connections", |_| {
@@ -176,12 +176,12 @@ const SCENARIOS: &[Scenario] = &[
     }),
 ];
 
-/// Every scenario as a value of the command line.
+/// Every scenario as a command line value.
 pub(super) fn values() -> Vec<PossibleValue> {
     SCENARIOS.iter().map(|(name, about, _)| PossibleValue::new(*name).help(*about)).collect()
 }
 
-/// The cases of the scenarios that are named, or of all.
+/// The cases of the named scenarios, or of all.
 pub(super) fn cases(names: &[String], soak_minutes: u64) -> Vec<Case> {
     let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let found = SCENARIOS.iter().filter(|(name, ..)| wanted(name));
@@ -189,36 +189,36 @@ pub(super) fn cases(names: &[String], soak_minutes: u64) -> Vec<Case> {
 }
 
 impl Case {
-    /// What is asked of whoever listens there.
+    /// The URL of the request at this address.
     pub(super) fn url(&self, address: SocketAddr) -> String {
         let scheme = if self.tls.is_to_clients() { "https" } else { "http" };
         format!("{scheme}://{address}{}", self.path)
     }
 
-    /// In words, for the report.
+    /// A description for the report.
     pub(super) fn about(&self) -> String {
         let work = match self.work {
             Work::Http { generator, connections, keep_alive } => {
                 let program = match generator {
                     Generator::Wrk { threads } => format!("wrk -t{threads}"),
                     Generator::Oha => "oha".to_owned(),
-                    Generator::H2load { streams } => format!("h2load, {streams} streams at once"),
+                    Generator::H2load { streams } => format!("h2load, {streams} concurrent streams"),
                 };
                 let kept = if keep_alive { "" } else { ", each for one request" };
                 format!("{program}, {connections} connections{kept}")
             }
             Work::Open { connections, percent, neighbours } => {
-                let beside = if neighbours { ", beside a busy loop on each core" } else { "" };
+                let beside = if neighbours { ", with a busy loop on each core" } else { "" };
                 format!("oha at {percent} % of nginx's rate, {connections} connections{beside}")
             }
-            Work::Idle { connections } => format!("{connections} connections that wait"),
+            Work::Idle { connections } => format!("{connections} waiting connections"),
             Work::Postgres { clients } => format!("pgbench -S, {clients} clients"),
         };
         let tls = match self.tls {
             Tls::None => "",
-            Tls::Clients => ", clients speak TLS",
-            Tls::ClientsAnew => ", clients speak TLS and resume no session",
-            Tls::Origin => ", the origin speaks TLS",
+            Tls::Clients => ", clients use TLS",
+            Tls::ClientsAnew => ", clients use TLS and resume no session",
+            Tls::Origin => ", the origin uses TLS",
         };
         let limit = self.limit.map_or(String::new(), |limit| format!(", at most {limit} in flight"));
         format!(
@@ -246,7 +246,7 @@ fn http(generator: Generator, connections: usize) -> Work {
     Work::Http { generator, connections, keep_alive: true }
 }
 
-/// A file of 1 KiB where TLS is spoken.
+/// A file of 1 KiB with TLS on one side.
 fn secure(name: &str, tls: Tls, work: Work) -> Case {
     Case { tls, ..case(name, Origin::Nginx, "/1kb.bin", work) }
 }
@@ -260,7 +260,7 @@ fn file_at(size: &str, connections: usize) -> Case {
     Case { name: format!("{size}-{connections}"), work, ..file(size) }
 }
 
-/// A page, asked for over each of these numbers of connections.
+/// A page, requested over each of these numbers of connections.
 fn pages(name: &str, origin: Origin, path: &str, connections: &[usize]) -> Vec<Case> {
     let at = |count: &usize| {
         case(&format!("{name}-{count}"), origin, path, http(Generator::Wrk { threads: 1 }, *count))
@@ -286,7 +286,7 @@ fn delays(origin: Origin, name: &str) -> Vec<Case> {
 }
 
 fn overload(soak_minutes: u64) -> Vec<Case> {
-    // One thread of load: two of them and the proxy would take turns with Puma on two cores.
+    // One thread of load: two of them and the proxy would compete with Puma on two cores.
     let generator = Generator::Wrk { threads: 1 };
     let at = |name: &str, connections, soak_seconds| Case {
         limit: Some(4),
@@ -307,14 +307,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn cases_have_names_of_their_own() {
+    fn case_names_are_unique() {
         let cases = cases(&[], 5);
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
     }
 
     #[test]
-    fn only_what_is_named_is_measured() {
+    fn only_named_scenarios_are_measured() {
         let found = cases(&["overload".to_owned()], 0);
         let names: Vec<&str> = found.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names, ["overload-4", "overload-32", "overload-200-20ms"]);

@@ -1,7 +1,7 @@
-//! A server in a session of its own, as services run, and what its processes use. Knows pids, no protocol.
+//! A server in its own session, as services run, and the resources its processes use. Knows pids, no protocol.
 //!
-//! With autogroup scheduling a session has its share of the processor: a server that shared one with the load
-//! generator would be slowed down for it.
+//! With autogroup scheduling each session gets a share of the processor. If a server shared a session with the load
+//! generator, the load would slow it down.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use sluice_testkit::process::{Process, bound};
 
-/// A server; all its processes are gone when it is dropped.
+/// A server. All its processes have ended after it is dropped.
 pub(super) struct Server {
     process: Process,
     /// Removed when the server has ended.
     folder: Option<PathBuf>,
 }
 
-/// A command in a session of its own that ends with us.
+/// A command in its own session, which ends with this process.
 pub(super) fn session(program: impl AsRef<Path>) -> Command {
     let mut command = bound("setsid");
     command.arg(program.as_ref());
@@ -28,10 +28,10 @@ pub(super) fn session(program: impl AsRef<Path>) -> Command {
 }
 
 impl Server {
-    /// Starts `command`, made by [`session`], and waits until it listens.
+    /// Starts `command`, created by [`session`], and waits until it listens.
     ///
     /// # Errors
-    /// When it does not come up; with its log.
+    /// It does not start; the error contains its log.
     pub(super) fn start(
         name: &str,
         command: &mut Command,
@@ -41,10 +41,10 @@ impl Server {
         Self::start_ended_by(Signal::SIGTERM, name, command, log, address)
     }
 
-    /// The same for a server that another signal ends.
+    /// Like [`Server::start`], for a server that another signal stops.
     ///
     /// # Errors
-    /// As for [`Server::start`].
+    /// The errors of [`Server::start`].
     pub(super) fn start_ended_by(
         stop: Signal,
         name: &str,
@@ -57,32 +57,32 @@ impl Server {
         Ok(Self { process, folder: None })
     }
 
-    /// Removes a folder when the server has ended.
+    /// Sets a folder to remove when the server has ended.
     pub(super) fn with_folder(mut self, folder: PathBuf) -> Self {
         self.folder = Some(folder);
         self
     }
 
-    /// CPU seconds so far, of processes that have ended too if somebody waited for them.
+    /// CPU seconds so far, including ended processes whose parent waited for them.
     pub(super) fn cpu_seconds(&self) -> f64 {
         let ticks: u64 = self.members().iter().map(|(_, stat)| stat.ticks).sum();
         ticks as f64 / ticks_per_second()
     }
 
-    /// Sum of the largest resident sizes (`VmHWM`) of its processes.
+    /// Sum of the peak resident sizes (`VmHWM`) of its processes.
     pub(super) fn peak_kib(&self) -> u64 {
         let files = self.members().into_iter().map(|(pid, _)| format!("/proc/{pid}/status"));
         files.filter_map(|file| field_kib(&file, "VmHWM:")).sum()
     }
 
-    /// Sum of the proportional resident sizes (`Pss`): what several processes share counts once.
+    /// Sum of the proportional resident sizes (`Pss`): memory shared by several processes counts once.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// No process has a readable Pss.
     pub(super) fn resident_kib(&self) -> Result<u64> {
         let files = self.members().into_iter().map(|(pid, _)| format!("/proc/{pid}/smaps_rollup"));
         let sizes: Vec<u64> = files.filter_map(|file| field_kib(&file, "Pss:")).collect();
-        (!sizes.is_empty()).then(|| sizes.iter().sum()).context("no process tells its Pss")
+        (!sizes.is_empty()).then(|| sizes.iter().sum()).context("no process has a readable Pss")
     }
 
     /// The last lines of the log.
@@ -109,7 +109,7 @@ impl Drop for Server {
         if let Err(error) = self.process.stop() {
             eprintln!("warning: {error:#}");
         }
-        // Workers that outlive their master are ours all the same.
+        // Workers that outlive their master belong to this server, too.
         for (pid, _) in self.members().into_iter().filter(|(pid, _)| before.iter().any(|(old, _)| old == pid))
         {
             let _ended_meanwhile = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -122,7 +122,7 @@ impl Drop for Server {
     }
 }
 
-/// What `/proc/PID/stat` says that we need.
+/// The required fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq)]
 struct Stat {
     session: i64,
@@ -130,7 +130,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// The name in parentheses may hold anything, so the fields are counted from its end.
+    /// The name in parentheses may contain anything, so the fields are counted from its end.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split_whitespace().collect();
         let ticks = fields.get(11..15)?.iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
@@ -138,7 +138,7 @@ impl Stat {
     }
 }
 
-/// Units of `/proc` times in a second.
+/// Ticks per second in `/proc`.
 pub(super) fn ticks_per_second() -> f64 {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
     ticks as f64
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_parenthesis_does_not_shift_the_fields() {
+    fn parenthesis_in_a_process_name_does_not_shift_the_fields() {
         let text = "7 (a) b) S 1 7 5 0 -1 4194560 1 0 0 0 10 20 3 4 20 0 1 0 100 0 0";
         assert_eq!(Stat::parse(text), Some(Stat { session: 5, ticks: 37 }));
         assert_eq!(Stat::parse("7 (a"), None);

@@ -1,11 +1,12 @@
-//! All cases of a run in one table, a line each: sluice beside no proxy, nginx, and itself without direct return.
+//! All cases of a run in one table, one line each: sluice relative to direct, to nginx, and to itself without direct
+//! return.
 
 use super::compare::{NGINX, added_beside_nginx, cell, share, table, total};
 use super::peers::{BYPASS, SLUICE};
 use super::record::{CaseRecord, Figure};
 use super::rig::DIRECT;
 
-/// What sluice is divided by.
+/// The figures by which sluice is divided.
 const RATIOS: &[(&str, Figure, &str)] = &[
     ("req/s over direct's", Figure::RequestsPerSecond, DIRECT),
     ("over nginx's", Figure::RequestsPerSecond, NGINX),
@@ -15,7 +16,7 @@ const RATIOS: &[(&str, Figure, &str)] = &[
     ("CPU of the proxy over sluice-bypass's", Figure::ProxyCpuUs, BYPASS),
 ];
 
-/// The table; empty unless a case has both sluices.
+/// The table; empty unless a case has sluice with and without direct return.
 pub(super) fn summary(cases: &[CaseRecord]) -> String {
     let both =
         |case: &&CaseRecord| [SLUICE, BYPASS].iter().all(|name| case.proxies.iter().any(|one| one == name));
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_is_a_line() {
+    fn each_case_is_one_line() {
         let text = summary(&[case(), case()]);
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("| 1kb-4 | 0.80 (")).collect();
         assert_eq!(lines.len(), 2, "{text}");
@@ -51,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_without_both_are_left_out() {
+    fn cases_without_both_variants_are_omitted() {
         let mut case = case();
         case.proxies.retain(|name| name != BYPASS);
         assert_eq!(summary(&[case]), "");

@@ -1,34 +1,34 @@
-//! Where TLS is spoken in a case, and the certificate that all who speak it show.
+//! Where TLS is used in a case, and the certificate for it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use sluice_testkit::identity::Identity;
 
-/// Who speaks TLS to the proxy.
+/// Which side uses TLS to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tls {
-    /// Nobody.
+    /// None.
     None,
     /// Its clients.
     Clients,
-    /// Its clients, who cannot resume a session: wrk would.
+    /// Its clients, which cannot resume a session as wrk otherwise would.
     ClientsAnew,
     /// The origin.
     Origin,
 }
 
 impl Tls {
-    /// Whether clients speak it.
+    /// Whether clients use TLS.
     pub(super) fn is_to_clients(self) -> bool {
         matches!(self, Self::Clients | Self::ClientsAnew)
     }
 }
 
-/// Where an origin speaks TLS, what it shows there, and with whom.
+/// The address of an origin's TLS listener, its certificate, and which side uses TLS.
 pub(super) type Secured = (SocketAddr, Identity, Tls);
 
-/// The words of a configuration for where TLS is spoken, all of them; those of `None` are empty.
+/// All words of a configuration that depend on TLS; without TLS they are empty or neutral.
 pub(super) fn words(identity: Option<&Identity>, tls: Tls) -> [(&'static str, String); 9] {
     let path =
         |of: fn(&Identity) -> &PathBuf| identity.map_or(String::new(), |it| of(it).display().to_string());
@@ -36,7 +36,7 @@ pub(super) fn words(identity: Option<&Identity>, tls: Tls) -> [(&'static str, St
     let anew = tls == Tls::ClientsAnew;
     let clients = |text: &str| if tls.is_to_clients() { text.to_owned() } else { String::new() };
     let origin = |text: &str| if tls == Tls::Origin { text.to_owned() } else { String::new() };
-    // The same version and, as the load generators prefer, the same suite for all.
+    // The same version for all and, as the load generators prefer it, the same suite.
     let nginx = format!(
         "ssl_certificate {certificate}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;{}",
         if anew { " ssl_session_tickets off;" } else { "" }
