@@ -1,14 +1,14 @@
-//! `cargo xtask lint`: everything that judges the text without running it.
+//! `cargo xtask lint`: all checks that do not run the code.
 
 use anyhow::Result;
 use sluice_testkit::workspace::{cargo, must};
 
 use crate::tidy;
 
-/// Format, clippy, documentation, tidy; stops at the first that fails.
+/// Format, clippy, documentation, tidy. Stops at the first failure.
 ///
 /// # Errors
-/// When one of them does.
+/// One of them fails.
 pub(crate) fn lint() -> Result<()> {
     step("fmt");
     must(&mut cargo(["fmt", "--all", "--check"]))?;

@@ -39,8 +39,8 @@ enum Command {
     Trace(Handed),
     /// Build the eBPF object from source into proxy-ebpf/prebuilt, or compare it with what is there.
     BuildEbpf(build_ebpf::Options),
-    /// Build what is given to users into target/xtask/package: .deb, .rpm, an archive with a static binary, symbols, the
-    /// list of components, and sums of all. With --image, the container images: target/xtask/image/sluice-image.tar.
+    /// Build everything that is shipped into target/xtask/package: .deb, .rpm, an archive with a static binary, symbols, a
+    /// list of components, and checksums. With --image, the container images: target/xtask/image/sluice-image.tar.
     Package(package::Options),
     /// Lint, then test.
     Ci,

@@ -1,4 +1,4 @@
-//! Commands that another program takes over: sluice itself, or a package of the workspace.
+//! Commands that replace this process by another program: sluice, or a package of the workspace.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use sluice_testkit::workspace::{self, cargo};
 
-/// Builds, then becomes `sluice run ARGS`, so that Ctrl-C and the exit code are sluice's own.
+/// Builds, then executes `sluice run ARGS` in place of this process, so that Ctrl-C and the exit code are sluice's.
 ///
 /// # Errors
-/// When the build fails or the binary cannot be executed; otherwise it does not return.
+/// The build fails or the binary cannot be executed; otherwise it does not return.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let config = workspace::root().join("config").join("sluice.yaml");
     become_sluice(|command| match args {
@@ -18,18 +18,18 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     })
 }
 
-/// Builds, then becomes `sluice doctor ARGS`.
+/// Builds, then executes `sluice doctor ARGS` in place of this process.
 ///
 /// # Errors
-/// When the build fails or the binary cannot be executed; otherwise it does not return.
+/// The build fails or the binary cannot be executed; otherwise it does not return.
 pub(crate) fn doctor(args: &[String]) -> Result<()> {
     become_sluice(|command| command.arg("doctor").args(args))
 }
 
-/// Becomes the program of a package of the workspace, with a command and its arguments.
+/// Executes the program of a workspace package, with a command and its arguments, in place of this process.
 ///
 /// # Errors
-/// When cargo cannot be executed; otherwise it does not return.
+/// cargo cannot be executed; otherwise it does not return.
 pub(crate) fn package(name: &str, command: &str, args: &[String]) -> Result<()> {
     let error = cargo(["run", "--quiet", "--package", name, "--", command]).args(args).exec();
     Err(error).context("cargo")
@@ -37,7 +37,7 @@ pub(crate) fn package(name: &str, command: &str, args: &[String]) -> Result<()> 
 
 fn become_sluice(give: impl FnOnce(&mut Command) -> &mut Command) -> Result<()> {
     let binary = workspace::quick_binary()?;
-    eprintln!("built quickly, and not to be measured: `cargo build --release` makes the fast one");
+    eprintln!("this is a quick build, do not measure it: `cargo build --release` builds the fast binary");
     let error = give(&mut Command::new(&binary)).exec();
     Err(error).with_context(|| binary.display().to_string())
 }

@@ -1,20 +1,20 @@
-//! Any bytes as a chunked body: divisions agree, a plainer reader sees the same body, and coding it anew is reversible.
+//! Any bytes as a chunked body: divisions agree, a simpler reader sees the same body, and re-encoding is reversible.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use sluice_http::{ChunkDecoder, ChunkLimits, ParseError, Piece, Trailers, encode_chunk, encode_last_chunk};
 
-// The judge of the property tests: a second reader, written apart from the parser.
+// The strict reader of the property tests, which is independent of the parser.
 #[allow(dead_code, reason = "the unit tests use more of it")]
 #[path = "../../http/src/tests/strict.rs"]
 mod strict;
 
-/// Small, so that the fuzzer reaches each of them.
+/// Small, so that the fuzzer reaches each limit.
 const LIMITS: ChunkLimits = ChunkLimits { line_bytes_max: 48, trailer_bytes_max: 128 };
-/// What goes on has a space behind every colon, which what came may lack.
+/// Forwarded trailers have a space after every colon, which received ones may lack.
 const OUT_LIMITS: ChunkLimits = ChunkLimits { trailer_bytes_max: 256, ..LIMITS };
 
-/// Fields that would change what the message is, if some reader took them from behind the body.
+/// Fields that would change the message if a reader took them from after the body.
 const NEVER_TRAILERS: [&str; 8] = [
     "content-length",
     "transfer-encoding",
@@ -30,7 +30,7 @@ const NEVER_TRAILERS: [&str; 8] = [
 struct Body {
     data: Vec<u8>,
     trailers: Trailers,
-    /// Bytes of the input that were its own.
+    /// Bytes of the input that belong to the body.
     bytes: usize,
 }
 
@@ -40,18 +40,18 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(decode(bytes, LIMITS, |byte| 1 + usize::from(byte) % 13), whole, "in steps");
     let Ok(Some(body)) = whole else { return };
 
-    assert_eq!(decode_plainly(bytes).as_ref(), Some(&(body.data.clone(), body.bytes)), "another reader");
+    assert_eq!(decode_plainly(bytes).as_ref(), Some(&(body.data.clone(), body.bytes)), "the simple reader");
     assert_trailers_are_clean(&body.trailers);
     for piece_bytes in [1, 7, usize::MAX] {
         let encoded = encode(&body, piece_bytes);
         let again = decode(&encoded, OUT_LIMITS, |_| usize::MAX);
         let bytes = encoded.len();
         let (data, trailers) = (body.data.clone(), body.trailers.clone());
-        assert_eq!(again, Ok(Some(Body { data, trailers, bytes })), "coded anew");
+        assert_eq!(again, Ok(Some(Body { data, trailers, bytes })), "encoded again");
     }
 });
 
-/// Decodes input that comes in steps, each chosen by its first byte; `None` if the body does not end.
+/// Decodes input that arrives in steps, each chosen by its first byte; `None` if the body does not end.
 fn decode(bytes: &[u8], limits: ChunkLimits, step: impl Fn(u8) -> usize) -> Result<Option<Body>, ParseError> {
     let mut decoder = ChunkDecoder::new(limits);
     let (mut data, mut at, mut end) = (Vec::new(), 0, 0);
@@ -60,7 +60,7 @@ fn decode(bytes: &[u8], limits: ChunkLimits, step: impl Fn(u8) -> usize) -> Resu
         at += used;
         match piece {
             Piece::Data(piece) => {
-                assert!(!piece.is_empty() && used >= piece.len(), "a piece is part of what was used");
+                assert!(!piece.is_empty() && used >= piece.len(), "a piece is part of the consumed bytes");
                 data.extend_from_slice(piece);
             }
             Piece::Done => {
@@ -68,12 +68,12 @@ fn decode(bytes: &[u8], limits: ChunkLimits, step: impl Fn(u8) -> usize) -> Resu
                 assert_eq!(
                     decoder.next(&bytes[at..]),
                     Ok((0, Piece::Done)),
-                    "what follows is not the body's"
+                    "bytes after the body do not belong to it"
                 );
                 return Ok(Some(Body { data, trailers: decoder.trailers().clone(), bytes: at }));
             }
             Piece::NeedMore => {
-                assert_eq!(at, end, "more is asked for when all is used");
+                assert_eq!(at, end, "more input is requested only after all was consumed");
                 let Some(&byte) = bytes.get(end) else { return Ok(None) };
                 end = bytes.len().min(end.saturating_add(step(byte)));
             }
@@ -81,7 +81,7 @@ fn decode(bytes: &[u8], limits: ChunkLimits, step: impl Fn(u8) -> usize) -> Resu
     }
 }
 
-/// A lenient reader by lines, as an origin may have it: data and length of the body.
+/// A lenient line reader like that of an origin: data and length of the body.
 fn decode_plainly(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut data, mut at) = (Vec::new(), 0);
     loop {

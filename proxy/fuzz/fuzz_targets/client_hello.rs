@@ -1,5 +1,5 @@
-//! Any bytes as the first of a TLS connection: whatever they are, they are the same however they are cut into records,
-//! and what is no ClientHello yet is none of what it may become.
+//! Any bytes as the first of a TLS connection: the result does not depend on how they are split into records, and bytes
+//! that are not a whole ClientHello yet are reported as partial.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let whole = parse(bytes, MAX);
     for cut in 0..bytes.len() {
         let part = parse(&bytes[..cut], MAX);
-        // More bytes never change a verdict.
+        // More bytes never change a final result.
         assert!(part == ClientHello::Partial || part == whole, "{part:?} of {cut} bytes, then {whole:?}");
     }
     let Ok(length) = u16::try_from(bytes.len()) else { return };

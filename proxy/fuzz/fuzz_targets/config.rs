@@ -1,4 +1,5 @@
-//! Any text as a configuration: it is read or refused, never a panic, and one in force reads back to an equal one.
+//! Any text as a configuration: it is accepted or refused without a panic, and a printed configuration reads back as
+//! equal.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,14 +10,14 @@ fuzz_target!(|bytes: &[u8]| {
     let config = match parse("fuzz.yaml", text, &[]) {
         Ok(config) => config,
         Err(error) => {
-            assert!(!error.to_string().is_empty(), "a mistake without a word");
+            assert!(!error.to_string().is_empty(), "an error without a message");
             return;
         }
     };
     let yaml = to_yaml(&config);
     match parse("again.yaml", &yaml, &[]) {
         Ok(again) => assert_eq!(again, config, "{yaml}"),
-        Err(error) => panic!("what we print is refused: {error}\n{yaml}"),
+        Err(error) => panic!("printed configuration is refused: {error}\n{yaml}"),
     }
     assert!(to_json(&config).is_object());
 });

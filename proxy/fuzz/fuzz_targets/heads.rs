@@ -1,4 +1,4 @@
-//! Any bytes as a request head and as a response head: divisions agree, and what is forwarded is one clean message.
+//! Any bytes as a request head and as a response head: divisions agree, and the forwarded head is one clean message.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,14 +8,14 @@ use sluice_http::{
     response_framing, skip_leading_crlf,
 };
 
-// The judge of the property tests: a second reader, written apart from the parser.
+// The strict reader of the property tests, which is independent of the parser.
 #[allow(dead_code, reason = "the unit tests use more of it")]
 #[path = "../../http/src/tests/strict.rs"]
 mod strict;
 
-/// Small, so that the fuzzer reaches each of them.
+/// Small, so that the fuzzer reaches each limit.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 1024, headers_max: 16, target_bytes_max: 256 };
-/// What is forwarded may be longer than what came.
+/// The forwarded head may be longer than the received one.
 const OUT_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 8192, headers_max: 64, target_bytes_max: 1024 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -30,7 +30,7 @@ fn request(bytes: &[u8]) {
     let Ok(framing) = head.parse(&bytes[..end], &LIMITS).and_then(|()| request_framing(&head)) else {
         return;
     };
-    // CONNECT is answered, never forwarded.
+    // sluice responds to CONNECT itself and never forwards it.
     if head.method() == Method::Connect {
         return;
     }
@@ -64,9 +64,9 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
     strict::assert_clean_request(&strict);
 
     let scan = HeadScanner::new().scan(&out, &OUT_LIMITS);
-    assert_eq!(scan, Ok(Scan::Complete(out.len())), "one request and nothing behind it");
+    assert_eq!(scan, Ok(Scan::Complete(out.len())), "one request and nothing after it");
     let mut again = RequestHead::new();
-    again.parse(&out, &OUT_LIMITS).expect("our own reader accepts it");
+    again.parse(&out, &OUT_LIMITS).expect("sluice accepts its own output");
     assert_eq!(request_framing(&again), Ok(framing));
     assert_eq!(again.method_bytes(), head.method_bytes());
     assert_eq!(again.path_and_query(), head.path_and_query());
@@ -75,12 +75,12 @@ fn forward_request(head: &RequestHead, framing: Framing, trusted: bool, via: boo
     if !trusted {
         assert_eq!(strict.value("x-forwarded-for"), "192.0.2.1");
         assert_eq!(strict.value("x-forwarded-proto"), "http");
-        assert_eq!(strict.values("forwarded").len(), 0, "a stranger's Forwarded");
+        assert_eq!(strict.values("forwarded").len(), 0, "Forwarded of an untrusted peer");
     }
     assert_none_nominated(head, &again);
 }
 
-/// What Connection nominates stays behind, but for what the proxy renders itself.
+/// Fields that Connection nominates are not forwarded, except those that the proxy renders itself.
 fn assert_none_nominated(head: &RequestHead, again: &RequestHead) {
     use FieldKind::*;
     let nominations = head.fields().filter(|field| field.kind == Connection);
@@ -142,26 +142,26 @@ fn forward_response(head: &ResponseHead, request_method: Method, client_version:
     assert!(framed <= 1, "at most one framing field");
 
     let scan = HeadScanner::for_response().scan(&out, &OUT_LIMITS);
-    assert_eq!(scan, Ok(Scan::Complete(out.len())), "one response and nothing behind it");
+    assert_eq!(scan, Ok(Scan::Complete(out.len())), "one response and nothing after it");
     let mut again = ResponseHead::new();
-    again.parse(&out, &OUT_LIMITS).expect("our own reader accepts it");
+    again.parse(&out, &OUT_LIMITS).expect("sluice accepts its own output");
     assert_eq!(again.status(), head.status());
     assert_eq!(again.upgrade(), head.upgrade());
     assert_eq!(response_framing(&again, request_method), Ok(towards));
     if head.status() >= 200 {
         let stays = keep_alive && towards != Framing::CloseDelimited;
-        assert_eq!(again.keep_alive(), stays, "what the client is told of its connection");
+        assert_eq!(again.keep_alive(), stays, "whether the client's connection stays open");
     }
 }
 
-/// Scans at once, byte by byte, and in steps that the bytes themselves choose; all must agree.
+/// Scans at once, byte by byte, and in steps that the bytes choose; all results must agree.
 fn scan_divided(scanner: fn() -> HeadScanner, bytes: &[u8]) -> Result<Scan, ParseError> {
     let whole = scanner().scan(bytes, &LIMITS);
     assert_eq!(scan_in_steps(scanner(), bytes, |_| 1), whole, "byte by byte");
     assert_eq!(scan_in_steps(scanner(), bytes, |byte| 1 + usize::from(byte) % 13), whole, "in steps");
     if let Ok(Scan::Complete(end)) = whole {
-        assert_eq!(scanner().scan(&bytes[..end], &LIMITS), whole, "without what follows");
-        assert_eq!(scanner().scan(&bytes[..end - 1], &LIMITS), Ok(Scan::Partial), "a byte short");
+        assert_eq!(scanner().scan(&bytes[..end], &LIMITS), whole, "without the bytes after it");
+        assert_eq!(scanner().scan(&bytes[..end - 1], &LIMITS), Ok(Scan::Partial), "one byte short");
     }
     whole
 }

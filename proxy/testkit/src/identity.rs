@@ -1,4 +1,4 @@
-//! A certificate that servers show in tests and benchmarks, and a client that trusts it.
+//! A certificate for servers in tests and benchmarks, and a client that trusts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use crate::workspace::must;
 /// A certificate for 127.0.0.1 with its key, both in files.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The certificate, which signs itself.
+    /// The certificate, self-signed.
     pub certificate: PathBuf,
-    /// Its key, of the curve P-256: what most sites use.
+    /// Its key on the curve P-256, which most sites use.
     pub key: PathBuf,
-    /// Both in one.
+    /// Certificate and key in one file.
     pub both: PathBuf,
 }
 
 impl Identity {
-    /// Makes one in `folder`.
+    /// Creates a certificate and its key in `folder`.
     ///
     /// # Errors
-    /// When openssl cannot.
+    /// openssl fails.
     pub fn make(folder: &Path, openssl: &Path) -> Result<Self> {
         let file = |name: &str| folder.join(name);
         let identity =
@@ -47,10 +47,10 @@ impl Identity {
         Ok(identity)
     }
 
-    /// A client that trusts it alone.
+    /// A client that trusts only this certificate.
     ///
     /// # Errors
-    /// When the certificate cannot be read.
+    /// The certificate cannot be read.
     pub fn client(&self) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.certificate)?)?;

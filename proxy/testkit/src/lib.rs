@@ -1,4 +1,4 @@
-//! What tests and benchmarks start, find and count. No test itself.
+//! What tests and benchmarks start, find and count. Contains no checks itself.
 
 pub mod workspace;
 pub mod process;

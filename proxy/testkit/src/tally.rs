@@ -1,11 +1,11 @@
-//! What passed, failed and was skipped, and how that is shown.
+//! Counts passed, failed and skipped checks, and prints them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 
-/// The count so far, and the filter that checks are chosen by.
+/// The counts so far, and the filter that selects checks.
 pub struct Tally {
     started: Instant,
     filter: Option<String>,
@@ -14,14 +14,14 @@ pub struct Tally {
     failures: Vec<Failure>,
 }
 
-/// A check that failed, for the end of the output.
+/// A failed check, for the end of the output.
 struct Failure {
     name: String,
-    /// The first lines of why.
+    /// The first lines of the reason.
     why: Vec<String>,
 }
 
-/// Lines of why a check failed that are said again at the end.
+/// Lines of a failure's reason that are repeated at the end.
 const WHY_LINES: usize = 12;
 
 impl Tally {
@@ -30,32 +30,32 @@ impl Tally {
         Self { started: Instant::now(), filter, passed: 0, skipped: 0, failures: Vec::new() }
     }
 
-    /// The filter, as cargo test takes it.
+    /// The filter, as cargo test accepts it.
     pub fn filter(&self) -> Option<&str> {
         self.filter.as_deref()
     }
 
-    /// Whether a check of this name is asked for.
+    /// Whether a check of this name is selected.
     pub fn wants(&self, name: &str) -> bool {
         self.filter().is_none_or(|filter| name.contains(filter))
     }
 
-    /// Begins a part, and says after how long: where the time of a whole run goes.
+    /// Prints a heading with the elapsed time, which shows where the time of a run goes.
     pub fn heading(&self, name: &str) {
         println!("== test: {name} (after {} s)", self.elapsed_secs());
     }
 
-    /// Whole seconds since the first part.
+    /// Whole seconds since the start.
     pub fn elapsed_secs(&self) -> u64 {
         self.started.elapsed().as_secs()
     }
 
-    /// Runs one check if it is asked for. What it returns is shown beside its name.
+    /// Runs one check if it is selected. Its return value is printed next to its name.
     pub fn check(&mut self, name: &str, run: impl FnOnce() -> Result<String>) {
         if !self.wants(name) {
             return;
         }
-        // A broken check must not leave servers behind or hide the others.
+        // A panicking check must not leave servers running or hide the other checks.
         let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(anyhow!("panicked")));
         self.settle(name, done);
     }
@@ -77,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Counts `count` checks as not run, and says so.
+    /// Counts `count` checks as skipped, and prints the reason.
     pub fn skip(&mut self, name: &str, count: usize, reason: &str) {
         if count > 0 {
             println!("skipped: {name}: {reason}");
@@ -85,7 +85,7 @@ impl Tally {
         self.skipped += count;
     }
 
-    /// Adds what a `test result:` line of cargo test says.
+    /// Adds the counts of a `test result:` line of cargo test. Returns whether it was such a line.
     pub fn add_result_line(&mut self, name: &str, line: &str) -> bool {
         let Some((passed, failed, ignored)) = result_line(line) else {
             return false;
@@ -102,7 +102,7 @@ impl Tally {
         self.failures.len()
     }
 
-    /// Prints the name of each failure, and why.
+    /// Prints the name and the reason of each failure.
     pub fn list_failures(&self) {
         for failures in self.failures.chunk_by(|one, next| one.name == next.name) {
             println!("failed: {}", failures[0].name);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_chooses_by_part_of_the_name() {
+    fn filter_matches_part_of_the_name() {
         let mut tally = Tally::new(Some("puma".to_owned()));
         tally.check("apps::go::get", || Err(anyhow!("must not run")));
         tally.check("apps::puma::get", || Ok(String::new()));

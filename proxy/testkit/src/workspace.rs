@@ -1,4 +1,4 @@
-//! Where things are, and how cargo is called. Knows no subcommand.
+//! Folders of the workspace, and calls of cargo. Knows no subcommand.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The workspace root: the folder with the lock file, above the package that is run.
+/// The workspace root: the folder with the lock file above the running package.
 pub fn root() -> PathBuf {
-    // Cargo sets the variable when it runs us: right even for a binary built in a moved checkout.
+    // Cargo sets the variable when it runs us, so this is right even for a binary built in a checkout that was moved.
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     let root = package.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
@@ -29,10 +29,10 @@ where
     command
 }
 
-/// Cargo's target folder, wherever the environment or a cargo configuration puts it.
+/// Cargo's target folder, wherever the environment or a cargo configuration places it.
 ///
 /// # Errors
-/// When `cargo metadata` fails or answers something else.
+/// `cargo metadata` fails or prints something unexpected.
 pub fn target() -> Result<PathBuf> {
     static TARGET: OnceLock<PathBuf> = OnceLock::new();
     if let Some(known) = TARGET.get() {
@@ -46,20 +46,20 @@ pub fn target() -> Result<PathBuf> {
     Ok(TARGET.get_or_init(|| PathBuf::from(folder)).clone())
 }
 
-/// A folder of our own below the target folder, made if missing.
+/// A folder for our files below the target folder, created if missing.
 ///
 /// # Errors
-/// When the target folder cannot be found or written.
+/// The target folder cannot be found or written.
 pub fn scratch(name: &str) -> Result<PathBuf> {
     let folder = target()?.join("xtask").join(name);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     Ok(folder)
 }
 
-/// Where programs are installed that no package manager of the system has.
+/// Folder for programs that no package manager of the system provides.
 ///
 /// # Errors
-/// When the target folder cannot be found.
+/// The target folder cannot be found.
 pub fn tools() -> Result<PathBuf> {
     Ok(target()?.join("tools"))
 }
@@ -67,36 +67,36 @@ pub fn tools() -> Result<PathBuf> {
 /// Builds the release binary and returns its path.
 ///
 /// # Errors
-/// When the build fails.
+/// The build fails.
 pub fn release_binary() -> Result<PathBuf> {
     must(&mut cargo(["build", "--release", "--package", "sluice"]))?;
     Ok(target()?.join("release").join("sluice"))
 }
 
-/// Builds the binary by the profile `quick` and without what takes long to compile, for those who want to see it run,
-/// and returns its path.
+/// Builds the binary with the profile `quick` and without the parts that take long to compile, for those who want to
+/// try it, and returns its path.
 ///
 /// # Errors
-/// When the build fails.
+/// The build fails.
 pub fn quick_binary() -> Result<PathBuf> {
     let mut build = cargo(["build", "--profile", "quick", "--package", "sluice"]);
     must(build.args(["--no-default-features", "--features", "ring"]))?;
     Ok(target()?.join("quick").join("sluice"))
 }
 
-/// Builds the binary as the host tests have it, without optimization, and returns its path.
+/// Builds the binary like the host tests, without optimization, and returns its path.
 ///
 /// # Errors
-/// When the build fails.
+/// The build fails.
 pub fn test_binary() -> Result<PathBuf> {
     must(&mut cargo(["test", "--no-run", "--package", "sluice", "--test", "it"]))?;
     Ok(target()?.join("debug").join("sluice"))
 }
 
-/// Runs a command with our own standard streams; anything but success is an error.
+/// Runs a command with our own standard streams. Anything but success is an error.
 ///
 /// # Errors
-/// When it cannot start or does not succeed.
+/// It cannot start or does not succeed.
 pub fn must(command: &mut Command) -> Result<()> {
     let words = describe(command);
     let status = command.status().with_context(|| words.clone())?;
@@ -106,7 +106,7 @@ pub fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A command as one would type it.
+/// A command as you would type it.
 pub fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());

@@ -1,4 +1,4 @@
-//! bpf-linker, built into the target folder against an LLVM that reads what the compiler writes.
+//! bpf-linker, built into the target folder with an LLVM that can read the compiler's output.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,10 +15,10 @@ const VERSION: &str = "0.13.0";
 /// Finds bpf-linker, or installs it.
 ///
 /// # Errors
-/// When no toolchain of rustup has the LLVM that is needed, or the installation fails.
+/// No rustup toolchain has the required LLVM, or the installation fails.
 pub(super) fn prepare(toolchain: &Toolchain) -> Result<PathBuf> {
     let major = toolchain.llvm();
-    // One for each LLVM: bitcode of another major version may not be read, or read as something else.
+    // One per LLVM: bitcode of another major version may not be readable, or be misread.
     let folder = tools()?.join(format!("bpf-linker-{VERSION}-llvm-{major}"));
     let program = folder.join("bin/bpf-linker");
     if program.is_file() {
@@ -39,7 +39,7 @@ pub(super) fn prepare(toolchain: &Toolchain) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The shared LLVM of that major version which some toolchain of rustup has.
+/// The shared LLVM library of this major version in any rustup toolchain.
 fn library(major: &str) -> Result<PathBuf> {
     let listed =
         Command::new("rustup").args(["toolchain", "list", "--verbose"]).stdin(Stdio::null()).output();
@@ -54,11 +54,11 @@ fn library(major: &str) -> Result<PathBuf> {
             }
         }
     }
-    anyhow::bail!("no toolchain of rustup has LLVM {major}: install the one that rustc {major} belongs to")
+    anyhow::bail!("no rustup toolchain has LLVM {major}: install one whose rustc uses it")
 }
 
-/// A folder as LLVM would be installed in: the linker looks for `libLLVM.so`, and for the versioned name when
-/// it runs.
+/// Creates a folder like an LLVM installation: the build looks for `libLLVM.so`, and the running linker for the
+/// versioned name.
 fn link_library(library: &Path, prefix: &Path) -> Result<()> {
     let folder = prefix.join("lib");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;

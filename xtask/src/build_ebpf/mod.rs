@@ -1,6 +1,6 @@
-//! `cargo xtask build-ebpf`: the eBPF objects from source, byte by byte the same wherever they are built.
+//! `cargo xtask build-ebpf`: builds the eBPF objects from source, byte for byte the same wherever they are built.
 //!
-//! The objects are committed, so only who changes `proxy-ebpf` needs this, and CI, to see that it was done.
+//! The objects are committed, so you only need this to change `proxy-ebpf`. CI uses it to check that it was done.
 
 mod linker;
 mod toolchain;
@@ -18,39 +18,39 @@ use toolchain::Toolchain;
 /// What to do with the objects.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Change nothing; fail if a committed object is not what the source gives.
+    /// Change nothing; fail if a committed object does not match the source.
     #[arg(long)]
     check: bool,
-    /// Where to build; to show that the place makes no difference.
+    /// Where to build; to show that the location does not matter.
     #[arg(long, hide = true)]
     target_dir: Option<PathBuf>,
 }
 
-/// The programs, each an object of its own: who needs one does not load the other.
+/// The programs, each in its own object: loading one does not load the other.
 const PROGRAMS: [&str; 2] = ["bypass", "splice"];
 const PREBUILT: &str = "proxy-ebpf/prebuilt";
-/// What the committed objects were built by: another compiler gives other bytes.
+/// The compiler of the committed objects: another compiler produces other bytes.
 const BUILT_BY: &str = "proxy-ebpf/prebuilt/built-by.txt";
 const TARGET: &str = "bpfel-unknown-none";
 const PROFILE: &str = "ebpf";
-/// Any that knows BPF will do: sections are dropped, nothing is made.
+/// Any version that supports BPF works: it only drops sections.
 const OBJCOPY_VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 
 /// Builds, then writes or compares.
 ///
 /// # Errors
-/// When a tool is missing, the build fails, or `--check` finds another object.
+/// A tool is missing, the build fails, or `--check` finds a different object.
 pub(crate) fn build(options: &Options) -> Result<()> {
     let recorded = fs::read_to_string(root().join(BUILT_BY)).unwrap_or_default();
     let tools = match Tools::find(options.check.then_some(recorded.as_str())) {
         Ok(Some(tools)) => tools,
         Ok(None) => {
-            println!("skipped: the object was built by {}, which is not here", recorded.trim());
+            println!("skipped: the object was built by {}, which is not installed", recorded.trim());
             return Ok(());
         }
-        // They have to be fetched; who only checks can do without.
+        // The tools must be downloaded, which a mere check does not require.
         Err(error) if options.check => {
-            println!("skipped: the toolchain cannot be had: {error:#}");
+            println!("skipped: the toolchain is unavailable: {error:#}");
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -66,7 +66,7 @@ pub(crate) fn build(options: &Options) -> Result<()> {
         let stripped = folder.join(format!("{program}.bpf.o"));
         must(Command::new(&objcopy).arg("--strip-debug").arg(built.join(program)).arg(&stripped))?;
         let object = fs::read(&stripped).with_context(|| stripped.display().to_string())?;
-        ensure!(has_section(&object, ".BTF"), "the object has lost its type information (.BTF)");
+        ensure!(has_section(&object, ".BTF"), "the object has no type information (.BTF)");
         let committed = format!("{PREBUILT}/{program}.bpf.o");
         if options.check { compare(&object, &committed)? } else { write(&object, &committed)? }
     }
@@ -76,7 +76,7 @@ pub(crate) fn build(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What an object is made with.
+/// The tools that build an object.
 struct Tools {
     objcopy: PathBuf,
     toolchain: Toolchain,
@@ -84,7 +84,7 @@ struct Tools {
 }
 
 impl Tools {
-    /// Finds them, or installs what can be; `None` if the compiler that is preferred is not to be had.
+    /// Finds them, and installs what is possible. `None` if the preferred compiler is unavailable.
     fn find(preferred: Option<&str>) -> Result<Option<Self>> {
         let objcopy = objcopy()?;
         let Some(toolchain) = Toolchain::find(preferred)? else {
@@ -109,7 +109,7 @@ fn compare(object: &[u8], path: &str) -> Result<()> {
     }
     let at = object.iter().zip(&committed).position(|(built, kept)| built != kept);
     bail!(
-        "{path} is not what the source gives: {} bytes, should be {}, first difference at {}; \
+        "{path} does not match the source: {} bytes instead of {}, first difference at {}; \
          run `cargo xtask build-ebpf` and commit",
         committed.len(),
         object.len(),
@@ -117,13 +117,13 @@ fn compare(object: &[u8], path: &str) -> Result<()> {
     )
 }
 
-/// Section names lie in a table of their own, each with a NUL before and behind.
+/// Section names are in a table, each between two NULs.
 fn has_section(object: &[u8], name: &str) -> bool {
     let wanted = [name.as_bytes(), b"\0"].concat();
     object.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// The folder of the objects with debug information, by cargo in an environment of its own.
+/// Returns the folder of the objects with debug information, built by cargo in a clean environment.
 fn compile(toolchain: &Toolchain, linker: &Path, folder: &Path) -> Result<PathBuf> {
     let mut command = toolchain.cargo();
     command
@@ -138,25 +138,25 @@ fn compile(toolchain: &Toolchain, linker: &Path, folder: &Path) -> Result<PathBu
     Ok(folder.join(TARGET).join(PROFILE))
 }
 
-/// For the compiler. Paths of this machine would get into the object otherwise.
+/// Flags for the compiler. Without them, paths of this machine would get into the object.
 fn flags(toolchain: &Toolchain, folder: &Path) -> Result<Vec<String>> {
     let architecture = std::env::consts::ARCH;
     let mut flags: Vec<String> = vec![
-        // What `pt_regs` looks like; our programs read none, but the bindings want to be told. Always the
-        // same, so that the object is.
+        // The layout of `pt_regs`. Our programs do not read it, but the bindings require a value. It is always the
+        // same, so that the object is the same.
         "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
     ];
     ensure!(cfg!(target_endian = "little"), "the object is for little-endian machines, not {architecture}");
-    // The later of two that match is taken, so the target folder comes after the root that it is in.
+    // The later of two matches is used, so the target folder comes after the root that contains it.
     let mut renamed = vec![
         (root(), "/sluice"),
         (cargo_home()?, "/cargo"),
         (toolchain.library_source().to_path_buf(), "/rust"),
         (folder.to_path_buf(), "/target"),
     ];
-    // These folders are named after where the crates came from, which makes no difference.
+    // The names of these folders depend on the crates' source, which must not make a difference.
     for sources in fs::read_dir(cargo_home()?.join("registry/src")).into_iter().flatten() {
         renamed.push((sources?.path(), "/crates"));
     }

@@ -1,4 +1,4 @@
-//! Which compiler builds for BPF: one that has the source of `core`, for no target of BPF comes with it built.
+//! The compiler for BPF. It needs the source of `core`, because no BPF target comes with a built one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,12 +8,12 @@ use nix::unistd::geteuid;
 use sluice_testkit::process::find_program;
 use sluice_testkit::{packages, workspace};
 
-/// Debian's compiler for web browsers, newer than its `rustc`, and the source that belongs to it.
+/// Debian's compiler for web browsers, which is newer than its `rustc`, and the matching source.
 const DEBIAN_PACKAGES: &[&str] = &["rustc-web", "rust-web-src"];
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_SOURCE: &str = "rust-web-src";
 
-/// A compiler and how cargo is made to use it.
+/// A compiler and how to make cargo use it.
 pub(super) struct Toolchain {
     kind: Kind,
     version: String,
@@ -25,15 +25,16 @@ pub(super) struct Toolchain {
 enum Kind {
     /// Rustup's nightly with its component `rust-src`.
     Nightly,
-    /// Debian's, told by `RUSTC_BOOTSTRAP` to allow what nightly allows.
+    /// Debian's, which `RUSTC_BOOTSTRAP` makes allow what nightly allows.
     Debian,
 }
 
 impl Toolchain {
-    /// Nightly, or else Debian's, installed if it can be; `preferred` asks for one version and no other.
+    /// Finds nightly or else Debian's compiler, and installs the latter if possible. `preferred` allows only that
+    /// version.
     ///
     /// # Errors
-    /// When there is none; with `preferred`, that is `None`.
+    /// There is no compiler. With `preferred`, a missing compiler is `None` instead.
     pub(super) fn find(preferred: Option<&str>) -> Result<Option<Self>> {
         let fits = |found: &Self| preferred.is_none_or(|version| version.trim() == found.version.trim());
         if let Some(found) = [Kind::Nightly, Kind::Debian].into_iter().filter_map(Self::of).find(fits) {
@@ -71,7 +72,7 @@ impl Toolchain {
         let line = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
         let sysroot = rustc(&["--print", "sysroot"])?;
         let source = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
-        // A link, with Debian; the compiler names the file behind it.
+        // With Debian this is a link, but the compiler names the target file.
         let source = source.canonicalize().ok()?;
         source.join("library/core/src/lib.rs").exists().then_some(())?;
         let version = answer.lines().find(|line| line.starts_with("rustc "))?;
@@ -79,7 +80,7 @@ impl Toolchain {
         Some(Self { kind, version: format!("{version}{suffix}"), llvm: line("LLVM version: ")?, source })
     }
 
-    /// Its name and version, in a line.
+    /// Its name and version, in one line.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
@@ -89,7 +90,7 @@ impl Toolchain {
         self.llvm.split('.').next().unwrap_or(&self.llvm)
     }
 
-    /// Where the source of `core` is.
+    /// Path of the source of `core`.
     pub(super) fn library_source(&self) -> &Path {
         &self.source
     }
@@ -104,7 +105,7 @@ impl Toolchain {
             }
             Kind::Debian => {
                 let mut command = workspace::cargo([""; 0]);
-                // Only for this build: a variable for the outer one would rebuild everything.
+                // Set only for this build: as a variable of the outer build it would rebuild everything.
                 clean(&mut command).env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
                 command
             }
@@ -112,7 +113,7 @@ impl Toolchain {
     }
 }
 
-/// Without what cargo and rustup set for us: it would choose another compiler.
+/// Removes what cargo and rustup set for us, which would select another compiler.
 fn clean(command: &mut Command) -> &mut Command {
     for name in ["RUSTC", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN", "RUSTFLAGS", "CARGO_TARGET_DIR"] {
         command.env_remove(name);
@@ -120,10 +121,10 @@ fn clean(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null())
 }
 
-/// Installs Debian packages if we may, else names them.
+/// Installs Debian packages if permitted; otherwise the error names them.
 ///
 /// # Errors
-/// When they are still missing then.
+/// They are still missing.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
     let wanted = packages.join(" ");
     let apt =

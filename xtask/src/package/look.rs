@@ -1,4 +1,4 @@
-//! What a package must have in it, and whether what is in it works: unpacked into a folder, nothing is installed.
+//! Checks the content of a package, and that it works: unpacked into a folder, without installing anything.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use sluice_testkit::process::find_program;
 
 use super::succeed;
 
-/// Files that must be there, each with its mode.
+/// Required files with their modes.
 const FILES: &[(&str, u32)] = &[
     ("usr/bin/sluice", 0o755),
     ("etc/sluice/sluice.yaml", 0o644),
@@ -32,7 +32,7 @@ const FILES: &[(&str, u32)] = &[
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Fields of the control file, each with what must be part of it.
+/// Fields of the control file, each with a required part.
 const FIELDS: [(&str, &str); 5] = [
     ("Package", "sluice"),
     ("Section", "httpd"),
@@ -41,10 +41,10 @@ const FIELDS: [(&str, &str); 5] = [
     ("Description", "reverse proxy"),
 ];
 
-/// Unpacks `package` into `root`, made anew, and looks at everything.
+/// Unpacks `package` into `root`, which is created anew, and checks everything.
 ///
 /// # Errors
-/// A sentence about the first thing that is not as it should be.
+/// The first problem found.
 pub(super) fn look(package: &Path, root: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root).with_context(|| root.display().to_string())?;
@@ -93,7 +93,7 @@ fn scripts(control: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The binary as it was packed (stripped) reads the configuration as it was packed.
+/// The packaged (stripped) binary reads the packaged configuration.
 fn binary(root: &Path) -> Result<()> {
     let run = |args: &[&str]| succeed(Command::new(root.join("usr/bin/sluice")).args(args).current_dir(root));
     let checked = run(&["check", "--config", "etc/sluice/sluice.yaml"])?;
@@ -109,7 +109,7 @@ fn binary(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An example has no mistake but that it names files of the hosts that it is for.
+/// An example has no mistakes, except that it names files of the hosts it is written for.
 fn example(root: &Path, path: &Path) -> Result<()> {
     let output = Command::new(root.join("usr/bin/sluice")).args(["check", "--config"]).arg(path).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -119,7 +119,7 @@ fn example(root: &Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The account is made in the folder, as postinst would make it on a host.
+/// The account is created in the folder, as postinst would create it on a host.
 fn account(root: &Path) -> Result<()> {
     let Some(sysusers) = find_program("systemd-sysusers") else {
         println!("skipped: the account, for systemd-sysusers is missing");

@@ -1,10 +1,10 @@
-//! No import cycle between the modules at the top of a crate, and who may name whom.
+//! Rules on modules: no import cycle between the top modules of a crate, and which of them may name which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, closing, line_of};
 
-/// A crate's folder, a part of it (a module at its top), and the only other parts that it may name.
+/// A crate's folder, a part of it (a top module), and the only other parts that it may name.
 const MAY_NAME: &[(&str, &str, &[&str])] = &[
     ("proxy/core", "router", ROUTING),
     ("proxy/core", "cluster", ROUTING),
@@ -14,10 +14,10 @@ const MAY_NAME: &[(&str, &str, &[&str])] = &[
 
 const ROUTING: &[&str] = &["error", "router", "cluster", "balancer", "queue", "clock", "tls"];
 
-/// A crate's folder, a part of it, and the only others that may name it.
+/// A crate's folder, a part of it, and the only other parts that may name it.
 const NAMED_ONLY_BY: &[(&str, &str, &[&str])] = &[("proxy/engine", "connection", &["thread"])];
 
-/// The modules at the top of a crate, and which others each names.
+/// The top modules of a crate, and the other modules that each names.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// Adds a problem for each name that the tables do not allow, and for each cycle.
@@ -26,7 +26,7 @@ pub(super) fn check(sources: &[Source<'_>], problems: &mut Vec<String>) {
     for source in sources.iter().filter(|source| !source.is_tests()) {
         let Some((folder, inner)) = source.path.split_once("/src/") else { continue };
         let part = part_of(inner);
-        // The root names whatever it likes; so does a program of its own.
+        // The crate root may name everything, and so may a separate program.
         if matches!(part, "lib" | "main" | "build" | "bin") {
             continue;
         }
@@ -61,7 +61,7 @@ fn check_cycles(folder: &str, graph: &Graph, problems: &mut Vec<String>) {
     }
 }
 
-/// All parts that are named from a part on.
+/// All parts that are reachable from a part.
 fn reached<'a>(graph: &'a Graph, from: &str) -> BTreeSet<&'a str> {
     let (mut reached, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(others) = left.pop().map(|part| graph.get(part)) {
@@ -87,7 +87,7 @@ fn part_of(inner: &str) -> &str {
     first.strip_suffix(".rs").unwrap_or(first)
 }
 
-/// How many `super` lead from the file's module to the crate root.
+/// Number of `super` from the file's module to the crate root.
 fn depth_of(inner: &str) -> usize {
     match inner {
         "lib.rs" | "main.rs" => 0,
@@ -96,7 +96,7 @@ fn depth_of(inner: &str) -> usize {
     }
 }
 
-/// Every first segment after the crate root, with where it stands.
+/// Every first segment after the crate root, with its position.
 fn named_parts(code: &str, depth: usize) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
@@ -113,11 +113,11 @@ fn named_parts(code: &str, depth: usize) -> Vec<(usize, String)> {
     found
 }
 
-/// The identifier at `at`, or each one that begins a member of a group there.
+/// The identifier at `at`, or the first one of each member of a group there.
 fn segments(code: &str, at: usize, found: &mut Vec<(usize, String)>) {
     if !code[at..].starts_with('{') {
         let name: String = code[at..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        // A capital names an item of the root itself (a macro's `$crate::` has a part too).
+        // A capital letter starts an item of the root itself (a macro's `$crate::` has a part, too).
         if name.starts_with(|c: char| c.is_lowercase()) && name != "super" {
             found.push((at, name));
         }
@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_forbids_is_found_with_its_line() {
+    fn forbidden_name_is_reported_with_its_line() {
         assert_eq!(problems("proxy/core/src/queue/line.rs", "use crate::queue::Limits;"), [""; 0]);
         let found = problems("proxy/core/src/queue/line.rs", "\nfn f(c: crate::error::Reason) {}");
         assert!(found[0].starts_with("proxy/core/src/queue/line.rs:2: `queue` must not name `crate::error`"));
     }
 
     #[test]
-    fn groups_and_super_are_seen() {
+    fn groups_and_super_are_recognized() {
         let text = "use crate::{\n    queue::{Head, Framing},\n    error::Reason,\n};";
         assert_eq!(problems("proxy/core/src/queue/mod.rs", text).len(), 1);
         assert_eq!(problems("proxy/core/src/queue/mod.rs", "use super::error::Reason;").len(), 1);
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn routing_sees_its_own_kind() {
+    fn routing_modules_may_name_each_other() {
         let text = "use crate::error::Reason; use crate::cluster::Endpoint;";
         assert_eq!(problems("proxy/core/src/balancer/mod.rs", text), [""; 0]);
         assert_eq!(problems("proxy/core/src/router/mod.rs", "use crate::stream::Stream;").len(), 1);
     }
 
     #[test]
-    fn only_threads_name_connection() {
+    fn only_thread_may_name_connection() {
         let text = "use crate::connection::serve;";
         assert_eq!(problems("proxy/engine/src/thread/mod.rs", text), [""; 0]);
         assert_eq!(problems("proxy/engine/src/connection/mod.rs", text), [""; 0]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_found() {
+    fn import_cycles_are_reported() {
         let found = |edges: &[(&str, &str)]| {
             let mut graph = Graph::new();
             for (part, other) in edges {

@@ -1,16 +1,16 @@
-//! The crates below `proxy/`, lowest first: each may depend on those before it. The compiler refuses circles; this
-//! refuses steps up.
+//! The crates below `proxy/`, lowest first. Each may depend only on those before it. The compiler refuses cycles; this
+//! check refuses upward dependencies.
 
 use super::Document;
 
-/// A crate, by its folder and its package, and packages that it must do without.
+/// A crate, by its folder and its package, and packages that it must not use.
 struct Layer {
     folder: &'static str,
     package: &'static str,
     without: &'static [&'static str],
 }
 
-/// What reads bytes and files alone runs anywhere.
+/// Crates that only read bytes and files run anywhere, so they must not use these.
 const PORTABLE: &[&str] = &["tokio", "nix", "rustix", "io-uring"];
 
 const LAYERS: &[Layer] = &[
@@ -33,13 +33,13 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
-/// Adds a problem for each dependency that leads up, or that a crate must do without.
+/// Adds a problem for each upward dependency, and for each forbidden package.
 pub(super) fn check(documents: &[Document], problems: &mut Vec<String>) {
     for (height, layer) in LAYERS.iter().enumerate() {
         let path = format!("{}/Cargo.toml", layer.folder);
         match documents.iter().find(|document| document.path == path) {
             Some(manifest) => check_manifest(height, layer, manifest, problems),
-            None => problems.push(format!("{path}: is not there, and {} is a layer", layer.package)),
+            None => problems.push(format!("{path}: is missing, but {} is a layer", layer.package)),
         }
     }
 }
@@ -54,7 +54,7 @@ fn check_manifest(height: usize, layer: &Layer, manifest: &Document, problems: &
     }
 }
 
-/// The packages that a manifest depends on, and their lines; not those of its tests.
+/// The packages on which a manifest depends, with their lines, without those of its tests.
 fn dependencies(manifest: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut within = false;
     manifest.lines().enumerate().filter_map(move |(index, line)| {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_up_are_found_with_their_line() {
+    fn upward_dependency_is_reported_with_its_line() {
         let text =
             "[dependencies]\nsluice-http = { path = \"../http\" }\nsluice-net = { path = \"../net\" }\n";
         assert_eq!(

@@ -1,4 +1,5 @@
-//! `cargo xtask tidy`: house rules that no compiler checks: imports, names, places of unsafe, text. Changes nothing.
+//! `cargo xtask tidy`: house rules that no compiler checks: imports, names, places of unsafe code, text. Changes
+//! nothing.
 
 mod imports;
 mod layers;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sluice_testkit::workspace;
 use source::Source;
 
-/// One file to look at: its path from the root, with `/`, and its text.
+/// A file to check: its path from the root, with `/`, and its text.
 struct Document {
     path: String,
     text: String,
@@ -23,7 +24,7 @@ struct Document {
 /// Checks every file of the project.
 ///
 /// # Errors
-/// When something is found, or git or a file cannot be read.
+/// A problem is found, or git or a file cannot be read.
 pub(crate) fn tidy() -> Result<()> {
     let documents = documents()?;
     let mut problems = Vec::new();
@@ -47,7 +48,7 @@ pub(crate) fn tidy() -> Result<()> {
     Ok(())
 }
 
-/// Everything git tracks or would add, that is text and still there.
+/// All existing text files that git tracks or would add.
 fn documents() -> Result<Vec<Document>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -59,7 +60,7 @@ fn documents() -> Result<Vec<Document>> {
     for name in output.stdout.split(|&byte| byte == 0) {
         let path = String::from_utf8_lossy(name).into_owned();
         let file = workspace::root().join(&path);
-        // A tracked file may be deleted in the work tree; a link's target is checked where it lies.
+        // A tracked file may be deleted in the work tree. A link's target is checked where it is.
         if path.is_empty() || !fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_file()) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Rules on Rust files as such: what they begin with, what they are called, where unsafe is allowed.
+//! Rules on Rust files: how they start, their names, and where unsafe code is allowed.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ const FORBIDDEN_MODULES: &[&str] = &["util", "utils", "common", "helper", "helpe
 /// The only places of unsafe code.
 const UNSAFE_PLACES: &[&str] = &["proxy/kernel/", "proxy/ring/", "proxy-ebpf/"];
 
-/// Adds a problem for each rule that one file breaks.
+/// Adds a problem for each rule that a file breaks.
 pub(super) fn check(source: &Source, problems: &mut Vec<String>) {
     let path = source.path;
     let ours =
         ["proxy/", "bench/", "xtask/"].iter().any(|top| path.starts_with(top)) && path.contains("/src/");
     if ours && !source.text.starts_with("//!") {
-        problems.push(format!("{path}:1: does not begin with `//!`"));
+        problems.push(format!("{path}:1: does not start with `//!`"));
     }
     for segment in path.split('/') {
         let module = segment.strip_suffix(".rs").unwrap_or(segment);
         if FORBIDDEN_MODULES.contains(&module) {
-            problems.push(format!("{path}: no module is called `{module}`: say what is in it"));
+            problems.push(format!("{path}: no module may be called `{module}`: name what is in it"));
         }
     }
     if !UNSAFE_PLACES.iter().any(|place| path.starts_with(place)) {
@@ -32,7 +32,7 @@ pub(super) fn check(source: &Source, problems: &mut Vec<String>) {
     }
 }
 
-/// Adds a problem for each error that is a mere text: whoever gets it can do nothing but show it.
+/// Adds a problem for each error that is a plain text: the caller can only print it.
 pub(super) fn check_errors(source: &Source, problems: &mut Vec<String>) {
     if source.is_tests() {
         return;
@@ -41,12 +41,13 @@ pub(super) fn check_errors(source: &Source, problems: &mut Vec<String>) {
         let line_start = source.production[..at].rfind('\n').map_or(0, |end| end + 1);
         if source.production[line_start..at].contains("Result<") {
             let line = line_of(&source.production, at);
-            problems.push(format!("{}:{line}: an error has a type; see the ones beside it", source.path));
+            problems
+                .push(format!("{}:{line}: an error needs a type; see the others in this crate", source.path));
         }
     }
 }
 
-/// Adds a problem for each `foo.rs` beside a folder `foo`.
+/// Adds a problem for each `foo.rs` next to a folder `foo`.
 pub(super) fn check_siblings(documents: &[Document], problems: &mut Vec<String>) {
     let folders: BTreeSet<&str> = documents
         .iter()
@@ -71,14 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn files_say_what_they_are() {
+    fn files_start_with_a_module_comment() {
         assert_eq!(problems("proxy/src/error.rs", "//! Errors.\n"), 0);
         assert_eq!(problems("proxy/src/error.rs", "use std::io;\n"), 1);
         assert_eq!(problems("proxy/tests/it/main.rs", "use std::io;\n"), 0);
     }
 
     #[test]
-    fn unsafe_has_its_places() {
+    fn unsafe_is_allowed_only_in_its_places() {
         let text = "//! x\n// unsafe\nfn f() { unsafe {} }\n";
         assert_eq!(problems("proxy/src/stream.rs", text), 1);
         assert_eq!(problems("proxy/ring/src/uring/poll.rs", text), 0);
@@ -87,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn modules_say_what_is_in_them() {
+    fn generic_module_names_are_refused() {
         assert_eq!(problems("proxy/src/util.rs", "//! x\n"), 1);
         assert_eq!(problems("proxy/src/helpers/mod.rs", "//! x\n"), 1);
         assert_eq!(problems("proxy/src/utility.rs", "//! x\n"), 0);
     }
 
     #[test]
-    fn errors_have_types() {
+    fn string_errors_are_refused() {
         let found = |text: &str| {
             let mut problems = Vec::new();
             check_errors(&Source::new("proxy/core/src/x.rs", text), &mut problems);
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_a_file_or_a_folder() {
+    fn module_is_either_a_file_or_a_folder() {
         let documents = ["proxy/src/http.rs", "proxy/src/http/head.rs"]
             .map(|path| Document { path: path.to_owned(), text: String::new() });
         let mut problems = Vec::new();

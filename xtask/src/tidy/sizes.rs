@@ -1,17 +1,17 @@
-//! How many fields a type has. Many are a sign that it is several things.
+//! Limits the number of fields of a type. Many fields are a sign that it is several things.
 
 use super::source::Source;
 
-/// A type with more says why, in its doc comment: `Many fields: …`.
+/// A type with more fields gives the reason in its doc comment: `Many fields: …`.
 const FIELDS_MAX: usize = 12;
 const REASON: &str = "Many fields: ";
 
-/// Types that are to be divided. None may come to them; one that is divided leaves the list.
+/// Types that should be divided. No type may be added; a type that is divided leaves the list.
 const TO_DIVIDE: &[(&str, &str)] = &[];
 
 /// Adds a problem for each type with too many fields and no reason.
 pub(super) fn check(source: &Source<'_>, problems: &mut Vec<String>) {
-    // What the kernel programs share is laid out as they need it.
+    // The data that the kernel programs share has the layout that they require.
     if source.is_tests() || source.path.starts_with("proxy-ebpf/") {
         return;
     }
@@ -31,14 +31,14 @@ pub(super) fn check(source: &Source<'_>, problems: &mut Vec<String>) {
                 at + 1
             )),
             (false, true) if listed => {
-                problems.push(format!("{}: `{name}` is divided: take it off the list", source.path));
+                problems.push(format!("{}: `{name}` is small enough: remove it from the list", source.path));
             }
             _ => {}
         }
     }
 }
 
-/// The name, if this line begins a type with named fields.
+/// The name, if this line starts a type with named fields.
 fn struct_name(line: &str) -> Option<&str> {
     let (before, rest) = line.trim_end().strip_suffix('{')?.split_once("struct ")?;
     let is_plain = before.trim().is_empty() || before.trim_start().starts_with("pub");

@@ -1,21 +1,21 @@
-//! Rust source with what is not code blanked out, so that plain searches are right. Not a parser.
+//! Rust source with everything that is not code blanked out, so that plain searches work. Not a parser.
 
 use std::ops::Range;
 
-/// One Rust file, in three views of equal length and equal line breaks.
+/// One Rust file, in three views with the same length and the same line breaks.
 pub(super) struct Source<'a> {
     /// Path from the root.
     pub(super) path: &'a str,
-    /// As it is.
+    /// The text as it is.
     pub(super) text: &'a str,
     /// Comments, strings and characters blanked.
     pub(super) code: String,
-    /// As `code`, with every `#[cfg(test)]` item blanked too.
+    /// Like `code`, with every `#[cfg(test)]` item blanked too.
     pub(super) production: String,
 }
 
 impl<'a> Source<'a> {
-    /// Prepares the views.
+    /// Creates the views.
     pub(super) fn new(path: &'a str, text: &'a str) -> Self {
         let code = blank_non_code(text);
         let tests = test_items(&code);
@@ -23,7 +23,7 @@ impl<'a> Source<'a> {
         for range in &tests {
             blank(&mut bytes, range.clone());
         }
-        // Only whole items between ASCII marks are blanked, and with ASCII.
+        // Only whole items between ASCII characters are blanked, with ASCII.
         let production = String::from_utf8_lossy(&bytes).into_owned();
         Self { path, text, code, production }
     }
@@ -39,7 +39,7 @@ pub(super) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// The offset just past the bracket that closes the one at `open`.
+/// The offset after the bracket that closes the one at `open`.
 pub(super) fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -55,7 +55,7 @@ pub(super) fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Offsets at which `word` stands alone, not within an identifier.
+/// Offsets at which `word` is a whole word, not part of an identifier.
 pub(super) fn words<'c>(code: &'c str, word: &'c str) -> impl Iterator<Item = usize> + 'c {
     let inside = |byte: Option<&u8>| byte.is_some_and(|&b| b.is_ascii_alphanumeric() || b == b'_');
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
@@ -64,7 +64,7 @@ pub(super) fn words<'c>(code: &'c str, word: &'c str) -> impl Iterator<Item = us
     })
 }
 
-/// The end of an item whose text begins at `from`: past its block, or past its semicolon.
+/// The end of an item whose text starts at `from`: after its block or its semicolon.
 pub(super) fn item_end(code: &str, from: usize) -> (usize, Option<usize>) {
     let mut at = from;
     while let Some(byte) = code.as_bytes().get(at) {
@@ -112,11 +112,11 @@ fn blank_non_code(text: &str) -> String {
             None => at += 1,
         }
     }
-    // Blanked stretches begin and end at ASCII bytes, so what is left is still UTF-8.
+    // Blanked parts start and end at ASCII bytes, so the rest is still UTF-8.
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The length of a comment, string or character that begins `rest`.
+/// The length of the comment, string or character at the start of `rest`.
 fn skipped(rest: &[u8], before: Option<u8>) -> Option<usize> {
     let find = |needle: &[u8], from: usize| {
         rest.get(from..)
@@ -137,7 +137,7 @@ fn skipped(rest: &[u8], before: Option<u8>) -> Option<usize> {
             Some(find(&end, hashes + 2))
         }
         [b'\'', b'\\', ..] => Some(find(b"'", 3)),
-        // Neither a lifetime nor a label has its quote closed one character on.
+        // A lifetime or a label is not closed by a quote one character later.
         [b'\'', ..] => {
             let width = std::str::from_utf8(&rest[1..rest.len().min(5)])
                 .or_else(|e| std::str::from_utf8(&rest[1..=e.valid_up_to()]))
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_code_is_left() {
+    fn comments_and_strings_are_blanked() {
         let text = "let a = \"{ \\\" unsafe\"; // unsafe {\nlet b = '{'; let c: &'static str = r#\"}\"#; /* { /* } */ */ b'\\''";
         let source = Source::new("x.rs", text);
         assert_eq!(source.code.len(), text.len());
@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn characters_wider_than_a_byte_are_skipped() {
+    fn multibyte_characters_are_skipped() {
         let source = Source::new("x.rs", "let a = 'é'; let b = '→'; fn f() {}");
         assert!(source.code.ends_with("fn f() {}"));
         assert!(!source.code.contains('\''));
     }
 
     #[test]
-    fn test_items_are_no_production() {
+    fn test_items_are_not_production() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\n#[allow(x)]\nmod more {\n    fn c() {}\n}\n";
         let source = Source::new("x.rs", text);
         assert!(source.production.contains("fn b()"));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_alone() {
+    fn only_whole_words_are_found() {
         let found: Vec<usize> = words("unsafe_code unsafe { not_unsafe }", "unsafe").collect();
         assert_eq!(found, [12]);
     }

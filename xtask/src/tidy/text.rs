@@ -1,12 +1,12 @@
-//! Rules on the text of any file: nothing of one machine, no stray white space.
+//! Rules on the text of any file: nothing specific to one machine, no stray white space.
 
 use super::Document;
 
-/// Beginnings of paths that exist on one machine only. In pieces, so that this file passes.
+/// Prefixes of paths that exist on one machine only. In pieces, so that this file passes.
 const MACHINE_PATHS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tmp/", "wt"), concat!("/ho", "me/")];
 
-/// Settings that point a package manager at a registry of its own.
+/// Settings that direct a package manager to another registry.
 const REGISTRY_SETTINGS: &[&str] = &[
     concat!("replace", "-with"),
     concat!("spar", "se+http"),
@@ -15,7 +15,7 @@ const REGISTRY_SETTINGS: &[&str] = &[
     concat!("registry", " = \"http"),
 ];
 
-/// Not of one machine: where Kamal mounts its proxy's state, in every container.
+/// Not specific to one machine: where Kamal mounts its proxy's state, in every container.
 const KAMAL_HOME: &str = concat!("/ho", "me/kamal-proxy");
 
 /// The only source that the lock file may name.
@@ -35,7 +35,7 @@ pub(super) fn check(document: &Document, problems: &mut Vec<String>) {
             add("names a package registry".to_owned());
         }
         if locked && line.starts_with("source = ") && line != LOCKED_SOURCE {
-            add("comes from elsewhere than crates.io".to_owned());
+            add("comes from a source other than crates.io".to_owned());
         }
         if spaced && line.ends_with([' ', '\t']) {
             add("ends in white space".to_owned());
@@ -46,13 +46,13 @@ pub(super) fn check(document: &Document, problems: &mut Vec<String>) {
     }
 }
 
-/// The machine path in a line, if it stands there as a path of its own and goes on.
+/// The machine path in a line, if it is a path there and has more components.
 fn machine_path(line: &str) -> Option<&'static str> {
     MACHINE_PATHS.iter().copied().find(|prefix| {
         line.match_indices(prefix).any(|(at, _)| {
             let before = line[..at].chars().next_back();
             let after = line[at + prefix.len()..].chars().next();
-            // Within a longer path (a URL's, a folder of the project) it means something else.
+            // Within a longer path (of a URL, or a folder of the project) it means something else.
             let alone = before.is_none_or(|c| !c.is_alphanumeric() && !"._-/}*".contains(c));
             alone && after.is_none_or(|c| !" `)".contains(c))
         })
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_paths_are_found_where_they_are_paths() {
+    fn machine_paths_are_found_only_as_whole_paths() {
         for path in MACHINE_PATHS {
             let line = format!("folder: {path}ann/x\n");
             assert_eq!(problems("a.yaml", &line).len(), 1, "{line}");
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn white_space_is_checked_where_it_has_no_meaning() {
+    fn white_space_is_checked_only_where_it_has_no_meaning() {
         assert_eq!(problems("a.md", "a \nb\tc\nd\n"), ["a.md:1: ends in white space", "a.md:2: has a tab"]);
         assert_eq!(problems("a.go", "\ta \n"), [""; 0]);
     }
 
     #[test]
-    fn the_lock_file_names_one_source() {
+    fn lock_file_must_name_one_source() {
         assert_eq!(problems("Cargo.lock", LOCKED_SOURCE), [""; 0]);
         assert_eq!(problems("Cargo.lock", "source = \"git+https://example.org/x\"").len(), 1);
     }
