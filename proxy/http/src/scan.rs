@@ -8,7 +8,7 @@ use super::grammar::is_token_byte;
 /// Longest method accepted, in bytes; the longest registered one has 17.
 pub(crate) const METHOD_BYTES_MAX: usize = 32;
 
-/// Bytes of a request line besides its target: the method, two spaces and the version, rounded up.
+/// Bytes of a request line in addition to its target: the method, two spaces and the version, rounded up.
 const REQUEST_LINE_OVERHEAD_BYTES: usize = 64;
 
 /// Bytes of empty lines that are skipped before a request line (RFC 9112 section 2.2).
@@ -28,7 +28,7 @@ pub struct HeadLimits {
 /// Progress of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// The head is this many bytes long, its empty line included.
+    /// The head is this many bytes long, including its empty line.
     Complete(usize),
     /// More bytes are needed.
     Partial,

@@ -7,10 +7,10 @@ pub trait HeadSink {
     /// Reserves room for a head of about `bytes` bytes.
     fn reserve(&mut self, bytes: usize);
 
-    /// Begins a request.
+    /// Starts a request.
     fn request(&mut self, method: &[u8], path_and_query: &[u8], host: &[u8]);
 
-    /// Begins a response. The reason phrase may be empty.
+    /// Starts a response. The reason phrase may be empty.
     fn response(&mut self, status: u16, reason: &[u8]);
 
     /// Adds a field.

@@ -22,7 +22,7 @@ const LOOKS_MAX: u32 = 3000;
 
 /// The number of such bytes.
 pub(super) struct PassedBytes {
-    /// What the kernel counts as written when nothing was.
+    /// What the kernel counts as written before the first byte of the writer.
     base: u64,
     bytes: u64,
     /// Whether some have not been seen in the queue yet.

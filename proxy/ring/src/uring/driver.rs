@@ -84,7 +84,7 @@ impl Driver {
     /// Adds an entry to the submission queue, after all earlier ones.
     ///
     /// # Safety
-    /// As [`super::submit`].
+    /// The contract of [`super::submit`].
     unsafe fn push(&self, entry: squeue::Entry) {
         // An entry must not overtake the backlog.
         let waits = !self.backlog.borrow().is_empty();
@@ -102,7 +102,7 @@ impl Driver {
     /// Adds an entry if there is room; returns whether there was.
     ///
     /// # Safety
-    /// As [`super::submit`].
+    /// The contract of [`super::submit`].
     unsafe fn try_push(&self, entry: &squeue::Entry) -> bool {
         // SAFETY: the caller guarantees that the entry is valid until its completion.
         unsafe { self.ring.borrow_mut().submission().push(entry) }.is_ok()
@@ -268,7 +268,7 @@ pub(super) struct InFlight<D: Finished> {
 /// Starts an operation.
 ///
 /// # Safety
-/// As [`super::submit`].
+/// The contract of [`super::submit`].
 pub(super) unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
     let driver = Driver::current();
     let id = driver.table.borrow_mut().begin();

@@ -48,7 +48,7 @@ pub(super) struct InFlight<D: Finished> {
 /// Starts an operation.
 ///
 /// # Safety
-/// As [`super::submit`].
+/// The contract of [`super::submit`].
 pub(super) unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFlight<D> {
     let target = Target::of(&entry);
     // `data` is kept by tokio-uring until the completion has arrived, even if the future is dropped: see its
