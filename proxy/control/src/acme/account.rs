@@ -155,7 +155,7 @@ impl Authority {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    spawn_blocking(work).await.map_err(|error| Failure::new(format!("broke off: {error}")))
+    spawn_blocking(work).await.map_err(|error| Failure::new(format!("the task failed: {error}")))
 }
 
 fn external_key(account: &config::ExternalAccount) -> Result<ExternalAccountKey, AcmeError> {

@@ -273,8 +273,8 @@ mod tests {
             ("http://ask.test:80/x", Question::Host)
         );
         for (url, why) in [
-            ("https://a.test/", "is not asked by plain HTTP"),
-            ("//a/b", "is not asked"),
+            ("https://a.test/", "is not a plain HTTP URL"),
+            ("//a/b", "is not a plain"),
             ("/a b", "percent-encode"),
         ] {
             assert!(of(url).unwrap_err().contains(why), "{url}");

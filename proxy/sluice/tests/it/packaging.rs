@@ -164,7 +164,7 @@ fn a_health_check_says_whether_it_serves() {
     drop(proxy);
     let output = Command::new(BINARY).args(["healthcheck", "--admin", &admin]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("cannot be asked"), "{}", said(&output));
+    assert!(said(&output).contains("cannot be reached"), "{}", said(&output));
     let output = Command::new(BINARY).args(["healthcheck", "--config", "no/such.yaml"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

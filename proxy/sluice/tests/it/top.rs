@@ -127,7 +127,7 @@ fn a_tiny_terminal_and_a_signal_do_it_no_harm() {
     terminal.wait_for("other endpoint");
     proxy.signal(Signal::SIGTERM);
     proxy.wait();
-    terminal.wait_for("nobody");
+    terminal.wait_for("no process");
     kill(Pid::from_raw(terminal.child.id().cast_signed()), Signal::SIGTERM).unwrap();
     assert_eq!(terminal.ended().code(), Some(0));
 }
@@ -171,5 +171,5 @@ fn it_says_what_is_wrong() {
     assert_eq!(code, Some(1));
     assert!(text.contains("standard output is not a terminal; use --once"), "{text}");
     let (_, text) = said(&["--once", "--admin", &proxy.address().to_string()]);
-    assert!(text.contains("not a status document of this version") || text.contains("no sluice"), "{text}");
+    assert!(text.contains("not a status document of this version") || text.contains("no /status.json"), "{text}");
 }

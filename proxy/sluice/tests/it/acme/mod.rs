@@ -118,7 +118,7 @@ fn what_is_kept_is_served_from_the_start_and_nothing_is_asked_for() {
     drop(proxy);
     let proxy = start().unwrap();
     assert_eq!(look(ports.tls, "a.example"), Some(first));
-    assert_eq!(proxy.said("there is no certificate yet"), 0);
+    assert_eq!(proxy.said("no certificate yet"), 0);
     // One more name has the same account.
     let mut config = proxy.config.clone();
     config["listeners"][1]["tls"]["acme"]["names"] = json!(["a.example", "c.example"]);

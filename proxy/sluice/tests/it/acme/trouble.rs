@@ -16,11 +16,11 @@ fn a_failure_is_said_in_the_words_of_the_authority_and_tried_again() {
     let names = ["blocked.example", "a.example"];
     let Some(proxy) = setup(&origin, ports, pebble.config(), &names).start() else { return };
     poll("some tries", || (attempts(&proxy, "failed") >= 3.0).then_some(()));
-    let line = proxy.line_beginning("no certificate: ");
+    let line = proxy.line_beginning("cannot obtain a certificate: ");
     let message = line["message"].as_str().unwrap();
     assert_eq!(line["name"], "blocked.example", "{line}");
     assert!(message.contains("blocked") && message.contains("(rejectedIdentifier)"), "{message}");
-    assert_eq!(proxy.said("no certificate: "), 1, "what stays as it is is said once");
+    assert_eq!(proxy.said("cannot obtain a certificate: "), 1, "what stays as it is is said once");
     let shown = look(ports.tls, "blocked.example").unwrap();
     assert!(shown.issuer.contains("sluice") && shown.names == ["blocked.example"], "{shown:?}");
     // The other one does not wait for it.
@@ -39,7 +39,7 @@ fn the_old_one_is_served_while_there_is_no_new_one() {
     config["listeners"][0]["address"] = json!(format!("127.0.0.1:{}", Ports::new().http));
     assert_eq!(proxy.reload(&config).0, Some(0));
     poll("a failure", || (attempts(&proxy, "failed") >= 2.0).then_some(()));
-    let line = proxy.line_beginning("no certificate: ");
+    let line = proxy.line_beginning("cannot obtain a certificate: ");
     assert!(line["message"].as_str().unwrap().contains("(connection)"), "{line}");
     assert!(look(ports.tls, "a.example").unwrap().is_issued_for("a.example"));
     assert_eq!(proxy.reload(&proxy.config).0, Some(0));
