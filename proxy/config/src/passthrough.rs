@@ -129,8 +129,7 @@ pub(super) fn check(
     if listener.tls.is_some() {
         problems.add(
             &path.key("tls"),
-            "tls-passthrough does not terminate TLS; remove this, or change the \
-                                    protocol",
+            "tls-passthrough does not terminate TLS; remove this, or change the protocol",
         );
     }
     if passthrough.sni.is_empty() && listener.cluster.is_none() {

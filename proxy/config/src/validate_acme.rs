@@ -11,11 +11,9 @@ pub(super) fn check(config: &Config, problems: &Problems) {
     if let Some(acme) = &config.acme {
         let path = root.key("acme");
         match &acme.dns_hook {
-            None if dns => problems.add(
-                &path,
-                "dns_hook is missing; write the command that changes DNS \
-                                                records",
-            ),
+            None if dns => {
+                problems.add(&path, "dns_hook is missing; write the command that changes DNS records")
+            }
             Some(_) if !dns => {
                 problems.add(&path.key("dns_hook"), "it has no effect without challenge: dns-01; write both");
             }

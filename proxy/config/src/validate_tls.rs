@@ -21,11 +21,8 @@ pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
     };
     if !http || listener.tls.is_none() {
         // RFC 6797 7.2: only over TLS.
-        problems.add(
-            &path.key("hsts"),
-            "only an http listener with tls can send HSTS; remove it, or write \
-                                         tls",
-        );
+        problems
+            .add(&path.key("hsts"), "only an http listener with tls can send HSTS; remove it, or write tls");
     }
     if hsts.preload && (!hsts.include_subdomains || hsts.max_age_s < PRELOAD_AGE_S) {
         let message = format!(
@@ -40,18 +37,12 @@ fn check_tls(tls: &Tls, path: &Path, problems: &Problems) {
     let auth = path.key("client_auth");
     match (tls.client_auth.mode, &tls.client_auth.ca_file) {
         (ClientAuthMode::Off, Some(_)) => {
-            problems.add(
-                &auth.key("mode"),
-                "ca_file has no effect with mode: off; write optional or \
-                                             required",
-            );
+            problems
+                .add(&auth.key("mode"), "ca_file has no effect with mode: off; write optional or required");
         }
         (ClientAuthMode::Optional | ClientAuthMode::Required, None) => {
-            problems.add(
-                &auth,
-                "ca_file is missing; write the file of the CAs that sign client \
-                                 certificates",
-            );
+            problems
+                .add(&auth, "ca_file is missing; write the file of the CAs that sign client certificates");
         }
         _ => {}
     }

@@ -212,10 +212,8 @@ mod tests {
         let said = warnings(&sluice_config::parse("test.yaml", text, &[]).unwrap());
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
-            said[0].starts_with(
-                "clusters.app.endpoints[0]: 127.0.0.1:8080 is the address of listener \
-                                 \"main\""
-            ),
+            said[0]
+                .starts_with("clusters.app.endpoints[0]: 127.0.0.1:8080 is the address of listener \"main\""),
             "{said:?}"
         );
         assert!(said[1].starts_with("routes[0].request_headers: x-ip is sent literally"), "{said:?}");

@@ -70,8 +70,7 @@ fn unresolved(config: &Config) -> Vec<String> {
     if let Some((host, path)) = left_out.first_key_value() {
         let count = left_out.len();
         warnings.push(format!(
-            "{path}: the name {host:?} and all that follow ({count} in total) were not \
-                               looked up"
+            "{path}: the name {host:?} and all that follow ({count} in total) were not looked up"
         ));
     }
     warnings.sort();
@@ -157,8 +156,7 @@ mod tests {
         ));
         assert_eq!(said.len(), NAMES_MAX + 1, "{said:?}");
         let left_out = format!(
-            "the name \"n{NAMES_MAX:03}.invalid\" and all that follow (3 in total) were not looked \
-                     up"
+            "the name \"n{NAMES_MAX:03}.invalid\" and all that follow (3 in total) were not looked up"
         );
         assert!(said.iter().any(|line| line.contains(&left_out)), "{said:?}");
     }

@@ -81,8 +81,7 @@ fn mistakes_name_the_key_and_what_to_write() {
         ),
         (
             "tls: {certificates: [{folder: /a, cert: /b}]}",
-            "tls.certificates[0]: folder and cert exclude \
-                                                           each other",
+            "tls.certificates[0]: folder and cert exclude each other",
         ),
         ("tls: {certificates: [{folder: /a, key: /b}]}", "tls.certificates[0]: a folder's keys"),
         ("redirect_to_https: sometimes", "redirect_to_https: \"sometimes\" is not known"),

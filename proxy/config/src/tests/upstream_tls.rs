@@ -114,8 +114,7 @@ fn upstream_tls_mistakes_are_reported() {
     let said = mistakes(nested);
     assert!(
         said[0].ends_with(
-            "cluster \"api\" has tls, which would encrypt the passed-through TLS again; \
-                           remove its tls"
+            "cluster \"api\" has tls, which would encrypt the passed-through TLS again; remove its tls"
         ),
         "{said:?}"
     );

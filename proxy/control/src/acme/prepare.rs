@@ -83,11 +83,9 @@ fn serve_listed(folder: &Folder, terminator: &Terminator, name: &str) {
         Ok(()) => {
             tracing::warn!(name, "no certificate yet; serving a self-signed one until it is issued");
         }
-        Err(error) => tracing::warn!(
-            name,
-            "no certificate yet, and cannot create a self-signed one: \
-                                            {error}"
-        ),
+        Err(error) => {
+            tracing::warn!(name, "no certificate yet, and cannot create a self-signed one: {error}")
+        }
     }
 }
 

@@ -131,13 +131,7 @@ pub(crate) fn read<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Re
         return Ok(T::default());
     }
     let refused = |error: &dyn std::fmt::Display| {
-        Failure::new(
-            StatusCode::BAD_REQUEST,
-            &format!(
-                "request body: \
-                                                                                        {error}"
-            ),
-        )
+        Failure::new(StatusCode::BAD_REQUEST, &format!("request body: {error}"))
     };
     let mut unknown = Vec::new();
     let mut parser = serde_json::Deserializer::from_slice(body);

@@ -30,13 +30,8 @@ pub(super) fn upgrade<B>(request: &mut Request<B>) -> Response<DemoBody> {
     let headers = response.headers_mut();
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(
-        SEC_WEBSOCKET_ACCEPT,
-        HeaderValue::try_from(accept).expect(
-            "base64 is a valid field \
-                                                                               value",
-        ),
-    );
+    headers
+        .insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::try_from(accept).expect("base64 is a valid field value"));
     response
 }
 

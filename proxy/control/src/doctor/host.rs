@@ -15,8 +15,7 @@ const GRANT: &str = "start as root, or grant it with `setcap cap_bpf,cap_net_adm
                      binary, AmbientCapabilities= in its systemd unit or --cap-add for a container";
 
 /// Where capabilities apply.
-const FIRST_NAMESPACE: &str = "run in the initial user namespace (a rootful container, without \
-                               userns-remap)";
+const FIRST_NAMESPACE: &str = "run in the initial user namespace (a rootful container, without userns-remap)";
 
 /// The cost of running without io_uring.
 const BY_EPOLL: &str = "sluice serves by epoll instead, which takes more CPU per request";
@@ -121,9 +120,7 @@ pub(super) fn cgroups(host: &Host) -> Vec<Finding> {
             format!("mounted at {path}{beside}; it contains every process"),
         )];
     }
-    let means = format!(
-        "mounted at {path}{beside}, but only a subtree: bypass does not see processes \
-                         outside it"
-    );
+    let means =
+        format!("mounted at {path}{beside}, but only a subtree: bypass does not see processes outside it");
     vec![finding(path.into(), means).limited("run in the host's cgroup namespace (--cgroupns=host)")]
 }

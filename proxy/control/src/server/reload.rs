@@ -72,15 +72,8 @@ impl Reloader {
         let read = Arc::clone(&self.source.read);
         // A file may be on a disk that stalls.
         let config = tokio::task::spawn_blocking(move || read()).await;
-        let config = config.map_err(|error| {
-            Refused::Failed(
-                format!(
-                    "reading the configuration failed: \
-                                                                     {error}"
-                )
-                .into(),
-            )
-        })?;
+        let config = config
+            .map_err(|error| Refused::Failed(format!("reading the configuration failed: {error}").into()))?;
         self.site.apply(config.map_err(Refused::Mistakes)?).await.map_err(Refused::Failed)
     }
 

@@ -82,12 +82,8 @@ pub(super) struct Running {
 
 impl Prepared {
     pub(super) fn new(config: Config, predecessor: Option<&mut Predecessor>) -> Result<Self, StartError> {
-        let program = Program::of_this_process().map_err(|error| {
-            format!(
-                "cannot determine the path of the binary: \
-                                                                {error}"
-            )
-        })?;
+        let program = Program::of_this_process()
+            .map_err(|error| format!("cannot determine the path of the binary: {error}"))?;
         let chosen =
             runtime::choose(config.runtime, Path::new("/proc")).map_err(|error| error.to_string())?;
         if let Some(error) = &chosen.denied {

@@ -77,8 +77,7 @@ pub(super) fn control_listener(
                 Ok(bound) => bound,
                 Err(error) => {
                     let path = path.display();
-                    tracing::warn!(%path, %error, "no control socket; write another path as `control`, or \
-                                                   off");
+                    tracing::warn!(%path, %error, "no control socket; write another path as `control`, or off");
                     return Ok(None);
                 }
             }

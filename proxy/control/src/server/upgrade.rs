@@ -75,8 +75,7 @@ impl Upgrader {
             }
             Err(reason) => {
                 if let Some(Err(error)) = control.as_ref().map(SecondName::restore) {
-                    tracing::error!(%error, "cannot restore the control socket; commands cannot reach this \
-                                             process");
+                    tracing::error!(%error, "cannot restore the control socket; commands fail");
                 }
                 tracing::error!(%reason, "the upgrade failed; this process continues to serve");
             }

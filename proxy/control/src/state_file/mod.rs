@@ -61,8 +61,7 @@ pub fn restore(clusters: &[Arc<Cluster>]) {
             Ok(Some(state)) => clusters.iter().for_each(|cluster| apply(&state, cluster)),
             Ok(None) => {}
             Err(ReadError::Io(error)) => {
-                tracing::warn!(path = %path.display(), %error, "cannot read the state file; all endpoints \
-                                                                start healthy");
+                tracing::warn!(path = %path.display(), %error, "cannot read the state file; endpoints start healthy");
             }
             Err(error) => set_aside(&path, &error),
         }
@@ -120,8 +119,7 @@ impl Written {
             }
             Err(error) if !self.failing => {
                 self.failing = true;
-                tracing::warn!(path = %self.path.display(), %error, "cannot write the state file; will \
-                                                                     retry");
+                tracing::warn!(path = %self.path.display(), %error, "cannot write the state file; will retry");
             }
             Err(_) => {}
         }

@@ -65,11 +65,10 @@ impl Source {
                     .into()
             }),
             401 => Err(format!("{at} requires a token: --token-file FILE").into()),
-            404 => Err(format!(
-                "the process at {at} has no /status.json; it is an older sluice, or not \
-                                sluice"
-            )
-            .into()),
+            404 => {
+                Err(format!("the process at {at} has no /status.json; it is an older sluice, or not sluice")
+                    .into())
+            }
             _ => {
                 let said = String::from_utf8_lossy(body);
                 Err(format!("{at} returned {status}: {}", said.lines().next().unwrap_or_default()).into())

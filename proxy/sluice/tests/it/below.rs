@@ -1,5 +1,5 @@
-//! Faults from below: a log that cannot be written or that nobody takes, files that may not grow, a full disk, and no
-//! threads. What cannot be had is said or counted; who is served does not notice.
+//! Failures of the operating system: a log that cannot be written or is not read, files that may not grow, a full disk,
+//! and no threads. Failures are logged or counted; clients are not affected.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use crate::process::{busy, gated};
 use crate::support::{Origin, Proxy, Setup, poll};
 
-/// What the line has with which a start is over.
+/// Part of the log line that ends the startup.
 const STARTED: &str = "serving by ";
 const DROPPED: &str = "sluice_access_log_dropped_total";
 
 fn skipped(why: &str) {
-    // Past the test harness, which hides what a passing test prints.
+    // Bypasses the test harness, which hides the output of passing tests.
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
-/// Where the log goes: passed on until the start is over, and by nobody from then on.
+/// A pipe for the log: read until startup is complete, and not read after that.
 struct Pipe {
     path: PathBuf,
     passed_on: PathBuf,
@@ -42,19 +42,19 @@ impl Pipe {
         format!("(sed '/{STARTED}/q' <'{path}' >&2; : >'{passed_on}') &\nexec 2>'{path}'")
     }
 
-    /// A hold on it, so that it has a reader who does not read.
+    /// Keeps it open with a reader that does not read.
     fn hold(&self) -> File {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&self.path).unwrap()
     }
 
-    /// Waits until the log is passed on no more.
+    /// Waits until the log is no longer read.
     fn wait(&self) {
         poll("the end of the start", || self.passed_on.exists().then_some(()));
     }
 }
 
-/// Writes until nothing more is taken.
+/// Writes until the pipe is full.
 fn fill(file: &mut File) {
     for piece in [&[b'x'; 4096][..], b"x"] {
         while match file.write(piece) {
@@ -66,9 +66,9 @@ fn fill(file: &mut File) {
     }
 }
 
-/// One whose worker runs out of descriptors when it is told to, so that it has something to log.
+/// A proxy whose worker can be made to run out of descriptors, so that it has something to log.
 fn starved(origin: &Origin) -> Setup {
-    // The eBPF programs have descriptors, too.
+    // The eBPF programs take descriptors too.
     let setup = Setup::to_origin(origin).with("kernel.bypass", "off").with("kernel.splice", "off");
     setup.with("clusters.default.pool.idle_max_per_endpoint", 0)
 }
@@ -81,19 +81,19 @@ fn run_out_of_descriptors(proxy: &Proxy) {
     });
 }
 
-/// What is still on its way back to the kernel is no fault.
+/// Sockets that are still being closed may cause a failure at first.
 fn serves(proxy: &Proxy) {
     poll("an answer", || (proxy.get("/").status() == 200).then_some(()));
 }
 
 #[test]
-fn a_log_whose_reader_has_gone_is_done_without() {
+fn sluice_runs_on_when_the_reader_of_its_log_has_gone() {
     let origin = Origin::saying("hi");
     let setup = starved(&origin);
     let pipe = Pipe::new(&setup);
     let Some(mut proxy) = setup.after(&format!("{}\nulimit -n 40", pipe.preamble())).start() else { return };
     pipe.wait();
-    // The control thread has something to say, then the worker.
+    // Makes the control thread log something, then the worker.
     assert_eq!(proxy.command("reload", &[]).0, Some(0));
     run_out_of_descriptors(&proxy);
     serves(&proxy);
@@ -103,7 +103,7 @@ fn a_log_whose_reader_has_gone_is_done_without() {
 }
 
 #[test]
-fn a_log_that_nobody_takes_holds_up_nothing() {
+fn an_unread_log_blocks_nothing() {
     let origin = Origin::saying("hi");
     let setup = starved(&origin);
     let pipe = Pipe::new(&setup);
@@ -127,7 +127,7 @@ fn a_log_that_nobody_takes_holds_up_nothing() {
 }
 
 #[test]
-fn a_log_on_a_full_disk_from_the_begin_keeps_nobody_from_starting() {
+fn an_access_log_on_a_full_disk_does_not_prevent_startup() {
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin).with("access_log.output", "/dev/full");
     let Some(proxy) = setup.start() else { return };
@@ -139,9 +139,9 @@ fn a_log_on_a_full_disk_from_the_begin_keeps_nobody_from_starting() {
     assert_eq!(proxy.said("cannot write the access log"), 1, "once");
 }
 
-/// Whoever writes beyond the limit is sent a signal that ends processes (setrlimit(2), RLIMIT_FSIZE).
+/// A process that writes beyond the limit gets a signal that kills it by default (setrlimit(2), RLIMIT_FSIZE).
 #[test]
-fn a_log_that_may_not_grow_loses_lines_and_nothing_else() {
+fn an_access_log_at_the_size_limit_only_loses_lines() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).after("ulimit -f 8").start() else { return };
     poll("lines that are lost", || {
@@ -224,11 +224,11 @@ fn a_full_disk_refuses_a_deploy_and_loses_lines() {
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
-/// A control group whose processes can be kept from having more threads.
+/// A control group that can limit the number of threads of its processes.
 struct Confined(PathBuf);
 
 impl Confined {
-    /// `None`, and a word on standard error, where none can be made.
+    /// `None`, with a note on standard error, if none can be created.
     fn new() -> Option<Self> {
         let name = format!("sluice-it-{}", std::process::id());
         for root in ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"] {
@@ -241,7 +241,7 @@ impl Confined {
             }
             let _ = fs::remove_dir(&folder);
         }
-        skipped("no control group can be made that bounds threads");
+        skipped("no control group that limits threads can be created");
         None
     }
 
@@ -249,7 +249,7 @@ impl Confined {
         format!("echo $$ >'{}'", self.0.join("cgroup.procs").display())
     }
 
-    /// No further thread from now on; those that are there stay.
+    /// Forbids further threads; existing ones stay.
     fn close(&self) {
         fs::write(self.0.join("pids.max"), "1").unwrap();
     }
@@ -262,13 +262,13 @@ impl Drop for Confined {
 }
 
 #[test]
-fn a_drain_needs_no_thread_that_is_not_there() {
+fn a_drain_needs_no_new_thread() {
     let Some(confined) = Confined::new() else { return };
     let (origin, go) = gated();
     let Some(mut proxy) = Setup::to_origin(&origin).after(&confined.preamble()).start() else { return };
     let mut client = busy(&proxy, &origin);
     confined.close();
-    // Done or refused, but not broken off.
+    // Done or refused, but without a broken connection.
     let (_, said) = proxy.command("reload", &[]);
     assert_eq!(proxy.metric("sluice_panics_total"), 0.0, "{said}");
     proxy.signal(Signal::SIGTERM);

@@ -1,4 +1,4 @@
-//! Bodies in either direction: every framing, every way to end, nothing lost and nothing held back.
+//! Bodies in both directions: every framing, every kind of end; nothing is lost or delayed.
 
 use std::sync::mpsc;
 
@@ -9,7 +9,7 @@ use crate::support::{Origin, Setup, assert_same, ok, pattern, poll};
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
 
 #[test]
-fn two_megabytes_arrive_whole_in_either_framing_and_direction() {
+fn large_bodies_arrive_complete_in_each_framing_and_direction() {
     const SIZE: usize = 2 << 20;
     let body = pattern(SIZE);
     let answer = body.clone();
@@ -39,7 +39,7 @@ fn two_megabytes_arrive_whole_in_either_framing_and_direction() {
     assert_eq!(origin.connections(), 1, "one connection carried all");
 }
 
-/// Chunks of many sizes, so that their borders fall anywhere in a buffer.
+/// Chunks of many sizes, so that their boundaries fall anywhere in a buffer.
 fn chunked(mut body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut size = 1;
@@ -55,7 +55,7 @@ fn chunked(mut body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn chunks_are_framed_anew_and_trailers_go_on() {
+fn chunks_are_reframed_and_trailers_are_forwarded() {
     let origin = Origin::answering(|_| {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\r\n\
           003;n=\"v\"\r\nabc\r\n1\r\nd\r\n0;last\r\nX-Sum: 9\r\nContent-Length: 5\r\n\r\n"
@@ -72,7 +72,7 @@ fn chunks_are_framed_anew_and_trailers_go_on() {
         assert_eq!(
             message.trailers,
             [("X-Sum".to_owned(), sum.to_owned())],
-            "what frames or routes is dropped"
+            "fields for framing or routing are dropped"
         );
         assert!(!message.extended, "chunk extensions are dropped");
         assert_eq!((message.get("trailer"), message.get("content-length")), (Some("x-sum"), None));
@@ -80,7 +80,7 @@ fn chunks_are_framed_anew_and_trailers_go_on() {
 }
 
 #[test]
-fn answers_without_a_body_keep_the_connection_in_step() {
+fn responses_without_a_body_keep_the_connection_in_sync() {
     let origin = Origin::answering(|request| match request.target() {
         "/head" | "/304" if request.line.starts_with("HEAD") => {
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n".to_vec()
@@ -113,7 +113,7 @@ fn answers_without_a_body_keep_the_connection_in_step() {
 }
 
 #[test]
-fn a_body_behind_an_answer_that_has_none_is_never_the_next_answer() {
+fn bytes_after_a_bodiless_response_are_never_the_next_response() {
     let origin = Origin::answering(|request| match request.target() {
         "/204" => {
             b"HTTP/1.1 204 No Content\r\nContent-Length: 36\r\n\r\nHTTP/1.1 200 OK\r\nX-Smuggled: 1\r\n\r\n"
@@ -126,11 +126,11 @@ fn a_body_behind_an_answer_that_has_none_is_never_the_next_answer() {
     let answer = client.ask("GET /204 HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((answer.status(), answer.get("content-length")), (204, None));
     assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "body");
-    assert_eq!(origin.connections(), 2, "the connection with bytes nobody asked for was given up");
+    assert_eq!(origin.connections(), 2, "the connection with unrequested bytes was closed");
 }
 
 #[test]
-fn a_response_that_ends_with_its_connection_is_passed_on() {
+fn a_response_delimited_by_close_is_forwarded() {
     let origin = Origin::playing(|mut peer| {
         let request = peer.next().unwrap();
         let version = if request.target() == "/1.0" { "1.0" } else { "1.1" };
@@ -181,7 +181,7 @@ fn a_reset_is_never_a_clean_end() {
             "HTTP/1.1 200 OK\r\n{framing}\r\n{}",
             request.get("x-body").unwrap().replace('|', "\r\n")
         ));
-        // The reset would otherwise overtake the bytes.
+        // Otherwise the reset would overtake the bytes.
         gate.lock().unwrap().recv().unwrap();
         peer.reset();
     });
@@ -196,7 +196,7 @@ fn a_reset_is_never_a_clean_end() {
         go.send(()).unwrap();
         let (rest, clean) = client.rest();
         let rest = String::from_utf8(rest).unwrap();
-        // A close within a counted or chunked body shows that it is cut; elsewhere only a reset does.
+        // A close within a counted or chunked body shows that it is cut; otherwise only a reset does.
         assert!(!rest.ends_with("0\r\n\r\n"), "{target} HTTP/{version}: {rest:?}");
         assert_eq!(clean, version == "1.1", "{target} HTTP/{version}: {rest:?}");
         let outcome = proxy.outcome(&format!("{target}?{version}"));
@@ -205,7 +205,7 @@ fn a_reset_is_never_a_clean_end() {
 }
 
 #[test]
-fn interim_answers_pass_and_the_final_one_follows() {
+fn interim_responses_are_forwarded_before_the_final_one() {
     let origin = Origin::playing(|mut peer| {
         let mut request = peer.try_head().unwrap();
         assert_eq!(request.get("expect"), Some("100-continue"));
@@ -225,7 +225,7 @@ fn interim_answers_pass_and_the_final_one_follows() {
 }
 
 #[test]
-fn an_http_1_0_client_gets_no_interim_answer() {
+fn an_http_1_0_client_gets_no_interim_response() {
     let origin = Origin::answering(|_| {
         [b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n".to_vec(), ok("final")].concat()
     });
@@ -234,7 +234,7 @@ fn an_http_1_0_client_gets_no_interim_answer() {
 }
 
 #[test]
-fn too_many_interim_answers_are_a_fault() {
+fn too_many_interim_responses_are_a_502() {
     let origin = Origin::answering(|request| {
         let count = request.target()[1..].parse().unwrap();
         [b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(count), ok("final")].concat()
@@ -258,7 +258,7 @@ fn an_origin_may_refuse_a_body_it_has_not_read() {
         peer.try_head().unwrap();
         peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig");
         peer.finish();
-        // Closing with unread bytes would reset the connection before the answer has been read.
+        // Closing with unread bytes would reset the connection before the response has been read.
         peer.rest();
     });
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
@@ -266,12 +266,12 @@ fn an_origin_may_refuse_a_body_it_has_not_read() {
     client.send(format!("{POST}Content-Length: 100000000\r\n\r\nfirst"));
     let answer = client.response();
     assert_eq!((answer.status(), answer.text(), answer.get("connection")), (413, "big", Some("close")));
-    // The client may still send for a while without losing the answer; then its connection ends.
+    // The client may still send for a while without losing the response; then its connection ends.
     poll("the end of the upload", || client.try_send(vec![0; 1 << 16]).err());
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order() {
+fn pipelined_responses_come_in_order() {
     let origin = Origin::answering(|request| ok(&format!("{}:{}", request.target(), request.text())));
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut client = proxy.connect();
@@ -290,7 +290,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_client_that_has_ended_its_side_still_gets_its_answers() {
+fn a_half_closed_client_still_gets_its_responses() {
     let origin = Origin::answering(|request| ok(request.target()));
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut client = proxy.connect();
@@ -301,7 +301,7 @@ fn a_client_that_has_ended_its_side_still_gets_its_answers() {
 }
 
 #[test]
-fn the_first_bytes_of_a_stream_are_not_held_back() {
+fn the_first_bytes_of_a_stream_are_forwarded_at_once() {
     let (go, gate) = mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);
     let origin = Origin::playing(move |mut peer| {
@@ -322,14 +322,14 @@ fn the_first_bytes_of_a_stream_are_not_held_back() {
         assert_eq!(
             client.chunk(&mut head).unwrap(),
             format!("data: {n}\n").into_bytes(),
-            "before the next is sent"
+            "before the next one is sent"
         );
     }
     assert_eq!(client.chunk(&mut head), None);
 }
 
 #[test]
-fn an_upload_passes_as_it_comes() {
+fn uploads_are_forwarded_as_they_arrive() {
     let (seen, arrivals) = mpsc::channel();
     let origin = Origin::playing(move |mut peer| {
         let mut request = peer.try_head().unwrap();

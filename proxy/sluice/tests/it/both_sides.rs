@@ -1,4 +1,4 @@
-//! TLS from the client and to the endpoint, and one listener's TLS that another passes on.
+//! TLS from the client and to the endpoint, and TLS of one listener that another passes through.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Authority, Origin, Proxy, Setup, Wire, assert_same, ok, pattern};
 
-/// A listener that ends TLS for `site.test`, and one that passes it on to whatever `sni` says.
+/// A listener that terminates TLS for `site.test`, and one that passes it through by `sni`.
 fn setup(origin: &Origin, authority: &Authority, inner: &str) -> Setup {
     let setup = Setup::to_origin(origin);
     let site = authority.identity(&["site.test"]);
@@ -35,7 +35,7 @@ fn secure(proxy: &Proxy, listener: &str, client: &Arc<ClientConfig>) -> Wire {
 }
 
 #[test]
-fn an_exchange_is_secured_on_both_sides() {
+fn exchanges_use_tls_on_both_sides() {
     let authority = Authority::new();
     let origin = Origin::answering_tls(authority.identity(&["inner.test"]).server(), |request| match request
         .target()
@@ -50,7 +50,7 @@ fn an_exchange_is_secured_on_both_sides() {
         assert_eq!(wire.ask("GET /proto HTTP/1.1\r\nHost: site.test\r\n\r\n").text(), "https");
     }
     assert_eq!(origin.connections(), 1);
-    // Where small requests go over joined connections, this has another.
+    // Small requests may use joined connections; this one does not.
     let body = pattern(3_000_000);
     wire.send(format!("POST /up HTTP/1.1\r\nHost: site.test\r\nContent-Length: {}\r\n\r\n", body.len()));
     wire.send(&body);
@@ -59,7 +59,7 @@ fn an_exchange_is_secured_on_both_sides() {
 }
 
 #[test]
-fn a_websocket_is_secured_on_both_sides() {
+fn websockets_use_tls_on_both_sides() {
     let authority = Authority::new();
     let origin = Origin::playing_tls(authority.identity(&["inner.test"]).server(), |mut peer| {
         peer.next().unwrap();
@@ -83,7 +83,7 @@ fn a_websocket_is_secured_on_both_sides() {
 }
 
 #[test]
-fn what_one_listener_passes_on_another_may_end() {
+fn passed_through_tls_may_be_terminated_by_another_listener() {
     let authority = Authority::new();
     let origin =
         Origin::answering_tls(authority.identity(&["inner.test"]).server(), |_| ok("through all of it"));
@@ -98,7 +98,7 @@ fn what_one_listener_passes_on_another_may_end() {
 }
 
 #[test]
-fn sluice_check_looks_into_the_files() {
+fn sluice_check_reads_the_certificate_files() {
     let authority = Authority::new();
     let Some(proxy) = setup(&Origin::saying(""), &authority, "127.0.0.1:9").start() else { return };
     let check = || {

@@ -1,4 +1,4 @@
-//! Bodies that a route holds until they are whole: nobody waits for a slow client or reader, and nothing stays behind.
+//! Routes that buffer bodies: slow clients and readers do not occupy endpoints, and no files are left behind.
 
 use std::sync::mpsc;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::support::{Origin, Proxy, Setup, Wire, assert_same, ok, pattern, poll};
 
-/// Bytes of a body in memory, where a test does not say otherwise.
+/// Bytes of a body in memory, unless a test sets another value.
 const MEMORY: usize = 20_000;
 
 const SPOOL: &str = "sluice_spool_bytes";
 
-/// One route that holds requests and responses, with further keys; files go into a folder of the test's own.
+/// A route that buffers requests and responses, with further keys; files go to the test's own folder.
 fn holding(origin: &Origin, more: Value) -> Setup {
     let mut route = json!({
         "cluster": "default",
@@ -44,7 +44,7 @@ fn chunked(mut body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A message that ends in `head`'s line and fields, the body framed in one way or the other.
+/// A message with the request or status line and fields of `head`, and its body in the requested framing.
 fn message(head: &str, body: &[u8], in_chunks: bool) -> Vec<u8> {
     if in_chunks {
         [format!("{head}Transfer-Encoding: chunked\r\n\r\n").as_bytes(), &chunked(body)].concat()
@@ -53,14 +53,14 @@ fn message(head: &str, body: &[u8], in_chunks: bool) -> Vec<u8> {
     }
 }
 
-/// Answers with what it was sent, in chunks where the target says so.
+/// Responds with the received body, chunked if the target says so.
 fn echo() -> Origin {
     Origin::answering(|request| {
         message("HTTP/1.1 200 OK\r\n", &request.body, request.target().contains("answer-chunked"))
     })
 }
 
-/// Waits until nothing is held, by the books and in the folder, and no descriptor is left over.
+/// Waits until the counters and the folder show no buffered bodies, and no descriptors have leaked.
 fn is_clean(proxy: &Proxy, descriptors: f64) {
     for name in [SPOOL, "sluice_buffer_memory_bytes"] {
         poll(name, || (proxy.metric(name) == 0.0).then_some(()));
@@ -70,7 +70,7 @@ fn is_clean(proxy: &Proxy, descriptors: f64) {
 }
 
 #[test]
-fn bodies_of_any_size_arrive_whole_in_either_framing_and_direction() {
+fn buffered_bodies_arrive_complete_in_each_framing_and_direction() {
     let origin = echo();
     let setup = holding(&origin, json!({})).with("clusters.default.pool", json!({"idle_timeout_ms": 60_000}));
     let Some(proxy) = setup.start() else { return };
@@ -99,13 +99,13 @@ fn bodies_of_any_size_arrive_whole_in_either_framing_and_direction() {
         }
     }
     let connections = origin.connections();
-    // What is not whole in memory is never joined, so that there may be one of each kind.
-    assert!(connections <= 2, "{connections} carried all");
+    // Bodies that are not complete in memory never use joined connections, so there may be one connection of each kind.
+    assert!(connections <= 2, "{connections} connections were used");
     is_clean(&proxy, descriptors + (connections - 1) as f64);
 }
 
 #[test]
-fn an_origin_sees_a_request_when_it_is_whole() {
+fn origins_get_only_complete_requests() {
     let origin = echo();
     let Some(proxy) = holding(&origin, json!({})).with("clusters.default.max_in_flight", 1).start() else {
         return;
@@ -116,7 +116,7 @@ fn an_origin_sees_a_request_when_it_is_whole() {
     let (first, last) = request.split_at(request.len() - 1);
     slow.send(first);
     poll("the file", || (proxy.metric(SPOOL) > 0.0).then_some(()));
-    // The only place is free for others meanwhile.
+    // The only slot is free for others meanwhile.
     for _ in 0..3 {
         assert_eq!(proxy.get("/quick").status(), 200);
     }
@@ -127,7 +127,7 @@ fn an_origin_sees_a_request_when_it_is_whole() {
 }
 
 #[test]
-fn a_slow_reader_leaves_its_place_to_others() {
+fn a_slow_reader_does_not_occupy_a_slot() {
     const SIZE: usize = 10_000_000;
     let answer = message("HTTP/1.1 200 OK\r\n", &pattern(SIZE), false);
     let origin = Origin::answering(move |request| match request.target() {
@@ -150,7 +150,7 @@ fn a_slow_reader_leaves_its_place_to_others() {
 }
 
 #[test]
-fn a_client_that_goes_away_leaves_nothing_behind() {
+fn a_disconnected_client_leaves_no_files() {
     let (go, going) = mpsc::channel::<()>();
     let going = std::sync::Mutex::new(going);
     let origin = Origin::playing(move |mut peer| {
@@ -190,7 +190,7 @@ fn a_client_that_goes_away_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_kill_amid_bodies_leaves_no_file() {
+fn a_kill_during_bodies_leaves_no_files() {
     let origin = echo();
     let Some(mut proxy) = holding(&origin, json!({})).start() else { return };
     let mut client = proxy.connect();
@@ -203,7 +203,7 @@ fn a_kill_amid_bodies_leaves_no_file() {
 }
 
 #[test]
-fn beyond_the_bound_of_all_files_there_is_a_reason_and_the_rest_goes_on() {
+fn beyond_the_spool_limit_only_new_bodies_fail() {
     let body = pattern(1_000_000);
     let answer = message("HTTP/1.1 200 OK\r\n", &body, false);
     let origin = Origin::answering(move |request| match request.target() {
@@ -218,7 +218,7 @@ fn beyond_the_bound_of_all_files_there_is_a_reason_and_the_rest_goes_on() {
     slow.send(&first[..900_000]);
     poll("the first file", || (proxy.metric(SPOOL) > 800_000.0).then_some(()));
     let mut refused = proxy.connect();
-    // It may close before it has read all.
+    // sluice may close before it has read everything.
     let _ = refused.try_send(request("/second"));
     let answer = refused.response();
     assert_eq!((answer.status(), answer.get("x-sluice-reason")), (503, Some("request_buffer_full")));
@@ -234,13 +234,13 @@ fn beyond_the_bound_of_all_files_there_is_a_reason_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_a_reason_and_not_the_end() {
+fn a_spool_file_at_the_size_limit_fails_only_its_request() {
     let answer = message("HTTP/1.1 200 OK\r\n", &pattern(300_000), false);
     let origin = Origin::answering(move |request| match request.target() {
         "/large" => answer.clone(),
         _ => ok("small"),
     });
-    // In blocks of 512 bytes, or 1024 for some shells.
+    // In blocks of 512 bytes; some shells use 1024.
     let Some(proxy) = holding(&origin, json!({})).after("ulimit -f 200").start() else { return };
     let answer = proxy.get("/large");
     assert_eq!((answer.status(), answer.get("x-sluice-reason")), (500, Some("response_spool_failed")));
@@ -253,7 +253,7 @@ fn a_file_that_may_not_grow_is_a_reason_and_not_the_end() {
 }
 
 #[test]
-fn a_folder_that_takes_no_files_is_a_mistake() {
+fn an_unusable_spool_directory_is_a_mistake() {
     let origin = echo();
     for folder in ["/proc", "/nonexistent"] {
         let setup = holding(&origin, json!({})).with("buffers.spool_directory", folder);
@@ -263,11 +263,11 @@ fn a_folder_that_takes_no_files_is_a_mistake() {
     }
     let idle = json!({"buffer_requests": "off", "buffer_responses": "off"});
     let idle = holding(&origin, idle).with("buffers.spool_directory", "/nonexistent");
-    assert!(idle.start().is_none_or(|proxy| proxy.get("/").status() == 200), "nothing is held");
+    assert!(idle.start().is_none_or(|proxy| proxy.get("/").status() == 200), "nothing is buffered");
 }
 
 #[test]
-fn a_client_that_waits_with_its_body_is_told_to_go_on() {
+fn a_client_that_expects_100_gets_it() {
     let origin = echo();
     let Some(proxy) = holding(&origin, json!({"request_body_bytes_max": 50_000})).start() else { return };
     let head = |length| {
@@ -279,7 +279,7 @@ fn a_client_that_waits_with_its_body_is_told_to_go_on() {
     assert_eq!(origin.connections(), 0);
     client.send(pattern(50_000));
     assert_same(&client.response().body, &pattern(50_000));
-    assert_eq!(origin.last().get("expect"), None, "it is met");
+    assert_eq!(origin.last().get("expect"), None, "sluice has met the expectation");
     let refused = proxy.ask(head(50_001));
     assert_eq!((refused.status(), refused.get("x-sluice-reason")), (413, Some("body_too_large")));
 }
@@ -298,7 +298,7 @@ fn a_request_that_grows_too_large_is_refused_and_closed() {
 }
 
 #[test]
-fn events_are_passed_on_as_they_come() {
+fn event_streams_are_not_buffered() {
     let (go, going) = mpsc::channel::<()>();
     let going = std::sync::Mutex::new(going);
     let origin = Origin::playing(move |mut peer| {
@@ -319,7 +319,7 @@ fn events_are_passed_on_as_they_come() {
 }
 
 #[test]
-fn upgrades_and_answers_without_a_body_are_not_held() {
+fn upgrades_and_bodiless_responses_are_not_buffered() {
     let origin = Origin::playing(|mut peer| {
         while let Some(request) = peer.next() {
             if request.get("upgrade").is_some() {
@@ -345,7 +345,7 @@ fn upgrades_and_answers_without_a_body_are_not_held() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_a_clean_502() {
+fn an_incomplete_buffered_response_is_a_clean_502() {
     let origin = Origin::playing(|mut peer| {
         peer.next();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");

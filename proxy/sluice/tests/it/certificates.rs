@@ -1,4 +1,4 @@
-//! Certificates of listeners: what is said of them, and how they are replaced while the binary runs.
+//! Certificates of listeners: what is reported about them, and how they are replaced at run time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Origin, Proxy, Setup, poll};
 
-/// Writes NAME.pem and NAME.key, in place of what may be there.
+/// Writes NAME.pem and NAME.key, replacing existing files.
 fn write(folder: &Path, name: &str, params: &CertificateParams) {
     let key = KeyPair::generate().unwrap();
     for (end, text) in [("key", key.serialize_pem()), ("pem", params.self_signed(&key).unwrap().pem())] {
@@ -50,7 +50,7 @@ fn expiry(proxy: &Proxy, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_renewed_certificate_is_found_and_a_broken_one_is_not_taken() {
+fn renewed_certificates_are_loaded_and_broken_ones_are_not() {
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin);
     let folder = setup.folder.clone();
@@ -77,7 +77,7 @@ fn a_renewed_certificate_is_found_and_a_broken_one_is_not_taken() {
 }
 
 #[test]
-fn a_reload_reads_them_at_once() {
+fn a_reload_reads_certificates_at_once() {
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin);
     let folder = setup.folder.clone();
@@ -105,7 +105,7 @@ fn sluice(command: &str, folder: &Path, tls: &Value) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sluice")).args([command, "--config"]).arg(file).output().unwrap()
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -146,7 +146,7 @@ fn check_and_start_name_the_file_and_what_is_wrong() {
 }
 
 #[test]
-fn missing_files_are_said_with_their_lines_beside_other_mistakes() {
+fn missing_files_are_reported_with_lines_and_other_mistakes() {
     let folder = Folder(std::env::temp_dir().join(format!("sluice-missing-{}", std::process::id())));
     fs::create_dir_all(&folder.0).unwrap();
     let file = folder.0.join("sluice.yaml");
@@ -171,7 +171,7 @@ fn missing_files_are_said_with_their_lines_beside_other_mistakes() {
 }
 
 #[test]
-fn a_plain_listener_sends_everybody_to_https() {
+fn a_plain_listener_redirects_to_https() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("listeners.0.redirect_to_https", "on").start() else {
         return;
@@ -186,11 +186,11 @@ fn a_plain_listener_sends_everybody_to_https() {
     for (request, status, location) in cases {
         let answer = ask(request);
         assert_eq!((answer.status(), answer.get("location")), (status, Some(location)), "{request}");
-        assert_eq!(answer.get("strict-transport-security"), None, "not by http (RFC 6797 7.2)");
+        assert_eq!(answer.get("strict-transport-security"), None, "not over http (RFC 6797 7.2)");
     }
-    assert_eq!(ask("GET / HTTP/1.0\r\n\r\n").status(), 400, "where to, it does not say");
+    assert_eq!(ask("GET / HTTP/1.0\r\n\r\n").status(), 400, "without a host there is no target");
     let by_https = "GET / HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-Proto: https\r\n\r\n";
-    assert_eq!(ask(by_https).status(), 301, "anybody can say so");
+    assert_eq!(ask(by_https).status(), 301, "any client can claim this");
     let mut config = proxy.config.clone();
     config["listeners"][0]["redirect_to_https"] = json!({"port": 8443});
     assert_eq!(proxy.reload(&config).0, Some(0));
@@ -198,5 +198,5 @@ fn a_plain_listener_sends_everybody_to_https() {
     assert_eq!(answer.get("location"), Some("https://a.example:8443/a"));
     config["trusted_proxies"] = json!(["127.0.0.1"]);
     assert_eq!(proxy.reload(&config).0, Some(0));
-    assert_eq!(ask(by_https).text(), "hi", "whoever ends TLS in front is believed");
+    assert_eq!(ask(by_https).text(), "hi", "a trusted proxy that terminates TLS is believed");
 }

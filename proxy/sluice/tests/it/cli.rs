@@ -1,4 +1,4 @@
-//! The built binary's commands: what they print, where, and their exit codes.
+//! Commands of the binary: their output and exit codes.
 
 use std::process::{Command, Output};
 
@@ -19,7 +19,7 @@ fn check_says_ok() {
 }
 
 #[test]
-fn check_prints_every_mistake_and_ends_with_2() {
+fn check_prints_every_mistake_and_exits_with_2() {
     let output = sluice(&["check", "--config", DEMO, "--set", "via=1", "--set", "workers=0"]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), ""));
     assert_eq!(
@@ -33,7 +33,7 @@ fn check_prints_every_mistake_and_ends_with_2() {
 }
 
 #[test]
-fn config_prints_what_is_in_force() {
+fn config_prints_the_effective_configuration() {
     let output = sluice(&["config", "--config", DEMO, "--set", "clusters.demo.connect_timeout_ms=77"]);
     assert_eq!(output.status.code(), Some(0));
     let shown = text(&output.stdout);
@@ -43,7 +43,7 @@ fn config_prints_what_is_in_force() {
 }
 
 #[test]
-fn usage_mistakes_end_with_2() {
+fn usage_errors_exit_with_2() {
     for args in [&[][..], &["nonsense"], &["run"], &["check"], &["check", "--config", DEMO, "--set", "x"]] {
         assert_eq!(sluice(args).status.code(), Some(2), "{args:?}");
     }

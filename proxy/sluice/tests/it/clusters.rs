@@ -1,4 +1,4 @@
-//! Which endpoint a request goes to, and what is remembered of endpoints.
+//! Which endpoint a request goes to, and which state of endpoints is kept.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ fn setup(origins: &[Origin; 3], balance: serde_json::Value) -> Setup {
         .with("clusters.default.balance", balance)
 }
 
-/// How many of `count` requests with this field each origin answered.
+/// How many of `count` requests with this field each origin served.
 fn spread(proxy: &Proxy, count: usize, field: &str) -> HashMap<String, usize> {
     let mut spread = HashMap::new();
     for _ in 0..count {
@@ -29,7 +29,7 @@ fn spread(proxy: &Proxy, count: usize, field: &str) -> HashMap<String, usize> {
 }
 
 #[test]
-fn round_robin_goes_in_turn_by_weight() {
+fn round_robin_alternates_by_weight() {
     let origins = origins();
     let Some(proxy) = setup(&origins, json!("round_robin")).start() else { return };
     assert_eq!(spread(&proxy, 9, "X: y"), NAMES.map(|name| (name.to_owned(), 3)).into());
@@ -43,7 +43,7 @@ fn round_robin_goes_in_turn_by_weight() {
 }
 
 #[test]
-fn random_two_leaves_nobody_out() {
+fn random_two_uses_every_endpoint() {
     let origins = origins();
     let Some(proxy) = setup(&origins, json!("random_two")).start() else { return };
     let mut seen = HashMap::new();
@@ -75,7 +75,7 @@ fn a_hash_sends_the_same_key_to_the_same_endpoint() {
 }
 
 #[test]
-fn least_requests_avoids_an_endpoint_whose_answer_has_not_ended() {
+fn least_requests_avoids_a_busy_endpoint() {
     let slow = Origin::playing(|mut peer| {
         peer.next();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha");
@@ -84,7 +84,7 @@ fn least_requests_avoids_an_endpoint_whose_answer_has_not_ended() {
     let fast = Origin::saying("fast");
     let Some(proxy) = Setup::to(&[&slow.endpoint, &fast.endpoint]).start() else { return };
     let mut waiting = proxy.connect();
-    // Whichever is picked first, the slow one then keeps the request it gets.
+    // Whichever is picked first, the slow endpoint then keeps the request it gets.
     poll("a request at the slow endpoint", || {
         waiting = proxy.connect();
         waiting.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -106,7 +106,7 @@ fn a_name_is_resolved() {
 }
 
 #[test]
-fn health_outlives_the_process() {
+fn health_survives_a_restart() {
     let (dead, origin) = (Dead::new(), Origin::saying(""));
     let check = |interval_ms: u64, unhealthy_after: u64| json!({"interval_ms": interval_ms, "timeout_ms": 10, "unhealthy_after": unhealthy_after});
     let folder = std::env::temp_dir().join(format!("sluice-it-state-{}", std::process::id()));
@@ -121,7 +121,7 @@ fn health_outlives_the_process() {
     poll("the check to fail", || (health(&proxy) == "unhealthy").then_some(()));
     proxy.signal(Signal::SIGTERM);
     assert!(proxy.wait().success());
-    // The checks of the second process are too few to find out: it can only know from the file.
+    // The second process makes too few checks to find out: it can only know from the file.
     let proxy = with(check(3_600_000, 1000)).start();
     let _ = std::fs::remove_dir_all(&folder);
     let Some(proxy) = proxy else { return };

@@ -1,4 +1,4 @@
-//! Debug fields: what whoever knows the token is told, and that nobody else is, nor learns the token.
+//! Debug fields: only clients with the token get them, and no one learns the token.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 fn with_token(setup: Setup) -> Setup {
     let file = setup.file("token", &format!("{TOKEN}\n"));
-    // Its clients choose their ids.
+    // Its clients choose their request ids.
     let setup = setup.with("trusted_proxies", json!(["127.0.0.1"]));
     setup.with("debug_token_file", file.to_str().unwrap())
 }
@@ -31,7 +31,7 @@ fn timing(answer: &Message) -> Vec<&str> {
 }
 
 #[test]
-fn who_knows_the_token_is_told() {
+fn clients_with_the_token_get_debug_fields() {
     let origin = Origin::answering(|_| {
         b"HTTP/1.1 200 OK\r\nServer-Timing: db;dur=1\r\nContent-Length: 0\r\n\r\n".to_vec()
     });
@@ -59,7 +59,7 @@ fn who_knows_the_token_is_told() {
 }
 
 #[test]
-fn who_does_not_is_not_and_the_field_ends_here() {
+fn without_the_token_there_are_no_debug_fields_and_the_field_is_removed() {
     let origin = Origin::saying("");
     let Some(proxy) = with_token(Setup::to_origin(&origin)).start() else { return };
     for token in [
@@ -77,7 +77,7 @@ fn who_does_not_is_not_and_the_field_ends_here() {
 }
 
 #[test]
-fn off_it_is_a_field_as_any_other() {
+fn without_a_token_file_the_field_is_forwarded() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     assert_eq!(get(&proxy, "/", TOKEN).get("x-sluice-debug"), None);
@@ -85,7 +85,7 @@ fn off_it_is_a_field_as_any_other() {
 }
 
 #[test]
-fn answers_of_our_own_tell_as_well() {
+fn our_own_responses_have_debug_fields() {
     let dead = Dead::new();
     let origin = Origin::playing(|mut peer| {
         peer.next();
@@ -119,7 +119,7 @@ fn answers_of_our_own_tell_as_well() {
 }
 
 #[test]
-fn a_token_that_can_be_guessed_is_refused() {
+fn a_short_token_is_refused() {
     let setup = Setup::to(&["127.0.0.1:1"]);
     let file = setup.file("token", "short\n");
     let (code, said) = setup.with("debug_token_file", file.to_str().unwrap()).fails();

@@ -1,7 +1,6 @@
 //! `sluice doctor` on hosts that deny something: to an unprivileged user, by seccomp, by a sysctl, without cgroup2.
 //!
-//! What is denied here is denied to one process and its own mount namespace only. Each test says aloud if it
-//! cannot be made here.
+//! Denials apply to one process and its own mount namespace only. A test that cannot run here prints a note.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ use crate::support::{Origin, Setup};
 const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
 
 fn skipped(why: &str) {
-    // Past the test harness, which hides what a passing test prints.
+    // Bypasses the test harness, which hides the output of passing tests.
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
@@ -24,11 +23,11 @@ fn works(command: &[&str]) -> bool {
     Command::new(command[0]).args(&command[1..]).output().is_ok_and(|output| output.status.success())
 }
 
-/// Root in a place where mount namespaces can be made.
+/// Whether we are root and can create mount namespaces.
 fn can_unshare() -> bool {
     let can = geteuid().is_root() && works(&["unshare", "--mount", "true"]);
     if !can {
-        skipped("only root can make a mount namespace");
+        skipped("only root can create a mount namespace");
     }
     can
 }
@@ -36,7 +35,7 @@ fn can_unshare() -> bool {
 fn can_filter() -> bool {
     let can = works(&["python3", "-c", "import ctypes, platform"]);
     if !can {
-        skipped("python3 is not there to install a seccomp filter");
+        skipped("python3, which installs the seccomp filter, is not available");
     }
     can
 }
@@ -47,7 +46,7 @@ fn run(command: &[&str]) -> Output {
     output
 }
 
-/// The report of `doctor --json` behind these words, and its exit code.
+/// The report of `doctor --json` run through this command, and its exit code.
 fn report(before: &[&str], after: &[&str]) -> (Value, Option<i32>) {
     let output = run(&[before, &[BINARY, "doctor", "--json"], after].concat());
     (serde_json::from_slice(&output.stdout).unwrap(), output.status.code())
@@ -64,7 +63,7 @@ fn line<'t>(text: &'t str, name: &str) -> &'t str {
     text.lines().find(starts).unwrap_or_else(|| panic!("no line {name} in\n{text}"))
 }
 
-/// Python that denies system calls with EPERM and becomes its arguments.
+/// Python code that denies system calls with EPERM and executes its arguments.
 const DENY: &str = r#"
 import ctypes, os, platform, struct, sys
 bpf = {"x86_64": 321, "aarch64": 280}.get(platform.machine(), 0)
@@ -83,7 +82,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 "#;
 
 #[test]
-fn here_it_says_what_the_kernel_says() {
+fn the_report_matches_this_kernel() {
     let (report, code) = report(&[], &[]);
     let areas = &report["areas"];
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -103,7 +102,7 @@ fn here_it_says_what_the_kernel_says() {
     assert!(line(&text, "splice").contains("(auto)"), "{text}");
 }
 
-/// Whether a report found nothing that speaks against the bypass; then it has been tried.
+/// Whether no finding rules out bypass, so that it was tested.
 fn was_tried(report: &Value) -> bool {
     let bypass = &report["assists"]["bypass"];
     let reasons = bypass["reasons"].as_array().unwrap();
@@ -113,13 +112,13 @@ fn was_tried(report: &Value) -> bool {
     };
     let was = reasons.iter().all(tried);
     if !was {
-        skipped(&format!("the bypass is not to be had here: {reasons:?}"));
+        skipped(&format!("bypass is not available here: {reasons:?}"));
     }
     was
 }
 
 #[test]
-fn root_with_ebpf_has_the_bypass_tried_and_used() {
+fn root_with_ebpf_tests_and_uses_bypass() {
     let (report, _) = report(&[], &[]);
     if !was_tried(&report) {
         return;
@@ -132,7 +131,7 @@ fn root_with_ebpf_has_the_bypass_tried_and_used() {
 }
 
 #[test]
-fn programs_that_cannot_be_attached_are_named() {
+fn programs_that_cannot_be_attached_are_reported() {
     if !can_filter() {
         return;
     }
@@ -154,11 +153,11 @@ fn programs_that_cannot_be_attached_are_named() {
     assert!(text.trim_end().ends_with("kernel.bypass"), "{text}");
 }
 
-/// A network namespace whose loopback is down has nothing to try it on.
+/// A network namespace with loopback down offers nothing to test on.
 #[test]
-fn a_self_test_that_fails_is_named() {
+fn a_failed_self_test_is_reported() {
     if !geteuid().is_root() || !works(&["unshare", "--net", "true"]) {
-        return skipped("only root can make a network namespace");
+        return skipped("only root can create a network namespace");
     }
     let (report, _) = report(&["unshare", "--net"], &[]);
     if !was_tried(&report) {
@@ -183,20 +182,20 @@ fn root_has_what_the_assists_need() {
     }
     for name in ["sockhash", "sk_storage", "array_mmapable", "sock_ops", "sk_msg", "sk_skb"] {
         let finding = &areas["bpf"][name];
-        // A filter or a security module may deny it all the same; then that is what it must say.
+        // A filter or a security module may still deny everything; then the report must name it.
         let denied = finding["means"].as_str().unwrap().contains("not permitted: bpf(");
         assert!(finding["status"] == "ok" || denied, "{name}: {finding:#}");
     }
 }
 
 #[test]
-fn an_unprivileged_user_is_told_of_capabilities() {
+fn an_unprivileged_user_sees_missing_capabilities() {
     if !geteuid().is_root()
         || !works(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
     {
-        return skipped("only root can become nobody, with setpriv");
+        return skipped("setpriv and root are needed to become nobody");
     }
-    // Nobody may not be able to reach the folder that cargo builds in.
+    // The user nobody may not have access to cargo's build folder.
     let setup = Setup::to(&["127.0.0.1:1"]);
     let binary: PathBuf = setup.folder.join("sluice");
     std::fs::hard_link(BINARY, &binary).or_else(|_| std::fs::copy(BINARY, &binary).map(drop)).unwrap();
@@ -219,7 +218,7 @@ fn an_unprivileged_user_is_told_of_capabilities() {
 }
 
 #[test]
-fn a_seccomp_filter_on_io_uring_is_named() {
+fn a_seccomp_filter_on_io_uring_is_reported() {
     if !can_filter() {
         return;
     }
@@ -238,7 +237,7 @@ fn a_seccomp_filter_on_io_uring_is_named() {
     let text = text(&deny);
     assert!(line(&text, "ring").contains("by a seccomp filter"), "{text}");
     assert!(line(&text, "ring").contains("sluice serves by epoll instead"), "{text}");
-    // Asked for by name it is missed, and `run` has the same words.
+    // If it is required, it is reported as missing, and `run` uses the same words.
     let by_name = ["--listen", "127.0.0.1:0", "--to", "1", "--set", "runtime=io_uring"];
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/minimal.yaml");
     let mut doctor = Command::new("python3");
@@ -256,7 +255,7 @@ fn a_seccomp_filter_on_io_uring_is_named() {
 }
 
 #[test]
-fn a_seccomp_filter_on_bpf_is_named() {
+fn a_seccomp_filter_on_bpf_is_reported() {
     if !can_filter() {
         return;
     }
@@ -273,9 +272,9 @@ fn a_seccomp_filter_on_bpf_is_named() {
     assert_eq!(report["assists"]["bypass"]["host_can"], false);
 }
 
-/// As in a default container: seccomp denies rings, and nobody has asked for one by name.
+/// As in a default container: seccomp denies io_uring, and `runtime` is auto.
 #[test]
-fn where_io_uring_is_denied_it_serves_by_epoll_and_says_so() {
+fn denied_io_uring_falls_back_to_epoll_and_is_logged() {
     if !can_filter() {
         return;
     }
@@ -290,9 +289,10 @@ fn where_io_uring_is_denied_it_serves_by_epoll_and_says_so() {
     assert_eq!(proxy.get("/").text(), "hi");
 }
 
-/// The sysctl is the whole machine's. So a file is laid over it in a mount namespace, and seccomp does the denying.
+/// The sysctl applies to the whole machine. So a file is mounted over it in a mount namespace, and seccomp denies the
+/// calls.
 #[test]
-fn the_sysctl_is_named() {
+fn a_sysctl_that_denies_io_uring_is_reported() {
     if !can_unshare() || !can_filter() {
         return;
     }
@@ -323,7 +323,7 @@ fn the_sysctl_is_named() {
 }
 
 #[test]
-fn a_namespace_without_cgroup2_is_told_how_to_mount_it() {
+fn without_cgroup2_the_report_shows_how_to_mount_it() {
     if !can_unshare() {
         return;
     }
@@ -340,12 +340,12 @@ fn a_namespace_without_cgroup2_is_told_how_to_mount_it() {
     let reasons = report["assists"]["bypass"]["reasons"].as_array().unwrap().clone();
     assert!(reasons.iter().any(|reason| reason["code"] == "cgroups.cgroup2"), "{reasons:?}");
     if report["areas"]["io_uring"]["ring"]["status"] == "ok" {
-        assert_eq!(code, Some(0), "nothing requires it");
+        assert_eq!(code, Some(0), "no assist is required");
     }
 }
 
 #[test]
-fn what_the_configuration_requires_counts() {
+fn the_verdict_depends_on_what_is_required() {
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/minimal.yaml");
     let (plain, _) = report(&[], &["--config", config]);
     assert_eq!(plain["config"], config);
@@ -365,8 +365,8 @@ fn what_the_configuration_requires_counts() {
 }
 
 #[test]
-fn start_fails_without_what_is_required_and_says_what_else_is_not_used() {
-    // Root without capabilities, or whoever runs this, who has none.
+fn start_fails_without_a_required_assist_and_reports_the_others() {
+    // Root without capabilities, or the current user, who has none.
     let without = "[ \"$(id -u)\" != 0 ] || set -- setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
     let setup = Setup::to(&["127.0.0.1:1"]).with("kernel.bypass", "off").with("kernel.splice", "required");
     let (code, said) = setup.after(without).fails();

@@ -1,9 +1,9 @@
-//! Answers that come before the request is whole: Expect, refusals, and bodies that flow both ways at once.
+//! Responses before the request is complete: Expect, refusals, and bodies in both directions at once.
 
 use crate::support::{Origin, Setup, ok, pattern};
 
 #[test]
-fn an_expectation_that_an_origin_turns_down_ends_the_connection() {
+fn a_refused_expectation_closes_the_connection() {
     let origin = Origin::playing(|mut peer| {
         peer.try_head().unwrap();
         peer.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
@@ -14,13 +14,13 @@ fn an_expectation_that_an_origin_turns_down_ends_the_connection() {
     let answer =
         client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
     assert_eq!((answer.status(), answer.text()), (403, "no"));
-    assert_eq!(answer.get("connection"), Some("close"), "whether a body follows is anybody's guess");
+    assert_eq!(answer.get("connection"), Some("close"), "a body may or may not follow");
     client.finish();
     client.expect_end();
 }
 
 #[test]
-fn an_expectation_without_a_route_is_not_met() {
+fn an_expectation_without_a_route_gets_no_100() {
     let origin = Origin::saying("");
     let routes = serde_json::json!([{"path_prefix": "/app", "cluster": "default"}]);
     let Some(proxy) = Setup::to_origin(&origin).with("routes", routes).start() else { return };
@@ -33,7 +33,7 @@ fn an_expectation_without_a_route_is_not_met() {
 }
 
 #[test]
-fn an_unwanted_body_is_read_within_bounds() {
+fn an_unread_body_is_drained_up_to_the_limit() {
     let origin = Origin::saying("");
     let setup = Setup::to_origin(&origin)
         .with("routes", serde_json::json!([{"path_prefix": "/app", "cluster": "default"}]))
@@ -55,7 +55,7 @@ fn an_unwanted_body_is_read_within_bounds() {
 }
 
 #[test]
-fn nothing_behind_a_last_request_is_served() {
+fn nothing_after_the_last_request_is_served() {
     let origin = Origin::answering(|request| ok(request.target()));
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut client = proxy.connect();
@@ -69,7 +69,7 @@ fn nothing_behind_a_last_request_is_served() {
 }
 
 #[test]
-fn bodies_flow_both_ways_at_once() {
+fn bodies_flow_in_both_directions_at_once() {
     let origin = Origin::playing(|mut peer| {
         let mut request = peer.try_head().unwrap();
         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -92,7 +92,7 @@ fn bodies_flow_both_ways_at_once() {
 }
 
 #[test]
-fn a_whole_answer_ends_an_upload_that_goes_on() {
+fn a_complete_response_ends_a_running_upload() {
     let origin = Origin::playing(|mut peer| {
         peer.try_head().unwrap();
         peer.send(ok("enough"));

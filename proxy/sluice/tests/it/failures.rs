@@ -1,4 +1,4 @@
-//! What goes wrong on either side: the status, the connection, and the one word in the access log.
+//! Failures on either side: the status, the connection, and the reason in the access log.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ fn outcome(status: u64, reason: &str) -> (u64, String) {
 }
 
 #[test]
-fn an_endpoint_that_refuses_is_passed_over() {
+fn a_refusing_endpoint_is_skipped() {
     let (dead, origin) = (Dead::new(), Origin::saying("alive"));
     let setup =
         Setup::to(&[&dead.endpoint(), &origin.endpoint]).with("clusters.default.balance", "round_robin");
@@ -25,7 +25,7 @@ fn an_endpoint_that_refuses_is_passed_over() {
 }
 
 #[test]
-fn when_all_refuse_it_is_a_502() {
+fn if_all_endpoints_refuse_the_response_is_502() {
     let dead = [Dead::new(), Dead::new()];
     let Some(proxy) = Setup::to(&[&dead[0].endpoint(), &dead[1].endpoint(), "unix:/nowhere/at/all"]).start()
     else {
@@ -40,7 +40,7 @@ fn when_all_refuse_it_is_a_502() {
     }
 }
 
-/// An address that does not take connections: with its queue full the kernel ignores further ones.
+/// An address that does not accept connections: its backlog is full, so the kernel ignores further ones.
 fn full_listener() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&listener).listen(0).unwrap();
@@ -53,7 +53,7 @@ fn full_listener() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
 }
 
 #[test]
-fn a_client_that_is_gone_while_connecting_is_not_waited_for() {
+fn a_client_that_leaves_while_connecting_ends_the_exchange() {
     let (address, _held) = full_listener();
     let setup = Setup::to(&[&address.to_string()]).with("clusters.default.connect_timeout_ms", 60_000);
     let Some(proxy) = setup.start() else { return };
@@ -66,7 +66,7 @@ fn a_client_that_is_gone_while_connecting_is_not_waited_for() {
 }
 
 #[test]
-fn an_endpoint_that_does_not_take_connections_is_a_504() {
+fn an_endpoint_that_does_not_accept_is_a_504() {
     let (address, _held) = full_listener();
     let setup = Setup::to(&[&address.to_string()]).with("clusters.default.connect_timeout_ms", 50);
     let Some(proxy) = setup.start() else { return };
@@ -75,7 +75,7 @@ fn an_endpoint_that_does_not_take_connections_is_a_504() {
 }
 
 #[test]
-fn an_origin_that_does_not_answer_is_a_504() {
+fn an_origin_that_does_not_respond_is_a_504() {
     let origin = Origin::playing(|mut peer| {
         peer.next();
         peer.expect_end();
@@ -90,7 +90,7 @@ fn an_origin_that_does_not_answer_is_a_504() {
         assert_eq!((answer.status(), answer.get("connection")), (504, None), "the client's connection stays");
         assert_eq!(proxy.outcome(target), outcome(504, "response_timeout"));
     }
-    // One that owes an answer is not used again.
+    // A connection with an outstanding response is not reused.
     poll("a connection for each", || (origin.connections() == 2).then_some(()));
 }
 
@@ -123,7 +123,7 @@ fn a_body_that_stalls_is_a_408() {
 }
 
 #[test]
-fn a_client_that_ends_within_its_body_is_told_so() {
+fn a_client_that_ends_within_its_body_gets_400() {
     let origin = Origin::playing(|mut peer| {
         peer.try_head().unwrap();
         peer.rest();
@@ -138,7 +138,7 @@ fn a_client_that_ends_within_its_body_is_told_so() {
 }
 
 #[test]
-fn a_response_that_breaks_off_is_seen_to() {
+fn a_truncated_response_is_visibly_cut() {
     let origin = Origin::playing(|mut peer| {
         peer.next();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
@@ -152,7 +152,7 @@ fn a_response_that_breaks_off_is_seen_to() {
 }
 
 #[test]
-fn a_response_that_stalls_is_broken_off() {
+fn a_stalled_response_is_cut() {
     let origin = Origin::playing(|mut peer| {
         peer.next();
         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
@@ -168,7 +168,7 @@ fn a_response_that_stalls_is_broken_off() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_left() {
+fn a_client_that_does_not_read_is_disconnected() {
     let origin = Origin::answering(|_| {
         let body = pattern(32 << 20);
         [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes(), body].concat()
@@ -182,7 +182,7 @@ fn a_client_that_does_not_read_is_left() {
 }
 
 #[test]
-fn a_client_that_is_gone_ends_the_upstream_exchange() {
+fn a_disconnected_client_ends_the_upstream_exchange() {
     let (seen, ends) = mpsc::channel();
     let origin = Origin::playing(move |mut peer| {
         let target = peer.next().unwrap().target().to_owned();
@@ -209,11 +209,7 @@ fn a_client_that_is_gone_ends_the_upstream_exchange() {
         assert_eq!(proxy.outcome(target), outcome(499, "client_gone"), "{target}");
     }
     let label = proxy.endpoint(&origin.endpoint);
-    assert_eq!(
-        (&label["in_flight"], &label["failures"]),
-        (&0.into(), &0.into()),
-        "the origin is not to blame"
-    );
+    assert_eq!((&label["in_flight"], &label["failures"]), (&0.into(), &0.into()), "the origin is not blamed");
 }
 
 #[test]
@@ -248,7 +244,7 @@ fn without_a_healthy_endpoint_fail_open_decides() {
 }
 
 #[test]
-fn our_own_answers_come_in_the_type_that_is_preferred() {
+fn our_own_responses_use_the_preferred_type() {
     let dead = Dead::new();
     let Some(proxy) = Setup::to(&[&dead.endpoint()]).start() else { return };
     let cases = [
@@ -270,7 +266,7 @@ fn our_own_answers_come_in_the_type_that_is_preferred() {
 }
 
 #[test]
-fn error_pages_take_the_place_of_our_words() {
+fn error_pages_replace_our_own_bodies() {
     let origin = Origin::answering(|_| b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nits".to_vec());
     let setup = Setup::to_origin(&origin);
     let html = setup.file("missing.html", "<p>ours");
@@ -281,11 +277,11 @@ fn error_pages_take_the_place_of_our_words() {
     let answer = proxy.ask("GET / HTTP/1.1\r\nHost: a\r\nAccept: application/json\r\n\r\n");
     assert_eq!((answer.status(), answer.text()), (404, "<p>ours"));
     assert_eq!(answer.get("content-type"), Some("text/html; charset=utf-8"));
-    assert_eq!(proxy.get("/app").text(), "its", "an origin's answers are its own");
+    assert_eq!(proxy.get("/app").text(), "its", "responses of an origin are not replaced");
 }
 
 #[test]
-fn health_checks_take_an_endpoint_out_and_bring_it_back() {
+fn health_checks_remove_and_restore_an_endpoint() {
     let (report, state) = mpsc::channel::<u16>();
     let state = std::sync::Mutex::new((200, state));
     let checked = Origin::answering(move |request| {

@@ -1,4 +1,4 @@
-//! What is forwarded of a head in either direction, and what is added to it (RFC 9110 sections 7.6 and 7.2).
+//! What is forwarded of a head in either direction, and what is added (RFC 9110 sections 7.6 and 7.2).
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ fn a_response_reaches_the_client_with_its_fields_in_order() {
 }
 
 #[test]
-fn hop_by_hop_fields_of_a_request_end_here() {
+fn hop_by_hop_request_fields_are_removed() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     proxy.ask(
@@ -76,7 +76,7 @@ fn hop_by_hop_fields_of_a_request_end_here() {
 }
 
 #[test]
-fn hop_by_hop_fields_of_a_response_end_here() {
+fn hop_by_hop_response_fields_are_removed() {
     let origin = Origin::answering(|_| {
         b"HTTP/1.1 200 OK\r\nConnection: X-Mine\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nUpgrade: h2c\r\n\
           Proxy-Authenticate: Basic\r\nTrailer: x\r\nContent-Length: 0\r\nX-Yours: 2\r\n\r\n"
@@ -91,7 +91,7 @@ fn hop_by_hop_fields_of_a_response_end_here() {
 }
 
 #[test]
-fn fields_that_framing_and_routing_rest_on_cannot_be_nominated_away() {
+fn connection_cannot_nominate_framing_and_routing_fields() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     proxy.ask(
@@ -105,7 +105,7 @@ fn fields_that_framing_and_routing_rest_on_cannot_be_nominated_away() {
 }
 
 #[test]
-fn the_origin_learns_where_a_request_came_from() {
+fn forwarded_fields_describe_the_client() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     proxy.ask(
@@ -114,7 +114,11 @@ fn the_origin_learns_where_a_request_came_from() {
          X_Forwarded_For: 6.6.6.6\r\n\r\n",
     );
     let request = origin.last();
-    assert_eq!(request.get("x-forwarded-for"), Some("127.0.0.1"), "an untrusted client's word is replaced");
+    assert_eq!(
+        request.get("x-forwarded-for"),
+        Some("127.0.0.1"),
+        "the field of an untrusted client is replaced"
+    );
     assert_eq!(request.get("x-forwarded-proto"), Some("http"));
     assert_eq!(request.get("x-forwarded-host"), Some("a.test"));
     assert_eq!((request.get("forwarded"), request.get("x_forwarded_for")), (None, None));
@@ -124,7 +128,7 @@ fn the_origin_learns_where_a_request_came_from() {
 }
 
 #[test]
-fn a_trusted_proxy_is_believed_and_appended_to() {
+fn forwarded_fields_of_a_trusted_proxy_are_kept_and_extended() {
     let origin = Origin::saying("");
     let setup = Setup::to_origin(&origin).with("trusted_proxies", json!(["127.0.0.0/8"]));
     let Some(proxy) = setup.start() else { return };
@@ -137,16 +141,16 @@ fn a_trusted_proxy_is_believed_and_appended_to() {
     assert_eq!(request.get("x-forwarded-proto"), Some("https"));
     assert_eq!(request.get("x-forwarded-host"), Some("public.test"));
     assert_eq!(request.get("x-request-start"), Some("t=1.000"));
-    assert_eq!(proxy.record("/t")["client"], "198.51.100.1", "the last address that is no proxy");
+    assert_eq!(proxy.record("/t")["client"], "198.51.100.1", "the last address that is not a proxy");
 }
 
 #[test]
-fn a_request_id_is_kept_or_made_and_logged() {
+fn a_request_id_is_kept_or_created_and_logged() {
     let origin = Origin::saying("");
     let stranger = Setup::to_origin(&origin);
     let Some(proxy) = stranger.start() else { return };
     proxy.ask("GET /strange HTTP/1.1\r\nHost: a\r\nX-Request-Id: it_is.mine-1\r\n\r\n");
-    assert_ne!(origin.last().get("x-request-id"), Some("it_is.mine-1"), "anybody could say so");
+    assert_ne!(origin.last().get("x-request-id"), Some("it_is.mine-1"), "any client could claim this");
     let origin = Origin::saying("");
     let trusting = Setup::to_origin(&origin).with("trusted_proxies", json!(["127.0.0.1"]));
     let Some(proxy) = trusting.start() else { return };
@@ -193,7 +197,7 @@ fn host_comes_from_the_route_the_target_or_the_client() {
 }
 
 #[test]
-fn absolute_and_asterisk_forms_become_what_an_origin_expects() {
+fn absolute_and_asterisk_forms_are_rewritten_for_origins() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let cases = [
@@ -211,7 +215,7 @@ fn absolute_and_asterisk_forms_become_what_an_origin_expects() {
 }
 
 #[test]
-fn via_is_added_both_ways_when_asked_for() {
+fn via_is_added_in_both_directions_if_enabled() {
     let origin =
         Origin::answering(|_| b"HTTP/1.0 200 OK\r\nVia: 1.1 cache\r\nContent-Length: 0\r\n\r\n".to_vec());
     let Some(proxy) = Setup::to_origin(&origin).with("via", true).start() else { return };
@@ -221,7 +225,7 @@ fn via_is_added_both_ways_when_asked_for() {
 }
 
 #[test]
-fn a_route_takes_its_prefix_off() {
+fn strip_prefix_removes_the_prefix() {
     let origin = Origin::saying("");
     let routes = json!([{"path_prefix": "/app", "cluster": "default", "strip_prefix": true}]);
     let Some(proxy) = Setup::to_origin(&origin).with("routes", routes).start() else { return };
@@ -229,7 +233,7 @@ fn a_route_takes_its_prefix_off() {
         proxy.get(target);
         assert_eq!(origin.last().target(), expected, "{target}");
     }
-    assert_eq!(proxy.get("/apple").status(), 404, "prefixes end on segment borders");
+    assert_eq!(proxy.get("/apple").status(), 404, "prefixes end at segment boundaries");
 }
 
 #[test]
@@ -254,7 +258,7 @@ fn a_route_edits_both_heads() {
 }
 
 #[test]
-fn the_endpoint_is_named_when_asked_for() {
+fn endpoint_header_names_the_endpoint() {
     let origin = Origin::saying("");
     let setup = Setup::to_origin(&origin).with("clusters.default.endpoint_header", "X-Endpoint");
     let Some(proxy) = setup.start() else { return };
@@ -262,7 +266,7 @@ fn the_endpoint_is_named_when_asked_for() {
 }
 
 #[test]
-fn routes_go_by_host_path_method_and_field() {
+fn routes_match_host_path_method_and_field() {
     let origins = ["exact", "wildcard", "posting", "beta", "rest"].map(Origin::saying);
     let cluster = |origin: &Origin| json!({"endpoints": [origin.endpoint]});
     let [exact, wildcard, posting, beta, rest] = &origins;
@@ -307,11 +311,11 @@ fn http_1_0_clients_are_served() {
     let last = client.ask("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
     assert_eq!((last.text(), last.get("connection")), ("hi", Some("close")));
     client.expect_end();
-    assert!(origin.last().line.ends_with(" HTTP/1.1"), "we speak our own version");
+    assert!(origin.last().line.ends_with(" HTTP/1.1"), "sluice uses its own version");
 }
 
 #[test]
-fn a_route_holds_for_the_listeners_that_it_names() {
+fn a_route_applies_to_the_listeners_it_names() {
     let origin = Origin::saying("inner");
     let listeners = json!([
         {"name": "main", "address": "127.0.0.1:0"},

@@ -1,22 +1,22 @@
-//! Requests that must not be forwarded: hostile framing, and what is over a limit (RFC 9112 sections 2 to 7).
+//! Requests that must not be forwarded: hostile framing, and requests beyond a limit (RFC 9112 sections 2 to 7).
 
 use serde_json::json;
 
 use crate::support::{Message, Origin, Proxy, Setup, ok};
 
-/// Sends bytes that must be refused: one answer with this status, then the end of the connection.
+/// Sends bytes that must be refused: one response with this status, then the end of the connection.
 fn refused(proxy: &Proxy, what: &str, bytes: &[u8]) -> (u16, Message) {
     let mut client = proxy.connect();
     client.send(bytes);
     let answer = client.response();
     assert_eq!(answer.get("connection"), Some("close"), "{what}");
     let (rest, clean) = client.rest();
-    assert_eq!((String::from_utf8_lossy(&rest).as_ref(), clean), ("", true), "{what}: after the answer");
+    assert_eq!((String::from_utf8_lossy(&rest).as_ref(), clean), ("", true), "{what}: after the response");
     (answer.status(), answer)
 }
 
-/// Refuses each of `cases` on a connection of its own, with a request behind it that must not be served
-/// either; the origin sees nothing of them.
+/// Sends each of `cases` on its own connection, followed by a request that must not be served either; the origin sees
+/// nothing of them.
 fn all_refused(status: u16, cases: &[(&str, &str)]) {
     let origin = Origin::saying("smuggled");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
@@ -24,8 +24,8 @@ fn all_refused(status: u16, cases: &[(&str, &str)]) {
         let bytes = format!("{bytes}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(refused(&proxy, what, bytes.as_bytes()).0, status, "{what}");
     }
-    assert_eq!(origin.connections(), 0, "an origin was asked");
-    assert_eq!(proxy.get("/").text(), "smuggled", "the proxy goes on");
+    assert_eq!(origin.connections(), 0, "an origin was connected");
+    assert_eq!(proxy.get("/").text(), "smuggled", "the proxy continues");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn malformed_heads_are_refused() {
                 "lookalike of framing",
                 "POST / HTTP/1.1\r\nHost: a\r\nContent_Length: 5\r\nTransfer_Encoding: chunked\r\n\r\n",
             ),
-            ("Connection that is no list", "GET / HTTP/1.1\r\nHost: a\r\nConnection: \"x\"\r\n\r\n"),
+            ("Connection that is not a list", "GET / HTTP/1.1\r\nHost: a\r\nConnection: \"x\"\r\n\r\n"),
         ],
     );
 }
@@ -132,7 +132,7 @@ fn a_doubtful_host_is_refused() {
             ("space", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n"),
             ("path", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
             ("userinfo", "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n"),
-            ("port that is none", "GET / HTTP/1.1\r\nHost: a:b\r\n\r\n"),
+            ("invalid port", "GET / HTTP/1.1\r\nHost: a:b\r\n\r\n"),
             ("port too large", "GET / HTTP/1.1\r\nHost: a:65536\r\n\r\n"),
             ("broken IPv6", "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n"),
             ("disagrees with the target", "GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n"),
@@ -181,11 +181,11 @@ fn a_fault_late_in_a_body_ends_both_connections() {
     assert_eq!((answer.status(), answer.get("connection")), (400, Some("close")));
     client.expect_end();
     assert_eq!(proxy.outcome("/late"), (400, "bad_body".to_owned()));
-    assert_eq!(origin.requests().len(), 0, "no whole request was made of it");
+    assert_eq!(origin.requests().len(), 0, "it did not become a complete request");
 }
 
 #[test]
-fn limits_hold_at_the_byte() {
+fn limits_are_exact_to_the_byte() {
     let origin = Origin::saying("");
     let limits = json!({
         "head_bytes_max": 1000, "headers_max": 10, "target_bytes_max": 100, "body_bytes_max": 1000,
@@ -221,11 +221,11 @@ fn limits_hold_at_the_byte() {
     for (status, what, request) in over {
         assert_eq!(refused(&proxy, what, request.as_bytes()).0, status, "{what}");
     }
-    assert_eq!(origin.requests().len(), exact.len(), "nothing of those over a limit was forwarded");
+    assert_eq!(origin.requests().len(), exact.len(), "no request beyond a limit was forwarded");
 }
 
 #[test]
-fn a_head_without_end_is_refused_where_it_is_too_long() {
+fn an_endless_head_is_refused_at_the_limit() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let line = format!("GET /{}", "x".repeat(40_000));
@@ -236,7 +236,7 @@ fn a_head_without_end_is_refused_where_it_is_too_long() {
 }
 
 #[test]
-fn what_is_not_served_has_its_own_status() {
+fn unsupported_requests_have_their_own_status() {
     let origin = Origin::saying("");
     let routes = json!([
         {"path_prefix": "/only", "methods": ["GET", "HEAD"], "cluster": "default"},
@@ -262,12 +262,12 @@ fn what_is_not_served_has_its_own_status() {
     assert_eq!(
         client.ask("GET /any HTTP/1.1\r\nHost: a.test\r\n\r\n").status(),
         200,
-        "the connection went on"
+        "the connection was kept"
     );
 }
 
 #[test]
-fn empty_lines_before_a_request_are_passed_over() {
+fn empty_lines_before_a_request_are_ignored() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut client = proxy.connect();
@@ -277,7 +277,7 @@ fn empty_lines_before_a_request_are_passed_over() {
 }
 
 #[test]
-fn hostile_responses_become_502_and_their_connection_is_not_used_again() {
+fn hostile_responses_become_502_and_their_connection_is_not_reused() {
     let cases = [
         (
             "both framings",
@@ -308,5 +308,5 @@ fn hostile_responses_become_502_and_their_connection_is_not_used_again() {
         assert_eq!((answer.status(), answer.get("x-sluice-reason")), (502, Some("bad_response")), "{what}");
         assert_eq!(proxy.get("/good").text(), "good", "after {what}");
     }
-    assert_eq!(origin.connections(), cases.len() + 1, "each fault costs its connection");
+    assert_eq!(origin.connections(), cases.len() + 1, "each fault closes its connection");
 }

@@ -1,5 +1,5 @@
-//! System calls that the kernel interrupts, or has no memory for: strace(1) has them fail, every third one, while clients
-//! are served.
+//! System calls that are interrupted or fail for lack of memory: strace(1) makes every third one fail while clients are
+//! served.
 
 use std::fs;
 use std::io::Write;
@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 
 use crate::support::{Origin, Proxy, RUNTIME, Setup, ok, poll};
 
-/// Calls that a signal may interrupt, as far as sluice makes them. Not those of descriptors that never block: they are not
-/// interrupted, and tokio says so by a panic.
+/// Interruptible calls that sluice makes. Calls on non-blocking descriptors are excluded: they are never interrupted,
+/// and tokio panics if they are.
 const INTERRUPTIBLE: &str = "accept,accept4,clock_nanosleep,connect,epoll_pwait,epoll_wait,flock,io_uring_enter,\
                              nanosleep,poll,ppoll,splice,wait4";
 const ROUNDS: usize = 20;
@@ -21,7 +21,7 @@ const ROUNDS: usize = 20;
 struct Saboteur(Child);
 
 impl Saboteur {
-    /// `None`, and a word on standard error, where there is no strace or it may not attach.
+    /// `None`, with a note on standard error, if strace is missing or may not attach.
     fn attach(proxy: &Proxy, calls: &str, error: &str) -> Option<Self> {
         let pid = proxy.id();
         let mut command = Command::new("strace");
@@ -42,14 +42,14 @@ impl Saboteur {
 
 impl Drop for Saboteur {
     fn drop(&mut self) {
-        // It lets go of what it traces.
+        // strace detaches from the traced threads.
         let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }
 
 fn skipped<T>(why: &str) -> Option<T> {
-    // Past the test harness, which hides what a passing test prints.
+    // Bypasses the test harness, which hides the output of passing tests.
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
     None
 }
@@ -64,7 +64,7 @@ fn all_traced(pid: u32) -> bool {
 }
 
 fn is_traced(task: &Path) -> bool {
-    // A thread may have ended meanwhile.
+    // A thread may have exited meanwhile.
     let status = fs::read_to_string(task.join("status")).unwrap_or_default();
     status.lines().find_map(|line| line.strip_prefix("TracerPid:")).is_none_or(|pid| pid.trim() != "0")
 }
@@ -88,20 +88,21 @@ fn serves_in_spite_of(calls: &str, error: &str) {
     proxy.signal(Signal::SIGTERM);
     assert_eq!(proxy.wait().code(), Some(0));
     let trace = fs::read_to_string(trace(&proxy)).unwrap();
-    assert!(trace.matches("(INJECTED)").count() > ROUNDS, "hardly a call has failed");
+    assert!(trace.matches("(INJECTED)").count() > ROUNDS, "too few calls failed");
 }
 
 #[test]
-fn interrupted_calls_are_made_again() {
+fn interrupted_calls_are_retried() {
     serves_in_spite_of(INTERRUPTIBLE, "EINTR");
 }
 
 #[test]
-fn a_ring_that_takes_nothing_for_now_is_entered_again() {
+fn a_busy_ring_is_entered_again() {
     match std::env::var(RUNTIME).as_deref() {
-        Ok("epoll") => return skipped("epoll enters no ring").unwrap_or_default(),
+        Ok("epoll") => return skipped("epoll does not enter a ring").unwrap_or_default(),
         Ok("tokio_uring") => {
-            let reason = "tokio-uring sleeps over a submission that the kernel has put off, until something else wakes it";
+            let reason = "tokio-uring sleeps on a submission that the kernel postponed, until something \
+                          else wakes it";
             return skipped(reason).unwrap_or_default();
         }
         _ => {}

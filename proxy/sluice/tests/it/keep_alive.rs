@@ -1,5 +1,5 @@
-//! Connections that serve more than one exchange: when they are kept, when they are not, and what becomes of a
-//! request whose reused connection dies under it (RFC 9112 section 9).
+//! Connections with more than one exchange: when they are kept, when they are not, and what happens to a request whose
+//! reused connection closes (RFC 9112 section 9).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,14 +11,14 @@ fn wait_for_idle(proxy: &Proxy, count: f64) {
     poll("the number of idle upstream connections", || (proxy.metric(IDLE) == count).then_some(()));
 }
 
-/// Until no upstream connection is open. That none is idle would not do: none is before the exchange is seen to have
-/// ended either, if its answer went past sluice.
+/// Waits until no upstream connection is open. Waiting until none is idle would not be enough: a direct return leaves
+/// none idle before its exchange has been seen to end.
 fn wait_for_end(proxy: &Proxy) {
     let open = || proxy.metric("sluice_upstream_connections_open");
     poll("the end of the upstream connections", || (open() == 0.0).then_some(()));
 }
 
-/// Answers `count` requests.
+/// Responds to `count` requests.
 fn serve(peer: &mut Peer, count: usize) {
     for _ in 0..count {
         let Some(request) = peer.next() else { return };
@@ -44,7 +44,7 @@ fn upstream_connections_are_reused_across_clients() {
 }
 
 #[test]
-fn a_pool_of_none_keeps_none() {
+fn an_empty_pool_keeps_no_connection() {
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin).with("clusters.default.pool.idle_max_per_endpoint", 0);
     let Some(proxy) = setup.start() else { return };
@@ -69,7 +69,7 @@ fn idle_upstream_connections_are_closed_in_time() {
 }
 
 #[test]
-fn an_origin_says_whether_its_connection_stays() {
+fn the_origin_decides_whether_its_connection_is_kept() {
     let cases = [
         ("HTTP/1.1 200 OK\r\nConnection: close\r\n", 3),
         ("HTTP/1.1 200 OK\r\nConnection: x, CLOSE\r\n", 3),
@@ -90,7 +90,7 @@ fn an_origin_says_whether_its_connection_stays() {
 }
 
 #[test]
-fn a_client_says_whether_its_connection_stays() {
+fn the_client_decides_whether_its_connection_is_kept() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     for head in ["GET / HTTP/1.1\r\nHost: a\r\nConnection: close", "GET / HTTP/1.0\r\nHost: a"] {
@@ -99,11 +99,11 @@ fn a_client_says_whether_its_connection_stays() {
         assert_eq!((answer.text(), answer.get("connection")), ("hi", Some("close")), "{head}");
         client.expect_end();
     }
-    assert_eq!(origin.connections(), 1, "the other side is not concerned");
+    assert_eq!(origin.connections(), 1, "the upstream connection is kept");
 }
 
 #[test]
-fn a_client_connection_has_a_bounded_number_of_requests() {
+fn requests_of_a_client_connection_are_limited() {
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin).with("limits.requests_per_connection_max", 2);
     let Some(proxy) = setup.start() else { return };
@@ -116,7 +116,7 @@ fn a_client_connection_has_a_bounded_number_of_requests() {
 }
 
 #[test]
-fn a_silent_client_connection_is_closed_without_a_word() {
+fn an_idle_client_connection_is_closed_silently() {
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin).with("limits.keep_alive_timeout_ms", 1000);
     let Some(proxy) = setup.start() else { return };
@@ -126,7 +126,7 @@ fn a_silent_client_connection_is_closed_without_a_word() {
     client.expect_end();
 }
 
-/// The first connection serves one request, and ends when it has received a second one. Later ones serve.
+/// The first connection serves one request, and closes after receiving a second one. Later ones serve.
 fn dying_under_the_second(deaths: usize) -> Origin {
     Origin::playing(move |mut peer| {
         if peer.index == 0 {
@@ -141,7 +141,7 @@ fn dying_under_the_second(deaths: usize) -> Origin {
 }
 
 #[test]
-fn an_idempotent_request_is_sent_again_when_its_reused_connection_dies() {
+fn an_idempotent_request_is_retried_when_its_reused_connection_closes() {
     for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"] {
         let origin = dying_under_the_second(1);
         let Some(proxy) = Setup::to_origin(&origin).start() else { return };
@@ -155,14 +155,14 @@ fn an_idempotent_request_is_sent_again_when_its_reused_connection_dies() {
         assert_eq!(
             (&seen[1].fields, &seen[1].body),
             (&seen[2].fields, &seen[2].body),
-            "the same, to the byte"
+            "identical to the byte"
         );
         assert_eq!(origin.connections(), 2);
     }
 }
 
 #[test]
-fn a_request_that_may_have_been_acted_on_is_not_sent_again() {
+fn a_request_that_may_have_had_effects_is_not_retried() {
     for method in ["POST", "PATCH", "FROB"] {
         let origin = dying_under_the_second(1);
         let Some(proxy) = Setup::to_origin(&origin).start() else { return };
@@ -179,7 +179,7 @@ fn a_request_that_may_have_been_acted_on_is_not_sent_again() {
 }
 
 #[test]
-fn a_request_is_sent_again_only_once() {
+fn a_request_is_retried_only_once() {
     let origin = dying_under_the_second(usize::MAX);
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     proxy.get("/first");
@@ -190,7 +190,7 @@ fn a_request_is_sent_again_only_once() {
 }
 
 #[test]
-fn a_request_is_not_sent_again_when_retries_are_off() {
+fn a_request_is_not_retried_when_retries_are_off() {
     let origin = dying_under_the_second(1);
     let setup = Setup::to_origin(&origin).with("clusters.default.retry.attempts_max", 0);
     let Some(proxy) = setup.start() else { return };
@@ -200,7 +200,7 @@ fn a_request_is_not_sent_again_when_retries_are_off() {
 }
 
 #[test]
-fn a_fresh_connection_that_dies_is_the_origins_fault() {
+fn a_new_connection_that_closes_is_blamed_on_the_origin() {
     let origin = Origin::playing(|mut peer| drop(peer.next()));
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     assert_eq!(proxy.get("/").status(), 502);
@@ -208,7 +208,7 @@ fn a_fresh_connection_that_dies_is_the_origins_fault() {
 }
 
 #[test]
-fn a_request_is_not_sent_again_after_the_first_byte_of_an_answer() {
+fn a_request_is_not_retried_after_the_first_response_byte() {
     let origin = Origin::playing(|mut peer| {
         serve(&mut peer, 1);
         if peer.next().is_some() {
@@ -222,13 +222,13 @@ fn a_request_is_not_sent_again_after_the_first_byte_of_an_answer() {
 }
 
 #[test]
-fn a_body_that_is_not_held_whole_is_not_sent_again() {
+fn a_body_that_is_not_buffered_completely_is_not_retried() {
     let origin = Origin::playing(|mut peer| {
         serve(&mut peer, 1);
         let mut request = peer.try_head().unwrap();
         peer.chunk(&mut request);
     });
-    // Joined, the two requests would go over connections of different kinds.
+    // With bypass, the two requests would use connections of different kinds.
     let setup = Setup::to_origin(&origin).with("clusters.default.bypass", "off");
     let Some(proxy) = setup.start() else { return };
     proxy.get("/first");
@@ -252,7 +252,7 @@ fn a_connection_that_ended_while_idle_is_noticed_before_it_is_used() {
 }
 
 #[test]
-fn bytes_that_nobody_asked_for_end_a_pooled_connection() {
+fn unrequested_bytes_end_a_pooled_connection() {
     static ANSWERED: AtomicUsize = AtomicUsize::new(0);
     const POISON: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
     let origin = Origin::playing(|mut peer| {
@@ -263,7 +263,7 @@ fn bytes_that_nobody_asked_for_end_a_pooled_connection() {
         }
         peer.send(answer);
         if request.target() == "/after" {
-            poll("the client to have its answer", || (ANSWERED.load(Ordering::SeqCst) > 0).then_some(()));
+            poll("the client to get its response", || (ANSWERED.load(Ordering::SeqCst) > 0).then_some(()));
             peer.send(POISON);
         }
         peer.rest();
@@ -274,5 +274,5 @@ fn bytes_that_nobody_asked_for_end_a_pooled_connection() {
     ANSWERED.store(1, Ordering::SeqCst);
     wait_for_end(&proxy);
     assert_eq!(proxy.get("/").text(), "hi");
-    assert_eq!(origin.connections(), 3, "each on a fresh connection");
+    assert_eq!(origin.connections(), 3, "each on a new connection");
 }

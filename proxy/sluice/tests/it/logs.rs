@@ -1,4 +1,4 @@
-//! `sluice logs`: the access log of a proxy that runs, for people.
+//! `sluice logs` with the access log of a running proxy.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -17,11 +17,11 @@ fn logs(args: &[&str]) -> Command {
     command
 }
 
-/// What it prints of this on its standard input.
+/// Its output for this standard input.
 fn piped(args: &[&str], input: &str) -> Output {
     let mut child =
         logs(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It may end before it has read all of it.
+    // It may exit before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// One that follows, ended when dropped.
+/// A process that follows, killed when dropped.
 struct Following(Child, Receiver<String>);
 
 impl Following {
@@ -57,7 +57,7 @@ impl Drop for Following {
 }
 
 #[test]
-fn it_follows_the_log_of_a_proxy_through_its_rotation() {
+fn follow_continues_across_rotation() {
     let origin = Origin::saying("");
     for format in ["json", "ltsv", "combined"] {
         let setup = Setup::to_origin(&origin).with("access_log.format", format);
@@ -78,7 +78,7 @@ fn it_follows_the_log_of_a_proxy_through_its_rotation() {
 }
 
 #[test]
-fn it_finds_the_file_by_the_configuration() {
+fn the_file_is_found_through_the_configuration() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     for target in ["/a", "/b", "/none"] {
@@ -104,7 +104,7 @@ fn it_finds_the_file_by_the_configuration() {
 }
 
 #[test]
-fn it_reads_standard_input() {
+fn standard_input_is_read() {
     let line =
         |status: u16, ms: f64| json!({"status": status, "duration_ms": ms, "path": "copy"}).to_string();
     let input = format!("{}\n\u{1b}[2Jgarbage\n{}\n{}", line(200, 1.0), line(503, 250.0), line(504, 9.0));
@@ -133,7 +133,7 @@ fn it_reads_standard_input() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_fault() {
+fn a_closed_output_pipe_is_not_an_error() {
     let folder = std::env::temp_dir().join(format!("sluice-it-logs-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("log");
@@ -146,12 +146,12 @@ fn a_reader_that_has_seen_enough_is_no_fault() {
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         assert!(first.starts_with("- "), "{first}");
-        // The pipe is closed. One that follows is to notice it although no line comes.
+        // The pipe is closed. A following process must notice this even without new lines.
         let status = poll("its end", || child.try_wait().unwrap());
         let said = child.wait_with_output().unwrap().stderr;
         assert_eq!((status.code(), text(&said)), (Some(0), ""), "{args:?}");
     }
-    // A pipe in place of a file is read to its end.
+    // A pipe instead of a file is read to its end.
     OpenOptions::new().append(true).open(&file).unwrap().write_all(b"end\n").unwrap();
     let input = std::fs::File::open(&file).unwrap();
     let output = logs(&["--file", "/dev/stdin", "-n", "1"]).stdin(input).output().unwrap();

@@ -1,7 +1,8 @@
-//! The built binary on loopback sockets: real ring, real connections, origins and clients that speak in bytes.
+//! The built binary on loopback sockets: a real ring, real connections, and origins and clients that exchange raw
+//! bytes.
 //!
-//! Each test starts a proxy of its own, so they do not disturb each other. Nothing here depends on timing: what
-//! must happen is waited for, and what must not is followed by something that shows it had its chance.
+//! Each test starts its own proxy, so tests do not disturb each other. Nothing here depends on timing: tests wait for
+//! what must happen; what must not happen is followed by something that proves it had its chance.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod support;

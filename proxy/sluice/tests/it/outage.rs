@@ -1,4 +1,4 @@
-//! Endpoints with a limit that cannot be reached for a while: nobody waits in line for them.
+//! Endpoints with a limit that are unreachable for a while: requests do not wait in the queue for them.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -9,7 +9,7 @@ use crate::support::{Dead, Origin, Proxy, Setup, ok, poll};
 
 const CLIENTS: usize = 32;
 
-/// Longer than any test's patience: a request that waits for it fails the test.
+/// Longer than any test waits: a request that waits for it fails the test.
 const FOR_EVER_MS: u64 = 600_000;
 
 fn limited(endpoints: &[String], limit: Value, config: Value) -> Setup {
@@ -21,7 +21,7 @@ fn limited(endpoints: &[String], limit: Value, config: Value) -> Setup {
     setup.with("clusters.default.queue.timeout_ms", FOR_EVER_MS).with("workers", 2)
 }
 
-/// Every client asks so often, all at once; the statuses of the answers.
+/// Every client sends `times` requests, all clients at once; returns the statuses.
 fn ask_at_once(proxy: &Proxy, times: usize) -> Vec<u16> {
     let (answered, statuses) = channel();
     thread::scope(|scope| {
@@ -40,7 +40,7 @@ fn ask_at_once(proxy: &Proxy, times: usize) -> Vec<u16> {
     statuses.into_iter().collect()
 }
 
-/// All are refused while the endpoints are away, and served once one of them is back.
+/// All requests are refused while the endpoints are away, and served once one of them is back.
 fn refused_then_served(
     endpoints: &[String],
     limit: Value,
@@ -75,7 +75,7 @@ fn each_of_several() {
     each_limit(|limit| {
         let (dead, others) = (Dead::new(), [Dead::new(), Dead::new()]);
         let endpoints = [others[0].endpoint(), dead.endpoint(), others[1].endpoint()];
-        // Each is tried: an answer needs one that is back.
+        // Each one is tried: a response needs one that is back.
         let config = json!({"retry": {"connect_attempts_max": 3}});
         refused_then_served(&endpoints, limit, config, || dead.come_back());
     });
@@ -116,9 +116,9 @@ fn an_endpoint_on_a_unix_socket() {
 }
 
 #[test]
-fn those_who_wait_are_told_when_no_endpoint_is_healthy_any_more() {
+fn waiting_requests_fail_when_no_endpoint_is_healthy() {
     let origin = Origin::playing(|mut peer| {
-        // It takes a request, and answers nothing more: neither this nor the checks.
+        // It accepts a request and responds to nothing more: neither to this one nor to health checks.
         if peer.next().is_some() {
             peer.take(1);
         }
@@ -132,7 +132,7 @@ fn those_who_wait_are_told_when_no_endpoint_is_healthy_any_more() {
     };
     let mut first = proxy.connect();
     first.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
-    poll("the first at its origin", || {
+    poll("the first one at its origin", || {
         origin.requests().iter().any(|one| one.target() == "/first").then_some(())
     });
     let second = proxy.get("/second");
@@ -141,7 +141,7 @@ fn those_who_wait_are_told_when_no_endpoint_is_healthy_any_more() {
 }
 
 impl Dead {
-    /// Begins to answer at the address that was refused so far.
+    /// Starts to serve at the address that has refused connections so far.
     fn come_back(&self) -> Origin {
         Origin::listening(self.listen(), |_| ok("back"))
     }

@@ -1,11 +1,11 @@
-//! An origin that takes only so many requests at a time: who waits, who is turned away, who goes first.
+//! An origin with limited concurrency: which requests wait, which are rejected, and in which order they proceed.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::support::{Origin, Proxy, Setup, Wire, ok, poll};
 
-/// An origin that says which request it has begun, and answers when it is told to.
+/// An origin that reports each request it receives, and responds when told to.
 pub(crate) struct Gate {
     pub(crate) origin: Origin,
     begun: Receiver<String>,
@@ -52,11 +52,11 @@ fn outcome(status: u64, reason: &str) -> (u64, String) {
 
 pub(crate) fn wait_for_queue(proxy: &Proxy, length: f64) {
     let name = "sluice_queue_length{cluster=\"default\"}";
-    poll("the line", || (proxy.metric(name) == length).then_some(()));
+    poll("the queue", || (proxy.metric(name) == length).then_some(()));
 }
 
 #[test]
-fn requests_beyond_the_limit_wait_their_turn() {
+fn requests_beyond_the_limit_wait() {
     let gate = Gate::new();
     let Some(proxy) = gate.setup().start() else { return };
     let mut first = ask(&proxy, "/1");
@@ -81,12 +81,12 @@ fn requests_beyond_the_limit_wait_their_turn() {
 }
 
 #[test]
-fn a_place_is_held_until_the_body_has_ended() {
+fn a_slot_is_occupied_until_the_body_ends() {
     let origin = Origin::playing(|mut peer| {
         while let Some(request) = peer.next() {
             if request.target() == "/stream" {
                 peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n");
-                // The second request is not sent before this body has ended, so it is read from the client.
+                // The second request is not forwarded before this body has ended, so it is read from the client.
                 peer.send("3\r\nend\r\n");
             } else {
                 peer.send(ok("two"));
@@ -106,7 +106,7 @@ fn a_place_is_held_until_the_body_has_ended() {
 }
 
 #[test]
-fn a_full_line_turns_away_at_once() {
+fn a_full_queue_rejects_at_once() {
     let gate = Gate::new();
     let Some(proxy) = gate.setup().with("clusters.default.queue.max_length", 1).start() else { return };
     let mut first = ask(&proxy, "/1");
@@ -128,7 +128,7 @@ fn a_full_line_turns_away_at_once() {
 }
 
 #[test]
-fn who_waits_for_too_long_is_told() {
+fn queue_timeout_gives_503() {
     let gate = Gate::new();
     let Some(proxy) = gate.setup().with("clusters.default.queue.timeout_ms", 50).start() else { return };
     let _first = ask(&proxy, "/1");
@@ -142,7 +142,7 @@ fn who_waits_for_too_long_is_told() {
 }
 
 #[test]
-fn who_goes_away_leaves_the_line() {
+fn a_disconnected_client_leaves_the_queue() {
     let gate = Gate::new();
     let Some(proxy) = gate.setup().start() else { return };
     let mut first = ask(&proxy, "/1");
@@ -155,13 +155,13 @@ fn who_goes_away_leaves_the_line() {
     gate.answer();
     assert_eq!(first.response().status(), 200);
     let mut next = ask(&proxy, "/next");
-    assert_eq!(gate.next(), "/next", "the origin never saw who went away");
+    assert_eq!(gate.next(), "/next", "the origin never got the request of the client that left");
     gate.answer();
     assert_eq!(next.response().status(), 200);
 }
 
 #[test]
-fn a_drain_serves_who_waits() {
+fn a_drain_serves_queued_requests() {
     let gate = Gate::new();
     let Some(mut proxy) = gate.setup().start() else { return };
     let mut clients = vec![ask(&proxy, "/1")];
@@ -180,7 +180,7 @@ fn a_drain_serves_who_waits() {
 }
 
 #[test]
-fn an_automatic_limit_is_found_and_shown() {
+fn an_automatic_limit_is_measured_and_shown() {
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin)
         .with("clusters.default.max_in_flight", "auto")
@@ -206,7 +206,7 @@ fn an_automatic_limit_is_found_and_shown() {
 }
 
 #[test]
-fn tunnels_do_not_take_the_places_of_requests() {
+fn tunnels_do_not_take_request_slots() {
     let origin = Origin::playing(|mut peer| {
         while let Some(request) = peer.next() {
             if request.get("upgrade").is_some() {
@@ -225,7 +225,7 @@ fn tunnels_do_not_take_the_places_of_requests() {
     tunnel.send(upgrade);
     assert_eq!(tunnel.head().status(), 101);
     assert_eq!(proxy.get("/").text(), "hi");
-    // An answer that went past sluice is counted a moment later.
+    // A direct return is counted a moment later.
     poll("the tunnel alone", || {
         let endpoint = proxy.endpoint(&origin.endpoint);
         (endpoint["tunnels"] == 1 && endpoint["in_flight"] == 1).then_some(())
@@ -233,5 +233,5 @@ fn tunnels_do_not_take_the_places_of_requests() {
     let refused = proxy.ask(upgrade);
     assert_eq!((refused.status(), refused.get("x-sluice-reason")), (503, Some("too_many_tunnels")));
     tunnel.reset();
-    poll("the place", || (proxy.endpoint(&origin.endpoint)["tunnels"] == 0).then_some(()));
+    poll("the slot", || (proxy.endpoint(&origin.endpoint)["tunnels"] == 0).then_some(()));
 }

@@ -1,5 +1,5 @@
-//! What is shipped beside the binary: the manual pages, the systemd unit, the scripts of the package, the container
-//! file. Programs that judge it are used where they are there.
+//! What is shipped with the binary: the manual pages, the systemd unit, the package scripts, the container file.
+//! Checked with external programs where they are installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ fn shipped(name: &str) -> PathBuf {
     root().join("config/packaging").join(name)
 }
 
-/// A folder that goes when the test has ended.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -37,7 +37,7 @@ impl Drop for Folder {
     }
 }
 
-/// Runs a program; `None`, and a word on standard error, where it is not there.
+/// Runs a program; `None`, with a note on standard error, if it is not installed.
 fn judged(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
@@ -48,19 +48,19 @@ fn judged(command: &mut Command) -> Option<Output> {
     }
 }
 
-/// Everything that a command said.
+/// All output of a command.
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 #[test]
-fn the_manual_pages_are_without_fault() {
+fn manual_pages_have_no_warnings() {
     let folder = Folder::new("man");
     assert!(Command::new(BINARY).arg("man").arg(&folder.0).status().unwrap().success());
     let pages: Vec<PathBuf> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(pages.len() > 8, "{pages:?}");
     for page in &pages {
-        // Typeset for nobody, with every warning of the typesetter.
+        // Typeset with all warnings; the output is discarded.
         let Some(output) = judged(Command::new("groff").args(["-man", "-Tutf8", "-wall", "-z"]).arg(page))
         else {
             break;
@@ -75,10 +75,10 @@ fn the_manual_pages_are_without_fault() {
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_takes() {
+fn the_unit_is_accepted_by_systemd() {
     let folder = Folder::new("unit");
     let unit = fs::read_to_string(shipped("sluice.service")).unwrap();
-    // Nothing is installed, and what is not there would be a fault.
+    // Nothing is installed, and a missing binary would be an error.
     let unit = unit.replace("/usr/bin/sluice", BINARY);
     let file = folder.0.join("sluice.service");
     fs::write(&file, unit).unwrap();
@@ -91,7 +91,7 @@ fn the_unit_is_one_that_systemd_takes() {
 }
 
 #[test]
-fn the_unit_has_what_doctor_asks_for_and_no_more() {
+fn the_unit_has_exactly_the_capabilities_doctor_requires() {
     let unit = fs::read_to_string(shipped("sluice.service")).unwrap();
     let words = |key: &str| -> BTreeSet<String> {
         let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
@@ -102,7 +102,7 @@ fn the_unit_has_what_doctor_asks_for_and_no_more() {
     let asked = report["areas"]["capabilities"].as_object().unwrap().keys();
     let mut asked: BTreeSet<String> =
         asked.filter(|name| name.starts_with("cap_")).map(|name| name.to_ascii_uppercase()).collect();
-    // Stands for others on old kernels; and ports below 1024 are no assist.
+    // It includes others on old kernels; binding ports below 1024 is unrelated to assists.
     asked.remove("CAP_SYS_ADMIN");
     asked.insert("CAP_NET_BIND_SERVICE".to_owned());
     assert_eq!(words("AmbientCapabilities="), asked);
@@ -110,7 +110,7 @@ fn the_unit_has_what_doctor_asks_for_and_no_more() {
 }
 
 #[test]
-fn what_the_package_lists_is_there() {
+fn files_listed_by_the_package_exist() {
     let manifest = fs::read_to_string(root().join("proxy/sluice/Cargo.toml")).unwrap();
     let listed = manifest.lines().filter_map(|line| line.trim().strip_prefix("[\"../../"));
     let listed: Vec<&str> = listed.map(|rest| rest.split('"').next().unwrap()).collect();
@@ -127,7 +127,7 @@ fn what_the_package_lists_is_there() {
 }
 
 #[test]
-fn what_the_container_copies_is_there() {
+fn files_copied_by_the_container_exist() {
     let text = fs::read_to_string(shipped("Containerfile")).unwrap();
     let copied = text.lines().filter_map(|line| line.strip_prefix("COPY "));
     for line in copied.filter(|line| !line.starts_with("--from")) {
@@ -140,7 +140,7 @@ fn what_the_container_copies_is_there() {
 }
 
 #[test]
-fn the_account_is_one_that_systemd_makes() {
+fn the_account_is_accepted_by_systemd() {
     let folder = Folder::new("account");
     fs::create_dir(folder.0.join("etc")).unwrap();
     let root = format!("--root={}", folder.0.display());
@@ -152,7 +152,7 @@ fn the_account_is_one_that_systemd_makes() {
 }
 
 #[test]
-fn a_health_check_says_whether_it_serves() {
+fn healthcheck_reports_whether_sluice_serves() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let admin = format!("unix:{}", proxy.folder.join("admin.sock").display());

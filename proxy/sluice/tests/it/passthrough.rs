@@ -1,4 +1,4 @@
-//! TLS that passes through untouched, to the cluster of the server that the client names.
+//! TLS that is passed through untouched, to the cluster of the server name.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ const GSSENC_REQUEST: &[u8] = &[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x30];
 const UNRECOGNIZED: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 const DECODE_ERROR: &[u8] = &[21, 3, 3, 0, 2, 2, 50];
 
-/// An origin that says its name, then back what comes.
+/// An origin that sends its name, then echoes.
 fn origin(identity: &Identity, says: &'static str) -> Origin {
     Origin::playing_tls(identity.server(), move |mut peer| {
         peer.send(says);
@@ -58,7 +58,7 @@ fn each_name_goes_to_its_own_cluster_untouched() {
     let client = Arc::new(authority.client());
     let cases = [("one.test", "one"), ("x.two.test", "two"), ("three.test", "other"), ("127.0.0.1", "other")];
     for (name, says) in cases {
-        // Each certificate is for one name alone, so this is its server's, end to end.
+        // Each certificate is valid for only one name, so this one is its server's, end to end.
         let mut wire = Wire::connect_tls(proxy.address(), name, &client).unwrap();
         assert_eq!(wire.take(says.len()), says.as_bytes());
         let body = pattern(300_000);
@@ -80,7 +80,7 @@ fn each_name_goes_to_its_own_cluster_untouched() {
 }
 
 #[test]
-fn a_hello_may_come_byte_by_byte_and_in_many_records() {
+fn a_client_hello_may_be_split_arbitrarily() {
     let authority = Authority::new();
     let one = origin(&authority.identity(&["one.test"]), "one");
     let Some(proxy) = setup(json!({"sni": {"one.test": "one"}}), &[("one", &one)]).start() else { return };
@@ -102,7 +102,7 @@ fn a_hello_may_come_byte_by_byte_and_in_many_records() {
     }
 }
 
-/// The same message in records of at most so many bytes.
+/// The same message in records of at most `bytes` bytes.
 fn split(record: &[u8], bytes: usize) -> Vec<u8> {
     let pieces = record[5..].chunks(bytes.min(1 << 14));
     let records = pieces.map(|piece| {
@@ -113,7 +113,7 @@ fn split(record: &[u8], bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_name_that_nobody_has_is_told_so_by_an_alert() {
+fn an_unknown_name_gets_an_alert() {
     let authority = Authority::new();
     let one = origin(&authority.identity(&["one.test"]), "one");
     let Some(proxy) = setup(json!({"sni": {"one.test": "one"}}), &[("one", &one)]).start() else { return };
@@ -133,7 +133,7 @@ fn a_name_that_nobody_has_is_told_so_by_an_alert() {
 }
 
 #[test]
-fn what_is_no_hello_goes_nowhere() {
+fn invalid_client_hellos_are_not_forwarded() {
     let authority = Authority::new();
     let one = origin(&authority.identity(&["one.test"]), "one");
     let bounded = json!({"cluster": "one", "client_hello_bytes_max": 256});
@@ -152,7 +152,7 @@ fn what_is_no_hello_goes_nowhere() {
         assert_eq!(wire.rest().0, answer, "{expected}");
         assert_eq!(proxy.records(count + 1, "")[count]["reason"], expected);
     }
-    // Half a hello, then the end; and nothing at all, which is nothing to speak of.
+    // Half a ClientHello, then the end; and a connection without any bytes, which is not logged.
     drop(proxy.connect());
     let mut wire = proxy.connect();
     wire.send([22, 3, 1, 0, 90, 1, 0, 0, 86]);
@@ -163,7 +163,7 @@ fn what_is_no_hello_goes_nowhere() {
 }
 
 #[test]
-fn a_hello_that_does_not_come_is_not_waited_for() {
+fn a_missing_client_hello_times_out() {
     let authority = Authority::new();
     let one = origin(&authority.identity(&["one.test"]), "one");
     let impatient = json!({"cluster": "one", "client_hello_timeout_ms": 50});
@@ -178,7 +178,7 @@ fn a_hello_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn the_proxy_protocol_comes_before_tls() {
+fn the_proxy_protocol_header_precedes_tls() {
     let authority = Authority::new();
     let one = origin(&authority.identity(&["one.test"]), "one");
     let behind = json!({"sni": {"one.test": "one"}, "proxy_protocol": "v1"});
@@ -199,7 +199,7 @@ fn the_proxy_protocol_comes_before_tls() {
     assert_eq!(proxy.record("")["client"], "198.51.100.1");
 }
 
-/// PostgreSQL's beginning, then TLS; what the server answers the request with is the test's.
+/// Starts like PostgreSQL, then TLS; the test determines the server's response to SSLRequest.
 fn database(identity: &Identity, answer: &'static [u8]) -> Origin {
     let config = Arc::new(identity.server());
     Origin::playing(move |peer| {
@@ -215,7 +215,7 @@ fn database(identity: &Identity, answer: &'static [u8]) -> Origin {
 }
 
 #[test]
-fn postgres_is_asked_for_tls_in_its_own_way() {
+fn postgres_tls_is_negotiated_with_sslrequest() {
     let authority = Authority::new();
     let identity = authority.identity(&["db.test", "direct.test"]);
     let db = database(&identity, b"S");
@@ -233,13 +233,13 @@ fn postgres_is_asked_for_tls_in_its_own_way() {
         let mut wire = wire.secured("db.test", &client).unwrap();
         assert_eq!(wire.take(5), b"ready");
     }
-    // With sslnegotiation=direct nothing comes before TLS, and nothing goes before it.
+    // With sslnegotiation=direct nothing precedes TLS, in either direction.
     let mut wire = Wire::connect_tls(proxy.address(), "direct.test", &client).unwrap();
     assert_eq!(wire.take(5), b"ready");
 }
 
 #[test]
-fn what_a_database_does_not_do_over_tls_ends() {
+fn a_database_without_tls_ends_the_connection() {
     let authority = Authority::new();
     let identity = authority.identity(&["db.test"]);
     let (never, stuffed) = (database(&identity, b"N"), database(&identity, b"Sx"));
@@ -265,7 +265,7 @@ fn what_a_database_does_not_do_over_tls_ends() {
 }
 
 #[test]
-fn a_drain_ends_who_has_said_nothing_and_waits_for_tunnels() {
+fn a_drain_closes_silent_connections_and_waits_for_tunnels() {
     let authority = Authority::new();
     let one = origin(&authority.identity(&["one.test"]), "one");
     let Some(mut proxy) = setup(json!({"cluster": "one"}), &[("one", &one)]).start() else { return };

@@ -1,5 +1,5 @@
-//! Much at once, and who must not be kept out by it: many connections, slow handshakes and bodies, a greedy client, a
-//! process that stands still, readers of the admin listener, names and tokens from outside.
+//! High load, and clients that must not be kept out by it: many connections, slow handshakes and bodies, a greedy
+//! client, a stopped process, readers of the admin listener, names and tokens from outside.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -21,7 +21,7 @@ use crate::support::{Authority, Origin, Proxy, RUNTIME, Setup, Wire, ok, poll};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
 const OPEN: &str = "sluice_downstream_connections_open";
-/// Within what a process may have open by default, for both ends are here.
+/// Below the default limit of open descriptors, because both ends are in this process.
 const MANY: usize = 100;
 
 fn in_flight(proxy: &Proxy, origin: &Origin) -> Value {
@@ -46,7 +46,7 @@ fn many_connections_at_once_are_served_and_forgotten() {
     assert_eq!(proxy.get("/").text(), "hi");
 }
 
-/// Answers `/`, and waits for the rest of anything else.
+/// Responds to `/`, and waits for the rest of anything else.
 fn patient() -> Origin {
     Origin::playing(|mut peer| {
         while let Ok(head) = peer.try_head() {
@@ -59,7 +59,7 @@ fn patient() -> Origin {
 }
 
 #[test]
-fn slow_bodies_keep_nobody_else_waiting_and_have_an_end() {
+fn slow_bodies_delay_no_one_else_and_time_out() {
     for held in ["off", "on"] {
         let origin = patient();
         let setup = Setup::to_origin(&origin)
@@ -86,7 +86,7 @@ fn slow_bodies_keep_nobody_else_waiting_and_have_an_end() {
     }
 }
 
-/// The first flight of a client, as it is sent.
+/// The first flight of a client as bytes.
 fn hello(client: &Arc<ClientConfig>) -> Vec<u8> {
     let name = ServerName::try_from("a.test").unwrap();
     let mut session = ClientConnection::new(Arc::clone(client), name).unwrap();
@@ -96,7 +96,7 @@ fn hello(client: &Arc<ClientConfig>) -> Vec<u8> {
 }
 
 #[test]
-fn slow_handshakes_keep_nobody_else_waiting_and_have_an_end() {
+fn slow_handshakes_delay_no_one_else_and_time_out() {
     let (origin, authority) = (Origin::saying("hi"), Authority::new());
     let (identity, client) = (authority.identity(&["a.test"]), Arc::new(authority.client()));
     let setup = Setup::to_origin(&origin);
@@ -111,7 +111,7 @@ fn slow_handshakes_keep_nobody_else_waiting_and_have_an_end() {
         assert_eq!(wire.ask(GET).text(), "hi");
     };
     let hello = hello(&client);
-    // A third sends byte by byte, a third stops within its hello, a third takes no answer to it.
+    // A third sends byte by byte, a third stops within its ClientHello, a third does not read the response.
     let mut slow: Vec<_> = (0..MANY).map(|_| proxy.connect()).collect();
     for byte in hello[..60].chunks(1) {
         slow.iter_mut().step_by(3).for_each(|wire| wire.send(byte));
@@ -129,7 +129,7 @@ fn slow_handshakes_keep_nobody_else_waiting_and_have_an_end() {
     good();
 }
 
-/// A client has an address of its own here.
+/// Sends a request from this client address.
 fn ask_from(proxy: &Proxy, address: [u8; 4], target: &str) -> Wire {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
@@ -140,7 +140,7 @@ fn ask_from(proxy: &Proxy, address: [u8; 4], target: &str) -> Wire {
 }
 
 #[test]
-fn a_greedy_client_makes_room_for_others_in_a_full_line() {
+fn a_greedy_client_gives_way_in_a_full_queue() {
     let (greedy, other) = ([127, 0, 0, 2], [127, 0, 0, 3]);
     let gate = Gate::new();
     let rules = json!({"max_length": 4, "fair_by_client": true, "order": "fifo"});
@@ -155,7 +155,7 @@ fn a_greedy_client_makes_room_for_others_in_a_full_line() {
     let mut polite = ask_from(&proxy, other, "/polite");
     let crowded_out = waiting.pop().unwrap().response();
     assert_eq!((crowded_out.status(), crowded_out.get("x-sluice-reason")), (503, Some("queue_full")));
-    // Who has as many waiting as anybody gets no more.
+    // A client with as many waiting requests as the others cannot displace theirs.
     let refused = ask_from(&proxy, greedy, "/5").response();
     assert_eq!((refused.status(), refused.get("x-sluice-reason")), (503, Some("queue_full")));
     gate.answer();
@@ -172,13 +172,13 @@ fn a_greedy_client_makes_room_for_others_in_a_full_line() {
     }
 }
 
-/// Has the shell leave its number, which becomes the process's.
+/// Stores the pid of the shell, which the process keeps.
 fn numbered(setup: Setup) -> Setup {
     let preamble = format!("echo $$ >'{}'", setup.folder.join("pid").display());
     setup.after(&preamble)
 }
 
-/// Stops the process, and waits until all of it stands still.
+/// Stops the process, and waits until all its threads have stopped.
 fn stop(proxy: &Proxy) {
     proxy.signal(Signal::SIGSTOP);
     let pid = fs::read_to_string(proxy.folder.join("pid")).unwrap();
@@ -193,12 +193,13 @@ fn stop(proxy: &Proxy) {
     });
 }
 
-/// As a machine that is suspended, or a container that is paused: what came meanwhile came in time.
+/// Like a suspended machine or a paused container: bytes that arrived meanwhile arrived in time.
 #[test]
-fn who_comes_while_the_process_stands_still_is_served() {
+fn requests_during_a_pause_of_the_process_are_served() {
     if std::env::var(RUNTIME).is_ok_and(|engine| engine == "tokio_uring") {
-        // It sees to timers before completions: a process that was stopped for longer than a timeout may send a 408.
-        let _ = writeln!(std::io::stderr(), "skipped: tokio-uring hands completions out behind timers");
+        // tokio-uring handles timers before completions: a process that was stopped for longer than a timeout may send
+        // a 408.
+        let _ = writeln!(std::io::stderr(), "skipped: tokio-uring handles completions after timers");
         return;
     }
     const TIMEOUT: Duration = Duration::from_secs(2);
@@ -213,7 +214,7 @@ fn who_comes_while_the_process_stands_still_is_served() {
     assert_eq!(kept.ask("GET /once HTTP/1.1\r\nHost: a\r\n\r\n").text(), "/once");
     let mut begun = proxy.connect();
     begun.send("GET /begun HTTP/1.1\r\nHo");
-    // Another exchange shows that the worker has these bytes.
+    // Another exchange proves that the worker has these bytes.
     assert_eq!(proxy.get("/seen").text(), "/seen");
     stop(&proxy);
     kept.send("GET /kept HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -221,7 +222,7 @@ fn who_comes_while_the_process_stands_still_is_served() {
     let mut fresh = proxy.connect();
     fresh.send("GET /fresh HTTP/1.1\r\nHost: a\r\n\r\n");
     go.send(()).unwrap();
-    // The time itself is what is tried; less of it would show less, and fail nothing.
+    // The duration itself is tested; a shorter one would prove less, but fail nothing.
     std::thread::sleep(TIMEOUT + Duration::from_millis(100));
     proxy.signal(Signal::SIGCONT);
     for (wire, target) in [(&mut kept, "/kept"), (&mut begun, "/begun"), (&mut fresh, "/fresh")] {
@@ -229,7 +230,7 @@ fn who_comes_while_the_process_stands_still_is_served() {
     }
 }
 
-/// An application that can be stopped: another of these processes.
+/// An application that can be stopped: another sluice process.
 fn application(says: &str) -> Option<(Proxy, String)> {
     let routes = json!([{"respond": {"status": 200, "body": says}}]);
     let application = numbered(Setup::to(&["127.0.0.1:1"]).with("routes", routes)).start()?;
@@ -238,7 +239,7 @@ fn application(says: &str) -> Option<(Proxy, String)> {
 }
 
 #[test]
-fn an_endpoint_that_stands_still_is_left_alone_and_taken_back() {
+fn a_stopped_endpoint_is_removed_and_restored() {
     let (Some((still, first)), Some((_other, second))) = (application("still"), application("other")) else {
         return;
     };
@@ -265,7 +266,7 @@ fn series(proxy: &Proxy) -> usize {
 }
 
 #[test]
-fn what_clients_send_is_no_label_of_a_metric() {
+fn client_data_never_becomes_a_metric_label() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let odd = |from: usize| {
@@ -286,7 +287,7 @@ fn what_clients_send_is_no_label_of_a_metric() {
 }
 
 #[test]
-fn a_line_of_the_log_is_not_longer_than_its_request() {
+fn a_log_line_is_not_longer_than_its_request() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let fields = [&b"User-Agent: "[..], &[0x80; 12_000], b"\r\nReferer: ", &[0xff; 12_000]].concat();
@@ -298,7 +299,7 @@ fn a_line_of_the_log_is_not_longer_than_its_request() {
     assert!(line.len() < request.len(), "{} bytes of {}", line.len(), request.len());
 }
 
-/// Connected, and not one byte sent.
+/// A connection on which no byte is sent.
 fn silent(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -309,16 +310,16 @@ fn is_open(stream: &TcpStream) -> bool {
     matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// As many as are served at once, of whom each is waited for some seconds. A round that lasts as long as that shows
-/// nothing, however slow the machine is.
+/// As many connections as are served at once, each of which is waited for for some seconds. A round that takes that
+/// long proves nothing, however slow the machine is.
 #[test]
-fn who_says_nothing_does_not_close_the_admin_listener() {
+fn silent_connections_do_not_block_the_admin_listener() {
     const PLACES: usize = 64;
     const WAITED_FOR: Duration = Duration::from_secs(5);
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("admin", "127.0.0.1:0").start() else { return };
     let admin: SocketAddr = proxy.admin_address().parse().unwrap();
-    let left = poll("an answer before the silent ones are given up", || {
+    let left = poll("a response before the silent connections are closed", || {
         let begun = Instant::now();
         let silent: Vec<_> = (0..PLACES).map(|_| silent(admin)).collect();
         let answer = Wire::connect(admin).ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -327,7 +328,7 @@ fn who_says_nothing_does_not_close_the_admin_listener() {
         silent.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
         (begun.elapsed() < WAITED_FOR).then_some(left)
     });
-    assert!(left >= PLACES / 2, "only who is in the way has to go: {left} are left");
+    assert!(left >= PLACES / 2, "only connections in the way are closed: {left} are left");
 }
 
 fn write_token(path: &Path, token: &str) {
@@ -338,7 +339,7 @@ fn write_token(path: &Path, token: &str) {
 }
 
 #[test]
-fn a_reload_takes_a_new_admin_token_or_says_that_it_does_not() {
+fn a_reload_applies_a_new_admin_token_or_reports_a_failure() {
     let (old, new) = ("0123456789abcdef-old", "0123456789abcdef-new");
     let origin = Origin::saying("hi");
     let setup = Setup::to_origin(&origin).with("admin", "127.0.0.1:0");

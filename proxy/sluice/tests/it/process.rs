@@ -1,4 +1,4 @@
-//! The process: how it starts, what it listens on, what signals do, how it ends, and what it says meanwhile.
+//! The process: startup, listeners, signals, shutdown, and its log.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -10,13 +10,13 @@ use serde_json::json;
 
 use crate::support::{Origin, PATIENCE, Proxy, Setup, Wire, ok, poll};
 
-/// An origin that answers only when told to.
+/// An origin that responds only when told to.
 pub(crate) fn gated() -> (Origin, mpsc::Sender<()>) {
     let (go, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     let origin = Origin::playing(move |mut peer| {
         while let Some(request) = peer.next() {
-            // The sender is gone when the test has ended.
+            // The sender is dropped when the test ends.
             let _ = gate.lock().unwrap().recv();
             if peer.try_send(ok(request.target())).is_err() {
                 return;
@@ -26,7 +26,7 @@ pub(crate) fn gated() -> (Origin, mpsc::Sender<()>) {
     (origin, go)
 }
 
-/// A connection with a request under way at the origin.
+/// A connection with a running request at the origin.
 pub(crate) fn busy(proxy: &Proxy, origin: &Origin) -> Wire {
     let before = origin.requests().len();
     let mut client = proxy.connect();
@@ -36,7 +36,7 @@ pub(crate) fn busy(proxy: &Proxy, origin: &Origin) -> Wire {
 }
 
 #[test]
-fn a_signal_drains() {
+fn sigterm_drains() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let (origin, go) = gated();
         let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
@@ -51,23 +51,23 @@ fn a_signal_drains() {
         fresh.expect_end();
         assert_eq!(proxy.admin("/healthz").status(), 503);
         poll("the listener to be closed", || TcpStream::connect(proxy.address()).is_err().then_some(()));
-        assert!(proxy.is_running(), "an exchange is under way");
+        assert!(proxy.is_running(), "an exchange is running");
         go.send(()).unwrap();
         assert_eq!(client.response().text(), "/busy");
         client.expect_end();
         assert_eq!(proxy.wait().code(), Some(0));
-        assert_eq!(proxy.outcome("/busy"), (200, "-".to_owned()), "the log is whole");
+        assert_eq!(proxy.outcome("/busy"), (200, "-".to_owned()), "the log is complete");
     }
 }
 
 #[test]
-fn a_request_that_has_begun_is_still_served_while_draining() {
+fn a_started_request_is_served_while_draining() {
     let origin = Origin::saying("served");
     let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
     let mut client = proxy.connect();
     client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     client.send("GET / HTTP/1.1\r\nHo");
-    // Another connection's whole exchange on the one worker shows that it has seen these bytes.
+    // A complete exchange on another connection of the single worker proves that it has seen these bytes.
     let mut idle = proxy.connect();
     idle.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     proxy.signal(Signal::SIGTERM);
@@ -79,7 +79,7 @@ fn a_request_that_has_begun_is_still_served_while_draining() {
 }
 
 #[test]
-fn a_drain_has_an_end() {
+fn a_drain_times_out() {
     let (origin, _go) = gated();
     let Some(mut proxy) = Setup::to_origin(&origin).with("drain_timeout_ms", 50).start() else { return };
     let mut client = busy(&proxy, &origin);
@@ -90,7 +90,7 @@ fn a_drain_has_an_end() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn a_second_signal_stops_at_once() {
     let (origin, _go) = gated();
     let Some(mut proxy) = Setup::to_origin(&origin).with("drain_timeout_ms", 600_000).start() else { return };
     let mut client = busy(&proxy, &origin);
@@ -102,7 +102,7 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
-fn sigusr1_opens_the_access_log_anew() {
+fn sigusr1_reopens_the_access_log() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     proxy.get("/before");
@@ -156,7 +156,7 @@ fn unix_sockets_serve_on_both_sides() {
         }
     });
     let socket = setup.folder.join("in.sock");
-    // What an earlier process has left behind does not matter.
+    // A socket left by an earlier process is replaced.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let setup = setup
         .with("clusters.default.endpoints", json!([origin.endpoint]))
@@ -173,11 +173,11 @@ fn unix_sockets_serve_on_both_sides() {
 }
 
 #[test]
-fn a_socket_passed_by_the_service_manager_is_taken() {
+fn a_socket_from_the_service_manager_is_used() {
     let origin = Origin::saying("activated");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // This client was there before the proxy.
+    // This client connected before the proxy started.
     let mut early = Wire::connect(address);
     early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let setup = Setup::to_origin(&origin)
@@ -194,7 +194,7 @@ fn a_socket_passed_by_the_service_manager_is_taken() {
 }
 
 #[test]
-fn the_service_manager_is_told_of_ready_and_stopping() {
+fn the_service_manager_is_notified_of_ready_and_stopping() {
     let origin = Origin::saying("");
     let setup = Setup::to_origin(&origin);
     let path = setup.folder.join("notify.sock");
@@ -215,7 +215,7 @@ fn the_service_manager_is_told_of_ready_and_stopping() {
 }
 
 #[test]
-fn an_address_that_is_taken_ends_the_start_with_1() {
+fn an_address_in_use_makes_startup_exit_with_1() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (code, said) = Setup::to(&["127.0.0.1:1"]).with("listeners.0.address", address.to_string()).fails();
@@ -242,7 +242,7 @@ fn a_second_process_does_not_share_the_address() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_told_503() {
+fn connections_beyond_the_limit_get_503() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("limits.connections_max", 2).start() else { return };
     let mut clients = [proxy.connect(), proxy.connect()];
@@ -264,9 +264,9 @@ fn connections_beyond_the_limit_are_told_503() {
     assert_eq!(proxy.metric("sluice_downstream_connections_rejected_total"), 1.0);
 }
 
-/// Where a filter refuses it, or the tests run by another policy, the start line says so.
+/// If a filter denies it, or the tests run with another policy, the start line shows this.
 #[test]
-fn workers_are_scheduled_as_the_start_line_says() {
+fn workers_use_the_logged_scheduling_policy() {
     let origin = Origin::saying("hi");
     for (wanted, policy) in [("batch", "3"), ("normal", "0")] {
         let setup = Setup::to_origin(&origin).with("workers", 2).with("worker_scheduling", wanted);
@@ -278,15 +278,15 @@ fn workers_are_scheduled_as_the_start_line_says() {
                     poll("the workers", || Some(proxy.worker_policies()).filter(|all| all.len() == 2));
                 assert_eq!(policies, [policy, policy]);
             }
-            other => eprintln!("skipped: {wanted} is not to be had: {other}"),
+            other => eprintln!("skipped: {wanted} is not available: {other}"),
         }
         assert_eq!(proxy.get("/").text(), "hi");
     }
 }
 
-/// That no hash of forty would be even is as good as certain.
+/// A hash would practically never distribute forty connections evenly.
 #[test]
-fn a_worker_that_has_more_connections_than_others_hands_new_ones_on() {
+fn busy_workers_hand_new_connections_to_others() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("workers", 4).start() else { return };
     let mut clients: Vec<_> = (0..40).map(|_| proxy.connect()).collect();
@@ -300,7 +300,7 @@ fn a_worker_that_has_more_connections_than_others_hands_new_ones_on() {
 }
 
 #[test]
-fn a_tcp_client_beyond_the_limit_is_told_nothing() {
+fn a_tcp_client_beyond_the_limit_is_closed_silently() {
     let origin = Origin::playing(|mut peer| peer.expect_end());
     let setup = Setup::to_origin(&origin)
         .with("listeners.0.protocol", "tcp")
@@ -313,17 +313,17 @@ fn a_tcp_client_beyond_the_limit_is_told_nothing() {
 }
 
 #[test]
-fn accepting_pauses_while_descriptors_are_out() {
+fn accepting_pauses_without_descriptors() {
     let origin = Origin::saying("hi");
-    // The eBPF programs have descriptors, too.
+    // The eBPF programs take descriptors too.
     let setup = Setup::to_origin(&origin).with("kernel.bypass", "off").with("kernel.splice", "off");
     let setup = setup.with("clusters.default.pool.idle_max_per_endpoint", 0);
     let Some(proxy) = setup.after("ulimit -n 40").start() else { return };
     let mut clients: Vec<_> = (0..40).map(|_| proxy.connect()).collect();
     proxy.wait_for("cannot accept; retrying");
-    // The first ones were accepted; one more descriptor for the upstream connection is not to be had, once the last that
-    // was lent for a moment has gone to a client.
-    let answer = poll("an answer without an origin", || {
+    // The first clients were accepted; the upstream connection gets no descriptor once the last spare one has gone to a
+    // client.
+    let answer = poll("a response without an origin", || {
         let answer = clients[0].ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         (answer.status() != 200).then_some(answer)
     });
@@ -331,15 +331,15 @@ fn accepting_pauses_while_descriptors_are_out() {
     let mut last = clients.pop().unwrap();
     last.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     drop(clients);
-    assert_eq!(last.response().text(), "hi", "who waited is served");
-    poll("as much said of its end", || {
+    assert_eq!(last.response().text(), "hi", "waiting clients are served");
+    poll("its end logged as often", || {
         (proxy.said("cannot accept; retrying") == proxy.said("accepting again")).then_some(())
     });
     assert_eq!(proxy.get("/").text(), "hi");
 }
 
 #[test]
-fn the_admin_listener_shows_what_there_is() {
+fn the_admin_listener_shows_the_state() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     proxy.get("/");
@@ -361,7 +361,7 @@ fn the_admin_listener_shows_what_there_is() {
 }
 
 #[test]
-fn the_log_says_where_the_admin_listener_is() {
+fn the_log_contains_the_admin_address() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     assert_eq!(proxy.admin_address(), format!("unix:{}", proxy.folder.join("admin.sock").display()));

@@ -1,5 +1,4 @@
-//! PostgreSQL and its own client, with TLS from one to the other that sluice passes through. Skipped, aloud, where they
-//! are not installed.
+//! PostgreSQL and its client, with TLS end to end through sluice. Skipped with a note if they are not installed.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -13,10 +12,10 @@ use serde_json::json;
 
 use crate::support::{Authority, Identity, Setup, free_port, poll};
 
-/// Where distributions have what is not in the path.
+/// Where distributions install programs that are not in the path.
 const FOLDERS: &str = "/usr/lib/postgresql";
 
-/// A running database, ended when dropped.
+/// A running database, stopped when dropped.
 struct Database {
     process: Child,
     port: u16,
@@ -37,7 +36,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|file| file.exists())
 }
 
-/// The database does not run as root.
+/// The database refuses to run as root.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     if geteuid().is_root() {
@@ -47,7 +46,7 @@ fn command(program: &Path) -> Command {
     command
 }
 
-/// A file that its account alone reads.
+/// A file that only the database's account can read.
 fn secret(folder: &Path, name: &str, content: &str) -> String {
     let path = folder.join(name);
     std::fs::write(&path, content).unwrap();
@@ -75,7 +74,7 @@ impl Database {
         assert!(made.status.success(), "{made:?}");
         let (cert, key) =
             (secret(&folder, "cert.pem", &identity.cert_pem), secret(&folder, "key.pem", &identity.key_pem));
-        // It takes no port 0.
+        // It does not accept port 0.
         let port = free_port();
         let log = folder.join("log");
         let mut server = command(postgres);
@@ -90,14 +89,14 @@ impl Database {
         let mut database = Self { process: server.spawn().unwrap(), port };
         poll("the database", || {
             let said = std::fs::read_to_string(&log).unwrap();
-            assert!(database.process.try_wait().unwrap().is_none(), "it has ended: {said}");
+            assert!(database.process.try_wait().unwrap().is_none(), "it has exited: {said}");
             said.contains("ready to accept connections").then_some(())
         });
         database
     }
 }
 
-/// What a query answers, without any ornament.
+/// The plain result of a query.
 fn ask(psql: &Path, connection: &str, query: &str) -> Output {
     let mut command = Command::new(psql);
     command.args(["-X", "-A", "-t", "-c", query, connection]).stdin(Stdio::null());

@@ -171,5 +171,8 @@ fn it_says_what_is_wrong() {
     assert_eq!(code, Some(1));
     assert!(text.contains("standard output is not a terminal; use --once"), "{text}");
     let (_, text) = said(&["--once", "--admin", &proxy.address().to_string()]);
-    assert!(text.contains("not a status document of this version") || text.contains("no /status.json"), "{text}");
+    assert!(
+        text.contains("not a status document of this version") || text.contains("no /status.json"),
+        "{text}"
+    );
 }

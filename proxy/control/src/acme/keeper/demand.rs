@@ -40,8 +40,7 @@ impl Keeper {
                 tracing::warn!(
                     name,
                     names_max = on_demand.names_max,
-                    "names_max is reached; further names \
-                                                                       get no certificate on demand"
+                    "names_max is reached; further names get no certificate on demand"
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! Renewals when the authority would have them (ARI, RFC 9773).
+//! Renewals that the authority advises (ARI, RFC 9773).
 
 use std::fs;
 
@@ -10,7 +10,7 @@ const AT_ONCE: &str =
     r#"{"suggestedWindow": {"start": "2021-01-03T00:00:00Z", "end": "2021-01-07T00:00:00Z"}}"#;
 
 #[test]
-fn one_that_is_about_to_be_revoked_is_replaced() {
+fn a_certificate_about_to_be_revoked_is_replaced() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let start = || setup(&origin, ports, pebble.config(), &["a.example", "b.example"]).start();
@@ -23,18 +23,22 @@ fn one_that_is_about_to_be_revoked_is_replaced() {
     pebble.set_renewal_info(&pem("b.example"), "nonsense");
 
     let proxy = start().unwrap();
-    let second = poll("a renewed one", || {
+    let second = poll("a renewed certificate", || {
         let shown = look(ports.tls, "a.example").unwrap();
-        assert!(shown.is_issued_for("a.example"), "never without one: {shown:?}");
+        assert!(shown.is_issued_for("a.example"), "never without a certificate: {shown:?}");
         (shown != first).then_some(shown)
     });
     assert_eq!(proxy.said("the authority advises an earlier renewal"), 1);
-    // Content with that one or not, it is not asked for another within the hour.
+    // Even if the authority advises it again, no other certificate is ordered within the hour.
     pebble.set_renewal_info(&pem("a.example"), AT_ONCE);
     assert_eq!((attempts(&proxy, "issued"), attempts(&proxy, "failed")), (1.0, 0.0));
     assert_eq!(
         (look(ports.tls, "a.example").unwrap(), look(ports.tls, "b.example").unwrap()),
         (second, other)
     );
-    assert!(pebble.log().contains("is a replacement of"), "it knows what was replaced: {}", pebble.log());
+    assert!(
+        pebble.log().contains("is a replacement of"),
+        "the authority knows what was replaced: {}",
+        pebble.log()
+    );
 }

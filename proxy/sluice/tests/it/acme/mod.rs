@@ -1,4 +1,4 @@
-//! Certificates by themselves, against Pebble: issued by each challenge, renewed, refused, interrupted, on demand.
+//! Automatic certificates, tested against Pebble: issued by each challenge, renewed, refused, interrupted, on demand.
 
 mod advice;
 mod on_demand;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::support::{Origin, Proxy, Setup, poll, script};
 use pebble::{EXTERNAL, Kind, Pebble, Ports, Shown, look};
 
-/// A proxy with a plain listener and one with TLS, where an authority looks.
+/// A proxy with a plain listener and one with TLS, on the ports that the authority connects to.
 fn setup(origin: &Origin, ports: Ports, acme: Value, names: &[&str]) -> Setup {
     let listeners = json!([
         {"name": "main", "address": format!("127.0.0.1:{}", ports.http), "redirect_to_https": {"port": ports.tls}},
@@ -41,7 +41,7 @@ fn attempts(proxy: &Proxy, outcome: &str) -> f64 {
     proxy.metric(&format!("sluice_acme_attempts_total{{outcome=\"{outcome}\"}}"))
 }
 
-/// A hook that tells the name server; what comes before that is up to the test.
+/// A hook that updates the name server; the test provides the commands before that.
 fn hook(pebble: &Pebble, before: &str) -> Value {
     let file = pebble.path("hook.sh");
     let text = format!(
@@ -70,7 +70,7 @@ fn modes(folder: &Path) -> Vec<(String, u32)> {
     found
 }
 
-/// As a client does.
+/// Verifies like a client.
 fn verify(shown: &Shown, name: &str, pebble: &Pebble) {
     let mut roots = RootCertStore::empty();
     roots.add(pebble.root()).unwrap();
@@ -81,7 +81,7 @@ fn verify(shown: &Shown, name: &str, pebble: &Pebble) {
 }
 
 #[test]
-fn http_01_comes_before_redirects_and_leaves_private_files() {
+fn http_01_precedes_redirects_and_files_are_private() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let Some(proxy) = setup(&origin, ports, pebble.config(), &["a.example", "b.example"]).start() else {
@@ -94,7 +94,7 @@ fn http_01_comes_before_redirects_and_leaves_private_files() {
     assert_eq!(proxy.said("created an ACME account"), 1);
     assert_eq!(proxy.said("no certificate yet; serving a self-signed one until it is issued"), 2);
     let unknown = proxy.get("/.well-known/acme-challenge/unknown");
-    assert_eq!(unknown.status(), 301, "as ever");
+    assert_eq!(unknown.status(), 301, "as without ACME");
     let found = modes(&pebble.path("state"));
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
@@ -109,7 +109,7 @@ fn http_01_comes_before_redirects_and_leaves_private_files() {
 }
 
 #[test]
-fn what_is_kept_is_served_from_the_start_and_nothing_is_asked_for() {
+fn stored_certificates_are_served_at_once_without_an_order() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let start = || setup(&origin, ports, pebble.config(), &["a.example"]).start();
@@ -119,13 +119,13 @@ fn what_is_kept_is_served_from_the_start_and_nothing_is_asked_for() {
     let proxy = start().unwrap();
     assert_eq!(look(ports.tls, "a.example"), Some(first));
     assert_eq!(proxy.said("no certificate yet"), 0);
-    // One more name has the same account.
+    // A further name uses the same account.
     let mut config = proxy.config.clone();
     config["listeners"][1]["tls"]["acme"]["names"] = json!(["a.example", "c.example"]);
     assert_eq!(proxy.reload(&config).0, Some(0));
     issued(ports, "c.example");
     assert_eq!((attempts(&proxy, "issued"), proxy.said("created an ACME account")), (1.0, 0));
-    // And one less is served no more.
+    // A removed name is no longer served.
     config["listeners"][1]["tls"]["acme"]["names"] = json!(["c.example"]);
     assert_eq!(proxy.reload(&config).0, Some(0));
     poll("the end of a.example", || {
@@ -134,7 +134,7 @@ fn what_is_kept_is_served_from_the_start_and_nothing_is_asked_for() {
 }
 
 #[test]
-fn tls_alpn_01_with_an_account_elsewhere() {
+fn tls_alpn_01_with_an_external_account() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind { external: true, ..Kind::default() }) else { return };
     let mut acme = pebble.config();
@@ -149,7 +149,7 @@ fn tls_alpn_01_with_an_account_elsewhere() {
 }
 
 #[test]
-fn dns_01_has_wildcards() {
+fn dns_01_supports_wildcards() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let mut acme = pebble.config();
@@ -168,7 +168,7 @@ fn dns_01_has_wildcards() {
 }
 
 #[test]
-fn it_is_renewed_in_time() {
+fn certificates_are_renewed_in_time() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind { validity_s: 10, ..Kind::default() }) else { return };
     let Some(proxy) = setup(&origin, ports, pebble.config(), &["a.example"]).start() else { return };
@@ -190,8 +190,8 @@ fn each_authority_has_its_own_account_and_certificates() {
     config["acme"] = production.config();
     config["acme"]["state_folder"] = staging.config()["state_folder"].clone();
     assert_eq!(proxy.reload(&config).0, Some(0));
-    // Never without one meanwhile.
-    let second = poll("one of the other", || {
+    // There is always a certificate meanwhile.
+    let second = poll("a certificate of the other authority", || {
         let shown = look(ports.tls, "a.example").unwrap();
         assert!(shown.is_issued_for("a.example"), "{shown:?}");
         (shown != first).then_some(shown)
@@ -199,6 +199,8 @@ fn each_authority_has_its_own_account_and_certificates() {
     verify(&second, "a.example", &production);
     assert_eq!(proxy.said("created an ACME account"), 2);
     assert_eq!(proxy.reload(&proxy.config).0, Some(0));
-    poll("the first again", || (look(ports.tls, "a.example").unwrap() == first).then_some(()));
-    assert_eq!(attempts(&proxy, "issued"), 2.0, "it was kept");
+    poll("the certificate of the first authority", || {
+        (look(ports.tls, "a.example").unwrap() == first).then_some(())
+    });
+    assert_eq!(attempts(&proxy, "issued"), 2.0, "it was stored");
 }

@@ -1,4 +1,4 @@
-//! Certificates for names that nobody has written down.
+//! On-demand certificates: for names that are not listed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ fn judge() -> Origin {
 }
 
 #[test]
-fn only_names_that_are_allowed_reach_the_authority() {
+fn only_approved_names_reach_the_authority() {
     let (ports, origin, judge) = (Ports::new(), Origin::saying("hi"), judge());
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let ask_url = format!("http://{}/may", judge.endpoint);
@@ -33,21 +33,21 @@ fn only_names_that_are_allowed_reach_the_authority() {
     issued(ports, "a.example");
     for name in ["bad.example", "localhost", "bad.example"] {
         let shown = look(ports.tls, name).unwrap();
-        assert_eq!(shown.names, ["a.example"], "what there is");
+        assert_eq!(shown.names, ["a.example"], "the existing certificate");
     }
-    poll("the answer", || (asks(&proxy, "denied") == 1.0).then_some(()));
+    poll("the decision", || (asks(&proxy, "denied") == 1.0).then_some(()));
     let shown = look(ports.tls, "Good.example").unwrap();
-    assert_eq!(shown.names, ["a.example"], "it waits for nobody");
+    assert_eq!(shown.names, ["a.example"], "clients do not wait for it");
     issued(ports, "good.example");
-    // All who may have one have one.
+    // The limit is reached.
     look(ports.tls, "good2.example").unwrap();
-    poll("the bound", || (asks(&proxy, "dropped") == 1.0).then_some(()));
-    assert_eq!((asks(&proxy, "allowed"), asks(&proxy, "denied")), (1.0, 1.0), "once each");
+    poll("the limit", || (asks(&proxy, "dropped") == 1.0).then_some(()));
+    assert_eq!((asks(&proxy, "allowed"), asks(&proxy, "denied")), (1.0, 1.0), "asked once each");
     assert_eq!(attempts(&proxy, "issued"), 2.0);
     let log = pebble.log();
     assert!(!log.contains("bad.example") && !log.contains("good2.example"), "{log}");
 
-    // It is kept, like all others.
+    // It is stored like the others.
     let config = proxy.config.clone();
     drop(proxy);
     let setup = super::setup(&origin, ports, pebble.config(), &["a.example"]);
@@ -57,7 +57,7 @@ fn only_names_that_are_allowed_reach_the_authority() {
 }
 
 #[test]
-fn who_may_have_one_no_more_is_not_renewed() {
+fn names_no_longer_approved_are_not_renewed() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind { validity_s: 8, ..Kind::default() }) else { return };
     let allows = Arc::new(AtomicBool::new(true));
@@ -75,7 +75,9 @@ fn who_may_have_one_no_more_is_not_renewed() {
     poll("a renewed one", || (issued(ports, "b.example") != first).then_some(()));
     assert!(asks(&proxy, "allowed") >= 2.0, "before each");
     allows.store(false, Ordering::Relaxed);
-    poll("the end of it", || (look(ports.tls, "b.example")?.names == ["a.example"]).then_some(()));
+    poll("the removal of the certificate", || {
+        (look(ports.tls, "b.example")?.names == ["a.example"]).then_some(())
+    });
     proxy.wait_for("the name may no longer have a certificate");
     assert_eq!(proxy.said("the name may no longer have a certificate"), 1);
     let folder = std::fs::read_dir(pebble.path("state")).unwrap().next().unwrap().unwrap().path();
@@ -83,14 +85,14 @@ fn who_may_have_one_no_more_is_not_renewed() {
 }
 
 #[test]
-fn without_an_answer_nothing_is_asked_for() {
+fn without_approval_nothing_is_ordered() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
-    // Nobody listens there.
+    // No process listens there.
     let on_demand = json!({"ask_url": format!("http://127.0.0.1:{}/may", Ports::new().http)});
     let setup = setup(&origin, ports, pebble.config(), &[]);
     let Some(proxy) = setup.with("listeners.1.tls.acme.on_demand", on_demand).start() else { return };
-    assert!(look(ports.tls, "good.example").is_none(), "there is nothing to show");
+    assert!(look(ports.tls, "good.example").is_none(), "no certificate to serve");
     poll("the failure", || (asks(&proxy, "failed") == 1.0).then_some(()));
     proxy.wait_for("cannot ask whether the name may have a certificate");
     assert_eq!(proxy.said("cannot ask whether the name may have a certificate"), 1);

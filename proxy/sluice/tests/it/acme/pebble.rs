@@ -1,5 +1,5 @@
-//! Pebble, the authority that Let's Encrypt tests with, and a name server that leads every name to this host. Both are
-//! built by `cargo xtask test acme`, which says where they are.
+//! Pebble, Let's Encrypt's test authority, and a name server that resolves every name to this host. `cargo xtask test
+//! acme` builds both and passes their paths.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,14 +19,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::support::{PATIENCE, free_port, poll};
 
-/// Where the programs are; without them there is nothing to test against.
+/// Environment variables with the paths of the programs; without them the tests are skipped.
 const PROGRAMS: [&str; 2] = ["SLUICE_TEST_PEBBLE", "SLUICE_TEST_CHALLTESTSRV"];
 
 /// The key and the secret of an account that the authority knows.
 pub(super) const EXTERNAL: (&str, &str) =
     ("kid-1", "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W");
 
-/// Where an authority looks, and where our listeners therefore are.
+/// The ports that the authority connects to, and on which our listeners therefore are.
 #[derive(Clone, Copy)]
 pub(super) struct Ports {
     pub(super) http: u16,
@@ -40,22 +40,22 @@ impl Ports {
     }
 }
 
-/// An authority and its name server, ended when dropped.
+/// An authority and its name server, killed when dropped.
 pub(super) struct Pebble {
     children: Vec<Child>,
     folder: PathBuf,
-    /// Its directory.
+    /// Its directory URL.
     pub(super) url: String,
-    /// Where the name server is told of records.
+    /// Address for changing the name server's records.
     pub(super) records: SocketAddr,
     management: SocketAddr,
 }
 
-/// What an authority is like.
+/// Properties of an authority.
 pub(super) struct Kind {
-    /// How long its certificates are valid, in seconds.
+    /// Validity of its certificates, in seconds.
     pub(super) validity_s: u64,
-    /// Whether only who has an account elsewhere may have one here.
+    /// Whether it requires an external account.
     pub(super) external: bool,
 }
 
@@ -66,7 +66,7 @@ impl Default for Kind {
 }
 
 impl Pebble {
-    /// Starts one that looks at these ports; `None`, and a word on standard error, where it has not been built.
+    /// Starts one that connects to these ports; `None`, with a note on standard error, if it has not been built.
     pub(super) fn start(ports: Ports, kind: &Kind) -> Option<Self> {
         let programs = PROGRAMS.map(std::env::var_os);
         let [Some(pebble), Some(challtestsrv)] = programs else {
@@ -98,7 +98,7 @@ impl Pebble {
         names.args(["-management", &format!("127.0.0.1:{records}")]);
         let mut authority = Command::new(pebble);
         authority.arg("-config").arg(&file).args(["-dnsserver", &format!("127.0.0.1:{dns}")]);
-        // It looks at once, and never takes an old look for a new one.
+        // It validates at once, and never reuses an earlier validation.
         authority.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_AUTHZREUSE", "0");
         let children = [names, authority].map(|command| spawn(command, &folder));
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
@@ -110,22 +110,22 @@ impl Pebble {
         Some(Self { children: children.into(), folder, url, records, management })
     }
 
-    /// Who vouches for its own address.
+    /// The CA of its own address.
     pub(super) fn ca_file(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }
 
-    /// A place for what is to outlive a proxy.
+    /// A path for files that outlive a proxy.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// What it has logged.
+    /// Its log.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// Has it say this about when to renew the first certificate of a PEM.
+    /// Sets the renewal information of the first certificate of a PEM.
     pub(super) fn set_renewal_info(&self, pem: &str, answer: &str) {
         let file = self.path("renewal.json");
         fs::write(&file, json!({"Certificate": pem, "ARIResponse": answer}).to_string()).unwrap();
@@ -135,18 +135,18 @@ impl Pebble {
         assert!(status.unwrap().success());
     }
 
-    /// The root of what it issues.
+    /// The root of its certificates.
     pub(super) fn root(&self) -> CertificateDer<'static> {
         use rustls::pki_types::pem::PemObject;
         let mut stream = connect(self.management, "127.0.0.1").unwrap();
         stream.write_all(b"GET /roots/0 HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = Vec::new();
-        // Go closes without a proper end now and then.
+        // Go sometimes closes without a proper end.
         let _ = stream.read_to_end(&mut answer);
         CertificateDer::from_pem_slice(&answer).unwrap()
     }
 
-    /// `acme` of a configuration that goes to it.
+    /// `acme` of a configuration that uses it.
     pub(super) fn config(&self) -> Value {
         json!({
             "terms_agreed": true,
@@ -192,7 +192,7 @@ fn free<const N: usize>() -> [u16; N] {
     [(); N].map(|()| free_port())
 }
 
-/// The certificate of the authority's own address, and who vouches for it.
+/// The certificate of the authority's own address, and its CA.
 fn write_identity(folder: &Path) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, "of a test");
@@ -206,7 +206,7 @@ fn write_identity(folder: &Path) {
     fs::write(folder.join("pebble.key"), key.serialize_pem()).unwrap();
 }
 
-/// What a server shows to who asks for a name.
+/// The certificate that a server presents for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -215,13 +215,13 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Whether it is one that an authority has issued for this name.
+    /// Whether an authority issued it for this name.
     pub(super) fn is_issued_for(&self, name: &str) -> bool {
         self.issuer.contains("Pebble") && self.names == [name]
     }
 }
 
-/// Connects and looks at the certificate; `None` where there is no session.
+/// Connects and returns the certificate; `None` if the handshake fails.
 pub(super) fn look(port: u16, name: &str) -> Option<Shown> {
     let stream = connect(([127, 0, 0, 1], port).into(), name)?;
     let chain: Vec<_> = stream.conn.peer_certificates()?.iter().map(|one| one.clone().into_owned()).collect();
@@ -233,7 +233,7 @@ pub(super) fn look(port: u16, name: &str) -> Option<Shown> {
     Some(Shown { issuer, names, chain })
 }
 
-/// A session with whoever is there.
+/// A session with any server.
 fn connect(address: SocketAddr, name: &str) -> Option<StreamOwned<ClientConnection, TcpStream>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -252,7 +252,7 @@ fn connect(address: SocketAddr, name: &str) -> Option<StreamOwned<ClientConnecti
     Some(StreamOwned::new(connection, stream))
 }
 
-/// Believes everybody: the tests look at the certificate themselves.
+/// Accepts every certificate: the tests check it themselves.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

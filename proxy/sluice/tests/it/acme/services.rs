@@ -1,4 +1,4 @@
-//! Services deployed with `--tls`: certificates that are issued, of their own, and on demand.
+//! Services deployed with `--tls`: certificates that are issued, their own, and on demand.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use super::pebble::{Kind, Pebble, Ports, look};
 use super::{attempts, issued, verify};
 use crate::support::{Authority, Message, Origin, Proxy, Setup, ok, poll};
 
-/// A proxy whose listeners are there for services.
+/// A proxy whose listeners serve services.
 fn setup(origin: &Origin, ports: Ports, acme: Value) -> Setup {
     let listeners = json!([
         {"name": "main", "address": format!("127.0.0.1:{}", ports.http)},
@@ -24,7 +24,7 @@ fn setup(origin: &Origin, ports: Ports, acme: Value) -> Setup {
         .with("services", json!({"state_file": state}))
 }
 
-/// Runs a command on services by this control socket: exit code, and what it has said.
+/// Runs a command on services through this control socket: exit code and output.
 fn command(program: &Path, socket: &Path, line: &str) -> (Option<i32>, String) {
     let mut command = Command::new(program);
     command.args(line.split_whitespace()).env("SLUICE_CONTROL", socket).env("KAMAL_PROXY_SOCKET", socket);
@@ -36,12 +36,12 @@ fn sluice(proxy: &Proxy, line: &str) -> (Option<i32>, String) {
     command(Path::new(env!("CARGO_BIN_EXE_sluice")), &proxy.folder.join("control.sock"), line)
 }
 
-/// Runs one that must succeed.
+/// Runs a command that must succeed.
 fn done(proxy: &Proxy, line: &str) {
     assert_eq!(sluice(proxy, line), (Some(0), String::new()), "{line}");
 }
 
-/// What curl gets by this scheme: status, where it is sent, and the body.
+/// The result of curl with this scheme: status, Location, and the body.
 fn fetch(ports: Ports, scheme: &str, host: &str, path: &str) -> String {
     let port = if scheme == "https" { ports.tls } else { ports.http };
     let mut curl = Command::new("curl");
@@ -56,7 +56,7 @@ fn fetch(ports: Ports, scheme: &str, host: &str, path: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// An application: healthy on /up, and says by what scheme it is asked.
+/// An application: healthy on /up, and returns the scheme of the request.
 fn app() -> Origin {
     Origin::answering(|request: &Message| match request.target() {
         "/up" => ok(""),
@@ -70,12 +70,12 @@ fn app() -> Origin {
 }
 
 #[test]
-fn hosts_of_a_service_have_certificates_until_it_is_removed() {
+fn hosts_of_a_service_have_certificates_until_removed() {
     let (ports, origin, app) = (Ports::new(), Origin::saying("hi"), app());
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let setup = setup(&origin, ports, pebble.config());
     let Some(proxy) = setup.start() else { return };
-    assert!(look(ports.tls, "a.example").is_none(), "there is nothing to show");
+    assert!(look(ports.tls, "a.example").is_none(), "no certificate to serve");
     let deploy = format!("deploy web --target {} --host a.example,b.example --tls", app.endpoint);
     done(&proxy, &deploy);
     for name in ["a.example", "b.example"] {
@@ -88,7 +88,7 @@ fn hosts_of_a_service_have_certificates_until_it_is_removed() {
     assert!(fetch(ports, "http", "a.example", "/x").contains(" by http "), "not redirected");
     assert!(sluice(&proxy, "list").1.contains("yes"));
 
-    // A restart knows it, and asks for nothing.
+    // A restart knows the service, and orders nothing.
     let config = proxy.config.clone();
     let folder = proxy.folder.clone();
     let kept = fs::read(folder.join("services.json")).unwrap();
@@ -100,7 +100,7 @@ fn hosts_of_a_service_have_certificates_until_it_is_removed() {
     assert!(look(ports.tls, "a.example").unwrap().is_issued_for("a.example"));
     assert_eq!(proxy.said("no certificate yet"), 0);
 
-    // A reload of the file leaves it alone.
+    // A reload of the file does not affect it.
     assert_eq!(proxy.reload(&proxy.config).0, Some(0));
     assert!(look(ports.tls, "b.example").unwrap().is_issued_for("b.example"));
     done(&proxy, &format!("deploy web --target {} --host b.example --tls", app.endpoint));
@@ -113,7 +113,7 @@ fn hosts_of_a_service_have_certificates_until_it_is_removed() {
 }
 
 #[test]
-fn a_service_has_another_authority_than_the_rest() {
+fn a_service_may_use_another_authority() {
     let (ports, origin, app) = (Ports::new(), Origin::saying("hi"), app());
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let other = Pebble::start(ports, &Kind::default()).unwrap();
@@ -129,9 +129,9 @@ fn a_service_has_another_authority_than_the_rest() {
     verify(&issued(ports, "a.example"), "a.example", &pebble);
     let first = issued(ports, "b.example");
     verify(&first, "b.example", &other);
-    // Back to the one that all others have: the other's certificate is served until there is one.
+    // Back to the configured authority: the other's certificate is served until a new one is issued.
     done(&proxy, &deploy("b"));
-    let second = poll("one of the first authority", || {
+    let second = poll("a certificate of the first authority", || {
         let shown = look(ports.tls, "b.example").unwrap();
         assert!(shown.is_issued_for("b.example"), "{shown:?}");
         (shown != first).then_some(shown)
@@ -164,10 +164,10 @@ fn a_service_brings_its_own_certificate() {
     assert_eq!(look(ports.tls, "x.a.example").unwrap().names, ["*.a.example"]);
     assert!(fetch(ports, "https", "x.a.example", "/").contains("200 "), "served");
 
-    // Without an authority nothing else can be had.
+    // Without an authority no other certificate can be obtained.
     let (code, said) = sluice(&proxy, &format!("deploy b --target {} --host b.example --tls", app.endpoint));
     assert!(code == Some(1) && said.contains("no certificate authority is configured"), "{said}");
-    // What the file has now is in nobody's way once it is gone.
+    // A certificate that is gone now does not block other services.
     fs::remove_file(&key).unwrap();
     done(&proxy, &format!("deploy plain --target {} --host plain.example", app.endpoint));
     assert_eq!(proxy.reload(&proxy.config).0, Some(0));
@@ -175,7 +175,7 @@ fn a_service_brings_its_own_certificate() {
 }
 
 #[test]
-fn the_application_says_who_may_have_a_certificate() {
+fn the_application_approves_on_demand_names() {
     let (ports, origin, app) = (Ports::new(), Origin::saying("hi"), app());
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let Some(proxy) = setup(&origin, ports, pebble.config()).start() else { return };
@@ -213,7 +213,7 @@ fn kamal_proxy_serves_https() {
     verify(&issued(ports, "a.example"), "a.example", &pebble);
     assert!(fetch(ports, "https", "a.example", "/").contains(" by https"), "served");
     let home = pebble.path("home/.config/kamal-proxy/acme");
-    assert!(home.is_dir(), "certificates lie beside the state");
+    assert!(home.is_dir(), "certificates are next to the state file");
     server.kill().unwrap();
     server.wait().unwrap();
 }

@@ -1,4 +1,4 @@
-//! What goes wrong on the way to a certificate, and what is served meanwhile.
+//! Failures while obtaining certificates, and what is served meanwhile.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::{attempts, hook, issued, setup};
 use crate::support::{Origin, poll};
 
 #[test]
-fn a_failure_is_said_in_the_words_of_the_authority_and_tried_again() {
+fn failures_quote_the_authority_and_are_retried() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let names = ["blocked.example", "a.example"];
@@ -20,21 +20,21 @@ fn a_failure_is_said_in_the_words_of_the_authority_and_tried_again() {
     let message = line["message"].as_str().unwrap();
     assert_eq!(line["name"], "blocked.example", "{line}");
     assert!(message.contains("blocked") && message.contains("(rejectedIdentifier)"), "{message}");
-    assert_eq!(proxy.said("cannot obtain a certificate: "), 1, "what stays as it is is said once");
+    assert_eq!(proxy.said("cannot obtain a certificate: "), 1, "a repeated failure is logged once");
     let shown = look(ports.tls, "blocked.example").unwrap();
     assert!(shown.issuer.contains("sluice") && shown.names == ["blocked.example"], "{shown:?}");
-    // The other one does not wait for it.
+    // The other name does not wait for it.
     issued(ports, "a.example");
     assert_eq!(proxy.metric("sluice_acme_names_failing"), 1.0);
 }
 
 #[test]
-fn the_old_one_is_served_while_there_is_no_new_one() {
+fn the_old_certificate_is_served_until_a_new_one_is_issued() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind { validity_s: 6, ..Kind::default() }) else { return };
     let Some(proxy) = setup(&origin, ports, pebble.config(), &["a.example"]).start() else { return };
     issued(ports, "a.example");
-    // From now on nobody is where the authority looks.
+    // From here on, no process listens where the authority connects.
     let mut config = proxy.config.clone();
     config["listeners"][0]["address"] = json!(format!("127.0.0.1:{}", Ports::new().http));
     assert_eq!(proxy.reload(&config).0, Some(0));
@@ -44,11 +44,11 @@ fn the_old_one_is_served_while_there_is_no_new_one() {
     assert!(look(ports.tls, "a.example").unwrap().is_issued_for("a.example"));
     assert_eq!(proxy.reload(&proxy.config).0, Some(0));
     let before = attempts(&proxy, "issued");
-    poll("a new one", || (attempts(&proxy, "issued") > before).then_some(()));
+    poll("a new certificate", || (attempts(&proxy, "issued") > before).then_some(()));
 }
 
 #[test]
-fn who_is_killed_amid_an_order_begins_again() {
+fn an_order_interrupted_by_a_kill_is_repeated() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let (reached, go) = (pebble.path("reached"), pebble.path("go"));
@@ -70,7 +70,7 @@ fn who_is_killed_amid_an_order_begins_again() {
 }
 
 #[test]
-fn of_two_processes_one_asks_and_both_serve() {
+fn one_of_two_processes_orders_and_both_serve() {
     let (ports, others, origin) = (Ports::new(), Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let (calls, go) = (pebble.path("calls"), pebble.path("go"));
@@ -81,7 +81,7 @@ fn of_two_processes_one_asks_and_both_serve() {
     let Some(first) = setup(&origin, ports, acme.clone(), &["a.example"]).start() else { return };
     poll("the hook", || calls.exists().then_some(()));
     let second = setup(&origin, others, acme, &["a.example"]).start().unwrap();
-    assert!(look(others.tls, "a.example").unwrap().issuer.contains("sluice"), "it has none of its own");
+    assert!(look(others.tls, "a.example").unwrap().issuer.contains("sluice"), "it has no issued certificate");
     fs::write(&go, "").unwrap();
     let shown = issued(ports, "a.example");
     assert_eq!(issued(others, "a.example"), shown);
@@ -90,7 +90,7 @@ fn of_two_processes_one_asks_and_both_serve() {
 }
 
 #[test]
-fn an_account_that_is_not_known_any_more_is_made_again() {
+fn an_unknown_account_is_recreated() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let Some(proxy) = setup(&origin, ports, pebble.config(), &["a.example"]).start() else { return };
@@ -112,7 +112,7 @@ fn an_account_that_is_not_known_any_more_is_made_again() {
 }
 
 #[test]
-fn a_damaged_certificate_is_set_aside_and_got_again() {
+fn a_damaged_certificate_is_set_aside_and_replaced() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let Some(proxy) = setup(&origin, ports, pebble.config(), &["a.example"]).start() else { return };
@@ -129,7 +129,7 @@ fn a_damaged_certificate_is_set_aside_and_got_again() {
 }
 
 #[test]
-fn without_a_place_for_it_sluice_does_not_start() {
+fn without_a_state_folder_sluice_does_not_start() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let acme = json!({"terms_agreed": true});
     let (code, said) = setup(&origin, ports, acme, &["a.example"]).after("unset STATE_DIRECTORY").fails();

@@ -1,4 +1,4 @@
-//! What a client may ask for: each bound met from below, gone beyond, and counted.
+//! Limits of a client: at each limit, beyond it, and the counter.
 
 use serde_json::json;
 
@@ -11,14 +11,14 @@ fn limited(origin: &Origin, key: &str, value: u64) -> Setup {
     setup(origin).with("limits", json!({"http2": {key: value}}))
 }
 
-/// The connection is ended, told why, and counted; others are not concerned.
+/// The connection is closed with an error and counted; other connections are not affected.
 fn ended(proxy: &Proxy, raw: &mut Raw, reason: &str) {
     assert_eq!(raw.end(), ENHANCE_YOUR_CALM);
     assert_eq!(abuses(proxy, reason), 1.0, "{reason}");
     assert_eq!(talk(proxy, async |sender| get(&sender, "/").await).status(), 200);
 }
 
-/// An origin that answers nothing but `/`.
+/// An origin that responds to nothing but `/`.
 fn mute() -> Origin {
     Origin::playing(|mut peer| {
         while let Ok(head) = peer.try_head() {
@@ -46,7 +46,7 @@ fn requests_that_are_reset_at_once() {
     ended(&proxy, &mut raw, "resets");
 }
 
-/// All of them are there before the first is looked at.
+/// All of them arrive before the first one is processed.
 #[test]
 fn requests_that_are_reset_before_they_are_seen() {
     let origin = mute();
@@ -57,11 +57,11 @@ fn requests_that_are_reset_before_they_are_seen() {
         let head = frame(HEADERS, END_STREAM | END_HEADERS, number * 2 + 1, &block(&request("GET", "/slow")));
         [head, frame(RST_STREAM, 0, number * 2 + 1, &8_u32.to_be_bytes())].concat()
     });
-    // One receive brings them.
+    // They arrive in one receive.
     let all: Vec<u8> = each.collect();
     raw.write(&all);
     ended(&proxy, &mut raw, "pending_resets");
-    assert!(origin.connections() <= 1, "nobody was asked for what nobody wants");
+    assert!(origin.connections() <= 1, "no request reached the origin for a reset stream");
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn pings_settings_and_priorities() {
         [(PING, 0, &[0; 8]), (SETTINGS, 0, &[]), (PRIORITY, 1, &[0; 5]), (WINDOW_UPDATE, 0, &[0, 0, 0, 1])];
     for (index, (kind, stream, payload)) in floods.into_iter().enumerate() {
         let mut raw = Raw::connect(&proxy);
-        // Its own settings were one.
+        // Its own SETTINGS frame counts as one.
         (0..49).for_each(|_| raw.send(kind, 0, stream, payload));
         raw.get(3, "/");
         assert_eq!(raw.outcome().status(), 200);
-        // What was sent to it allows for a few more.
+        // Frames sent to it allow a few more.
         (0..50).for_each(|_| raw.send(kind, 0, stream, payload));
         assert_eq!(raw.end(), ENHANCE_YOUR_CALM, "{kind}");
         assert_eq!(abuses(&proxy, "control_frames"), index as f64 + 1.0);
@@ -103,8 +103,8 @@ fn a_head_that_is_too_large() {
     let frame = raw.outcome();
     assert_eq!((frame.stream, frame.status()), (1, 431));
     raw.get(3, "/");
-    assert_eq!(raw.outcome().status(), 200, "the connection goes on");
-    // One entry of the table, said again and again.
+    assert_eq!(raw.outcome().status(), 200, "the connection is kept");
+    // One entry of the table, referenced again and again.
     let mut bomb = block(&request("GET", "/"));
     bomb.extend_from_slice(&[0x40, 1, b'x', 0x7f, 0x81, 0x1e]);
     bomb.extend_from_slice(&long[..3968]);
@@ -115,7 +115,7 @@ fn a_head_that_is_too_large() {
 }
 
 #[test]
-fn data_that_is_none() {
+fn empty_data_frames_are_limited() {
     let origin = mute();
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -124,7 +124,7 @@ fn data_that_is_none() {
     ended(&proxy, &mut raw, "data_frames");
 }
 
-/// MadeYouReset (CVE-2025-8671): a window update of nothing is a fault of its stream (RFC 9113 section 6.9).
+/// MadeYouReset (CVE-2025-8671): a window update of zero is an error of its stream (RFC 9113 section 6.9).
 #[test]
 fn faults_that_make_us_reset() {
     let origin = mute();
@@ -165,7 +165,7 @@ fn windows_and_frames_as_configured() {
     assert_eq!((setting(4), setting(5), setting(8)), (100_000, 20_000, 1), "windows, frames, websockets");
     let update = raw.until(WINDOW_UPDATE);
     assert_eq!((update.stream, update.payload), (0, (200_000 - 65_535_u32).to_be_bytes().to_vec()));
-    // The largest frame, and one beyond it.
+    // The largest frame, and one that is larger.
     raw.head(1, 0, &request("POST", "/"));
     raw.send(DATA, END_STREAM, 1, &[0; 20_000]);
     assert_eq!(raw.outcome().status(), 200);
@@ -174,7 +174,7 @@ fn windows_and_frames_as_configured() {
     assert_eq!(raw.end(), FRAME_SIZE_ERROR);
 }
 
-/// A client that takes nothing of an answer: its windows are closed and stay so.
+/// A client that reads nothing of a response: its windows stay closed.
 #[test]
 fn a_window_that_stays_closed() {
     let origin = Origin::saying("hello");

@@ -1,4 +1,4 @@
-//! Exchanges with an HTTP/2 endpoint that one of the two gives up.
+//! Exchanges with an HTTP/2 endpoint that one side cancels.
 
 use std::sync::mpsc::channel;
 
@@ -12,7 +12,7 @@ use super::server::Server;
 use super::upstream::setup;
 
 #[test]
-fn a_reset_is_a_bad_gateway_or_a_cut() {
+fn a_reset_is_a_502_or_cuts_the_response() {
     let server = Server::new(async |mut asked| {
         if asked.path() == "/early" {
             return asked.respond.send_reset(Reason::INTERNAL_ERROR);
@@ -38,9 +38,9 @@ fn a_reset_is_a_bad_gateway_or_a_cut() {
     assert_eq!(proxy.outcome("/late").1, "response_truncated");
 }
 
-/// As gRPC servers do at a call's deadline, which is the client's as well.
+/// gRPC servers do this at a call's deadline, which is the client's deadline as well.
 #[test]
-fn a_server_that_cancels_is_no_outage() {
+fn a_server_that_cancels_is_not_an_outage() {
     let server = Server::new(async |mut asked| match asked.path() {
         "/early" | "/page" => asked.respond.send_reset(Reason::CANCEL),
         "/late" => {
@@ -62,9 +62,9 @@ fn a_server_that_cancels_is_no_outage() {
             stream.send_data(Bytes::from_static(b"x"), false).unwrap();
             let error = match response.await {
                 Ok(response) => {
-                    // The late end waits for this: a reset right behind its head would be all that is seen of both.
+                    // The late end waits for this: otherwise only the reset after the head would be seen.
                     stream.send_data(Bytes::new(), true).unwrap();
-                    answer(response).await.err().expect("half of an answer")
+                    answer(response).await.err().expect("half of a response")
                 }
                 Err(error) => error,
             };

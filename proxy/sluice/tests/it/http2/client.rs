@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/2 as it should.
+//! A correct HTTP/2 client.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{PATIENCE, Proxy};
 
-/// What came back.
+/// A response.
 pub(super) struct Answer {
     pub(super) head: Response<()>,
     pub(super) body: Vec<u8>,
@@ -28,7 +28,7 @@ impl Answer {
     }
 }
 
-/// Connects, has the connection driven, and plays.
+/// Connects, drives the connection, and runs `play`.
 pub(super) fn talk<T>(proxy: &Proxy, play: impl AsyncFnOnce(SendRequest<Bytes>) -> T) -> T {
     talk_by(proxy, &Builder::new(), play)
 }
@@ -48,11 +48,11 @@ pub(super) fn talk_by<T>(
             tokio::spawn(connection);
             play(sender).await
         };
-        tokio::time::timeout(PATIENCE, playing).await.expect("waited in vain")
+        tokio::time::timeout(PATIENCE, playing).await.expect("timed out")
     })
 }
 
-/// Waits for what the connection, or somebody else, does meanwhile.
+/// Waits for something that happens in another task.
 pub(super) async fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -96,7 +96,7 @@ pub(super) async fn post(
     tokio::join!(sending, receiving).1
 }
 
-/// Sends as the windows let it.
+/// Sends as far as the windows allow.
 pub(super) async fn send(stream: &mut SendStream<Bytes>, mut body: &[u8]) {
     while !body.is_empty() {
         stream.reserve_capacity(body.len());
@@ -107,7 +107,7 @@ pub(super) async fn send(stream: &mut SendStream<Bytes>, mut body: &[u8]) {
     }
 }
 
-/// The next piece of a body, which is taken for read.
+/// The next piece of a body; its window is released.
 pub(super) async fn piece(body: &mut RecvStream) -> Option<Result<Bytes, h2::Error>> {
     let data = body.data().await?;
     if let Ok(data) = &data {
@@ -116,7 +116,7 @@ pub(super) async fn piece(body: &mut RecvStream) -> Option<Result<Bytes, h2::Err
     Some(data)
 }
 
-/// Receives an answer to its end.
+/// Receives a response to its end.
 pub(super) async fn answer(response: Response<RecvStream>) -> Result<Answer, h2::Error> {
     let (head, mut stream) = response.into_parts();
     let mut body = Vec::new();

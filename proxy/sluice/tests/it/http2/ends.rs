@@ -1,4 +1,4 @@
-//! How connections end: a drain, a reload, silence, a client that speaks something else.
+//! How connections end: a drain, a reload, inactivity, a client that speaks another protocol.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -13,7 +13,7 @@ use super::setup;
 use crate::support::{Origin, PATIENCE, ok, poll};
 
 #[test]
-fn a_drain_lets_streams_end() {
+fn a_drain_lets_streams_finish() {
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let origin = Origin::playing(move |mut peer| {
@@ -28,7 +28,7 @@ fn a_drain_lets_streams_end() {
         let (response, _) = sender.send_request(to("/").body(()).unwrap(), true).unwrap();
         until(|| !origin.requests().is_empty()).await;
         proxy.signal(Signal::SIGTERM);
-        // It is told to open no more; what is open goes on.
+        // It may not open new streams; open ones continue.
         while sender.clone().ready().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -40,13 +40,13 @@ fn a_drain_lets_streams_end() {
 }
 
 #[test]
-fn a_drain_ends_what_is_idle() {
+fn a_drain_closes_idle_connections() {
     let origin = Origin::saying("");
     let Some(mut proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);
     raw.until(SETTINGS);
     proxy.signal(Signal::SIGTERM);
-    // A round trip in which requests that are on their way arrive; then the last word.
+    // A round trip in which requests in flight arrive; then the final GOAWAY.
     assert_eq!(raw.until(GOAWAY).error(), 0);
     let ping = raw.until(PING);
     raw.send(PING, 1, 0, &ping.payload);
@@ -55,18 +55,18 @@ fn a_drain_ends_what_is_idle() {
 }
 
 #[test]
-fn silence_ends_a_connection_in_order() {
+fn an_idle_connection_is_closed_with_goaway() {
     let origin = Origin::saying("");
     let limits = json!({"keep_alive_timeout_ms": 1000, "half_close_timeout_ms": 100});
     let Some(proxy) = setup(&origin).with("limits", limits).start() else { return };
     let mut raw = Raw::connect(&proxy);
-    // Also if it does not answer.
+    // Even if the client does not respond.
     assert_eq!(raw.until(GOAWAY).error(), 0);
     assert_eq!(raw.end(), 0);
 }
 
 #[test]
-fn a_connection_serves_so_many() {
+fn requests_per_connection_are_limited() {
     let origin = Origin::saying("");
     let limits = json!({"requests_per_connection_max": 2});
     let Some(proxy) = setup(&origin).with("limits", limits).start() else { return };
@@ -80,7 +80,7 @@ fn a_connection_serves_so_many() {
 }
 
 #[test]
-fn what_is_no_frame_ends_the_connection() {
+fn invalid_frames_end_the_connection() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -91,19 +91,19 @@ fn what_is_no_frame_ends_the_connection() {
 }
 
 #[test]
-fn what_speaks_neither_version_gets_no_answer() {
+fn unknown_protocols_get_no_response() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).start() else { return };
     let mut wire = proxy.connect();
     wire.send("INVALID CONNECTION PREFACE\r\n\r\n");
     wire.expect_end();
-    // What begins as HTTP/1.1 is answered in it.
+    // Data that begins like HTTP/1.1 gets an HTTP/1.1 response.
     assert_eq!(proxy.ask("GET  / HTTP/1.1\r\n\r\n").status(), 400);
     assert_eq!(proxy.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").status(), 200);
 }
 
 #[test]
-fn elsewhere_the_preface_is_no_request() {
+fn without_prior_knowledge_the_preface_is_refused() {
     let origin = Origin::saying("");
     for mode in ["auto", "off"] {
         let Some(proxy) = setup(&origin).with("listeners.0.http2", mode).start() else { return };
@@ -112,7 +112,7 @@ fn elsewhere_the_preface_is_no_request() {
     }
 }
 
-/// A client that vanishes takes its exchanges with it.
+/// A client that disappears ends its exchanges.
 #[test]
 fn a_connection_that_breaks_ends_its_exchanges() {
     let (gone, ended) = channel();

@@ -1,4 +1,4 @@
-//! One request at a time: heads, bodies, trailers, interim answers, websockets.
+//! Single requests: heads, bodies, trailers, interim responses, websockets.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::client::{answer, ask, get, piece, post, talk, to};
 use super::setup;
 use crate::support::{Origin, assert_same, ok, pattern};
 
-/// Answers with the body that was sent, in the framing that it came in.
+/// Responds with the received body, in the same framing.
 fn echo() -> Origin {
     Origin::answering(|request| {
         let mut answer = match request.get("transfer-encoding") {
@@ -31,7 +31,7 @@ fn echo() -> Origin {
 }
 
 #[test]
-fn a_request_is_an_exchange_like_any_other() {
+fn a_request_is_an_ordinary_exchange() {
     let origin = Origin::saying("hello");
     let Some(proxy) = setup(&origin).start() else { return };
     let answer = talk(&proxy, async |sender| get(&sender, "/x?y=z").await);
@@ -43,12 +43,12 @@ fn a_request_is_an_exchange_like_any_other() {
     let record = proxy.record("/x?y=z");
     assert_eq!((&record["protocol"], &record["status"]), (&json!("HTTP/2.0"), &json!(200)));
     assert_eq!(proxy.metric("sluice_http2_streams_total"), 1.0);
-    assert_eq!(proxy.get("/old").status(), 200, "the listener takes HTTP/1.1 too");
+    assert_eq!(proxy.get("/old").status(), 200, "the listener accepts HTTP/1.1 too");
     assert_eq!(proxy.record("/old")["protocol"], "HTTP/1.1");
 }
 
 #[test]
-fn bodies_go_both_ways_counted_and_not() {
+fn bodies_with_and_without_length_are_forwarded() {
     let Some(proxy) = setup(&echo()).start() else { return };
     let body = pattern(3_000_000);
     talk(&proxy, async |sender| {
@@ -66,7 +66,7 @@ fn bodies_go_both_ways_counted_and_not() {
 }
 
 #[test]
-fn trailers_go_both_ways() {
+fn trailers_are_forwarded_in_both_directions() {
     let origin = Origin::answering(|request| {
         assert_eq!(request.get("te"), Some("trailers"));
         assert_eq!(request.get("connection"), Some("te"));
@@ -87,7 +87,7 @@ fn trailers_go_both_ways() {
 }
 
 #[test]
-fn what_has_no_body_ends_with_its_head() {
+fn responses_without_a_body_end_with_their_head() {
     let origin = Origin::answering(|request| match request.target() {
         "/204" => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
         "/304" => b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\nETag: \"a\"\r\n\r\n".to_vec(),
@@ -106,7 +106,7 @@ fn what_has_no_body_ends_with_its_head() {
 }
 
 #[test]
-fn interim_answers_come_first() {
+fn interim_responses_come_first() {
     let origin = Origin::playing(|mut peer| {
         let request = peer.head();
         assert_eq!(request.get("expect"), Some("100-continue"));
@@ -133,7 +133,7 @@ fn interim_answers_come_first() {
 }
 
 #[test]
-fn crumbs_are_one_cookie_and_an_answer_loses_what_is_about_its_connection() {
+fn cookie_crumbs_are_joined_and_connection_fields_are_removed() {
     let origin = Origin::answering(|_| {
         b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nContent-Length: 0\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n"
             .to_vec()
@@ -158,12 +158,12 @@ fn a_websocket_is_a_tunnel_in_its_stream() {
         );
         assert_eq!(peer.take(4), b"ping");
         peer.send("pong");
-        assert_eq!(peer.rest().0, b"", "the client's end is carried across");
+        assert_eq!(peer.rest().0, b"", "the client's end is forwarded");
         peer.send("last");
     });
     let Some(proxy) = setup(&origin).start() else { return };
     talk(&proxy, async |mut sender| {
-        // Our settings must have come, for they allow it.
+        // Our settings must have arrived, because they permit it.
         get_settings(&mut sender).await;
         let request =
             to("/ws").method("CONNECT").extension(Protocol::from_static("websocket")).body(()).unwrap();

@@ -1,4 +1,4 @@
-//! A client that writes its frames by hand, to send what no library would.
+//! A client that writes raw frames, to send what no library would.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -22,7 +22,7 @@ pub(super) const PROTOCOL_ERROR: u32 = 1;
 pub(super) const FRAME_SIZE_ERROR: u32 = 6;
 pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// A frame as it came.
+/// A received frame.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) kind: u8,
@@ -38,7 +38,7 @@ impl Frame {
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
 
-    /// The status of HEADERS, of those that the static table has (RFC 7541 appendix A).
+    /// The status of HEADERS, for statuses in the static table (RFC 7541 appendix A).
     pub(super) fn status(&self) -> u16 {
         match self.payload[0] {
             0x88 => 200,
@@ -46,7 +46,7 @@ impl Frame {
             0x8c => 400,
             0x8d => 404,
             0x8e => 500,
-            // A literal behind the name of the eighth entry: plain, or Huffman-coded digits.
+            // A literal after the name of the eighth entry: plain or Huffman-coded digits.
             byte if byte & 0x0f == 8 || byte == 0x48 => literal(&self.payload[1..]),
             byte => panic!("no status but {byte:x}"),
         }
@@ -93,7 +93,7 @@ impl Raw {
         raw
     }
 
-    /// Writes; a proxy that has had enough may have closed.
+    /// Writes; the proxy may already have closed.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         let _ = self.0.write_all(bytes);
     }
@@ -102,17 +102,17 @@ impl Raw {
         self.write(&frame(kind, flags, stream, payload));
     }
 
-    /// Sends a head of these fields, literally.
+    /// Sends a head of these fields as literals.
     pub(super) fn head(&mut self, stream: u32, flags: u8, fields: &[(&str, &[u8])]) {
         self.send(HEADERS, END_HEADERS | flags, stream, &block(fields));
     }
 
-    /// Sends `GET path`, whole.
+    /// Sends a complete `GET path`.
     pub(super) fn get(&mut self, stream: u32, path: &str) {
         self.head(stream, END_STREAM, &request("GET", path));
     }
 
-    /// The next frame; `None` at the end of the connection, in whatever way.
+    /// The next frame; `None` at the end of the connection, however it ended.
     pub(super) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).ok()?;
@@ -128,16 +128,16 @@ impl Raw {
         std::iter::from_fn(|| self.next()).find(|frame| frame.kind == kind).expect("the connection has ended")
     }
 
-    /// Waits for the next frame that says what becomes of a stream: HEADERS or RST_STREAM.
+    /// Waits for the next frame that decides the outcome of a stream: HEADERS or RST_STREAM.
     pub(super) fn outcome(&mut self) -> Frame {
         let mut frames = std::iter::from_fn(|| self.next());
         frames.find(|frame| matches!(frame.kind, HEADERS | RST_STREAM)).expect("the connection has ended")
     }
 
-    /// Waits for the GOAWAY that ends the connection, and that end.
+    /// Waits for the GOAWAY that ends the connection, and its end.
     pub(super) fn end(&mut self) -> u32 {
         let error = self.until(GOAWAY).error();
-        // The proxy reads on for a while, unless it sees that there is no more.
+        // The proxy keeps reading for a while, unless it sees the end.
         let _ = self.0.shutdown(Shutdown::Write);
         while let Some(frame) = self.next() {
             assert_ne!(frame.kind, HEADERS, "{frame:?}");
@@ -154,7 +154,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// The fields that every request has.
+/// The fields of every request.
 pub(super) fn request<'a>(method: &'a str, path: &'a str) -> [(&'a str, &'a [u8]); 4] {
     [
         (":method", method.as_bytes()),

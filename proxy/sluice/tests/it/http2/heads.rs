@@ -1,24 +1,24 @@
-//! Heads that would be something else in HTTP/1.1: none of them reaches an origin as what it is not.
+//! Heads that would have another meaning in HTTP/1.1: none of them reaches an origin with a different meaning.
 
 use super::frames::{DATA, END_STREAM, GOAWAY, HEADERS, PROTOCOL_ERROR, RST_STREAM, Raw, request};
 use super::setup;
 use crate::support::{Origin, Proxy};
 
-/// Stands for a status: the stream is reset, or the connection ended.
+/// Stands for a status: the stream was reset, or the connection ended.
 const REFUSED: u16 = 0;
 
-/// What becomes of a head.
+/// The outcome of a head.
 fn verdict(raw: &mut Raw, stream: u32, fields: &[(&str, &[u8])]) -> u16 {
     raw.head(stream, END_STREAM, fields);
     loop {
-        let frame = raw.next().expect("the connection has ended without a word");
+        let frame = raw.next().expect("the connection ended without a frame");
         match frame.kind {
             HEADERS if frame.stream == stream => return frame.status(),
             RST_STREAM if frame.stream == stream => {
                 assert_eq!(frame.error(), PROTOCOL_ERROR);
                 return REFUSED;
             }
-            // What no field can be is an error of the compression (RFC 9113 section 4.3).
+            // Bytes that no field can contain are a compression error (RFC 9113 section 4.3).
             GOAWAY => return REFUSED,
             _ => {}
         }
@@ -43,7 +43,7 @@ fn pseudo<'a>(method: &'a [u8], scheme: &'a [u8], authority: &'a [u8], path: &'a
 }
 
 #[test]
-fn no_field_becomes_two() {
+fn a_field_never_becomes_two() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).start() else { return };
     let cases: [(&str, &[u8]); 14] = [
@@ -64,11 +64,11 @@ fn no_field_becomes_two() {
     ];
     let cases: Vec<_> = cases.iter().map(|case| (with(&[*case]), REFUSED)).collect();
     check(&proxy, &cases);
-    assert_eq!(origin.requests().len(), 1, "the last one");
+    assert_eq!(origin.requests().len(), 1, "the last request");
 }
 
 #[test]
-fn no_target_becomes_another() {
+fn a_target_never_becomes_another() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).start() else { return };
     let cases = [
@@ -94,11 +94,11 @@ fn no_target_becomes_another() {
         (vec![(":method", &b"CONNECT"[..]), (":authority", b"a:443")], 501),
     ];
     check(&proxy, &cases);
-    assert_eq!(origin.requests().len(), 1, "the last one");
+    assert_eq!(origin.requests().len(), 1, "the last request");
 }
 
 #[test]
-fn there_is_one_host() {
+fn there_is_exactly_one_host() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).start() else { return };
     let none: [(&str, &[u8]); 3] = [(":method", b"GET"), (":scheme", b"http"), (":path", b"/")];
@@ -116,9 +116,9 @@ fn there_is_one_host() {
     assert_eq!(hosts, [1, 1, 1]);
 }
 
-/// The crate's parser takes a fragment off before anybody sees it, so the origin gets the path that was routed by.
+/// The h2 crate's parser removes a fragment, so the origin gets the path that was used for routing.
 #[test]
-fn a_fragment_ends_here() {
+fn fragments_are_removed() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -127,7 +127,7 @@ fn a_fragment_ends_here() {
 }
 
 #[test]
-fn what_is_tunnelled_before_the_answer_is_no_request() {
+fn bytes_before_the_101_are_not_a_request() {
     let origin = Origin::saying("refused");
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);

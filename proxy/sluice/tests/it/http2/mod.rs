@@ -1,5 +1,5 @@
-//! HTTP/2 by prior knowledge, from clients and to endpoints: the `h2` crate as the other side, and frames written by hand
-//! where it would not.
+//! HTTP/2 with prior knowledge, from clients and to endpoints: the `h2` crate as the peer, and raw frames where it is
+//! too correct.
 
 mod bounds;
 mod cancels;
@@ -15,12 +15,12 @@ mod upstream;
 
 use crate::support::{Origin, Proxy, Setup};
 
-/// A proxy whose listener takes both versions.
+/// A proxy whose listener accepts both versions.
 fn setup(origin: &Origin) -> Setup {
     Setup::to_origin(origin).with("listeners.0.http2", "prior_knowledge")
 }
 
-/// The value of the counter of connections ended for this.
+/// The counter of connections closed for this reason.
 fn abuses(proxy: &Proxy, reason: &str) -> f64 {
     proxy.metric(&format!("sluice_http2_abuses_total{{reason=\"{reason}\"}}"))
 }

@@ -1,4 +1,4 @@
-//! An endpoint that speaks HTTP/2 as it should.
+//! A correct HTTP/2 endpoint.
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -14,11 +14,11 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-/// One request at the endpoint.
+/// A request at the endpoint.
 pub(super) struct Asked {
     pub(super) request: Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
-    /// Which of the server's requests it is, from 0.
+    /// Its number among the server's requests, from 0.
     pub(super) number: usize,
 }
 
@@ -31,15 +31,15 @@ struct Counts {
     requests: AtomicUsize,
 }
 
-/// A server in a thread of its own, which ends with the test process at the latest.
+/// A server on its own thread, which ends with the test process at the latest.
 pub(super) struct Server {
-    /// As a configuration names it.
+    /// Its address in a configuration.
     pub(super) endpoint: String,
     counts: Arc<Counts>,
 }
 
 impl Server {
-    /// Hands each request to `serve`.
+    /// Passes each request to `serve`.
     pub(super) fn new<F>(serve: impl Fn(Asked) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -47,7 +47,7 @@ impl Server {
         Self::by(Builder::new(), usize::MAX, serve)
     }
 
-    /// The same with settings, saying goodbye on each connection with its request of this number.
+    /// The same with settings; sends GOAWAY on each connection at its request with this number.
     pub(super) fn by<F>(
         builder: Builder,
         requests_max: usize,
@@ -109,7 +109,7 @@ impl Server {
         self.counts.connections.load(SeqCst)
     }
 
-    /// Connections that have not ended.
+    /// Connections that are still open.
     pub(super) fn open(&self) -> usize {
         self.counts.open.load(SeqCst)
     }
@@ -154,7 +154,7 @@ impl Asked {
         value.unwrap_or_default().to_owned()
     }
 
-    /// The whole body, and its trailers.
+    /// The complete body, and its trailers.
     pub(super) async fn body(&mut self) -> (Vec<u8>, Option<HeaderMap>) {
         let body = self.request.body_mut();
         let mut whole = Vec::new();
@@ -165,17 +165,17 @@ impl Asked {
         (whole, body.trailers().await.ok().flatten())
     }
 
-    /// Answers with a head, of which a body is to follow.
+    /// Responds with a head; a body follows.
     pub(super) fn begin(&mut self, status: u16, fields: &[(&str, &str)]) -> SendStream<Bytes> {
         self.respond.send_response(head(status, fields), false).unwrap()
     }
 
-    /// Answers with a head and nothing else.
+    /// Responds with a head only.
     pub(super) fn bare(&mut self, status: u16, fields: &[(&str, &str)]) {
         self.respond.send_response(head(status, fields), true).unwrap();
     }
 
-    /// Answers whole.
+    /// Sends a complete response.
     pub(super) fn answer(&mut self, body: &[u8]) {
         self.begin(200, &[]).send_data(Bytes::copy_from_slice(body), true).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What one client leaves unread or gives up on a connection that it shares with others.
+//! What one client leaves unread or cancels on an upstream connection shared with others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use super::client::{get, piece, talk_by, to, until};
 use super::server::{Asked, Server};
 use super::upstream::setup;
 
-/// As much as a stream's window has room for.
+/// As much as a stream's window allows.
 const WINDOW: usize = 128 * 1024;
 
 async fn hello(mut asked: Asked) {
@@ -19,7 +19,7 @@ async fn hello(mut asked: Asked) {
 }
 
 #[test]
-fn small_frames_that_nobody_reads_end_no_other_exchange() {
+fn unread_small_frames_affect_no_other_exchange() {
     const SLOW: usize = 24;
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
@@ -44,7 +44,7 @@ fn small_frames_that_nobody_reads_end_no_other_exchange() {
         }
     });
     let Some(proxy) = setup(&server).start() else { return };
-    // It never opens a window, so all of it has to wait.
+    // It never opens a window, so everything has to wait.
     talk_by(&proxy, Builder::new().initial_window_size(0), async |sender| {
         let mut open = Vec::new();
         for _ in 0..SLOW {
@@ -60,14 +60,14 @@ fn small_frames_that_nobody_reads_end_no_other_exchange() {
 }
 
 #[test]
-fn what_comes_late_for_exchanges_that_were_given_up_is_no_fault() {
+fn late_frames_of_cancelled_exchanges_are_no_error() {
     const AT_ONCE: usize = 100;
     let server = Server::new(|mut asked: Asked| async move {
         if asked.request.uri().path() != "/endless" {
             return hello(asked).await;
         }
         let mut stream = asked.begin(200, &[]);
-        // Until it hears that nobody wants it.
+        // Until it is told to stop.
         loop {
             stream.reserve_capacity(256);
             let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await else { return };
@@ -78,7 +78,7 @@ fn what_comes_late_for_exchanges_that_were_given_up_is_no_fault() {
         }
     });
     let Some(proxy) = setup(&server).with("limits.http2.resets_max", 1_000_000).start() else { return };
-    // There is room for all that is not read, and what comes late is no fault here either.
+    // There is room for everything that is not read, and late frames are not errors here.
     talk_by(
         &proxy,
         Builder::new()
@@ -103,5 +103,5 @@ fn what_comes_late_for_exchanges_that_were_given_up_is_no_fault() {
             assert_eq!(get(&sender, "/").await.body, b"hi");
         },
     );
-    assert_eq!(server.connections(), 1, "the first has served them all");
+    assert_eq!(server.connections(), 1, "the first connection served all of them");
 }

@@ -1,4 +1,4 @@
-//! Many requests at once: side by side, each at its own speed, each with its own end.
+//! Concurrent requests: each at its own speed, each with its own end.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ fn a_hundred_streams_at_once() {
 }
 
 #[test]
-fn a_slow_reader_stops_its_own_stream_alone_and_costs_little() {
+fn a_slow_reader_blocks_only_its_stream_and_costs_little() {
     const LARGE: usize = 64 << 20;
     let origin = Origin::playing(|mut peer| {
         while let Some(request) = peer.next() {
@@ -66,7 +66,7 @@ fn a_slow_reader_stops_its_own_stream_alone_and_costs_little() {
             assert_eq!(get(&sender, "/small").await.body, b"small");
         }
         let grown = proxy.memory_kb().saturating_sub(before);
-        assert!(grown < 16 * 1024, "{grown} KB for what nobody reads");
+        assert!(grown < 16 * 1024, "{grown} KB for unread bytes");
         let mut length = 0;
         while let Some(data) = piece(&mut body).await {
             length += data.unwrap().len();
@@ -76,7 +76,7 @@ fn a_slow_reader_stops_its_own_stream_alone_and_costs_little() {
 }
 
 #[test]
-fn a_slow_application_stops_its_own_upload_alone() {
+fn a_slow_application_blocks_only_its_upload() {
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let seen = Arc::new(Mutex::new(0));
@@ -106,7 +106,7 @@ fn a_slow_application_stops_its_own_upload_alone() {
                 assert_eq!(get(&sender, "/other").await.body, b"done");
             }
             let grown = proxy.memory_kb().saturating_sub(before);
-            assert!(grown < 12 * 1024, "{grown} KB for what nobody takes");
+            assert!(grown < 12 * 1024, "{grown} KB for unread bytes");
             go.send(()).unwrap();
         };
         tokio::join!(sending, others);
@@ -131,18 +131,18 @@ fn a_client_that_resets_ends_its_exchange() {
     talk(&proxy, async |sender| {
         let mut ready = sender.clone().ready().await.unwrap();
         let (response, mut stream) = ready.send_request(to("/wait").body(()).unwrap(), true).unwrap();
-        // It is there when the origin has it.
+        // It is established when the origin has it.
         until(|| !origin.requests().is_empty()).await;
         stream.send_reset(Reason::CANCEL);
         drop(response);
-        assert_eq!(get(&sender, "/next").await.body, b"well", "the connection goes on");
+        assert_eq!(get(&sender, "/next").await.body, b"well", "the connection is kept");
     });
     assert_eq!(ended.recv_timeout(crate::support::PATIENCE).unwrap().0, b"", "the origin's connection ends");
     assert_eq!(proxy.outcome("/wait"), (499, "client_gone".to_owned()));
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_no_whole_one() {
+fn a_truncated_response_is_not_complete() {
     let origin = Origin::playing(|mut peer| {
         let request = peer.next().unwrap();
         match request.target() {
@@ -164,13 +164,13 @@ fn an_answer_that_breaks_off_is_no_whole_one() {
             assert_eq!(error.unwrap().reason(), Some(Reason::INTERNAL_ERROR), "{path}");
         }
         let answer = get(&sender, "/nothing").await;
-        assert_eq!(answer.status(), 502, "what failed before its head is an answer");
+        assert_eq!(answer.status(), 502, "a failure before the head is a response");
     });
     assert_eq!(proxy.outcome("/counted"), (200, "response_truncated".to_owned()));
 }
 
 #[test]
-fn an_early_answer_ends_the_upload() {
+fn an_early_response_ends_the_upload() {
     let origin = Origin::playing(|mut peer| {
         peer.head();
         peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!");
@@ -184,7 +184,7 @@ fn an_early_answer_ends_the_upload() {
         stream.send_data(Bytes::from_static(b"some"), false).unwrap();
         let answer = answer(response.await.unwrap()).await.unwrap();
         assert_eq!((answer.status(), &answer.body[..]), (413, &b"no!"[..]));
-        // The request is not asked for any more, and that is no error (RFC 9113 section 8.1).
+        // The rest of the request is not wanted any more, which is not an error (RFC 9113 section 8.1).
         let reset = std::future::poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
         assert_eq!(reset, Reason::NO_ERROR);
     });

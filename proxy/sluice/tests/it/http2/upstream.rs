@@ -1,4 +1,4 @@
-//! HTTP/2 to endpoints: one connection for many exchanges, in both directions at once, to each end that there is.
+//! HTTP/2 to endpoints: one connection for many exchanges, in both directions at once, with every kind of end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -25,7 +25,7 @@ fn status(code: &str) -> HeaderMap {
     HeaderMap::from_iter([("grpc-status".parse().unwrap(), code.parse().unwrap())])
 }
 
-/// Sends what came, each piece as it comes, and how it ended behind it.
+/// Sends back each piece as it arrives, and then how the request ended.
 async fn echo(mut asked: Asked) {
     let mut stream = asked.begin(200, &[("content-type", "application/grpc")]);
     while let Some(Ok(data)) = asked.request.body_mut().data().await {
@@ -36,7 +36,7 @@ async fn echo(mut asked: Asked) {
 }
 
 #[test]
-fn what_http2_cannot_say_is_the_clients_mistake() {
+fn requests_that_http2_cannot_express_are_refused() {
     let server = Server::new(|mut asked| async move {
         let mut stream = asked.begin(200, &[]);
         stream.send_data(Bytes::from_static(b"hi"), true).unwrap();
@@ -51,7 +51,7 @@ fn what_http2_cannot_say_is_the_clients_mistake() {
 }
 
 #[test]
-fn a_call_goes_through_with_its_trailers() {
+fn a_call_is_forwarded_with_its_trailers() {
     let (seen, sees) = channel();
     let server = Server::new(move |mut asked| {
         let seen = seen.clone();
@@ -80,7 +80,7 @@ fn a_call_goes_through_with_its_trailers() {
 }
 
 #[test]
-fn an_answer_of_trailers_only_stays_one() {
+fn a_trailers_only_response_stays_one() {
     let server = Server::new(async |mut asked| {
         asked.bare(200, &[("content-type", "application/grpc"), ("grpc-status", "12")]);
     });
@@ -92,9 +92,9 @@ fn an_answer_of_trailers_only_stays_one() {
     assert_eq!(reply.trailers, None);
 }
 
-/// As gRPC servers end a call early (RFC 9113 section 8.1): trailers, and NO_ERROR for the request that nobody reads.
+/// gRPC servers end a call early like this (RFC 9113 section 8.1): trailers, then NO_ERROR for the unread request.
 #[test]
-fn an_answer_that_ends_before_its_request_is_whole() {
+fn a_response_may_end_before_its_request() {
     let server = Server::new(async |mut asked| {
         let mut stream = asked.begin(200, &[("content-type", "application/grpc")]);
         stream.send_data(Bytes::from_static(b"message"), false).unwrap();
@@ -129,14 +129,14 @@ fn an_answer_that_ends_before_its_request_is_whole() {
 }
 
 #[test]
-fn both_ways_flow_at_once() {
+fn both_directions_flow_at_once() {
     let server = Server::new(echo);
     let Some(proxy) = setup(&server).start() else { return };
     talk(&proxy, async |sender| {
         let mut sender = sender.ready().await.unwrap();
         let request = to("/chat").method("POST").body(()).unwrap();
         let (response, mut stream) = sender.send_request(request, false).unwrap();
-        // Its head comes before anything was said.
+        // The response head comes before any message.
         let mut body = response.await.unwrap().into_body();
         for number in 0..50 {
             let said = format!("message {number}").into_bytes();
@@ -154,7 +154,7 @@ fn both_ways_flow_at_once() {
 }
 
 #[test]
-fn large_bodies_go_both_ways() {
+fn large_bodies_are_forwarded_in_both_directions() {
     let server = Server::new(echo);
     let Some(proxy) = setup(&server).start() else { return };
     let body = pattern(5 << 20);
@@ -162,7 +162,7 @@ fn large_bodies_go_both_ways() {
         post(&sender, to("/").method("POST").body(()).unwrap(), &body, None).await
     });
     assert_same(&reply.body, &body);
-    // The same from a client of the other version.
+    // The same from an HTTP/1.1 client.
     let mut wire = proxy.connect();
     wire.send(format!("POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", 300_000));
     wire.send(pattern(300_000));
@@ -183,7 +183,7 @@ async fn all_at_once(sender: &SendRequest<Bytes>, count: usize) {
     }
 }
 
-/// Answers each request with its path, once as many are here.
+/// Responds to each request with its path, once enough of them have arrived.
 async fn answer_together(mut asked: Asked, barrier: Arc<Barrier>) {
     barrier.wait().await;
     let path = asked.path().to_owned();
@@ -201,7 +201,7 @@ fn a_hundred_exchanges_share_a_connection() {
 }
 
 #[test]
-fn more_than_a_server_takes_go_over_another_connection() {
+fn requests_beyond_the_stream_limit_use_another_connection() {
     let barrier = Arc::new(Barrier::new(40));
     let mut builder = Builder::new();
     builder.max_concurrent_streams(10);
@@ -212,7 +212,7 @@ fn more_than_a_server_takes_go_over_another_connection() {
 }
 
 #[test]
-fn a_server_that_says_goodbye_loses_nothing() {
+fn goaway_loses_no_request() {
     let server = Server::by(Builder::new(), 3, async |mut asked| {
         let path = asked.path().to_owned();
         asked.answer(path.as_bytes());
@@ -228,7 +228,7 @@ fn a_server_that_says_goodbye_loses_nothing() {
 }
 
 #[test]
-fn what_a_server_refuses_is_sent_again() {
+fn refused_streams_are_sent_again() {
     let server = Server::new(async |mut asked| match asked.number {
         0 => asked.respond.send_reset(Reason::REFUSED_STREAM),
         _ => {
@@ -243,7 +243,7 @@ fn what_a_server_refuses_is_sent_again() {
 }
 
 #[test]
-fn a_slow_reader_stops_its_own_exchange_alone_and_costs_little() {
+fn a_slow_reader_blocks_only_its_exchange_and_costs_little() {
     const LARGE: usize = 32 << 20;
     let server = Server::new(async |mut asked| {
         if asked.path() == "/small" {
@@ -265,7 +265,7 @@ fn a_slow_reader_stops_its_own_exchange_alone_and_costs_little() {
             assert_eq!(get(&sender, "/small").await.body, b"small");
         }
         let grown = proxy.memory_kb().saturating_sub(before);
-        assert!(grown < 16 * 1024, "{grown} KB for what nobody reads");
+        assert!(grown < 16 * 1024, "{grown} KB for unread bytes");
         let mut whole = Vec::new();
         while let Some(data) = piece(&mut body).await {
             whole.extend_from_slice(&data.unwrap());
@@ -276,7 +276,7 @@ fn a_slow_reader_stops_its_own_exchange_alone_and_costs_little() {
 }
 
 #[test]
-fn heads_of_every_kind_come_as_they_are() {
+fn heads_of_every_kind_are_forwarded() {
     let server = Server::new(async |mut asked| match asked.path() {
         "/hints" => {
             asked.respond.send_informational(head(103, &[("link", "</a>")])).unwrap();
@@ -312,7 +312,7 @@ fn a_connection_without_exchanges_is_closed() {
 }
 
 #[test]
-fn who_speaks_something_else_is_a_bad_gateway() {
+fn an_endpoint_with_another_protocol_is_a_502() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let origin = Origin::playing(move |mut peer| {
@@ -326,7 +326,7 @@ fn who_speaks_something_else_is_a_bad_gateway() {
     assert!(asked.load(SeqCst) > 0);
 }
 
-/// A server whose certificate is right, and which speaks these by ALPN.
+/// A server with a valid certificate that offers these protocols by ALPN.
 fn secured(protocols: &[&[u8]]) -> (Server, Setup) {
     let authority = Authority::new();
     let mut tls = authority.identity(&["inner.test"]).server();
@@ -342,7 +342,7 @@ fn secured(protocols: &[&[u8]]) -> (Server, Setup) {
 }
 
 #[test]
-fn it_is_agreed_on_where_there_is_tls() {
+fn with_tls_http2_is_negotiated() {
     let (server, setup) = secured(&[b"h2", b"http/1.1"]);
     let Some(proxy) = setup.start() else { return };
     assert_eq!(proxy.get("/a").text(), "https://a.test/a");
@@ -351,7 +351,7 @@ fn it_is_agreed_on_where_there_is_tls() {
 }
 
 #[test]
-fn who_does_not_agree_on_it_is_a_bad_gateway() {
+fn an_endpoint_that_does_not_negotiate_http2_is_a_502() {
     let (server, setup) = secured(&[b"http/1.1"]);
     let Some(proxy) = setup.start() else { return };
     assert_eq!(proxy.get("/").status(), 502);
