@@ -117,7 +117,7 @@ fn an_unread_log_blocks_nothing() {
     proxy.signal(Signal::SIGHUP);
     poll("the new configuration", || {
         let shown: Value = serde_json::from_slice(&proxy.admin("/config").body).unwrap();
-        (shown["drain_timeout_ms"] == 31_000).then_some(())
+        (shown["drain_timeout"] == "31s").then_some(())
     });
     run_out_of_descriptors(&proxy);
     serves(&proxy);

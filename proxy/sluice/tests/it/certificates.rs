@@ -70,7 +70,8 @@ fn renewed_certificates_are_loaded_and_broken_ones_are_not() {
     let (code, said) = proxy.reload(&proxy.config);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("listeners[1].tls.certificates[0]: ") && said.contains("web.pem: no certificate"),
+        said.contains("listeners[1].tls.certificates[0]: ")
+            && said.contains("web.pem: contains no certificate"),
         "{said}"
     );
     assert_eq!(shown(&proxy), ["new.example"]);

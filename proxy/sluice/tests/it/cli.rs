@@ -37,7 +37,7 @@ fn config_prints_the_effective_configuration() {
     let output = sluice(&["config", "--config", DEMO, "--set", "clusters.demo.connect_timeout_ms=77"]);
     assert_eq!(output.status.code(), Some(0));
     let shown = text(&output.stdout);
-    assert!(shown.contains("connect_timeout_ms: 77\n") && shown.contains("response_timeout_ms: 60000\n"));
+    assert!(shown.contains("connect_timeout: 77ms\n") && shown.contains("response_timeout: 1m\n"));
     let back = sluice_config::parse("shown", shown, &[]).unwrap();
     assert_eq!(sluice_config::to_yaml(&back), shown);
 }

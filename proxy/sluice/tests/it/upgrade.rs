@@ -116,7 +116,7 @@ fn a_process_that_does_not_get_ready_changes_nothing() {
     script(&late, &format!("#!/bin/sh\nrm '{}'\nexit 1\n", control.display()));
     refused(&proxy, &["--binary", &late.display().to_string()], "the new process exited before it was ready");
     proxy.rewrite("clusters: {}\n");
-    refused(&proxy, &[], "refused: ");
+    refused(&proxy, &[], "the new process failed: ");
     proxy.rewrite(&proxy.config);
     assert!(proxy.is_running());
     let _next = upgrade(&proxy);

@@ -138,7 +138,7 @@ fn services_outlive_a_restart() {
     let mut config = proxy.config.clone();
     config["routes"][0]["hosts"] = json!(["svc.test"]);
     let (code, said) = proxy.reload(&config);
-    assert!(code == Some(2) && said.contains("the deployed service \"web\" is in the way"), "{said}");
+    assert!(code == Some(2) && said.contains("conflict with the deployed service \"web\""), "{said}");
     assert_eq!(ask(&proxy, "/").text(), "app");
 }
 
