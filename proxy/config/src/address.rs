@@ -13,6 +13,15 @@ use super::text::is_host_name;
 /// Maximum length of a unix socket path in bytes: `sun_path` holds 108 with its NUL (unix(7)).
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
+/// An address with the host that `8080` and `:8080` leave out.
+pub fn with_host(address: &str, host: &str) -> String {
+    let port = address.strip_prefix(':').unwrap_or(address);
+    if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
+        return format!("{host}:{port}");
+    }
+    address.to_owned()
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

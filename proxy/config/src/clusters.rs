@@ -198,20 +198,25 @@ fn write_endpoint(endpoint: &Endpoint) -> Value {
 
 fn endpoint_shape() -> Shape {
     let keys = vec![
-        Key::required("address", Shape::TEXT),
+        Key::required("address", address_shape()),
         Key::optional("weight", Shape::Integer(*WEIGHT.start(), *WEIGHT.end())),
         Key::optional("max_in_flight", MAX_IN_FLIGHT_CODEC.shape()),
         Key::optional("bypass", word::<EndpointBypass>().shape()),
     ];
-    Shape::AnyOf(vec![Shape::TEXT, Shape::Map(keys)])
+    Shape::AnyOf(vec![address_shape(), Shape::Map(keys)])
 }
 
 /// An address to connect to, which needs a port, and whether it uses `https://`.
 fn upstream_address(item: &Item<'_>) -> Option<(Address, bool)> {
-    let text = upstream_tls::without_scheme(item.value.as_str().unwrap_or_default());
-    let (text, https) = text.map_err(|message| item.mistake(message)).ok()?;
-    let value = if https { Value::from(text) } else { item.value.clone() };
-    let address = address(&Item { value: &value, ..item.clone() })?;
+    let (value, https) = match item.value.as_str() {
+        Some(text) => {
+            let read = upstream_tls::without_scheme(text);
+            let (text, https) = read.map_err(|message| item.mistake(message)).ok()?;
+            (Value::from(text), https)
+        }
+        None => (item.value.clone(), false),
+    };
+    let address = address(&Item { value: &value, ..item.clone() }, LOOPBACK)?;
     if address.port() == Some(0) {
         item.mistake(format!("{address} has port 0, which nothing listens on; write its port"));
         return None;
@@ -219,13 +224,25 @@ fn upstream_address(item: &Item<'_>) -> Option<(Address, bool)> {
     Some((address, https))
 }
 
-/// An address to bind or connect to.
-pub(super) fn address(item: &Item<'_>) -> Option<Address> {
-    let Value::String(text) = item.value else {
-        item.wrong_kind("host:port or unix:/path");
-        return None;
+/// The host of an address that is only a port, where others must not reach it, or where the applications are.
+pub(super) const LOOPBACK: &str = "127.0.0.1";
+
+/// An address to bind or connect to. `host` completes one that is only a port: `8080` or `:8080`.
+pub(super) fn address(item: &Item<'_>, host: &str) -> Option<Address> {
+    let text = match item.value {
+        Value::String(text) => super::address::with_host(text, host),
+        Value::Number(number) => super::address::with_host(&number.to_string(), host),
+        _ => {
+            item.wrong_kind("host:port, a port or unix:/path");
+            return None;
+        }
     };
     text.parse().map_err(|mistake: Mistake| item.mistake(mistake)).ok()
+}
+
+/// The shape of an address.
+pub(super) fn address_shape() -> Shape {
+    Shape::AnyOf(vec![Shape::TEXT, Shape::Integer(*PORT.start(), *PORT.end())])
 }
 
 /// How an endpoint is picked.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde_yaml::Value;
 
-use super::clusters::address;
+use super::clusters::{LOOPBACK, address, address_shape};
 use super::codec::{Codec, Map, Or, Own, Table, map, word};
 use super::defaults::WORKERS;
 use super::out::{Out, file, list};
@@ -37,10 +37,13 @@ pub(super) fn listeners(root: &mut Fields<'_>, limits: &Limits) -> Vec<Listener>
     item.list(LISTENERS_MAX).iter().map(|item| listener(item, limits)).collect()
 }
 
+/// The host of a listener whose address is only a port.
+const ANY: &str = "0.0.0.0";
+
 fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     let mut fields = item.fields();
     let name = fields.get("name").and_then(|item| item.checked(text::name));
-    let address = fields.require("address", "host:port or unix:/path").and_then(|item| address(&item));
+    let address = fields.require("address", "host:port or unix:/path").and_then(|item| address(&item, ANY));
     // Reported already; the empty name is a placeholder that later checks skip.
     let address = address.unwrap_or(Address::Name(String::new(), 0));
     let cluster = fields.text("cluster").map(str::to_owned);
@@ -99,7 +102,7 @@ pub(super) fn write_listeners(listeners: &[Listener]) -> Value {
 pub(super) fn listeners_shape() -> Shape {
     let mut keys = vec![
         Key::optional("name", Shape::TEXT),
-        Key::required("address", Shape::TEXT),
+        Key::required("address", address_shape()),
         Key::optional("protocol", word::<Protocol>().shape()),
         Key::optional("proxy_protocol", word::<ProxyProtocol>().shape()),
         Key::optional("http2", word::<Http2>().shape()),
@@ -234,8 +237,8 @@ pub(super) const ADMIN: Own<Option<Address>> = Own {
     read: |item| Some(admin(item)),
     write: |address| address.as_ref().map_or("off".to_owned(), ToString::to_string).into(),
     shape: || {
-        let address = Shape::Map(vec![Key::required("address", Shape::TEXT.or_off())]);
-        Shape::AnyOf(vec![Shape::TEXT, address]).or_off()
+        let address = Shape::Map(vec![Key::required("address", address_shape().or_off())]);
+        Shape::AnyOf(vec![address_shape(), address]).or_off()
     },
 };
 
@@ -244,12 +247,12 @@ fn admin(item: &Item<'_>) -> Option<Address> {
         return None;
     }
     if !item.value.is_mapping() {
-        return address(item);
+        return address(item, LOOPBACK);
     }
     let mut fields = item.fields();
     let given = fields.require("address", "host:port, unix:/path or off");
     fields.finish();
-    given.filter(|item| !item.is_off()).and_then(|item| address(&item))
+    given.filter(|item| !item.is_off()).and_then(|item| address(&item, LOOPBACK))
 }
 
 /// `auto`, `off`, or the path of a unix socket.
@@ -281,10 +284,10 @@ fn control(item: &Item<'_>) -> ControlSocket {
 
 /// A loopback address, because the demo origin serves anyone.
 pub(super) const DEMO_ORIGIN: Own<SocketAddr> =
-    Own { read: demo_origin, write: |address| address.to_string().into(), shape: || Shape::TEXT };
+    Own { read: demo_origin, write: |address| address.to_string().into(), shape: address_shape };
 
 fn demo_origin(item: &Item<'_>) -> Option<SocketAddr> {
-    match address(item)? {
+    match address(item, LOOPBACK)? {
         Address::Ip(address) if address.ip().is_loopback() => Some(address),
         other => {
             item.mistake(format!("{other} is not on loopback; write 127.0.0.1:port"));

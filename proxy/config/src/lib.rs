@@ -59,6 +59,7 @@ pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub use acme_names::is_issuable;
 pub use acme_names::{AskUrl, ListenerAcme, OnDemand, Question};
+pub use address::with_host;
 pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerScheduling};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
@@ -114,6 +115,8 @@ pub struct Config {
     pub admin: Option<Address>,
     /// The admin listener serves only /metrics and /healthz, and may do so without a token on any address.
     pub admin_metrics_only: bool,
+    /// Whether to do without the admin listener if its address is in use: nobody asked for it.
+    pub admin_if_free: bool,
     /// The control socket.
     pub control: ControlSocket,
     /// File with the token that the admin listener requires; mandatory if the address is not a loopback address.

@@ -113,7 +113,7 @@ impl Problems {
         // A key may be read twice.
         if outdated.len() < PROBLEMS_MAX && !outdated.iter().any(|(known, _)| known == path) {
             let value = value().map(|value| format!(": {value}")).unwrap_or_default();
-            outdated.push((path.clone(), format!("the key is called {name} now; write {name}{value}")));
+            outdated.push((path.clone(), format!("this is its old name; write {name}{value}")));
         }
     }
 

@@ -47,6 +47,7 @@ keys! { Config {
     clusters: BTreeMap::new(),
     limits: Limits::default(),
     acme: None,
+    admin_if_free: false,
 }}
 
 keys! { ServicesState {

@@ -23,6 +23,9 @@ const PINS_MAX: usize = 100;
 const SCHEME: &str = "https://";
 /// The default port of https, which URLs leave out (RFC 9110 4.2.2).
 const HTTPS_PORT: u16 = 443;
+/// How an endpoint without TLS may be written.
+const PLAIN_SCHEME: &str = "http://";
+const HTTP_PORT: u16 = 80;
 
 /// How connections to the endpoints of a cluster are secured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,18 +149,20 @@ fn pin(item: &Item<'_>) -> Option<Pin> {
     pin
 }
 
-/// An endpoint's address as text, and whether it used `https://`.
+/// An endpoint's address as text without `http://` or `https://`, and whether it used the latter.
 pub(super) fn without_scheme(text: &str) -> Result<(String, bool), Mistake> {
-    let Some(rest) = text.strip_prefix(SCHEME) else {
-        return Ok((text.to_owned(), false));
+    let (rest, scheme, port) = match (text.strip_prefix(SCHEME), text.strip_prefix(PLAIN_SCHEME)) {
+        (Some(rest), _) => (rest, SCHEME, HTTPS_PORT),
+        (_, Some(rest)) => (rest, PLAIN_SCHEME, HTTP_PORT),
+        _ => return Ok((text.to_owned(), false)),
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.contains(['/', '?', '#', '@']) {
-        return Err(format!("{} has more than a host; write https://host:port", quote(text)).into());
+        return Err(format!("{} has more than a host; write {scheme}host:port", quote(text)).into());
     }
     let has_port =
         rest.rsplit_once(':').is_some_and(|(host, _)| !host.starts_with('[') || host.ends_with(']'));
-    Ok((if has_port { rest.to_owned() } else { format!("{rest}:{HTTPS_PORT}") }, true))
+    Ok((if has_port { rest.to_owned() } else { format!("{rest}:{port}") }, scheme == SCHEME))
 }
 
 /// The first endpoint of a cluster with TLS that has no name to verify certificates against.

@@ -7,6 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use sluice_config::Address;
+use sluice_control::admin::Token;
+
+use crate::cli::AdminAddress;
 
 /// Why sluice does not serve, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
@@ -24,30 +27,33 @@ const ANSWER_BYTES_MAX: u64 = 4 << 10;
 /// Requests `/healthz` at `admin`.
 ///
 /// # Errors
-/// Anything but status 200: no listener, no response in time, or draining.
-pub(crate) fn ask(admin: &Address) -> Result<(), Unhealthy> {
-    let answer = match admin {
-        Address::Ip(address) => tcp(*address),
-        Address::Name(host, port) => tcp((host.as_str(), *port)),
+/// Anything but status 200: no listener, no response in time, draining, or a token file that cannot be read.
+pub(crate) fn ask(admin: &AdminAddress) -> Result<(), Unhealthy> {
+    let token = admin.token_file.as_deref().map(Token::read).transpose();
+    let token = token.map_err(|error| Unhealthy(format!("token file: {error}")))?;
+    let request = Request { token };
+    let answer = match &admin.address {
+        Address::Ip(address) => tcp(*address, &request),
+        Address::Name(host, port) => tcp((host.as_str(), *port), &request),
         Address::Unix(path) => UnixStream::connect(path).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
             // A unix socket has no name for a Host field.
-            exchange(stream, "localhost")
+            request.exchange(stream, "localhost")
         }),
     };
     judge(&answer.map_err(|error| format!("the admin listener cannot be reached: {error}"))?)
 }
 
 /// Tries each address of a name, because the listener may be bound to only one of them.
-fn tcp(at: impl ToSocketAddrs) -> io::Result<String> {
+fn tcp(at: impl ToSocketAddrs, request: &Request) -> io::Result<String> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in at.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                return exchange(stream, &address.to_string());
+                return request.exchange(stream, &address.to_string());
             }
             Err(error) => failure = error,
         }
@@ -55,13 +61,23 @@ fn tcp(at: impl ToSocketAddrs) -> io::Result<String> {
     Err(failure)
 }
 
-fn exchange(mut stream: impl Read + Write, host: &str) -> io::Result<String> {
-    // In one write; `write!` would use several.
-    let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+/// What is asked for.
+struct Request {
+    /// The token of the admin listener, if it requires one.
+    token: Option<Token>,
+}
+
+impl Request {
+    fn exchange(&self, mut stream: impl Read + Write, host: &str) -> io::Result<String> {
+        let token = self.token.as_ref().map(|token| String::from_utf8_lossy(token.bytes()).into_owned());
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        // In one write; `write!` would use several.
+        let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n{token}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
 }
 
 fn judge(answer: &str) -> Result<(), Unhealthy> {
@@ -99,7 +115,7 @@ mod tests {
             stream.write_all(answer.as_bytes()).unwrap();
             String::from_utf8(head).unwrap()
         });
-        let verdict = ask(&address);
+        let verdict = ask(&AdminAddress { address, token_file: None });
         let asked = server.join().unwrap();
         assert!(asked.starts_with("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:"), "{asked}");
         verdict
@@ -120,8 +136,9 @@ mod tests {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let gone = socket.local_addr().unwrap().as_socket().unwrap();
-        let error = ask(&Address::Ip(gone)).unwrap_err();
+        let at = |address| AdminAddress { address, token_file: None };
+        let error = ask(&at(Address::Ip(gone))).unwrap_err();
         assert!(error.0.starts_with("the admin listener cannot be reached: "), "{error}");
-        assert!(ask(&Address::Unix("/nonexistent/admin.sock".into())).is_err());
+        assert!(ask(&at(Address::Unix("/nonexistent/admin.sock".into()))).is_err());
     }
 }

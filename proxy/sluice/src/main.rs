@@ -127,7 +127,7 @@ fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
     args.missing().iter().for_each(|missing| tracing::warn!("{missing}"));
     let config = args.config(environment);
     let same = config.clone();
-    let source = Source { read: Arc::new(move || Ok(same.clone())), watched: None };
+    let source = Source { read: Arc::new(move || Ok(same.clone())), watched: None, show_line: None };
     server::run(runtime, config, source, predecessor).unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
 }
 
@@ -177,17 +177,22 @@ fn run_command(args: &RunArgs) -> ExitCode {
 }
 
 fn check_command(args: &FileArgs) -> ExitCode {
-    let config = match config::load(&args.config, &args.sets) {
+    let path = args.path();
+    let config = match config::load(&path, &args.sets) {
         Ok(config) => config,
         Err(error) => return refuse(&error),
     };
-    let (findings, file) = (tls::check(&config), args.config.display());
+    let (findings, file) = (tls::check(&config), path.display());
     for finding in &findings {
         let warning = if finding.is_mistake { "" } else { "warning: " };
         say(&format!("{file}: {warning}{finding}"));
     }
     if findings.iter().any(|finding| finding.is_mistake) {
         return ExitCode::from(EXIT_CONFIG);
+    }
+    for note in config::outdated_keys(&path) {
+        let line = note.line.map(|line| format!(":{line}")).unwrap_or_default();
+        say(&format!("{file}{line}: warning: {note}"));
     }
     for warning in advice::warnings(&config).iter().chain(&surroundings::warnings(&config)) {
         say(&format!("{file}: warning: {warning}"));
@@ -196,7 +201,7 @@ fn check_command(args: &FileArgs) -> ExitCode {
 }
 
 fn config_command(args: &FileArgs) -> ExitCode {
-    match config::load(&args.config, &args.sets) {
+    match config::load(&args.path(), &args.sets) {
         Ok(config) => print(&config::to_yaml(&config)),
         Err(error) => refuse(&error),
     }
@@ -251,9 +256,9 @@ fn say(message: &str) {
 
 fn healthcheck_command(args: &HealthcheckArgs) -> ExitCode {
     match args.address() {
-        Ok(Some(address)) => match healthcheck::ask(&address) {
+        Ok(Some(admin)) => match healthcheck::ask(&admin) {
             Ok(()) => print("ok\n"),
-            Err(error) => fail(&format!("{address}: {error}"), EXIT_RUNTIME),
+            Err(error) => fail(&format!("{}: {error}", admin.address), EXIT_RUNTIME),
         },
         Ok(None) => {
             fail(&"admin is off, so sluice cannot be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG)

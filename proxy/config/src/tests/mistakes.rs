@@ -119,7 +119,14 @@ fn mistakes_in_process_wide_keys() {
 
 const LISTENERS: &[(&str, &str)] = &[
     ("name: a", "c.yaml:2: listeners[0]: address is missing; write host:port or unix:/path"),
-    ("address: 8080", "c.yaml:2: listeners[0].address: 8080 is a number; write host:port or unix:/path"),
+    (
+        "address: true",
+        "c.yaml:2: listeners[0].address: true is a boolean; write host:port, a port or unix:/path",
+    ),
+    (
+        "address: 80800",
+        "c.yaml:2: listeners[0].address: \"0.0.0.0:80800\" has no port from 0 to 65535; write host:port",
+    ),
     ("address: a:1\n    adress: b", "c.yaml:3: listeners[0].adress: unknown key; did you mean address?"),
     (
         "address: a:1\n    protocol: htp",

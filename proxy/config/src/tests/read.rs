@@ -8,6 +8,21 @@ use super::super::{
 use super::{GOOD, mistakes, read};
 
 #[test]
+fn ports_stand_for_addresses() {
+    let config = read(
+        "listeners: [{address: 8080}]\nadmin: 9901\ndemo_origin: 9902\n\
+         clusters: {a: {endpoints: [3000, ':3001', 'http://b', 'http://c:81/', {address: 3002}]}}\n",
+    );
+    let address = |text: &str| text.parse::<crate::Address>().unwrap();
+    assert_eq!(config.listeners[0].address, address("0.0.0.0:8080"));
+    assert_eq!(config.admin, Some(address("127.0.0.1:9901")));
+    let endpoints: Vec<_> = config.clusters["a"].endpoints.iter().map(|one| one.address.clone()).collect();
+    let expected = ["127.0.0.1:3000", "127.0.0.1:3001", "b:80", "c:81", "127.0.0.1:3002"];
+    assert_eq!(endpoints, expected.map(address));
+    assert!(config.clusters["a"].tls.is_none());
+}
+
+#[test]
 fn a_minimal_file_uses_defaults() {
     let config = read(GOOD);
     assert_eq!(config.routes, [Route::new("default", Action::Cluster("api".into()))]);

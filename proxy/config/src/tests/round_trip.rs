@@ -366,6 +366,7 @@ prop_compose! {
             acme: acme.clone(),
             admin,
             admin_metrics_only: via,
+            admin_if_free: false,
             admin_token_file: Some("/etc/token".into()),
             workers,
             runtime,

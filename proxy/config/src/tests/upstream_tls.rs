@@ -60,7 +60,11 @@ fn upstream_tls_mistakes_are_reported() {
             "endpoints: ['https://a/x']",
             format!("{at}.endpoints[0]: \"https://a/x\" has more than a host; write https://host:port"),
         ),
-        ("endpoints: ['http://a:1']", format!("{at}.endpoints[0]: \"http://a:1\" is a URL; write host:port")),
+        ("endpoints: ['ftp://a:1']", format!("{at}.endpoints[0]: \"ftp://a:1\" is a URL; write host:port")),
+        (
+            "endpoints: ['http://a:1/b']",
+            format!("{at}.endpoints[0]: \"http://a:1/b\" has more than a host; write http://host:port"),
+        ),
         (
             "endpoints: ['https://a:0']",
             format!("{at}.endpoints[0]: a:0 has port 0, which nothing listens on; write its port"),

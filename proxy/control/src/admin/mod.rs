@@ -118,6 +118,15 @@ impl Admin {
     }
 }
 
+/// Whether another process listens at the configured address.
+pub(crate) fn is_taken(config: &Config) -> bool {
+    let address = match &config.admin {
+        Some(Address::Ip(address)) => *address,
+        _ => return false,
+    };
+    TcpListener::bind(address).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
 /// A bound socket, created before privileges are dropped.
 #[derive(Debug)]
 pub enum AdminListener {

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 use sluice_config::{Config, ConfigError};
+use sluice_core::access_log::ShowLine;
 
 use super::changes::UpgradeUnderWay;
 use super::control::notify;
@@ -23,6 +24,8 @@ pub struct Source {
     pub read: Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
     /// The file to watch for changes; `None` disables watching.
     pub watched: Option<PathBuf>,
+    /// How lines of the access log are shown on a terminal; `None` writes them as they are.
+    pub show_line: Option<ShowLine>,
 }
 
 /// Why a configuration was not applied; nothing has changed.

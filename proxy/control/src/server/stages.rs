@@ -129,7 +129,7 @@ impl Bound {
             control: start::control_listener(&config, predecessor.is_some())?,
         };
         let others = start::others(&config, sockets.admin.as_ref(), demo.as_ref());
-        let log = start::access_log(&config, &metrics)?;
+        let log = start::access_log(&config, &metrics, source.show_line)?;
         let live = restored.attached.live(&config, clusters)?;
         let snapshot = live.load_full();
         predecessor.iter().for_each(|from| clusters::inherit_experience(&snapshot.clusters, from));

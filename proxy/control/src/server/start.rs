@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use sluice_config::{self as config, Config, ControlSocket, Protocol};
-use sluice_core::access_log::AccessLog;
+use sluice_core::access_log::{AccessLog, ShowLine};
 use sluice_core::logging;
 use sluice_core::metrics::Metrics;
 use sluice_core::tls::Terminators;
@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, watch};
 use super::scheduling::Scheduling;
 use super::services::Attached;
 use super::{listeners, upgrade};
-use crate::admin::Admin;
+use crate::admin::{self, Admin};
 use crate::doctor::{self, Assists};
 use crate::handover::{PassedSockets, Predecessor, Role};
 use crate::{acme, commands, demo};
@@ -55,6 +55,11 @@ pub(super) fn admin_listener(
 ) -> Result<Option<Admin>, StartError> {
     let address = config.admin.as_ref().map(ToString::to_string);
     let passed = predecessor.zip(address).and_then(|(from, address)| from.take_only(Role::Admin, &address));
+    if passed.is_none() && config.admin_if_free && admin::is_taken(config) {
+        let address = config.admin.as_ref().map(ToString::to_string);
+        tracing::warn!(address, "no admin listener: the address is in use; choose another with --admin");
+        return Ok(None);
+    }
     let admin = Admin::open(config, passed)?;
     if let Some(admin) = &admin {
         tracing::info!(address = %admin.listener, "the admin listener is bound");
@@ -100,8 +105,12 @@ pub(super) fn publish(control: Option<&mut commands::Listener>) -> Result<(), St
 }
 
 /// Opens the access log.
-pub(super) fn access_log(config: &Config, metrics: &Arc<Metrics>) -> Result<AccessLog, StartError> {
-    AccessLog::start(&config.access_log, Arc::clone(metrics))
+pub(super) fn access_log(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+    show: Option<ShowLine>,
+) -> Result<AccessLog, StartError> {
+    AccessLog::start_for_people(&config.access_log, Arc::clone(metrics), show)
         .map_err(|error| format!("access_log: cannot be opened: {error}").into())
 }
 

@@ -12,15 +12,16 @@ mod tests;
 mod writer;
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use format::Formatter;
-use output::{Output, Sink};
-use sluice_config::{self as config, LogOutput};
+pub use output::ShowLine;
+use output::{Output, Sink, Terminal};
+use sluice_config::{self as config, LogFormat, LogOutput};
 use writer::{Message, Wishes, Writer};
 
 use crate::metrics::Metrics;
@@ -57,12 +58,29 @@ impl AccessLog {
     /// # Errors
     /// When the file cannot be opened (the error names it) or the thread cannot be started.
     pub fn start(config: &config::AccessLog, metrics: Arc<Metrics>) -> io::Result<Self> {
-        let output: Box<dyn Output> = match &config.output {
-            LogOutput::Off => {
+        Self::start_for_people(config, metrics, None)
+    }
+
+    /// The same; JSON lines go through `show` if standard output is a terminal.
+    ///
+    /// # Errors
+    /// As for [`AccessLog::start`].
+    pub fn start_for_people(
+        config: &config::AccessLog,
+        metrics: Arc<Metrics>,
+        show: Option<ShowLine>,
+    ) -> io::Result<Self> {
+        let output: Box<dyn Output> = match (&config.output, show) {
+            (LogOutput::Off, _) => {
                 return Ok(Self { config: config.clone(), metrics, running: None });
             }
-            LogOutput::Stdout => Box::new(Sink::stdout()?),
-            LogOutput::File(path) => Box::new(Sink::file(path)?),
+            (LogOutput::Stdout, Some(show))
+                if config.format == LogFormat::Json && io::stdout().is_terminal() =>
+            {
+                Box::new(Terminal { sink: Sink::stdout()?, show })
+            }
+            (LogOutput::Stdout, _) => Box::new(Sink::stdout()?),
+            (LogOutput::File(path), _) => Box::new(Sink::file(path)?),
         };
         Self::start_on(output, config, metrics)
     }

@@ -49,6 +49,27 @@ impl Output for Sink {
     }
 }
 
+/// Turns a line, without its end, into what people read.
+pub type ShowLine = fn(&[u8]) -> Vec<u8>;
+
+/// A terminal, where people read.
+pub(super) struct Terminal {
+    pub(super) sink: Sink,
+    pub(super) show: ShowLine,
+}
+
+impl Output for Terminal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut shown = Vec::with_capacity(bytes.len());
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            shown.extend((self.show)(line));
+            shown.push(b'\n');
+        }
+        self.sink.file.write_all(&shown)?;
+        Ok(bytes.len())
+    }
+}
+
 fn open(path: &Path) -> io::Result<File> {
     // Not world-readable: lines contain clients' addresses and query strings.
     let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);

@@ -20,7 +20,7 @@ use self::service::ServiceCommand;
 
 /// An HTTP reverse proxy on io_uring.
 #[derive(Debug, Parser)]
-#[command(name = "sluice", about, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "sluice", about, version, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -65,14 +65,30 @@ pub(crate) enum Command {
     },
 }
 
+/// Where `--listen` and `--to` have an admin listener, and where `top` looks for one.
+const DEFAULT_ADMIN: &str = "127.0.0.1:9901";
+
+/// The file that packages install.
+const DEFAULT_FILE: &str = "/etc/sluice/sluice.yaml";
+
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {
-    /// The configuration file
+    /// The configuration file [default: /etc/sluice/sluice.yaml]
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+    /// The same
     #[arg(long, short, value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    config: Option<PathBuf>,
     /// Set any key by its dotted path, such as clusters.api.fail_open=false
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) sets: Vec<Override>,
+}
+
+impl FileArgs {
+    /// The path of the file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.file.as_ref().or(self.config.as_ref()).map_or_else(|| DEFAULT_FILE.into(), Clone::clone)
+    }
 }
 
 /// Selects the running sluice.
@@ -121,29 +137,43 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("whom").required(true).args(["config", "admin"]))]
+#[command(group = ArgGroup::new("whom").args(["config", "admin"]))]
 pub(crate) struct HealthcheckArgs {
-    /// The configuration file of the running sluice, which contains the address of its admin listener
+    /// The configuration file of the running sluice, which contains the address and the token file of its admin
+    /// listener [default: /etc/sluice/sluice.yaml]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The address of the admin listener, as 9901, host:port or unix:/path
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
+    /// A file with the token of the admin listener
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// An admin listener, and the file with the token that it requires.
+pub(crate) struct AdminAddress {
+    pub(crate) address: Address,
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 impl HealthcheckArgs {
-    /// The admin listener; `None` if the configuration has none.
-    pub(crate) fn address(&self) -> Result<Option<Address>, UsageError> {
-        match (&self.config, &self.admin) {
-            (Some(file), _) => {
-                config::load(file, &[]).map(|config| config.admin).map_err(|e| e.to_string().into())
-            }
-            (None, admin) => {
-                let address = with_host(admin.as_deref().unwrap_or_default(), "127.0.0.1");
-                address.parse().map(Some).map_err(|error| format!("--admin: {error}").into())
-            }
+    /// The admin listener to ask; `None` if the configuration has none.
+    pub(crate) fn address(&self) -> Result<Option<AdminAddress>, UsageError> {
+        if let Some(admin) = &self.admin {
+            let address = admin_address(admin)?;
+            return Ok(Some(AdminAddress { address, token_file: self.token_file.clone() }));
         }
+        let file = self.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
+        let config = config::load(&file, &[]).map_err(|error| error.to_string())?;
+        let token_file = self.token_file.clone().or(config.admin_token_file);
+        Ok(config.admin.map(|address| AdminAddress { address, token_file }))
     }
+}
+
+fn admin_address(text: &str) -> Result<Address, UsageError> {
+    let address = config::with_host(text, "127.0.0.1").parse();
+    address.map_err(|error| format!("--admin: {error}").into())
 }
 
 #[derive(Debug, Args)]
@@ -183,23 +213,24 @@ impl TopArgs {
             options.token_file = options.token_file.or(config.admin_token_file);
         }
         if let Some(admin) = &self.admin {
-            options.admin =
-                with_host(admin, "127.0.0.1").parse().map_err(|error| format!("--admin: {error}"))?;
+            options.admin = admin_address(admin)?;
         }
         Ok(options)
     }
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(group = ArgGroup::new("source").required(true).args(["config", "listen"]))]
 pub(crate) struct RunArgs {
-    /// The configuration file
+    /// The configuration file [default: /etc/sluice/sluice.yaml]
+    #[arg(value_name = "FILE", conflicts_with_all = ["config", "listen", "to"])]
+    file: Option<PathBuf>,
+    /// The same
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["listen", "to"])]
     config: Option<PathBuf>,
     /// Without a file: the address to listen on, as 8080, host:port or unix:/path
     #[arg(long, value_name = "ADDR", requires = "to")]
     listen: Option<String>,
-    /// Without a file: an endpoint to forward to, as 3000, host:port or unix:/path
+    /// Without a file: an endpoint to forward to, as 3000, host:port, http://host or unix:/path
     #[arg(long, value_name = "ADDR", requires = "listen")]
     to: Vec<String>,
     /// Number of worker threads [default: one per core]
@@ -212,7 +243,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "set", value_name = "PATH=VALUE")]
     sets: Vec<Override>,
     /// Reload the configuration file whenever it changes
-    #[arg(long, requires = "config")]
+    #[arg(long, conflicts_with = "listen")]
     watch: bool,
 }
 
@@ -220,42 +251,37 @@ impl RunArgs {
     /// The source of the configuration, for reading it again.
     pub(crate) fn source(&self) -> Source {
         let args = self.clone();
-        let watched = self.config.clone().filter(|_| self.watch);
-        Source { read: Arc::new(move || args.load()), watched }
+        let watched = self.path().filter(|_| self.watch);
+        Source { read: Arc::new(move || args.load()), watched, show_line: Some(crate::logs::show_line) }
     }
 
     /// The configuration for these arguments.
     pub(crate) fn load(&self) -> Result<Config, ConfigError> {
         let overrides = self.overrides();
-        match (&self.config, &self.listen) {
-            (Some(file), _) => config::load(file, &overrides),
-            (None, listen) => {
-                let listen = with_host(listen.as_deref().unwrap_or_default(), "0.0.0.0");
-                let to: Vec<String> = self.to.iter().map(|to| with_host(to, "127.0.0.1")).collect();
-                let text = config::short_form(&listen, &to);
-                config::parse("command line", &text, &overrides).map_err(without_lines)
-            }
+        if let Some(file) = self.path() {
+            return config::load(&file, &overrides);
         }
+        let text = config::short_form(self.listen.as_deref().unwrap_or_default(), &self.to);
+        let mut config = config::parse("command line", &text, &overrides).map_err(without_lines)?;
+        // With its default address, `sluice top` finds it. A second sluice on this host runs without.
+        config.admin_if_free = self.admin.is_none();
+        Ok(config)
+    }
+
+    /// The configuration file, unless the short form is used.
+    fn path(&self) -> Option<PathBuf> {
+        let given = self.file.as_ref().or(self.config.as_ref());
+        self.listen.is_none().then(|| given.map_or_else(|| DEFAULT_FILE.into(), Clone::clone))
     }
 
     /// `--workers`, `--admin`, then every `--set`, which therefore takes precedence.
     fn overrides(&self) -> Vec<Override> {
         let workers = self.workers.map(|count| Override::number("--workers", "workers", count.into()));
-        let admin = self.admin.as_deref().map(|admin| match admin {
-            "off" => Override::text("--admin", "admin", admin),
-            _ => Override::text("--admin", "admin", &with_host(admin, "127.0.0.1")),
-        });
+        let default = self.listen.as_ref().map(|_| DEFAULT_ADMIN);
+        let admin = self.admin.as_deref().or(default);
+        let admin = admin.map(|admin| Override::text("--admin", "admin", admin));
         workers.into_iter().chain(admin).flatten().chain(self.sets.iter().cloned()).collect()
     }
-}
-
-/// `8080` and `:8080`, with the missing host added.
-fn with_host(address: &str, host: &str) -> String {
-    let port = address.strip_prefix(':').unwrap_or(address);
-    if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
-        return format!("{host}:{port}");
-    }
-    address.to_owned()
 }
 
 /// The user has not seen the text generated from the short form, so line numbers would only confuse.
@@ -304,7 +330,8 @@ mod tests {
             .map(|endpoint| endpoint.address.to_string())
             .collect();
         assert_eq!(endpoints, ["127.0.0.1:3000", "unix:/run/app.sock"]);
-        assert_eq!(config.admin, None);
+        assert_eq!(config.admin, Some(Address::Ip("127.0.0.1:9901".parse().unwrap())));
+        assert!(config.admin_if_free);
     }
 
     #[test]
@@ -347,7 +374,6 @@ mod tests {
     #[test]
     fn usage_errors_come_from_clap() {
         for (line, kind) in [
-            ("run", ErrorKind::MissingRequiredArgument),
             ("run --listen 1", ErrorKind::MissingRequiredArgument),
             ("run --to 1", ErrorKind::MissingRequiredArgument),
             ("run --config a --listen 1 --to 2", ErrorKind::ArgumentConflict),
@@ -355,8 +381,8 @@ mod tests {
             ("run --config a --workers 0", ErrorKind::ValueValidation),
             ("run --config a --workers 257", ErrorKind::ValueValidation),
             ("run --config a --set nothing", ErrorKind::ValueValidation),
-            ("check", ErrorKind::MissingRequiredArgument),
-            ("healthcheck", ErrorKind::MissingRequiredArgument),
+            ("check a --config b", ErrorKind::ArgumentConflict),
+            ("run a --listen 1 --to 2", ErrorKind::ArgumentConflict),
             ("nonsense", ErrorKind::InvalidSubcommand),
         ] {
             let error = parse(line).unwrap_err();

@@ -84,6 +84,19 @@ pub(crate) fn run(args: &LogsArgs) -> ExitCode {
     }
 }
 
+/// A line of the access log as `sluice run` shows it on a terminal.
+pub(crate) fn show_line(line: &[u8]) -> Vec<u8> {
+    let colours = When::Auto.colours(true, std::env::var_os("NO_COLOR").as_deref());
+    let mut printer = Printer::new(Vec::new(), Filter::default(), colours);
+    // Writing to memory does not fail.
+    let _ = printer.line(line);
+    let mut shown = printer.into_inner();
+    while shown.last() == Some(&b'\n') {
+        shown.pop();
+    }
+    shown
+}
+
 impl LogsArgs {
     /// The file to read; `None` is standard input.
     fn path(&self) -> Result<Option<PathBuf>, UsageError> {

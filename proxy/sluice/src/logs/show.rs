@@ -40,6 +40,11 @@ impl<W: Write> Printer<W> {
         Self { out, filter, colours }
     }
 
+    /// The output.
+    pub(super) fn into_inner(self) -> W {
+        self.out
+    }
+
     /// Whether a line would be shown.
     pub(super) fn wants(&self, line: &[u8]) -> bool {
         !matches!(self.judge(line), Shown::Nothing)
