@@ -1,4 +1,4 @@
-//! A new configuration put in force while requests are under way.
+//! A new configuration is applied while requests are running.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll};
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const IN_FORCE: (Option<i32>, &str) = (Some(0), "configuration applied\n");
 
-/// The configuration that a proxy was started with, one key another.
+/// The configuration of a proxy, with one key changed.
 fn changed(proxy: &Proxy, path: &str, value: impl Into<Value>) -> Value {
     let mut config = proxy.config.clone();
     *path.split('.').fold(&mut config, |place, key| match key.parse::<usize>() {
@@ -29,7 +29,7 @@ fn reload(proxy: &Proxy, config: &Value) {
 }
 
 #[test]
-fn the_next_exchange_goes_by_the_new_file() {
+fn the_next_exchange_uses_the_new_file() {
     let (old, new) = (Origin::saying("old"), Origin::saying("new"));
     let Some(proxy) = Setup::to_origin(&old).start() else { return };
     let mut kept = proxy.connect();
@@ -40,7 +40,7 @@ fn the_next_exchange_goes_by_the_new_file() {
         {"name": "rest", "cluster": "default"},
     ]);
     reload(&proxy, &config);
-    assert_eq!(kept.ask(GET).text(), "new", "the connection stays");
+    assert_eq!(kept.ask(GET).text(), "new", "the connection is kept");
     assert_eq!(kept.ask("GET /gone HTTP/1.1\r\nHost: a\r\n\r\n").status(), 410);
     assert_eq!(proxy.record("/gone")["route"], "gone");
     let shown: Value = serde_json::from_slice(&proxy.admin("/config").body).unwrap();
@@ -48,7 +48,7 @@ fn the_next_exchange_goes_by_the_new_file() {
 }
 
 #[test]
-fn an_exchange_under_way_ends_by_the_old_file() {
+fn a_running_exchange_finishes_under_the_old_file() {
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);
     let old = Origin::answering(move |_| {
@@ -73,7 +73,7 @@ fn an_exchange_under_way_ends_by_the_old_file() {
 }
 
 #[test]
-fn endpoints_that_stay_keep_all_that_is_known_of_them() {
+fn unchanged_endpoints_keep_their_state() {
     let origin = Origin::saying("here");
     let refusing = Dead::new();
     let dead = refusing.endpoint();
@@ -88,7 +88,7 @@ fn endpoints_that_stay_keep_all_that_is_known_of_them() {
     assert_eq!(client.ask(GET).text(), "here");
     let served = || proxy.metric("sluice_upstream_connections_opened_total");
     let (requests, opened) = (proxy.endpoint(&origin.endpoint)["requests"].clone(), served());
-    // Another rule for the cluster, and another weight.
+    // Another key of the cluster, and another weight.
     let mut config = changed(&proxy, "clusters.default.response_timeout_ms", 1234);
     config["clusters"]["default"]["endpoints"] =
         json!([{"address": origin.endpoint, "weight": 7}, {"address": dead}]);
@@ -98,20 +98,20 @@ fn endpoints_that_stay_keep_all_that_is_known_of_them() {
     assert_eq!(proxy.endpoint(&dead)["health"], "unhealthy", "before it is checked again");
     assert_eq!(client.ask(GET).text(), "here");
     assert_eq!(served(), opened, "the idle connection is used");
-    // Without checks nothing would find it well again.
+    // Without checks it would never become healthy again.
     reload(&proxy, &changed(&proxy, "clusters.default.health_check", "off"));
     assert_eq!(proxy.endpoint(&dead)["health"], "unchecked");
 }
 
 #[test]
-fn a_bad_file_changes_nothing_and_says_why() {
+fn reload_with_mistake_changes_nothing() {
     let origin = Origin::saying("here");
     let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
     let (code, said) = proxy.reload("listeners: [{address: nowhere}]\nclusters: {a: {endpoints: []}}\n");
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains(":1: listeners[0].address: \"nowhere\" has no port"), "{said}");
-    assert!(said.contains("clusters.a.endpoints"), "all at once: {said}");
-    // One that is right, but cannot be had.
+    assert!(said.contains("clusters.a.endpoints"), "all mistakes at once: {said}");
+    // A valid one, whose address cannot be bound.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut config = changed(&proxy, "clusters.default.endpoints", json!(["127.0.0.1:1"]));
@@ -124,7 +124,7 @@ fn a_bad_file_changes_nothing_and_says_why() {
 }
 
 #[test]
-fn listeners_come_and_go() {
+fn listeners_are_added_and_removed() {
     let origin = Origin::saying("here");
     let Some(proxy) = Setup::to_origin(&origin).with("workers", 2).start() else { return };
     let socket = proxy.folder.join("more.sock");
@@ -140,8 +140,8 @@ fn listeners_come_and_go() {
         assert_eq!(Wire::connect(more).ask(GET).text(), "here", "by either worker");
     }
     assert_eq!(Wire::connect_unix(&socket).ask(GET).text(), "here");
-    assert_eq!(idle.ask(GET).text(), "here", "one that stays keeps its connections");
-    // The first goes.
+    assert_eq!(idle.ask(GET).text(), "here", "unchanged listeners keep their connections");
+    // The first one is removed.
     both["listeners"].as_array_mut().unwrap().remove(0);
     reload(&proxy, &both);
     idle.expect_end();
@@ -153,7 +153,7 @@ fn listeners_come_and_go() {
 }
 
 #[test]
-fn a_wider_address_takes_the_place_of_a_narrower_one() {
+fn a_wider_address_replaces_a_narrower_one() {
     let origin = Origin::saying("here");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let port = proxy.address().port();
@@ -188,7 +188,7 @@ fn a_change_of_address_resets_no_connection() {
 }
 
 #[test]
-fn limits_of_a_listener_hold_for_new_connections() {
+fn listener_limits_apply_to_new_connections() {
     let origin = Origin::saying("here");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut before = proxy.connect();
@@ -200,7 +200,7 @@ fn limits_of_a_listener_hold_for_new_connections() {
 }
 
 #[test]
-fn what_cannot_change_is_said() {
+fn fixed_keys_are_reported() {
     let origin = Origin::saying("here");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut config = changed(&proxy, "workers", 3);
@@ -209,11 +209,11 @@ fn what_cannot_change_is_said() {
     assert_eq!(code, Some(0));
     assert!(said.contains("sluice: workers: unchanged until sluice is restarted\n"), "{said}");
     proxy.get("/");
-    assert!(origin.last().get("via").is_some(), "the rest is in force");
+    assert!(origin.last().get("via").is_some(), "the rest is applied");
 }
 
 #[test]
-fn a_hangup_reloads_and_a_watched_file_is_read_again() {
+fn sighup_and_watch_reload() {
     let origin = Origin::saying("here");
     let Some(proxy) = Setup::to_origin(&origin).argument("--watch").start() else { return };
     let respond = |body: &str| {
@@ -232,7 +232,7 @@ fn a_hangup_reloads_and_a_watched_file_is_read_again() {
 }
 
 #[test]
-fn the_control_socket_is_for_its_owner() {
+fn the_control_socket_is_only_for_its_owner() {
     let origin = Origin::saying("here");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mode = std::fs::metadata(proxy.folder.join("control.sock")).unwrap().permissions().mode();
@@ -241,7 +241,7 @@ fn the_control_socket_is_for_its_owner() {
     assert_eq!(wire.ask("GET /v1/reload HTTP/1.1\r\nHost: a\r\n\r\n").status(), 405);
 }
 
-/// Rounds of the test below; each reloads twice, once a file that is broken.
+/// Rounds of the test below; each reloads twice, once a broken file.
 const ROUNDS: u64 = 100;
 
 #[test]
@@ -274,7 +274,7 @@ fn reloads_under_load_cost_no_request() {
         memory
     });
     assert!(asked.load(Ordering::Relaxed) > ROUNDS);
-    assert!(origins.iter().all(|origin| origin.requests().len() > 1), "each was in force");
+    assert!(origins.iter().all(|origin| origin.requests().len() > 1), "each was applied");
     let (early, late) = (memory[memory.len() / 5], memory[memory.len() - 1]);
     assert!(late < early + early / 4, "memory is flat: {memory:?}");
 }

@@ -12,7 +12,7 @@ use super::upgrade::Stray;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Whoever finds the port open, such as a script that deploys next, finds the rest as well.
+/// A client that finds the port open, such as a deploy script, finds everything else as well.
 #[test]
 fn the_port_opens_last() {
     let origin = Origin::saying("here");
@@ -23,7 +23,7 @@ fn the_port_opens_last() {
         let client = poll("the port", || TcpStream::connect(address).ok());
         let control = UnixStream::connect(control).expect("the control socket is there");
         let pid = getsockopt(&control, PeerCredentials).unwrap().pid();
-        // None of them ends it, nor loses the request.
+        // None of them kills it, or loses the request.
         for signal in [Signal::SIGHUP, Signal::SIGUSR1] {
             kill(Pid::from_raw(pid), signal).unwrap();
         }
@@ -35,7 +35,7 @@ fn the_port_opens_last() {
 }
 
 #[test]
-fn signals_that_come_while_it_starts_are_obeyed_afterwards() {
+fn signals_during_startup_are_handled_afterwards() {
     let origin = Origin::saying("here");
     for (signal, code) in [
         (Signal::SIGHUP, None),

@@ -1,13 +1,13 @@
-//! How a path can be written to get around a rule, and what others do about each way.
+//! Spellings of a path that may evade a rule, and how other proxies treat each of them.
 
 use serde_json::json;
 
 use crate::support::{Origin, Setup, ok};
 
-/// What is sent, and whether a rule that forbids /admin holds for it: with sluice, nginx 1.22 (`location /admin`), HAProxy
-/// 2.6 (`path_beg`), the same with all that its `normalize-uri` can do, and Caddy 2.6 (`/admin*`). What the others do was
-/// seen by asking them; `?` is another refusal. Their rules hold for whatever begins with the same letters, sluice's for
-/// whole segments.
+/// What is sent, and whether a rule that forbids /admin applies: with sluice, nginx 1.22 (`location /admin`), HAProxy
+/// 2.6 (`path_beg`), the same with all options of its `normalize-uri`, and Caddy 2.6 (`/admin*`). The results of the
+/// others were observed; `?` is another refusal. Their rules match everything with the same first letters; sluice's
+/// match whole segments.
 const SPELLINGS: [(&str, &str); 31] = [
     ("/admin", "yes yes yes yes yes"),
     ("/admin/", "yes yes yes yes yes"),
@@ -32,13 +32,13 @@ const SPELLINGS: [(&str, &str); 31] = [
     ("http://a.test//admin", "yes yes no yes yes"),
     // A fragment is never sent (RFC 9112 section 3.2).
     ("/admin#x", "? yes ? ? yes"),
-    // Decoded twice by nobody.
+    // No proxy decodes twice.
     ("/%2561dmin", "no no no no no"),
-    // Paths differ by case (RFC 3986 section 6.2.2.1), and a backslash is no slash.
+    // Paths are case-sensitive (RFC 3986 section 6.2.2.1), and a backslash is not a slash.
     ("/ADMIN", "no no no no yes"),
     ("/%5cadmin", "no no no no no"),
     ("/\\admin", "no no no no no"),
-    // Other segments: what an application makes of them is its own affair, and the reference says so.
+    // Other segments: their meaning depends on the application, which the reference mentions.
     ("/adminx", "no yes yes yes yes"),
     ("/admin;x", "no yes yes yes yes"),
     ("/admin.", "no yes yes yes yes"),
@@ -47,7 +47,7 @@ const SPELLINGS: [(&str, &str); 31] = [
 ];
 
 #[test]
-fn a_rule_holds_however_its_path_is_written_and_what_is_forwarded_is_as_it_was_sent() {
+fn rules_match_every_spelling_and_the_target_is_forwarded_unchanged() {
     let origin = Origin::answering(|request| ok(request.target()));
     let routes = json!([
         {"path_prefix": "/admin", "respond": {"status": 403}},

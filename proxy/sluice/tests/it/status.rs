@@ -58,7 +58,7 @@ fn the_document_follows_the_traffic() {
 }
 
 #[test]
-fn the_stream_brings_changes_and_the_drain() {
+fn the_stream_contains_changes_and_the_drain() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut wire = Wire::connect_unix(&proxy.folder.join("admin.sock"));
@@ -67,17 +67,17 @@ fn the_stream_brings_changes_and_the_drain() {
     assert_eq!(head.get("content-type"), Some("text/event-stream"));
     let mut text = String::new();
     while text.matches("event: change\n").count() < 2 {
-        text.push_str(&String::from_utf8(wire.chunk(&mut head).expect("the stream goes on")).unwrap());
+        text.push_str(&String::from_utf8(wire.chunk(&mut head).expect("the stream continues")).unwrap());
     }
     assert!(text.contains("event: whole\ndata: {"));
-    // Somebody who follows does not keep sluice from ending.
+    // A reader of the stream does not keep sluice from exiting.
     let mut proxy = proxy;
     proxy.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
 #[test]
-fn beyond_loopback_it_wants_a_token_in_a_file_of_its_own() {
+fn other_addresses_than_loopback_need_a_token_file() {
     let (code, said) = Setup::to(&["127.0.0.1:1"]).with("admin", "0.0.0.0:0").fails();
     assert_eq!(code, Some(2));
     assert!(
@@ -108,7 +108,7 @@ fn beyond_loopback_it_wants_a_token_in_a_file_of_its_own() {
     assert_eq!(ask("Authorization: Bearer 0123456789abcdef\r\n").text(), "ok\n");
 }
 
-/// What Prometheus's own tool finds, where it is installed.
+/// The findings of Prometheus's own tool, if it is installed.
 #[test]
 fn promtool_finds_nothing_wrong_with_the_metrics() {
     let Some(promtool) = program("promtool") else {

@@ -1,4 +1,4 @@
-//! Listeners that speak TLS, by the eyes of rustls's client, which verifies what it is shown.
+//! Listeners with TLS, tested with rustls's client, which verifies certificates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// Writes NAME.pem and NAME.key into the folder, and says so in the configuration's words.
+    /// Writes NAME.pem and NAME.key into the folder, and returns their configuration.
     fn write(&self, folder: &Path, name: &str, names: &[&str]) -> Value {
         let (certificate, key) = self.sign(names);
         let [cert, next] = [format!("{name}.pem"), "next".to_owned()].map(|name| folder.join(name));
@@ -80,7 +80,7 @@ impl Authority {
     }
 }
 
-/// A proxy with a listener `main` that speaks TLS for a.example, and one more, `plain`.
+/// A proxy with a listener `main` that terminates TLS for a.example, and another one, `plain`.
 fn start(setup: Setup, authority: &Authority, keys: Value) -> Option<Proxy> {
     let mut tls = json!({"certificates": [authority.write(&setup.folder, "a", &["a.example"])]});
     tls.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
@@ -104,7 +104,7 @@ fn handshakes(proxy: &Proxy, version: &str, resumed: &str) -> f64 {
 }
 
 #[test]
-fn requests_come_in_and_the_origin_knows_how() {
+fn requests_over_tls_are_forwarded_as_https() {
     let (origin, authority) = (Origin::saying("hi"), Authority::new());
     let setup = Setup::to_origin(&origin).with("workers", 2);
     let Some(proxy) = start(setup, &authority, json!({})) else { return };
@@ -119,7 +119,7 @@ fn requests_come_in_and_the_origin_knows_how() {
             }
             assert_eq!(origin.last().get("x-forwarded-proto"), Some("https"));
             let kind = wire.session().handshake_kind();
-            assert_eq!(kind == Some(HandshakeKind::Resumed), resumed, "by whichever worker: {kind:?}");
+            assert_eq!(kind == Some(HandshakeKind::Resumed), resumed, "by either worker: {kind:?}");
         }
         assert_eq!((handshakes(&proxy, word, "no"), handshakes(&proxy, word, "yes")), (1.0, 3.0));
     }
@@ -131,7 +131,7 @@ fn requests_come_in_and_the_origin_knows_how() {
 }
 
 #[test]
-fn large_bodies_go_both_ways_unchanged() {
+fn large_bodies_are_unchanged_in_both_directions() {
     let authority = Authority::new();
     let origin = Origin::answering(|request| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len());
@@ -150,7 +150,7 @@ fn large_bodies_go_both_ways_unchanged() {
 }
 
 #[test]
-fn each_name_gets_its_certificate_and_a_renewal_loses_nobody() {
+fn each_name_gets_its_certificate_and_renewal_keeps_connections() {
     let (origin, authority) = (Origin::saying("hi"), Authority::new());
     let setup = Setup::to_origin(&origin);
     let folder = setup.folder.clone();
@@ -167,11 +167,11 @@ fn each_name_gets_its_certificate_and_a_renewal_loses_nobody() {
     };
     let [a, b] = ["a.example", "X.b.example"].map(|name| shown(name).unwrap());
     assert_ne!(a, b);
-    assert!(shown("x.y.b.example").is_err(), "the first certificate, which is not for it");
+    assert!(shown("x.y.b.example").is_err(), "the first certificate, which is not valid for it");
     let mut kept = connect(&proxy, &client);
     authority.write(&folder, "wild", &["*.b.example", "c.example"]);
     poll("the new certificate", || shown("c.example").ok());
-    assert_eq!(kept.ask(GET).text(), "hi", "the connection stays");
+    assert_eq!(kept.ask(GET).text(), "hi", "the connection is kept");
     assert_eq!(shown("a.example").unwrap(), a);
     let mut again = connect(&proxy, &client);
     again.ask(GET);
@@ -183,7 +183,7 @@ fn each_name_gets_its_certificate_and_a_renewal_loses_nobody() {
     assert_eq!(again.session().handshake_kind(), Some(HandshakeKind::Resumed));
 }
 
-/// What the origin was told of the client's certificate.
+/// The origin's fields about the client's certificate.
 fn told(origin: &Origin) -> Vec<(String, String)> {
     let fields = origin.last().fields.into_iter();
     let mut told: Vec<_> = fields.filter(|(name, _)| name.to_ascii_lowercase().contains("client")).collect();
@@ -195,7 +195,7 @@ const LIES: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nX-Client-Cert-Verified:
                     X-Client-Cert-Issuer: CN=me\r\nClient-Cert: :AAAA:\r\nConnection: X-Client-Cert-Fingerprint\r\n\r\n";
 
 #[test]
-fn the_application_is_told_who_the_client_is_by_nobody_but_us() {
+fn only_sluice_sets_client_certificate_fields() {
     let (origin, authority) = (Origin::saying("hi"), Authority::new());
     let setup = Setup::to_origin(&origin);
     let ca = setup.file("ca.pem", &authority.certificate.pem());
@@ -214,7 +214,7 @@ fn the_application_is_told_who_the_client_is_by_nobody_but_us() {
             assert_eq!(values[2], "CN=Authority of a test");
         }
         assert_eq!(connect(&proxy, &authority.client(&[version], None)).ask(LIES).status(), 200);
-        // What it may do goes by what it showed for the host that it named in its handshake.
+        // Authorisation depends on the certificate presented for the host of the handshake.
         let elsewhere = LIES.replacen("a.example", "b.example", 1);
         assert_eq!(connect(&proxy, &client).ask(elsewhere).status(), 421);
         assert_eq!(told(&origin), none);
@@ -227,7 +227,7 @@ fn the_application_is_told_who_the_client_is_by_nobody_but_us() {
     for (count, version) in (1..).zip(BOTH) {
         let nobody =
             Wire::connect_tls(proxy.address_of("main"), "a.example", &authority.client(&[version], None));
-        // By TLS 1.3 the client has done its part before it is refused.
+        // With TLS 1.3 the client's handshake ends before it is refused.
         assert!(nobody.and_then(|mut wire| wire.try_send(GET).and_then(|()| wire.try_head())).is_err());
         poll("the count", || {
             (failures(&proxy, "client_certificate_missing") == f64::from(count)).then_some(())
@@ -241,7 +241,7 @@ fn the_application_is_told_who_the_client_is_by_nobody_but_us() {
 }
 
 #[test]
-fn who_does_not_shake_hands_is_not_waited_for() {
+fn incomplete_handshakes_time_out() {
     let (origin, authority) = (Origin::saying("hi"), Authority::new());
     let keys = json!({"handshake_timeout_ms": 200});
     let Some(impatient) = start(Setup::to_origin(&origin), &authority, keys) else { return };
@@ -265,13 +265,13 @@ fn who_does_not_shake_hands_is_not_waited_for() {
 }
 
 #[test]
-fn handshakes_are_bounded() {
+fn handshakes_are_limited() {
     let (origin, authority) = (Origin::saying("hi"), Authority::new());
     let Some(proxy) = start(Setup::to_origin(&origin), &authority, json!({"handshakes_max": 1})) else {
         return;
     };
     let client = authority.client(BOTH, None);
-    // Who says nothing takes no place.
+    // A silent client takes no slot.
     let _silent = Wire::connect(proxy.address_of("main"));
     assert_eq!(connect(&proxy, &client).ask(GET).text(), "hi");
     let mut holder = Wire::connect(proxy.address_of("main"));
@@ -287,7 +287,7 @@ fn handshakes_are_bounded() {
 }
 
 #[test]
-fn a_tunnel_may_begin_behind_tls() {
+fn tunnels_work_over_tls() {
     let authority = Authority::new();
     let echo = Origin::playing(|mut peer| {
         loop {
@@ -304,7 +304,7 @@ fn a_tunnel_may_begin_behind_tls() {
         "tls": {"certificates": [certificate]}, "proxy_protocol": "v1",
     }]);
     let Some(proxy) = setup.with("listeners", listener).without("routes").start() else { return };
-    // The header of the PROXY protocol comes before TLS, in the open.
+    // The PROXY protocol header precedes TLS, unencrypted.
     let socket = std::net::TcpStream::connect(proxy.address()).unwrap();
     let mut wire = Wire::from(socket);
     wire.send("PROXY TCP4 192.0.2.7 192.0.2.8 1000 443\r\n");
@@ -316,7 +316,7 @@ fn a_tunnel_may_begin_behind_tls() {
 }
 
 #[test]
-fn a_drain_lets_requests_end_and_says_goodbye() {
+fn a_drain_finishes_requests_and_sends_close_notify() {
     let authority = Authority::new();
     let origin = Origin::answering(|_| ok("last"));
     let Some(mut proxy) = start(Setup::to_origin(&origin), &authority, json!({})) else { return };

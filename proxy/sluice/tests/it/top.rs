@@ -23,7 +23,7 @@ fn admin(proxy: &Proxy) -> String {
     format!("unix:{}", proxy.folder.join("admin.sock").display())
 }
 
-/// A terminal with `sluice top` in it.
+/// A terminal that runs `sluice top`.
 struct Terminal {
     master: File,
     slave: OwnedFd,
@@ -39,7 +39,7 @@ impl Terminal {
         let (master, slave) = (File::from(pty.master), pty.slave);
         let before = tcgetattr(&slave).unwrap();
         let end = || Stdio::from(slave.try_clone().unwrap());
-        // As its controlling terminal, for resizing to be told.
+        // As its controlling terminal, so that it is notified of resizing.
         let mut command = Command::new("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_sluice"), "top", "--admin", &admin(proxy)]);
         command.env("TERM", "xterm-256color").stdin(end()).stdout(end()).stderr(end());
@@ -55,7 +55,7 @@ impl Terminal {
         Self { master, slave, before, written, child }
     }
 
-    /// Waits for a text, and forgets all up to now.
+    /// Waits for a text, and forgets everything up to now.
     fn wait_for(&self, text: &str) {
         poll(text, || {
             let mut written = self.written.lock().unwrap();
@@ -76,7 +76,7 @@ impl Terminal {
         assert!(stty.status().unwrap().success());
     }
 
-    /// Waits for its end, and looks whether the terminal is as it was.
+    /// Waits until it exits, and checks that the terminal is restored.
     fn ended(mut self) -> ExitStatus {
         let status = poll("the end", || self.child.try_wait().unwrap());
         self.wait_for("\x1b[?1049l");
@@ -95,7 +95,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn keys_work_and_the_terminal_is_given_back() {
+fn keys_work_and_the_terminal_is_restored() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut terminal = Terminal::start(&proxy, 120, 40);
@@ -114,7 +114,7 @@ fn keys_work_and_the_terminal_is_given_back() {
 }
 
 #[test]
-fn a_tiny_terminal_and_a_signal_do_it_no_harm() {
+fn a_tiny_terminal_and_a_signal_are_handled() {
     let origin = Origin::saying("hi");
     let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
     let mut terminal = Terminal::start(&proxy, 20, 5);
@@ -122,7 +122,7 @@ fn a_tiny_terminal_and_a_signal_do_it_no_harm() {
     for keys in ["j", "k", "r", "\r", "\x1b[6~", "\x1b[F", "x"] {
         terminal.press(keys);
     }
-    // Shown again with the next document: all keys have been seen by then.
+    // Drawn again with the next document: all keys have been handled by then.
     terminal.resize(90, 5);
     terminal.wait_for("other endpoint");
     proxy.signal(Signal::SIGTERM);
@@ -148,7 +148,7 @@ fn once_prints_a_table_or_the_document() {
 }
 
 #[test]
-fn it_says_what_is_wrong() {
+fn errors_are_reported() {
     let said = |args: &[&str]| {
         let output = top(args);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())

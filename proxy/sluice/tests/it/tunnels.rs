@@ -1,4 +1,4 @@
-//! Opaque bytes: after a 101 that was asked for, and on `tcp` listeners; and the PROXY protocol in front of both.
+//! Opaque bytes: after a requested 101, and on `tcp` listeners; and the PROXY protocol before both.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ const ASK: &str = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrad
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Accept: y\r\n\r\n";
 
-/// An origin that switches as asked, then plays.
+/// An origin that upgrades as requested, then plays.
 fn switching(play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Origin {
     Origin::playing(move |mut peer| {
         let request = peer.next().unwrap();
@@ -30,7 +30,7 @@ fn upgraded(proxy: &Proxy) -> Wire {
 }
 
 #[test]
-fn an_upgrade_that_was_asked_for_becomes_a_tunnel() {
+fn a_requested_upgrade_becomes_a_tunnel() {
     let origin = switching(|peer| {
         peer.send("welcome");
         assert_eq!(peer.take(5), b"hello");
@@ -47,7 +47,7 @@ fn an_upgrade_that_was_asked_for_becomes_a_tunnel() {
     let record = proxy.record("/ws");
     assert_eq!((&record["status"], &record["reason"]), (&101.into(), &serde_json::Value::Null));
     assert_eq!(record["bytes_in"], 5);
-    // A tunnel as short as this may end before it is spliced.
+    // A tunnel this short may end before it is spliced.
     let paths: &[&str] = if std::env::var_os(ASSISTS).is_some() { &["splice", "copy"] } else { &["copy"] };
     assert!(paths.contains(&record["path"].as_str().unwrap()), "{record}");
 }
@@ -94,7 +94,7 @@ fn either_side_of_a_tunnel_may_end_first() {
 }
 
 #[test]
-fn a_tunnel_that_breaks_off_breaks_off_on_the_other_side() {
+fn a_reset_of_a_tunnel_is_forwarded() {
     let origin = Origin::playing(|mut peer| {
         peer.next().unwrap();
         peer.send(SWITCH);
@@ -108,7 +108,7 @@ fn a_tunnel_that_breaks_off_breaks_off_on_the_other_side() {
 }
 
 #[test]
-fn a_switch_that_was_not_asked_for_is_a_502() {
+fn an_unrequested_101_is_a_502() {
     let origin = Origin::answering(|request| match request.target() {
         "/bare" => b"HTTP/1.1 101 Switching Protocols\r\n\r\n".to_vec(),
         "/other" => SWITCH.replace("websocket", "other").into_bytes(),
@@ -118,14 +118,14 @@ fn a_switch_that_was_not_asked_for_is_a_502() {
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let asks = "Connection: upgrade\r\nUpgrade: websocket\r\n";
     let cases = [
-        ("GET /plain HTTP/1.1\r\nHost: a\r\n", "no word of it"),
+        ("GET /plain HTTP/1.1\r\nHost: a\r\n", "no upgrade requested"),
         ("GET /unnamed HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n", "not named by Connection"),
         (&format!("GET /old HTTP/1.0\r\n{asks}"), "HTTP/1.0"),
         (&format!("POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n{asks}"), "POST"),
         ("GET /h2c HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n", "HTTP itself"),
-        (&format!("GET /bare HTTP/1.1\r\nHost: a\r\n{asks}"), "the answer names no protocol"),
-        (&format!("GET /other HTTP/1.1\r\nHost: a\r\n{asks}"), "the answer names another protocol"),
-        (&format!("GET /more HTTP/1.1\r\nHost: a\r\n{asks}"), "the answer names more than was asked for"),
+        (&format!("GET /bare HTTP/1.1\r\nHost: a\r\n{asks}"), "the response names no protocol"),
+        (&format!("GET /other HTTP/1.1\r\nHost: a\r\n{asks}"), "the response names another protocol"),
+        (&format!("GET /more HTTP/1.1\r\nHost: a\r\n{asks}"), "the response names more than was requested"),
     ];
     for (head, what) in cases {
         let answer = proxy.ask(format!("{head}\r\n"));
@@ -138,7 +138,7 @@ fn a_switch_that_was_not_asked_for_is_a_502() {
 }
 
 #[test]
-fn an_upgrade_that_is_declined_is_an_ordinary_exchange() {
+fn a_declined_upgrade_is_an_ordinary_exchange() {
     let origin = Origin::saying("no");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut client = proxy.connect();
@@ -149,7 +149,7 @@ fn an_upgrade_that_is_declined_is_an_ordinary_exchange() {
 }
 
 #[test]
-fn a_silent_tunnel_is_ended() {
+fn an_idle_tunnel_is_closed() {
     let origin = switching(|peer| peer.expect_end());
     let setup = Setup::to_origin(&origin).with("clusters.default.tunnel_idle_timeout_ms", 50);
     let Some(proxy) = setup.start() else { return };
@@ -163,7 +163,7 @@ fn tcp(setup: Setup) -> Setup {
 }
 
 #[test]
-fn a_tcp_listener_tunnels_whatever_comes() {
+fn a_tcp_listener_tunnels_any_bytes() {
     let origin = Origin::playing(|mut peer| {
         peer.send("220 ready\r\n");
         let (all, clean) = peer.rest();
@@ -192,7 +192,7 @@ fn a_tcp_listener_tunnels_whatever_comes() {
 }
 
 #[test]
-fn a_tcp_listener_passes_over_dead_endpoints_and_resets_when_all_are() {
+fn a_tcp_listener_skips_dead_endpoints_and_resets_if_all_are_dead() {
     let (dead, origin) = (Dead::new(), Origin::playing(|mut peer| peer.send("here")));
     let setup = Setup::to(&[&dead.endpoint(), &origin.endpoint])
         .with("clusters.default.balance", "round_robin")
@@ -217,7 +217,7 @@ const V1: &[u8] = b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\n";
 const V1_SIX: &[u8] = b"PROXY TCP6 2001:db8::1 ::1 4660 80\r\n";
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc6\x33\x64\x02\x7f\0\0\x01\x12\x34\0\x50";
 const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
-/// With an extension (a no-op, type 4) behind the addresses.
+/// With an extension (a no-op, type 4) after the addresses.
 const V2_EXTENDED: &[u8] =
     b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x10\xc6\x33\x64\x03\x7f\0\0\x01\x12\x34\0\x50\x04\0\x01\0";
 
@@ -247,7 +247,7 @@ fn the_proxy_protocol_names_the_client() {
 }
 
 #[test]
-fn a_connection_without_the_expected_header_is_closed_without_a_word() {
+fn a_connection_without_the_expected_header_is_closed_silently() {
     let origin = Origin::saying("");
     for (expected, bytes) in
         [("v1", V2), ("v2", V1), ("any", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"), ("v1", b"PROXY x\r\n")]
@@ -263,7 +263,7 @@ fn a_connection_without_the_expected_header_is_closed_without_a_word() {
 }
 
 #[test]
-fn a_tcp_listener_takes_the_proxy_protocol_off() {
+fn a_tcp_listener_removes_the_proxy_protocol_header() {
     let origin = Origin::playing(|mut peer| {
         let (all, _) = peer.rest();
         peer.send(all);

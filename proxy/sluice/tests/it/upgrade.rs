@@ -1,4 +1,4 @@
-//! Another process takes over while requests are under way.
+//! Another process takes over while requests are running.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ pub(crate) use super::support::{Stray, upgrade, upgrade_with};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Whether a process has ended; one that nobody waits for may stay as a zombie.
+/// Whether a process has exited; without a waiting parent it may stay as a zombie.
 fn has_ended(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
@@ -41,13 +41,13 @@ fn ten_upgrades_under_load_cost_no_request() {
             let before = asked.load(Ordering::Relaxed);
             let next = upgrade(&proxy);
             if let Some(last) = last.replace(next) {
-                poll("the one before to end", || has_ended(last.0).then_some(()));
+                poll("the previous process to exit", || has_ended(last.0).then_some(()));
             }
             poll("requests", || (asked.load(Ordering::Relaxed) > before + 20).then_some(()));
         }
         last
     });
-    assert_eq!(proxy.wait().code(), Some(0), "the first ends by itself");
+    assert_eq!(proxy.wait().code(), Some(0), "the first one exits by itself");
     assert_eq!(proxy.get("/").text(), "here");
     assert!(last.is_some());
 }
@@ -56,7 +56,7 @@ fn ten_upgrades_under_load_cost_no_request() {
 fn the_engine_changes_with_an_upgrade() {
     let origin = Origin::saying("here");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
-    // Two of the three cannot be had where io_uring is denied.
+    // Two of the three are not available if io_uring is denied.
     let engines = match proxy.said("io_uring is ") {
         0 => &["epoll", "tokio_uring", "epoll", "io_uring", "tokio_uring", "io_uring"][..],
         _ => &["epoll"],
@@ -73,15 +73,15 @@ fn the_engine_changes_with_an_upgrade() {
         poll("the engine", || (proxy.said(&format!("serving by {engine}")) > said).then_some(()));
         assert_eq!(proxy.get("/").text(), "here", "{engine}");
         drop(wire);
-        // Left alone until it ends: one that is killed while its ring waits for connections takes one along.
+        // Left alone until it exits: killing it while its ring accepts connections may lose one.
         if let Some(before) = last.replace(next) {
-            poll("the one before to end", || has_ended(before.0).then_some(()));
+            poll("the previous process to exit", || has_ended(before.0).then_some(()));
         }
     }
     assert!(last.is_some());
 }
 
-/// Sets a flag when dropped, so that threads end though an assertion has failed.
+/// Sets a flag when dropped, so that threads end even if an assertion fails.
 struct Guard<'a>(&'a AtomicBool);
 
 impl Drop for Guard<'_> {
@@ -91,13 +91,13 @@ impl Drop for Guard<'_> {
 }
 
 #[test]
-fn a_process_that_does_not_get_ready_changes_nothing() {
+fn a_process_that_does_not_become_ready_changes_nothing() {
     let origin = Origin::saying("here");
     let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
     let refused = |proxy: &Proxy, arguments: &[&str], why: &str| {
         let (code, said) = proxy.command("upgrade", arguments);
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains(why), "{said:?} should have {why:?}");
+        assert!(said.contains(why), "{said:?} should contain {why:?}");
         assert_eq!(proxy.get("/").text(), "here");
     };
     refused(&proxy, &["--binary", "/nowhere/sluice"], "/nowhere/sluice cannot be started");
@@ -110,7 +110,7 @@ fn a_process_that_does_not_get_ready_changes_nothing() {
     script(&sleeper, "#!/bin/sh\nexec sleep 1000\n");
     let sleeper = sleeper.display().to_string();
     refused(&proxy, &["--binary", &sleeper, "--timeout-ms", "200"], "was not ready after 200 ms");
-    // Whatever it gets done with the control socket before it fails, commands find the old process.
+    // Whatever it does to the control socket before it fails, commands reach the old process.
     let late = proxy.folder.join("late");
     let control = proxy.folder.join("control.sock");
     script(&late, &format!("#!/bin/sh\nrm '{}'\nexit 1\n", control.display()));
@@ -125,7 +125,7 @@ fn a_process_that_does_not_get_ready_changes_nothing() {
 }
 
 #[test]
-fn everything_goes_to_the_new_process() {
+fn everything_is_passed_to_the_new_process() {
     let origin = Origin::saying("here");
     let refusing = Dead::new();
     let dead = refusing.endpoint();
@@ -142,18 +142,18 @@ fn everything_goes_to_the_new_process() {
         serde_json::from_slice::<Value>(&page.body).unwrap()[0]["endpoints"][1]["health"].clone()
     };
     poll("the dead one to be found", || (clusters() == "unhealthy").then_some(()));
-    // What a reload leaves as it is.
+    // State that a reload keeps.
     let mut config = proxy.config.clone();
     config["workers"] = json!(3);
-    // Checks come too late to find it.
+    // Checks start too late to find it.
     config["clusters"]["default"]["health_check"]["unhealthy_after"] = json!(1000);
     config["listeners"].as_array_mut().unwrap().push(json!({"name": "more", "address": "127.0.0.1:0"}));
     proxy.rewrite(&config);
     let next = upgrade(&proxy);
     assert_eq!(proxy.wait().code(), Some(0));
-    assert_eq!(clusters(), "unhealthy", "what was known goes across");
+    assert_eq!(clusters(), "unhealthy", "known health is passed on");
     for _ in 0..9 {
-        assert_eq!(proxy.get("/").text(), "here", "by whichever worker");
+        assert_eq!(proxy.get("/").text(), "here", "by either worker");
     }
     let more = proxy.added("more");
     assert_eq!(Wire::connect(more).ask(GET).text(), "here");
@@ -165,7 +165,7 @@ fn everything_goes_to_the_new_process() {
 }
 
 #[test]
-fn an_exchange_under_way_ends_in_the_old_process() {
+fn a_running_exchange_finishes_in_the_old_process() {
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);
     let origin = Origin::answering(move |request| {
@@ -181,8 +181,8 @@ fn an_exchange_under_way_ends_in_the_old_process() {
     poll("the request", || origin.requests().iter().any(|asked| asked.target() == "/busy").then_some(()));
     let _next = upgrade(&proxy);
     assert_eq!(proxy.get("/").text(), "here");
-    // The command may have returned before the worker has heard of it.
-    poll("the word that it is the last", || {
+    // The command may return before the worker is notified.
+    poll("a response with Connection: close", || {
         let answer = idle.ask(GET);
         assert_eq!((answer.status(), answer.text()), (200, "here"));
         (answer.get("connection") == Some("close")).then_some(())

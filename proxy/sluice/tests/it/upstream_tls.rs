@@ -1,4 +1,4 @@
-//! TLS to endpoints: whom sluice believes, what it says of those it does not, and that all else is as in the clear.
+//! TLS to endpoints: verification, its log messages, and that everything else works as without TLS.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Authority, Identity, Message, Origin, Proxy, Setup, assert_same, ok, pattern, poll};
 
-/// A proxy in front of one origin that it is to believe if `authority` does.
+/// A proxy in front of one origin, with this authority as its trusted CA.
 fn setup(origin: &Origin, authority: &Authority, tls: Value) -> Setup {
     let setup = Setup::to_origin(origin);
     let file = setup.file("ca.pem", &authority.pem());
@@ -30,7 +30,7 @@ fn reason(proxy: &Proxy, target: &str) -> (u16, String) {
 }
 
 #[test]
-fn requests_and_answers_are_as_they_are_in_the_clear() {
+fn requests_and_responses_are_the_same_as_without_tls() {
     let authority = Authority::new();
     let origin = Origin::answering_tls(at_loopback(&authority).server(), |request| {
         let body = String::from_utf8_lossy(&request.body).into_owned();
@@ -43,16 +43,16 @@ fn requests_and_answers_are_as_they_are_in_the_clear() {
             client.ask(format!("POST /{count} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"));
         assert_eq!(answer.text(), format!("POST /{count} HTTP/1.1 Some(\"http\") body"));
     }
-    assert_eq!(origin.connections(), 1, "the connection is used again");
+    assert_eq!(origin.connections(), 1, "the connection is reused");
     let record = proxy.record("/0");
     assert!(record["connect_ms"].as_f64() > Some(0.0) && record["reason"].is_null(), "{record}");
     assert!(proxy.record("/2")["connect_ms"].is_null());
-    // An application that turns on TLS of the kernel would have plain bytes taken from it, so these are never joined.
+    // An application with kernel TLS would miss joined bytes, so these connections are never joined.
     assert_eq!(proxy.record("/2")["path"], "copy");
 }
 
 #[test]
-fn who_is_not_believed_gets_nothing_and_the_log_says_why() {
+fn unverified_endpoints_get_no_request_and_are_logged() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let expired =
         authority.changed_identity(&["127.0.0.1"], |params| params.not_after = date_time_ymd(2020, 1, 1));
@@ -77,7 +77,7 @@ fn who_is_not_believed_gets_nothing_and_the_log_says_why() {
 }
 
 #[test]
-fn names_other_than_the_endpoints_own() {
+fn other_server_names_can_be_configured() {
     let authority = Authority::new();
     let names = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&names);
@@ -97,14 +97,14 @@ fn names_other_than_the_endpoints_own() {
     let setup = setup(&origin, &authority, json!({}));
     let setup = setup.with("clusters.default.endpoints", json!([format!("https://localhost:{port}")]));
     let Some(proxy) = setup.start() else { return };
-    // Of the addresses of localhost the origin has one.
+    // The origin listens on only one of localhost's addresses.
     poll("the address that answers", || (proxy.get("/").status() == 200).then_some(()));
     let names = names.lock().unwrap().clone();
     assert_eq!(names, [Some("inner.test".to_owned()), Some("localhost".to_owned())]);
 }
 
 #[test]
-fn pins_are_asked_for_beside_authorities_or_in_their_place() {
+fn pins_are_checked_with_or_without_cas() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (good, own) = (at_loopback(&authority), at_loopback(&stranger));
     let pin = |hash: &[u8; 32]| json!([BASE64.encode(hash)]);
@@ -129,7 +129,7 @@ fn pins_are_asked_for_beside_authorities_or_in_their_place() {
 }
 
 #[test]
-fn a_certificate_is_shown_to_who_asks_for_one() {
+fn the_client_certificate_is_sent_on_request() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = at_loopback(&authority);
     let origin = Origin::answering_tls(authority.server_for_members(&server), |_| ok("welcome"));
@@ -150,7 +150,7 @@ fn a_certificate_is_shown_to_who_asks_for_one() {
 }
 
 #[test]
-fn a_version_below_the_least_is_not_spoken() {
+fn versions_below_the_minimum_are_refused() {
     let authority = Authority::new();
     let origin = Origin::answering_tls(at_loopback(&authority).server_up_to_12(), |_| ok("old"));
     let Some(proxy) = setup(&origin, &authority, json!({})).start() else { return };
@@ -179,7 +179,7 @@ fn sessions_are_resumed_by_all_workers() {
         assert_eq!(proxy.get("/").text(), "yes");
     }
     assert_eq!(origin.connections(), 12);
-    // Each worker's first is one; tickets come after the handshake, so a second one may be without, too.
+    // The first session of each worker is new; tickets arrive after the handshake, so a second one may be new too.
     let resumed = resumed.load(Ordering::Relaxed);
     assert!(resumed >= 9, "{resumed} of 12");
     let counted =
@@ -195,7 +195,7 @@ fn swallow(request: &Message) -> Vec<u8> {
 }
 
 #[test]
-fn long_bodies_arrive_as_they_were_sent() {
+fn long_bodies_are_unchanged() {
     let authority = Authority::new();
     let origin = Origin::answering_tls(at_loopback(&authority).server(), swallow);
     let Some(proxy) = setup(&origin, &authority, json!({})).start() else { return };
@@ -216,12 +216,12 @@ fn long_bodies_arrive_as_they_were_sent() {
 }
 
 #[test]
-fn an_end_that_is_not_said_is_no_end() {
+fn a_missing_close_notify_is_a_truncation() {
     let authority = Authority::new();
     let origin = Origin::playing_tls(at_loopback(&authority).server(), |mut peer| {
         let request = peer.next().unwrap();
         peer.send("HTTP/1.1 200 OK\r\n\r\nsome of it");
-        // Dropping the socket ends the connection, but not the session.
+        // Dropping the socket closes the connection, but not the session.
         if request.target() == "/whole" {
             peer.finish();
         }
@@ -231,17 +231,21 @@ fn an_end_that_is_not_said_is_no_end() {
     let mut client = proxy.connect();
     client.send("GET /cut HTTP/1.0\r\n\r\n");
     client.head();
-    assert_eq!(client.rest(), (b"some of it".to_vec(), false), "reset, for nothing else would show the cut");
+    assert_eq!(
+        client.rest(),
+        (b"some of it".to_vec(), false),
+        "a reset, because nothing else would show the cut"
+    );
     assert_eq!(proxy.outcome("/cut").1, "response_truncated");
 }
 
 #[test]
-fn an_origin_that_closes_is_tried_again() {
+fn an_origin_that_closes_is_retried() {
     let authority = Authority::new();
     let origin = Origin::playing_tls(at_loopback(&authority).server(), |mut peer| {
         peer.next();
         peer.send(ok("once"));
-        // It takes another one, and ends.
+        // It accepts another one, and ends.
         peer.next();
         peer.finish();
     });
@@ -255,7 +259,7 @@ fn an_origin_that_closes_is_tried_again() {
 }
 
 #[test]
-fn health_is_asked_for_over_tls() {
+fn health_checks_use_tls() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let good = Origin::answering_tls(at_loopback(&authority).server(), |_| ok("good"));
     let bad = Origin::answering_tls(at_loopback(&stranger).server(), |_| ok("bad"));
@@ -277,7 +281,7 @@ fn health_is_asked_for_over_tls() {
 }
 
 #[test]
-fn limited_endpoints_keep_their_connections_for_each_worker() {
+fn limited_endpoints_keep_connections_per_worker() {
     let authority = Authority::new();
     let origin = Origin::answering_tls(at_loopback(&authority).server(), |_| ok("yes"));
     let setup = setup(&origin, &authority, json!({})).with("workers", 2);
@@ -287,12 +291,12 @@ fn limited_endpoints_keep_their_connections_for_each_worker() {
         assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "yes");
     }
     assert_eq!(origin.connections(), 1);
-    // The client has its answer a moment before the endpoint is free of it.
+    // The client gets its response a moment before the endpoint's slot is free.
     poll("nothing in flight", || (proxy.endpoint(&origin.endpoint)["in_flight"] == 0).then_some(()));
 }
 
 #[test]
-fn tunnels_go_over_tls_as_well() {
+fn tunnels_use_tls_too() {
     let authority = Authority::new();
     let origin = Origin::playing_tls(at_loopback(&authority).server(), |mut peer| {
         let (all, clean) = peer.rest();
@@ -311,7 +315,7 @@ fn tunnels_go_over_tls_as_well() {
 }
 
 #[test]
-fn websockets_go_over_tls_as_well() {
+fn websockets_use_tls_too() {
     let authority = Authority::new();
     let origin = Origin::playing_tls(at_loopback(&authority).server(), |mut peer| {
         peer.next().unwrap();
@@ -336,7 +340,7 @@ fn websockets_go_over_tls_as_well() {
 }
 
 #[test]
-fn a_handshake_that_does_not_end_is_not_waited_for() {
+fn an_incomplete_upstream_handshake_times_out() {
     let authority = Authority::new();
     let origin = Origin::playing(|mut peer| {
         peer.rest();
@@ -344,14 +348,14 @@ fn a_handshake_that_does_not_end_is_not_waited_for() {
     let setup = setup(&origin, &authority, json!({})).with("clusters.default.connect_timeout_ms", 50);
     let Some(proxy) = setup.start() else { return };
     assert_eq!(reason(&proxy, "/"), (504, "connect_timeout".to_owned()));
-    // One that speaks no TLS at all.
+    // An endpoint without TLS.
     let origin = Origin::playing(|mut peer| peer.send("220 ready\r\n"));
     let Some(proxy) = self::setup(&origin, &authority, json!({})).start() else { return };
     assert_eq!(reason(&proxy, "/"), (502, "tls_handshake_failed".to_owned()));
 }
 
 #[test]
-fn files_are_read_again_when_the_configuration_is() {
+fn a_reload_reads_certificate_files_again() {
     let (old, new) = (Authority::new(), Authority::new());
     let origin = Origin::answering_tls(at_loopback(&new).server(), |_| ok("yes"));
     let Some(proxy) = setup(&origin, &old, json!({})).start() else { return };
@@ -369,7 +373,7 @@ fn files_are_read_again_when_the_configuration_is() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_at_the_start() {
+fn invalid_files_are_reported_at_startup() {
     let (authority, other) = (Authority::new(), Authority::new());
     let origin = Origin::saying("");
     let identity = authority.identity(&["a.test"]);

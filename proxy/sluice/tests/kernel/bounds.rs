@@ -1,4 +1,4 @@
-//! What a reader that does not read can cost: the budget, and then TCP's own window.
+//! The cost of a reader that does not read: the budget, and then TCP's own window.
 
 use std::io::{ErrorKind, Read, Write};
 use std::thread;
@@ -8,12 +8,12 @@ use sluice_kernel::program::Limits;
 
 use crate::support::{Pair, Rig};
 
-/// Writes until nothing more is taken; returns how many bytes were.
+/// Writes until no more is accepted; returns how many bytes were.
 fn fill(pair: &mut Pair, message: &[u8]) -> usize {
     pair.active.set_nonblocking(true).unwrap();
     let mut taken = 0;
     loop {
-        // From where the last one was cut off, if it was.
+        // Continues a message that was cut off.
         match pair.active.write(&message[taken % message.len()..]) {
             Ok(length) => taken += length,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return taken,
@@ -22,7 +22,7 @@ fn fill(pair: &mut Pair, message: &[u8]) -> usize {
     }
 }
 
-/// What was taken is the pattern over and over.
+/// The received bytes are the pattern, repeated.
 fn drain(pair: &mut Pair, taken: usize, pattern: &[u8]) {
     let mut received = vec![0; taken];
     pair.passive.read_exact(&mut received).unwrap();
@@ -32,7 +32,7 @@ fn drain(pair: &mut Pair, taken: usize, pattern: &[u8]) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn bytes_unread_stay_within_the_budget() {
+fn unread_bytes_stay_within_the_budget() {
     let mut rig = Rig::with(Limits { budget_bytes: 20_000, ..Limits::default() });
     let mut pair = rig.loopback();
     let message: Vec<u8> = (0..=250).cycle().take(1000).collect();
@@ -44,7 +44,7 @@ fn bytes_unread_stay_within_the_budget() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn messages_unread_stay_within_the_budget() {
+fn unread_messages_stay_within_the_budget() {
     let mut rig = Rig::with(Limits { budget_messages: 10, ..Limits::default() });
     let mut pair = rig.loopback();
     let taken = fill(&mut pair, b"x");
@@ -53,10 +53,10 @@ fn messages_unread_stay_within_the_budget() {
     drain(&mut pair, taken, b"x");
 }
 
-/// Towards sluice joining comes back when all is read, towards an application it does not.
+/// Towards sluice, joining resumes when everything is read; towards an application it does not.
 #[test]
 #[ignore = "needs root and BPF"]
-fn only_the_way_to_sluice_comes_back_from_tcp() {
+fn only_the_direction_to_sluice_resumes_joining() {
     let mut rig = Rig::with(Limits { budget_bytes: 100, ..Limits::default() });
     let Pair { mut active, mut passive } = rig.loopback();
     let mut buffer = [0; 200];
@@ -69,15 +69,15 @@ fn only_the_way_to_sluice_comes_back_from_tcp() {
         assert_eq!(rig.count(Counter::MessagesJoined) - before, u64::from(back), "{}", rig.counts());
     }
     assert_eq!(rig.count(Counter::AfterTcp), 1, "{}", rig.counts());
-    // Nothing in here waits for the other end.
+    // No call in here waits for the other end.
     active.write_all(b"a").unwrap();
     passive.write_all(b"b").unwrap();
 }
 
-/// Two hundred of them: what the kernel keeps for sockets stays within budget times connections.
+/// Two hundred of them: the kernel's memory for their sockets stays within budget times connections.
 #[test]
 #[ignore = "needs root and BPF"]
-fn many_slow_readers_cost_their_budgets() {
+fn many_slow_readers_cost_at_most_their_budgets() {
     let limits = Limits { budget_bytes: 8000, budget_messages: 16, ..Limits::default() };
     let mut rig = Rig::with(limits);
     let mut pairs: Vec<Pair> = (0..200).map(|_| rig.loopback()).collect();
@@ -90,7 +90,7 @@ fn many_slow_readers_cost_their_budgets() {
             });
         }
     });
-    // 16 messages of 100 bytes each; the rest is TCP's.
+    // 16 messages of 100 bytes each; the rest uses TCP.
     assert_eq!(rig.count(Counter::BytesJoined), 200 * 16 * 100, "{}", rig.counts());
     for pair in &mut pairs {
         let mut received = [1; 10_000];

@@ -1,4 +1,4 @@
-//! Clients of this host, joined with what sluice accepts; and only where sluice listens.
+//! Clients of this host, joined with connections that sluice accepts, and only with those.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ fn serving(listener: &TcpListener) -> Rig {
     rig
 }
 
-/// Echoes both ways over a connection to `address`; how many messages went joined.
+/// Echoes in both directions over a connection to `address`; returns how many messages were joined.
 fn joined_messages(rig: &Rig, listener: &TcpListener, address: SocketAddr) -> u64 {
     let before = rig.count(Counter::MessagesJoined);
     let mut client = TcpStream::connect(address).unwrap();
@@ -32,7 +32,7 @@ fn joined_messages(rig: &Rig, listener: &TcpListener, address: SocketAddr) -> u6
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn clients_of_a_listener_of_ours_are_joined() {
+fn clients_of_our_listener_are_joined() {
     for listener in [
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(),
         TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap(),
@@ -45,21 +45,21 @@ fn clients_of_a_listener_of_ours_are_joined() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn so_they_are_where_it_listens_on_any_address() {
+fn clients_of_our_wildcard_listener_are_joined() {
     let (listener, address) = dual_stack();
     let rig = serving(&listener);
     assert_eq!(joined_messages(&rig, &listener, address), 2, "{}", rig.counts());
 }
 
-/// The port is listened on by sluice at any address, and at this one by somebody else.
+/// sluice listens on the port at any address, and another process at this one.
 #[test]
 #[ignore = "needs root and BPF"]
-fn clients_of_another_listener_are_not() {
+fn clients_of_another_listener_are_not_joined() {
     let (ours, address) = dual_stack();
     let rig = serving(&ours);
     let Ok(theirs) = TcpListener::bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, 9), address.port())))
     else {
-        // The kernel lets nobody else have it, which is as well.
+        // The kernel forbids this, which is also safe.
         return;
     };
     assert_eq!(joined_messages(&rig, &theirs, theirs.local_addr().unwrap()), 0, "{}", rig.counts());

@@ -1,4 +1,4 @@
-//! The binary with bypass on: which exchanges go over joined connections, and what ends that.
+//! The binary with bypass: which exchanges use joined connections, and what ends that.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ fn post(target: &str, body: &[u8]) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn requests_that_are_whole_and_fit_go_joined_and_others_do_not() {
+fn only_complete_requests_that_fit_are_joined() {
     let origin = Origin::answering(|request| ok(&request.body.len().to_string()));
     let proxy = start(setup(&origin).with("kernel.bypass_budget_bytes", 4096));
     assert_eq!(proxy.get("/get").text(), "0");
@@ -41,7 +41,7 @@ fn requests_that_are_whole_and_fit_go_joined_and_others_do_not() {
     assert_eq!(wire.ask("3\r\nabc\r\n0\r\n\r\n").text(), "3");
     let paths = ["/get", "/fits", "/large", "/chunked"].map(|target| path_of(&proxy, target));
     assert_eq!(paths, ["bypass", "bypass", "copy", "copy"]);
-    // One of each kind: the pools are apart.
+    // One of each kind: they have separate pools.
     assert_eq!(origin.connections(), 2);
     assert_eq!(proxy.metric("sluice_bypass_pairs_joined_total"), 1.0);
     assert_eq!(proxy.metric("sluice_path_exchanges_total{path=\"bypass\"}"), 2.0);
@@ -51,7 +51,7 @@ fn requests_that_are_whole_and_fit_go_joined_and_others_do_not() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_large_answer_to_a_slow_client_arrives_whole() {
+fn a_large_response_to_a_slow_client_is_complete() {
     let body = pattern(3_000_000);
     let answer =
         [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
@@ -73,7 +73,7 @@ fn a_large_answer_to_a_slow_client_arrives_whole() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_endpoint_can_be_left_out() {
+fn bypass_can_be_disabled_for_an_endpoint() {
     let (one, other) = (Origin::saying("one"), Origin::saying("other"));
     let endpoints = serde_json::json!([one.endpoint, {"address": other.endpoint, "bypass": "off"}]);
     let setup = setup(&one).with("clusters.default.endpoints", endpoints);
@@ -85,7 +85,7 @@ fn an_endpoint_can_be_left_out() {
     }
 }
 
-/// The map is full; one more connection is replaced by an ordinary one and answered all the same.
+/// The map is full; a further connection is replaced by an ordinary one, and the request is served.
 #[test]
 #[ignore = "needs root and BPF"]
 fn connections_beyond_the_maximum_are_not_joined() {
@@ -99,7 +99,7 @@ fn connections_beyond_the_maximum_are_not_joined() {
         ok("hi")
     });
     let proxy = start(setup(&origin).with("kernel.bypass_connections_max", MAX));
-    // From then on it is known to read what is joined.
+    // From then on it is known to read joined bytes.
     assert_eq!(proxy.get("/known").text(), "hi");
     let mut first: Vec<_> = (0..MAX).map(|_| proxy.connect()).collect();
     for wire in &mut first {
@@ -115,10 +115,10 @@ fn connections_beyond_the_maximum_are_not_joined() {
     assert_eq!(proxy.metric("sluice_bypass_refused_total{reason=\"incomplete\"}"), 1.0);
 }
 
-/// An application that is known to read joined bytes, and then takes a connection that it never reads from.
+/// An application that is known to read joined bytes, and then accepts a connection that it never reads.
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_application_that_does_not_read_is_left_alone_for_a_while() {
+fn an_application_that_does_not_read_is_not_joined_for_a_while() {
     let (release, held) = channel::<()>();
     let held = Mutex::new(held);
     let origin = Origin::playing(move |mut peer| {
@@ -152,7 +152,7 @@ fn an_application_that_does_not_read_is_left_alone_for_a_while() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_drain_ends_what_is_joined_in_order() {
+fn a_drain_closes_joined_connections_in_order() {
     let (release, held) = channel::<()>();
     let held = Mutex::new(held);
     let body = pattern(500_000);
@@ -173,10 +173,10 @@ fn a_drain_ends_what_is_joined_in_order() {
     assert!(proxy.wait().success());
 }
 
-/// Clients of this host are joined where that is asked for.
+/// Clients of this host are joined if this is enabled.
 #[test]
 #[ignore = "needs root and BPF"]
-fn clients_are_joined_on_demand() {
+fn clients_are_joined_if_enabled() {
     let body = pattern(300_000);
     let answer =
         [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
@@ -195,12 +195,12 @@ fn clients_are_joined_on_demand() {
     assert_same(&wire.response().body, &body);
 }
 
-/// `drop_to` another user comes after the programs are loaded; they are of use to that user all the same.
+/// `drop_to` switches the user after the programs are loaded; they still work for that user.
 #[test]
 #[ignore = "needs root and BPF"]
-fn it_works_for_a_user_without_privileges() {
+fn bypass_works_for_an_unprivileged_user() {
     let origin = Origin::saying("hi");
-    // The folder is root's: no files of that user's are in it.
+    // The folder belongs to root, so the user has no files in it.
     let setup = setup(&origin).with("user", "nobody").with("access_log", "off").with("admin", "127.0.0.1:0");
     let proxy = start(setup);
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! The parser of heads for direct return: in the kernel it says the same as on the host.
+//! The parser of heads for direct return gives the same results in the kernel as on the host.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,12 +16,12 @@ mod odd_heads;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../../proxy-ebpf/prebuilt/bypass.bpf.o");
 
-/// An answer of nginx to a request for a file.
+/// nginx's response to a request for a file.
 const NGINX: &[u8] = b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Sat, 21 Nov 2026 09:00:00 GMT\r\n\
     Content-Type: text/html\r\nContent-Length: 65536\r\nLast-Modified: Fri, 20 Nov 2026 09:00:00 GMT\r\n\
     Connection: keep-alive\r\nETag: \"655b1f3c-10000\"\r\nAccept-Ranges: bytes\r\n\r\n";
 
-/// The object with this program alone; never attached.
+/// The object with only this program; never attached.
 struct Trial(Ebpf);
 
 impl Trial {
@@ -32,7 +32,7 @@ impl Trial {
         Trial(ebpf)
     }
 
-    /// What the program says of a text that is not empty, and the time that a run of so many took.
+    /// The result of the program for a text that is not empty, and the time of `repeat` runs.
     fn run(&self, text: &[u8], repeat: u32) -> (Result<Head, Refusal>, Duration) {
         let program: &SchedClassifier = self.0.program(names::HEAD).unwrap().try_into().unwrap();
         let text = &text[..text.len().min(TEXT_BYTES)];
@@ -68,7 +68,7 @@ fn head(bytes: &[u8]) -> Head {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn the_kernel_reads_heads_as_the_host_does() {
+fn the_kernel_parses_heads_like_the_host() {
     let trial = Trial::new();
     let mut runner = TestRunner::new(Config { cases: 1000, failure_persistence: None, ..Config::default() });
     let accepted = Cell::new(0);
@@ -81,14 +81,14 @@ fn the_kernel_reads_heads_as_the_host_does() {
         Ok(())
     });
     agreed.unwrap();
-    // Heads that are usual but for a few changes: a good part of them is.
+    // Mostly usual heads with a few changes: a good part of them is accepted.
     assert!(accepted.get() > 100, "{}", accepted.get());
 }
 
-/// No bound is asserted: how long it takes is a figure for people.
+/// No limit is asserted: the time is information for developers.
 #[test]
 #[ignore = "needs root and BPF"]
-fn the_cost_of_a_head_is_told() {
+fn the_cost_of_a_head_is_printed() {
     let trial = Trial::new();
     for extra in [0, 250, 1250] {
         let line = format!("X-Pad: {}\r\n\r\n", "x".repeat(extra));

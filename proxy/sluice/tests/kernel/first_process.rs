@@ -1,5 +1,5 @@
-//! sluice as process 1 of a PID namespace, as a container without an init runs it: signals that it does not handle are
-//! not delivered, orphans become its children, and when it ends all others are killed.
+//! sluice as PID 1 of a PID namespace, as in a container without an init process: signals without a handler are not
+//! delivered, orphans become its children, and all others are killed when it exits.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use crate::proxy_support::{Origin, Proxy, Setup, poll};
 
-/// A running sluice, and its pid as it is seen from here.
+/// A running sluice, and its pid outside the namespace.
 struct First {
     proxy: Proxy,
     pid: Pid,
@@ -19,7 +19,7 @@ impl First {
     fn start(origin: &Origin) -> Option<Self> {
         let setup = Setup::to_origin(origin);
         let note = setup.folder.join("pid");
-        // `unshare` stays outside, as its parent, and ends as it does.
+        // `unshare` stays outside as its parent, and exits with its code.
         let preamble = format!(
             "echo $$ > '{}'\nset -- unshare --pid --mount-proc --kill-child -- \"$@\"",
             note.display()
@@ -37,7 +37,7 @@ impl First {
         assert_eq!(self.proxy.get("/").text(), "served");
     }
 
-    /// Lets a process in its namespace lose its parent; its pid as it is seen from here.
+    /// Makes a process in its namespace lose its parent; returns its pid outside the namespace.
     fn orphan(&self) -> Pid {
         let before = children(self.pid.as_raw());
         let command = "sleep 3600 </dev/null >/dev/null 2>&1 &";
@@ -52,12 +52,12 @@ impl First {
     }
 }
 
-/// The processes whose parent this one is.
+/// The children of a process.
 fn children(parent: i32) -> Vec<i32> {
     let pids =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid: &i32| {
-        // One that has gone since has no parent any more.
+        // A process that has exited since has no parent.
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let parent_is = status.lines().find_map(|line| line.strip_prefix("PPid:"));
         parent_is.is_some_and(|pid| pid.trim() == parent.to_string())
@@ -80,12 +80,12 @@ fn either_signal_drains_the_first_process() {
 
 #[test]
 #[ignore = "makes a PID namespace: root"]
-fn a_hangup_does_not_end_the_first_process() {
+fn sighup_does_not_end_the_first_process() {
     let origin = Origin::saying("served");
     let Some(mut first) = First::start(&origin) else { return };
     kill(first.pid, Signal::SIGHUP).unwrap();
     first.serves();
-    // Handled after the other, which so had its chance.
+    // Handled after the other one, which therefore had its chance.
     kill(first.pid, Signal::SIGUSR1).unwrap();
     first.serves();
     kill(first.pid, Signal::SIGTERM).unwrap();
@@ -102,6 +102,6 @@ fn orphans_do_not_disturb_the_first_process() {
     first.serves();
     assert!(first.proxy.is_running());
     kill(first.pid, Signal::SIGTERM).unwrap();
-    assert_eq!(first.proxy.wait().code(), Some(0), "an orphan that goes on does not hold it back");
-    poll("the kernel to end what was left", || kill(lasting, None).is_err().then_some(()));
+    assert_eq!(first.proxy.wait().code(), Some(0), "a running orphan does not delay it");
+    poll("the kernel to kill the rest", || kill(lasting, None).is_err().then_some(()));
 }

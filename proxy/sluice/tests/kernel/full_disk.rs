@@ -1,14 +1,14 @@
-//! Bodies that are held on a disk that is full: a small tmpfs in a mount namespace, which ends with sluice.
+//! Buffered bodies on a full disk: a small tmpfs in a mount namespace, which ends with sluice.
 
 use serde_json::json;
 
 use crate::proxy_support::{Message, Origin, Setup, assert_same, ok, pattern, poll};
 
-/// Takes half of the disk and what a body may have in memory.
+/// Takes half of the disk plus the memory limit of a body.
 const FITS: usize = 200_000;
 const TOO_MUCH: usize = 1_000_000;
 
-/// Mounts over the folder in a namespace of its own, and goes on there in the place of this shell.
+/// Mounts over the folder in a new namespace, and continues there in place of this shell.
 fn on_small_disk(folder: &std::path::Path) -> String {
     let folder = folder.display();
     format!(
@@ -27,7 +27,7 @@ fn post(target: &str, size: usize) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs root, to mount"]
-fn a_full_disk_is_a_reason_and_leaves_nothing_behind() {
+fn a_full_disk_fails_the_request_and_leaves_no_files() {
     let origin = Origin::answering(|request| match request.target() {
         "/large" => answer(TOO_MUCH),
         "/fits" => answer(FITS),
@@ -44,17 +44,17 @@ fn a_full_disk_is_a_reason_and_leaves_nothing_behind() {
         .with("buffers", json!({"spool_directory": spool}))
         .after(&on_small_disk(&spool));
     let Some(proxy) = setup.start() else { return };
-    // More than once: a disk that is not given back would be full the second time.
+    // Repeated: a disk that is not released would be full the second time.
     for _ in 0..3 {
         let large = proxy.get("/large");
         assert_eq!((large.status(), large.get("x-sluice-reason")), (500, Some("response_spool_failed")));
         let mut client = proxy.connect();
-        // It may close before it has read all.
+        // sluice may close before it has read everything.
         let _ = client.try_send(post("/up", TOO_MUCH));
         let refused = client.response();
         assert_eq!((refused.status(), refused.get("x-sluice-reason")), (503, Some("request_spool_failed")));
         poll("the files' end", || (proxy.metric("sluice_spool_bytes") == 0.0).then_some(()));
-        // The kernel frees the blocks a moment after the books, those of each file.
+        // The kernel frees the blocks of each file a moment after the counters.
         let well = |ask: &dyn Fn() -> Message| poll("room", || Some(ask()).filter(|got| got.status() == 200));
         for _ in 0..2 {
             assert_same(&well(&|| proxy.get("/fits")).body, &pattern(FITS));

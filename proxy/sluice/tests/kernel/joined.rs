@@ -1,4 +1,4 @@
-//! What goes through a joined pair comes out: all of it, in order, whichever path each message took.
+//! Bytes through a joined pair arrive completely and in order, whichever path each message took.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use crate::support::{Pair, Rig, dual_stack, is_alone, receive_all, send_random, 
 
 const MESSAGES: u32 = 10_000;
 
-/// Both directions at once, each written and read by a thread of its own.
+/// Both directions at once, each written and read by its own thread.
 pub(crate) fn exchange(pair: &Pair, messages: u32, largest: usize, seed: u64) -> u64 {
     let Pair { active, passive } = pair;
     thread::scope(|scope| {
@@ -56,10 +56,10 @@ fn ten_thousand_messages_from_ipv4_to_a_dual_stack_listener() {
     check(&mut Rig::new(), &listener, address);
 }
 
-/// The paths alternate all the time, which is when order is at risk.
+/// The paths alternate constantly, which puts the order at risk.
 #[test]
 #[ignore = "needs root and BPF"]
-fn order_holds_while_a_small_budget_overflows() {
+fn order_is_kept_while_a_small_budget_overflows() {
     let mut rig = Rig::with(Limits { budget_bytes: 3000, budget_messages: 4, ..Limits::default() });
     for round in 0..20 {
         let pair = rig.loopback();
@@ -69,10 +69,10 @@ fn order_holds_while_a_small_budget_overflows() {
     assert!(overflows > 0 && rig.count(Counter::MessagesJoined) > 0, "{}", rig.counts());
 }
 
-/// What comes from an application changes over; what goes to it stays as it is.
+/// The direction from the application changes its path; the other one does not.
 #[test]
 #[ignore = "needs root and BPF"]
-fn order_holds_when_joining_ends_amid_a_stream() {
+fn order_is_kept_when_joining_ends_within_a_stream() {
     let mut rig = Rig::new();
     let Pair { mut active, mut passive } = rig.loopback();
     for (from, passed) in [(&mut passive, 1), (&mut active, 1)] {
@@ -92,10 +92,10 @@ fn order_holds_when_joining_ends_amid_a_stream() {
     assert!(!rig.joins(&listener), "a new connection is not joined");
 }
 
-/// Messages joined, unread, and then the close: nothing is lost.
+/// Joined unread messages, and then the close: nothing is lost.
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_close_right_after_data_loses_nothing() {
+fn a_close_right_after_data_loses_no_bytes() {
     let mut rig = Rig::new();
     for _ in 0..500 {
         let Pair { mut active, mut passive } = rig.loopback();
@@ -127,7 +127,7 @@ impl Write for Sink {
 #[test]
 #[ignore = "needs root and BPF"]
 fn joins_and_leaves_are_logged_at_debug_level() {
-    // A thread without a subscriber that meets a log statement first turns it off for all threads.
+    // A thread without a subscriber that reaches a log statement first turns it off for all threads.
     if !is_alone("joined::joins_and_leaves_are_logged_at_debug_level") {
         return;
     }
@@ -139,7 +139,7 @@ fn joins_and_leaves_are_logged_at_debug_level() {
         .finish();
     tracing::subscriber::with_default(subscriber, || {
         let mut rig = Rig::new();
-        let mut log = rig.bypass.take_log().expect("the level asks for a log");
+        let mut log = rig.bypass.take_log().expect("the level requires a log");
         let pair = rig.loopback();
         let port = pair.passive.local_addr().unwrap().port();
         drop(pair);

@@ -1,4 +1,4 @@
-//! sluice killed amid its work, again and again: nothing of it stays, and the next one serves at once.
+//! sluice killed while working, repeatedly: nothing is left behind, and the next process serves at once.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ const CLIENTS: usize = 4;
 const BODY: usize = 20_000;
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n";
 
-/// Asks until the connection breaks; an answer that is wrong is an error of its own kind.
+/// Sends requests until the connection breaks; a wrong response is a different kind of error.
 fn ask(address: SocketAddr, body: &[u8], answered: &AtomicUsize, ended: &AtomicBool) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -32,7 +32,7 @@ fn ask(address: SocketAddr, body: &[u8], answered: &AtomicUsize, ended: &AtomicB
     Ok(())
 }
 
-/// An origin, and how many connections it has open.
+/// An origin, and the number of its open connections.
 fn origin(body: Vec<u8>) -> (Origin, Arc<AtomicUsize>) {
     let open = Arc::new(AtomicUsize::new(0));
     let shared = Arc::clone(&open);
@@ -46,7 +46,7 @@ fn origin(body: Vec<u8>) -> (Origin, Arc<AtomicUsize>) {
     (origin, open)
 }
 
-/// Starts it on `address`, or wherever there is room for the first time.
+/// Starts it on `address`, or on any free port the first time.
 fn start(origin: &Origin, address: Option<SocketAddr>, round: u32) -> Proxy {
     let address = address.map_or_else(|| format!("127.0.0.1:{}", free_port()), |address| address.to_string());
     Setup::to_origin(origin)
@@ -60,7 +60,7 @@ fn start(origin: &Origin, address: Option<SocketAddr>, round: u32) -> Proxy {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn twenty_times_killed_it_leaves_nothing() {
+fn twenty_kills_leave_nothing_behind() {
     let body = pattern(BODY);
     let (origin, open) = origin(body.clone());
     let (answered, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -71,7 +71,7 @@ fn twenty_times_killed_it_leaves_nothing() {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
                     if ask(address, &body, &answered, &ended).is_err() {
-                        // Nobody listens for a while.
+                        // No process listens for a while.
                         thread::sleep(Duration::from_millis(1));
                     }
                 }
@@ -94,7 +94,7 @@ fn twenty_times_killed_it_leaves_nothing() {
     });
 }
 
-/// Lets the clients end, also when the test fails.
+/// Stops the clients, also when the test fails.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {

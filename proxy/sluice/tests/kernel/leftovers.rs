@@ -1,4 +1,4 @@
-//! Programs, maps and links are gone with their owner, however it ends.
+//! Programs, maps and links disappear with their owner, however it ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use crate::support::{CHILD, Rig, is_alone, wait_for};
 
 const READY: &str = "loaded and joined";
 
-/// The process of a started sluice, which alone is told of this folder.
+/// The process of a started sluice, identified by this folder.
 pub(crate) fn process(proxy: &Proxy) -> String {
     let folder = proxy.folder.to_str().unwrap();
     let entries = fs::read_dir("/proc").unwrap();
@@ -21,7 +21,7 @@ pub(crate) fn process(proxy: &Proxy) -> String {
     names.filter(|name| name.parse::<u32>().is_ok()).find(told).expect("it runs")
 }
 
-/// Kind (`prog`, `map`, `link`) and id of every BPF object that a process holds by a descriptor.
+/// Kind (`prog`, `map`, `link`) and id of every BPF object to which a process has a descriptor.
 pub(crate) fn held(process: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap() {
@@ -39,7 +39,7 @@ pub(crate) fn held(process: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether the kernel still has it.
+/// Whether it still exists in the kernel.
 pub(crate) fn exists(kind: &str, id: &str) -> bool {
     let status = Command::new("bpftool")
         .args([kind, "show", "id", id])
@@ -63,9 +63,9 @@ pub(crate) fn gone(held: &[(String, String)]) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn dropped_programs_leave_nothing() {
-    // In this process, other tests load and drop objects of theirs meanwhile.
-    if !is_alone("leftovers::dropped_programs_leave_nothing") {
+fn dropped_programs_leave_nothing_behind() {
+    // Other tests in this process load and drop their own objects meanwhile.
+    if !is_alone("leftovers::dropped_programs_leave_nothing_behind") {
         return;
     }
     let before = held("self");
@@ -77,7 +77,7 @@ fn dropped_programs_leave_nothing() {
     assert!(all_kinds(&ours), "{ours:?}");
     assert!(ours.iter().all(|(kind, id)| exists(kind, id)));
     drop(rig);
-    // Joined still, and works still.
+    // Still joined and working.
     pair.active.write_all(b"y").unwrap();
     pair.passive.read_exact(&mut [0]).unwrap();
     drop(pair);
@@ -86,7 +86,7 @@ fn dropped_programs_leave_nothing() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_killed_process_leaves_nothing() {
+fn a_killed_process_leaves_nothing_behind() {
     let mut owner = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "leftovers::process_that_owns"])
         .env(CHILD, "1")
@@ -104,7 +104,7 @@ fn a_killed_process_leaves_nothing() {
     gone(&objects);
 }
 
-/// Not a test of its own: what the one above starts, and kills while it waits.
+/// Not a test: started by the one above, and killed while it waits.
 #[test]
 #[ignore = "started by another test"]
 fn process_that_owns() {
@@ -115,6 +115,6 @@ fn process_that_owns() {
     let mut pair = rig.loopback();
     pair.active.write_all(b"unread").unwrap();
     println!("{READY}");
-    // Ends with its parent, at the latest.
+    // Ends with its parent at the latest.
     std::io::stdin().read_exact(&mut [0]).unwrap_err();
 }

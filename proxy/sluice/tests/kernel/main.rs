@@ -1,7 +1,7 @@
-//! The eBPF programs on real sockets: root, a cgroup2, BPF. `cargo xtask test --tier kernel` runs these.
+//! The eBPF programs on real sockets: needs root, a cgroup2 and BPF. `cargo xtask test --tier kernel` runs these.
 //!
-//! Ignored by default, for they need privilege and attach to the root of the cgroups; only sockets that a test
-//! marks are touched. Nothing depends on timing: what must happen is polled for within bounds.
+//! Ignored by default, because they need privileges and attach to the root cgroup; they only touch sockets that a test
+//! marks. Nothing depends on timing: what must happen is polled for with a limit.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod support;

@@ -1,6 +1,6 @@
-//! What slow readers cost the kernel: within budget times connections, and given back when they close.
+//! The kernel memory of slow readers: within budget times connections, and released when they close.
 //!
-//! The figures are the whole machine's, so other tests show in them: the bounds leave room for that.
+//! The figures are those of the whole machine, so other tests affect them; the limits leave room for that.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -17,17 +17,17 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use crate::support::{Pair, Rig, wait_for};
 
 const CONNECTIONS: u64 = 200;
-/// Both ends of all.
+/// Both ends of all connections.
 const ENDS: u64 = 2 * CONNECTIONS;
-/// What TCP may hold of what overflows, at either side; the kernel doubles it.
+/// What TCP may buffer of overflowing bytes, at either side; the kernel doubles it.
 const SOCKET_BUFFER: usize = 16_384;
-/// What other tests may do meanwhile.
+/// Allowance for other tests that run meanwhile.
 const NOISE: u64 = 48 << 20;
 
-/// Held for writing by tests that make a noise beyond that.
+/// Locked for writing by tests that exceed this allowance.
 pub(crate) static QUIET: RwLock<()> = RwLock::new(());
 
-/// Bytes that TCP holds in buffers.
+/// Bytes in TCP buffers.
 pub(crate) fn in_buffers() -> u64 {
     let text = fs::read_to_string("/proc/net/sockstat").unwrap();
     let words = text.lines().find_map(|line| line.strip_prefix("TCP: ")).unwrap();
@@ -35,7 +35,7 @@ pub(crate) fn in_buffers() -> u64 {
     pages.parse::<u64>().unwrap() * 4096
 }
 
-/// Bytes of the kernel's objects that are in use.
+/// Bytes of kernel objects in use.
 pub(crate) fn in_slab() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("SUnreclaim:")).unwrap();
@@ -67,10 +67,10 @@ fn pairs(rig: &mut Rig) -> Vec<Pair> {
     (0..CONNECTIONS).map(pair).collect()
 }
 
-/// Messages that one end writes at most, many times what may go joined: by TCP, bytes one by one take for ever.
+/// Maximum messages written by one end, many times the number that may be joined: with TCP, single bytes take forever.
 const MESSAGES_MAX: u32 = 2000;
 
-/// Writes until nothing more is taken, or enough.
+/// Writes until no more is accepted, or it is enough.
 fn fill(mut socket: &TcpStream, message: &[u8]) -> u64 {
     socket.set_nonblocking(true).unwrap();
     let mut taken = 0;
@@ -84,7 +84,8 @@ fn fill(mut socket: &TcpStream, message: &[u8]) -> u64 {
     taken
 }
 
-/// Endless messages of this size, both ways, that nobody reads. The maximum tells the maps from those of other tests.
+/// Endless messages of this size in both directions, without a reader. The maximum distinguishes the maps from those of
+/// other tests.
 fn slow_readers(size: usize, ends_max: u32) {
     let _quiet = QUIET.read().unwrap_or_else(PoisonError::into_inner);
     let limits = Limits { ends_max, ..Limits::default() };
@@ -100,12 +101,12 @@ fn slow_readers(size: usize, ends_max: u32) {
     assert!(joined <= ENDS * u64::from(limits.budget_bytes), "{counts}");
     assert!(messages <= ENDS * u64::from(limits.budget_messages), "{counts}");
     assert!(joined > 0 && taken > joined, "the budget is spent: {counts}");
-    // Twice, for a page may be held for less than a page; and sockets' buffers count double by themselves.
+    // Twice, because a partial page may be held as a whole one; and socket buffers count double anyway.
     let by_tcp = ENDS * 2 * 2 * SOCKET_BUFFER as u64;
     let bound = 2 * (ENDS * u64::from(limits.budget_bytes) + by_tcp) + NOISE;
     let grown = in_buffers().saturating_sub(buffers);
     assert!(grown <= bound, "{grown} bytes in buffers, {bound} allowed: {counts}");
-    // About 1 KB a joined message, and a good part of that for what TCP has cut.
+    // About 1 KB per joined message, and a good part of that for pieces made by TCP.
     let objects = 2 * (ENDS * 1024 * u64::from(limits.budget_messages) + by_tcp) + NOISE;
     let grown = in_slab().saturating_sub(slab);
     assert!(grown <= objects, "{grown} bytes in slabs, {objects} allowed: {counts}");
@@ -116,7 +117,7 @@ fn slow_readers(size: usize, ends_max: u32) {
     assert_eq!(known(ends_max), 0, "{}", rig.counts());
 }
 
-/// What is known of ends in the maps that were loaded with this maximum.
+/// The number of known ends in the maps that were loaded with this maximum.
 fn known(ends_max: u32) -> usize {
     let bpftool = |words: &[&str]| -> Value {
         let output = Command::new("bpftool").arg("-j").args(words).stdin(Stdio::null()).output();
@@ -130,12 +131,12 @@ fn known(ends_max: u32) -> usize {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn one_byte_messages_that_nobody_reads_are_bounded() {
+fn unread_one_byte_messages_are_limited() {
     slow_readers(1, 1111);
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn endless_bodies_that_nobody_reads_are_bounded() {
+fn unread_endless_bodies_are_limited() {
     slow_readers(16_000, 1112);
 }

@@ -1,4 +1,4 @@
-//! Network namespaces of a test's own, gone when dropped.
+//! Network namespaces for a test, removed when dropped.
 
 use std::fs::File;
 use std::process::Command;
@@ -7,14 +7,14 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns};
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 #[track_caller]
 pub(crate) fn ip(words: &str) {
     let status = Command::new("ip").args(words.split_whitespace()).status().expect("ip runs");
     assert!(status.success(), "ip {words}: {status}");
 }
 
-/// One with its loopback interface up.
+/// A namespace with its loopback interface up.
 pub(crate) struct Namespace {
     pub(crate) name: String,
 }
@@ -29,9 +29,9 @@ impl Namespace {
         made
     }
 
-    /// Has packets on its loopback interface handled by either core, whichever sent them.
+    /// Lets packets on its loopback interface be handled by either core, regardless of the sender.
     pub(crate) fn steer_packets(&self) {
-        // This mounts the namespace's own /sys; a plain path would name the host's.
+        // This mounts the namespace's own /sys; a plain path would be the host's.
         let steer = "echo 3 >/sys/class/net/lo/queues/rx-0/rps_cpus";
         let status = Command::new("ip").args(["netns", "exec", &self.name, "sh", "-c", steer]).status();
         assert!(status.unwrap().success(), "{steer}");
@@ -42,7 +42,7 @@ impl Namespace {
         format!("/run/netns/{}", self.name)
     }
 
-    /// Does something on a thread that is in there. Sockets stay in the namespace that they were made in.
+    /// Runs a function on a thread inside. Sockets stay in the namespace in which they were created.
     pub(crate) fn inside<T: Send>(&self, does: impl FnOnce() -> T + Send) -> T {
         let file = File::open(self.path()).unwrap();
         thread::scope(|scope| {

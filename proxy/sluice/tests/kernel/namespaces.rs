@@ -1,4 +1,4 @@
-//! Joining within and across network namespaces: bytes reach the end that they were sent to, and no other.
+//! Joining within and across network namespaces: bytes reach their destination, and no other end.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -21,12 +21,12 @@ fn any_namespace() -> Rig {
     Rig::with(Limits { any_namespace: true, ..Limits::default() })
 }
 
-/// What connection `number` carries: its number, and then numbers in order.
+/// The content of connection `number`: its number, and then numbers in order.
 fn content(number: u32) -> Vec<u8> {
     (number..number + 200).flat_map(u32::to_ne_bytes).collect()
 }
 
-/// With packets steered to another core the accepted end may come late: then what was sent before goes by TCP.
+/// With packets steered to another core, the accepted end may appear late: earlier bytes then use TCP.
 fn steered(wish: Wish) {
     let space = Namespace::new();
     space.steer_packets();
@@ -38,11 +38,11 @@ fn steered(wish: Wish) {
             scope.spawn(|| {
                 for number in 0..CONNECTIONS {
                     let mut active = rig.connect_wishing(address, wish);
-                    // At once, and again: the first may go by TCP while the second could be joined.
+                    // In several writes: the first may use TCP while the second could be joined.
                     content(number).chunks(90).for_each(|piece| active.write_all(piece).unwrap());
                 }
             });
-            // Steered as they are, they need not be accepted in the order in which they were made.
+            // With steering, they may be accepted in another order than they were created.
             let mut seen = HashSet::new();
             for _ in 0..CONNECTIONS {
                 let mut received = Vec::new();
@@ -58,19 +58,19 @@ fn steered(wish: Wish) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_first_byte_at_once_is_in_order_where_packets_are_steered() {
+fn early_bytes_stay_in_order_with_steered_packets() {
     steered(Wish::SameNamespace);
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn so_it_is_where_any_namespace_will_do() {
+fn early_bytes_stay_in_order_with_any_namespace() {
     steered(Wish::AnyNamespace);
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn answers_are_right_where_packets_are_steered() {
+fn responses_are_correct_with_steered_packets() {
     let space = Namespace::new();
     space.steer_packets();
     space.inside(|| {
@@ -78,14 +78,14 @@ fn answers_are_right_where_packets_are_steered() {
             let body = pattern(request.body.len() + 100);
             [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat()
         });
-        // Not by `ip netns exec`, whose own /sys has no cgroups.
+        // Not `ip netns exec`, whose own /sys has no cgroups.
         let enter = format!("set -- nsenter --net={} \"$@\"", space.path());
         let setup = Setup::to_origin(&origin).with("kernel.bypass", "required").after(&enter);
-        // Each request on a connection of its own, which is when ends may come late.
+        // Each request uses a new connection, which is when ends may appear late.
         let setup = setup.with("clusters.default.pool.idle_max_per_endpoint", 0);
         let proxy = setup.start().unwrap();
-        // From an answer on the endpoint is known to read what is joined; an end that comes late is no answer.
-        poll("a joined answer", || {
+        // From the first response on, the endpoint is known to read joined bytes; a late end is not a response.
+        poll("a joined response", || {
             assert_same(&proxy.get("/").body, &pattern(100));
             (proxy.metric("sluice_path_exchanges_total{path=\"bypass\"}") > 0.0).then_some(())
         });
@@ -101,7 +101,7 @@ fn answers_are_right_where_packets_are_steered() {
     });
 }
 
-/// The same port at both ends in both of them, at the same time.
+/// The same ports at both ends in both namespaces, at the same time.
 fn twins(wish: Wish) {
     let spaces = [Namespace::new(), Namespace::new()];
     let mut rig = any_namespace();
@@ -123,24 +123,24 @@ fn twins(wish: Wish) {
         }
     });
     assert_eq!(rig.count(Counter::PairsJoined), 2, "{}", rig.counts());
-    // How many depends on who runs when, for a message behind bytes that TCP has and nobody has read goes by TCP: of
-    // 8000 there were once 924.
+    // The number depends on scheduling, because a message after unread TCP bytes uses TCP too: of 8000 there were once
+    // 924.
     assert!(rig.count(Counter::MessagesJoined) > 1000, "{}", rig.counts());
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn namespaces_with_the_same_addresses_are_kept_apart() {
+fn namespaces_with_equal_addresses_are_distinguished() {
     twins(Wish::SameNamespace);
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn so_they_are_on_loopback_addresses_where_any_namespace_will_do() {
+fn equal_loopback_addresses_are_distinguished_with_any_namespace() {
     twins(Wish::AnyNamespace);
 }
 
-/// Two namespaces with a cable between them, and the addresses of the second's end of it.
+/// Two namespaces connected by a veth pair, and the addresses of the second end.
 fn neighbours() -> ([Namespace; 2], [IpAddr; 2]) {
     let spaces = [Namespace::new(), Namespace::new()];
     let [one, other] = [&spaces[0].name, &spaces[1].name];
@@ -155,7 +155,7 @@ fn neighbours() -> ([Namespace; 2], [IpAddr; 2]) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_end_in_another_namespace_is_joined_where_that_is_asked_for() {
+fn an_end_in_another_namespace_is_joined_on_request() {
     let ([here, there], addresses) = neighbours();
     for (at, address) in addresses.into_iter().enumerate() {
         let listener = there.inside(|| TcpListener::bind((address, 0)).unwrap());
@@ -175,7 +175,7 @@ fn an_end_in_another_namespace_is_joined_where_that_is_asked_for() {
     }
 }
 
-/// Somebody in another namespace who has the same addresses and ports, and did not ask.
+/// A process in another namespace with the same addresses and ports that did not request joining.
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_stranger_in_another_namespace_is_not_joined() {

@@ -1,4 +1,4 @@
-//! Sockets that are not plain TCP's are left alone, and work.
+//! Sockets other than plain TCP are not joined, and work.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,17 +12,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::proxy_support::{Origin, Setup, Wire, assert_same, pattern};
 use crate::support::Rig;
 
-/// Past the test harness, which hides what a passing test prints.
+/// Bypasses the test harness, which hides the output of passing tests.
 fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {what}");
 }
 
-/// `None`, and a word, where the kernel has no MPTCP.
+/// `None`, with a note, if the kernel has no MPTCP.
 fn socket(protocol: Protocol) -> Option<Socket> {
     match Socket::new(Domain::IPV4, Type::STREAM, Some(protocol)) {
         Ok(socket) => Some(socket),
         Err(error) => {
-            skipped(&format!("this kernel gives no such socket: {error}"));
+            skipped(&format!("this kernel has no such socket: {error}"));
             None
         }
     }
@@ -35,7 +35,7 @@ fn listening(protocol: Protocol) -> Option<TcpListener> {
     Some(socket.into())
 }
 
-/// Bytes both ways, of both sizes that matter, and the end.
+/// Bytes in both directions, of both relevant sizes, and the end.
 fn talk(mut active: TcpStream, mut passive: TcpStream) {
     let large = pattern(30_000);
     for _ in 0..10 {
@@ -52,7 +52,7 @@ fn talk(mut active: TcpStream, mut passive: TcpStream) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_connection_by_mptcp_is_not_joined() {
+fn an_mptcp_connection_is_not_joined() {
     use Protocol as P;
     for [client, server] in [[P::MPTCP, P::TCP], [P::MPTCP, P::MPTCP]] {
         let (Some(listener), Some(socket)) = (listening(server), socket(client)) else { return };
@@ -66,11 +66,11 @@ fn a_connection_by_mptcp_is_not_joined() {
     }
 }
 
-/// An application that listens by MPTCP, as Go's do. What it accepts from a client that speaks TCP is an ordinary
-/// socket, which may be joined.
+/// An application that listens with MPTCP, as Go's do. A connection that it accepts from a plain TCP client is an
+/// ordinary socket, which may be joined.
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_origin_that_listens_by_mptcp_is_served() {
+fn an_origin_that_listens_with_mptcp_is_served() {
     let Some(listener) = listening(Protocol::MPTCP) else { return };
     let address = listener.local_addr().unwrap().to_string();
     let answers = 100;
@@ -95,7 +95,7 @@ fn an_origin_that_listens_by_mptcp_is_served() {
     serving.join().unwrap();
 }
 
-/// A client that speaks MPTCP to sluice, where clients are joined.
+/// A client that connects to sluice with MPTCP, with joining of clients enabled.
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_client_that_speaks_mptcp_is_served() {
@@ -108,7 +108,7 @@ fn a_client_that_speaks_mptcp_is_served() {
     for _ in 0..5 {
         assert_eq!(wire.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "hi");
     }
-    // The one to the origin.
+    // The connection to the origin.
     assert_eq!(proxy.metric("sluice_bypass_pairs_joined_total"), 1.0);
 }
 
@@ -122,13 +122,13 @@ fn a_socket_with_a_ulp_works() {
     if let Err(error) = setsockopt(&accepted, TcpUlp::default(), b"tls") {
         let kind = std::io::Error::from(error).kind();
         assert!(kind == ErrorKind::NotFound, "{error}");
-        return skipped("this kernel has no TLS below TCP");
+        return skipped("this kernel has no kernel TLS");
     }
-    // Nobody has set keys: bytes pass as they are.
+    // No keys are set: bytes pass unchanged.
     talk(plain, accepted);
     let active = rig.connect(listener.local_addr().unwrap());
     let accepted = listener.accept().unwrap().0;
-    // In the map by now, where a ULP either is refused or leaves the bytes alone.
+    // In the map by now, where a ULP is either refused or leaves the bytes alone.
     let has_it = setsockopt(&accepted, TcpUlp::default(), b"tls").is_ok();
     talk(active, accepted);
     assert_eq!(rig.count(Counter::Ulp) > 0, has_it, "{}", rig.counts());

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::support::wait_for;
 
-/// Nothing in these tests waits longer for a byte.
+/// Maximum wait for a byte in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running sluice and the origin's listener behind it.
+/// A running sluice, and the listener of its origin.
 pub(crate) struct Proxy {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
@@ -27,7 +27,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one that joins tunnels after as many bytes.
+    /// Starts one that splices tunnels after this many bytes.
     pub(crate) fn splicing(after_bytes: u64) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sluice-splice-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -59,11 +59,11 @@ impl Proxy {
         let line = lines.find(|line| line.contains("\"listening\"")).expect("it listens");
         let line: Value = serde_json::from_str(&line).unwrap();
         let address = line["address"].as_str().unwrap().parse().unwrap();
-        // What it has to say later is part of the test's output.
+        // Later lines are part of the test's output.
         std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
         let proxy = Self { child, address, origin, folder };
         // Signals are handled once the control thread answers.
-        wait_for("an answer", || proxy.try_metric("sluice_splice_mismatches_total").is_some());
+        wait_for("a response", || proxy.try_metric("sluice_splice_mismatches_total").is_some());
         proxy
     }
 
@@ -78,7 +78,7 @@ impl Proxy {
         (client, server)
     }
 
-    /// The access log once it has as many lines.
+    /// The access log once it has this many lines.
     pub(crate) fn records(&self, count: usize) -> Vec<Value> {
         let read = || fs::read_to_string(self.folder.join("access.log")).unwrap_or_default();
         wait_for("the access log", || read().lines().count() >= count);
@@ -90,7 +90,7 @@ impl Proxy {
         self.try_metric(name).unwrap_or_else(|| panic!("no {name}"))
     }
 
-    /// The same, of a process that may be gone.
+    /// The same, for a process that may have exited.
     pub(crate) fn try_metric(&self, name: &str) -> Option<u64> {
         let mut admin = UnixStream::connect(self.folder.join("admin.sock")).ok()?;
         admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;

@@ -1,5 +1,5 @@
-//! Endpoints of which sluice does not know yet whether they read joined bytes: relays by splice(2), as Docker's proxy
-//! for published ports is one, never see them.
+//! Endpoints that may not read joined bytes: relays that use splice(2), such as Docker's proxy for published ports,
+//! never see them.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
@@ -17,7 +17,7 @@ const COPIED: &str = "sluice_path_exchanges_total{path=\"copy\"}";
 const SAID: &str =
     "this endpoint does not read bytes that bypass loopback TCP; its requests use TCP for a while";
 
-/// Passes every connection on to `origin` by splice(2); returns where it listens.
+/// Forwards every connection to `origin` with splice(2); returns its address.
 fn relay(origin: &Origin) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, origin) = (listener.local_addr().unwrap().to_string(), origin.endpoint.clone());
@@ -48,7 +48,7 @@ fn pass(from: &TcpStream, to: &TcpStream) {
 
 fn start(endpoint: &str) -> Proxy {
     let setup = Setup::to(&[endpoint]).with("kernel.bypass", "required").with("workers", 2);
-    // What is never read would be waited for as long as this.
+    // Bytes that are never read would be waited for this long.
     setup.with("clusters.default.response_timeout_ms", 30_000).start().expect("io_uring")
 }
 
@@ -58,7 +58,7 @@ fn echo() -> Origin {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_relay_by_splice_is_found_out_and_its_first_requests_are_answered() {
+fn a_splicing_relay_is_detected_and_its_first_requests_are_answered() {
     let origin = echo();
     let proxy = start(&relay(&origin));
     thread::scope(|scope| {
@@ -74,13 +74,13 @@ fn a_relay_by_splice_is_found_out_and_its_first_requests_are_answered() {
             });
         }
     });
-    // One request was tried, once; nothing of it came to the application by that way.
+    // One request was tried once; the application got nothing of it over the joined connection.
     assert_eq!((proxy.metric(STALLED), proxy.said(SAID)), (1.0, 1));
     assert_eq!((proxy.metric(JOINED), proxy.metric(COPIED)), (0.0, 320.0));
     assert_eq!(proxy.metric("sluice_retries_total{cluster=\"default\"}"), 0.0);
 }
 
-/// Nobody pays for more than one trial.
+/// A request pays for at most one trial.
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_request_is_on_trial_at_one_endpoint_only() {
@@ -97,7 +97,7 @@ fn a_request_is_on_trial_at_one_endpoint_only() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn what_may_not_be_sent_twice_does_not_try_an_endpoint() {
+fn requests_that_must_not_be_repeated_are_not_used_for_trials() {
     let origin = echo();
     let proxy = start(&origin.endpoint);
     for _ in 0..3 {
@@ -109,16 +109,16 @@ fn what_may_not_be_sent_twice_does_not_try_an_endpoint() {
     assert_eq!((proxy.metric(JOINED), proxy.metric(COPIED)), (2.0, 3.0));
 }
 
-/// A connection that nobody has accepted is only late.
+/// A connection that has not been accepted yet is only late.
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_application_that_accepts_late_is_no_relay() {
+fn an_application_that_accepts_late_is_not_a_relay() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = start(&listener.local_addr().unwrap().to_string());
     let mut wire = proxy.connect();
     wire.send(GET);
     poll("the connection to be joined", || (proxy.metric("sluice_bypass_pairs") == 1.0).then_some(()));
-    // Several times as long as a trial takes, with no bound on more.
+    // Several times as long as a trial takes, without an upper limit.
     let mut looks = 0;
     poll("some looks at it", || {
         looks += 1;
@@ -132,13 +132,13 @@ fn an_application_that_accepts_late_is_no_relay() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn another_process_knows_what_was_found_out() {
+fn the_next_process_knows_the_result_of_trials() {
     let (origin, plain) = (echo(), echo());
     let mut proxy = start(&relay(&origin));
     assert_eq!(proxy.ask(GET).text(), "/get 0");
     assert_eq!(proxy.metric(STALLED), 1.0);
     let next = upgrade(&proxy);
-    // Only then is it the other one that answers for its metrics.
+    // Only then does the other process serve its metrics.
     proxy.wait();
     for _ in 0..3 {
         assert_eq!(proxy.ask(GET).text(), "/get 0");
@@ -155,7 +155,7 @@ fn another_process_knows_what_was_found_out() {
     drop(next);
 }
 
-/// Answers one request and listens no more.
+/// Responds to one request and stops listening.
 fn answer_once(listener: TcpListener, text: &'static str) {
     thread::spawn(move || {
         let mut wire = Wire::from(listener.accept().unwrap().0);
@@ -165,10 +165,10 @@ fn answer_once(listener: TcpListener, text: &'static str) {
     });
 }
 
-/// What listens behind a port may be another program after a restart.
+/// After a restart, another program may listen on the port.
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_endpoint_that_was_away_is_tried_anew() {
+fn an_endpoint_that_was_away_is_tried_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     answer_once(listener, "first");

@@ -1,4 +1,4 @@
-//! The self-test on the real programs, and on programs that cannot join or do not bound what they join.
+//! The self-test with the real programs, and with programs that cannot join or do not limit joined bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::AsFd;
@@ -19,11 +19,11 @@ fn fails(mut rig: Rig, check: &str, found: &str) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn it_passes_and_leaves_no_connection() {
+fn the_self_test_passes_and_leaves_no_connection() {
     let mut rig = Rig::new();
     rig.self_test().unwrap();
     let pairs = rig.count(Counter::PairsJoined);
-    // As many again where ::1 is there.
+    // Twice as many if ::1 is available.
     let families = if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() { 2 } else { 1 };
     assert_eq!(pairs % families, 0, "{}", rig.counts());
     assert!(pairs >= 12 * families, "{}", rig.counts());
@@ -35,7 +35,7 @@ fn it_passes_and_leaves_no_connection() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn it_passes_again_and_beside_other_connections() {
+fn the_self_test_passes_again_and_with_other_connections() {
     let mut rig = Rig::new();
     let _pair = rig.loopback();
     for _ in 0..3 {
@@ -45,7 +45,7 @@ fn it_passes_again_and_beside_other_connections() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn it_passes_with_budgets_of_any_sense() {
+fn the_self_test_passes_with_all_sensible_budgets() {
     for (budget_bytes, budget_messages) in [(1, 1), (100, 2), (4096, 8), (1 << 20, 16), (65_536, 10_000)] {
         let mut rig = Rig::with(Limits { budget_bytes, budget_messages, ..Limits::default() });
         if let Err(failure) = rig.self_test() {
@@ -56,7 +56,7 @@ fn it_passes_with_budgets_of_any_sense() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn programs_that_join_no_more_fail_to_join() {
+fn programs_that_no_longer_join_fail_the_self_test() {
     let mut rig = Rig::new();
     rig.bypass.stop_joining().unwrap();
     fails(rig, "join", "");
@@ -64,7 +64,7 @@ fn programs_that_join_no_more_fail_to_join() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_budget_of_nothing_fails_to_join() {
+fn a_budget_of_zero_fails_the_self_test() {
     let bytes = Limits { budget_bytes: 0, ..Limits::default() };
     fails(Rig::with(bytes), "join", "0 of 2 messages bypassed TCP");
     let messages = Limits { budget_messages: 0, ..Limits::default() };
@@ -73,16 +73,16 @@ fn a_budget_of_nothing_fails_to_join() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn no_room_in_the_maps_fails_to_join() {
+fn full_maps_fail_the_self_test() {
     let mut rig = Rig::with(Limits { ends_max: 2, ..Limits::default() });
     let _pair = rig.loopback();
     fails(rig, "join", "were not joined");
 }
 
-/// What joined bytes are without the rule.
+/// The state without the rule.
 #[test]
 #[ignore = "needs root and BPF"]
-fn no_budget_at_all_is_found() {
+fn a_missing_budget_fails_the_self_test() {
     let limits = Limits { budget_bytes: u32::MAX, budget_messages: u32::MAX, ..Limits::default() };
     fails(Rig::with(limits), "slow_reader", "bytes were accepted with nothing read");
 }
@@ -97,7 +97,7 @@ fn direct(rig: &Rig) -> Result<(), Failure> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn direct_return_passes_again_and_again_where_there_is_a_slot() {
+fn direct_return_passes_repeatedly_with_a_slot() {
     let mut rig = with_slots(1);
     rig.self_test().unwrap();
     for _ in 0..3 {
@@ -115,7 +115,7 @@ fn direct_return_is_not_tried_without_slots() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn direct_return_fails_alone_where_it_has_nothing_to_stand_on() {
+fn direct_return_fails_alone_without_its_maps() {
     let mut rig = with_slots(1);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let _lease = rig.bypass.slots().unwrap().lease(listener.as_fd()).unwrap();

@@ -1,4 +1,4 @@
-//! The splice program by itself: pairs of sockets, joined, with nobody else reading or ending them.
+//! The splice program in isolation: joined pairs of sockets that no one else reads or closes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -36,7 +36,7 @@ impl Chain {
     }
 }
 
-/// Sends a message after the other, each when the last has come.
+/// Sends one message at a time, each after the previous one has arrived.
 fn lockstep(mut from: &TcpStream, mut to: &TcpStream, messages: u32, seed: u64) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut total = 0;
@@ -61,7 +61,7 @@ fn pattern(total: usize, seed: u64) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_joined_pair_carries_both_ways_at_once() {
+fn a_joined_pair_carries_both_directions_at_once() {
     let splice = Splice::load(Limits::default()).unwrap();
     let mut handle = splice.handle().unwrap();
     for round in 0..20 {
@@ -81,7 +81,7 @@ fn a_joined_pair_carries_both_ways_at_once() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn what_waits_for_a_slow_reader_is_bounded() {
+fn bytes_waiting_for_a_slow_reader_are_limited() {
     let limits = Limits { budget_bytes: 200_000, ..Limits::default() };
     let mut splice = Splice::load(limits).unwrap();
     let mut bells = splice.take_bells().unwrap();
@@ -106,7 +106,7 @@ fn what_waits_for_a_slow_reader_is_bounded() {
         assert_eq!(ledger.why, Passed::Budget as u32);
         sent - ledger.redirected > 100_000
     });
-    // The tail is in the tunnel's own queue, behind what was redirected.
+    // The tail is in the tunnel's own queue, after the redirected bytes.
     let ledger = handle.ledger(up).unwrap();
     let mut head = vec![0; ledger.redirected as usize];
     chain.server.read_exact(&mut head).unwrap();

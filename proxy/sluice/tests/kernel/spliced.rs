@@ -1,4 +1,4 @@
-//! Tunnels through the whole proxy, spliced: what goes in at one end comes out at the other, and then the end does.
+//! Spliced tunnels through the whole proxy: the bytes sent at one end arrive at the other, followed by the end.
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
@@ -14,13 +14,13 @@ use crate::leftovers::{gone, held};
 use crate::proxy::Proxy;
 use crate::support::wait_for;
 
-/// How one direction behaves.
+/// The behaviour of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Play {
     seed: u64,
     bytes: usize,
     largest: usize,
-    /// One in so many writes is followed by a pause, and one in so many reads.
+    /// One in this many writes, and one in this many reads, is followed by a pause.
     write_stalls: u32,
     read_stalls: u32,
 }
@@ -43,7 +43,7 @@ impl Play {
         }
     }
 
-    /// Writes all of it and shuts down; returns its hash.
+    /// Writes everything and shuts down; returns its hash.
     fn send(self, mut to: &TcpStream) -> u64 {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut hash = XxHash64::with_seed(0);
@@ -61,7 +61,7 @@ impl Play {
         hash.finish()
     }
 
-    /// Reads to the end; returns how much came, and its hash.
+    /// Reads to the end; returns the number of bytes, and their hash.
     fn receive(self, mut from: &TcpStream) -> (usize, u64) {
         let mut random = fastrand::Rng::with_seed(!self.seed);
         let mut hash = XxHash64::with_seed(0);
@@ -82,7 +82,7 @@ impl Play {
     }
 }
 
-/// Both directions at once; each ends when it has sent all.
+/// Both directions at once; each ends when everything is sent.
 fn play((client, server): &(TcpStream, TcpStream), up: Play, down: Play) {
     thread::scope(|scope| {
         let sent_up = scope.spawn(|| up.send(client));
@@ -146,7 +146,7 @@ fn random_streams_joined_in_the_middle() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_drain_amid_streams_takes_them_back_whole() {
+fn a_drain_returns_running_streams_to_copying() {
     let mut random = fastrand::Rng::new();
     let mut returned = 0;
     for _ in 0..rounds().div_ceil(10) {
@@ -185,10 +185,10 @@ fn a_drain_amid_streams_takes_them_back_whole() {
     assert!(returned > 0, "no direction was taken back");
 }
 
-/// What waits to be sent to a client that does not read must not hold up what it sends.
+/// Bytes waiting for a client that does not read must not block the bytes it sends.
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_client_that_sends_all_before_it_reads_is_served() {
+fn a_client_that_sends_everything_before_it_reads_is_served() {
     let proxy = Proxy::splicing(0);
     send_all_before_reading(&proxy);
     assert!(proxy.metric("sluice_splice_returns_total{reason=\"budget\"}") > 0);
@@ -197,7 +197,7 @@ fn a_client_that_sends_all_before_it_reads_is_served() {
 /// The same while the tunnel is about to be joined.
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_client_that_does_not_read_yet_is_no_obstacle_to_joining() {
+fn a_client_that_does_not_read_yet_does_not_prevent_joining() {
     send_all_before_reading(&Proxy::splicing(100_000));
 }
 
@@ -218,7 +218,7 @@ fn send_all_before_reading(proxy: &Proxy) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_close_right_after_data_loses_nothing() {
+fn a_close_right_after_data_loses_no_tunnel_bytes() {
     let proxy = Proxy::splicing(0);
     let mut random = fastrand::Rng::new();
     for _ in 0..200 {
@@ -236,7 +236,7 @@ fn a_close_right_after_data_loses_nothing() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_reset_is_carried_across_from_either_side() {
+fn a_reset_is_forwarded_from_either_side() {
     let proxy = Proxy::splicing(0);
     for from_client in [true, false] {
         let (mut client, mut server) = proxy.tunnel();
@@ -254,7 +254,7 @@ fn a_reset_is_carried_across_from_either_side() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_killed_proxy_leaves_nothing() {
+fn a_killed_proxy_leaves_nothing_behind() {
     let mut proxy = Proxy::splicing(0);
     let (mut client, mut server) = proxy.tunnel();
     client.write_all(b"x").unwrap();
@@ -265,14 +265,14 @@ fn a_killed_proxy_leaves_nothing() {
     // SIGKILL.
     proxy.child.kill().unwrap();
     proxy.child.wait().unwrap();
-    // Ended or reset, whichever: not left hanging.
+    // Ended or reset, but not left hanging.
     assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
     assert!(matches!(server.read(&mut [0]), Ok(0) | Err(_)));
     drop((client, server));
     gone(&objects);
 }
 
-/// Pages that TCP holds, machine-wide.
+/// Pages used by TCP on the whole machine.
 fn tcp_pages() -> u64 {
     let text = std::fs::read_to_string("/proc/net/sockstat").unwrap();
     let line = text.lines().find(|line| line.starts_with("TCP:")).unwrap();
@@ -281,18 +281,18 @@ fn tcp_pages() -> u64 {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn readers_that_do_not_read_cost_their_budgets() {
+fn readers_that_do_not_read_cost_at_most_their_budgets() {
     let proxy = Proxy::splicing(0);
     let before = tcp_pages();
     let tunnels: Vec<_> = (0..20).map(|_| proxy.tunnel()).collect();
     let mut sent = vec![0_u64; tunnels.len()];
     let block = vec![7; 100_000];
     for ((client, server), sent) in tunnels.iter().zip(&mut sent) {
-        // The budget is what bounds it, not the buffers at both ends.
+        // The budget limits it, not the buffers at both ends.
         SockRef::from(server).set_recv_buffer_size(20_000).unwrap();
         client.set_nonblocking(true).unwrap();
         let mut quiet = 0;
-        wait_for("the sender to be held up", || {
+        wait_for("the sender to be blocked", || {
             let mut moved = false;
             let mut client = client;
             while let Ok(count) = client.write(&block) {
@@ -305,7 +305,7 @@ fn readers_that_do_not_read_cost_their_budgets() {
     }
     let pages = tcp_pages() - before.min(tcp_pages());
     eprintln!("sent {sent:?}, pages of TCP {pages}");
-    // What TCP itself lets a sender have on its way: three buffers, of some megabytes each at most.
+    // What TCP itself allows in flight: three buffers, each of at most some megabytes.
     assert!(sent.iter().all(|sent| *sent < 32 << 20), "{sent:?}");
     let returned = || proxy.metric("sluice_splice_returns_total{reason=\"budget\"}");
     wait_for("all to have come back", || returned() == 20);

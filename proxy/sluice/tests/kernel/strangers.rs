@@ -1,4 +1,4 @@
-//! Connections that sluice did not ask for are left alone.
+//! Connections that do not belong to sluice are not joined.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ const USER: &str = "SLUICE_KERNEL_USER";
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_unmarked_connection_of_our_own_is_not_joined() {
+fn our_own_unmarked_connection_is_not_joined() {
     let rig = Rig::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -32,8 +32,8 @@ fn an_unmarked_connection_of_our_own_is_not_joined() {
     assert_eq!(rig.counts(), "", "nothing was counted");
 }
 
-/// Starts the function below in a process of its own, as root or as nobody, and lets it connect from just beside
-/// `pair`'s port. Returns what it said, and whether it was joined.
+/// Runs the function below in a separate process, as root or nobody, which connects from a port next to `pair`'s.
+/// Returns its output, and whether it was joined.
 fn stranger(rig: &Rig, listener: &TcpListener, pair: &Pair, user: &str) -> (String, bool) {
     let mut stranger = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "strangers::process_that_connects"])
@@ -52,7 +52,7 @@ fn stranger(rig: &Rig, listener: &TcpListener, pair: &Pair, user: &str) -> (Stri
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn another_process_is_not_joined_beside_a_pair_that_is() {
+fn another_process_is_not_joined_next_to_a_joined_pair() {
     let mut rig = Rig::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -64,7 +64,7 @@ fn another_process_is_not_joined_beside_a_pair_that_is() {
     assert_eq!(rig.count(Counter::MessagesJoined), 0, "{}", rig.counts());
 }
 
-/// Not a test of its own: what the one above starts. Tries what sluice's own sockets might be known by.
+/// Not a test: started by the one above. Tries everything by which sluice's own sockets might be recognised.
 #[test]
 #[ignore = "started by another test"]
 fn process_that_connects() {
@@ -74,7 +74,7 @@ fn process_that_connects() {
     let address: SocketAddr = address.parse().unwrap();
     let beside: u16 = std::env::var(BESIDE).unwrap().parse().unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
-    // A mark takes privilege; one that was set before it was dropped stays.
+    // Setting a mark requires privileges; a mark set before they are dropped stays.
     socket.set_mark(1).unwrap();
     if std::env::var(USER).unwrap() == "nobody" {
         setgroups(&[]).unwrap();
@@ -91,7 +91,7 @@ fn process_that_connects() {
     TcpStream::from(socket).write_all(b"hello").unwrap();
 }
 
-/// Descriptors of BPF objects that a process holds and that a program it starts would get, too.
+/// Descriptors of BPF objects that a process would pass to a program it starts.
 fn inherited(process: &str) -> Vec<String> {
     let files = fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
     // A descriptor may be closed by now.
@@ -116,7 +116,7 @@ fn no_descriptor_is_inherited() {
     assert_eq!(inherited(&process), Vec::<String>::new());
     let _rig = Rig::new();
     let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // Its answer comes from the new program: descriptors are closed a little after the start is told.
+    // Its response proves that the new program runs: descriptors are closed a little after the start is reported.
     child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let objects = held(&child.id().to_string());
@@ -125,10 +125,11 @@ fn no_descriptor_is_inherited() {
     assert_eq!(objects, Vec::new());
 }
 
-/// Whoever could read the maps could tell who talks to whom; whoever could write them could join himself.
+/// A process that could read the maps could see who communicates with whom; one that could write them could join
+/// itself.
 #[test]
 #[ignore = "needs root and BPF"]
-fn the_maps_are_out_of_reach_for_others() {
+fn other_processes_cannot_access_the_maps() {
     let origin = Origin::saying("hi");
     let proxy = Setup::to_origin(&origin).with("kernel.bypass", "required").start().unwrap();
     let objects = held(&process(&proxy));

@@ -1,4 +1,4 @@
-//! Pairs of sockets, joined or not, and what the programs have counted.
+//! Pairs of sockets, joined or not, and the programs' counters.
 
 use std::hash::Hasher;
 use std::io::{ErrorKind, Read, Write};
@@ -14,11 +14,11 @@ use sluice_kernel::selftest;
 use socket2::{Domain, Protocol, Socket, Type};
 use twox_hash::XxHash64;
 
-/// How often is asked before something that must happen has not.
+/// How often a condition is checked before the test fails.
 const TRIES: u32 = 12_000;
 const POLL: Duration = Duration::from_millis(5);
 
-/// Polls until `done` says so.
+/// Polls until `done` returns true.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..TRIES {
@@ -27,28 +27,28 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
         }
         thread::sleep(POLL);
     }
-    panic!("it never came to be: {what}");
+    panic!("timed out waiting for: {what}");
 }
 
-/// The variable that tells a process of the tests that it is one that another started.
+/// The variable that marks a test process as started by another test.
 pub(crate) const CHILD: &str = "SLUICE_KERNEL_OWNER";
 
-/// Runs the named test again in a process of its own, unless this is that process: then it returns `true`.
+/// Runs the named test again in a separate process, unless this is that process: then it returns `true`.
 ///
-/// For tests that look at what all threads of a process share: its descriptors, or which log statements are on.
+/// For tests that examine what all threads of a process share: its descriptors, or which log statements are enabled.
 pub(crate) fn is_alone(test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
     }
     let mut alone = Command::new(std::env::current_exe().unwrap());
     alone.args(["--ignored", "--exact", "--nocapture", test]).env(CHILD, "1");
-    // Captured, so that its result does not pass for ours.
+    // Captured, so that its result is not taken for ours.
     let ended = alone.output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     false
 }
 
-/// The programs, loaded, and what marks sockets for them.
+/// The loaded programs, and the means to mark sockets for them.
 pub(crate) struct Rig {
     pub(crate) bypass: Bypass,
     marker: Marker,
@@ -84,7 +84,7 @@ impl Rig {
         socket.into()
     }
 
-    /// Asks for a socket that is not connected yet.
+    /// Requests joining for a socket that is not connected yet.
     pub(crate) fn mark(&mut self, socket: BorrowedFd<'_>, wish: Wish) {
         self.marker.mark(socket, wish, 0).unwrap();
     }
@@ -93,7 +93,7 @@ impl Rig {
         self.bypass.is_joined(socket.as_fd()).unwrap()
     }
 
-    /// A connection through `listener` to `address`, joined.
+    /// A joined connection through `listener` to `address`.
     pub(crate) fn pair(&mut self, listener: &TcpListener, address: SocketAddr) -> Pair {
         let active = self.connect(address);
         let pair = Pair { active, passive: listener.accept().unwrap().0 };
@@ -101,24 +101,24 @@ impl Rig {
         pair
     }
 
-    /// Whether a marked connection through `listener` is joined once both ends are there.
+    /// Whether a marked connection through `listener` is joined once both ends exist.
     pub(crate) fn joins(&mut self, listener: &TcpListener) -> bool {
         let active = self.connect(listener.local_addr().unwrap());
         listener.accept().unwrap();
         self.is_joined(&active)
     }
 
-    /// What the other end has unread, as sluice would ask.
+    /// What the other end has unread, in the way sluice queries it.
     pub(crate) fn unread_of(&self, active: &TcpStream) -> u32 {
         self.marker.unread(active.as_fd()).unwrap()
     }
 
-    /// The same of a pair.
+    /// The same for a pair.
     pub(crate) fn unread(&self, pair: &Pair) -> u32 {
         self.unread_of(&pair.active)
     }
 
-    /// What the self-test finds.
+    /// The result of the self-test.
     pub(crate) fn self_test(&mut self) -> Result<(), selftest::Failure> {
         selftest::run(&self.bypass, &mut self.marker)
     }
@@ -133,7 +133,7 @@ impl Rig {
         self.bypass.counters().unwrap()[counter as usize]
     }
 
-    /// Every counter with its name, for the message of a failed assertion.
+    /// Every counter with its name, for assertion messages.
     pub(crate) fn counts(&self) -> String {
         let counters = self.bypass.counters().unwrap();
         let named = Counter::ALL.iter().zip(counters).filter(|(_, count)| *count > 0);
@@ -141,7 +141,7 @@ impl Rig {
     }
 }
 
-/// A listener for IPv4 and IPv6 at once, and the IPv4 address to reach it at.
+/// A listener for both IPv4 and IPv6, and its IPv4 address.
 pub(crate) fn dual_stack() -> (TcpListener, SocketAddr) {
     let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).unwrap();
     socket.set_only_v6(false).unwrap();
@@ -177,8 +177,8 @@ pub(crate) fn receive_all(mut from: &TcpStream, seed: u64) -> (u64, u64) {
         let wanted = random.usize(1..=buffer.len());
         let got = match from.read(&mut buffer[..wanted]) {
             Ok(got) => got,
-            // A blocking read of a socket in a sockmap ends so when it is woken for something else: here for
-            // room to write, which another thread waits for on the same socket (seen on Linux 6.18).
+            // A blocking read of a socket in a sockmap returns this when it is woken for something else: here for room
+            // to write, which another thread waits for on the same socket (seen on Linux 6.18).
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(error) => panic!("{error}"),
         };

@@ -1,4 +1,4 @@
-//! What an application has not read is seen from sluice's side.
+//! sluice can see what an application has not read.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,7 +7,7 @@ use crate::support::{Rig, wait_for};
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn bytes_unread_are_told_until_they_are_read() {
+fn unread_bytes_are_reported_until_they_are_read() {
     let mut rig = Rig::new();
     let mut pair = rig.loopback();
     assert_eq!(rig.unread(&pair), 0);
@@ -22,7 +22,7 @@ fn bytes_unread_are_told_until_they_are_read() {
 /// A connection that waits to be accepted cannot have been read.
 #[test]
 #[ignore = "needs root and BPF"]
-fn who_is_not_accepted_owes_nothing() {
+fn connections_that_are_not_accepted_count_as_read() {
     let mut rig = Rig::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut active = rig.connect(listener.local_addr().unwrap());

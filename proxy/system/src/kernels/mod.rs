@@ -57,26 +57,27 @@ enum Bypass {
 /// take minutes where each instruction is emulated.
 const TOO_LONG: [&str; 16] = [
     "bounds::many_slow_readers",
-    "bounds::messages_unread",
+    "bounds::unread_messages",
     "direct::adversary::",
     "direct::slow::",
     "direct_head::the_cost",
     "equivalence::",
     "first_process::",
     "full_disk::",
-    "joined::order_holds_while",
+    "joined::order_is_kept_while",
     "joined::ten_thousand_messages",
     "killed::",
     "memory::",
-    "namespaces::so_they_are",
+    "namespaces::equal_loopback",
     // Its budgets leave 2 s of work to a self-test that may take 2 s.
-    "selftest::it_passes_with_budgets",
+    "selftest::the_self_test_passes_with_all",
     "spliced::random_streams",
     "spliced::readers_that_do_not_read",
 ];
 
 /// Those that have packets handled by another core: a guest has one.
-const TWO_CORES: [&str; 2] = ["packets_are_steered", "namespaces::so_it_is_where_any_namespace_will_do"];
+const TWO_CORES: [&str; 2] =
+    ["with_steered_packets", "namespaces::early_bytes_stay_in_order_with_any_namespace"];
 
 /// Those that begin with a self-test that passes.
 const BYPASS_USED: [&str; 10] = [
@@ -86,36 +87,33 @@ const BYPASS_USED: [&str; 10] = [
     "relayed::",
     "selftest::direct_return_fails",
     "selftest::direct_return_passes",
-    "selftest::it_passes",
-    "selftest::no_budget",
+    "selftest::the_self_test_passes",
+    "selftest::a_missing_budget",
     "strangers::no_descriptor",
-    "strangers::the_maps",
+    "strangers::other_processes",
 ];
 
 /// Of the kernel tier what is run unless all of it is asked for: each assist as it is used, and each self-test.
 const BRIEF: [&str; 15] = [
     "bounds::",
-    "clients::clients_of_a_listener",
+    "clients::clients_of_our_listener",
     "data_path::a_drain",
-    "data_path::it_works_for_a_user",
-    "data_path::requests_that_are_whole",
-    "direct::scripts::a_connection_is_used_again",
+    "data_path::bypass_works_for_an",
+    "data_path::only_complete_requests",
+    "direct::scripts::a_connection_is_reused",
     "joined::a_close_right_after",
     "leftovers::",
     "odd_sockets::a_socket_with_a_ulp",
-    "relayed::a_relay_by_splice",
+    "relayed::a_splicing_relay",
     "selftest::",
     "splice::",
     "spliced::a_close_right_after",
     "strangers::",
-    "unread::bytes_unread_are",
+    "unread::unread_bytes_are",
 ];
 /// The same of the host tests.
-const BRIEF_HOST_TESTS: [&str; 3] = [
-    "early_answers::bodies_flow_both_ways",
-    "tunnels::an_upgrade_that_was_asked_for",
-    "tunnels::a_tunnel_that_breaks_off",
-];
+const BRIEF_HOST_TESTS: [&str; 3] =
+    ["early_answers::bodies_flow_in_both", "tunnels::a_requested_upgrade", "tunnels::a_reset_of_a_tunnel"];
 
 /// What the host tests are told by.
 const ASSISTS: &str = "SLUICE_TEST_ASSISTS";

@@ -1,4 +1,4 @@
-//! Deploys: the switch in one step, what a failed one leaves, the drain, and fifty of them under load.
+//! Deploys: the switch in one step, failed deploys, the drain, and fifty deploys under load.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use super::*;
 use crate::support::{Dead, assert_same, pattern, poll};
 
 #[test]
-fn traffic_goes_to_the_new_target_once_it_is_well() {
+fn requests_go_to_the_new_target_once_it_is_healthy() {
     let (file, old, new) = (Origin::saying("file"), app("old"), app("new"));
     let Some(proxy) = setup(&file).start() else { return };
     assert_eq!(ask(&proxy, "/").status(), 404);
@@ -17,7 +17,7 @@ fn traffic_goes_to_the_new_target_once_it_is_well() {
     let mut kept = proxy.connect();
     assert_eq!(kept.ask(get("/")).text(), "old");
     done(&proxy, &format!("deploy web --target {} --host svc.test", new.endpoint));
-    assert_eq!(kept.ask(get("/")).text(), "new", "the connection stays");
+    assert_eq!(kept.ask(get("/")).text(), "new", "the connection is kept");
     assert_eq!(new.requests().iter().filter(|request| request.target() != "/up").count(), 1);
     assert_eq!(old.requests().iter().filter(|request| request.target() != "/up").count(), 1);
     assert_eq!(proxy.ask("GET / HTTP/1.1\r\nHost: file.test\r\n\r\n").text(), "file");
@@ -27,7 +27,7 @@ fn traffic_goes_to_the_new_target_once_it_is_well() {
 }
 
 #[test]
-fn nothing_gets_between_the_lines_of_a_head() {
+fn options_cannot_inject_head_lines() {
     let app = app("app");
     let Some(proxy) = setup(&app).start() else { return };
     for flag in ["--health-check-path", "--health-check-host", "--canonical-host", "--client-ip-header"] {
@@ -44,7 +44,7 @@ fn nothing_gets_between_the_lines_of_a_head() {
 }
 
 #[test]
-fn what_the_application_is_told() {
+fn the_application_gets_the_expected_head() {
     let app = app("app");
     let Some(proxy) = setup(&app).start() else { return };
     done(
@@ -76,7 +76,7 @@ fn what_the_application_is_told() {
 }
 
 #[test]
-fn a_service_may_hold_bodies() {
+fn a_service_may_buffer_bodies() {
     let app = app("app");
     let Some(proxy) = setup(&app).start() else { return };
     let buffers = "--buffer-requests --buffer-responses --max-request-body 8";
@@ -86,12 +86,12 @@ fn a_service_may_hold_bodies() {
         proxy.ask(format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()))
     };
     assert_eq!(said(&post("12345678")), "app");
-    assert_eq!(app.last().get("content-length"), Some("8"), "it was whole before it was sent");
+    assert_eq!(app.last().get("content-length"), Some("8"), "it was complete before it was sent");
     assert_eq!(post("123456789").status(), 413);
 }
 
 #[test]
-fn a_failed_deploy_leaves_everything_as_it_was() {
+fn a_failed_deploy_changes_nothing() {
     let old = app("old");
     let sick = Origin::answering(|_| b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n".to_vec());
     let dead = Dead::new();
@@ -127,7 +127,7 @@ fn a_failed_deploy_leaves_everything_as_it_was() {
     assert_eq!(std::fs::read_to_string(proxy.folder.join("services.json")).unwrap(), state);
 }
 
-/// An application that answers /busy only once it is told to.
+/// An application that responds to /busy only when told to.
 fn slow() -> (Origin, std::sync::mpsc::Sender<()>) {
     let (go, gate) = channel::<()>();
     let gate = Mutex::new(gate);
@@ -141,7 +141,7 @@ fn slow() -> (Origin, std::sync::mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_deploy_waits_for_what_is_under_way() {
+fn a_deploy_waits_for_running_requests() {
     let ((old, go), new) = (slow(), app("new"));
     let Some(proxy) = setup(&new).start() else { return };
     done(&proxy, &format!("deploy web --target {} --host svc.test", old.endpoint));
@@ -151,14 +151,14 @@ fn a_deploy_waits_for_what_is_under_way() {
     let mut deploy =
         command(&proxy, &format!("deploy web --target {} --host svc.test", new.endpoint)).spawn().unwrap();
     poll("the switch", || (said(&ask(&proxy, "/")) == "new").then_some(()));
-    assert!(deploy.try_wait().unwrap().is_none(), "it waits for what is under way");
+    assert!(deploy.try_wait().unwrap().is_none(), "it waits for running requests");
     go.send(()).unwrap();
     assert_eq!(client.response().text(), "slow");
     assert!(deploy.wait().unwrap().success());
 }
 
 #[test]
-fn a_drain_ends_what_takes_too_long_and_tunnels_at_once() {
+fn a_drain_times_out_and_ends_tunnels_at_once() {
     let ((old, _go), new) = (slow(), app("new"));
     let chat = Origin::playing(|mut peer| {
         while let Some(request) = peer.next() {
@@ -183,14 +183,14 @@ fn a_drain_ends_what_takes_too_long_and_tunnels_at_once() {
     let mut tunnel = proxy.connect();
     tunnel.send("GET /ws HTTP/1.1\r\nHost: svc.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
     assert_eq!(tunnel.head().status(), 101);
-    // The drain timeout is longer than the test's patience.
+    // The drain timeout is longer than the test waits.
     done(&proxy, &format!("deploy web --target {} --host svc.test --drain-timeout 1h", new.endpoint));
     assert!(is_closed(&mut tunnel));
 }
 
-/// Also where the first half goes past sluice, which then has to see that nothing may follow it.
+/// Also when the first half uses direct return; sluice must then see that nothing may follow it.
 #[test]
-fn a_drain_cuts_an_answer_in_the_middle() {
+fn a_drain_cuts_a_running_response() {
     const HALF: usize = 100_000;
     let old = Origin::playing(|mut peer| {
         while let Some(request) = peer.next() {
@@ -215,12 +215,12 @@ fn a_drain_cuts_an_answer_in_the_middle() {
     assert_eq!(client.head().status(), 200);
     assert_same(&client.take(HALF), &pattern(HALF));
     done(&proxy, &format!("deploy web --target {} --host svc.test --drain-timeout 200ms", new.endpoint));
-    assert_eq!(client.rest().0, b"", "nothing follows what was cut");
+    assert_eq!(client.rest().0, b"", "nothing follows the cut response");
     assert_eq!(proxy.outcome("/half"), (200, "target_drained".to_owned()));
 }
 
 #[test]
-fn fifty_deploys_under_load_lose_nothing() {
+fn fifty_deploys_under_load_lose_no_request() {
     let (one, two) = (app("one"), app("two"));
     let Some(proxy) = setup(&one).start() else { return };
     let deploy = |target: &Origin| {
@@ -245,11 +245,12 @@ fn fifty_deploys_under_load_lose_nothing() {
                     let before = drained.lock().unwrap().clone();
                     let answer = wire.ask(get("/load"));
                     assert_eq!(answer.status(), 200);
-                    // What had been drained before the request was sent, and was not deployed since, must not answer.
+                    // A target that had been drained before the request was sent, and was not deployed since, must not
+                    // respond.
                     let text = answer.text();
                     let after = drained.lock().unwrap().clone();
                     let stale = before.get(text).is_some_and(|round| after.get(text) == Some(round));
-                    assert!(!stale, "answered by {text}");
+                    assert!(!stale, "response of {text}");
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -261,7 +262,7 @@ fn fifty_deploys_under_load_lose_nothing() {
             deploy(target);
             drained.lock().unwrap().insert(other, round);
             let before = answered.load(Ordering::Relaxed);
-            poll("some answers", || (answered.load(Ordering::Relaxed) > before + 20).then_some(()));
+            poll("some responses", || (answered.load(Ordering::Relaxed) > before + 20).then_some(()));
         }
         stop.store(true, Ordering::Relaxed);
     });

@@ -1,9 +1,9 @@
-//! What a service changes in heads, and what of them it has in the log.
+//! How a service changes heads, and which of their fields it logs.
 
 use super::*;
 
 #[test]
-fn fields_that_are_asked_for_are_logged() {
+fn requested_fields_are_logged() {
     let app = Origin::answering(|request| {
         match request.target() {
         "/up" => ok(""),
@@ -31,7 +31,10 @@ fn fields_that_are_asked_for_are_logged() {
     assert_eq!(ask(&proxy, "/stopped").status(), 503);
     assert_eq!(proxy.record("/stopped")["resp_x_custom"], "");
     proxy.ask("GET /file HTTP/1.1\r\nHost: file.test\r\n\r\n");
-    assert!(proxy.record("/file").get("req_x_custom").is_none(), "others log what they did");
+    assert!(
+        proxy.record("/file").get("req_x_custom").is_none(),
+        "routes of the file do not log these fields"
+    );
     let many = format!(
         "deploy web --target {} --host svc.test --log-request-header {}a",
         app.endpoint,
@@ -43,7 +46,7 @@ fn fields_that_are_asked_for_are_logged() {
 
 #[test]
 fn paths_of_cookies_follow_the_prefix() {
-    // kamal-proxy's router tests.
+    // From kamal-proxy's router tests.
     let cookies = |one: &str| format!("HTTP/1.1 200 OK\r\n{one}Content-Length: 0\r\n\r\n").into_bytes();
     let something =
         Origin::answering(move |_| cookies("Set-Cookie: session=secret; Path=/something; HttpOnly\r\n"));
@@ -81,13 +84,13 @@ fn paths_of_cookies_follow_the_prefix() {
     ];
     assert_eq!(given("/api/test"), wanted);
     deploy("one", &something, "--path-prefix /api --scope-cookie-paths --strip-path-prefix=false");
-    assert_eq!(given("/api"), session("/something"), "nothing was taken off");
+    assert_eq!(given("/api"), session("/something"), "nothing was removed");
     deploy("one", &something, "--scope-cookie-paths --buffer-responses");
     assert_eq!(given("/"), session("/something"));
 }
 
 #[test]
-fn each_target_is_told_its_name() {
+fn each_target_gets_its_name() {
     let echo = || Origin::answering(|request| ok(request.get("x-kamal-target").unwrap_or_default()));
     let (one, two) = (echo(), echo());
     let Some(proxy) = setup(&one).start() else { return };
@@ -110,8 +113,8 @@ fn each_target_is_told_its_name() {
 }
 
 #[test]
-fn a_request_that_is_sent_again_names_the_next_target() {
-    // Each connection serves once, and dies under the next request.
+fn a_retried_request_names_the_next_target() {
+    // Each connection serves once, and closes at the next request.
     let once = || {
         Origin::playing(|mut peer| {
             if peer.next().is_some() {

@@ -1,4 +1,4 @@
-//! Services by the command line: deployed, held, turned away, split and removed while requests are under way.
+//! Services on the command line: deployed, paused, stopped, split and removed while requests are running.
 
 mod deploys;
 mod fields;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::support::{Message, Origin, Proxy, Setup, Wire, ok};
 
-/// A proxy whose file leaves all hosts but one to services, which are kept in its folder.
+/// A proxy whose file leaves all hosts but one to services, which are stored in its folder.
 fn setup(origin: &Origin) -> Setup {
     let setup = Setup::to_origin(origin);
     let state = setup.folder.join("services.json").display().to_string();
@@ -24,12 +24,12 @@ fn setup(origin: &Origin) -> Setup {
         .with("services", json!({"state_file": state}))
 }
 
-/// An application: healthy on /up, and says its name on everything else.
+/// An application: healthy on /up, and responds with its name to everything else.
 fn app(name: &'static str) -> Origin {
     Origin::answering(move |request| if request.target() == "/up" { ok("") } else { ok(name) })
 }
 
-/// Runs a command on services: exit code, and what it has said.
+/// Runs a command on services: exit code and output.
 fn sluice(proxy: &Proxy, line: &str) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = command(proxy, line).output().unwrap();
     (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
@@ -41,7 +41,7 @@ fn command(proxy: &Proxy, line: &str) -> Command {
     command
 }
 
-/// Runs one that must succeed.
+/// Runs a command that must succeed.
 fn done(proxy: &Proxy, line: &str) {
     assert_eq!(sluice(proxy, line), (Some(0), String::new()), "{line}");
 }
@@ -54,12 +54,12 @@ fn ask(proxy: &Proxy, target: &str) -> Message {
     proxy.ask(get(target))
 }
 
-/// The text of an answer, or its status if it is no 200.
+/// The text of a response, or its status if it is not 200.
 fn said(message: &Message) -> String {
     if message.status() == 200 { message.text().to_owned() } else { message.status().to_string() }
 }
 
-/// A connection, and whether the other side has closed it.
+/// Whether the other side has closed the connection.
 fn is_closed(wire: &mut Wire) -> bool {
     wire.try_head().is_err()
 }

@@ -1,5 +1,5 @@
-//! The examples of kamal-proxy's README and its command tests, with requests between them: the same is said, and the same
-//! application answers. With SLUICE_TEST_KAMAL_PROXY naming its binary, that one is held against them, too.
+//! The examples of kamal-proxy's README and its command tests, with requests between them: the output must be the same,
+//! and the same application must respond. If SLUICE_TEST_KAMAL_PROXY names its binary, it is tested too.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ impl Web {
         Self(web("web-1"), web("web-2"))
     }
 
-    /// A line with the addresses that the applications have here; the port for health checks is the other one's.
+    /// A line with the addresses of the applications here; the port for health checks is the other one's.
     fn here(&self, line: &str) -> String {
         let other = self.1.endpoint.rsplit_once(':').unwrap().1;
         line.replace("web-1:3000", &self.0.endpoint)
@@ -34,7 +34,7 @@ impl Web {
     }
 }
 
-/// What is answered: the status, and what the application says.
+/// The response: the status, and the application's text.
 fn curl(port: u16, url: &str) -> String {
     let (host, path) = url.split_once('/').unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -61,7 +61,7 @@ fn replay(server: &Server, port: u16) {
         }
         let line = command.strip_prefix("kamal-proxy ").unwrap();
         let (mut said, code) = server.ask(&web.here(line));
-        // The help is worded otherwise; and what the targets last said comes on top.
+        // Help texts differ; the results of the targets' last checks are additional lines.
         said.truncate(wanted.len() - 1);
         said.push(format!("rc {code}"));
         assert_eq!(said, wanted, "{command}");
@@ -69,7 +69,7 @@ fn replay(server: &Server, port: u16) {
     assert!(count > 40, "{count} steps");
 }
 
-/// Starts a server in each of the three ways that the README has, and replays its examples on the first.
+/// Starts a server in each of the three ways of the README, and replays its examples on the first.
 fn as_in_the_readme(program: PathBuf, name: &str) {
     let ways = [("", "--http-port"), ("HTTP_PORT", ""), ("KAMAL_PROXY_HTTP_PORT", "")];
     for (variable, flag) in ways {
@@ -96,7 +96,7 @@ fn link(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn sluice_does_what_kamal_proxys_readme_says() {
+fn sluice_passes_kamal_proxys_readme() {
     if Setup::to(&["127.0.0.1:1"]).start().is_none() {
         return;
     }
@@ -106,7 +106,7 @@ fn sluice_does_what_kamal_proxys_readme_says() {
 }
 
 #[test]
-fn kamal_proxy_does_what_its_readme_says() {
+fn kamal_proxy_passes_its_readme() {
     match kamal_proxy() {
         Some(program) => as_in_the_readme(program, "readme-kamal"),
         None => skip(),

@@ -1,7 +1,7 @@
-//! Command lines replayed as `kamal-proxy`: what is said and the exit codes are those that kamal-proxy 0.9.2 gave,
-//! byte for byte, as `transcript.txt` has them.
+//! Command lines replayed as `kamal-proxy`: output and exit codes must be identical to those of kamal-proxy 0.9.2,
+//! recorded in `transcript.txt`.
 //!
-//! With SLUICE_TEST_KAMAL_PROXY naming its binary, that one is asked too, so that the transcript is not ours alone.
+//! If SLUICE_TEST_KAMAL_PROXY names its binary, it is run as well, which verifies the transcript.
 
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::poll;
 
-/// Command lines, each behind a `$`, and what follows each: lines, then `rc` and the exit code.
+/// Command lines, each after a `$`, followed by its output, then `rc` and the exit code.
 const TRANSCRIPT: &str = include_str!("transcript.txt");
 
-/// A running kamal-proxy, theirs or ours.
+/// A running kamal-proxy, the original or ours.
 pub(super) struct Server {
     child: Child,
     program: PathBuf,
@@ -25,7 +25,7 @@ impl Server {
         Self::start_with(program, folder, &["--http-port=0"], &[])
     }
 
-    /// With arguments of `run`, and environment.
+    /// With arguments of `run`, and environment variables.
     pub(super) fn start_with(
         program: PathBuf,
         folder: &Path,
@@ -48,7 +48,7 @@ impl Server {
         server
     }
 
-    /// What a command line gets: its lines, and the exit code.
+    /// The output lines and the exit code of a command line.
     pub(super) fn ask(&self, line: &str) -> (Vec<String>, String) {
         let words = words(line);
         let output = in_folder(&self.program, &self.folder).args(words).output().unwrap();
@@ -71,7 +71,7 @@ fn in_folder(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// The words of a line; quotes keep blanks together.
+/// The words of a line; quotes keep spaces together.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in line.split('\'').enumerate() {
@@ -83,7 +83,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Each command line with what it must get.
+/// Each command line with its expected output.
 fn expected() -> Vec<(&'static str, Vec<&'static str>, &'static str)> {
     let commands = TRANSCRIPT.split("$ kamal-proxy ").skip(1);
     commands
@@ -99,18 +99,18 @@ pub(super) fn folder(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("sluice-it-{name}-{}", std::process::id()))
 }
 
-/// The kamal-proxy that is to be asked, too.
+/// The original kamal-proxy, if it should be tested too.
 pub(super) fn kamal_proxy() -> Option<PathBuf> {
     std::env::var_os("SLUICE_TEST_KAMAL_PROXY").map(PathBuf::from)
 }
 
-/// Says that there is none.
+/// Prints that there is none.
 pub(super) fn skip() {
     let _ = writeln!(std::io::stderr(), "skipped: SLUICE_TEST_KAMAL_PROXY names no kamal-proxy 0.9.2");
 }
 
 #[test]
-fn sluice_says_what_kamal_proxy_says() {
+fn sluice_matches_the_transcript() {
     let folder = folder("as-kamal");
     std::fs::create_dir_all(&folder).unwrap();
     let link = folder.join("kamal-proxy");
@@ -121,7 +121,7 @@ fn sluice_says_what_kamal_proxy_says() {
     let server = Server::start(link, &folder);
     for (line, said, code) in expected() {
         let (mut got, got_code) = server.ask(line);
-        // What the targets last said comes on top.
+        // The results of the targets' last checks are additional lines.
         if said
             .first()
             .is_some_and(|said| said.starts_with("Error: target failed") || said.starts_with("Error: unable"))
@@ -137,7 +137,7 @@ fn sluice_says_what_kamal_proxy_says() {
 }
 
 #[test]
-fn kamal_proxy_says_so_itself() {
+fn kamal_proxy_matches_the_transcript() {
     let Some(program) = kamal_proxy() else { return skip() };
     let server = Server::start(program, &folder("kamal"));
     for (line, said, code) in expected() {

@@ -1,4 +1,4 @@
-//! Several targets, readers, and a rollout for a part of the people.
+//! Several targets, readers, and a rollout for a share of the users.
 
 use super::*;
 use crate::support::poll;
@@ -10,7 +10,7 @@ fn with_cookie(proxy: &Proxy, method: &str, cookie: &str) -> Message {
 }
 
 #[test]
-fn a_rollout_is_for_some() {
+fn a_rollout_applies_to_chosen_users() {
     let (all, some) = (app("all"), app("some"));
     let Some(proxy) = setup(&all).start() else { return };
     done(&proxy, &format!("deploy web --target {} --host svc.test", all.endpoint));
@@ -18,7 +18,7 @@ fn a_rollout_is_for_some() {
     assert_eq!((code, said_no.as_str()), (Some(1), "Error: rollout target not set\n"));
     done(&proxy, &format!("rollout deploy web --target {}", some.endpoint));
     let of = |value: &str| said(&with_cookie(&proxy, "GET", &format!("kamal-rollout={value}")));
-    assert_eq!(of("anna"), "all", "nobody goes there yet");
+    assert_eq!(of("anna"), "all", "no user is sent there yet");
     done(&proxy, "rollout set web --percent 0 --list anna");
     assert_eq!(
         (of("anna"), of("otto"), said(&ask(&proxy, "/"))),
@@ -31,7 +31,7 @@ fn a_rollout_is_for_some() {
 }
 
 #[test]
-fn readers_read() {
+fn readers_get_only_reads() {
     let writer = Origin::answering(|request| match request.target() {
         "/up" => ok(""),
         "/own" => b"HTTP/1.1 200 OK\r\nX-Writer-Affinity: false\r\nContent-Length: 6\r\n\r\nwriter".to_vec(),
@@ -57,7 +57,7 @@ fn readers_read() {
 }
 
 #[test]
-fn several_targets_take_turns_and_the_sick_are_left_out() {
+fn targets_take_turns_and_unhealthy_ones_are_skipped() {
     let healthy = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
     let shared = std::sync::Arc::clone(&healthy);
     let one = Origin::answering(move |request| match request.target() {
@@ -83,7 +83,7 @@ fn several_targets_take_turns_and_the_sick_are_left_out() {
 }
 
 #[test]
-fn a_service_may_have_a_line_of_its_own() {
+fn a_service_may_have_its_own_queue() {
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);
     let app = Origin::answering(move |request| {
@@ -101,7 +101,7 @@ fn a_service_may_have_a_line_of_its_own() {
     clients[0].send(get("/first"));
     poll("the first at the target", || (app.last().target() == "/first").then_some(()));
     clients[1].send(get("/second"));
-    poll("the second in line", || {
+    poll("the second in the queue", || {
         (proxy.metric("sluice_queue_length{cluster=\"web\"}") >= 1.0).then_some(())
     });
     assert_eq!(ask(&proxy, "/third").status(), 503);

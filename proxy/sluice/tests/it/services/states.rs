@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::*;
 use crate::support::poll;
 
-/// Whether `list` shows this word for the state.
+/// Whether `list` shows this state.
 fn is(proxy: &Proxy, state: &str) -> bool {
     let (code, table) = sluice(proxy, "list");
     assert_eq!(code, Some(0), "{table}");
@@ -15,7 +15,7 @@ fn is(proxy: &Proxy, state: &str) -> bool {
 }
 
 #[test]
-fn a_pause_holds_requests_and_none_fails() {
+fn a_pause_delays_requests_and_none_fails() {
     let (old, new) = (app("old"), app("new"));
     let Some(proxy) = setup(&old).start() else { return };
     done(&proxy, &format!("deploy web --target {} --host svc.test", old.endpoint));
@@ -33,22 +33,26 @@ fn a_pause_holds_requests_and_none_fails() {
         assert!(is(&proxy, "paused"));
         let mut held = proxy.connect();
         held.send(get("/held"));
-        assert_eq!(ask(&proxy, "/up").status(), 200, "health checks from in front are answered");
+        assert_eq!(
+            ask(&proxy, "/up").status(),
+            200,
+            "health checks of a proxy in front of sluice are answered"
+        );
         let before = old.requests().len();
-        // Held requests go to what serves when the pause ends.
+        // Paused requests go to the target that serves when the pause ends.
         done(&proxy, &format!("deploy web --target {} --host svc.test", new.endpoint));
         assert!(is(&proxy, "paused"), "a deploy does not end a pause");
         done(&proxy, "resume web");
         assert_eq!(held.response().text(), "new");
         assert_eq!(old.requests().len(), before);
         let resumed = served.load(Ordering::Relaxed);
-        poll("more answers", || (served.load(Ordering::Relaxed) > resumed + 10).then_some(()));
+        poll("more responses", || (served.load(Ordering::Relaxed) > resumed + 10).then_some(()));
         stop.store(true, Ordering::Relaxed);
     });
 }
 
 #[test]
-fn a_pause_ends_for_a_request_by_504() {
+fn a_paused_request_times_out_with_504() {
     let app = app("app");
     let Some(proxy) = setup(&app).start() else { return };
     done(&proxy, &format!("deploy web --target {} --host svc.test", app.endpoint));
@@ -63,7 +67,7 @@ fn a_pause_ends_for_a_request_by_504() {
 }
 
 #[test]
-fn some_paths_do_not_count() {
+fn excluded_paths_are_not_counted() {
     let app = app("app");
     let Some(proxy) = setup(&app).start() else { return };
     done(
@@ -84,7 +88,7 @@ fn some_paths_do_not_count() {
 }
 
 #[test]
-fn who_is_stopped_is_told_why() {
+fn clients_of_a_stopped_service_get_the_message() {
     let app = app("app");
     let setup = setup(&app);
     let pages = setup.folder.join("pages");
@@ -112,7 +116,7 @@ fn who_is_stopped_is_told_why() {
 }
 
 #[test]
-fn services_outlive_a_restart() {
+fn services_survive_a_restart() {
     let (app, other) = (app("app"), app("other"));
     let setup = setup(&app);
     let state = setup.folder.join("services.json");
@@ -131,7 +135,7 @@ fn services_outlive_a_restart() {
     assert_eq!(ask(&proxy, "/").text(), "app");
     assert_eq!(proxy.ask("GET / HTTP/1.1\r\nHost: paused.test\r\n\r\n").status(), 503);
     assert_eq!(sluice(&proxy, "list"), (Some(0), table));
-    // A reload leaves them, and is refused where it would be in their way.
+    // A reload keeps the services, and is refused if it conflicts with them.
     let (code, said) = proxy.reload(&proxy.config);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(ask(&proxy, "/").text(), "app");
@@ -143,7 +147,7 @@ fn services_outlive_a_restart() {
 }
 
 #[test]
-fn a_damaged_state_is_set_aside() {
+fn a_damaged_state_file_is_set_aside() {
     let app = app("app");
     let setup = setup(&app);
     std::fs::write(setup.folder.join("services.json"), "{\"version\": 1").unwrap();
@@ -156,7 +160,7 @@ fn a_damaged_state_is_set_aside() {
 }
 
 #[test]
-fn services_outlive_an_upgrade() {
+fn services_survive_an_upgrade() {
     let (app, new) = (app("app"), app("new"));
     let Some(mut proxy) = setup(&app).start() else { return };
     done(&proxy, &format!("deploy web --target {} --host svc.test", app.endpoint));

@@ -1,4 +1,4 @@
-//! Single targets of a service, and endpoints of the file: their weight changed, disabled and enabled while they serve.
+//! Single targets of a service, and endpoints of the file: weights changed, disabled and enabled at run time.
 
 use std::sync::mpsc::channel;
 
@@ -8,20 +8,20 @@ use serde_json::Value;
 use super::*;
 use crate::support::poll;
 
-/// A service of two targets, `one` and `two`, each asked by a health check every 20 ms.
+/// A service with two targets, `one` and `two`, each checked every 20 ms.
 fn deployed(proxy: &Proxy, one: &Origin, two: &Origin) {
     let targets = format!("{},{}", one.endpoint, two.endpoint);
     done(proxy, &format!("deploy web --target {targets} --host svc.test --health-check-interval 20ms"));
 }
 
-/// Who answers so many requests, in words.
+/// The targets that respond to `count` requests.
 fn answers(proxy: &Proxy, count: usize) -> String {
     let mut said: Vec<String> = (0..count).map(|_| super::said(&ask(proxy, "/"))).collect();
     said.sort();
     said.join(" ")
 }
 
-/// What the admin listener shows of an endpoint of a cluster.
+/// An endpoint of a cluster as the admin listener shows it.
 fn shown(proxy: &Proxy, cluster: &str, endpoint: &Origin) -> Value {
     let clusters: Value = serde_json::from_slice(&proxy.admin("/clusters").body).unwrap();
     let of_name = |list: &Value, key: &str, name: &str| {
@@ -30,7 +30,7 @@ fn shown(proxy: &Proxy, cluster: &str, endpoint: &Origin) -> Value {
     of_name(&of_name(&clusters, "name", cluster)["endpoints"], "label", &endpoint.endpoint)
 }
 
-/// Runs a command that must be refused, and gives what it says.
+/// Runs a command that must be refused, and returns its error.
 fn refused(proxy: &Proxy, line: &str) -> String {
     let (code, said) = sluice(proxy, line);
     assert_eq!(code, Some(1), "{said}");
@@ -38,7 +38,7 @@ fn refused(proxy: &Proxy, line: &str) -> String {
 }
 
 #[test]
-fn a_weight_is_a_share_from_then_on() {
+fn a_weight_takes_effect_at_once() {
     let (one, two) = (app("one"), app("two"));
     let Some(proxy) = setup(&one).start() else { return };
     deployed(&proxy, &one, &two);
@@ -55,11 +55,11 @@ fn a_weight_is_a_share_from_then_on() {
     }
     assert_eq!(shown(&proxy, "web", &one)["weight"], 3);
     deployed(&proxy, &one, &two);
-    assert_eq!(answers(&proxy, 4), "one one two two", "a deploy begins anew");
+    assert_eq!(answers(&proxy, 4), "one one two two", "a deploy resets the weights");
 }
 
 #[test]
-fn the_disabled_finish_and_get_nothing_new() {
+fn disabled_targets_finish_and_get_no_new_requests() {
     let (go, gate) = channel::<()>();
     let gate = std::sync::Mutex::new(gate);
     let one = Origin::answering(move |request| match request.target() {
@@ -91,9 +91,11 @@ fn the_disabled_finish_and_get_nothing_new() {
     let before = checks();
     poll("further checks", || (checks() > before + 1).then_some(()));
     go.send(()).unwrap();
-    assert_eq!(busy.response().text(), "one", "what is open finishes");
-    let last =
-        format!("{} is the last target of web that takes requests; use \"stop web\" instead", two.endpoint);
+    assert_eq!(busy.response().text(), "one", "running requests finish");
+    let last = format!(
+        "{} is the last target of web that takes requests; use \"stop web\" instead",
+        two.endpoint
+    );
     assert_eq!(refused(&proxy, &format!("disable web {}", two.endpoint)), last);
     done(&proxy, &format!("enable web {}", one.endpoint));
     let both = answers(&proxy, 8);
@@ -119,7 +121,7 @@ fn readers_may_all_be_disabled() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn unknown_targets_are_reported() {
     let (one, two) = (app("one"), app("two"));
     let Some(proxy) = setup(&one).start() else { return };
     assert_eq!(refused(&proxy, "disable web a:1"), "no service or cluster is named \"web\"");
@@ -133,7 +135,7 @@ fn what_is_not_there_is_said() {
 }
 
 #[test]
-fn it_outlives_reload_restart_and_upgrade() {
+fn adjustments_survive_reload_restart_and_upgrade() {
     let (one, two, three) = (app("one"), app("two"), app("three"));
     let Some(mut proxy) = setup(&one).start() else { return };
     let targets = format!("{},{},{}", one.endpoint, two.endpoint, three.endpoint);
@@ -161,7 +163,7 @@ fn it_outlives_reload_restart_and_upgrade() {
 }
 
 #[test]
-fn endpoints_of_the_file_until_the_next_reload() {
+fn adjustments_of_file_endpoints_last_until_the_next_reload() {
     let (one, two) = (app("one"), app("two"));
     let setup = setup(&one)
         .with("clusters.default.endpoints", json!([one.endpoint, two.endpoint]))
@@ -185,7 +187,7 @@ fn endpoints_of_the_file_until_the_next_reload() {
 }
 
 #[test]
-fn each_target_has_its_numbers_until_it_is_gone() {
+fn each_target_has_metrics_until_it_is_removed() {
     let (file, one, two, new) = (app("file"), app("one"), app("two"), app("new"));
     let Some(proxy) = setup(&file).start() else { return };
     deployed(&proxy, &one, &two);
@@ -204,11 +206,11 @@ fn each_target_has_its_numbers_until_it_is_gone() {
     }
     let targets = format!("{},{}", two.endpoint, new.endpoint);
     done(&proxy, &format!("deploy web --target {targets} --host svc.test"));
-    // A connection that is kept must not keep what it has been to.
+    // A kept connection must not keep the target's series alive.
     let mut kept = proxy.connect();
     assert_eq!(kept.ask(get("/")).status(), 200);
     poll("the series of the first target to go", || (!has(&one.endpoint)).then_some(()));
-    assert!(has(&format!("sluice_requests_total{}", labels(&two))), "it is here still");
+    assert!(has(&format!("sluice_requests_total{}", labels(&two))), "it is still there");
     done(&proxy, "remove web");
     poll("all of them to go", || (!has("cluster=\"web\"")).then_some(()));
     assert_eq!(kept.ask(get("/")).status(), 404);

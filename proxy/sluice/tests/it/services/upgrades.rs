@@ -1,5 +1,4 @@
-//! Changes while another process takes over, and the other way round: whoever comes second is refused, and no state is
-//! lost.
+//! Changes during an upgrade, and upgrades during a change: the second one is refused, and no state is lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +6,7 @@ use super::*;
 use crate::support::{poll, script};
 use crate::upgrade::{upgrade, upgrade_with};
 
-/// A binary that becomes sluice when something is written into the pipe `go`, and makes the file `begun` before.
+/// A binary that becomes sluice when something is written to the pipe `go`; it creates the file `begun` before.
 fn patient_binary(proxy: &Proxy) -> String {
     let at = |name: &str| proxy.folder.join(name).display().to_string();
     assert!(Command::new("mkfifo").arg(at("go")).status().unwrap().success());
@@ -69,7 +68,7 @@ fn an_upgrade_during_a_deploy_is_refused() {
     WELL.store(true, Ordering::Relaxed);
     assert!(deploy.wait().unwrap().success());
     assert_eq!(said(&ask(&proxy, "/")), "new");
-    // One that fails is over.
+    // A failed one is over.
     assert_eq!(proxy.command("upgrade", &["--binary", "/bin/false"]).0, Some(1));
     done(&proxy, &format!("set-weight web {} 3", new.endpoint));
     let _next = upgrade(&proxy);

@@ -1,4 +1,4 @@
-//! What the tests are made of: the proxy as a process, scripted origins, and clients that speak in bytes.
+//! The parts of the tests: the proxy as a process, scripted origins, and clients that exchange raw bytes.
 
 mod origin;
 mod proxy;
@@ -19,22 +19,22 @@ pub(crate) use secure::{Authority, Identity, Secure};
 pub(crate) use stray::{Stray, upgrade, upgrade_with};
 pub(crate) use wire::{Message, Wire};
 
-/// How long anything that must happen is waited for; only a failing test ever waits so long.
+/// Maximum wait for anything that must happen; only a failing test waits that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks again and again until there is an answer.
+/// Calls `ask` until it returns something.
 pub(crate) fn poll<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < PATIENCE, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A port that is free now, and that the kernel gives to nobody who does not name it: it hands out those from 32768 on.
+/// A port that is free now, and that the kernel does not assign by itself: it assigns ports from 32768 on.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     poll("a free port", || {
@@ -44,8 +44,8 @@ pub(crate) fn free_port() -> u16 {
     })
 }
 
-/// Writes a program for the shell. Not by this process: whatever another test has just forked would hold the file open
-/// for writing, which keeps it from being executed.
+/// Writes a shell script. Not by this process: a child forked by another test could hold the file open for writing,
+/// which prevents executing it.
 pub(crate) fn script(path: impl AsRef<Path>, text: &str) {
     let mut shell = Command::new("sh");
     shell
@@ -59,7 +59,7 @@ pub(crate) fn script(path: impl AsRef<Path>, text: &str) {
     assert!(writing.wait().unwrap().success());
 }
 
-/// Bytes that show when some of them are lost, doubled or swapped.
+/// Bytes in which losses, duplicates and swaps show.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let next = |_| {
@@ -72,5 +72,5 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 /// Compares long bodies without printing them.
 pub(crate) fn assert_same(got: &[u8], wanted: &[u8]) {
     let differs = got.iter().zip(wanted).position(|(got, wanted)| got != wanted);
-    assert_eq!((got.len(), differs), (wanted.len(), None), "length, and the first byte that differs");
+    assert_eq!((got.len(), differs), (wanted.len(), None), "length, and the first different byte");
 }

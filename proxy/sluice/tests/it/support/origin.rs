@@ -1,4 +1,4 @@
-//! Origins that do as they are told, and remember what they were asked.
+//! Scripted origins, which record their requests.
 
 use std::net::{SocketAddr, TcpListener};
 use std::ops::{Deref, DerefMut};
@@ -17,9 +17,9 @@ struct Seen {
     requests: Vec<Message>,
 }
 
-/// A server in threads of its own, one a connection. They end with the test process at the latest.
+/// A server on its own threads, one per connection. They end with the test process at the latest.
 pub(crate) struct Origin {
-    /// As a configuration names it.
+    /// Its address in a configuration.
     pub(crate) endpoint: String,
     seen: Arc<Mutex<Seen>>,
 }
@@ -27,13 +27,13 @@ pub(crate) struct Origin {
 /// One connection at an origin.
 pub(crate) struct Peer {
     wire: Wire,
-    /// Which connection of the origin this is, from 0.
+    /// The number of this connection at the origin, from 0.
     pub(crate) index: usize,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Origin {
-    /// Hands each connection to `play`, which closes it by returning.
+    /// Passes each connection to `play`, which closes it by returning.
     pub(crate) fn playing(play: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         Self::playing_at(TcpListener::bind("127.0.0.1:0").unwrap(), play)
     }
@@ -43,7 +43,7 @@ impl Origin {
         Self::accept(endpoint, play, move || listener.accept().map(|(stream, _)| stream.into()))
     }
 
-    /// The same over TLS. A connection whose handshake fails counts as a connection, and is not played.
+    /// The same over TLS. A connection whose handshake fails is counted, but not passed to `play`.
     pub(crate) fn playing_tls(config: ServerConfig, play: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         let config = Arc::new(config);
         Self::playing(move |Peer { wire, index, seen }| {
@@ -82,12 +82,12 @@ impl Origin {
         Self { endpoint, seen }
     }
 
-    /// Answers every request with what `answer` makes of it, for as long as the connection lasts.
+    /// Responds to every request with the result of `answer`, until the connection ends.
     pub(crate) fn answering(answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
     }
 
-    /// The same on a socket that listens already.
+    /// The same on a listening socket.
     pub(crate) fn listening(
         listener: TcpListener,
         answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static,
@@ -115,7 +115,7 @@ impl Origin {
         })
     }
 
-    /// Answers every request with 200 and `body`.
+    /// Responds to every request with 200 and `body`.
     pub(crate) fn saying(body: &'static str) -> Self {
         Self::answering(move |_| ok(body))
     }
@@ -125,31 +125,31 @@ impl Origin {
         self.seen.lock().unwrap().connections
     }
 
-    /// Requests received whole so far.
+    /// Requests received completely so far.
     pub(crate) fn requests(&self) -> Vec<Message> {
         self.seen.lock().unwrap().requests.clone()
     }
 
-    /// The last request received whole.
+    /// The last completely received request.
     pub(crate) fn last(&self) -> Message {
         poll("a request at the origin", || self.seen.lock().unwrap().requests.last().cloned())
     }
 }
 
 impl Peer {
-    /// The next request, remembered; `None` when the proxy has closed.
+    /// The next request, recorded; `None` when the proxy has closed.
     pub(crate) fn next(&mut self) -> Option<Message> {
         let request = self.wire.try_request().ok()?;
         self.seen.lock().unwrap().requests.push(request.clone());
         Some(request)
     }
 
-    /// Its connection alone.
+    /// Its connection only.
     pub(crate) fn into_wire(self) -> Wire {
         self.wire
     }
 
-    /// Breaks the connection off.
+    /// Resets the connection.
     pub(crate) fn reset(self) {
         self.wire.reset();
     }
@@ -174,7 +174,7 @@ pub(crate) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// An address that refuses connections: bound, so that nobody else gets it, but not listening.
+/// An address that refuses connections: bound, so that no other process gets it, but not listening.
 pub(crate) struct Dead(Socket);
 
 impl Dead {

@@ -1,4 +1,4 @@
-//! The built binary, started for one test with a configuration of its own in a folder of its own.
+//! The built binary, started for one test with its own configuration and folder.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,25 +15,25 @@ use serde_json::{Value, json};
 
 use super::{Message, Origin, Wire, poll};
 
-/// What `kernel.bypass` and `kernel.splice` are where a test does not say; off where it is not set.
+/// The value of `kernel.bypass` and `kernel.splice`, unless a test sets them; off if it is not set.
 pub(crate) const ASSISTS: &str = "SLUICE_TEST_ASSISTS";
 
-/// The engine where a test does not say; `auto` where it is not set.
+/// The engine, unless a test sets it; `auto` if it is not set.
 pub(crate) const RUNTIME: &str = "SLUICE_TEST_RUNTIME";
 
-/// A configuration in the making. JSON is YAML too, and easier to change piece by piece.
+/// A configuration under construction. JSON is valid YAML, and easier to change piece by piece.
 pub(crate) struct Setup {
     config: Value,
-    /// Where sockets, logs and other files of the test may lie.
+    /// Folder for sockets, logs and other files of the test.
     pub(crate) folder: PathBuf,
-    /// Shell commands that come before the binary takes the shell's place.
+    /// Shell commands that run before the binary replaces the shell.
     preamble: String,
     stdin: Option<Stdio>,
     arguments: Vec<String>,
 }
 
 impl Setup {
-    /// One listener, one cluster named `default` of these endpoints, one worker: its pool is then the only one.
+    /// One listener, one cluster named `default` with these endpoints, one worker: its pool is then the only one.
     pub(crate) fn to(endpoints: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sluice-it-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -48,9 +48,10 @@ impl Setup {
             "admin": format!("unix:{}", folder.join("admin.sock").display()),
             "workers": 1,
             "runtime": std::env::var(RUNTIME).unwrap_or("auto".to_owned()),
-            // A test that ends its proxy within an exchange should not wait for it, nor any other reach it.
+            // A test that ends its proxy within an exchange should not wait for it, and no other test should reach it.
             "drain_timeout_ms": 30_000,
-            // What passes by copying must pass with the kernel's help, too: the kernel tier runs all of this again so.
+            // Tests that pass with copying must also pass with the kernel assists: the kernel tier runs all of them
+            // again with them.
             "kernel": {
                 "bypass": assists,
                 "direct_return": if assists == "off" { "off" } else { "auto" },
@@ -80,7 +81,7 @@ impl Setup {
         self
     }
 
-    /// Takes a top-level key out.
+    /// Removes a top-level key.
     pub(crate) fn without(mut self, key: &str) -> Self {
         self.config.as_object_mut().unwrap().remove(key);
         self
@@ -92,7 +93,7 @@ impl Setup {
         self
     }
 
-    /// What the shell has as its standard input.
+    /// The standard input of the shell.
     pub(crate) fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
         self.stdin = Some(stdin.into());
         self
@@ -104,7 +105,7 @@ impl Setup {
         self
     }
 
-    /// Writes a file into the folder and says where it is.
+    /// Writes a file into the folder and returns its path.
     pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.folder.join(name);
         std::fs::write(&path, content).unwrap();
@@ -128,7 +129,7 @@ impl Setup {
         command
     }
 
-    /// Starts it; `None`, and a word on standard error, when the host denies io_uring.
+    /// Starts it; `None`, with a note on standard error, if the host denies io_uring.
     pub(crate) fn start(mut self) -> Option<Proxy> {
         let mut child = self.command().spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
@@ -142,27 +143,27 @@ impl Setup {
             (proxy.addresses.len() == listeners).then_some(None).or(ended.map(Some))
         });
         if let Some(status) = ended {
-            let said = poll("its last words", || proxy.log.is_over().then(|| proxy.log.text()));
+            let said = poll("its last output", || proxy.log.is_over().then(|| proxy.log.text()));
             assert!(said.contains("io_uring is "), "ended with {status}: {said}");
-            // Past the test harness, which hides what a passing test prints.
+            // Bypasses the test harness, which hides the output of passing tests.
             let _ = writeln!(std::io::stderr(), "skipped: {}", said.trim());
             return None;
         }
         if self.config["admin"].as_str().is_some_and(|address| address.starts_with("unix:")) {
-            // Answered from the control thread's loop, so signals are handled from here on.
+            // The response comes from the control thread's loop, so signals are handled from here on.
             assert_eq!(proxy.admin("/healthz").text(), "ok\n");
         }
         Some(proxy)
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts it without waiting.
     pub(crate) fn spawn(mut self) -> Starting {
         let mut child = self.command().spawn().unwrap();
         let log = Log::follow(child.stderr.take().unwrap());
         Starting { child, log, folder: self.folder }
     }
 
-    /// Starts it where it must fail: the exit code and what it said.
+    /// Starts a proxy that must fail: exit code and output.
     pub(crate) fn fails(mut self) -> (Option<i32>, String) {
         let output = self.command().output().unwrap();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -191,7 +192,7 @@ impl Starting {
         poll("the end of the process", || self.child.try_wait().unwrap()).code()
     }
 
-    /// Waits for a line of its log that has this message, unless it ends before.
+    /// Waits for a line of its log with this message, unless it exits before.
     pub(crate) fn wait_for(&mut self, message: &str) {
         poll(message, || {
             assert_eq!(self.child.try_wait().unwrap(), None, "{}", self.log.text());
@@ -213,7 +214,7 @@ pub(crate) struct Proxy {
     child: Child,
     log: Log,
     pub(crate) folder: PathBuf,
-    /// What it was started with.
+    /// The configuration it was started with.
     pub(crate) config: Value,
     addresses: HashMap<String, String>,
 }
@@ -223,7 +224,7 @@ impl Proxy {
         self.child.id()
     }
 
-    /// Where the only TCP listener is.
+    /// The address of the only TCP listener.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address_of("main")
     }
@@ -232,20 +233,20 @@ impl Proxy {
         self.addresses[listener].parse().unwrap()
     }
 
-    /// Puts another text in place of its configuration, and runs `sluice reload`: exit code and what it said.
+    /// Replaces its configuration, and runs `sluice reload`: exit code and output.
     pub(crate) fn reload(&self, text: impl std::fmt::Display) -> (Option<i32>, String) {
         self.rewrite(text);
         self.command("reload", &[])
     }
 
-    /// Puts another text in place of its configuration.
+    /// Replaces its configuration.
     pub(crate) fn rewrite(&self, text: impl std::fmt::Display) {
         let (file, new) = (self.folder.join("sluice.yaml"), self.folder.join("sluice.yaml.new"));
         std::fs::write(&new, text.to_string()).unwrap();
         std::fs::rename(new, file).unwrap();
     }
 
-    /// Runs another `sluice` that commands this one by its control socket.
+    /// Runs another `sluice` that sends a command to this one through its control socket.
     pub(crate) fn command(&self, verb: &str, arguments: &[&str]) -> (Option<i32>, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args([verb, "--control"])
@@ -257,24 +258,24 @@ impl Proxy {
         (output.status.code(), String::from_utf8(said).unwrap())
     }
 
-    /// How the kernel schedules each worker: the policies of proc(5).
+    /// The scheduling policy of each worker, as in proc(5).
     pub(crate) fn worker_policies(&self) -> Vec<String> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        // One may end just now.
+        // A worker may exit just now.
         let stats =
             threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
         let workers = stats.filter(|stat| stat.contains("(worker-"));
         workers.map(|stat| stat.rsplit(')').next().unwrap().split(' ').nth(39).unwrap().to_owned()).collect()
     }
 
-    /// Memory of its own that it holds, in KB.
+    /// Its private memory, in KB.
     pub(crate) fn memory_kb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Where its log says that a listener is which it did not start with.
+    /// The address of a listener added after startup, from its log.
     pub(crate) fn added(&self, listener: &str) -> SocketAddr {
         poll(listener, || self.log.addresses().remove(listener)).parse().unwrap()
     }
@@ -284,17 +285,17 @@ impl Proxy {
         Wire::connect(self.address())
     }
 
-    /// One request on a connection of its own.
+    /// One request on a new connection.
     pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> Message {
         self.connect().ask(request)
     }
 
-    /// `GET target` on a connection of its own.
+    /// `GET target` on a new connection.
     pub(crate) fn get(&self, target: &str) -> Message {
         self.ask(format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n\r\n"))
     }
 
-    /// Asks the admin listener.
+    /// A request to the admin listener.
     pub(crate) fn admin(&self, path: &str) -> Message {
         let mut wire = Wire::connect_unix(&self.folder.join("admin.sock"));
         wire.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
@@ -307,7 +308,7 @@ impl Proxy {
         all.clone().find(|endpoint| endpoint["label"] == label).cloned().expect("no such endpoint")
     }
 
-    /// The value of a metric, labels included in its name; 0 before it is first counted.
+    /// The value of a metric, with labels in its name; 0 before it is first counted.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let page = self.admin("/metrics");
         let line = page.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -329,36 +330,36 @@ impl Proxy {
         })
     }
 
-    /// The words of status and reason in the record of this target.
+    /// Status and reason in the record of this target.
     pub(crate) fn outcome(&self, target: &str) -> (u64, String) {
         let record = self.record(target);
         (record["status"].as_u64().unwrap(), record["reason"].as_str().unwrap_or("-").to_owned())
     }
 
-    /// Where its log says the admin listener is.
+    /// The address of the admin listener, from its log.
     pub(crate) fn admin_address(&self) -> String {
         let bound =
             lines(&self.log.text()).into_iter().find(|line| line["message"] == "the admin listener is bound");
         bound.unwrap()["address"].as_str().unwrap().to_owned()
     }
 
-    /// Waits for a line of its log that has this message.
+    /// Waits for a line of its log with this message.
     pub(crate) fn wait_for(&self, message: &str) {
         poll(message, || (self.log.count(message) > 0).then_some(()));
     }
 
-    /// The first line of its log that has this message.
+    /// The first line of its log with this message.
     pub(crate) fn line(&self, message: &str) -> Value {
         poll(message, || lines(&self.log.text()).into_iter().find(|line| line["message"] == message))
     }
 
-    /// The first line of its log whose message begins so.
+    /// The first line of its log whose message starts with this.
     pub(crate) fn line_beginning(&self, message: &str) -> Value {
         let begins = |line: &Value| line["message"].as_str().is_some_and(|said| said.starts_with(message));
         poll(message, || lines(&self.log.text()).into_iter().find(begins))
     }
 
-    /// How often its log has had this message.
+    /// How often its log contains this message.
     pub(crate) fn said(&self, message: &str) -> usize {
         self.log.count(message)
     }
@@ -368,13 +369,13 @@ impl Proxy {
         kill(Pid::from_raw(pid), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let child = &mut self.child;
         poll("the end of the process", || child.try_wait().unwrap())
     }
 
-    /// The end, if it has come.
+    /// Whether it has not exited.
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -397,11 +398,11 @@ fn read(path: &Path) -> String {
 }
 
 fn lines(text: &str) -> Vec<Value> {
-    // The last line may still be on its way.
+    // The last line may be incomplete.
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// What the process has written to standard error.
+/// The process's standard error.
 struct Log(Arc<Mutex<String>>);
 
 impl Log {
@@ -417,7 +418,7 @@ impl Log {
         Self(text)
     }
 
-    /// Whether nothing more comes: who writes it is the only other one that keeps the text.
+    /// Whether it is complete: the writer is the only other owner of the text.
     fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -426,7 +427,7 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// Listeners by name, as bound.
+    /// The bound addresses of listeners, by name.
     fn addresses(&self) -> HashMap<String, String> {
         let listening = lines(&self.text()).into_iter().filter(|line| line["message"] == "listening");
         let text = |value: &Value| value.as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! TLS as peers of the proxy speak it, by rustls: authorities, certificates, and both ends of a connection.
+//! TLS peers of the proxy, with rustls: authorities, certificates, and both ends of a connection.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,7 +16,7 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-/// What signs certificates, and whom one has to believe in to take them.
+/// Signs certificates; clients trust it.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key.
@@ -55,7 +55,7 @@ impl Authority {
         self.changed_identity(names, |_| {})
     }
 
-    /// The same with something else about it.
+    /// The same, with changed parameters.
     pub(crate) fn changed_identity(
         &self,
         names: &[&str],
@@ -74,14 +74,14 @@ impl Authority {
         }
     }
 
-    /// A client that takes what this authority has signed.
+    /// A client that trusts this authority.
     pub(crate) fn client(&self) -> ClientConfig {
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         builder.with_root_certificates(self.roots()).with_no_client_auth()
     }
 
-    /// A server that asks its clients for a certificate of this authority.
+    /// A server that requires client certificates of this authority.
     pub(crate) fn server_for_members(&self, identity: &Identity) -> ServerConfig {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.roots(), provider()).build().unwrap();
         let builder = ServerConfig::builder_with_provider(provider());
@@ -97,12 +97,12 @@ impl Identity {
         (chain, PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).unwrap())
     }
 
-    /// A server that shows this certificate.
+    /// A server with this certificate.
     pub(crate) fn server(&self) -> ServerConfig {
         self.server_of(rustls::ALL_VERSIONS)
     }
 
-    /// The same, which does not speak TLS 1.3.
+    /// The same, without TLS 1.3.
     pub(crate) fn server_up_to_12(&self) -> ServerConfig {
         self.server_of(&[&rustls::version::TLS12])
     }
@@ -119,14 +119,14 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// One end of a TLS connection whose handshake is over.
+/// One end of a TLS connection after its handshake.
 pub(crate) enum Secure {
     Client(Box<StreamOwned<ClientConnection, TcpStream>>),
     Server(Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
 impl Secure {
-    /// Shakes hands as a client.
+    /// Performs a handshake as a client.
     pub(crate) fn connect(config: &Arc<ClientConfig>, name: &str, mut stream: TcpStream) -> io::Result<Self> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
@@ -136,12 +136,13 @@ impl Secure {
         Ok(Self::Client(Box::new(StreamOwned::new(session, stream))))
     }
 
-    /// Shakes hands as a server.
+    /// Performs a handshake as a server.
     pub(crate) fn accept(config: &Arc<ServerConfig>, mut stream: TcpStream) -> io::Result<Self> {
         let mut session = ServerConnection::new(Arc::clone(config)).unwrap();
         while session.is_handshaking() {
             if let Err(error) = session.complete_io(&mut stream) {
-                // What the other side has sent behind it would have the kernel reset the connection, alert and all.
+                // Otherwise unread bytes of the other side would make the kernel reset the connection, including the
+                // alert.
                 let _ = stream.shutdown(Shutdown::Write);
                 let _ = io::copy(&mut stream, &mut io::sink());
                 return Err(error);
@@ -157,7 +158,7 @@ impl Secure {
         }
     }
 
-    /// Says that no more comes (RFC 8446 6.1).
+    /// Sends close_notify (RFC 8446 6.1).
     pub(crate) fn notify(&mut self) -> io::Result<()> {
         match self {
             Self::Client(stream) => stream.conn.send_close_notify(),
@@ -175,7 +176,7 @@ impl Secure {
         kind == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// The server that the client has named, at the server's end.
+    /// The server name of the client, at the server's end.
     pub(crate) fn server_name(&self) -> Option<&str> {
         match self {
             Self::Client(_) => None,

@@ -5,7 +5,7 @@ use nix::unistd::Pid;
 
 use super::Proxy;
 
-/// A process that is nobody's child, ended when dropped.
+/// A process that is not our child, killed when dropped.
 pub(crate) struct Stray(pub(crate) i32);
 
 impl Drop for Stray {
@@ -14,7 +14,7 @@ impl Drop for Stray {
     }
 }
 
-/// Has another process take over.
+/// Upgrades to another process.
 pub(crate) fn upgrade(proxy: &Proxy) -> Stray {
     upgrade_with(proxy, &[])
 }

@@ -1,6 +1,6 @@
-//! One end of a connection, spoken in bytes: what clients and origins of the tests have in common.
+//! One end of a connection in raw bytes, used by clients and origins of the tests.
 //!
-//! Reading here is lenient on purpose: a test looks at what came, not at what a strict parser makes of it.
+//! Reading is deliberately lenient: a test checks what was received, not the result of a strict parser.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,16 +14,16 @@ use socket2::SockRef;
 
 use super::{PATIENCE, Secure};
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Message {
     /// The request or status line.
     pub(crate) line: String,
-    /// The head's fields in order, names as they came.
+    /// The head's fields in order, with names as received.
     pub(crate) fields: Vec<(String, String)>,
-    /// The content, chunks put together.
+    /// The content, with chunks joined.
     pub(crate) body: Vec<u8>,
-    /// Trailer fields, and chunk extensions as they came.
+    /// Trailer fields.
     pub(crate) trailers: Vec<(String, String)>,
     /// Whether any chunk line had an extension.
     pub(crate) extended: bool,
@@ -87,7 +87,7 @@ enum Socket {
     Tls(Box<Secure>),
 }
 
-/// A connection and what has been received of it but not yet looked at.
+/// A connection, and bytes that were received but not processed.
 pub(crate) struct Wire {
     socket: Socket,
     received: Vec<u8>,
@@ -117,7 +117,7 @@ impl From<Secure> for Wire {
 }
 
 impl Wire {
-    /// Asks for `name` over TLS; an error is a handshake that failed.
+    /// Connects to `name` over TLS; an error is a failed handshake.
     pub(crate) fn connect_tls(
         address: SocketAddr,
         name: &str,
@@ -126,15 +126,15 @@ impl Wire {
         Self::connect(address).secured(name, config)
     }
 
-    /// Goes on over TLS, as a client.
+    /// Continues over TLS, as a client.
     pub(crate) fn secured(self, name: &str, config: &Arc<ClientConfig>) -> io::Result<Self> {
-        let Socket::Tcp(socket) = self.socket else { panic!("TLS is spoken over TCP here") };
+        let Socket::Tcp(socket) = self.socket else { panic!("TLS requires TCP here") };
         Ok(Secure::connect(config, name, socket)?.into())
     }
 
     /// The same as a server; `None` if the handshake fails.
     pub(crate) fn accept_tls(self, config: &Arc<ServerConfig>) -> Option<Self> {
-        let Socket::Tcp(socket) = self.socket else { panic!("TLS is spoken over TCP here") };
+        let Socket::Tcp(socket) = self.socket else { panic!("TLS requires TCP here") };
         Secure::accept(config, socket).ok().map(Self::from)
     }
 
@@ -146,11 +146,11 @@ impl Wire {
         }
     }
 
-    /// What was agreed on with the other side, as a client.
+    /// The negotiated session, as a client.
     pub(crate) fn session(&self) -> &ClientConnection {
         match self.secure() {
             Some(Secure::Client(stream)) => &stream.conn,
-            _ => panic!("no TLS is spoken"),
+            _ => panic!("no TLS session"),
         }
     }
 
@@ -167,7 +167,7 @@ impl Wire {
         match &self.socket {
             Socket::Tcp(stream) => stream.try_clone().unwrap().into(),
             Socket::Unix(stream) => stream.try_clone().unwrap().into(),
-            Socket::Tls(_) => panic!("a TLS session has but one end here"),
+            Socket::Tls(_) => panic!("a TLS session has only one end here"),
         }
     }
 
@@ -191,7 +191,7 @@ impl Wire {
         }
     }
 
-    /// Ends this side; the other may go on.
+    /// Shuts down this side; the other may continue.
     pub(crate) fn finish(&mut self) {
         if let Socket::Tls(stream) = &mut self.socket {
             stream.notify().unwrap();
@@ -199,7 +199,7 @@ impl Wire {
         self.sockref().shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Breaks the connection off.
+    /// Resets the connection.
     pub(crate) fn reset(self) {
         self.sockref().set_linger(Some(Duration::ZERO)).unwrap();
     }
@@ -225,7 +225,7 @@ impl Wire {
         self.received.drain(..count).collect()
     }
 
-    /// What comes until `end`, which is taken off but not returned.
+    /// Bytes up to `end`, which is consumed but not returned.
     fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         let mut from = 0;
         loop {
@@ -251,7 +251,7 @@ impl Wire {
     /// The next head.
     pub(crate) fn head(&mut self) -> Message {
         self.try_head().unwrap_or_else(|error| {
-            panic!("no head but {:?}: {error}", String::from_utf8_lossy(&self.received))
+            panic!("{:?} instead of a head: {error}", String::from_utf8_lossy(&self.received))
         })
     }
 
@@ -277,7 +277,7 @@ impl Wire {
         self.response()
     }
 
-    /// Receives the body that `message` declares; what declares none ends with the connection.
+    /// Receives the body that `message` declares; without a declaration it ends with the connection.
     pub(crate) fn body(&mut self, message: &mut Message, is_request: bool) {
         if message.is_chunked() {
             while let Some(chunk) = self.chunk(message) {
@@ -312,7 +312,7 @@ impl Wire {
         }
     }
 
-    /// All that still comes, and whether the connection then ended properly rather than by a reset.
+    /// All further bytes, and whether the connection then ended properly rather than by a reset.
     pub(crate) fn rest(&mut self) -> (Vec<u8>, bool) {
         let clean = loop {
             match self.fill() {
@@ -325,7 +325,7 @@ impl Wire {
         (std::mem::take(&mut self.received), clean)
     }
 
-    /// Nothing more comes: the other side has closed, one way or the other.
+    /// No more bytes: the other side has closed or reset the connection.
     pub(crate) fn expect_end(&mut self) {
         let (bytes, _) = self.rest();
         assert_eq!(String::from_utf8_lossy(&bytes), "", "bytes after the end");

@@ -1,4 +1,4 @@
-//! A collector: takes spans over HTTP, as protobuf, and shows what it was sent.
+//! A collector: accepts spans over HTTP, as protobuf, and returns what it received.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::support::{Origin, Setup, poll};
 
-/// A collector that takes everything.
+/// A collector that accepts everything.
 pub(super) fn collector() -> Origin {
     Origin::answering(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec())
 }
 
-/// `tracing`, with every exchange sampled and sent at once.
+/// Enables `tracing`; sampled spans are sent at once.
 pub(super) fn traced(setup: Setup, collector: &str, ratio: f64) -> Setup {
     let endpoint = format!("http://{collector}/v1/traces");
     setup.with(
@@ -24,7 +24,7 @@ pub(super) fn traced(setup: Setup, collector: &str, ratio: f64) -> Setup {
     )
 }
 
-/// What the collector was sent so far.
+/// The spans received so far.
 pub(super) fn spans(collector: &Origin) -> Vec<Span> {
     let requests = collector.requests().into_iter().map(|request| {
         assert_eq!(request.line, "POST /v1/traces HTTP/1.1");
@@ -39,7 +39,7 @@ pub(super) fn spans(collector: &Origin) -> Vec<Span> {
     scopes.flat_map(|scope| scope.spans).collect()
 }
 
-/// Waits for `count` spans; there are no more.
+/// Waits for exactly `count` spans.
 pub(super) fn wait(collector: &Origin, count: usize) -> Vec<Span> {
     let spans = poll("spans", || Some(spans(collector)).filter(|spans| spans.len() >= count));
     assert_eq!(spans.len(), count, "{spans:?}");

@@ -1,4 +1,4 @@
-//! Traces: what the origin is told, which spans a collector gets, and that nobody waits for one.
+//! Traces: the fields sent to the origin, the spans sent to a collector, and that no request waits for one.
 
 mod collector;
 
@@ -17,7 +17,7 @@ use collector::{attributes, code, collector, hex, only, spans, traced, wait};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// Trace, span and flags of what the origin was told.
+/// Trace, span and flags that the origin received.
 fn told(request: &Message) -> (String, String, String) {
     let parts: Vec<&str> = request.get("traceparent").unwrap().split('-').collect();
     assert_eq!((parts[0], parts.len()), ("00", 4), "{parts:?}");
@@ -33,15 +33,15 @@ fn now_nanos() -> u64 {
 }
 
 #[test]
-fn a_trace_begins_here_if_nowhere_else() {
+fn a_trace_starts_here_without_a_traceparent() {
     let (collector, origin) = (collector(), Origin::saying("hello"));
     let before = now_nanos();
     let Some(proxy) = traced(Setup::to_origin(&origin), &collector.endpoint, 1.0).start() else { return };
-    // A tracestate without a trace is about nothing.
+    // A tracestate without a trace has no meaning.
     assert_eq!(get(&proxy, "User-Agent: it/1\r\nTracestate: a=b\r\n").text(), "hello");
     let request = origin.last();
     let (trace, parent, flags) = told(&request);
-    assert_eq!((flags.as_str(), request.get("tracestate")), ("03", None), "sampled, and the id is random");
+    assert_eq!((flags.as_str(), request.get("tracestate")), ("03", None), "sampled, with a random id");
 
     let spans = wait(&collector, 2);
     let (server, of_server) = only(&spans, SpanKind::Server);
@@ -102,13 +102,13 @@ fn a_trace_begins_here_if_nowhere_else() {
 }
 
 #[test]
-fn a_trace_goes_on_and_its_state_with_it() {
+fn a_trace_continues_with_its_state() {
     let (collector, origin) = (collector(), Origin::saying(""));
     let Some(proxy) = traced(Setup::to_origin(&origin), &collector.endpoint, 1.0).start() else { return };
     get(&proxy, &format!("TraceParent: 00-{TRACE}-{PARENT}-00\r\nTracestate: a=b\r\ntracestate: c=d\r\n"));
     let request = origin.last();
     let (trace, parent, flags) = told(&request);
-    // A stranger's flag decides nothing.
+    // The flag of an untrusted client is ignored.
     assert_eq!((trace.as_str(), flags.as_str()), (TRACE, "01"));
     assert_eq!(request.all("tracestate"), ["a=b", "c=d"]);
     let spans = wait(&collector, 2);
@@ -119,7 +119,7 @@ fn a_trace_goes_on_and_its_state_with_it() {
 }
 
 #[test]
-fn what_is_no_traceparent_begins_another_trace() {
+fn an_invalid_traceparent_starts_a_new_trace() {
     let (collector, origin) = (collector(), Origin::saying(""));
     let Some(proxy) = traced(Setup::to_origin(&origin), &collector.endpoint, 0.0).start() else { return };
     let good = format!("Traceparent: 00-{TRACE}-{PARENT}-01\r\n");
@@ -130,7 +130,7 @@ fn what_is_no_traceparent_begins_another_trace() {
         assert!(trace != TRACE && trace.len() == 32, "{trace}");
         assert_eq!((flags.as_str(), request.get("tracestate")), ("02", None));
     }
-    // The trace goes on here, but its flag is a stranger's.
+    // The trace continues here, but its flag comes from an untrusted client.
     get(&proxy, &good);
     let (trace, parent, flags) = told(&origin.last());
     assert_eq!((trace.as_str(), flags.as_str()), (TRACE, "00"));
@@ -138,7 +138,7 @@ fn what_is_no_traceparent_begins_another_trace() {
 }
 
 #[test]
-fn a_trusted_proxy_decides() {
+fn a_trusted_proxy_decides_sampling() {
     for (ratio, flags, sampled) in [(0.0, "01", true), (1.0, "00", false)] {
         let (collector, origin) = (collector(), Origin::saying(""));
         let setup = traced(Setup::to_origin(&origin), &collector.endpoint, ratio)
@@ -146,7 +146,7 @@ fn a_trusted_proxy_decides() {
         let Some(proxy) = setup.start() else { return };
         get(&proxy, &format!("Traceparent: 00-{TRACE}-{PARENT}-{flags}\r\n"));
         assert_eq!(told(&origin.last()).2, flags);
-        // Who has not been decided about goes by the ratio, and comes after the first.
+        // Without a decision the ratio applies; this request comes after the first.
         get(&proxy, "");
         let spans = wait(&collector, 2);
         let continued = spans.iter().all(|span| hex(&span.trace_id) == TRACE);
@@ -155,7 +155,7 @@ fn a_trusted_proxy_decides() {
 }
 
 #[test]
-fn off_it_changes_nothing() {
+fn without_tracing_fields_are_unchanged() {
     let origin = Origin::saying("");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     get(&proxy, "");
@@ -167,7 +167,7 @@ fn off_it_changes_nothing() {
 }
 
 #[test]
-fn a_route_may_keep_it_from_the_origin() {
+fn a_route_may_remove_trace_fields() {
     let (collector, origin) = (collector(), Origin::saying(""));
     let setup = traced(Setup::to_origin(&origin), &collector.endpoint, 1.0).with(
         "routes",
@@ -189,7 +189,7 @@ fn a_route_may_keep_it_from_the_origin() {
 }
 
 #[test]
-fn failures_are_told_apart() {
+fn failures_are_distinguished() {
     let failing = Origin::answering(|request| match request.target() {
         "/500" => b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_vec(),
         "/404" => b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n".to_vec(),
@@ -226,18 +226,18 @@ fn failures_are_told_apart() {
         assert_eq!(of_server["http.response.status_code"], json!(status));
         if spans.len() == 2 {
             let own = error(SpanKind::Client, client_error).get("http.response.status_code").cloned();
-            assert_eq!(own, (target != "/nonsense").then(|| json!(status)), "the origin said nothing");
+            assert_eq!(own, (target != "/nonsense").then(|| json!(status)), "the origin sent no response");
         }
     }
 }
 
 #[test]
-fn a_second_try_is_named() {
+fn a_retry_is_recorded() {
     let collector = collector();
     let origin = Origin::playing(|mut peer| {
         peer.next();
         peer.send(ok(""));
-        // The first connection dies under its second request.
+        // The first connection closes at its second request.
         if peer.index == 0 {
             peer.next();
             return peer.reset();
@@ -275,12 +275,12 @@ fn a_collector_that_is_down_or_hangs_costs_no_request() {
         });
         assert_eq!(proxy.metric("sluice_spans_exported_total"), 0.0);
         proxy.signal(nix::sys::signal::Signal::SIGTERM);
-        assert!(proxy.wait().success(), "its end is not held up for long");
+        assert!(proxy.wait().success(), "shutdown is not delayed for long");
     }
 }
 
 #[test]
-fn what_the_collector_says_counts() {
+fn the_collectors_response_is_respected() {
     let collector = Origin::answering({
         let asked = std::sync::atomic::AtomicUsize::new(0);
         move |_| match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
@@ -301,7 +301,7 @@ fn what_the_collector_says_counts() {
     get(&proxy, "");
     counted("sluice_spans_exported_total", 2.0);
     let bodies: Vec<_> = collector.requests().into_iter().map(|request| request.body).collect();
-    assert_eq!((bodies.len(), &bodies[0]), (2, &bodies[1]), "a 503 is asked again, with the same");
+    assert_eq!((bodies.len(), &bodies[0]), (2, &bodies[1]), "a 503 is retried with the same spans");
     get(&proxy, "");
     counted("sluice_spans_dropped_total{reason=\"failed\"}", 2.0);
     get(&proxy, "");
@@ -310,7 +310,7 @@ fn what_the_collector_says_counts() {
 }
 
 #[test]
-fn the_end_of_the_process_sends_what_waits() {
+fn shutdown_sends_waiting_spans() {
     let (collector, origin) = (collector(), Origin::saying(""));
     let setup = traced(Setup::to_origin(&origin), &collector.endpoint, 1.0)
         .with("tracing.export_interval_ms", 600_000);
@@ -322,7 +322,7 @@ fn the_end_of_the_process_sends_what_waits() {
 }
 
 #[test]
-fn the_path_is_that_of_the_access_log() {
+fn the_path_attribute_matches_the_access_log() {
     let collector = collector();
     let body: &str = String::leak("x".repeat(100_000));
     let origin = Origin::saying(body);
@@ -332,7 +332,7 @@ fn the_path_is_that_of_the_access_log() {
     for _ in 0..3 {
         assert_eq!(client.ask("GET /path HTTP/1.1\r\nHost: a\r\n\r\n").body.len(), body.len());
     }
-    // An answer that went past sluice has ended for it when the client comes again, or soon.
+    // sluice sees the end of a direct return when the client sends another request, or soon after.
     let paths = |values: Vec<Value>| values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>();
     let logged = proxy.records(3, "/path").into_iter().map(|record| record["path"].clone()).collect();
     let spans = wait(&collector, 6);

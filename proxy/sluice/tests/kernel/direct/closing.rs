@@ -1,4 +1,4 @@
-//! An application that closes kept connections just behind an answer: whoever asks next is answered all the same.
+//! An application that closes kept connections right after a response: the next request is still answered.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use crate::proxy_support::{Origin, Setup, ok};
 const CLIENTS: usize = 16;
 const REQUESTS: usize = 120;
 
-/// Statuses other than 200, of so many requests.
+/// The number of statuses other than 200.
 fn failures(workers: u32, limit: Option<u32>) -> usize {
     let origin = Origin::playing(|mut peer| {
         let mut random = fastrand::Rng::with_seed(peer.index as u64);
@@ -49,7 +49,7 @@ fn failures(workers: u32, limit: Option<u32>) -> usize {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn connections_that_close_behind_an_answer_cost_no_request() {
+fn connections_closed_after_a_response_cost_no_request() {
     for (workers, limit) in [(1, None), (2, None), (1, Some(8))] {
         assert_eq!(failures(workers, limit), 0, "{workers} workers, limit {limit:?}");
     }

@@ -1,8 +1,8 @@
-//! Direct return: answers that go from the application's socket straight out of the client's, on real sockets.
+//! Direct return: responses that leave directly through the client's socket, on real sockets.
 //!
-//! What a client gets must not depend on it. `scripts` holds answers of every shape against those of a sluice that
-//! copies, and says which of them must have gone the way and which must not; `adversary` does to it whatever
-//! clients and applications do at their worst, at random; `slow` has clients that hardly read.
+//! It must not change what a client receives. `scripts` compares responses of every shape with those of a sluice that
+//! copies, and specifies which of them must use direct return; `adversary` subjects it to random worst-case clients and
+//! applications; `slow` has clients that hardly read.
 
 mod adversary;
 mod closing;
@@ -12,13 +12,13 @@ mod unread;
 
 use crate::proxy_support::{Proxy, Setup};
 
-/// Whether the binary has it. Without it everything here is told of joined connections, which must pass it, too.
+/// Whether the binary supports it. Without it, everything here tests joined connections, which must pass too.
 pub(crate) const LANDED: bool = true;
 
-/// Answers that went the way to their end.
+/// Responses that used direct return to their end.
 pub(crate) const EXCHANGES: &str = "sluice_direct_return_exchanges_total";
 
-/// The same setup with it, for answers of at least so many bytes.
+/// The same setup with direct return, for responses of at least this size.
 pub(crate) fn returning(setup: Setup, bytes_min: u64) -> Setup {
     let setup = setup.with("kernel.bypass", "required");
     if !LANDED {
@@ -29,7 +29,7 @@ pub(crate) fn returning(setup: Setup, bytes_min: u64) -> Setup {
     setup.with("kernel.direct_return_calm_max", 0)
 }
 
-/// The same, but every head that comes apart from its body waits for it.
+/// The same, but every head that is sent separately from its body is held for it.
 pub(crate) fn holding(setup: Setup, bytes_min: u64) -> Setup {
     returning(setup, bytes_min).with("kernel.direct_return_hold_after", 0)
 }
@@ -39,12 +39,12 @@ pub(crate) fn withheld(setup: Setup) -> Setup {
     if LANDED { setup.with("kernel.direct_return", "off") } else { setup }
 }
 
-/// How many answers went the way to their end so far.
+/// How many responses used direct return to their end so far.
 pub(crate) fn exchanges(proxy: &Proxy) -> f64 {
     proxy.metric(EXCHANGES)
 }
 
-/// Why others did not, with how many.
+/// Why others did not, with their numbers.
 pub(crate) fn missed(proxy: &Proxy) -> String {
     let page = proxy.admin("/metrics");
     let lines = page

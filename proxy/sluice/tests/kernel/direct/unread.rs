@@ -1,4 +1,4 @@
-//! Clients that ask on and on and read nothing: the memory behind their answers is bounded, not only the bytes.
+//! Clients that keep sending requests and read nothing: memory, not only bytes, is limited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,15 @@ use crate::support::wait_for;
 const CLIENTS: usize = 4;
 const REQUESTS: usize = 250;
 const RECEIVE_BUFFER: usize = 2304;
-/// Memory beyond their bytes that answers to one client may have: while its own buffer fills, and then behind its queue.
+/// Allowed memory beyond their bytes for the responses to one client: while its own buffer fills, and then in its
+/// queue.
 const SLACK_MAX: f64 = 3.0 * 262_144.0;
-/// Its second line is cut out, so that the answer is in two pieces.
+/// Its second line is cut out, so the response consists of two pieces.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 10\r\n\r\n0123456789";
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn small_answers_that_nobody_reads_take_bounded_memory() {
+fn unread_small_responses_take_limited_memory() {
     let asked = Arc::<AtomicUsize>::default();
     let counter = Arc::clone(&asked);
     let origin = Origin::answering(move |_| {
@@ -51,7 +52,7 @@ fn small_answers_that_nobody_reads_take_bounded_memory() {
     }
     let (returned, slack) = (exchanges(&proxy), proxy.metric("sluice_bypass_slack_bytes_total"));
     assert_eq!(returned > 0.0, LANDED, "{}", missed(&proxy));
-    assert!(slack <= CLIENTS as f64 * SLACK_MAX, "{slack} bytes behind {returned} answers");
+    assert!(slack <= CLIENTS as f64 * SLACK_MAX, "{slack} bytes for {returned} responses");
     let refused = proxy.metric("sluice_direct_return_missed_total{reason=\"slack\"}");
-    assert_eq!(refused > 0.0, LANDED, "{slack} bytes behind {returned} answers: {}", missed(&proxy));
+    assert_eq!(refused > 0.0, LANDED, "{slack} bytes for {returned} responses: {}", missed(&proxy));
 }

@@ -1,4 +1,4 @@
-//! The ways that bytes can go.
+//! The paths that bytes can take.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use sluice_kernel::program::Limits;
 use crate::proxy_support::{Proxy, Setup};
 use crate::support::{Pair, Rig};
 
-/// What connects the end that connects with the one that accepts.
+/// Connects the connecting end with the accepting end.
 pub(super) struct Conduit {
     pub(super) name: &'static str,
     listener: TcpListener,
@@ -31,7 +31,7 @@ impl Conduit {
         Self { name, listener, way }
     }
 
-    /// Every way that this version and host have; says aloud which they have not.
+    /// Every path that this version and host support; prints which are not supported.
     pub(super) fn all() -> Vec<Self> {
         let tiny = Limits { budget_bytes: 3000, budget_messages: 4, ..Limits::default() };
         let mut all = vec![
@@ -52,7 +52,7 @@ impl Conduit {
                 }));
             }
         } else {
-            // Past the test harness, which hides what a passing test prints.
+            // Bypasses the test harness, which hides the output of passing tests.
             let _ = writeln!(
                 std::io::stderr(),
                 "skipped: spliced by sluice: not in this version or on this host"
@@ -61,7 +61,7 @@ impl Conduit {
         all
     }
 
-    /// Fails if what went through it did not go its way.
+    /// Fails if bytes did not take this path.
     pub(super) fn check_used(&self) {
         match &self.way {
             Way::Plain => {}
@@ -78,7 +78,7 @@ impl Conduit {
         }
     }
 
-    /// A connection: the end that connects, and the one that accepts.
+    /// A connection: the connecting end, and the accepting one.
     pub(super) fn open(&mut self) -> [TcpStream; 2] {
         let address = self.listener.local_addr().unwrap();
         match &mut self.way {
@@ -122,7 +122,7 @@ fn splices() -> bool {
     doctor.status.success()
 }
 
-/// Whether the configuration in force has this key.
+/// Whether the effective configuration has this key.
 fn knows(key: &str) -> bool {
     let setup = Setup::to(&["127.0.0.1:1"]);
     let config = json!({

@@ -1,5 +1,5 @@
-//! The same answers, and the same requests at the origin, with bypass off, on, and on at both sides, and with
-//! answers that go straight to the client.
+//! The same responses, and the same requests at the origin, with bypass off, on, on at both sides, and with direct
+//! return.
 
 use std::cell::RefCell;
 use std::thread;
@@ -12,18 +12,18 @@ use super::origin::{Asked, chunks, origin};
 use crate::direct;
 use crate::proxy_support::{Message, Origin, Proxy, Setup, Wire, pattern};
 
-/// Enough for each kind of request and answer to meet the others.
+/// Enough to combine each kind of request with each kind of response.
 const CASES: u32 = 25;
 
 /// One connection of a client.
 #[derive(Clone, Debug)]
 struct Client {
     requests: Vec<Vec<u8>>,
-    /// All requests at once; else each after the answer to the one before.
+    /// All requests at once; otherwise each after the response to the previous one.
     pipelined: bool,
-    /// Requests are written in pieces of at most so many bytes.
+    /// Requests are written in pieces of at most this size.
     piece: usize,
-    /// Answers to be read, interim ones too.
+    /// Number of responses to read, including interim ones.
     answers: usize,
     then: Then,
 }
@@ -31,11 +31,11 @@ struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Leave,
-    /// Reads on to the end. Of what comes before a reset, how much is not certain.
+    /// Reads to the end. The amount received before a reset is uncertain.
     ReadOn {
         reset: bool,
     },
-    /// Takes so many bytes more, then closes or resets.
+    /// Takes this many more bytes, then closes or resets.
     Abort {
         after: usize,
         reset: bool,
@@ -61,13 +61,13 @@ impl Client {
         Self { then, ..self }
     }
 
-    /// Everything that it is told.
+    /// Everything it receives.
     fn play(&self, mut wire: Wire) -> Vec<String> {
         let mut seen = Vec::new();
         if self.pipelined {
             let (mut sender, all) = (wire.twin(), self.requests.concat());
             thread::scope(|scope| {
-                // The answer may come, and the connection end, before all is sent.
+                // The response may arrive, and the connection end, before everything is sent.
                 scope.spawn(move || {
                     all.chunks(self.piece.min(all.len())).try_for_each(|piece| sender.try_send(piece))
                 });
@@ -110,8 +110,7 @@ impl Client {
     }
 }
 
-/// A message, all but what differs from one second to the next, and that a connection is kept, which an HTTP/1.1
-/// message need not say.
+/// A message without parts that vary over time, and without the optional statement that the connection is kept.
 pub(crate) fn shown(message: &Message) -> String {
     let passing = ["date", "x-request-start"];
     let lasting = |(name, value): &&(String, String)| {
@@ -128,10 +127,10 @@ fn without_dates(text: &str) -> String {
     text.lines().filter(|line| !line.to_ascii_lowercase().starts_with("date:")).collect::<Vec<_>>().join("\n")
 }
 
-/// One sluice before one origin.
+/// One sluice in front of one origin.
 struct Mode {
     name: &'static str,
-    /// Answers go straight to the client, from the second one of its connection on.
+    /// Responses use direct return, from the second one of a connection on.
     direct: bool,
     proxy: Proxy,
     asked: Asked,
@@ -145,10 +144,10 @@ impl Mode {
             ("off", "off", "off", usual, None),
             ("upstream", "required", "off", usual, None),
             ("both sides", "required", "on", usual, None),
-            // Overflows all the time.
+            // The budget overflows all the time.
             ("both sides, with a small budget", "required", "on", 4096, None),
             ("direct", "required", "off", usual, Some(0)),
-            // What is not taken overflows, and the empty ones are not taken.
+            // Responses beyond the budget overflow, and empty ones are not eligible.
             ("direct, with a small budget", "required", "off", 4096, Some(1)),
         ]
         .map(|(name, bypass, downstream, budget_bytes, bytes_min)| {
@@ -168,7 +167,7 @@ impl Mode {
         .into()
     }
 
-    /// What client and origin have seen.
+    /// What client and origin received.
     fn play(&self, client: &Client) -> (Vec<String>, Vec<String>) {
         let mut wire = self.proxy.connect();
         if self.direct {
@@ -187,7 +186,7 @@ impl Mode {
         assert!(pairs >= if self.name.starts_with("both") { 2.0 } else { 0.0 }, "{}: {pairs}", self.name);
         if direct::LANDED {
             let exchanges = direct::exchanges(&self.proxy);
-            assert_eq!(exchanges > 0.0, self.direct, "{}: {exchanges} went straight", self.name);
+            assert_eq!(exchanges > 0.0, self.direct, "{}: {exchanges} used direct return", self.name);
         }
     }
 }
@@ -227,7 +226,7 @@ fn post_chunked(target: &str, size: usize) -> Vec<u8> {
     [head.as_bytes(), &chunks(&pattern(size)), b"\r\n"].concat()
 }
 
-/// Connections worth a name, each followed by another that must find all in order.
+/// Named connections, each followed by another one that must find everything in order.
 fn table() -> Vec<(String, Client)> {
     let read_on = Then::ReadOn { reset: false };
     let mut table: Vec<(String, Client)> = [
@@ -240,10 +239,10 @@ fn table() -> Vec<(String, Client)> {
             Client::asking([get("/length/70000"), post("/chunked/1", 3000), get("/length/0")]).pipelined(),
         ),
         ("hints", Client::asking([get("/hints/5")]).answers(2)),
-        ("the last answer", Client::asking([get("/last/5"), get("/length/6")])),
-        ("closed after the answer", Client::asking([get("/silent-close/5"), get("/length/6")])),
+        ("the last response", Client::asking([get("/last/5"), get("/length/6")])),
+        ("closed after the response", Client::asking([get("/silent-close/5"), get("/length/6")])),
         ("until the close", Client::asking([get("/until-close/200000")])),
-        ("no answer", Client::asking([get("/nothing"), get("/length/1")])),
+        ("no response", Client::asking([get("/nothing"), get("/length/1")])),
         ("cut", Client::asking([get("/cut/100000")]).answers(0).then(read_on)),
         ("cut between chunks", Client::asking([get("/cut-chunked/1")]).answers(0).then(read_on)),
         ("torn", Client::asking([get("/torn/10000")]).answers(0).then(Then::ReadOn { reset: true })),
@@ -252,7 +251,7 @@ fn table() -> Vec<(String, Client)> {
     .into();
     let mut partial = post("/refused/3", 100);
     partial.truncate(partial.len() - 90);
-    table.push(("refused amid the body".into(), Client::asking([partial]).then(read_on)));
+    table.push(("refused during the body".into(), Client::asking([partial]).then(read_on)));
     let expecting = String::from_utf8(post("/continue/4", 0)).unwrap();
     let expecting = expecting.replace("Content-Length: 0", "Expect: 100-continue\r\nContent-Length: 0");
     table.push(("expects to continue".into(), Client::asking([expecting.into_bytes()])));
@@ -265,7 +264,7 @@ fn table() -> Vec<(String, Client)> {
         for size in [edge - 300, edge - 1, edge, edge + 1] {
             let target = |kind: &str| format!("/{kind}/{size}");
             let requests = [get(&target("length")), get(&target("pieces")), get(&target("chunked"))];
-            table.push((format!("answers of {size}"), Client::asking(requests)));
+            table.push((format!("responses of {size}"), Client::asking(requests)));
             let requests = [post("/length/1", size), post_chunked("/length/2", size)];
             table.push((format!("requests of {size}"), Client::asking(requests)));
         }
@@ -275,7 +274,7 @@ fn table() -> Vec<(String, Client)> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn every_exchange_of_the_table() {
+fn every_http_script_is_equivalent() {
     let modes = Mode::all();
     let mut differences = Vec::new();
     for (name, client) in table() {
@@ -292,7 +291,7 @@ fn size() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0_usize..3000, 2 => edges.prop_flat_map(|edge| edge - 400..edge + 2), 1 => 0_usize..300_000]
 }
 
-/// Several requests on one connection, whose answers all are whole.
+/// Several requests on one connection, with complete responses.
 fn any() -> impl Strategy<Value = Client> {
     let kind = prop_oneof![Just("length"), Just("pieces"), Just("chunked"), Just("empty")];
     let request = (kind, size(), size(), 0_u8..4).prop_map(|(kind, up, down, how)| {
@@ -310,7 +309,7 @@ fn any() -> impl Strategy<Value = Client> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn any_exchanges() {
+fn random_exchanges_are_equivalent() {
     let modes = RefCell::new(Mode::all());
     let config = super::config(CASES);
     let played = TestRunner::new(config).run(&any(), |client| match difference(&modes.borrow(), &client) {

@@ -1,8 +1,8 @@
-//! The same bytes come out whichever way they go: by TCP, joined, through sluice by copying or spliced.
+//! The same bytes arrive on every path: TCP, joined, copied by sluice, or spliced.
 //!
-//! One table of scripts, and as many random ones as PROPTEST_CASES says, each played through every conduit on
-//! real sockets. Both ends must see the bytes and the ends that the script allows; where TCP itself leaves more
-//! than one outcome open, `Script::expected` says so.
+//! One table of scripts, and as many random ones as PROPTEST_CASES specifies, each played through every conduit on real
+//! sockets. Both ends must see the bytes and ends that the script allows; where TCP itself leaves the outcome open,
+//! `Script::expected` allows more than one.
 
 mod conduit;
 mod http;
@@ -20,10 +20,10 @@ use play::{content, play};
 use script::Step::{Await, AwaitAll, AwaitDelivery, AwaitEnd, Close, HalfClose, Reset, Write};
 use script::{End, Script};
 
-/// Enough to meet each kind of step and end some times, within seconds.
+/// Enough to meet each kind of step and end several times, within seconds.
 const CASES: u32 = 40;
 
-/// One write of so many bytes at once.
+/// One write of this many bytes at once.
 fn whole(bytes: usize) -> script::Step {
     Write { bytes, piece: usize::MAX }
 }
@@ -37,19 +37,19 @@ fn sizes_around(edge: usize) -> Script {
     Script::new(End::new(writes.clone()), End::new(writes))
 }
 
-/// Connections worth a name.
+/// Named connections.
 fn table() -> Vec<(&'static str, Script)> {
     let nothing = || End::new([]);
     let large = |piece| End::new([pieces(300_000, piece)]);
     vec![
         ("nothing at all", Script::new(nothing(), nothing())),
-        ("a byte each way", Script::new(End::new([whole(1)]), End::new([whole(1)]))),
+        ("a byte in each direction", Script::new(End::new([whole(1)]), End::new([whole(1)]))),
         (
             "two thousand bytes one by one",
             Script::new(End::new([pieces(2000, 1)]), End::new([pieces(2000, 1)])),
         ),
-        ("large both ways at once", Script::new(large(1000), large(60_000))),
-        ("large both ways, whole", Script::new(large(usize::MAX), large(usize::MAX))),
+        ("large in both directions at once", Script::new(large(1000), large(60_000))),
+        ("large in both directions, in single writes", Script::new(large(usize::MAX), large(usize::MAX))),
         ("around 64 KB", sizes_around(65_536)),
         ("around 128 KB", sizes_around(131_072)),
         (
@@ -60,14 +60,14 @@ fn table() -> Vec<(&'static str, Script)> {
             ),
         ),
         (
-            "read only when all was sent",
+            "read only after everything was sent",
             Script::new(
                 End::new([pieces(2000, 100), whole(5000)]).reading_after(2),
                 End::new([pieces(7000, 300), pieces(900, 100)]).reading_after(2),
             ),
         ),
         (
-            "question and answer, four times",
+            "request and response, four times",
             Script::new(
                 End::new([
                     whole(300),
@@ -91,34 +91,37 @@ fn table() -> Vec<(&'static str, Script)> {
             ),
         ),
         (
-            "an answer after the half-close",
+            "a response after the half-close",
             Script::new(
                 End::new([whole(5000), HalfClose]),
                 End::new([Await(2), AwaitAll, pieces(200_000, 7000)]),
             ),
         ),
         (
-            "the accepting end half-closes first and goes on to read",
+            "the accepting end half-closes first and continues to read",
             Script::new(
                 End::new([Await(2), AwaitEnd, pieces(200_000, 3000)]),
                 End::new([whole(10), HalfClose]),
             ),
         ),
-        ("closed when all has come", Script::new(large(5000), End::new([whole(100), AwaitAll, Close]))),
+        (
+            "closed after everything arrived",
+            Script::new(large(5000), End::new([whole(100), AwaitAll, Close])),
+        ),
         (
             "closed with bytes unread",
             Script::new(End::new([whole(500), Await(1)]), End::new([Await(1), Close])),
         ),
-        ("closed amid what comes", Script::new(large(3000), End::new([whole(10), Close]))),
+        ("closed while receiving", Script::new(large(3000), End::new([whole(10), Close]))),
         (
-            "reset by who connected, with nothing on its way",
+            "reset by the connecting end, with nothing in flight",
             Script::new(
                 End::new([whole(5000), AwaitDelivery, AwaitAll, Reset]),
                 End::new([pieces(90_000, 4000), AwaitEnd]),
             ),
         ),
         (
-            "reset by who accepted, with nothing on its way",
+            "reset by the accepting end, with nothing in flight",
             Script::new(
                 End::new([pieces(90_000, 4000), AwaitEnd]),
                 End::new([whole(5000), AwaitDelivery, AwaitAll, Reset]),
@@ -129,22 +132,22 @@ fn table() -> Vec<(&'static str, Script)> {
             Script::new(End::new([whole(5000), Reset]), End::new([AwaitEnd]).reading_after(2)),
         ),
         (
-            "reset amid what comes",
+            "reset while receiving",
             Script::new(End::new([whole(1), Reset]), End::new([pieces(300_000, 900), AwaitEnd])),
         ),
         (
-            "reset by who accepted, amid what comes",
+            "reset by the accepting end while receiving",
             Script::new(End::new([pieces(300_000, 900), AwaitEnd]), End::new([whole(1), Reset])),
         ),
         (
-            "reset by who accepted after the other's half-close",
+            "reset by the accepting end after the other's half-close",
             Script::new(
                 End::new([whole(10), HalfClose]),
                 End::new([whole(10), AwaitDelivery, AwaitAll, Reset]),
             ),
         ),
         (
-            "reset by who connected after the other's half-close",
+            "reset by the connecting end after the other's half-close",
             Script::new(
                 End::new([whole(10), AwaitDelivery, AwaitAll, Await(2), Reset]),
                 End::new([whole(10), HalfClose]),
@@ -153,7 +156,7 @@ fn table() -> Vec<(&'static str, Script)> {
     ]
 }
 
-/// Plays a script through a conduit; what is wrong with what came out.
+/// Plays a script through a conduit; returns what is wrong with the result.
 fn fault(conduit: &mut Conduit, script: &Script) -> Option<String> {
     let seen = play(script, conduit.open());
     for (at, seen) in seen.iter().enumerate() {
@@ -181,10 +184,10 @@ fn fault(conduit: &mut Conduit, script: &Script) -> Option<String> {
     None
 }
 
-/// As many cases as PROPTEST_CASES says, else `cases`.
+/// As many cases as PROPTEST_CASES specifies, otherwise `cases`.
 fn config(cases: u32) -> Config {
     let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    // A smaller script tells more, but one that gets stuck takes its time.
+    // A smaller script is more informative, but shrinking a stuck one takes time.
     Config {
         cases: wanted.unwrap_or(cases),
         max_shrink_time: 60_000,
@@ -195,7 +198,7 @@ fn config(cases: u32) -> Config {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn every_script_of_the_table() {
+fn every_tcp_script_is_equivalent() {
     let mut conduits = Conduit::all();
     let mut faults = Vec::new();
     for (name, script) in table() {
@@ -210,7 +213,7 @@ fn every_script_of_the_table() {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn any_script() {
+fn random_scripts_are_equivalent() {
     let mut conduits = Conduit::all();
     let conduits = RefCell::new(&mut conduits);
     let played = TestRunner::new(config(CASES)).run(&script::any(), |script| {

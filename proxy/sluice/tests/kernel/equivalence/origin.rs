@@ -1,13 +1,13 @@
-//! An origin that answers as the target says, and remembers what it was asked.
+//! An origin that responds as the target says, and records its requests.
 
 use std::sync::{Arc, Mutex};
 
 use crate::proxy_support::{Message, Origin, Peer, pattern};
 
-/// What it was asked, in order.
+/// Its requests, in order.
 pub(super) type Asked = Arc<Mutex<Vec<Message>>>;
 
-/// `/KIND/SIZE`: an answer of that size, made that way.
+/// `/KIND/SIZE`: a response of that size and kind.
 pub(super) fn origin() -> (Origin, Asked) {
     let asked = Asked::default();
     let shared = Arc::clone(&asked);
@@ -35,12 +35,12 @@ fn exchange(peer: &mut Peer, asked: &Asked) -> Option<More> {
     let kind = parts.next().unwrap().to_owned();
     let size = parts.next().map_or(0, |size| size.parse().unwrap());
     if kind == "refused" {
-        // Before the body has come, which sluice then has no use for either.
+        // Before the body has arrived, which sluice then discards too.
         peer.try_send(counted(size)).ok()?;
         peer.rest();
         return Some(More::Nothing);
     }
-    // A client may be content with the 100: whoever looks then has to wait for what was asked.
+    // A client may stop after the 100: a reader of the requests then has to wait for this one.
     let held = (kind == "continue").then(|| asked.lock().unwrap());
     if held.is_some() {
         peer.try_send("HTTP/1.1 100 Continue\r\n\r\n").ok()?;

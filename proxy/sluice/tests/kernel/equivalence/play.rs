@@ -1,4 +1,4 @@
-//! Plays a script on two sockets, each end in a thread of its own, without blocking.
+//! Plays a script on two sockets, each end on its own thread, without blocking.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -17,28 +17,28 @@ use crate::proxy_support::PATIENCE;
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) bytes: Vec<u8>,
-    /// How it ended, unless this end closed before.
+    /// How it ended, unless this end closed first.
     pub(super) last: Option<Last>,
     pub(super) write_failed: bool,
 }
 
-/// How far each end is; what the other waits for.
+/// The progress of each end, which the other one waits for.
 #[derive(Default)]
 struct Progress {
     steps: [AtomicUsize; 2],
     received: [AtomicUsize; 2],
-    /// Has closed, or can do no more: nobody waits for it.
+    /// Has closed, or can do no more: the other end must not wait for it.
     gone: [AtomicBool; 2],
 }
 
-/// The bytes that an end writes, in order: other ones for each.
+/// The bytes that an end writes, in order; they differ between the ends.
 pub(super) fn content(end: &End, at: usize) -> Vec<u8> {
     let mut bytes = vec![0; end.total()];
     fastrand::Rng::with_seed(at as u64 + 1).fill(&mut bytes);
     bytes
 }
 
-/// Both ends to their end.
+/// Plays both ends to completion.
 pub(super) fn play(script: &Script, sockets: [TcpStream; 2]) -> [Seen; 2] {
     let progress = Progress::default();
     let [active, passive] = sockets;
@@ -58,9 +58,9 @@ struct Player<'a> {
     content: Vec<u8>,
     step: usize,
     written: usize,
-    /// Where in all that is written the step ends that is being written.
+    /// The position in all written bytes at which the current step ends.
     until: usize,
-    /// A write has told of the reset. It is told only once: who reads then sees an end.
+    /// A write has reported the reset. The kernel reports it only once: a later read sees an end.
     reset_told: bool,
     seen: Seen,
     progress: &'a Progress,
@@ -69,7 +69,7 @@ struct Player<'a> {
 impl<'a> Player<'a> {
     fn new(script: &'a Script, at: usize, socket: TcpStream, progress: &'a Progress) -> Self {
         socket.set_nonblocking(true).unwrap();
-        // Else small pieces wait for one another's acknowledgement.
+        // Otherwise small pieces wait for each other's acknowledgement.
         socket.set_nodelay(true).unwrap();
         let content = content(&script.ends[at], at);
         let seen = Seen { bytes: Vec::new(), last: None, write_failed: false };
@@ -123,19 +123,19 @@ impl<'a> Player<'a> {
     }
 
     fn is_done(&self) -> bool {
-        // One step more than there are is the shutdown at the end.
+        // One more step than listed is the shutdown at the end.
         let acted = self.step > self.end().steps.len() || self.seen.write_failed;
         self.socket.is_none() || (acted && self.seen.last.is_some())
     }
 
-    /// Until the socket may have something, or the other end has gone on, which nothing tells.
+    /// Waits until the socket may have something, or the other end has progressed, for which there is no event.
     fn pause(&self) {
         let Some(socket) = &self.socket else { return };
         let mut events = PollFlags::empty();
         events.set(PollFlags::POLLIN, self.may_read());
         events.set(PollFlags::POLLOUT, self.written < self.until);
         let mut polled = [PollFd::new(socket.as_fd(), events)];
-        // A socket that is reset or wholly ended tells so whether asked or not; then this is a yield.
+        // A socket that is reset or completely closed always polls as ready; then this is a yield.
         let _ = poll(&mut polled, PollTimeout::from(2_u8));
         if self.seen.last.is_some() {
             thread::sleep(Duration::from_micros(200));
@@ -193,7 +193,7 @@ impl<'a> Player<'a> {
     }
 
     fn shutdown(&mut self) -> bool {
-        // A connection that was reset has nothing left to shut down.
+        // A reset connection has nothing left to shut down.
         let _ = self.socket.as_ref().unwrap().shutdown(Shutdown::Write);
         true
     }

@@ -1,26 +1,26 @@
-//! What the two ends of a connection do, and what each of them may then see.
+//! The steps of the two ends of a connection, and what each of them may see as a result.
 
 use proptest::prelude::*;
 
-/// The largest number of bytes that is sent before anybody reads: it fits into any socket's buffer.
+/// The largest number of bytes sent before anyone reads: it fits into any socket's buffer.
 const UNREAD_MAX: usize = 8000;
-/// Of one write; more pieces would only take time.
+/// Maximum pieces of one write; more would only take time.
 const PIECES_MAX: usize = 1500;
 
-/// One thing that an end does, after the one before.
+/// One step of an end, after the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Writes so many bytes, in pieces of at most so many.
+    /// Writes `bytes` bytes, in pieces of at most `piece`.
     Write { bytes: usize, piece: usize },
-    /// Waits until the other end has done so many of its steps.
+    /// Waits until the other end has done this many of its steps.
     Await(usize),
-    /// Waits until the other end has received all that was written.
+    /// Waits until the other end has received everything that was written.
     AwaitDelivery,
-    /// Waits until all that the other end ever writes has come.
+    /// Waits until everything that the other end ever writes has arrived.
     AwaitAll,
     /// Waits for the other's end.
     AwaitEnd,
-    /// Shuts down for writing. It is also what follows the last step of an end that says nothing else.
+    /// Shuts down for writing. Also follows the last step of an end that does not end otherwise.
     HalfClose,
     /// Closes, with whatever is unread then.
     Close,
@@ -28,13 +28,13 @@ pub(super) enum Step {
     Reset,
 }
 
-/// What one end does. It reads all the time.
+/// The behaviour of one end. It reads all the time.
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) steps: Vec<Step>,
-    /// The largest piece that is read at once: small ones make a slow reader.
+    /// The largest piece read at once: small ones make a slow reader.
     pub(super) read_piece: usize,
-    /// Nothing is read before the other end has done so many of its steps.
+    /// Nothing is read before the other end has done this many of its steps.
     pub(super) read_after: usize,
 }
 
@@ -60,14 +60,14 @@ impl End {
         self.steps.contains(&step)
     }
 
-    /// Whether nothing of what it has written is on its way when it resets.
+    /// Whether none of its written bytes are in flight when it resets.
     fn is_quiet(&self) -> bool {
         let written = self.steps.iter().rposition(|step| matches!(step, Step::Write { .. }));
         let delivered = self.steps.iter().rposition(|step| *step == Step::AwaitDelivery);
         written < delivered
     }
 
-    /// How many of the first steps, up to `wanted`, are done though nobody reads.
+    /// How many of the first steps, up to `wanted`, complete without a reader.
     fn needing_no_reader(&self, wanted: usize) -> usize {
         let mut bytes_in_all = 0;
         let fits = |step: &&Step| {
@@ -79,7 +79,7 @@ impl End {
     }
 }
 
-/// How what an end receives ends.
+/// How the bytes received by an end finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     Eof,
@@ -89,15 +89,15 @@ pub(super) enum Last {
 /// What an end may see.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
-    /// All that the other end wrote; else some of it, from the first byte on.
+    /// Everything that the other end wrote; otherwise some of it, from the first byte on.
     pub(super) whole: bool,
-    /// Any of these; none if the end does not wait for it.
+    /// Any of these; empty if the end does not wait for it.
     pub(super) last: &'static [Last],
     /// Whether the other end may be gone while this one still writes.
     pub(super) writes_may_fail: bool,
 }
 
-/// A connection from its first byte to its last: the end that connects, then the one that accepts.
+/// A connection from its first byte to its last: the connecting end, then the accepting one.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) ends: [End; 2],
@@ -112,11 +112,11 @@ impl Script {
     pub(super) fn expected(&self, at: usize) -> Expected {
         let (own, other) = (&self.ends[at], &self.ends[1 - at]);
         if own.has(Step::Close) || own.has(Step::Reset) {
-            // It does not wait to see how the other ends, and has what it waited for.
+            // It does not wait to see how the other one ends, and has what it waited for.
             return Expected { whole: own.has(Step::AwaitAll), last: &[], writes_may_fail: false };
         }
         if other.has(Step::Reset) {
-            // Bytes that are on their way may go with the reset, or come before it.
+            // Bytes in flight may be lost with the reset, or arrive before it.
             let quiet = other.is_quiet();
             return Expected {
                 whole: quiet,
@@ -125,8 +125,8 @@ impl Script {
             };
         }
         if other.has(Step::Close) && own.total() > 0 && !other.has(Step::AwaitAll) {
-            // Closing with bytes unread is a reset to TCP, which may cost what is on its way; between joined
-            // ends, whose unread bytes TCP knows nothing of, it is an end.
+            // To TCP, closing with unread bytes is a reset, which may discard bytes in flight; between joined ends,
+            // whose unread bytes TCP does not know, it is an end.
             return Expected { whole: false, last: &[Last::Eof, Last::Reset], writes_may_fail: true };
         }
         Expected { whole: true, last: &[Last::Eof], writes_may_fail: false }
@@ -135,7 +135,7 @@ impl Script {
     fn reset(&self, at: usize) -> &'static [Last] {
         let own = &self.ends[at];
         if at == 1 && !own.has(Step::AwaitEnd) {
-            // sluice takes a client's reset for an end once the origin has ended: it had all that there was.
+            // sluice treats a client's reset as an end once the origin has ended: the client had everything.
             return &[Last::Reset, Last::Eof];
         }
         &[Last::Reset]
@@ -154,7 +154,7 @@ fn write() -> impl Strategy<Value = Step> {
     (bytes, piece).prop_map(|(bytes, piece)| Step::Write { bytes, piece: piece.max(bytes / PIECES_MAX) })
 }
 
-/// Steps with how far before them the other's step is that each waits for, if it waits.
+/// Steps, each with the distance to the other end's step that it waits for, if it waits.
 fn steps() -> impl Strategy<Value = Vec<(Step, Option<usize>)>> {
     let step = prop_oneof![8 => write(), 1 => Just(Step::AwaitDelivery)];
     prop::collection::vec((step, prop::option::weighted(0.3, 0_usize..3)), 0..6)
@@ -164,7 +164,7 @@ fn read_piece() -> impl Strategy<Value = usize> {
     prop_oneof![1 => 64_usize..500, 2 => 500_usize..5000, 2 => Just(65_536)]
 }
 
-/// How the first to end ends; the other ends in order.
+/// How the first end finishes; the other one ends in order.
 fn ending() -> impl Strategy<Value = Vec<Step>> {
     use Step::{AwaitAll, AwaitDelivery, Close, HalfClose, Reset};
     prop_oneof![
@@ -176,7 +176,7 @@ fn ending() -> impl Strategy<Value = Vec<Step>> {
     ]
 }
 
-/// Waits only for what comes earlier, counted over both ends in turn: so nobody waits in a circle.
+/// Waits only for earlier steps, counted over both ends in turn, so that there are no cycles.
 fn with_waits(steps: Vec<(Step, Option<usize>)>, others: usize, second: usize) -> Vec<Step> {
     let mut done = Vec::new();
     for (step, wait) in steps {

@@ -1,4 +1,4 @@
-//! The clients' side: asks in every manner, and looks at every byte that comes back.
+//! The clients' side: sends requests in every manner, and checks every byte of the responses.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -11,22 +11,22 @@ use super::World;
 use super::line::{Head, Line};
 use super::plan::{Deed, Plan};
 
-/// Of the few clients that have little room for answers.
+/// For the few clients with little room for responses.
 const RECEIVE_BUFFER: usize = 4096;
 
-/// What came of the exchanges.
+/// Outcomes of the exchanges.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) whole: u64,
-    /// As the origin broke them off.
+    /// Cut by the origin.
     pub(super) cut: u64,
-    /// Answered by sluice: the origin had broken them off, or closed just when a POST was on its way.
+    /// Answered by sluice: the origin had cut the response, or closed while a POST was being sent.
     pub(super) refused: u64,
-    /// Left by the client.
+    /// Abandoned by the client.
     pub(super) left: u64,
-    /// An answer that nobody asked for came just when the request was on its way, as can be told from nothing.
+    /// A stray response arrived while the request was being sent, which cannot be told from a real one.
     pub(super) excused: u64,
-    /// Never answered, for one before was the connection's last.
+    /// Not answered, because an earlier exchange was the connection's last.
     pub(super) dropped: u64,
 }
 
@@ -41,27 +41,27 @@ impl Tally {
     }
 }
 
-/// How a client behaves in one exchange, or several that it asks for at once.
+/// How a client behaves in one exchange, or in several pipelined ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Read,
     Slowly,
-    /// Goes away after so many bytes of the body.
+    /// Disconnects after this many bytes of the body.
     Leave {
         after: usize,
         reset: bool,
     },
-    /// Ends its side, then reads.
+    /// Shuts down its side, then reads.
     HalfClose,
     /// The request in two writes.
     InTwo,
-    /// Half of the request's body comes after the answer, or after a while.
+    /// Half of the request's body is sent after the response, or after a while.
     HoldBody,
 }
 
-/// How an answer ended.
+/// How a response ended.
 enum Ended {
-    /// The connection goes on unless it was the last.
+    /// The connection is kept unless this exchange was the last.
     Whole {
         last: bool,
     },
@@ -70,13 +70,13 @@ enum Ended {
     Far,
 }
 
-/// How an answer was asked for.
+/// How a response was requested.
 #[derive(Clone, Copy)]
 struct Asked {
     manner: Manner,
-    /// When, as `World` counts.
+    /// The time, as counted by `World`.
     sent: u64,
-    /// Whether the connection may break before the answer is whole.
+    /// Whether the connection may break before the response is complete.
     breaks: bool,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Client<'a> {
         Self { world, random, next: (number + 1) << 32, line: None, tally: Tally::default() }
     }
 
-    /// So many exchanges; the first thing that must not be.
+    /// Runs `exchanges` exchanges; returns the first fault.
     pub(super) fn run(&mut self, exchanges: u64) -> Result<(), String> {
         let end = self.next + exchanges;
         let mut before = String::new();
@@ -137,14 +137,14 @@ impl<'a> Client<'a> {
         Line::new(TcpStream::from(socket))
     }
 
-    /// The connection, on which nothing may have come since the last answer.
+    /// The connection, on which nothing may have arrived since the last response.
     fn take_line(&mut self) -> Result<Line, String> {
         if let Some(mut line) = self.line.take() {
             match line.unasked() {
                 Ok(Some(bytes)) if bytes.is_empty() => return Ok(line),
                 Ok(Some(bytes)) => return Err(format!("unasked: {:?}", String::from_utf8_lossy(&bytes))),
-                Ok(None) => return Err("closed though it was to be kept".to_owned()),
-                Err(error) => return Err(format!("broken though it was to be kept: {error}")),
+                Ok(None) => return Err("closed, but should have been kept".to_owned()),
+                Err(error) => return Err(format!("broken, but should have been kept: {error}")),
             }
         }
         self.connect().map_err(|error| format!("connect: {error}"))
@@ -166,12 +166,12 @@ impl<'a> Client<'a> {
         let early = manner == Manner::HoldBody && plans[0].deed == Deed::Early;
         if !held.is_empty() && !early {
             thread::sleep(Duration::from_micros(self.random.u64(..500)));
-            // The origin may have ended it by then.
+            // The origin may have closed it by then.
             let _ = line.send(&held);
         }
         for (at, plan) in plans.iter().enumerate() {
-            // sluice ends the connection after an answer that is cut; with requests unread, TCP makes that a reset,
-            // which may take answers along that are on their way.
+            // sluice closes the connection after a cut response; with unread requests TCP makes that a reset, which may
+            // discard responses in flight.
             let breaks = plans[at..].iter().any(Plan::is_cut);
             let ended = self.answer(&mut line, plan, Asked { manner, sent, breaks })?;
             if early {
@@ -190,7 +190,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Nothing comes behind the last answer.
+    /// Nothing follows the last response.
     fn end(&mut self, mut line: Line, ended: &Ended, manner: Manner) -> Result<(), String> {
         if let Ended::Far = ended {
             if matches!(manner, Manner::Leave { reset: true, .. }) {
@@ -200,13 +200,13 @@ impl<'a> Client<'a> {
         }
         match line.some(1000) {
             Ok(bytes) if bytes.is_empty() => Ok(()),
-            Ok(bytes) => Err(format!("behind the last answer: {:?}", String::from_utf8_lossy(&bytes))),
+            Ok(bytes) => Err(format!("after the last response: {:?}", String::from_utf8_lossy(&bytes))),
             Err(error) if gone(&error) => Ok(()),
             Err(error) => Err(format!("no end: {error}")),
         }
     }
 
-    /// One answer, judged.
+    /// Checks one response.
     fn answer(&mut self, line: &mut Line, plan: &Plan, asked: Asked) -> Result<Ended, String> {
         let Asked { manner, sent, breaks } = asked;
         let breaks = |error: io::Error, what: &str| {
@@ -225,7 +225,7 @@ impl<'a> Client<'a> {
             None => return Ok(self.broken()),
         };
         if plan.deed == Deed::Hints && head.status() == 103 {
-            head = line.head().ok().flatten().ok_or("no answer behind the hints")?;
+            head = line.head().ok().flatten().ok_or("no response after the hints")?;
         }
         let last = head.get("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let Some(id) = head.get("x-id") else { return self.refused(line, plan, &head, last) };
@@ -237,7 +237,7 @@ impl<'a> Client<'a> {
             return Ok(Ended::Whole { last });
         }
         match self.body(line, plan, &head, manner) {
-            Ok(true) if plan.is_cut() => Err(format!("{} came whole though it was cut", plan.id)),
+            Ok(true) if plan.is_cut() => Err(format!("{} is complete, but was cut", plan.id)),
             Ok(true) => {
                 self.tally.whole += 1;
                 Ok(Ended::Whole { last })
@@ -255,11 +255,11 @@ impl<'a> Client<'a> {
         Ended::Broken
     }
 
-    /// An answer of sluice's own.
+    /// A response of sluice's own.
     fn refused(&mut self, line: &mut Line, plan: &Plan, head: &Head, last: bool) -> Result<Ended, String> {
-        // A GET is sent again on a new connection, which does not just then close.
+        // A GET is retried on a new connection, which does not close just then.
         if head.status() != 502 || !(plan.is_cut() || plan.upload.is_some()) {
-            return Err(format!("{head:?} in the place of {}", plan.id));
+            return Err(format!("{head:?} instead of {}", plan.id));
         }
         let skipped = line.skip(head.number("content-length").unwrap_or(0) as usize);
         skipped.map_err(|error| format!("a 502's body: {error}"))?;
@@ -267,8 +267,8 @@ impl<'a> Client<'a> {
         Ok(Ended::Whole { last })
     }
 
-    /// An answer with another id: to be excused only if it came before this was asked for.
-    #[expect(clippy::too_many_arguments, reason = "all that one forged packet has")]
+    /// A response with another id: excusable only if it arrived before this one was requested.
+    #[expect(clippy::too_many_arguments, reason = "everything about one stray packet")]
     fn stray(
         &mut self,
         line: &mut Line,
@@ -280,7 +280,7 @@ impl<'a> Client<'a> {
     ) -> Result<Ended, String> {
         let of = id.strip_prefix("stray-after-").and_then(|id| id.parse().ok());
         if of.is_none_or(|of| self.world.is_stray_before(of, sent)) {
-            return Err(format!("{head:?} in the place of {}", plan.id));
+            return Err(format!("{head:?} instead of {}", plan.id));
         }
         let body = if plan.deed == Deed::HeadOnly { 0 } else { 5 };
         line.skip(body).map_err(|error| format!("a stray body: {error}"))?;
@@ -288,7 +288,7 @@ impl<'a> Client<'a> {
         Ok(Ended::Whole { last })
     }
 
-    /// Whether all of it came; else as much as the client wanted.
+    /// Whether everything was received; otherwise as much as the client wanted.
     fn body(&mut self, line: &mut Line, plan: &Plan, head: &Head, manner: Manner) -> io::Result<bool> {
         let wanted = plan.body();
         let wrong = |what: String| Err(io::Error::other(what));
@@ -320,7 +320,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Receives exactly these bytes, which begin at `at` of the body; false if the client has had enough.
+    /// Receives exactly these bytes, which start at `at` of the body; false if the client stops reading.
     fn stretch(&mut self, line: &mut Line, wanted: &[u8], manner: Manner, at: usize) -> io::Result<bool> {
         let mut got = 0;
         let mut pauses = 0;
@@ -345,11 +345,8 @@ impl<'a> Client<'a> {
             if bytes != should {
                 let differs = bytes.iter().zip(should).position(|(got, wanted)| got != wanted).unwrap_or(0);
                 let shown = &bytes[differs..bytes.len().min(differs + 80)];
-                let what = format!(
-                    "wrong from byte {} on: {:?}",
-                    at + got + differs,
-                    String::from_utf8_lossy(shown)
-                );
+                let what =
+                    format!("wrong from byte {}: {:?}", at + got + differs, String::from_utf8_lossy(shown));
                 return Err(io::Error::other(what));
             }
             got += bytes.len();

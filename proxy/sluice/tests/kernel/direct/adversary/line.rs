@@ -1,4 +1,4 @@
-//! A socket and what has been received of it but not looked at; nothing here panics over what a peer does.
+//! A socket, and bytes that were received but not processed; nothing a peer does makes it panic.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-/// A read or write that takes longer is stuck. Virtual machines have been seen to stand still for half of it.
+/// A read or write that takes longer is stuck. Virtual machines have been seen to pause for half of this time.
 pub(super) const BOUND: Duration = Duration::from_secs(60);
 
 pub(super) struct Line {
     stream: TcpStream,
     received: Vec<u8>,
     room: Vec<u8>,
-    /// Reads wait for ever. One of a socket in a sockmap may end all the same, when it is woken for something else.
+    /// Reads wait without a limit. A read of a socket in a sockmap may still return early, when it is woken for
+    /// something else.
     patient: bool,
 }
 
-/// A head, parsed as far as it is looked at.
+/// A head, parsed as far as the tests need.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) line: String,
@@ -56,7 +57,7 @@ impl Line {
         Ok(Self { patient: false, ..Self::patient(stream)? })
     }
 
-    /// One on which the next message may be long in coming.
+    /// A line whose next message may take long to arrive.
     pub(super) fn patient(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(BOUND))?;
@@ -75,7 +76,7 @@ impl Line {
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 
-    /// Some bytes, at most so many; none is the end.
+    /// At most `most` bytes; none at the end.
     pub(super) fn some(&mut self, most: usize) -> io::Result<Vec<u8>> {
         if self.received.is_empty() && self.fill(most)? == 0 {
             return Ok(Vec::new());
@@ -99,7 +100,7 @@ impl Line {
         }
     }
 
-    /// What comes up to `end`, which is taken off; `None` is the connection's end before the first byte.
+    /// Bytes up to `end`, which is removed; `None` if the connection ends before the first byte.
     fn until(&mut self, end: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut from = 0;
         loop {
@@ -118,7 +119,7 @@ impl Line {
         }
     }
 
-    /// The next head; `None` is the connection's end before it.
+    /// The next head; `None` if the connection ends before it.
     pub(super) fn head(&mut self) -> io::Result<Option<Head>> {
         Ok(self.until(b"\r\n\r\n")?.map(|bytes| Head::parse(&bytes)))
     }
@@ -141,7 +142,7 @@ impl Line {
         }
     }
 
-    /// Receives so many bytes and forgets them; false is the end before.
+    /// Receives and discards `count` bytes; false if the connection ends before.
     pub(super) fn skip(&mut self, mut count: usize) -> io::Result<bool> {
         while count > 0 {
             let got = self.some(count)?.len();
@@ -153,7 +154,7 @@ impl Line {
         Ok(true)
     }
 
-    /// What has come though nothing was asked; `None` is the end.
+    /// Bytes that arrived without a request; `None` is the end.
     pub(super) fn unasked(&mut self) -> io::Result<Option<Vec<u8>>> {
         self.stream.set_nonblocking(true)?;
         let filled = self.fill(16_384);

@@ -1,10 +1,10 @@
-//! An adversary: random clients and origins at their worst, and not one byte may be of another answer.
+//! An adversary: random clients and origins at their worst; no byte may belong to another response.
 //!
-//! Each answer is told by its request's id in head and body; what an origin does follows from seed and id, so that
-//! the client knows how its answer must look, and how it may end. An answer that nobody asked for can be told from
-//! one that was only if it has come before the request is sent: times are kept for just that, in the requests.
+//! Each response carries its request's id in head and body. The origin's behaviour follows from seed and id, so the
+//! client knows how its response must look and how it may end. A stray response is distinguishable from a requested one
+//! only if it arrives before the request is sent; requests carry times for that purpose.
 //!
-//! SLUICE_ADVERSARY_EXCHANGES says how many exchanges there are in all, SLUICE_ADVERSARY_SEED which.
+//! SLUICE_ADVERSARY_EXCHANGES sets the total number of exchanges, SLUICE_ADVERSARY_SEED the seed.
 
 mod client;
 mod line;
@@ -30,18 +30,18 @@ use plan::Rules;
 const EXCHANGES: u64 = 16_000;
 const CLIENTS: u64 = 64;
 const ORIGINS: usize = 3;
-/// After this a worker has looked at what came on a connection that it keeps. It looks when it asks the ring the next
-/// time, and it may have been taken off its core with a request in hand.
+/// After this time a worker has seen what arrived on a kept connection. It checks when it next enters the ring, and may
+/// have been preempted with a request in hand.
 const NOTICED_NS: u64 = 50_000_000;
-/// Ways to run it; each has its part of the exchanges.
+/// Variants; the exchanges are divided among them.
 const WAYS: u64 = 4;
 
-/// What both sides know.
+/// Shared between both sides.
 pub(super) struct World {
     rules: Rules,
     begun: Instant,
     address: SocketAddr,
-    /// When the answers were sent that nobody had asked for, by the id of the one before.
+    /// When stray responses were sent, by the id of the preceding one.
     strays: Mutex<HashMap<u64, u64>>,
     faults: Mutex<Vec<String>>,
 }
@@ -57,7 +57,8 @@ impl World {
         self.strays.lock().unwrap().insert(id, now);
     }
 
-    /// Whether the stray answer behind that of `id` had been sent before `time`, and sluice must have seen it.
+    /// Whether the stray response after that of `id` had been sent before `time`, early enough for sluice to have seen
+    /// it.
     fn is_stray_before(&self, id: u64, time: u64) -> bool {
         self.strays.lock().unwrap().get(&id).is_some_and(|sent| *sent + NOTICED_NS < time)
     }
@@ -75,16 +76,16 @@ fn start(origins: &[TcpListener], workers: u32, limit: Option<u32>) -> Proxy {
     let addresses: Vec<String> =
         origins.iter().map(|origin| origin.local_addr().unwrap().to_string()).collect();
     let endpoints: Vec<&str> = addresses.iter().map(String::as_str).collect();
-    // Heads wait from the first one on, or where it has proved right.
+    // Heads are held either from the first one on, or after the path has proved suitable.
     let direct = if workers == 1 { returning } else { holding };
     let mut setup = direct(Setup::to(&endpoints), 0)
         .with("workers", workers)
         .with("access_log", "off")
-        // Nothing is to be refused because the machine is busy.
+        // No request should be refused because the machine is busy.
         .with("limits.half_close_timeout_ms", 100_000)
         .with("limits.header_timeout_ms", 100_000)
         .with("clusters.default.queue", json!({"timeout_ms": 100_000}))
-        // Broken connections are no reason to leave an endpoint alone here.
+        // Broken connections must not eject an endpoint here.
         .with("clusters.default.ejection", json!({"consecutive_failures": 0}));
     if let Some(limit) = limit {
         setup = setup.with("clusters.default.max_in_flight", limit);
@@ -92,7 +93,7 @@ fn start(origins: &[TcpListener], workers: u32, limit: Option<u32>) -> Proxy {
     setup.start().unwrap()
 }
 
-/// Serves until the test's process ends; a connection is a thread.
+/// Serves until the test process ends, with one thread per connection.
 fn serve(listener: TcpListener, world: &Arc<World>) {
     let world = Arc::clone(world);
     thread::spawn(move || {
@@ -103,7 +104,7 @@ fn serve(listener: TcpListener, world: &Arc<World>) {
     });
 }
 
-/// One way to run it.
+/// One variant.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     workers: u32,
@@ -111,7 +112,7 @@ struct Way {
     limit: Option<u32>,
     /// See `Rules`.
     strays: bool,
-    /// Send queues have little room.
+    /// Send queues are small.
     narrow: bool,
 }
 
@@ -164,22 +165,23 @@ impl Way {
         let straight = exchanges(&proxy);
         let missed = missed(&proxy);
         eprintln!(
-            "{workers} workers, limit {limit:?}, seed {seed}: {tally:?}, {straight} straight, not for {missed}"
+            "{workers} workers, limit {limit:?}, seed {seed}: {tally:?}, {straight} direct, not for \
+             {missed}"
         );
         let faults = world.faults.lock().unwrap();
         assert!(faults.is_empty(), "seed {seed}: {} faults\n{}", faults.len(), faults.join("\n"));
         self.judge(&proxy, &tally, straight, &missed);
     }
 
-    /// Nothing is held, and what should be rare is.
+    /// Nothing is left over, and rare outcomes are rare.
     fn judge(self, proxy: &Proxy, tally: &Tally, straight: f64, missed: &str) {
         poll("nothing to be in flight", || (in_flight(proxy) == 0).then_some(()));
         assert!(tally.excused <= if self.strays { tally.whole / 100 } else { 0 }, "{tally:?}");
         assert!(tally.refused + tally.cut <= tally.whole / 5, "{tally:?}");
         if LANDED {
-            // Where requests wait in line, few answers are let go: sluice must know at once when they end.
+            // With a queue, few responses use direct return: sluice must know at once when they end.
             let wanted = if self.limit.is_some() { 1.0 } else { tally.whole as f64 / 5.0 };
-            assert!(straight >= wanted, "{straight} of {tally:?} went straight");
+            assert!(straight >= wanted, "{straight} of {tally:?} used direct return");
             assert_eq!(missed.contains("room "), self.narrow, "{missed}");
         }
     }
@@ -193,24 +195,24 @@ fn in_flight(proxy: &Proxy) -> u64 {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn no_answer_reaches_another_client() {
+fn no_response_reaches_another_client() {
     Way { workers: 1, limit: None, strays: true, narrow: false }.run();
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn nor_with_two_workers_and_little_room() {
+fn no_response_reaches_another_client_with_two_workers_and_little_room() {
     Way { workers: 2, limit: None, strays: false, narrow: true }.run();
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn nor_when_requests_wait_in_line_and_there_is_little_room() {
+fn no_response_reaches_another_client_with_a_queue_and_little_room() {
     Way { workers: 1, limit: Some(8), strays: false, narrow: true }.run();
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn nor_when_they_wait_for_two_workers() {
+fn no_response_reaches_another_client_with_a_queue_and_two_workers() {
     Way { workers: 2, limit: Some(8), strays: true, narrow: false }.run();
 }

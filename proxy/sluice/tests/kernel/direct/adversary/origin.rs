@@ -1,4 +1,4 @@
-//! The origin's side: does what the plan of each request says, and watches that what it spoilt is not used again.
+//! The origin's side: follows the plan of each request, and checks that spoiled connections are not reused.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use super::plan::{Deed, Plan, stray};
 
 /// Serves one connection for as long as it lasts.
 pub(super) fn serve(stream: TcpStream, world: &Arc<World>) {
-    // A broken connection is what the test is about.
+    // Broken connections are part of the test.
     let Ok(mut line) = Line::patient(stream) else { return };
     loop {
         match exchange(&mut line, world) {
@@ -81,12 +81,16 @@ fn answer(line: &mut Line, plan: &Plan, world: &World) -> io::Result<Next> {
     }
 }
 
-/// Who asks here now must have asked before the unasked answer had arrived: nothing else could be told from it.
+/// A request here must have been sent before the stray response arrived; otherwise the connection should not have been
+/// used.
 fn spoilt(line: &mut Line, plan: &Plan, world: &World) -> io::Result<()> {
     if let Some(head) = line.head()?
         && head.number("x-sent").is_none_or(|sent| world.is_stray_before(plan.id, sent))
     {
-        world.fault(format!("a connection with an unasked answer was used again: {plan:?}, {:?}", head.line));
+        world.fault(format!(
+            "a connection with an unrequested response was reused: {plan:?}, {:?}",
+            head.line
+        ));
     }
     Ok(())
 }

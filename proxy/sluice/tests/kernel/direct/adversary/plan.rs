@@ -1,18 +1,18 @@
-//! What the origin does about a request: it follows from the seed and the request's id, so both ends know it.
+//! The origin's behaviour for a request, derived from the seed and the request's id, so both ends know it.
 
 use std::fmt::Write;
 
 /// The largest body.
 const SIZE_MAX: usize = 300_000;
-/// Bytes of a body that tell which answer they are of, and where in it.
+/// Bytes of a body that identify its response, and the position in it.
 const BLOCK: usize = 256;
 
-/// How an answer is made of writes.
+/// How a response is split into writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Split {
     Whole,
     HeadThenBody,
-    /// The head with some of the body, then pieces of so many bytes.
+    /// The head with some of the body, then pieces of this size.
     Pieces {
         first: usize,
         piece: usize,
@@ -21,32 +21,32 @@ pub(super) enum Split {
     WithinHead,
 }
 
-/// What the origin does with it.
+/// The origin's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     Plain,
     /// Pauses between the writes.
     Slow,
-    /// Answers before it has read the request's body.
+    /// Responds before it has read the request's body.
     Early,
-    /// Bytes of another answer behind the last one, in the same write.
+    /// Bytes of another response after the last one, in the same write.
     SurplusWith,
-    /// Another answer in a write of its own, so many microseconds later.
+    /// Another response in a separate write, this many microseconds later.
     SurplusAfter {
         pause_us: u64,
     },
-    /// Closes or resets after so many bytes, fewer than the answer has.
+    /// Closes or resets after this many bytes, fewer than the response has.
     Cut {
         at: usize,
         reset: bool,
     },
-    /// Closes after the answer, unannounced.
+    /// Closes after the response, unannounced.
     CloseAfter,
-    /// Closes after the answer, as announced.
+    /// Closes after the response, as announced.
     LastOne,
     Chunked,
     UntilClose,
-    /// An interim answer first.
+    /// An interim response first.
     Hints,
     /// 204.
     Empty,
@@ -63,7 +63,7 @@ pub(super) struct Plan {
     pub(super) deed: Deed,
     /// Bytes of the request's body; `None` is a GET.
     pub(super) upload: Option<usize>,
-    /// The client says that it is its connection's last.
+    /// The client announces its last request.
     pub(super) last: bool,
 }
 
@@ -81,7 +81,7 @@ fn split(random: &mut fastrand::Rng, size: usize) -> Split {
     match random.u32(..20) {
         0..=6 => Split::Whole,
         7..=12 => Split::HeadThenBody,
-        // Few enough that writing them does not take the whole test.
+        // Small enough that writing them does not take the whole test.
         13..=18 => {
             Split::Pieces { first: random.usize(..=size), piece: random.usize(1..=9000).max(size / 60) }
         }
@@ -89,12 +89,12 @@ fn split(random: &mut fastrand::Rng, size: usize) -> Split {
     }
 }
 
-/// What all plans follow from.
+/// Parameters of all plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) seed: u64,
-    /// Whether origins send answers that nobody asked for in writes of their own. The next to ask may then get one,
-    /// whatever a proxy does.
+    /// Whether origins send stray responses in separate writes. The next request may then get one, whatever a proxy
+    /// does.
     pub(super) strays: bool,
 }
 
@@ -133,7 +133,7 @@ impl Plan {
         }
     }
 
-    /// The request, `sent` nanoseconds after the beginning.
+    /// The request, sent `sent` nanoseconds after the start.
     pub(super) fn request(&self, sent: u64) -> Vec<u8> {
         let id = self.id;
         let mut head = format!("GET /{id} HTTP/1.1\r\nHost: a\r\nX-Sent: {sent}\r\n");
@@ -151,7 +151,7 @@ impl Plan {
         [head.as_bytes(), b"\r\n", &upload].concat()
     }
 
-    /// The head of the answer.
+    /// The head of the response.
     pub(super) fn head(&self) -> Vec<u8> {
         let (id, size) = (self.id, self.size);
         let head = match self.deed {
@@ -174,7 +174,7 @@ impl Plan {
         head.into_bytes()
     }
 
-    /// The content: the id again and again, with the place in it, so that no byte can be of anything else.
+    /// The content: the id repeated with the position, so that each byte is unique to it.
     pub(super) fn body(&self) -> Vec<u8> {
         if matches!(self.deed, Deed::Empty | Deed::HeadOnly) {
             return Vec::new();
@@ -221,13 +221,13 @@ impl Plan {
         [body.chunks(7001).map(chunk).collect::<Vec<_>>().concat(), b"0\r\n\r\n".to_vec()].concat()
     }
 
-    /// Whether the client cannot get all of it.
+    /// Whether the client cannot receive all of it.
     pub(super) fn is_cut(&self) -> bool {
         matches!(self.deed, Deed::Cut { .. })
     }
 }
 
-/// An answer that nobody asked for.
+/// An unrequested response.
 pub(super) fn stray(how: &str, id: u64) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nX-Id: stray-{how}-{id}\r\nContent-Length: 5\r\n\r\nstray").into_bytes()
 }

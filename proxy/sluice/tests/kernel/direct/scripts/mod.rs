@@ -1,5 +1,5 @@
-//! One exchange after the other, each with a sluice that copies and with ones that let answers go straight: the
-//! client sees the same, whatever became of the connection serves on, and the access log says which way it went.
+//! One exchange at a time, each with a sluice that copies and with several that use direct return: the client receives
+//! the same, the connection continues to serve, and the access log has the path.
 
 mod play;
 mod table;
@@ -16,10 +16,10 @@ use crate::proxy_support::{Origin, Proxy, Setup, Wire, assert_same, pattern, pol
 use play::{Plays, connect, play};
 use table::{GET, Goes, Script, table, whole};
 
-/// Heads that were kept until sluice took them.
+/// Heads that were held until sluice took them.
 const LATE: &str = "sluice_direct_return_missed_total{reason=\"late\"}";
 
-/// One sluice before one origin.
+/// One sluice in front of one origin.
 struct Mode {
     name: &'static str,
     direct: bool,
@@ -49,28 +49,28 @@ impl Mode {
         ]
     }
 
-    /// A connection that has had an exchange: only then may an answer come straight.
+    /// A connection with one exchange behind it: only then may a response use direct return.
     fn warm(&self, receive_buffer: Option<usize>) -> Wire {
         let mut wire = connect(self.proxy.address(), receive_buffer);
         assert_eq!(wire.ask("GET /warm HTTP/1.1\r\nHost: a\r\n\r\n").text(), "/warm");
         wire
     }
 
-    /// What the client saw; else what went wrong.
+    /// What the client received; otherwise the error.
     fn play(&self, script: &Script, name: &str) -> Result<Vec<String>, String> {
         let shared = self.plays.set(name, &script.acts);
         let played = catch_unwind(AssertUnwindSafe(|| {
             let mut wire = self.warm(script.receive_buffer);
             wire.send(script.request.replace("{}", name));
             let mut seen = play(wire, &script.does, &shared);
-            // Whatever came of it, the next one is served.
+            // Whatever the outcome, the next request is served.
             seen.push(self.proxy.get("/after").text().to_owned());
             seen
         }));
         played.map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
     }
 
-    /// Plays them all, and waits for their lines in the access log.
+    /// Plays all of them, and waits for their lines in the access log.
     fn play_all(&self, table: &[Script]) -> Vec<Outcome> {
         let names = || (0..table.len()).map(|number| format!("s{number}"));
         let seen: Vec<_> = table.iter().zip(names()).map(|(script, name)| self.play(script, &name)).collect();
@@ -98,7 +98,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What is wrong with it, held against how it was copied.
+    /// A difference from the result with copying, if any.
     fn fault(&self, script: &Script, mode: &Mode, copied: &Self) -> Option<String> {
         let (seen, wanted) = match (&self.seen, &copied.seen) {
             (Ok(seen), Ok(wanted)) => (seen, wanted),
@@ -111,7 +111,7 @@ impl Outcome {
         let path = self.record["path"].as_str().unwrap();
         let right = match script.goes {
             _ if !LANDED || !mode.direct => true,
-            // Where the body comes late the head does not wait for it.
+            // If the body comes late, the head is not held for it.
             Goes::Directly if mode.name.contains("kept") => true,
             Goes::Directly => path == "direct",
             Goes::ThroughSluice => path != "direct",
@@ -132,7 +132,7 @@ fn short(messages: &[String]) -> String {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn every_script_of_the_table() {
+fn every_direct_return_script_passes() {
     let (modes, table) = (Mode::all(), table());
     let outcomes = thread::scope(|scope| {
         let players: Vec<_> = modes.iter().map(|mode| scope.spawn(|| mode.play_all(&table))).collect();
@@ -148,19 +148,19 @@ fn every_script_of_the_table() {
     let went: Vec<_> = modes.iter().map(|mode| (mode.name, mode.direct, exchanges(&mode.proxy))).collect();
     let late = modes.iter().filter(|mode| mode.name.contains("kept")).map(|mode| mode.proxy.metric(LATE));
     let late: Vec<_> = late.collect();
-    // The logs of the proxies would bury what is wrong.
+    // The logs of the proxies would bury the errors.
     drop(modes);
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
-    assert!(!LANDED || late.iter().all(|late| *late > 0.0), "no head was kept: {late:?}");
+    assert!(!LANDED || late.iter().all(|late| *late > 0.0), "no head was held: {late:?}");
     for (name, direct, went) in went {
-        assert_eq!(went > 0.0, LANDED && direct, "{name}: {went} went straight");
+        assert_eq!(went > 0.0, LANDED && direct, "{name}: {went} used direct return");
     }
 }
 
-/// An answer that the configuration edits, or that a route keeps to itself, comes through sluice.
+/// Responses edited by the configuration, or of a route without direct return, are copied.
 #[test]
 #[ignore = "needs root and BPF"]
-fn routes_that_edit_answers_or_say_so_are_left_out() {
+fn routes_that_edit_responses_or_disable_it_do_not_use_direct_return() {
     let edited = json!({"path_prefix": "/edited", "cluster": "default",
         "response_headers": {"set": {"X-Edited": "yes"}, "remove": ["x-secret"]}});
     let mut kept = json!({"path_prefix": "/kept", "cluster": "default"});
@@ -188,10 +188,10 @@ fn routes_that_edit_answers_or_say_so_are_left_out() {
     }
 }
 
-/// Many exchanges on one connection, all of which go straight but the first.
+/// Many exchanges on one connection, all of which use direct return except the first.
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_connection_is_used_again_and_again() {
+fn a_connection_is_reused_with_direct_return() {
     const EXCHANGES: usize = 300;
     let mode = Mode::new("direct", |setup| holding(setup, 0));
     let sizes = [1, 700, 5000, 40_000];
@@ -212,10 +212,10 @@ fn a_connection_is_used_again_and_again() {
     }
 }
 
-/// Two clients take turns on the one connection that the origin is allowed, then ask at once.
+/// Two clients take turns on the only connection allowed to the origin, then send requests at once.
 #[test]
 #[ignore = "needs root and BPF"]
-fn two_clients_share_one_connection() {
+fn two_clients_share_one_upstream_connection() {
     const TURNS: usize = 200;
     for workers in [1, 2] {
         let mode = Mode::new("direct", |setup| {
@@ -240,7 +240,7 @@ fn two_clients_share_one_connection() {
         });
         assert_eq!(mode.origin.connections(), 1, "{workers} workers");
         if LANDED {
-            // Not each: who waits in line may find the other's answer not counted yet.
+            // Not all: a queued request may find the other's response not counted yet.
             let wanted = TURNS as f64;
             poll("most to be counted", || (exchanges(&mode.proxy) >= wanted).then_some(()));
         }

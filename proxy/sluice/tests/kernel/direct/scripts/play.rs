@@ -1,4 +1,4 @@
-//! What a client and an origin do in one exchange, step by step, and what the client saw of it.
+//! The steps of a client and an origin in one exchange, and what the client received.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
@@ -9,10 +9,10 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use crate::equivalence::shown;
 use crate::proxy_support::{Message, Origin, PATIENCE, Peer, Wire, ok};
 
-/// One thing that the origin does about the request.
+/// One step of the origin.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// One write, or as many as the kernel makes of it.
+    /// One write, or as many as the kernel splits it into.
     Send(Vec<u8>),
     /// Receives the request's body.
     Body,
@@ -24,31 +24,31 @@ pub(super) enum Act {
     Reset,
 }
 
-/// One thing that the client does.
+/// One step of the client.
 #[derive(Clone, Debug)]
 pub(super) enum Do {
     Send(Vec<u8>),
-    /// Lets the origin go on.
+    /// Lets the origin continue.
     Go,
-    /// Waits until the origin has done everything.
+    /// Waits until the origin has finished its steps.
     AwaitOrigin,
-    /// Receives a whole answer.
+    /// Receives a complete response.
     Response,
-    /// Receives the head of one.
+    /// Receives a response head.
     Head,
-    /// Receives so many bytes more.
+    /// Receives this many more bytes.
     Take(usize),
-    /// Receives all that comes before the end.
+    /// Receives everything up to the end.
     Rest,
-    /// The same where a reset may take some of it along.
+    /// The same where a reset may discard some of it.
     SomeRest,
     HalfClose,
     Reset,
-    /// Another request on this connection, which gets its answer.
+    /// Another request on this connection, which gets its response.
     Another,
 }
 
-/// What both share in one exchange.
+/// State shared by both sides of one exchange.
 #[derive(Default)]
 pub(super) struct Play {
     acts: Vec<Act>,
@@ -71,25 +71,25 @@ impl Play {
     fn wait(&self, what: &str, told: impl Fn(&Told) -> bool) {
         let guard = self.told.lock().unwrap();
         let (guard, waited) = self.changed.wait_timeout_while(guard, PATIENCE, |now| !told(now)).unwrap();
-        // Else the other side would only tell of a poisoned lock.
+        // Otherwise the other side would only report a poisoned lock.
         drop(guard);
-        assert!(!waited.timed_out(), "waited in vain for {what}");
+        assert!(!waited.timed_out(), "timed out waiting for {what}");
     }
 }
 
-/// The exchanges to be played, by the last word of their targets.
+/// The exchanges to play, by the last word of their targets.
 #[derive(Clone, Default)]
 pub(super) struct Plays(Arc<Mutex<HashMap<String, Arc<Play>>>>);
 
 impl Plays {
-    /// Has the origin do this about the next requests for `name`.
+    /// Sets the origin's steps for the next requests for `name`.
     pub(super) fn set(&self, name: &str, acts: &[Act]) -> Arc<Play> {
         let play = Arc::new(Play { acts: acts.to_vec(), ..Play::default() });
         self.0.lock().unwrap().insert(name.to_owned(), Arc::clone(&play));
         play
     }
 
-    /// An origin that plays them, and answers anything else with the target.
+    /// An origin that plays them, and responds to anything else with the target.
     pub(super) fn origin(&self) -> Origin {
         let plays = self.clone();
         Origin::playing(move |mut peer| {
@@ -154,7 +154,7 @@ pub(super) fn connect(address: SocketAddr, receive_buffer: Option<usize>) -> Wir
     TcpStream::from(socket).into()
 }
 
-/// Does all of it; what was seen.
+/// Performs all steps; returns what was received.
 pub(super) fn play(wire: Wire, does: &[Do], play: &Play) -> Vec<String> {
     let (mut seen, mut wire) = (Vec::new(), Some(wire));
     for one in does {
@@ -168,7 +168,7 @@ pub(super) fn play(wire: Wire, does: &[Do], play: &Play) -> Vec<String> {
         }
         let wire = wire.as_mut().expect("a reset comes last");
         match one {
-            // The answer may have come, and the connection ended, before all is sent.
+            // The response may arrive, and the connection end, before everything is sent.
             Do::Send(bytes) => drop(wire.try_send(bytes)),
             Do::AwaitOrigin => play.wait("the origin", |told| told.done),
             Do::Response => seen.push(shown(&wire.response())),

@@ -1,9 +1,9 @@
-//! Answers and clients of every shape, and which of them go the direct way.
+//! Responses and clients of every shape, and which of them use direct return.
 
 use super::play::{Act, Do};
 use crate::proxy_support::pattern;
 
-/// Whether an answer goes straight to the client, to its end.
+/// Whether a response uses direct return to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goes {
     Directly,
@@ -11,26 +11,26 @@ pub(super) enum Goes {
     Either,
 }
 
-/// One exchange on a connection that has had another before.
+/// One exchange on a connection that has had another one before.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) name: String,
-    /// What the origin does once it has the request's head.
+    /// The origin's steps after it has received the request's head.
     pub(super) acts: Vec<Act>,
-    /// The request's head, `{}` in the place of its name, and what follows.
+    /// The request's head, with `{}` for its name, and what follows.
     pub(super) request: String,
     pub(super) does: Vec<Do>,
     pub(super) goes: Goes,
-    /// Of the client's socket.
+    /// Receive buffer of the client's socket.
     pub(super) receive_buffer: Option<usize>,
-    /// Whether the access log has the same outcome whichever way it went; else it depends on the moment.
+    /// Whether the access log has the same outcome for each path; otherwise it depends on timing.
     pub(super) same_outcome: bool,
 }
 
 pub(super) const GET: &str = "GET /{} HTTP/1.1\r\nHost: a\r\nX-Request-Id: fixed\r\n\r\n";
 
 impl Script {
-    /// The answer in these writes, and a client that reads it and asks again.
+    /// A response in these writes, and a client that reads it and sends another request.
     pub(super) fn answering(name: &str, goes: Goes, writes: &[&[u8]]) -> Self {
         let acts = writes.iter().map(|bytes| Act::Send(bytes.to_vec()));
         Self {
@@ -44,7 +44,7 @@ impl Script {
         }
     }
 
-    /// The same and then something else by the origin.
+    /// The same, with further steps of the origin.
     fn and(mut self, acts: impl Into<Vec<Act>>) -> Self {
         self.acts.extend(acts.into());
         self
@@ -71,17 +71,17 @@ impl Script {
     }
 }
 
-/// The head of an answer with these fields besides its length.
+/// A response head with these fields in addition to its length.
 pub(super) fn head(length: usize, fields: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n").into_bytes()
 }
 
-/// A whole answer.
+/// A complete response.
 pub(super) fn whole(length: usize, fields: &str) -> Vec<u8> {
     [head(length, fields), pattern(length)].concat()
 }
 
-/// Every way to cut head and body into writes.
+/// Every way to split head and body into writes.
 fn splits() -> Vec<Script> {
     use Goes::{Directly, Either, ThroughSluice};
     let (head, body, all) = (head(5000, ""), pattern(5000), whole(5000, ""));
@@ -109,7 +109,7 @@ fn splits() -> Vec<Script> {
         scripts.push(script(&format!("{length} bytes"), Directly, &[&whole(length, "")]));
     }
     for length in [1, 2, 12, 40, 1000, 30_000, 65_536] {
-        // As nginx and others do; the field is not passed on.
+        // nginx and others send this field; it is not forwarded.
         for fields in ["", "Connection: keep-alive\r\n"] {
             let [head, body] = [self::head(length, fields), pattern(length)];
             let name = format!("head with {fields:?}, then {length} bytes");
@@ -117,7 +117,7 @@ fn splits() -> Vec<Script> {
         }
     }
     for padding in [300, 1000, 3900, 4050, 4096, 8000, 20_000] {
-        // Heads up to and over the edge of a page.
+        // Heads up to and beyond the size of a page.
         let fields = format!("X-Padding: {}\r\n", "p".repeat(padding));
         let goes = if padding <= 1000 { Directly } else { Either };
         scripts.push(script(&format!("a field of {padding}"), goes, &[&whole(3000, &fields)]));
@@ -125,7 +125,7 @@ fn splits() -> Vec<Script> {
     scripts
 }
 
-/// More than was announced, or less.
+/// More or fewer bytes than announced.
 fn lengths() -> Vec<Script> {
     use Goes::{Either, ThroughSluice};
     let (head, body, all) = (head(5000, ""), pattern(5000), whole(5000, ""));
@@ -158,7 +158,7 @@ fn lengths() -> Vec<Script> {
     ]
 }
 
-/// Whose end is not told by a length alone, or that are no answers at all.
+/// Responses whose end is not determined by a length alone, or invalid ones.
 fn framings() -> Vec<Script> {
     use Goes::{Directly, Either, ThroughSluice};
     let script = |name: &str, goes, text: &str| Script::answering(name, goes, &[text.as_bytes()]);
@@ -225,7 +225,7 @@ fn framings() -> Vec<Script> {
         (ThroughSluice, "Content-Length: 5\nX-Line: b"),
         (ThroughSluice, "Content-Length: 5\r\nno colon"),
     ] {
-        // Taken as they are, or refused: then a connection may close.
+        // Forwarded unchanged, or refused: then the connection may close.
         let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\nhello");
         scripts.push(script(&format!("{fields:?}"), goes, &text));
     }
@@ -249,7 +249,7 @@ fn framings() -> Vec<Script> {
     scripts
 }
 
-/// Clients that are not content to ask and read.
+/// Clients that do more than send and read.
 fn clients() -> Vec<Script> {
     use Goes::{Directly, Either, ThroughSluice};
     let (head, body, all) = (head(5000, ""), pattern(5000), whole(5000, ""));

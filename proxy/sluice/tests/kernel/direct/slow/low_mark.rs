@@ -1,5 +1,5 @@
-//! A host that bounds what its sockets have unsent (`net.ipv4.tcp_notsent_lowat`), as many do: answers are whole all the
-//! same, and go past sluice all the same, whether it was so when sluice came or became so later.
+//! A host that limits the unsent bytes of its sockets (`net.ipv4.tcp_notsent_lowat`), as many do: responses are
+//! complete and use direct return, whether the limit was set before sluice started or later.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::direct::missed;
 use crate::namespace::Namespace;
 use crate::proxy_support::{Wire, assert_same, pattern};
 
-/// What such hosts set.
+/// Values used on such hosts.
 const MARKS: [u32; 2] = [16_384, 131_072];
-/// More than a send queue holds.
+/// More than a send queue can contain.
 const LARGEST: usize = 4 << 20;
 /// Slow clients of each origin, and how long they are slow, in tenths of a second.
 const CLIENTS: usize = 10;
 const TICKS: u32 = 5;
 
-/// Of the namespace that the thread is in.
+/// Sets it in the namespace of this thread.
 fn set_mark(bytes: u32) {
     fs::write("/proc/sys/net/ipv4/tcp_notsent_lowat", bytes.to_string()).unwrap();
 }
@@ -49,13 +49,13 @@ fn play(mark: u32, is_first: bool) {
     assert_eq!(exchanges(&proxy) > 0.0, LANDED, "{}", missed(&proxy));
     for reason in ["low_mark", "partial"] {
         let name = format!("sluice_direct_return_missed_total{{reason=\"{reason}\"}}");
-        assert_eq!(proxy.metric(&name), 0.0, "each socket has a mark of its own: {}", missed(&proxy));
+        assert_eq!(proxy.metric(&name), 0.0, "each socket has its own limit: {}", missed(&proxy));
     }
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn answers_are_whole_on_hosts_that_bound_what_is_unsent() {
+fn responses_are_complete_on_hosts_that_limit_unsent_bytes() {
     for mark in MARKS {
         for is_first in [true, false] {
             Namespace::new().inside(|| play(mark, is_first));

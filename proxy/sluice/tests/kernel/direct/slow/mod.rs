@@ -1,8 +1,8 @@
-//! Clients that hardly read: no origin spins, none hangs, a fast client beside them is served, memory is bounded.
+//! Clients that hardly read: no origin spins or hangs, a fast client among them is served, and memory is limited.
 //!
-//! An origin whose bytes go straight into a client's queue polls as writable whatever room that has, which some
-//! servers answer by spinning and others by waiting for ever. So what has no room must not be taken. Held against the
-//! same clients and origins without direct return.
+//! An origin whose bytes go directly to a client's queue polls as writable regardless of the room in it; some servers
+//! react by spinning, others by waiting forever. So bytes without room must not be accepted. Compared with the same
+//! clients and origins without direct return.
 
 mod low_mark;
 mod pressure;
@@ -22,31 +22,32 @@ use crate::proxy_support::{Proxy, Setup, pattern};
 use readers::{Reader, ask_meanwhile, read_on, read_slowly};
 use writers::{Way, Writer};
 
-/// Of each origin.
+/// Clients of each origin.
 const CLIENTS: usize = 200;
 /// How long they are slow, in tenths of a second.
 const TICKS: u32 = 25;
-/// What they ask for in turn; the last one is more than the kernel would hold for one of them.
+/// The requested sizes, in turn; the last one is more than the kernel would buffer for one client.
 const SIZES: [usize; 4] = [64 << 10, 100 << 10, 1 << 20, 200 << 10];
 const HUGE: usize = 8 << 20;
-/// One client in so many asks for that.
+/// One client in this many requests that size.
 const HUGE_EVERY: usize = 64;
-/// CPU time that may come on top, in ticks of 10 ms: who spins takes twice as much.
+/// Allowed additional CPU time, in ticks of 10 ms: a spinning origin takes twice as much.
 const CPU_SLACK: u64 = 100;
-/// The same for the times that an origin was told to wait: who spins is told a hundred thousand times a second.
+/// The same for the number of times an origin was told to wait: a spinning one is told a hundred thousand times a
+/// second.
 const WAITS_SLACK: u64 = 20_000;
-/// What other tests may do meanwhile.
+/// Allowance for other tests that run meanwhile.
 const NOISE: u64 = 64 << 20;
 
-/// What an origin's clients have cost.
+/// The cost of an origin's clients.
 #[derive(Debug)]
 struct Cost {
-    /// Of which origin; to be shown.
+    /// The origin; for display.
     _host: &'static str,
-    /// Ticks of 10 ms, until all have read all.
+    /// Ticks of 10 ms, until everyone has read everything.
     cpu: u64,
     waits: u64,
-    /// Requests that a fast client had answered meanwhile.
+    /// Requests of a fast client that were served meanwhile.
     meanwhile: u64,
 }
 
@@ -59,7 +60,7 @@ struct Costs {
     slab: u64,
 }
 
-/// Ticks of CPU that threads of this name have used.
+/// CPU ticks used by threads of this name.
 fn cpu(name: &str) -> u64 {
     let stats = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
         let text = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
@@ -72,7 +73,7 @@ fn cpu(name: &str) -> u64 {
     stats.sum()
 }
 
-/// One sluice; each origin has its Host.
+/// One sluice; each origin has its own Host.
 fn start(writers: &[Writer], direct: bool) -> Proxy {
     let route = |writer: &Writer| json!({"hosts": [writer.way.host()], "cluster": writer.way.host()});
     let cluster =
@@ -85,7 +86,7 @@ fn start(writers: &[Writer], direct: bool) -> Proxy {
     setup.start().unwrap()
 }
 
-/// Slow clients on each of the origins at once, behind one sluice.
+/// Slow clients on all origins at once, behind one sluice.
 fn measure(direct: bool, content: &Arc<Vec<u8>>) -> Costs {
     let name = |way: Way| format!("{way:?}-{}", if direct { "direct" } else { "copied" });
     let writers =
@@ -113,7 +114,7 @@ fn measure(direct: bool, content: &Arc<Vec<u8>>) -> Costs {
         Costs { each, buffers: grown.0, slab: grown.1 }
     });
     assert_eq!(exchanges(&proxy) > 0.0, LANDED && direct);
-    // What was too much for a client's queue was left to sluice.
+    // Responses too large for a client's queue were left to sluice.
     let without_room = proxy.metric("sluice_direct_return_missed_total{reason=\"room\"}");
     assert_eq!(without_room > 0.0, LANDED && direct);
     costs
@@ -139,7 +140,7 @@ fn play(writer: &Writer, proxy: &Proxy, content: &[u8], slow: impl FnOnce()) -> 
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn nobody_spins_or_hangs_over_clients_that_hardly_read() {
+fn no_origin_spins_or_hangs_on_slow_clients() {
     let _noise = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let content = Arc::new(pattern(HUGE));
     let copied = measure(false, &content);

@@ -1,7 +1,7 @@
-//! A group of processes that may have little memory for TCP: what it has too little for waits, and is no error. sluice and
-//! the origins are in the group, their slow clients are not, as where both run in a container.
+//! A control group with little memory for TCP: writes wait for memory, and do not fail. sluice and the origins are in
+//! the group, their slow clients are not, as if both ran in a container.
 //!
-//! A bound of its own for TCP is cgroup v1's; where its memory controller is not, this is skipped.
+//! Only cgroup v1 has a separate limit for TCP; without its memory controller this is skipped.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ use crate::proxy_support::{Proxy, pattern};
 use crate::support::wait_for;
 
 const CONTROLLER: &str = "/sys/fs/cgroup/memory";
-/// What the group may have for TCP, and what its clients ask for: many times that in all.
+/// TCP memory of the group, and the size that its clients request: many times that in total.
 const LIMIT_BYTES: u64 = 1_500_000;
 const SIZE: usize = 1_500_000;
-/// Of each origin.
+/// Clients of each origin.
 const CLIENTS: usize = 8;
 const RECEIVE_BUFFER: usize = 40_000;
 /// How long the clients are slow, in tenths of a second.
 const TICKS: u32 = 10;
 
-/// One of the test's own, empty and gone when dropped.
+/// A group for this test, empty and removed when dropped.
 struct Group(PathBuf);
 
 impl Group {
-    /// `None` where there are none of that kind.
+    /// `None` if there are no such groups.
     fn new() -> Option<Self> {
         let folder = PathBuf::from(format!("{CONTROLLER}/sluice-{}", std::process::id()));
         fs::create_dir(&folder).ok()?;
@@ -38,7 +38,7 @@ impl Group {
         Some(group)
     }
 
-    /// Does something on a thread that is in it, as are the threads and processes that it starts.
+    /// Runs a function on a thread that is in the group, together with the threads and processes it starts.
     fn inside<T: Send>(&self, does: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let inside = scope.spawn(|| {
@@ -59,10 +59,10 @@ impl Drop for Group {
     }
 }
 
-/// Every byte of every answer is held against what was asked for.
+/// Compares every byte of every response with what was requested.
 fn play(direct: bool) {
     let Some(group) = Group::new() else {
-        eprintln!("skipped: there is no {CONTROLLER} with a bound for TCP");
+        eprintln!("skipped: there is no {CONTROLLER} with a limit for TCP");
         return;
     };
     let content = Arc::new(pattern(SIZE));
@@ -73,7 +73,7 @@ fn play(direct: bool) {
         (writers, proxy)
     });
     for writer in &writers {
-        // All have been served before the first takes the memory: none of it comes free while nobody reads.
+        // All have been served before the first one takes the memory: none of it is released while no one reads.
         let meet = |_| Reader::meet(RECEIVE_BUFFER, proxy.address(), writer.way.host(), &content[..SIZE]);
         let mut readers: Vec<_> = (0..CLIENTS).map(meet).collect();
         readers.iter_mut().for_each(|reader| reader.begin(writer.way.host()));
@@ -81,7 +81,7 @@ fn play(direct: bool) {
         read_on(&mut readers);
     }
     assert!(fallbacks(&proxy) > 0.0, "memory was never short: {}", missed(&proxy));
-    // What is answered once all have read is as ever.
+    // Once all have read, responses are as before.
     let before = exchanges(&proxy);
     let returns = || {
         let mut wire = proxy.connect();
@@ -92,11 +92,11 @@ fn play(direct: bool) {
         exchanges(&proxy) > before
     };
     if direct {
-        wait_for("answers past sluice again", returns);
+        wait_for("direct returns again", returns);
     }
 }
 
-/// Messages that went by TCP for want of memory, and answers that were left to sluice.
+/// Messages that used TCP for lack of memory, and responses that were left to sluice.
 fn fallbacks(proxy: &Proxy) -> f64 {
     proxy.metric("sluice_bypass_fallbacks_total{reason=\"memory_pressure\"}")
         + proxy.metric("sluice_direct_return_missed_total{reason=\"memory_pressure\"}")
@@ -104,7 +104,7 @@ fn fallbacks(proxy: &Proxy) -> f64 {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn answers_are_whole_where_memory_for_tcp_is_short() {
+fn responses_are_complete_with_little_tcp_memory() {
     play(false);
     play(true);
 }

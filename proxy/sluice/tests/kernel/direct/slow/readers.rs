@@ -17,14 +17,14 @@ const BUFFER_AFTERWARDS: usize = 1 << 20;
 const TICK: Duration = Duration::from_millis(100);
 const BYTES_A_TICK: usize = 100;
 
-/// One client in the middle of its answer.
+/// A client in the middle of its response.
 pub(super) struct Reader<'a> {
     stream: TcpStream,
-    /// What has come of the head, as long as it is not whole.
+    /// The received part of an incomplete head.
     head: Vec<u8>,
-    /// The body that is to come.
+    /// The expected body.
     wanted: &'a [u8],
-    /// Bytes of it that have come.
+    /// Bytes of it received so far.
     got: usize,
 }
 
@@ -33,7 +33,7 @@ fn get(size: usize, host: &str) -> String {
 }
 
 impl<'a> Reader<'a> {
-    /// Has had one small answer, and asks for one of this body.
+    /// Has received one small response, and requests one with this body.
     pub(super) fn ask(address: SocketAddr, host: &str, wanted: &'a [u8]) -> Self {
         Self::ask_into(RECEIVE_BUFFER, address, host, wanted)
     }
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         reader
     }
 
-    /// Has had one small answer, and has still to ask for the other one.
+    /// Has received one small response, and has not yet sent the second request.
     pub(super) fn meet(buffer: usize, address: SocketAddr, host: &str, wanted: &'a [u8]) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
         socket.set_recv_buffer_size(buffer).unwrap();
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Every byte is looked at, which tells more than a hash would.
+    /// Compares every byte, which shows more than a hash.
     fn check(&mut self, bytes: &[u8]) {
         let (from, to) = (self.got, self.got + bytes.len());
         assert!(
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// All of them for a while, a little at a time.
+/// Reads from all of them for a while, a little at a time.
 pub(super) fn read_slowly(readers: &mut [Reader<'_>], ticks: u32) {
     for _ in 0..ticks {
         readers.iter_mut().for_each(|reader| reader.read(BYTES_A_TICK));
@@ -107,7 +107,7 @@ pub(super) fn read_slowly(readers: &mut [Reader<'_>], ticks: u32) {
     }
 }
 
-/// The rest of all.
+/// Reads the rest from all of them.
 pub(super) fn read_on(readers: &mut [Reader<'_>]) {
     for reader in &*readers {
         SockRef::from(&reader.stream).set_recv_buffer_size(BUFFER_AFTERWARDS).unwrap();
@@ -132,13 +132,13 @@ fn stuck(readers: &[Reader<'_>]) -> String {
     waiting.map(|reader| format!("{} of {}", reader.got, reader.wanted.len())).collect::<Vec<_>>().join(", ")
 }
 
-/// Small answers one after the other on one connection until `done`; how many came.
+/// Small requests one after the other on one connection until `done`; returns the number of responses.
 pub(super) fn ask_meanwhile(address: SocketAddr, host: &str, done: impl Fn() -> bool) -> u64 {
     let (mut wire, mut count) = (Wire::connect(address), 0);
     while !done() {
         assert_eq!(wire.ask(get(2000, host)).body.len(), 2000);
         count += 1;
-        // A client that takes a core would be what the figures show.
+        // A client that uses a whole core would distort the figures.
         thread::sleep(Duration::from_millis(5));
     }
     count

@@ -1,4 +1,4 @@
-//! Origins that write in the ways that servers do: waiting for an edge, for a level, or blocked in a thread.
+//! Origins that write like typical servers: edge-triggered, level-triggered, or blocking in a thread.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,16 +13,16 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 /// How an origin waits for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As nginx and Go do: writes until it is told to wait, and waits for the next edge.
+    /// Like nginx and Go: writes until it is told to wait, and waits for the next edge.
     Edge,
-    /// As many event loops do: asks for room while it has something to write.
+    /// Like many event loops: polls for room while it has something to write.
     Level,
-    /// A thread a connection, which blocks.
+    /// One blocking thread per connection.
     Blocking,
 }
 
 impl Way {
-    /// What its clients send as Host.
+    /// The Host of its clients.
     pub(super) fn host(self) -> &'static str {
         match self {
             Self::Edge => "edge",
@@ -32,18 +32,18 @@ impl Way {
     }
 }
 
-/// One that runs until the test's process ends.
+/// An origin that runs until the test process ends.
 pub(super) struct Writer {
     pub(super) way: Way,
     pub(super) address: SocketAddr,
     /// Name of its threads.
     pub(super) name: String,
-    /// How often it was told that there is no room.
+    /// How often there was no room.
     pub(super) waits: Arc<AtomicU64>,
 }
 
 impl Writer {
-    /// Answers `GET /N` with the first `N` bytes of `content`.
+    /// Responds to `GET /N` with the first `N` bytes of `content`.
     pub(super) fn start(way: Way, name: String, content: Arc<Vec<u8>>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (address, waits) = (listener.local_addr().unwrap(), Arc::<AtomicU64>::default());
@@ -57,7 +57,7 @@ impl Writer {
     }
 }
 
-/// Threads have the name of the one that starts them.
+/// Threads inherit the name of their creator.
 fn block(listener: &TcpListener, content: &Arc<Vec<u8>>) {
     while let Ok((mut stream, _)) = listener.accept() {
         let content = Arc::clone(content);
@@ -84,7 +84,7 @@ fn head(size: usize) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n").into_bytes()
 }
 
-/// The size that the next whole request asks for.
+/// The size requested by the next complete request.
 fn take_request(asked: &mut Vec<u8>) -> Option<usize> {
     let end = asked.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let rest = asked.split_off(end);
@@ -96,7 +96,7 @@ struct Connection {
     stream: TcpStream,
     asked: Vec<u8>,
     head: Vec<u8>,
-    /// The part of the content that is still to be written.
+    /// The part of the content that is not written yet.
     body: std::ops::Range<usize>,
 }
 
@@ -155,7 +155,7 @@ impl Loop {
         }
     }
 
-    /// Reads and writes as far as it goes; false at the connection's end.
+    /// Reads and writes as far as possible; false at the connection's end.
     fn go_on(&mut self, number: RawFd) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return true };
         let moved = connection.read().and_then(|open| Ok((open, connection.write(&self.content)?)));
@@ -177,7 +177,7 @@ fn fd(of: &impl AsFd) -> RawFd {
 }
 
 impl Connection {
-    /// All that has come; false at the end.
+    /// Reads everything available; false at the end.
     fn read(&mut self) -> io::Result<bool> {
         let mut room = [0; 4096];
         loop {
@@ -190,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// What is to be written, and the answers to what was asked meanwhile; false if there is no more room.
+    /// Writes pending bytes, and the responses to requests received meanwhile; false if there is no more room.
     fn write(&mut self, content: &[u8]) -> io::Result<bool> {
         loop {
             while !self.head.is_empty() || !self.body.is_empty() {
