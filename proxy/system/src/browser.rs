@@ -1,4 +1,4 @@
-//! A headless Chromium with one page, driven by its debugging protocol over a pipe. Knows nothing of sluice.
+//! A headless Chromium with one page, controlled by its debugging protocol over a pipe. Knows nothing of sluice.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use sluice_testkit::packages::install;
 use sluice_testkit::process::{bound, find_program};
 
-/// Only a hang gets there; starting takes seconds on a busy machine.
+/// Reached only by a hang; starting takes seconds on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Takes the pipe from standard input and output, where a shell can put it without further ado.
+/// Takes the pipe from standard input and output, where a shell can easily connect it.
 const SCRIPT: &str = "exec \"$@\" --remote-debugging-pipe 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
 /// A running browser.
@@ -33,10 +33,10 @@ pub(crate) struct Browser {
     calls: u64,
 }
 
-/// The program; as root on Debian or Ubuntu it is installed if need be.
+/// The program; as root on Debian or Ubuntu it is installed if necessary.
 ///
 /// # Errors
-/// Why it cannot be had.
+/// Why it is not available.
 pub(crate) fn program() -> Result<&'static str> {
     let found = || NAMES.into_iter().find(|name| find_program(name).is_some());
     if let Some(name) = found() {
@@ -44,22 +44,22 @@ pub(crate) fn program() -> Result<&'static str> {
     }
     ensure!(geteuid().is_root() && Path::new("/etc/debian_version").exists(), "apt-get install chromium");
     install(&["chromium"])?;
-    found().context("chromium is not there, though apt-get has installed it")
+    found().context("chromium is missing, though apt-get has installed it")
 }
 
 impl Browser {
-    /// Starts it with a profile of its own in `folder` and an empty page.
+    /// Starts it with a separate profile in `folder` and an empty page.
     ///
     /// # Errors
-    /// When it does not start, or does not answer.
+    /// When it does not start, or does not respond.
     pub(crate) fn start(program: &str, folder: &Path) -> Result<Self> {
         let mut command = bound("sh");
         command.args(["-c", SCRIPT, "sh", program, "--headless=new", "--disable-gpu", "--no-first-run"]);
-        // What it would fetch for itself.
+        // Disables its own network requests.
         command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
         command.arg(format!("--user-data-dir={}", folder.display()));
         if geteuid().is_root() {
-            // Its sandbox is not for root; it sees only pages of ours.
+            // Its sandbox does not work as root; it only loads our pages.
             command.arg("--no-sandbox");
         }
         let mut child = command.arg("about:blank").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -86,10 +86,10 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Calls a method of the protocol; what it says meanwhile is kept.
+    /// Calls a method of the protocol; events received meanwhile are kept.
     ///
     /// # Errors
-    /// When the browser has ended, or refuses.
+    /// When the browser has exited, or refuses.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value> {
         self.calls += 1;
         let mut call = json!({"id": self.calls, "method": method, "params": params});
@@ -98,10 +98,10 @@ impl Browser {
         }
         let mut bytes = serde_json::to_vec(&call)?;
         bytes.push(0);
-        self.input.write_all(&bytes).context("the browser has ended")?;
+        self.input.write_all(&bytes).context("the browser has exited")?;
         loop {
             let message =
-                self.messages.recv_timeout(PATIENCE).with_context(|| format!("no answer to {method}"))?;
+                self.messages.recv_timeout(PATIENCE).with_context(|| format!("no response to {method}"))?;
             if message["id"] != self.calls {
                 self.events.push_back(message);
                 continue;
@@ -129,13 +129,13 @@ impl Browser {
     /// Waits until an expression is true.
     ///
     /// # Errors
-    /// When it does not become so; with what the page shows.
+    /// When it does not become true; with the content of the page.
     pub(crate) fn wait_until(&mut self, what: &str, expression: &str) -> Result<()> {
         let begun = Instant::now();
         while self.evaluate(expression)? != json!(true) {
             if begun.elapsed() > PATIENCE {
                 bail!(
-                    "waited in vain for {what}; the page says\n{}",
+                    "timed out waiting for {what}; the page says\n{}",
                     self.evaluate("document.body.innerText")?
                 );
             }
@@ -172,7 +172,7 @@ impl Browser {
         Ok(())
     }
 
-    /// What is seen, as PNG.
+    /// A screenshot as PNG.
     ///
     /// # Errors
     /// When the browser refuses.
@@ -181,7 +181,7 @@ impl Browser {
         BASE64.decode(shot["data"].as_str().context("no picture")?.as_bytes()).context("no picture")
     }
 
-    /// Addresses that the page has asked for so far.
+    /// Addresses that the page has requested so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         sent.filter_map(|event| event["params"]["request"]["url"].as_str().map(str::to_owned)).collect()

@@ -1,4 +1,4 @@
-//! The system tests of sluice, and `cargo xtask trace`, which one of them tries. Parses the command line, nothing else.
+//! The system tests of sluice, and `cargo xtask trace`, which one of them tests. Only parses the command line.
 
 mod apps;
 mod browser;
@@ -31,7 +31,7 @@ enum Command {
     Test(test::Options),
     /// Build the container images, without a container engine.
     Image(image::Options),
-    /// See where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
+    /// Show where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
     Trace(trace::Options),
 }
 

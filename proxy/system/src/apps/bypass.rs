@@ -1,4 +1,4 @@
-//! What only joined connections are asked: that they were joined, and that nobody could tell by the answers.
+//! Additional checks for joined connections: that they were joined, and that responses do not differ.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,22 +13,22 @@ use super::Check;
 use super::rig::Rig;
 use super::wire::{Reply, Wire};
 
-/// Checks after those of the app, so that they see what those did.
+/// Run after the checks of the app, so that they see their effects.
 pub(super) const CHECKS: &[Check] = &[("same_answers", same_answers), ("joined", joined)];
 
-/// Fields that differ from one answer to the next.
+/// Fields that differ between responses.
 const CHANGING: &[&str] = &["date: ", "x-request-id: ", "x-runtime: "];
 
 /// Why this binary cannot join connections on this host, if so.
 ///
 /// # Errors
-/// When it cannot be asked.
+/// When it cannot be run.
 pub(crate) fn obstacle(binary: &Path) -> Result<Option<String>> {
     let output = Command::new(binary).args(["doctor", "--json"]).output().context("sluice doctor")?;
     let answer: Value = serde_json::from_slice(&output.stdout).context("sluice doctor --json")?;
     let bypass = &answer["assists"]["bypass"];
     let reasons = bypass["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
-    // Any other reason is one to fail.
+    // Any other reason is a failure.
     let absent = reasons.iter().any(|reason| reason["code"] == "not_in_this_version");
     if bypass["host_can"].as_bool() != Some(false) && !absent {
         return Ok(None);
@@ -37,7 +37,7 @@ pub(crate) fn obstacle(binary: &Path) -> Result<Option<String>> {
     Ok(Some(means.join("; ")))
 }
 
-/// Status, fields and body are what a sluice that copies answers.
+/// Status, fields and body are the same as those of a sluice that copies.
 fn same_answers(rig: &Rig) -> Result<String> {
     let (_copying, address) = rig.copying()?;
     for path in rig.app.compared {
@@ -56,7 +56,7 @@ fn ask(rig: &Rig, address: SocketAddr, path: &str) -> Result<Reply> {
     wire.reply()
 }
 
-/// The head without what changes.
+/// The head without the parts that vary.
 fn lasting(reply: &Reply) -> Vec<&str> {
     let lasts = |line: &&str| {
         let lower = line.to_ascii_lowercase();
@@ -68,7 +68,7 @@ fn lasting(reply: &Reply) -> Vec<&str> {
 /// Pairs were joined, and exchanges went over them.
 fn joined(rig: &Rig) -> Result<String> {
     if !rig.required {
-        return Ok("not asked for".to_owned());
+        return Ok("not requested".to_owned());
     }
     let pairs = metrics::pairs_joined(rig.admin)?;
     let log = fs::read_to_string(rig.sluice.log()).context("sluice's log")?;
@@ -76,7 +76,7 @@ fn joined(rig: &Rig) -> Result<String> {
     let [bypass, direct, copy] = ["bypass", "direct", "copy"].map(path);
     let found =
         format!("{pairs} pairs joined; exchanges: {direct} direct, {bypass} by bypass, {copy} by copy");
-    // Those past sluice go over joined pairs as well, and may be all there are.
+    // Direct returns use joined pairs as well, and may be all there are.
     ensure!(pairs > 0 && direct > 0, "{found}");
     Ok(found)
 }

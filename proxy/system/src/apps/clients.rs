@@ -1,4 +1,4 @@
-//! Clients that are slow, in a hurry, talkative or gone.
+//! Clients that are slow, pipelining, verbose or gone.
 
 use std::thread;
 use std::time::Duration;
@@ -16,16 +16,16 @@ pub(super) const CHECKS: &[Check] = &[
     ("aborted_answers", aborted_answers),
 ];
 
-/// Clients that go away, one after the other.
+/// Clients that disconnect, one after the other.
 pub(super) const ABORTS: usize = 20;
 const PIPELINED: usize = 10;
-/// nginx reads heads into 1 KB at first, and asks the kernel for what else there is.
+/// nginx first reads heads into 1 KB, and asks the kernel how much more there is.
 const HEAD_BYTES: &[usize] = &[900, 1100, 3000, 6000];
 const RECEIVE_BYTES: usize = 8192;
 const SLOW_PIECE_BYTES: usize = 32_768;
 const SLOW_PAUSE: Duration = Duration::from_millis(5);
 
-/// Heads around and over the buffers of origins, on one connection.
+/// Heads around and above the buffer sizes of origins, on one connection.
 fn big_head(rig: &Rig) -> Result<String> {
     let mut wire = Wire::connect(rig)?;
     for bytes in HEAD_BYTES {
@@ -37,7 +37,7 @@ fn big_head(rig: &Rig) -> Result<String> {
     Ok(String::new())
 }
 
-/// Requests in one write are answered in their order.
+/// Requests in one write get their responses in order.
 fn pipelined(rig: &Rig) -> Result<String> {
     let mut wire = Wire::connect(rig)?;
     let request = |path: &str| format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", rig.target(path), rig.host);
@@ -51,13 +51,13 @@ fn pipelined(rig: &Rig) -> Result<String> {
     Ok(String::new())
 }
 
-/// A client that reads little at a time gets all of it, and others are served meanwhile.
+/// A client that reads slowly gets everything, and others are served meanwhile.
 fn slow_client(rig: &Rig) -> Result<String> {
     let mut direct = Wire::to(rig.place.address)?;
     direct.ask(rig, "GET", rig.app.large, "")?;
     let wanted = direct.reply().context("directly from the origin")?;
     let mut slow = Wire::connect(rig)?;
-    // Still far less than the answer; with a smaller one TCP itself makes it take ten seconds.
+    // Still far less than the response; with a smaller one TCP itself would take ten seconds.
     slow.receive_buffer(SLOW_PIECE_BYTES)?;
     slow.ask(rig, "GET", &rig.target(rig.app.large), "")?;
     slow.until(b"\r\n\r\n")?;
@@ -73,7 +73,7 @@ fn slow_client(rig: &Rig) -> Result<String> {
     Ok(format!("{} bytes", got.len()))
 }
 
-/// Clients that go away before and within the answer do no harm to those who come after.
+/// Clients that disconnect before and within a response do not affect later ones.
 fn aborted_answers(rig: &Rig) -> Result<String> {
     for round in 0..ABORTS {
         let mut wire = Wire::connect(rig)?;
@@ -87,7 +87,7 @@ fn aborted_answers(rig: &Rig) -> Result<String> {
     unharmed(rig)
 }
 
-/// Enough requests to meet every idle connection are answered rightly.
+/// Enough requests to meet every idle connection are answered correctly.
 pub(super) fn unharmed(rig: &Rig) -> Result<String> {
     for _ in 0..ABORTS {
         let mut wire = Wire::connect(rig)?;

@@ -1,4 +1,4 @@
-//! curl and its companions as functions. Says what came back, judges nothing.
+//! curl and its companions as functions. Returns results, judges nothing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,18 +9,18 @@ use sluice_testkit::workspace;
 
 use super::rig::Rig;
 
-/// The longest that one transfer may take, in seconds; only a hang gets there.
+/// Time limit of one transfer, in seconds; reached only by a hang.
 const TIME_MAX_S: &str = "300";
 
-/// What one curl run printed.
+/// The output of one curl run.
 pub(super) struct Answer {
-    /// Of the last transfer.
+    /// Status of the last transfer.
     pub(super) status: u16,
     /// Body bytes that arrived in the last transfer.
     pub(super) size: u64,
-    /// Connections made by each transfer in turn.
+    /// Connections made by each transfer.
     pub(super) connects: Vec<u32>,
-    /// Everything printed: bodies, and heads where asked for.
+    /// Everything printed: bodies, and heads if requested.
     pub(super) text: String,
 }
 
@@ -62,7 +62,7 @@ fn figures(line: &str) -> Option<(u16, u64, u32)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// Fetches a URL past sluice into a file.
+/// Fetches a URL directly from the origin into a file.
 ///
 /// # Errors
 /// When curl reports one or the status is an error.

@@ -1,4 +1,4 @@
-//! An example configuration, moved to the ports of a test. Everything else in it stays as users read it.
+//! An example configuration, adapted to the ports of a test. Everything else in it stays as users read it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use serde_yaml::{Mapping, Value};
 /// Uploads in the checks are larger than an API would allow.
 const BODY_BYTES_MAX: u64 = 1 << 32;
 
-/// The text of `file` with its first listener on `listen`, admin on `admin` and every cluster on `origin`. Answers that
-/// are to be passed on `as_they_come` may go past sluice.
+/// The text of `file` with its first listener on `listen`, admin on `admin` and every cluster on `origin`. With
+/// `as_they_come`, responses may use direct return.
 ///
 /// # Errors
-/// When the file cannot be read or is not shaped like a configuration.
+/// When the file cannot be read or does not look like a configuration.
 pub(super) fn adapt(
     file: &Path,
     listen: SocketAddr,
@@ -57,7 +57,7 @@ fn rewrite(config: &mut Value, listen: SocketAddr, admin: SocketAddr, origin: So
     Ok(())
 }
 
-/// Has no route change its answers.
+/// Removes edits of responses from all routes.
 fn leave_answers(config: &mut Value) {
     let routes = config.get_mut("routes").and_then(Value::as_sequence_mut);
     for route in routes.into_iter().flatten().filter_map(Value::as_mapping_mut) {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_and_what_needs_a_host_of_its_own_change() {
+    fn only_addresses_and_host_specific_keys_change() {
         let text = "\
 listeners: [{address: '0.0.0.0:80', limits: {body_bytes_max: 1}}, {address: '0.0.0.0:81'}]
 routes: [{name: api, hosts: [api.example.com], cluster: api}]
@@ -95,7 +95,7 @@ admin: 127.0.0.1:2
     }
 
     #[test]
-    fn what_is_no_configuration_is_refused() {
+    fn invalid_configurations_are_refused() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let mut config: Value = serde_yaml::from_str("listeners: []").unwrap();
         assert!(rewrite(&mut config, address, address, address).is_err());

@@ -1,4 +1,4 @@
-//! Falcon, one process, on the Rack application that Puma serves too.
+//! Falcon, one process, with the same Rack application as Puma.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;

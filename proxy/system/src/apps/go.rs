@@ -48,7 +48,7 @@ fn start(place: &Place) -> Result<Process> {
         .arg(&program)
         .arg(".")
         .current_dir(&place.sources)
-        // The standard library is all it needs: no toolchain and no module is fetched.
+        // It only needs the standard library: no toolchain and no module is fetched.
         .env("GOTOOLCHAIN", "local")
         .env("GOPROXY", "off")
         .env("GOFLAGS", "-mod=mod -buildvcs=false")
@@ -66,7 +66,7 @@ fn bytes_both_ways(rig: &Rig) -> Result<String> {
     checks::bytes_both_ways(rig, if rig.big { BYTES_BIG } else { BYTES })
 }
 
-/// Hop-by-hop fields stay behind (RFC 9110 7.6.1), the fields that sluice owes the origin arrive.
+/// Hop-by-hop fields are removed (RFC 9110 7.6.1), and the fields that sluice adds arrive.
 fn fields(rig: &Rig) -> Result<String> {
     let sent = ["--header", "Connection: x-hop", "--header", "X-Hop: 1", "--header", "X-End: 2"];
     let answer = curl::curl(rig, &sent, &["/echo"])?;

@@ -1,4 +1,4 @@
-//! Real servers behind the release binary, each from its example configuration, driven by real clients.
+//! Real servers behind the release binary, each with its example configuration, tested with real clients.
 
 mod bypass;
 mod checks;
@@ -32,7 +32,7 @@ use sluice_testkit::process::Process;
 use sluice_testkit::tally::Tally;
 use variant::{Ground, HOST, JOINED, Variant};
 
-/// One kind of origin and what is checked through sluice in front of it.
+/// A kind of origin, and the checks with sluice in front of it.
 ///
 /// Many fields: one for each way in which applications differ.
 struct App {
@@ -43,20 +43,20 @@ struct App {
     sources: &'static str,
     /// The Host that the example routes to its cluster.
     host: &'static str,
-    /// What the example strips from paths in front of its cluster.
+    /// The prefix that the example strips from paths.
     prefix: &'static str,
-    /// A path that answers with a line of text.
+    /// A path that responds with a line of text.
     path: &'static str,
     /// That line.
     hello: &'static str,
-    /// A path that answers with 1 MB or more.
+    /// A path that responds with 1 MB or more.
     large: &'static str,
-    /// Paths whose answers are compared, joined and not.
+    /// Paths whose responses are compared, joined and copied.
     compared: &'static [&'static str],
-    /// Paths whose answers clients read slowly, with direct return and without; none leaves that out.
+    /// Paths whose responses clients read slowly, with and without direct return; an empty list skips this.
     slow: &'static [&'static str],
     programs: &'static [&'static str],
-    /// What the tools of `bench` install for it.
+    /// The tool of `bench` that it needs.
     tool: Option<&'static str>,
     /// Starts the origin; returns when it listens.
     start: fn(&Place) -> Result<Process>,
@@ -68,9 +68,9 @@ type Check = (&'static str, fn(&Rig) -> Result<String>);
 
 const APPS: &[App] = &[puma::APP, go::APP, nginx::APP, uvicorn::APP, node::APP, falcon::APP];
 
-/// Paths of the origins that make their bodies: sizes on both sides of what may be joined unread.
+/// Paths of the origins with generated bodies: sizes below and above the limit of unread joined bytes.
 const COMPARED: &[&str] = &["/", "/no-such-path", "/bytes?n=1000", "/bytes?n=60000", "/bytes?n=70000"];
-/// What slow clients ask the same origins for. The send queue of one client does not hold all of the last one.
+/// What slow clients request from the same origins. The last one does not fit into the send queue of one client.
 const SLOW: &[&str] = &[
     "/bytes?n=65536",
     "/bytes?n=200000",
@@ -83,19 +83,19 @@ const SLOW: &[&str] = &[
 ];
 const LARGE: &str = "/bytes?n=1048576";
 
-/// `kernel.bypass` where connections are to be joined.
+/// `kernel.bypass` if connections must be joined.
 pub(crate) const REQUIRED: &str = "required";
 
-/// What all apps of a run share.
+/// Shared by all apps of a run.
 struct Run<'a> {
     binary: &'a Path,
-    /// Whether the long runs are asked for.
+    /// Whether the long runs are requested.
     big: bool,
     /// `kernel.bypass`.
     bypass: &'a str,
 }
 
-/// The last check of every app: it ends sluice.
+/// The last check of every app: it stops sluice.
 const STOPS: &str = "stops_on_sigterm";
 
 /// The names of all checks of the host tier.
@@ -108,10 +108,10 @@ pub(crate) fn joined_names() -> impl Iterator<Item = String> {
     JOINED.iter().flat_map(|variant| APPS.iter().flat_map(|app| app.names(variant)))
 }
 
-/// Runs every check that the tally wants, connections not joined; starts an app only if one of its checks is.
+/// Runs every requested check with copied connections; starts an app only if one of its checks is requested.
 ///
 /// # Errors
-/// When scratch folders cannot be made. What a check finds is counted, not an error.
+/// When scratch folders cannot be created. Failed checks are counted, not errors.
 pub(crate) fn run(binary: &Path, big: bool, tools: &Tools, tally: &mut Tally) -> Result<()> {
     run_on(&HOST, &Run { binary, big, bypass: "off" }, tools, tally)
 }
@@ -147,7 +147,7 @@ fn run_on(variant: &'static Variant, run: &Run, tools: &Tools, tally: &mut Tally
     for (app, count) in wanted {
         let lack = tools.lack(app.programs).or_else(|| {
             let tool = app.tool?;
-            Some(format!("{tool} cannot be had: {:#}", pinned::tool(tool).err()?))
+            Some(format!("{tool} is not available: {:#}", pinned::tool(tool).err()?))
         });
         match lack {
             Some(lack) => tally.skip(&format!("{}::{}", variant.name, app.name), count, &lack),
@@ -158,7 +158,7 @@ fn run_on(variant: &'static Variant, run: &Run, tools: &Tools, tally: &mut Tally
 }
 
 impl App {
-    /// What is checked on this variant, but for the end.
+    /// The checks of this variant, except the last one.
     fn checks(&self, variant: &Variant) -> impl Iterator<Item = &'static Check> {
         let wanted = variant.wants;
         let own = self.checks.iter().flat_map(|checks| checks.iter());
@@ -180,7 +180,7 @@ impl App {
             Ok(rig) => rig,
             Err(error) => {
                 println!("{error:#}");
-                // Every check that now cannot run has failed, not only one.
+                // All checks that cannot run now have failed, not only one.
                 for name in self.names(variant) {
                     tally.check(&name, || Err(anyhow!("{} was not started, see above", self.name)));
                 }

@@ -1,7 +1,7 @@
-//! A network namespace and a cgroup, as a container has them, joined to this host by a veth pair.
+//! A network namespace and a cgroup, like those of a container, connected to this host by a veth pair.
 //!
-//! The namespace has no name: it lives as long as the process that holds it, which ends with us, however we end;
-//! the pair goes with it.
+//! The namespace has no name: it lives as long as the process that holds it, which ends with us, however we end; the
+//! pair disappears with it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -24,17 +24,17 @@ pub(super) struct Network {
     holder: Process,
     link: String,
     cgroup: PathBuf,
-    /// Address of the inner end.
+    /// IPv4 address of the inner end.
     pub(super) inside_v4: Ipv4Addr,
-    /// Address of the inner end.
+    /// IPv6 address of the inner end.
     pub(super) inside_v6: Ipv6Addr,
 }
 
 impl Network {
-    /// Makes namespace, pair and cgroup; both ends are up.
+    /// Creates namespace, pair and cgroup; both ends are up.
     ///
     /// # Errors
-    /// When one of them is refused.
+    /// When one of them fails.
     pub(super) fn make() -> Result<Self> {
         let cgroup = make_cgroup()?;
         let mut command = bound("unshare");
@@ -65,7 +65,7 @@ impl Network {
         command
     }
 
-    /// Whether a process is in both: a check elsewhere would prove nothing.
+    /// Checks that a process is in both: a check elsewhere would prove nothing.
     ///
     /// # Errors
     /// When it is not.
@@ -82,7 +82,7 @@ impl Network {
         ["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", self.holder.pid())]
     }
 
-    /// Until the holder has left our namespace.
+    /// Waits until the holder has left our namespace.
     fn wait_namespace(&self) -> Result<()> {
         let ours = fs::read_link("/proc/self/ns/net").context("our namespace")?;
         for _ in 0..TRIES {
@@ -91,7 +91,7 @@ impl Network {
                 _ => thread::sleep(POLL),
             }
         }
-        bail!("unshare made no namespace\n{}", self.holder.tail());
+        bail!("unshare created no namespace\n{}", self.holder.tail());
     }
 
     fn connect(&self, net: u8) -> Result<()> {
@@ -99,7 +99,7 @@ impl Network {
         ip(&["link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", &holder])?;
         let (v4, v6) = (format!("10.231.{net}."), format!("fd00:231:{net:x}::"));
         ip(&["addr", "add", &format!("{v4}1/24"), "dev", link])?;
-        // Nobody else is on the link, so nobody need be asked whether the address is taken.
+        // No one else is on the link, so duplicate address detection is unnecessary.
         ip(&["addr", "add", &format!("{v6}1/64"), "dev", link, "nodad"])?;
         ip(&["link", "set", link, "up"])?;
         self.ip_inside(&["addr", "add", &format!("{v4}2/24"), "dev", "eth0"])?;
@@ -119,7 +119,7 @@ impl Drop for Network {
         if let Err(error) = ip(&["link", "del", &self.link]) {
             eprintln!("warning: {error:#}");
         }
-        // Its last process may just be ending.
+        // Its last process may be exiting.
         for _ in 0..TRIES {
             if fs::remove_dir(&self.cgroup).is_ok() {
                 return;
@@ -130,7 +130,7 @@ impl Drop for Network {
     }
 }
 
-/// A child of the root of the cgroup2 hierarchy. Removes what a killed run left behind.
+/// A child of the root of the cgroup2 hierarchy. Removes leftovers of killed runs.
 fn make_cgroup() -> Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").context("/proc/mounts")?;
     let root = mounts
@@ -141,7 +141,7 @@ fn make_cgroup() -> Result<PathBuf> {
         .to_owned();
     for entry in fs::read_dir(&root).with_context(|| root.clone())?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(CGROUP) {
-            // One that is in use cannot be removed, and need not.
+            // One that is in use cannot be removed, and need not be.
             let _ = fs::remove_dir(entry.path());
         }
     }

@@ -89,7 +89,7 @@ fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|i| (i * 31 + i / 251) as u8).collect()
 }
 
-/// Every file arrives whole.
+/// Every file arrives completely.
 fn files(rig: &Rig) -> Result<String> {
     let got = rig.place.folder.join("got.bin");
     for (name, size) in FILES {
@@ -101,8 +101,8 @@ fn files(rig: &Rig) -> Result<String> {
     Ok(String::new())
 }
 
-/// Bodies that come in pieces arrive whole in the files that nginx keeps them in. nginx asks the kernel how much there
-/// is to read. The example lets only GET and HEAD through, and a GET may have a body.
+/// Bodies sent in pieces arrive completely in the files where nginx stores them. nginx asks the kernel how many bytes
+/// are available. The example allows only GET and HEAD, and a GET may have a body.
 fn trickled_uploads(rig: &Rig) -> Result<String> {
     let mut wire = Wire::connect(rig)?;
     for trickle in TRICKLES {
@@ -116,7 +116,7 @@ fn trickled_uploads(rig: &Rig) -> Result<String> {
     Ok(format!("{} uploads on one connection", TRICKLES.len()))
 }
 
-/// A range is passed on as asked (RFC 9110 14).
+/// A range is forwarded (RFC 9110 14).
 fn range(rig: &Rig) -> Result<String> {
     let got = rig.place.folder.join("range.bin");
     let args = ["--range", "1000-1999", "--output", &got.display().to_string()];
@@ -126,7 +126,7 @@ fn range(rig: &Rig) -> Result<String> {
     Ok(String::new())
 }
 
-/// A 304 has no body and leaves the connection in use (RFC 9110 15.4.5).
+/// A 304 has no body and keeps the connection usable (RFC 9110 15.4.5).
 fn not_modified(rig: &Rig) -> Result<String> {
     let head = curl::curl(rig, &["--head"], &["/64kb.bin"])?.text;
     let tag = head
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_left_out_get_no_directive() {
+    fn missing_modules_get_no_directive() {
         let paths = temp_paths("configure arguments: --without-http_scgi_module --with-x");
         assert!(paths.contains("uwsgi_temp_path @FOLDER@/uwsgi;"));
         assert!(!paths.contains("scgi_temp_path @FOLDER@/scgi;\n") && !paths.ends_with("/scgi;"));

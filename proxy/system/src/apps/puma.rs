@@ -1,4 +1,4 @@
-//! Puma, one process of four threads, on a Rack application.
+//! Puma, one process with four threads, with a Rack application.
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
@@ -41,7 +41,7 @@ pub(super) const APP: App = App {
 fn start(place: &Place) -> Result<Process> {
     let mut command = place.command("puma");
     command
-        // `-C -`: no configuration file of whoever runs this.
+        // `-C -`: ignores configuration files of the current user.
         .args(["-C", "-", "--environment", "production", "--threads", "4:4"])
         .args(["--bind", &format!("tcp://{}", place.address)])
         .arg(place.sources.join("config.ru"))
@@ -51,12 +51,12 @@ fn start(place: &Place) -> Result<Process> {
     Ok(process)
 }
 
-/// Ten slow requests on four threads: some wait in line, none is lost.
+/// Ten slow requests on four threads: some wait in the queue, none is lost.
 fn delayed_answer(rig: &Rig) -> Result<String> {
     let paths = ["/delay?ms=50"; 10];
     let answer = curl::curl(rig, &["--parallel", "--parallel-immediate"], &paths)?;
     ensure!(answer.connects.len() == paths.len(), "{} answers", answer.connects.len());
     let right = answer.text.lines().filter(|line| *line == "waited").count();
-    ensure!(right == paths.len(), "{right} right answers: {}", answer.text);
+    ensure!(right == paths.len(), "{right} correct responses: {}", answer.text);
     Ok(String::new())
 }

@@ -1,4 +1,4 @@
-//! An origin and one sluice in front of it, both ours and both gone when the rig is dropped.
+//! An origin and one sluice in front of it, both stopped when the rig is dropped.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,9 +15,9 @@ use super::{App, REQUIRED, Run, example};
 
 /// Where an origin runs.
 pub(super) struct Place<'g> {
-    /// The address it shall listen on.
+    /// The address to listen on.
     pub(super) address: SocketAddr,
-    /// A folder of its own, empty at start.
+    /// Its own folder, empty at start.
     pub(super) folder: PathBuf,
     /// Its committed sources.
     pub(super) sources: PathBuf,
@@ -28,21 +28,21 @@ pub(super) struct Place<'g> {
 
 /// A running pair.
 pub(super) struct Rig<'g> {
-    /// The server behind.
+    /// The origin.
     pub(super) origin: Process,
-    /// The proxy in front.
+    /// The proxy.
     pub(super) sluice: Process,
-    /// The server's address and folder.
+    /// The origin's address and folder.
     pub(super) place: Place<'g>,
     /// The proxy's address.
     pub(super) address: SocketAddr,
     /// The proxy's admin listener.
     pub(super) admin: SocketAddr,
-    /// What runs.
+    /// The application.
     pub(super) app: &'static App,
-    /// What to send as Host.
+    /// The Host to send.
     pub(super) host: &'static str,
-    /// Whether the long runs are asked for.
+    /// Whether the long runs are requested.
     pub(super) big: bool,
     /// Whether connections must be joined.
     pub(super) required: bool,
@@ -50,7 +50,7 @@ pub(super) struct Rig<'g> {
 }
 
 impl Place<'_> {
-    /// A program at this place that ends with us.
+    /// A command for a program at this place that ends with us.
     pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
         let program = program.as_ref();
         match &self.ground.network {
@@ -67,7 +67,7 @@ impl<'g> Rig<'g> {
     /// Starts both and waits until they listen.
     ///
     /// # Errors
-    /// When one does not come up; with its log.
+    /// When one does not start; with its log.
     pub(super) fn start(app: &'static App, variant: &Variant, ground: &'g Ground, run: &Run) -> Result<Self> {
         let name = format!("{}-{}", variant.name.replace("::", "-"), app.name);
         let folder = workspace::scratch("apps")?.join(&name);
@@ -93,10 +93,10 @@ impl<'g> Rig<'g> {
         Ok(Self { origin, sluice, place, address, admin, app, host, big, required, binary })
     }
 
-    /// Another sluice in front of the same origin, which copies; with its address.
+    /// Starts another sluice in front of the same origin, which copies; returns its address.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub(super) fn copying(&self) -> Result<(Process, SocketAddr)> {
         let name = format!("{}-copying", self.app.name);
         let (sluice, address, _) =
@@ -104,11 +104,11 @@ impl<'g> Rig<'g> {
         Ok((sluice, address))
     }
 
-    /// Another sluice in front of the same origin that forwards everything, with these keys set; with its address and
-    /// that of its admin listener.
+    /// Starts another sluice in front of the same origin that forwards everything, with these keys set; returns its
+    /// address and that of its admin listener.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub(super) fn plain(&self, name: &str, set: &[String]) -> Result<(Process, SocketAddr, SocketAddr)> {
         let [proxy, admin] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
         let mut command = sluice(&self.binary);
@@ -133,7 +133,7 @@ impl<'g> Rig<'g> {
         format!("http://{}{}", self.address, self.target(path))
     }
 
-    /// The same, past sluice.
+    /// The same, directly at the origin.
     pub(super) fn direct_url(&self, path: &str) -> String {
         format!("http://{}{path}", self.place.address)
     }
@@ -143,8 +143,8 @@ fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// A sluice from the app's example, its address and that of its admin listener.
-#[expect(clippy::too_many_arguments, reason = "called for each way in which an application is tried")]
+/// Starts a sluice with the app's example; returns its address and that of its admin listener.
+#[expect(clippy::too_many_arguments, reason = "called for each way in which an application is tested")]
 fn start_sluice(
     app: &App,
     place: &Place,
@@ -161,10 +161,10 @@ fn start_sluice(
     let mut command = sluice(binary);
     command.arg("--config").arg(&config);
     command.args(["--set", &format!("kernel.bypass={bypass}")]);
-    // Most checks ask once a connection.
+    // Most checks send one request per connection.
     command.args(["--set", "kernel.direct_return_from_request=1"]);
     command.args(["--set", "kernel.direct_return_bytes_min=0"]);
-    // Its lines say which path each exchange took.
+    // Its lines contain the path of each exchange.
     command.args(["--set", "access_log.format=json"]);
     let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
     let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;

@@ -1,8 +1,8 @@
-//! Two hundred clients that read a kilobyte a second, with direct return and without: the app does not spin, is held
-//! no longer, others are served meanwhile, and every body is right.
+//! Two hundred clients that read a kilobyte a second, with and without direct return: the app does not spin, is not
+//! blocked longer, others are served meanwhile, and every body is correct.
 //!
-//! An app's socket whose bytes go into a client's queue polls as writable whatever room that has. Where a proxy let
-//! answers go there without looking, Puma was seen to spin, nginx and Go to wait for ever.
+//! A socket of the app whose bytes go to a client's queue polls as writable regardless of the room in it. With a proxy
+//! that let responses through without checking this, Puma was seen to spin, and nginx and Go to wait forever.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -30,35 +30,35 @@ const TICK: Duration = Duration::from_millis(100);
 const BYTES_A_TICK: usize = 100;
 const RECEIVE_BYTES: usize = 4096;
 const RECEIVE_BYTES_AFTERWARDS: usize = 1 << 20;
-/// Only a hang gets there.
+/// Reached only by a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two requests of the fast client.
 const PAUSE: Duration = Duration::from_millis(5);
-/// CPU time that may come on top, in ticks of 10 ms; an app that spins takes as much as there is.
+/// Allowed additional CPU time, in ticks of 10 ms; a spinning app takes all there is.
 const CPU_SLACK: u64 = 150;
-/// What else goes on on the machine, in its buffers.
+/// Allowance for other buffers on the machine.
 const NOISE: u64 = 64 << 20;
 
-/// What the clients have cost.
+/// The cost of the clients.
 #[derive(Debug)]
 struct Cost {
-    /// Of the app, in ticks of 10 ms.
+    /// CPU time of the app, in ticks of 10 ms.
     cpu: u64,
-    /// Bytes in TCP's buffers while they were slow, beyond what was there before.
+    /// Bytes in TCP's buffers while they were slow, in addition to the earlier ones.
     buffers: u64,
-    /// The same of the kernel's objects.
+    /// The same for kernel objects.
     slab: u64,
     /// Requests of a fast client that were answered meanwhile.
     meanwhile: u64,
-    /// Answers that went straight.
+    /// Direct returns.
     straight: u64,
-    /// Those that could not, all or part, for want of room.
+    /// Responses that could not use it, completely or partly, for lack of room.
     without_room: u64,
 }
 
 fn slow_direct(rig: &Rig) -> Result<String> {
     if !rig.required {
-        return Ok("not asked for".to_owned());
+        return Ok("not requested".to_owned());
     }
     raise_descriptor_limit()?;
     let mut wire = Wire::to(rig.place.address)?;
@@ -114,24 +114,24 @@ fn measure(rig: &Rig, direct_return: &str, bodies: &[Vec<u8>]) -> Result<Cost> {
     })
 }
 
-/// One of the clients, in the middle of its answer.
+/// One of the clients, in the middle of its response.
 struct Client<'a> {
     stream: TcpStream,
-    /// What has come of the head, as long as it is not whole.
+    /// The received part of an incomplete head.
     head: Vec<u8>,
-    /// The body that is to come.
+    /// The expected body.
     wanted: &'a [u8],
-    /// Bytes of it that have come.
+    /// Bytes of it received so far.
     got: usize,
 }
 
 impl<'a> Client<'a> {
-    /// Has had an answer, and asks for another one.
+    /// Has received one response, and requests another one.
     fn ask(rig: &Rig, address: SocketAddr, path: &str, wanted: &'a [u8]) -> Result<Self> {
-        // Made smaller later, the buffer would make TCP itself slow for good.
+        // If it were reduced later, TCP itself would stay slow.
         let mut wire = Wire::narrow(address, RECEIVE_BYTES)?;
         wire.ask(rig, "GET", rig.app.path, "")?;
-        wire.reply().context("the answer before")?;
+        wire.reply().context("the previous response")?;
         wire.ask(rig, "GET", path, "")?;
         let stream = wire.into_stream();
         stream.set_nonblocking(true)?;
@@ -142,7 +142,7 @@ impl<'a> Client<'a> {
         self.got == self.wanted.len()
     }
 
-    /// Some bytes, if there are any; how many.
+    /// Reads available bytes; returns how many.
     fn read(&mut self, most: usize) -> Result<usize> {
         let mut room = [0; 65_536];
         match self.stream.read(&mut room[..most]) {
@@ -165,7 +165,7 @@ impl<'a> Client<'a> {
         self.check(&body)
     }
 
-    /// Every byte is looked at, which tells more than a hash would.
+    /// Compares every byte, which shows more than a hash.
     fn check(&mut self, bytes: &[u8]) -> Result<()> {
         let (from, to) = (self.got, self.got + bytes.len());
         ensure!(self.wanted.get(from..to) == Some(bytes), "wrong between {from} and {to}");
@@ -184,7 +184,7 @@ fn read_slowly(clients: &mut [Client<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// The rest of all.
+/// Reads the rest from all of them.
 fn read_on(clients: &mut [Client<'_>]) -> Result<()> {
     for client in &*clients {
         super::wire::receive_buffer(&client.stream, RECEIVE_BYTES_AFTERWARDS)?;
@@ -212,7 +212,7 @@ fn stuck(clients: &[Client<'_>]) -> String {
     waiting.map(|client| format!("{} of {}", client.got, client.wanted.len())).collect::<Vec<_>>().join(", ")
 }
 
-/// Small requests one after the other; how many were answered before `done`.
+/// Small requests one after the other; returns how many were answered before `done`.
 fn ask_meanwhile(rig: &Rig, address: SocketAddr, done: &AtomicBool) -> Result<u64> {
     let mut wire = Wire::to(address)?;
     let mut count = 0;
@@ -233,7 +233,7 @@ fn without_room(metrics: &str) -> u64 {
     metrics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0)
 }
 
-/// CPU time of a process and of those that it has started, in ticks of 10 ms.
+/// CPU time of a process and its children, in ticks of 10 ms.
 fn cpu(pid: u32) -> Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -251,7 +251,7 @@ fn cpu(pid: u32) -> Result<u64> {
     Ok(total)
 }
 
-/// Of a line of `/proc/PID/stat`, where the name may have spaces and parentheses of its own.
+/// Parses a line of `/proc/PID/stat`, where the name may contain spaces and parentheses.
 fn parent_and_ticks(stat: &str) -> Option<(u32, u64)> {
     let words: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();

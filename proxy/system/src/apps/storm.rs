@@ -1,4 +1,4 @@
-//! Many more clients at once than the server has threads: sluice holds them back.
+//! Many more concurrent clients than the server has threads: sluice queues them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,13 +12,13 @@ use super::rig::Rig;
 use super::wire::Wire;
 
 const CLIENTS: usize = 2000;
-/// Twice the threads of Puma: what sluice lets through, and connections of before that it has closed meanwhile.
+/// Twice the threads of Puma: those that sluice allows, and earlier connections that it has closed meanwhile.
 const DEPTH_MAX: u64 = 8;
-/// What the line has room for.
+/// The length of the queue.
 const LINE: usize = 1000;
 
-/// Two thousand clients ask at once: the server's accept queue stays as short as ever, and every one is answered,
-/// with the app's line or with a 503 that says when to come again.
+/// Two thousand clients send requests at once: the server's accept queue stays short, and all of them are answered,
+/// with the app's line or with a 503 that says when to retry.
 pub(super) fn storm(rig: &Rig) -> Result<String> {
     raise_descriptor_limit()?;
     let port = rig.place.address.port();
@@ -28,7 +28,7 @@ pub(super) fn storm(rig: &Rig) -> Result<String> {
             let mut deepest = 0;
             while !over.load(Ordering::Relaxed) {
                 deepest = deepest.max(sockets::depth(port)?);
-                // Its core is wanted for what it watches.
+                // Its core is needed for what it measures.
                 thread::sleep(Duration::from_millis(1));
             }
             Ok(deepest)
@@ -41,11 +41,11 @@ pub(super) fn storm(rig: &Rig) -> Result<String> {
     let (served, turned_away) = answers?;
     let deepest = deepest?;
     ensure!(deepest <= DEPTH_MAX, "{deepest} connections waited in the accept queue");
-    ensure!(served >= LINE, "{served} of {CLIENTS} were served, and the line has room for {LINE}");
-    Ok(format!("{served} served, {turned_away} told to come again, accept queue at most {deepest}"))
+    ensure!(served >= LINE, "{served} of {CLIENTS} were served, but the queue has room for {LINE}");
+    Ok(format!("{served} served, {turned_away} told to retry, accept queue at most {deepest}"))
 }
 
-/// How many were served, and how many turned away.
+/// Returns how many were served, and how many rejected.
 fn ask(rig: &Rig) -> Result<(usize, usize)> {
     let clients: Result<Vec<Wire>> = (0..CLIENTS).map(|_| Wire::connect(rig)).collect();
     let mut clients = clients?;

@@ -1,4 +1,4 @@
-//! Answers that the origin makes bit by bit.
+//! Responses that the origin produces bit by bit.
 
 use anyhow::{Context, Result, ensure};
 
@@ -8,7 +8,7 @@ use super::{Check, checks, curl};
 
 pub(super) const CHECKS: &[Check] = &[("stream", stream), ("first_byte_is_not_held_back", first_byte)];
 
-/// Many small flushed pieces arrive in order and whole.
+/// Many small flushed pieces arrive in order and completely.
 fn stream(rig: &Rig) -> Result<String> {
     const LINES: usize = 2000;
     let answer = curl::curl(rig, &["--no-buffer"], &[&format!("/stream?n={LINES}")])?;
@@ -17,7 +17,7 @@ fn stream(rig: &Rig) -> Result<String> {
     Ok(String::new())
 }
 
-/// The origin keeps its last line until asked, which happens once the first has arrived: no clock needed.
+/// The origin holds its last line until told, which happens once the first one has arrived: no clock needed.
 fn first_byte(rig: &Rig) -> Result<String> {
     let mut wire = Wire::connect(rig)?;
     wire.ask(rig, "GET", &rig.target("/gated?id=a"), "Connection: close\r\n")?;

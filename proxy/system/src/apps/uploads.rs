@@ -1,4 +1,4 @@
-//! Bodies towards the origin, whole and in pieces, on both sides of what may be joined unread (64 KB, 64 messages).
+//! Request bodies, whole and in pieces, below and above the limits of unread joined bytes (64 KB, 64 messages).
 
 use std::fmt::{self, Display, Formatter};
 use std::thread;
@@ -16,7 +16,7 @@ pub(super) const CHECKS: &[Check] =
 
 const SIZES: &[u64] = &[1000, 60_000, 65_536, 70_000, 1 << 20];
 
-/// An upload as a slow or chatty client sends it.
+/// An upload as sent by a slow client, or one with small writes.
 pub(super) struct Trickle {
     pieces: usize,
     piece_bytes: usize,
@@ -27,19 +27,19 @@ pub(super) struct Trickle {
 pub(super) const TRICKLES: &[Trickle] = &[
     Trickle { pieces: 40, piece_bytes: 100, pause_ms: 5, chunked: false },
     Trickle { pieces: 40, piece_bytes: 100, pause_ms: 5, chunked: true },
-    // More messages than may be unread, fewer bytes.
+    // More messages than may be unread, but fewer bytes.
     Trickle { pieces: 1000, piece_bytes: 60, pause_ms: 0, chunked: false },
-    // Less than Puma reads at once, 16 KB: where a read of 4 KB or more ends amid the size of a chunk, Puma 5.6 answers
-    // that "maximum size of chunk header exceeded" (its decode_chunk counts the whole read).
+    // Less than Puma reads at once, 16 KB: if a read of 4 KB or more ends within a chunk size, Puma 5.6 responds
+    // "maximum size of chunk header exceeded" (its decode_chunk counts the whole read).
     Trickle { pieces: 200, piece_bytes: 60, pause_ms: 0, chunked: true },
     // More of both.
     Trickle { pieces: 100, piece_bytes: 1000, pause_ms: 1, chunked: false },
     Trickle { pieces: 100, piece_bytes: 1000, pause_ms: 1, chunked: true },
-    // The head alone, and then all at once.
+    // The head alone, and then everything at once.
     Trickle { pieces: 1, piece_bytes: 60_000, pause_ms: 20, chunked: false },
 ];
 
-/// Bodies of several sizes, each way, uploads with a length and in chunks.
+/// Bodies of several sizes in each direction, uploads with a length and chunked.
 fn sizes(rig: &Rig) -> Result<String> {
     for size in SIZES {
         bytes_both_ways(rig, *size).with_context(|| format!("{size} bytes"))?;
@@ -47,7 +47,7 @@ fn sizes(rig: &Rig) -> Result<String> {
     Ok(String::new())
 }
 
-/// Each gives the hash that the same body gives in one piece, sent to the origin itself.
+/// Each gives the same hash as the body in one piece, sent directly to the origin.
 fn trickled_uploads(rig: &Rig) -> Result<String> {
     let mut kept = Wire::connect(rig)?;
     for trickle in TRICKLES {
@@ -73,7 +73,7 @@ impl Display for Trickle {
 }
 
 impl Trickle {
-    /// All that it sends.
+    /// The whole body.
     pub(super) fn body(&self) -> Vec<u8> {
         (0..self.pieces * self.piece_bytes).map(|i| (i * 31 + i / 251) as u8).collect()
     }
@@ -89,7 +89,7 @@ impl Trickle {
         };
         wire.ask(rig, method, &rig.target("/upload"), &length)?;
         for piece in body.chunks(self.piece_bytes) {
-            // What is tested: a body that comes with pauses.
+            // This is tested: a body with pauses.
             thread::sleep(Duration::from_millis(self.pause_ms));
             match self.chunked {
                 true => wire.send(&[format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat())?,
@@ -103,7 +103,7 @@ impl Trickle {
     }
 }
 
-/// Clients that go away within their upload do no harm to those who come after.
+/// Clients that disconnect within their upload do not affect later ones.
 fn aborted_uploads(rig: &Rig) -> Result<String> {
     for round in 0..clients::ABORTS {
         let count = if round % 2 == 0 { 60_000 } else { 70_000 };

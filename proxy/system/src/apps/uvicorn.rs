@@ -1,4 +1,4 @@
-//! uvicorn, one process, on a Starlette application below /api.
+//! uvicorn, one process, with a Starlette application below /api.
 
 use anyhow::Result;
 use nix::sys::signal::Signal;

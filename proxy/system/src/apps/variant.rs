@@ -1,4 +1,4 @@
-//! The ways in which every app runs: where its origin stands, and whether connections to it are joined.
+//! The variants in which every app runs: the location of its origin, and whether its connections are joined.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
@@ -8,14 +8,14 @@ use sluice_testkit::process::free_ports;
 
 use super::network::Network;
 
-/// One way.
+/// One variant.
 pub(super) struct Variant {
-    /// What the names of its checks begin with.
+    /// Prefix of the names of its checks.
     pub(super) name: &'static str,
     place: Where,
     /// `kernel.bypass` is required, otherwise off.
     pub(super) joined: bool,
-    /// Whether a check of this name is worth its time here.
+    /// Whether a check with this name is worth its time here.
     pub(super) wants: fn(&str) -> bool,
 }
 
@@ -27,7 +27,7 @@ enum Where {
     Veth6,
 }
 
-/// Copying, as every host can: what joined connections are held against.
+/// Copying, which works on every host: joined connections are compared with it.
 pub(super) const HOST: Variant =
     Variant { name: "apps", place: Where::Loopback4, joined: false, wants: |_| true };
 
@@ -39,7 +39,7 @@ pub(super) const JOINED: &[Variant] = &[
     Variant { name: "apps_bypass::veth6", place: Where::Veth6, joined: true, wants: short },
 ];
 
-/// What has something to do with addresses, or with how bytes are moved.
+/// Checks that depend on addresses, or on how bytes are moved.
 fn short(name: &str) -> bool {
     const NAMES: &[&str] = &["get", "keep_alive", "sizes", "files", "big_head", "trickled_uploads", "load"];
     NAMES.contains(&name)
@@ -48,15 +48,15 @@ fn short(name: &str) -> bool {
 /// A prepared place for origins.
 pub(super) struct Ground {
     ip: IpAddr,
-    /// A namespace of its own, unless the origin stands on loopback.
+    /// A separate namespace, unless the origin is on loopback.
     pub(super) network: Option<Network>,
 }
 
 impl Ground {
-    /// Makes what the variant asks for.
+    /// Prepares the variant's requirements.
     ///
     /// # Errors
-    /// When this host cannot give it.
+    /// When this host cannot provide them.
     pub(super) fn prepare(variant: &Variant, tools: &Tools) -> Result<Self> {
         let loopback = |ip| Ok(Self { ip, network: None });
         match variant.place {
@@ -69,7 +69,7 @@ impl Ground {
                 if let Some(lack) = tools.lack(&["ip", "nsenter", "unshare"]) {
                     bail!(lack);
                 }
-                let network = Network::make().context("no network namespace could be made")?;
+                let network = Network::make().context("no network namespace could be created")?;
                 let v6 = matches!(variant.place, Where::Veth6);
                 let ip = if v6 { network.inside_v6.into() } else { network.inside_v4.into() };
                 Ok(Self { ip, network: Some(network) })
@@ -80,9 +80,9 @@ impl Ground {
     /// A free address for an origin.
     ///
     /// # Errors
-    /// When none can be had.
+    /// When there is none.
     pub(super) fn address(&self) -> Result<std::net::SocketAddr> {
-        // In a namespace of its own everything is free.
+        // In a separate namespace every address is free.
         let ask = if self.network.is_some() { Ipv4Addr::LOCALHOST.into() } else { self.ip };
         let [port] = free_ports(ask)?;
         Ok((self.ip, port).into())

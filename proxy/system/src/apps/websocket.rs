@@ -1,11 +1,11 @@
-//! A WebSocket client (RFC 6455) of as few parts as an echo check needs.
+//! A minimal WebSocket client (RFC 6455) for an echo check.
 
 use anyhow::{Context, Result, ensure};
 
 use super::rig::Rig;
 use super::wire::Wire;
 
-/// The sample of RFC 6455 1.3, with its answer.
+/// The example of RFC 6455 1.3, with its response.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -16,16 +16,16 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// Payload sizes on both sides of each length encoding (RFC 6455 5.2), and one of several reads.
+/// Payload sizes around each length encoding (RFC 6455 5.2), and one of several reads.
 const SIZES: &[usize] = &[0, 1, 125, 126, 65_535, 65_536, 300_000];
 
-/// Shakes hands on `/ws`, has messages echoed, pings, closes.
+/// Performs a handshake on `/ws`, has messages echoed, pings, closes.
 ///
 /// # Errors
-/// When any answer is not what the RFC asks for.
+/// When a response does not follow the RFC.
 pub(super) fn echo(rig: &Rig) -> Result<String> {
     let mut wire = Wire::connect(rig)?;
-    // The first frame comes in the same write as the request: it must not get lost at the switch.
+    // The first frame is sent in the same write as the request: it must not get lost at the switch.
     let mut opening = format!(
         "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n",
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_what_the_rfc_shows() {
+    fn frames_match_the_rfcs_example() {
         // RFC 6455 5.7: a masked "Hello", there as a text message.
         let hello = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
         assert_eq!(frame(1, b"Hello"), hello);

@@ -1,4 +1,4 @@
-//! A socket to sluice on which every byte is ours. Blocking, with deadlines; no HTTP client.
+//! A raw socket to sluice. Blocking, with time limits; not an HTTP client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,26 +11,26 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, sets
 
 use super::rig::Rig;
 
-/// Only a hang gets there.
+/// Reached only by a hang.
 const DEADLINE: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// A connection and what has been read from it but not used.
+/// A connection, and bytes that were read but not used.
 pub(super) struct Wire {
     stream: TcpStream,
     unread: Vec<u8>,
 }
 
-/// An answer.
+/// A response.
 pub(super) struct Reply {
-    /// Status line and fields, with the empty line.
+    /// Status line and fields, including the empty line.
     pub(super) head: String,
     /// Without its framing.
     pub(super) body: Vec<u8>,
 }
 
 impl Reply {
-    /// The status; 0 where there is none.
+    /// The status; 0 if there is none.
     pub(super) fn status(&self) -> u16 {
         self.head.get(9..12).and_then(|word| word.parse().ok()).unwrap_or(0)
     }
@@ -41,7 +41,7 @@ impl Reply {
         fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
     }
 
-    /// The body as text, without the space around it.
+    /// The body as text, without surrounding whitespace.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).trim().to_owned()
     }
@@ -56,7 +56,7 @@ impl Wire {
         Self::to(rig.address)
     }
 
-    /// Connects to anything.
+    /// Connects to any address.
     ///
     /// # Errors
     /// When that fails.
@@ -64,7 +64,7 @@ impl Wire {
         Self::over(TcpStream::connect_timeout(&address, DEADLINE).context("connect")?)
     }
 
-    /// Connects to an IPv4 address with so small a receive buffer from the first byte on.
+    /// Connects to an IPv4 address with a receive buffer of this size from the first byte on.
     ///
     /// # Errors
     /// When that fails.
@@ -100,7 +100,7 @@ impl Wire {
         self.send(head.as_bytes())
     }
 
-    /// Makes the kernel hold back little for us.
+    /// Sets the kernel's receive buffer.
     ///
     /// # Errors
     /// When it refuses.
@@ -108,12 +108,12 @@ impl Wire {
         receive_buffer(&self.stream, bytes)
     }
 
-    /// The connection, once all that had come was read.
+    /// The connection, once everything received was read.
     pub(super) fn into_stream(self) -> TcpStream {
         self.stream
     }
 
-    /// Goes away with a reset.
+    /// Closes with a reset.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -122,7 +122,7 @@ impl Wire {
         setsockopt(&self.stream, sockopt::Linger, &at_once).context("SO_LINGER")
     }
 
-    /// Reads an answer with Content-Length or in chunks.
+    /// Reads a response with Content-Length or in chunks.
     ///
     /// # Errors
     /// When it has neither, or as for `exactly`.
@@ -151,10 +151,10 @@ impl Wire {
         }
     }
 
-    /// Reads up to and with the first `end`.
+    /// Reads up to and including the first `end`.
     ///
     /// # Errors
-    /// When the connection ends or falls silent before it, with what came.
+    /// When the connection ends or stalls before it, with the bytes received.
     pub(super) fn until(&mut self, end: &[u8]) -> Result<Vec<u8>> {
         loop {
             let at = self.unread.windows(end.len()).position(|w| w == end);
@@ -170,7 +170,7 @@ impl Wire {
     /// Reads exactly `count` bytes.
     ///
     /// # Errors
-    /// When the connection ends or falls silent before them.
+    /// When the connection ends or stalls before them.
     pub(super) fn exactly(&mut self, count: usize) -> Result<Vec<u8>> {
         while self.unread.len() < count {
             if self.more()? == 0 {
@@ -183,7 +183,7 @@ impl Wire {
     /// Reads to the end of the connection.
     ///
     /// # Errors
-    /// When it falls silent or breaks.
+    /// When it stalls or breaks.
     pub(super) fn rest(&mut self) -> Result<Vec<u8>> {
         while self.more()? > 0 {}
         Ok(std::mem::take(&mut self.unread))
@@ -205,7 +205,7 @@ impl Wire {
     }
 }
 
-/// Has the kernel hold back so much for `stream`.
+/// Sets the kernel's receive buffer for `stream`.
 ///
 /// # Errors
 /// When it refuses.

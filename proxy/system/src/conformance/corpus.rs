@@ -1,4 +1,4 @@
-//! Which cases of a corpus a run has: all, every so-manyth, or those that HTTP/2 can say.
+//! The cases of a corpus for a run: all, one in several, or those that HTTP/2 can express.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -11,18 +11,18 @@ use serde_json::Value;
 
 use super::relay::{Message, translate};
 
-/// What the runner is given in place of the whole corpus.
+/// What the runner gets instead of the whole corpus.
 #[derive(Default)]
 pub(super) struct Chosen {
     /// The file, if it is not the runner's own.
     pub(super) file: Option<PathBuf>,
-    /// What each case is in HTTP/2, by its bytes.
+    /// Each case in HTTP/2, by its bytes.
     pub(super) plans: HashMap<Vec<u8>, Vec<Message>>,
     /// How many cases there are, and why the others are left out.
     pub(super) note: String,
 }
 
-/// Inflates what the corpus has deflated; Python is there, for the runners are written in it.
+/// Inflates the deflated parts of the corpus; Python is available, because the runners are written in it.
 const INFLATE: &str = "\
 import base64, json, sys, zlib
 for line in open(sys.argv[1]):
@@ -45,7 +45,7 @@ pub(super) fn every(every: usize, corpus: &Path, out: PathBuf) -> Result<Chosen>
     Ok(Chosen { file: Some(out), note, ..Chosen::default() })
 }
 
-/// One in `every` of the cases that HTTP/2 can say; of a corpus of responses, those that are asked for in a way that it can.
+/// One in `every` of the cases that HTTP/2 can express; in a corpus of responses, those whose requests it can express.
 ///
 /// # Errors
 /// When a file cannot be read or written, or a case is not understood.
@@ -79,7 +79,7 @@ pub(super) fn expressible(every: usize, corpus: &Path, out: PathBuf) -> Result<C
 
 type Plan = Option<(Vec<u8>, Vec<Message>)>;
 
-/// What to send for a case; none for a response, which is asked for by a request that is built as the runner goes.
+/// The messages of a case; none for a response, whose request is built while the runner runs.
 fn plan(case: &Value) -> Result<Result<Plan, &'static str>> {
     if let Some(extra) = case["req_extra"].as_str() {
         let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{extra}\r\n");

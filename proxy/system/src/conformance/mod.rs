@@ -1,4 +1,4 @@
-//! Hostile input from the conformance folder, thrown at the release binary; the bars it must hold.
+//! Hostile input from the conformance folder, sent to the release binary, and the bars it must meet.
 //!
 //! The cases and runners are not part of this project: without the folder nothing runs.
 
@@ -24,15 +24,15 @@ use sluice_testkit::workspace;
 use suites::{ANSWERED_BY_HTTP2, DISPUTED, Suite, VERDICT_SUITES};
 use verdicts::Case;
 
-/// How long the runner waits for more where a verdict rests on silence, in seconds. Its own 0.3 s are over for a proxy
-/// that a busy machine did not let run.
+/// How long the runner waits for more where a verdict depends on silence, in seconds. Its own 0.3 s are too short for a
+/// proxy that a busy machine did not schedule.
 const PATIENCE: &str = "3";
 
-/// Run alone: it looks at memory and waits for deadlines.
+/// Runs alone: it measures memory and waits for time limits.
 const HAZARDS: &str = "hazards";
 const HAZARDS_PASSED: usize = 11;
 
-/// Compares the verdicts with those of copying, where both ran.
+/// Compares the verdicts with those of copying, if both ran.
 const SAME: &str = "same_verdicts";
 
 /// How the proxy under test moves bytes.
@@ -40,19 +40,19 @@ const SAME: &str = "same_verdicts";
 pub(crate) enum Way<'a> {
     /// `kernel.bypass: off`.
     Copy,
-    /// As `Copy`, and bodies are held until they are whole. The hazards are left out: they look at how a slow side
-    /// stops a fast one, and what is held does not stop.
+    /// As `Copy`, with buffered bodies. Without the hazards: they test how a slow side stops a fast one, and a
+    /// buffering proxy does not stop it.
     Held,
-    /// Its connections to the runner joined; `kernel.bypass` as given.
+    /// Connections to the runner are joined; `kernel.bypass` as given.
     Joined(&'a str),
-    /// As `Copy`, over TLS: one case in so many. The hazards are left out: they look at sockets and descriptors, and
-    /// those that they see are not the proxy's.
+    /// As `Copy`, over TLS: one case in this many. Without the hazards: they look at sockets and descriptors, which are
+    /// not the proxy's here.
     Tls(usize),
-    /// As `Copy`, over HTTP/2: of the cases that it can say one in so many. Without the hazards, as over TLS.
+    /// As `Copy`, over HTTP/2: one in this many of the cases that it can express. Without the hazards, as over TLS.
     Http2(usize),
 }
 
-/// The cases of each suite that ran, as they were judged.
+/// The cases of each suite that ran, with their verdicts.
 pub(crate) type Judged = BTreeMap<&'static str, Vec<Case>>;
 
 impl Way<'_> {
@@ -73,7 +73,7 @@ impl Way<'_> {
         }
     }
 
-    /// Whether every case is to have a verdict.
+    /// Whether every case should have a verdict.
     fn whole(self) -> bool {
         !matches!(self, Self::Tls(2..) | Self::Http2(_))
     }
@@ -82,7 +82,7 @@ impl Way<'_> {
         matches!(self, Self::Copy | Self::Joined(_))
     }
 
-    /// Which cases of `corpus` the runner gets.
+    /// The cases of `corpus` for the runner.
     fn choose(self, corpus: &Path, out: PathBuf) -> Result<Chosen> {
         match self {
             Self::Tls(every) if every > 1 => corpus::every(every, corpus, out),
@@ -104,11 +104,11 @@ impl Way<'_> {
     }
 }
 
-/// Runs every suite that the tally wants; the verdicts of `before`, if it ran, must be the same.
+/// Runs every requested suite; the verdicts of `before`, if it ran, must be the same.
 ///
 /// # Errors
-/// When a log cannot be written. What a runner finds is counted, not an error.
-#[expect(clippy::too_many_arguments, reason = "called for each way in which the suites are tried")]
+/// When a log cannot be written. Findings of a runner are counted, not errors.
+#[expect(clippy::too_many_arguments, reason = "called for each way in which the suites run")]
 pub(crate) fn run(
     way: Way<'_>,
     folder: &Path,
@@ -173,8 +173,8 @@ fn compare(way: Way<'_>, before: &Judged, after: &Judged, tally: &mut Tally) {
     });
 }
 
-/// What HTTP/1.1 refuses HTTP/2 must refuse, too. The other way round it may, by the rules of its own that the runner
-/// cannot know: of what must be forwarded its verdict would have been REFUSED.
+/// HTTP/2 must refuse what HTTP/1.1 refuses. The reverse is allowed, by HTTP/2's own rules, which the runner cannot
+/// know: for requests that must be forwarded its verdict would have been REFUSED.
 fn alike(before: &[Case], after: &[Case]) -> Result<()> {
     for id in verdicts::turned(before, after, true) {
         let known = ANSWERED_BY_HTTP2.iter().find(|(known, _)| *known == id);
@@ -187,7 +187,7 @@ fn alike(before: &[Case], after: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Cases of a suite, and how they were judged.
+/// Cases of a suite, and the result.
 type Ran = (Vec<Case>, Result<String>);
 
 fn run_suite(way: Way<'_>, suite: &Suite, folder: &Path, binary: &Path, before: &Judged) -> Result<Ran> {
@@ -241,7 +241,7 @@ fn run_hazards(way: Way<'_>, folder: &Path, binary: &Path) -> Result<String> {
     proxy.joined(closing.to_owned())
 }
 
-/// Runs a command, showing each line as it comes and keeping them in a log.
+/// Runs a command, shows each line as it arrives, and stores them in a log.
 fn stream(name: &str, command: &mut Command) -> Result<Vec<String>> {
     let path = workspace::scratch("logs")?.join(format!("{name}.log"));
     let mut log = File::create(&path).with_context(|| path.display().to_string())?;

@@ -1,4 +1,4 @@
-//! The proxy under test, and how its runners are called.
+//! The proxy under test, and the commands of its runners.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,44 +19,43 @@ use super::relay::{Client, Message, Plans, Relay};
 use crate::apps::REQUIRED;
 
 const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Where the runner listens. Not the proxy's address, so that the runners' own connections differ.
+/// Address of the runner. Not the proxy's address, so that the runner's own connections differ.
 const BACKEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// Keys set for the proxy under test. The runner lets an upstream stall for 7 s, before its answer and
-/// within it.
+/// Keys set for the proxy under test. The runner lets an upstream stall for 7 s, before and within its response.
 const SETTINGS: &[&str] = &[
     "access_log=off",
     "clusters.default.response_timeout_ms=5000",
     "clusters.default.body_idle_timeout_ms=5000",
 ];
 
-/// Keys set where bodies are held; little memory, so that files are used.
+/// Keys set for buffering; little memory, so that files are used.
 const HELD: &[&str] = &[
     "routes.default.buffer_requests=on",
     "routes.default.buffer_responses=on",
     "routes.default.buffer_memory_bytes=1000",
 ];
 
-/// What cases are in HTTP/2, by their bytes.
+/// The cases in HTTP/2, by their bytes.
 type Planned = HashMap<Vec<u8>, Vec<Message>>;
 
 /// The proxy under test and the addresses of one run.
 pub(super) struct Proxy {
     pub(super) process: Process,
-    /// Where the runner connects to.
+    /// The address that the runner connects to.
     address: SocketAddr,
     backend: SocketAddr,
-    /// What stands there, where it is not the proxy itself.
+    /// The relay at that address, if it is not the proxy itself.
     relay: Option<Relay>,
-    /// Where its counters are, if connections must be joined.
+    /// The admin address for its counters, if connections must be joined.
     admin: Option<SocketAddr>,
 }
 
 impl Proxy {
-    /// Starts it; its log is named after `name`. `plans` are what a relay to HTTP/2 sends.
+    /// Starts it; its log is named after `name`. `plans` are the messages that a relay to HTTP/2 sends.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub(super) fn start(way: Way<'_>, name: &str, binary: &Path, plans: Planned) -> Result<Self> {
         let [port, admin] = free_ports(PROXY.into())?;
         let admin = Some(SocketAddr::from((PROXY, admin))).filter(|_| way.bypass() == REQUIRED);
@@ -68,7 +67,7 @@ impl Proxy {
         let admin_or_off = admin.map_or("off".to_owned(), |address| address.to_string());
         command.args(["--to", &backend.to_string(), "--admin", &admin_or_off]);
         command.args(["--set", &format!("kernel.bypass={}", way.bypass())]);
-        // Each case has a connection of its own.
+        // Each case uses a new connection.
         command.args(["--set", "kernel.direct_return_from_request=1"]);
         command.args(["--set", "kernel.direct_return_bytes_min=0"]);
         let held: &[&str] = if matches!(way, Way::Held) { HELD } else { &[] };
@@ -92,7 +91,7 @@ impl Proxy {
         Ok(Self { process, address, backend, relay, admin })
     }
 
-    /// Adds to a note how many pairs were joined, and answers went straight to the client; where it is asked for there
+    /// Adds to a note how many pairs were joined, and how many responses used direct return; if this is required, there
     /// must be some.
     ///
     /// # Errors
@@ -103,12 +102,12 @@ impl Proxy {
         };
         let pairs = metrics::pairs_joined(admin)?;
         let direct = metrics::direct_returns(admin)?;
-        ensure!(pairs > 0 && direct > 0, "{pairs} pairs joined, {direct} answers by direct return; {note}");
-        Ok(format!("{note}; {pairs} pairs joined, {direct} answers by direct return"))
+        ensure!(pairs > 0 && direct > 0, "{pairs} pairs joined, {direct} direct returns; {note}");
+        Ok(format!("{note}; {pairs} pairs joined, {direct} direct returns"))
     }
 
-    /// Adds to a note what a relay carried, which must be more than `cases`: a relay that carries nothing looks like a
-    /// proxy that refuses.
+    /// Adds to a note how much a relay carried, which must be more than `cases`: a relay that carries nothing looks
+    /// like a proxy that refuses.
     ///
     /// # Errors
     /// When it carried less.
@@ -121,12 +120,12 @@ impl Proxy {
         Ok(format!("{note}; {carried} carried"))
     }
 
-    /// An error of the runner, with what the proxy had to say.
+    /// An error of the runner, with the proxy's log.
     pub(super) fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
         anyhow!("{error:#}\n{}", self.process.tail())
     }
 
-    /// The runner's command. It holds thousands of sockets, so it gets every descriptor there is.
+    /// The runner's command. It opens thousands of sockets, so it gets the maximum of descriptors.
     pub(super) fn runner(&self, folder: &Path, script: &str) -> Command {
         let python = find_program("python3").unwrap_or_else(|| PathBuf::from("python3"));
         let mut command = bound("/bin/sh");
@@ -150,7 +149,7 @@ fn identity(way: Way<'_>, name: &str) -> Result<Option<Identity>> {
     Identity::make(&folder, &pinned::tool("openssl")?).map(Some)
 }
 
-/// What stands between the runner and the proxy.
+/// The relay between the runner and the proxy.
 fn relay(
     way: Way<'_>,
     proxy: SocketAddr,

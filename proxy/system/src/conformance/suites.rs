@@ -1,29 +1,26 @@
-//! The runners, how they are called, and what they must say.
+//! The runners, their commands, and the required results.
 
 use super::verdicts::{Bar, Disputed};
 
-/// Verdicts that we hold to be wrong; each is said aloud when it is met.
+/// Verdicts that we consider wrong; each is printed when it occurs.
 pub(super) const DISPUTED: &[Disputed] = &[Disputed {
     id: "proxy/hop/0-Connection:close,X-Forwarded-F",
     verdict: "UNCLEAN",
-    why: "the client's X-Forwarded-For, nominated by Connection, is removed as RFC 9110 7.6.1 says; the one \
-          that arrives is made by sluice. Leaving it out because the client asks so would let anybody hide \
+    why: "the client's X-Forwarded-For, nominated by Connection, is removed as RFC 9110 7.6.1 requires; \
+          the one that arrives is sluice's own. Omitting it at the client's request would let anyone hide \
           from the origin (CVE-2022-31813)",
 }];
 
-/// Cases that HTTP/1.1 refuses and HTTP/2 answers, with the reason; each is said aloud when it is met.
+/// Cases that HTTP/1.1 refuses and HTTP/2 answers, with the reason; each is printed when it occurs.
 pub(super) const ANSWERED_BY_HTTP2: &[(&str, &str)] = &[
-    (
-        "cve/CVE-2023-45539",
-        "a fragment is cut off :path where it is parsed: routes and origins see it without",
-    ),
+    ("cve/CVE-2023-45539", "the parser removes a fragment from :path: routes and origins see it without one"),
     (
         "proxy/big/cookie-split",
         "crumbs of Cookie are one field (RFC 9113 8.2.3), so they are not too many fields",
     ),
 ];
 
-/// One runner, how it is called and what it must say.
+/// One runner, its command, and the required results.
 pub(super) struct Suite {
     pub(super) name: &'static str,
     pub(super) script: &'static str,
@@ -51,7 +48,7 @@ const RESPONSE_BARS: &[Bar] = &[
     Bar::at_most(&["LENIENT", "UNCLEAN"], 2),
 ];
 
-/// Run side by side: they mostly wait.
+/// Run in parallel: they mostly wait.
 pub(super) const VERDICT_SUITES: &[Suite] = &[
     Suite {
         name: "requests_lenient",

@@ -1,4 +1,4 @@
-//! Reads what the runners report and holds it against bars. Runs nothing.
+//! Parses the runners' reports and compares them with bars. Runs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,33 +8,33 @@ use serde_json::Value;
 /// Columns of the closing tables are cut to this many characters.
 const COLUMN_CHARS: usize = 9;
 const NAMED_MAX: usize = 60;
-/// So many cases may have met a pause of the machine; more are a fault.
+/// This many cases may have been affected by a pause of the machine; more are a fault.
 const SILENT_MAX: usize = 12;
 
-/// How many cases may have one of some verdicts.
+/// How many cases may have some verdicts.
 pub(super) struct Bar {
     verdicts: &'static [&'static str],
     max: usize,
 }
 
-/// A verdict on a case that we hold to be wrong.
+/// A verdict on a case that we consider wrong.
 pub(super) struct Disputed {
     pub(super) id: &'static str,
     pub(super) verdict: &'static str,
-    /// By what rule.
+    /// The rule that applies.
     pub(super) why: &'static str,
 }
 
 /// Cases by verdict.
 pub(super) type Counts = BTreeMap<String, usize>;
 
-/// One case as the runner wrote it down.
+/// One case as recorded by the runner.
 pub(crate) struct Case {
     id: String,
     verdict: String,
-    /// The client got an answer of the backend's.
+    /// The client got a response of the backend.
     answered: bool,
-    /// What else helps to find the fault.
+    /// Further details for finding the fault.
     note: String,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn cases(text: &str) -> Result<Vec<Case>> {
         .collect()
 }
 
-/// The table and the cases must say the same, or one of them is misread.
+/// The table and the cases must agree, or one of them is misread.
 ///
 /// # Errors
 /// When they do not.
@@ -120,8 +120,8 @@ pub(super) fn agree(counts: &Counts, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// A pattern of the cases whose verdict rests on silence, which a busy machine may have made: no answer, one too few, or
-/// none where there was one before. `None` without any, or with so many that the machine is not why.
+/// A pattern of the cases whose verdict depends on silence, which a busy machine may have caused: no response, one too
+/// few, or none where there was one before. `None` without any, or with too many for the machine to be the cause.
 pub(super) fn silent(cases: &[Case], before: &[Case]) -> Option<String> {
     let was: BTreeMap<&str, &str> = before.iter().map(|case| (&case.id[..], &case.verdict[..])).collect();
     let silent = |case: &&Case| match &case.verdict[..] {
@@ -134,7 +134,7 @@ pub(super) fn silent(cases: &[Case], before: &[Case]) -> Option<String> {
     (1..=SILENT_MAX).contains(&ids.len()).then(|| format!("^(?:{})$", ids.join("|")))
 }
 
-/// As a regular expression of Python's that only `text` matches.
+/// As a Python regular expression that only matches `text`.
 fn escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut all, one| {
         if one.is_ascii_punctuation() {
@@ -145,7 +145,7 @@ fn escaped(text: &str) -> String {
     })
 }
 
-/// Puts the verdicts of `again` in the place of those of the same cases; says what was and what is.
+/// Replaces verdicts by those of `again`; returns the changes.
 pub(super) fn correct(cases: &mut [Case], counts: &mut Counts, again: Vec<Case>) -> Vec<String> {
     let mut lines = Vec::new();
     for new in again {
@@ -158,7 +158,7 @@ pub(super) fn correct(cases: &mut [Case], counts: &mut Counts, again: Vec<Case>)
     lines
 }
 
-/// Takes the disputed verdicts out of the counts, and returns those that were met.
+/// Removes the disputed verdicts from the counts, and returns those that occurred.
 pub(super) fn set_aside<'d>(
     counts: &mut Counts,
     cases: &[Case],
@@ -174,10 +174,10 @@ pub(super) fn set_aside<'d>(
     met
 }
 
-/// Holds the counts against the bars; returns them in short.
+/// Compares the counts with the bars; returns a summary.
 ///
 /// # Errors
-/// When a bar is missed, naming every case that does not pass, the gravest first.
+/// When a bar is missed, naming every failed case, the gravest first.
 pub(super) fn judge(counts: &Counts, cases: &[Case], bars: &[Bar]) -> Result<String> {
     let mut missed = Vec::new();
     for bar in bars {
@@ -202,7 +202,7 @@ pub(super) fn judge(counts: &Counts, cases: &[Case], bars: &[Bar]) -> Result<Str
     bail!("{}\n{shown}\n{}", missed.join("\n"), named(cases, bars).join("\n"));
 }
 
-/// The cases that do not pass, those of a bar that allows none first.
+/// The failed cases, those of a bar that allows none first.
 fn named(cases: &[Case], bars: &[Bar]) -> Vec<String> {
     let grave = |verdict: &str| bars.iter().any(|bar| bar.max == 0 && bar.verdicts.contains(&verdict));
     let mut bad: Vec<&Case> = cases.iter().filter(|case| !case.verdict.starts_with("PASS")).collect();
@@ -218,8 +218,8 @@ fn named(cases: &[Case], bars: &[Bar]) -> Vec<String> {
     lines
 }
 
-/// Cases whose verdict differs between two runs of a suite, or that only one of them has; what `after` lacks is no
-/// difference unless it is to be `whole`.
+/// Cases whose verdict differs between two runs of a suite, or that only one of them has; missing cases of `after` only
+/// count if it should be `whole`.
 pub(super) fn differences(before: &[Case], after: &[Case], whole: bool) -> Vec<String> {
     let by_id = |cases: &[Case]| -> BTreeMap<String, String> {
         cases.iter().map(|case| (case.id.clone(), case.verdict.clone())).collect()
@@ -227,7 +227,7 @@ pub(super) fn differences(before: &[Case], after: &[Case], whole: bool) -> Vec<S
     let (before, after) = (by_id(before), by_id(after));
     let word = |verdict: Option<&String>| verdict.map_or("absent", String::as_str).to_owned();
     let ids: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    // Prompt where it waited before: the pause was the machine's.
+    // A prompt response where it waited before: the machine had paused.
     let sooner = |id: &str| {
         let verdicts = (before.get(id).map(String::as_str), after.get(id).map(String::as_str));
         verdicts == (Some("PASS-wait"), Some("PASS"))
@@ -240,7 +240,7 @@ pub(super) fn differences(before: &[Case], after: &[Case], whole: bool) -> Vec<S
         .collect()
 }
 
-/// Cases that were refused before and are answered now, or the other way round, by `now`.
+/// Cases that were refused before and are answered now, or the reverse, depending on `now`.
 pub(super) fn turned<'c>(before: &[Case], after: &'c [Case], now: bool) -> Vec<&'c str> {
     let was: BTreeMap<&str, bool> = before.iter().map(|case| (&case.id[..], case.answered)).collect();
     let turned = |case: &&Case| case.answered == now && was.get(&case.id[..]) == Some(&!now);
@@ -292,7 +292,7 @@ TOTAL                        3         1         1         1
     }
 
     #[test]
-    fn a_disputed_verdict_is_set_aside_but_no_other_of_its_case() {
+    fn a_disputed_verdict_is_removed_but_not_others_of_its_case() {
         let (mut counts, cases) = read();
         let disputed = |id, verdict| Disputed { id, verdict, why: "" };
         let list = [disputed("b", "LENIENT"), disputed("c", "LENIENT"), disputed("x", "PASS")];
@@ -301,7 +301,7 @@ TOTAL                        3         1         1         1
     }
 
     #[test]
-    fn only_other_verdicts_and_other_cases_are_differences() {
+    fn only_different_verdicts_and_cases_are_differences() {
         let (_, all) = read();
         assert!(differences(&all, &all, true).is_empty());
         let (_, mut changed) = read();
@@ -315,7 +315,7 @@ TOTAL                        3         1         1         1
     }
 
     #[test]
-    fn only_verdicts_that_rest_on_silence_are_looked_at_again() {
+    fn only_verdicts_that_depend_on_silence_are_repeated() {
         let (_, mut all) = read();
         assert_eq!(silent(&all, &[]), None);
         all[0].verdict = "HUNG".to_owned();
@@ -332,7 +332,7 @@ TOTAL                        3         1         1         1
     }
 
     #[test]
-    fn what_is_answered_now_has_turned() {
+    fn newly_answered_cases_have_turned() {
         let answers = |count| format!("{{\"id\": \"a\", \"verdict\": \"PASS\", \"answers\": {count}}}");
         let (none, some) = (cases(&answers(0)).unwrap(), cases(&answers(1)).unwrap());
         assert_eq!(turned(&none, &some, true), ["a"]);
@@ -341,7 +341,7 @@ TOTAL                        3         1         1         1
     }
 
     #[test]
-    fn a_bar_reached_exactly_holds() {
+    fn a_bar_reached_exactly_is_met() {
         let (counts, cases) = read();
         let bars = [Bar::at_most(&["LENIENT", "SILENT-TRUNCATION"], 2)];
         assert_eq!(judge(&counts, &cases, &bars).unwrap(), "LENIENT 1, PASS 1, SILENT-TR 1, cases 3");

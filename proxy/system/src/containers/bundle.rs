@@ -1,4 +1,4 @@
-//! A container of the image by crun: what an engine such as Docker or containerd would ask a runtime for.
+//! A container of the image in crun, configured as an engine such as Docker or containerd would do.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, lchown};
@@ -19,10 +19,10 @@ use crate::image::{Built, Stage};
 const TRIES: u32 = 500;
 const POLL: Duration = Duration::from_millis(20);
 
-/// Where root of a user namespace begins among the host's accounts.
+/// The host account of root in a user namespace.
 const SHIFT: u32 = 100_000;
 
-/// What Docker gives a container by default.
+/// Docker's default capabilities of a container.
 const DEFAULT_CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -40,41 +40,41 @@ const DEFAULT_CAPABILITIES: [&str; 14] = [
     "CAP_SYS_CHROOT",
 ];
 
-/// How a container is run, beside what its image says.
+/// How a container is run, in addition to the settings of its image.
 #[derive(Default)]
 pub(super) struct Setting {
-    /// The profile that we ship, in place of the default one.
+    /// Use the profile that we ship instead of the default one.
     pub(super) own_seccomp: bool,
-    /// None but these, in place of the default ones.
+    /// Only these, instead of the default ones.
     pub(super) only_capabilities: Option<&'static [&'static str]>,
-    /// Capabilities beside them.
+    /// Additional capabilities.
     pub(super) more_capabilities: &'static [&'static str],
     pub(super) read_only: bool,
     pub(super) user_namespace: bool,
     /// Whether the host's cgroup2 file system is mounted at its usual place.
     pub(super) cgroup: bool,
-    /// In place of the image's configuration.
+    /// Replaces the image's configuration.
     pub(super) configuration: Option<Value>,
-    /// A folder of the host, and where it is in the container: what outlives it.
+    /// A folder of the host, and its path in the container: it outlives the container.
     pub(super) volume: Option<(PathBuf, &'static str)>,
-    /// Beside what the image says, as `NAME=VALUE`.
+    /// Additional variables, as `NAME=VALUE`.
     pub(super) environment: Vec<String>,
 }
 
-/// A container, ended and removed when dropped.
+/// A container, stopped and removed when dropped.
 pub(super) struct Container {
     name: String,
-    /// The image's, by number.
+    /// The image's user, by number.
     user: String,
     folder: PathBuf,
     process: Process,
 }
 
 impl Container {
-    /// Unpacks the image below the scratch folder and starts its command in a network of its own.
+    /// Unpacks the image in the scratch folder and starts its command in a separate network.
     ///
     /// # Errors
-    /// When something of it fails.
+    /// When a step fails.
     pub(super) fn start(name: &str, built: &Built, stage: &Stage, setting: &Setting) -> Result<Self> {
         let folder = workspace::scratch("containers")?.join(name);
         if folder.exists() {
@@ -107,11 +107,11 @@ impl Container {
         said(program, &output)
     }
 
-    /// Lays a link from its network to another container's, with an address at each end: what a bridge of an engine comes
-    /// to for two. It goes with either network.
+    /// Creates a link between this container's network and another's, with an address at each end, as an engine's bridge
+    /// would. The link disappears with either network.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub(super) fn link(&self, other: &Self, addresses: [&str; 2]) -> Result<()> {
         let (ours, theirs) = (self.pid()?.to_string(), other.pid()?.to_string());
         let veth = [
@@ -126,7 +126,7 @@ impl Container {
         Ok(())
     }
 
-    /// A program of the host in the container's network, to be started.
+    /// A command for a program of the host in the container's network.
     pub(super) fn entering(&self, program: &str) -> Command {
         let mut command = bound("nsenter");
         let namespace = self.pid().map(|pid| format!("--net=/proc/{pid}/ns/net"));
@@ -134,10 +134,10 @@ impl Container {
         command
     }
 
-    /// Runs a program of the image in the container, as `docker exec` would.
+    /// Runs a program of the image in the container, like `docker exec`.
     ///
     /// # Errors
-    /// When it cannot be run, or fails; with what it said.
+    /// When it cannot be run, or fails; with its output.
     pub(super) fn exec(&self, args: &[&str]) -> Result<String> {
         let output = crun(&self.folder)
             .args(["exec", "--user", &self.user, &self.name])
@@ -147,7 +147,7 @@ impl Container {
         said(&args.join(" "), &output)
     }
 
-    /// The status of an answer, waited for: nobody listens at first.
+    /// The status of a response; retries until the server listens.
     ///
     /// # Errors
     /// When there is none.
@@ -161,10 +161,10 @@ impl Container {
             }
             thread::sleep(POLL);
         }
-        Err(failure.context("no try")?.context(self.process.tail()))
+        Err(failure.context("no attempt")?.context(self.process.tail()))
     }
 
-    /// Everything that was said on its standard streams.
+    /// The output on its standard streams.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -172,10 +172,10 @@ impl Container {
         Ok(fs::read_to_string(self.process.log())?)
     }
 
-    /// Stops it as an engine does, and waits for its end.
+    /// Stops it like an engine, and waits for its exit.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// When it does not exit successfully.
     pub(super) fn stop(mut self) -> Result<()> {
         let output = crun(&self.folder).args(["kill", &self.name, "TERM"]).output()?;
         said("crun kill", &output)?;
@@ -201,14 +201,14 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // It may have ended; then there is nothing to remove.
+        // It may have exited; then there is nothing to remove.
         let _ = crun(&self.folder).args(["delete", "--force", &self.name]).output();
         let _ = fs::remove_dir_all(self.folder.join("rootfs"));
     }
 }
 
-/// crun refuses a host that has both versions of cgroups, though it is told to leave them alone: it gets a view of its own
-/// with the second version in its usual place.
+/// crun refuses a host with both versions of cgroups, even if it should not touch them: it gets its own view with the
+/// second version at its usual place.
 const WITH_CGROUP2: &str = "if [ -d /sys/fs/cgroup/unified ]; then \
     umount --recursive /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup || exit; fi; exec crun \"$@\"";
 
@@ -225,7 +225,7 @@ fn said(what: &str, output: &Output) -> Result<String> {
     Ok(text)
 }
 
-/// With owners, modes and capabilities of files; owners as a user namespace shows them, if there is one.
+/// With owners, modes and file capabilities; owners as seen in a user namespace, if there is one.
 fn unpack(layer: &Path, root: &Path, shifted: bool) -> Result<()> {
     let mut archive = tar::Archive::new(File::open(layer)?);
     archive.set_preserve_permissions(true);
@@ -281,7 +281,7 @@ fn specification(folder: &Path, stage: &Stage, setting: &Setting) -> Result<Valu
             "args": command,
             "env": environment,
             "cwd": "/",
-            // An account that is not root has none in force: what it may come by is the bounding set.
+            // An account other than root has none effective: the bounding set limits what it can gain.
             "capabilities": {"bounding": capabilities, "effective": [], "permitted": [], "inheritable": [], "ambient": []},
             "noNewPrivileges": false,
         },

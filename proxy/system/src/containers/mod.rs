@@ -1,5 +1,5 @@
-//! The image in containers as people run them: by the default settings of an engine, with as little as can be, and with
-//! what sluice asks for: `cargo xtask test containers`.
+//! The image in containers, as users run it: with the default settings of an engine, with minimal privileges, and with
+//! everything sluice can use: `cargo xtask test containers`.
 
 mod bundle;
 mod kamal;
@@ -21,7 +21,7 @@ use crate::image::{self, Built};
 type Check = (&'static str, fn(&Built) -> Result<String>);
 
 const EVERYTHING: &str = "containers::with_everything";
-/// Needs an authority of its own.
+/// Needs an ACME authority.
 const KAMAL_HTTPS: &str = "containers::kamal_https";
 
 /// Needs eBPF as well.
@@ -42,7 +42,7 @@ const REQUESTS: usize = 20;
 
 const FILE: &str = "/etc/sluice/sluice.yaml";
 
-/// Runs the checks that the tally wants; the image is built only then.
+/// Runs the requested checks; the image is built only then.
 ///
 /// # Errors
 /// When the image cannot be built.
@@ -75,21 +75,21 @@ pub(crate) fn run(debug: bool, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// As `docker run sluice`: the image's own file, whose application is not there.
+/// Like `docker run sluice`: the image's own file, without its application.
 fn by_default(built: &Built) -> Result<String> {
     let container = Container::start("by-default", built, built.stage("sluice")?, &Setting::default())?;
     let status = container.status("http://127.0.0.1:8080/")?;
     ensure!(status == "502" || status == "503", "{status} without an application\n{}", container.log()?);
     let status_v6 = container.status("http://[::1]:8080/")?;
-    ensure!(status_v6 == status, "{status_v6} by IPv6");
+    ensure!(status_v6 == status, "{status_v6} over IPv6");
     container.exec(&["/usr/bin/sluice", "healthcheck", "--config", FILE])?;
     container.exec(&["/usr/bin/sluice", "check", "--config", FILE])?;
     serves_by(&container, "epoll")?;
     container.stop()?;
-    Ok("healthy, by epoll".to_owned())
+    Ok("healthy, with epoll".to_owned())
 }
 
-/// Nothing to write to, no capability, a user namespace, no cgroup2.
+/// Nothing writable, no capabilities, a user namespace, no cgroup2.
 fn locked_down(built: &Built) -> Result<String> {
     let setting = Setting {
         only_capabilities: Some(&[]),
@@ -104,7 +104,7 @@ fn locked_down(built: &Built) -> Result<String> {
     container.exec(&["/usr/bin/sluice", "healthcheck", "--config", FILE])?;
     serves_by(&container, "epoll")?;
     container.stop()?;
-    Ok("200, by epoll".to_owned())
+    Ok("200, with epoll".to_owned())
 }
 
 /// Our seccomp profile and three capabilities, for the account of the image.
@@ -129,10 +129,10 @@ fn with_everything(built: &Built) -> Result<String> {
         ensure!(line[assist] == "used", "{assist}: {line}");
     }
     container.stop()?;
-    Ok("200, by io_uring, with bypass and direct return".to_owned())
+    Ok("200, with io_uring, bypass and direct return".to_owned())
 }
 
-/// An application in a container of its own, without any privilege, and a link between the two.
+/// An application in another container, without privileges, connected by a link.
 fn neighbours(built: &Built) -> Result<String> {
     let application = Setting { configuration: Some(with_demo(json!({}))), ..Setting::default() };
     let application = Container::start("application", built, built.stage("sluice")?, &application)?;
@@ -155,7 +155,7 @@ fn neighbours(built: &Built) -> Result<String> {
     Ok(format!("{REQUESTS} answers, {joined} connections joined across containers"))
 }
 
-/// The line that says by what it serves.
+/// The log line with the engine.
 fn serves_by(container: &Container, engine: &str) -> Result<Value> {
     let log = container.log()?;
     let says = format!("serving by {engine}");

@@ -1,12 +1,12 @@
-//! A seccomp profile as Docker and containerd read it, made into what a runtime is given: rules that hang on capabilities
-//! or on an architecture are chosen here, as those engines do.
+//! Converts a seccomp profile in the format of Docker and containerd to that of a runtime: rules that depend on
+//! capabilities or on an architecture are selected here, as those engines do.
 
 use serde_json::{Value, json};
 
-/// What rules of our own say in their comment.
+/// Prefix of comments on our own rules.
 const OWN: &str = "sluice:";
 
-/// The profile without what sluice's adds: the default one of those engines.
+/// The profile without sluice's rules: the default one of those engines.
 pub(super) fn without_ours(mut profile: Value) -> Value {
     if let Some(rules) = profile["syscalls"].as_array_mut() {
         rules.retain(|rule| !rule["comment"].as_str().unwrap_or_default().starts_with(OWN));

@@ -1,11 +1,11 @@
-//! What a client receives: answers that must be exactly what sluice writes, one for each request.
+//! What a client receives: responses exactly as sluice writes them, one for each request.
 
 use super::wire::{Cursor, Dialect, Field, Halt, Read, invalid, is_text, length, values};
 
-/// The field by which an origin of ours says which request it answers.
+/// The field in which our origin names the request it responds to.
 pub(super) const ANSWER_FIELD: &str = "X-Answer";
 
-/// One answer, final.
+/// One final response.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -19,22 +19,22 @@ pub(super) struct Answer {
     pub(super) is_last: bool,
 }
 
-/// All answers of one connection.
+/// All responses of one connection.
 pub(super) struct Answers {
     pub(super) answers: Vec<Answer>,
-    /// Why what follows them is no answer; none if nothing follows.
+    /// Why the following bytes are not a response; none if nothing follows.
     pub(super) halt: Option<Halt>,
 }
 
 impl Answer {
-    /// The number that our origin gave it; none if sluice made it.
+    /// The number given by our origin; none if sluice created it.
     pub(super) fn number(&self) -> Option<u64> {
         let value = values(&self.fields, ANSWER_FIELD).first().copied()?;
         std::str::from_utf8(value).ok()?.parse().ok()
     }
 }
 
-/// Reads all of `bytes`, which answer requests with these methods, in order.
+/// Parses `bytes`, the responses to requests with these methods, in order.
 pub(super) fn read(bytes: &[u8], methods: &[&[u8]]) -> Answers {
     let mut cursor = Cursor::new(bytes, Dialect::Sluice);
     let mut answers = Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn read(bytes: &[u8], methods: &[&[u8]]) -> Answers {
     Answers { answers, halt }
 }
 
-/// A final answer behind any number of interim ones.
+/// A final response after any number of interim ones.
 fn answer(cursor: &mut Cursor<'_>, method: &[u8]) -> Read<Answer> {
     loop {
         let (status, reason) = status_line(cursor)?;
@@ -60,13 +60,13 @@ fn answer(cursor: &mut Cursor<'_>, method: &[u8]) -> Read<Answer> {
             _ => return invalid("Connection that sluice does not write"),
         };
         if status == 101 {
-            return invalid("a 101 that nobody may be sent");
+            return invalid("a 101 that no client may get");
         }
         let is_interim = status < 200;
         if (is_interim || status == 204)
             && fields.iter().any(|field| field.is("content-length") || field.is("transfer-encoding"))
         {
-            return invalid("framing of an answer that has no body");
+            return invalid("framing of a response that has no body");
         }
         if is_interim {
             continue;
@@ -104,7 +104,7 @@ fn body(cursor: &mut Cursor<'_>, method: &[u8], answer: &mut Answer) -> Read<()>
     if lengths.len() + codings.len() > 1 {
         return invalid("more than one framing field");
     }
-    // To what it refuses sluice may answer as it likes, if it closes behind it: it may not know the method.
+    // If sluice closes after a refusal, it may respond in any way: it may not know the method.
     let is_refusal = answer.is_last && answer.number().is_none() && answer.status >= 400;
     if matches!(answer.status, 204 | 304) || method == b"HEAD" && (!is_refusal || cursor.is_at_end()) {
         return Ok(());
@@ -118,7 +118,7 @@ fn body(cursor: &mut Cursor<'_>, method: &[u8], answer: &mut Answer) -> Read<()>
             answer.body = cursor.rest().to_vec();
             cursor.at += answer.body.len();
         }
-        (None, None) => return invalid("an answer without end on a connection that stays open"),
+        (None, None) => return invalid("a response without an end on a connection that stays open"),
     }
     Ok(())
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart_by_their_framing() {
+    fn responses_are_separated_by_their_framing() {
         let counted = "HTTP/1.1 200 OK\nContent-Length: 1\n\nx";
         let head = "HTTP/1.1 200 OK\nContent-Length: 1\n\n";
         let interim = "HTTP/1.1 103 Early Hints\nA: b\n\n";

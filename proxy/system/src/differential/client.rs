@@ -1,4 +1,4 @@
-//! The client of one case: it has an address of its own, writes, ends its side, and reads to the end.
+//! The client of one case: it has its own address, writes, shuts down its side, and reads to the end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
@@ -11,10 +11,10 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn};
 use super::grammar::Case;
 use super::server::receive;
 
-/// Longer than any time limit of sluice that a case can meet.
+/// Longer than any time limit of sluice that applies to a case.
 const PATIENCE: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 16 * 1024;
-/// More than any case is answered with.
+/// More than the response to any case.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// How a connection ended.
@@ -22,17 +22,17 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 pub(super) enum End {
     Closed,
     Reset,
-    /// Not at all, while we were patient.
+    /// Not at all, within our time limit.
     Silent,
 }
 
-/// What came back.
+/// The received bytes.
 pub(super) struct Heard {
     pub(super) bytes: Vec<u8>,
     pub(super) end: End,
 }
 
-/// The address of a case: X-Forwarded-For then says at the origin whose request it is.
+/// The address of a case: X-Forwarded-For then tells the origin which case a request belongs to.
 pub(super) fn address(index: u64) -> Ipv4Addr {
     let [.., high, middle, low] = index.to_be_bytes();
     Ipv4Addr::new(127, 64 + high % 128, middle, low)
@@ -49,7 +49,7 @@ pub(super) fn index(address: Ipv4Addr) -> u64 {
 /// # Errors
 /// When the address cannot be bound or connected to.
 fn connect(from: Ipv4Addr, to: SocketAddr) -> Result<TcpStream> {
-    let SocketAddr::V4(to) = to else { bail!("{to} is no IPv4 address") };
+    let SocketAddr::V4(to) = to else { bail!("{to} is not an IPv4 address") };
     let fd = socket::socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     socket::bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))
         .with_context(|| format!("bind {from}"))?;
@@ -61,7 +61,7 @@ fn connect(from: Ipv4Addr, to: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends a case and returns all that comes back.
+/// Sends a case and returns everything received.
 ///
 /// # Errors
 /// When the connection cannot be made.
@@ -79,7 +79,7 @@ pub(super) fn run(from: Ipv4Addr, to: SocketAddr, case: &Case) -> Result<Heard> 
     Ok(hear(stream, Vec::new(), written))
 }
 
-/// Sends two requests, the second at once or when something came for the first, and returns all that comes back.
+/// Sends two requests, the second one at once or after the first response bytes, and returns everything received.
 ///
 /// # Errors
 /// When the connection cannot be made.
@@ -101,8 +101,8 @@ pub(super) fn converse(
     Ok(hear(stream, bytes, written))
 }
 
-/// Ends our side, and reads to the end of the other. Where a write has failed, the kernel has told it the reset that a
-/// read would otherwise meet.
+/// Shuts down our side, and reads to the end of the other. If a write has failed, the kernel reported the reset there
+/// and not to the read.
 fn hear(mut stream: TcpStream, mut bytes: Vec<u8>, written: bool) -> Heard {
     let _ = stream.shutdown(Shutdown::Write);
     let end = match read_to_end(&mut stream, &mut bytes) {
@@ -112,7 +112,7 @@ fn hear(mut stream: TcpStream, mut bytes: Vec<u8>, written: bool) -> Heard {
     Heard { bytes, end }
 }
 
-/// Appends everything up to the end of the stream, and says how it ended.
+/// Appends everything up to the end of the stream, and returns how it ended.
 fn read_to_end(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> End {
     let mut buffer = [0; READ_BYTES];
     while bytes.len() < ANSWER_BYTES_MAX {

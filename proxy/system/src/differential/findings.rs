@@ -1,4 +1,4 @@
-//! What the cases of one run come to, gathered from several threads.
+//! The results of the cases of one run, collected from several threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use anyhow::{Result, bail};
 
 use super::report::SHOWN_MAX;
 
-/// Cases at once.
+/// Concurrent cases.
 const CLIENTS: usize = 4;
 
-/// Faults, and how often what else was seen.
+/// Faults, and counts of other results.
 #[derive(Default)]
 pub(super) struct Findings {
-    /// How often each kind was met, and the first of it in full.
+    /// How often each kind occurred, and the first one in full.
     faults: Mutex<BTreeMap<String, (u64, String)>>,
     counts: Mutex<BTreeMap<String, u64>>,
 }
@@ -33,7 +33,7 @@ impl Findings {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(what.to_owned()).or_default() += by;
     }
 
-    /// The counts in short.
+    /// The counts as a summary.
     ///
     /// # Errors
     /// When there are faults; with the first of them.

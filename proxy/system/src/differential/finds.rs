@@ -1,17 +1,17 @@
-//! Cases that once found a fault, or nearly did. They are kept as bytes: a seed means something else as soon as the
-//! grammar changes.
+//! Cases that once found a fault, or nearly did. They are stored as bytes, because a seed has another meaning after any
+//! change of the grammar.
 
 use anyhow::{Context, Result};
 
 use super::report::unescaped;
 
-/// A case that is kept.
+/// A stored case.
 pub(super) struct Find {
     pub(super) name: String,
     pub(super) bytes: Vec<u8>,
 }
 
-/// The requests that are kept.
+/// The stored requests.
 ///
 /// # Errors
 /// When a line is malformed.
@@ -19,7 +19,7 @@ pub(super) fn requests() -> Result<Vec<Find>> {
     parse(include_str!("../../differential/requests.txt"))
 }
 
-/// The responses that are kept.
+/// The stored responses.
 ///
 /// # Errors
 /// When a line is malformed.
@@ -27,7 +27,7 @@ pub(super) fn responses() -> Result<Vec<Find>> {
     parse(include_str!("../../differential/responses.txt"))
 }
 
-/// `NAME: BYTES` a line, bytes with escapes; `#` begins a comment.
+/// `NAME: BYTES` per line, bytes with escapes; `#` starts a comment.
 fn parse(text: &str) -> Result<Vec<Find>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines

@@ -1,24 +1,24 @@
 //! One request as it arrives at the origin, which must be exactly what sluice writes: anything else on a connection to
-//! the origin was smuggled past it, or is a fault of sluice's writing.
+//! the origin was smuggled, or is a fault of sluice's encoder.
 
 use std::net::Ipv4Addr;
 
 use super::wire::{Cursor, Dialect, Field, Halt, Read, invalid, is_token, length, values};
 
-/// The field that the route adds. Its value is known to nobody but this run.
+/// The field that the route adds. Its value is known only to this run.
 pub(super) const TOKEN_FIELD: &str = "X-Differential";
 
 /// Fields that sluice adds to each request, exactly one of each.
 const OWN: [&str; 5] =
     [TOKEN_FIELD, "X-Forwarded-For", "X-Forwarded-Proto", "X-Request-Id", "X-Request-Start"];
-/// Fields that sluice writes, where it writes them.
+/// Fields that sluice writes, at fixed positions.
 const WRITTEN: [&str; 6] =
     ["Host", "X-Forwarded-Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade"];
 
-/// A request with the fields that sluice adds taken out.
+/// A request without the fields that sluice adds.
 #[derive(Clone, Debug)]
 pub(super) struct Forwarded {
-    /// Who sent it, as sluice says.
+    /// Its client, according to sluice.
     pub(super) client: Ipv4Addr,
     pub(super) method: Vec<u8>,
     pub(super) target: Vec<u8>,
@@ -30,18 +30,18 @@ pub(super) struct Forwarded {
     pub(super) trailers: Vec<Field>,
 }
 
-/// What was found in the bytes of a connection so far.
+/// What the bytes of a connection contain so far.
 pub(super) enum Found {
-    /// A request, of this many bytes.
+    /// A request of this many bytes.
     Whole(Forwarded, usize),
-    /// A valid head whose body is not whole.
+    /// A valid head whose body is incomplete.
     Head(Forwarded),
 }
 
-/// Reads one request from the front of `bytes`.
+/// Parses one request at the front of `bytes`.
 ///
 /// # Errors
-/// [`Halt::Short`] while the head is not whole.
+/// [`Halt::Short`] while the head is incomplete.
 pub(super) fn read(bytes: &[u8], token: &str) -> Read<Found> {
     let mut cursor = Cursor::new(bytes, Dialect::Sluice);
     let mut request = head(&mut cursor, token)?;
@@ -78,11 +78,11 @@ fn head(cursor: &mut Cursor<'_>, token: &str) -> Read<Forwarded> {
         }
     }
     if values(&fields, TOKEN_FIELD) != [token.as_bytes()] {
-        return invalid(format!("{TOKEN_FIELD} of somebody else"));
+        return invalid(format!("{TOKEN_FIELD} with another value"));
     }
     let hosts = values(&fields, "host");
     let ([host], true) = (&hosts[..], fields.first().is_some_and(|field| field.is("host"))) else {
-        return invalid("not one Host, in front");
+        return invalid("not exactly one Host at the front");
     };
     let expects_continue =
         values(&fields, "expect").iter().any(|value| value.eq_ignore_ascii_case(b"100-continue"));
@@ -98,7 +98,7 @@ fn head(cursor: &mut Cursor<'_>, token: &str) -> Read<Forwarded> {
     })
 }
 
-/// The fields of the client and those that frame, if sluice's own about the connection are right.
+/// The fields of the client and those for framing, if sluice's own fields about the connection are right.
 fn connection(fields: Vec<Field>) -> Read<Vec<Field>> {
     match (&values(&fields, "connection")[..], &values(&fields, "upgrade")[..]) {
         ([], []) => {}
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_sluice_writes_is_a_request() {
+    fn only_requests_as_written_by_sluice_are_accepted() {
         let good = format!("POST /a HTTP/1.1\nHost: a\nB: c\n{OWN_LINES}Content-Length: 1\n\nxGET");
         let Ok(Found::Whole(request, end)) = read_text(&good) else { panic!("refused") };
         assert_eq!((&request.body[..], request.fields.len()), (&b"x"[..], 1));

@@ -1,6 +1,6 @@
-//! What a fuzzed exchange came to that it should not have.
+//! A difference found in a fuzzed exchange.
 
-/// What differs, in words for the report.
+/// The difference, in words for the report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, derive_more::From)]
 #[error("{0}")]
 #[from(String, &'static str)]

@@ -1,8 +1,8 @@
-//! A differential fuzzer: mutated requests and responses go through sluice, and what arrives is held against an
+//! A differential fuzzer: mutated requests and responses pass through sluice, and the result is compared with an
 //! independent reading of what was sent. `cargo xtask test differential [--seed S] [--cases N]`.
 //!
-//! Requests go to a strict origin of our own, then to real servers, whose applications must have seen the same. What
-//! they see more of was smuggled. Responses come from an origin of our own, too.
+//! Requests go to our strict origin, then to real servers, whose applications must have seen the same. Anything more
+//! that they see was smuggled. Responses come from another origin of ours.
 
 mod answers;
 mod client;
@@ -35,16 +35,16 @@ use servers::SERVERS;
 use sluice_testkit::packages::Tools;
 use sluice_testkit::tally::Tally;
 
-/// Cases of one run, unless the command line says otherwise.
+/// Cases of one run, unless the command line sets another number.
 const CASES: u64 = 20_000;
-/// The seed that CI runs with: a run that fails there fails here.
+/// The seed used in CI: a run that fails there fails here.
 const SEED: u64 = 1;
 
 const REQUESTS: &str = "differential::requests";
 const RESPONSES: &str = "differential::responses";
-/// The same with connections joined.
+/// The same with joined connections.
 const JOINED: [&str; 2] = ["differential_joined::requests", "differential_joined::responses"];
-/// Of so many cases one is run with connections joined, too.
+/// One in this many cases also runs with joined connections.
 const JOINED_SHARE: u64 = 4;
 
 /// What to run.
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A plan with what the command line says of it.
+    /// A plan with the settings of the command line.
     pub(crate) fn new(seed: Option<u64>, cases: Option<u64>) -> Self {
         Self { seed: seed.unwrap_or(SEED), cases: cases.unwrap_or(CASES) }
     }
@@ -67,15 +67,15 @@ pub(crate) fn names() -> impl Iterator<Item = String> {
     [REQUESTS, RESPONSES].into_iter().chain(servers).map(str::to_owned)
 }
 
-/// Whether the filter names checks of this module only.
+/// Whether the filter only names checks of this module.
 pub(crate) fn is_alone(filter: &str) -> bool {
     filter.starts_with("differential")
 }
 
-/// Runs what the tally wants.
+/// Runs the requested checks.
 ///
 /// # Errors
-/// When the file of finds is malformed. What a check finds is counted, not an error.
+/// When the file of finds is malformed. Findings are counted, not errors.
 pub(crate) fn run(plan: Plan, binary: &Path, tools: &Tools, tally: &mut Tally) -> Result<()> {
     if !names().any(|name| tally.wants(&name)) {
         return Ok(());
@@ -86,7 +86,7 @@ pub(crate) fn run(plan: Plan, binary: &Path, tools: &Tools, tally: &mut Tally) -
     let round = Round::new(plan)?;
     let wanted: Vec<_> = SERVERS.iter().filter(|server| tally.wants(server.check)).collect();
     if tally.wants(REQUESTS) || !wanted.is_empty() {
-        // Real servers are held against it, so it runs for them, too.
+        // Real servers are compared with its result, so it runs for them too.
         tally.settle(REQUESTS, round.strict(under));
     }
     for server in wanted {
@@ -104,7 +104,7 @@ pub(crate) fn joined_names() -> impl Iterator<Item = String> {
     JOINED.into_iter().map(str::to_owned)
 }
 
-/// The cases against origins of ours with `bypass` as `kernel.bypass`. Needs root, and eBPF if required.
+/// The cases against our origins with `bypass` as `kernel.bypass`. Needs root, and eBPF if required.
 ///
 /// # Errors
 /// As for [`run`].

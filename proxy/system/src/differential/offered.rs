@@ -1,21 +1,22 @@
-//! What an origin's bytes say as the answer to one request, by RFC 9112. sluice may take less for an answer, never more,
-//! and must not pass on as whole what is not.
+//! The meaning of an origin's bytes as the response to one request, by RFC 9112. sluice may accept fewer of them as a
+//! response, but never more, and must not forward incomplete ones as complete.
 
 use super::answers::Answer;
 use super::sent::connection_options;
 use super::wire::{Cursor, Dialect, Field, Halt, Read, invalid, is_text, length, trim, values};
 
-/// An answer and what follows it.
+/// A response and the bytes after it.
 pub(super) struct Offered {
     pub(super) answer: Answer,
-    /// Bytes behind its end, which are nobody's.
+    /// Bytes after its end, which belong to no response.
     pub(super) surplus: usize,
 }
 
-/// Reads the answer to a request with this method from `bytes`, behind which the connection `closes` or not.
+/// Parses the response to a request with this method from `bytes`; `closes` says whether the connection closes after
+/// them.
 ///
 /// # Errors
-/// [`Halt::Short`] if the answer is cut.
+/// [`Halt::Short`] if the response is cut.
 pub(super) fn read(bytes: &[u8], method: &[u8], closes: bool) -> Read<Offered> {
     let mut cursor = Cursor::new(bytes, Dialect::Rfc);
     loop {
@@ -23,10 +24,10 @@ pub(super) fn read(bytes: &[u8], method: &[u8], closes: bool) -> Read<Offered> {
         let fields = cursor.fields()?;
         let _ = connection_options(&fields)?;
         if status == 101 {
-            return invalid("a 101 that nobody asked for");
+            return invalid("a 101 that was not requested");
         }
         if status < 200 {
-            // An interim answer has no body, whatever it says.
+            // An interim response has no body, whatever it says.
             continue;
         }
         let mut answer = Answer {
@@ -61,7 +62,7 @@ enum Framing {
     Chunked,
 }
 
-/// The version, the status and the reason. An answer without a reason may lack the space before it.
+/// The version, the status and the reason. A response without a reason may lack the space before it.
 fn status_line(cursor: &mut Cursor<'_>) -> Read<(bool, u16, Vec<u8>)> {
     let line = cursor.line()?;
     let (is_http10, rest) = match (line.strip_prefix(b"HTTP/1.0 "), line.strip_prefix(b"HTTP/1.1 ")) {
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_where_the_rfc_says() {
+    fn responses_end_where_the_rfc_says() {
         let counted = "HTTP/1.1 100 Continue\n\nHTTP/1.1 200 OK\nContent-Length: 1, 1\n\nabc";
         assert_eq!(body(counted, b"GET", false), Some(("a".to_owned(), 2)));
         assert_eq!(body(counted, b"HEAD", false), Some((String::new(), 3)));

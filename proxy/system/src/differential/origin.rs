@@ -1,4 +1,5 @@
-//! The strict origin: it takes exactly what sluice writes, keeps it by client, and answers each request with a number.
+//! The strict origin: accepts exactly what sluice writes, stores it by client, and responds to each request with a
+//! number.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -14,20 +15,20 @@ use super::report::shown;
 use super::server::{Server, receive};
 use super::wire::Halt;
 
-/// The method whose requests are answered at their head. Their bodies are read all the same: where the rest does not
-/// come, or something else in its place, the connection must not be used again.
+/// The method of requests that get their response after their head. Their bodies are still read: if the rest does not
+/// arrive, or something else does, the connection must not be used again.
 pub(super) const EARLY_METHOD: &[u8] = b"PUT";
 
-/// A request and the number of its answer.
+/// A request and the number of its response.
 #[derive(Clone, Debug)]
 pub(super) struct Arrived {
     pub(super) number: u64,
     pub(super) request: Forwarded,
-    /// Whether its body has arrived, too.
+    /// Whether its body has arrived too.
     pub(super) is_whole: bool,
 }
 
-/// What the connections share.
+/// State shared by the connections.
 struct Book {
     token: String,
     numbers: AtomicU64,
@@ -41,13 +42,13 @@ pub(super) struct Origin {
     book: Arc<Book>,
 }
 
-/// How far the request on a connection has come.
+/// The progress of the request on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Waiting,
     /// A 100 was sent.
     Continued,
-    /// It was answered with this number; its body is still on its way.
+    /// The response with this number was sent; the body is still arriving.
     Answered(u64),
 }
 
@@ -71,7 +72,7 @@ impl Origin {
         self.server.address
     }
 
-    /// Takes out what this client has sent, in the order in which it arrived.
+    /// Removes and returns the requests of this client, in order of arrival.
     pub(super) fn take(&self, client: Ipv4Addr) -> Vec<Arrived> {
         let mut arrived = self.book.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         let mut requests = arrived.remove(&client).unwrap_or_default();
@@ -79,19 +80,19 @@ impl Origin {
         requests
     }
 
-    /// Takes out every request that is left, by client.
+    /// Removes and returns all remaining requests, by client.
     pub(super) fn take_all(&self) -> HashMap<Ipv4Addr, Vec<Arrived>> {
         std::mem::take(&mut *self.book.arrived.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes out the bytes that were no request of sluice's, each with its reason and what came before.
+    /// Removes and returns the bytes that were no request of sluice, each with the reason and the bytes before.
     pub(super) fn take_strays(&self) -> Vec<String> {
         std::mem::take(&mut *self.book.strays.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Book {
-    /// Serves one connection of sluice's.
+    /// Serves one connection of sluice.
     fn serve(&self, mut stream: TcpStream) {
         let mut received = Vec::new();
         let mut last = Vec::new();
@@ -135,7 +136,7 @@ impl Book {
         }
     }
 
-    /// Keeps a request and returns the answer to it, with its number.
+    /// Stores a request and returns its response, with its number.
     fn note(&self, request: Forwarded, is_whole: bool) -> (u64, Vec<u8>) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let is_head = request.method == b"HEAD";
@@ -154,7 +155,7 @@ impl Book {
         (number, format!("{head}{framing}\r\n\r\n{body}").into_bytes())
     }
 
-    /// Adds the body of a request that was answered before, unless its case is judged already.
+    /// Adds the body of a request that was answered before, unless its case has been judged already.
     fn complete(&self, number: u64, request: Forwarded) {
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         let known =

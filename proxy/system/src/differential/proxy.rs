@@ -1,4 +1,4 @@
-//! The sluice under test: one listener, one route, one endpoint, and a field of ours in each request.
+//! The sluice under test: one listener, one route, one endpoint, and an added field in each request.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,17 +17,17 @@ use crate::apps::REQUIRED;
 #[derive(Clone, Copy)]
 pub(super) struct Under<'a> {
     pub(super) binary: &'a Path,
-    /// `kernel.bypass`, where connections are joined.
+    /// `kernel.bypass`, if connections are joined.
     pub(super) joined: Option<&'a str>,
     /// The real server behind it, if it is one.
     pub(super) server: Option<&'a ServerKind>,
 }
 
-/// A running sluice and where it listens.
+/// A running sluice and its address.
 pub(super) struct Proxy {
     process: Process,
     pub(super) address: SocketAddr,
-    /// Where its counters are, if connections must be joined.
+    /// The admin address for its counters, if connections must be joined.
     admin: Option<SocketAddr>,
 }
 
@@ -35,7 +35,7 @@ impl Proxy {
     /// Starts it in front of `endpoint`; its log is named after `name`.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub(super) fn start(under: &Under<'_>, name: &str, endpoint: SocketAddr, token: &str) -> Result<Self> {
         let name = format!("{}{name}", if under.joined.is_some() { "joined-" } else { "" });
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -52,15 +52,15 @@ impl Proxy {
         Ok(Self { process, address, admin })
     }
 
-    /// Ends it, and with it all connections to its endpoint.
+    /// Stops it, and with it all connections to its endpoint.
     ///
     /// # Errors
-    /// When it has ended before, or does not end.
+    /// When it has exited before, or does not exit.
     pub(super) fn stop(&mut self) -> Result<()> {
         self.process.stop().map(drop)
     }
 
-    /// Adds to a note how many pairs were joined, and answers went straight to the client.
+    /// Adds to a note how many pairs were joined, and how many responses used direct return.
     ///
     /// # Errors
     /// When connections must be joined and none was, or the counters cannot be read.
@@ -69,29 +69,29 @@ impl Proxy {
             return Ok(note);
         };
         let (pairs, direct) = (metrics::pairs_joined(admin)?, metrics::direct_returns(admin)?);
-        // Few of the answers here could go past sluice: nearly all of them are wrong in some way.
+        // Few of these responses can use direct return: nearly all of them are wrong in some way.
         ensure!(pairs > 0, "no pair was joined; {note}");
-        Ok(format!("{note}; {pairs} pairs joined, {direct} answers by direct return"))
+        Ok(format!("{note}; {pairs} pairs joined, {direct} direct returns"))
     }
 
-    /// An error with what sluice had to say.
+    /// An error with sluice's log.
     pub(super) fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
         anyhow!("{error:#}\n{}", self.process.tail())
     }
 }
 
-/// A value for the field of ours that nobody who writes cases can know.
+/// A value for the added field that no generated case can contain.
 pub(super) fn token() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
-/// Time limits are as long as for users, but for that of a client which has ended its side: no other may be needed.
+/// Time limits have their default values, except that of a half-closed client: no other one should be needed.
 fn configuration([address, admin, endpoint]: [SocketAddr; 3], token: &str, under: &Under<'_>) -> String {
     let max_in_flight = under.server.map_or("off", |server| server.max_in_flight);
-    // Some servers never answer what they do not understand.
+    // Some servers never respond to what they do not understand.
     let half_close_timeout_ms = if under.server.is_some() { 100 } else { 1000 };
     let kernel = match under.joined {
-        // Every answer that can go past sluice shall.
+        // Every eligible response uses direct return.
         Some(bypass) => {
             format!("{{bypass: {bypass}, direct_return_from_request: 1, direct_return_bytes_min: 0}}")
         }

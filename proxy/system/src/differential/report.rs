@@ -1,16 +1,16 @@
-//! How bytes and faults are shown, so that a fault can be tried again by hand or kept in the file of finds.
+//! How bytes and faults are shown, so that a fault can be repeated manually or added to the file of finds.
 
-/// Kinds of faults of which one is shown in full.
+/// Maximum kinds of faults, of which one each is shown in full.
 pub(super) const SHOWN_MAX: usize = 12;
-/// Bytes that are shown of a message.
+/// Maximum bytes shown of a message.
 const SHOWN_BYTES_MAX: usize = 2000;
 
-/// Bytes as the file of finds has them: escapes of a Rust or Python byte string.
+/// Bytes in the format of the file of finds: escapes of a Rust or Python byte string.
 pub(super) fn escaped(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// The same, cut where it is long.
+/// The same, truncated if it is long.
 pub(super) fn shown(bytes: &[u8]) -> String {
     match bytes.get(..SHOWN_BYTES_MAX) {
         Some(front) => format!("{}[{} bytes in all]", escaped(front), bytes.len()),
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_survive_being_written_down() {
+    fn escaped_bytes_round_trip() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(unescaped(&escaped(&all)), Some(all));
         assert_eq!(unescaped("\\q"), None);

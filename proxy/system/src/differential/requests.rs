@@ -1,4 +1,4 @@
-//! The verdict on one case of requests: what the client sent, what arrived at the strict origin, what came back.
+//! Judges one case of requests: what the client sent, what arrived at the strict origin, and the responses.
 
 use super::mismatch::Mismatch;
 use std::net::SocketAddr;
@@ -41,25 +41,25 @@ const NOT_FORWARDED: &[&str] = &[
     "x-scheme",
     "x-url-scheme",
 ];
-/// Beginnings of further ones.
+/// Prefixes of further ones.
 const NOT_FORWARDED_PREFIXES: &[&str] = &["x-forwarded", "x-client-cert", "client-cert", "proxy-"];
-/// What a connection of HTTP/2 begins with; sluice closes it without an answer.
+/// The first word of the HTTP/2 preface; sluice closes such a connection without a response.
 const PREFACE_METHOD: &[u8] = b"PRI";
 
-/// What a case came to, where it came to no fault.
+/// The result of a case without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed {
     pub(super) forwarded: usize,
     /// The status of the refusal at the end, if there is one.
     pub(super) refused: Option<u16>,
-    /// Whether what was refused is a request by the RFC.
+    /// Whether the refused bytes are a valid request by the RFC.
     pub(super) is_strict: bool,
 }
 
 /// Judges a case.
 ///
 /// # Errors
-/// The fault, in words.
+/// The fault in words.
 pub(super) fn judge(
     bytes: &[u8],
     own: SocketAddr,
@@ -67,7 +67,7 @@ pub(super) fn judge(
     heard: &Heard,
 ) -> Result<Passed, Mismatch> {
     let sent = sent::read(bytes);
-    // What is answered at its head may be cut or invalid behind it.
+    // A request answered after its head may be cut or invalid after it.
     let early = arrived.last().is_some_and(|last| !last.is_whole) && sent.halt.is_some();
     if arrived.len() > sent.requests.len() + usize::from(early) {
         return Err(format!(
@@ -97,33 +97,33 @@ fn judge_answers(
     answers: &Answers,
 ) -> Result<Passed, Mismatch> {
     if let Some(halt) = &answers.halt {
-        return Err(format!("answer {}: {halt:?}", answers.answers.len() + 1).into());
+        return Err(format!("response {}: {halt:?}", answers.answers.len() + 1).into());
     }
     let refusals: Vec<&Answer> = answers.answers.iter().filter(|answer| answer.number().is_none()).collect();
     let numbers: Vec<u64> = answers.answers.iter().filter_map(Answer::number).collect();
     let expected: Vec<u64> = arrived.iter().map(|arrived| arrived.number).collect();
-    // A reset may overtake answers that were sent.
+    // A reset may overtake responses that were sent.
     let is_early = arrived.last().is_some_and(|last| !last.is_whole);
     let may_lack = heard.end == End::Reset || is_early && numbers.len() + 1 == expected.len();
     let agree = numbers == expected || may_lack && expected.starts_with(&numbers);
     if !agree {
-        return Err(format!("requests {expected:?} arrived, answers {numbers:?} came back").into());
+        return Err(format!("requests {expected:?} arrived, responses {numbers:?} came back").into());
     }
     let refused = match refusals[..] {
         [] => None,
         [refusal] if answers.answers.last().is_some_and(|last| last.number().is_none()) => Some(refusal),
-        _ => return Err("an answer of sluice's own that is not the last".into()),
+        _ => return Err("a response of sluice's own that is not the last".into()),
     };
     if let Some(refusal) = refused {
         if !refusal.is_last {
             return Err(format!("a {} that does not close the connection", refusal.status).into());
         }
         if matches!(refusal.status, 500 | 502..=504) {
-            return Err(format!("a {} before an origin that answers", refusal.status).into());
+            return Err(format!("a {} although an origin responds", refusal.status).into());
         }
     }
     let is_preface = sent.next_method == PREFACE_METHOD;
-    // Where the origin did not wait for the body, sluice may close behind the answer; it must where only that ends it.
+    // If the origin did not wait for the body, sluice may close after the response; it must if only that ends it.
     let is_early = arrived.last().is_some_and(|last| last.request.method == EARLY_METHOD);
     let closes_early =
         answers.answers.last().is_some_and(|last| last.is_close_delimited || last.is_last && is_early);
@@ -133,7 +133,7 @@ fn judge_answers(
         && !(is_preface || closes_early)
     {
         return Err(format!(
-            "{} of {} requests got no answer",
+            "{} of {} requests got no response",
             sent.requests.len() - arrived.len(),
             sent.requests.len()
         )
@@ -146,16 +146,16 @@ fn judge_answers(
 fn halt_text(sent: &Sent) -> String {
     match &sent.halt {
         None => "nothing more follows".to_owned(),
-        Some(Halt::Short) => "the next is not whole".to_owned(),
-        Some(Halt::Invalid(reason)) => format!("the next is invalid: {reason}"),
+        Some(Halt::Short) => "the next one is incomplete".to_owned(),
+        Some(Halt::Invalid(reason)) => format!("the next one is invalid: {reason}"),
     }
 }
 
-/// How what arrived differs from what was sent, if it does.
+/// The difference between what arrived and what was sent, if any.
 fn same(sent: &Request, own: SocketAddr, arrived: &Arrived) -> Result<(), Mismatch> {
     let is_whole = arrived.is_whole;
     let arrived = &arrived.request;
-    // Where HTTP/1.0 names no host, sluice names its own address.
+    // If an HTTP/1.0 request names no host, sluice uses its own address.
     let own = own.to_string().into_bytes();
     let host = if sent.host.is_empty() { &own } else { &sent.host };
     for (what, sent, arrived) in [
@@ -176,7 +176,7 @@ fn same(sent: &Request, own: SocketAddr, arrived: &Arrived) -> Result<(), Mismat
             format!("{}, which the route sets, arrived as a trailer", trailer.name.escape_ascii()).into()
         );
     }
-    // sluice passes on few trailers, and they are nobody's framing.
+    // sluice forwards few trailers, and none that affect framing.
     same_fields(sent, &sent.trailers, &arrived.trailers, |_| true)
 }
 
@@ -203,7 +203,7 @@ fn same_fields(
         }
     }
     match left.next() {
-        Some(field) => Err(format!("{} arrived: nobody sent it", field.name.escape_ascii()).into()),
+        Some(field) => Err(format!("{} arrived, but was not sent", field.name.escape_ascii()).into()),
         None => Ok(()),
     }
 }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_is_what_was_sent_and_no_more() {
+    fn exactly_the_sent_requests_must_arrive() {
         let good = arrived(1, "GET /a HTTP/1.1\r\nHost: a\r\nB: c\r\n");
         assert!(!is_fault(SENT, std::slice::from_ref(&good), ANSWER));
         assert!(is_fault(SENT, &[good.clone(), arrived(2, "GET /b HTTP/1.1\r\nHost: a\r\n")], ANSWER));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_gets_its_own_answer() {
+    fn each_request_must_get_its_own_response() {
         let good = [arrived(1, "GET /a HTTP/1.1\r\nHost: a\r\nB: c\r\n")];
         assert!(is_fault(SENT, &good, ""));
         assert!(is_fault(SENT, &good, &ANSWER.replace("Answer: 1", "Answer: 2")));

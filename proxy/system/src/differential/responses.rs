@@ -1,5 +1,4 @@
-//! The verdict on one case of responses: what the origin sent, and what the client received for it and for its next
-//! request.
+//! Judges one case of responses: what the origin sent, and what the client received for this request and the next one.
 
 use super::answers::{self, Answer, Answers};
 use super::client::{End, Heard};
@@ -8,23 +7,23 @@ use super::offered::{self, Offered};
 use super::turncoat::{Ending, Script};
 use super::wire::{Halt, Read};
 
-/// What a case came to, where it came to no fault.
+/// The result of a case without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passed {
-    /// The answer arrived as it was sent.
+    /// The response arrived as it was sent.
     Same,
-    /// sluice refused an answer that is none.
+    /// sluice refused an invalid response.
     Refused,
-    /// sluice refused what the RFC would let it take.
+    /// sluice refused a response that the RFC allows.
     RefusedByChoice,
-    /// The client saw that the answer broke off.
+    /// The client saw that the response was cut.
     Cut,
 }
 
 /// Judges a case.
 ///
 /// # Errors
-/// The fault, in words.
+/// The fault in words.
 pub(super) fn judge(
     script: &Script,
     method: &[u8],
@@ -37,10 +36,10 @@ pub(super) fn judge(
     }
     let answers = answers::read(&heard.bytes, &[method, b"GET"]);
     if answers.answers.len() > 2 {
-        return Err("more answers than requests".into());
+        return Err("more responses than requests".into());
     }
     let passed = match first(&offered, heard, &answers) {
-        // A reset may overtake what was sent before it.
+        // A reset may overtake bytes sent before it.
         Err(_) if script.ending == Ending::Reset && is_cut(&answers, heard) => Passed::Cut,
         passed => passed?,
     };
@@ -48,17 +47,17 @@ pub(super) fn judge(
     Ok(passed)
 }
 
-/// The answer to the case's own request.
+/// The response to the case's own request.
 fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Passed, Mismatch> {
     let Some(answer) = answers.answers.first() else {
         return match (&answers.halt, offered) {
-            // What breaks off was passed on as far as it came.
+            // A cut response was forwarded as far as it arrived.
             (Some(Halt::Short), Err(_)) => Ok(Passed::Cut),
-            (Some(Halt::Short), Ok(_)) => Err("a whole answer was cut".into()),
+            (Some(Halt::Short), Ok(_)) => Err("a complete response was cut".into()),
             (Some(Halt::Invalid(reason)), _) => {
-                Err(format!("the client received no answer: {reason}").into())
+                Err(format!("the client received no response: {reason}").into())
             }
-            // An answer whose head has not left needs no cut: sluice could still refuse it.
+            // A response whose head was not sent yet needs no cut: sluice can still refuse it.
             (None, _) => Err("the client received nothing".into()),
         };
     };
@@ -68,16 +67,19 @@ fn first(offered: &Read<Offered>, heard: &Heard, answers: &Answers) -> Result<Pa
     let whole = !(answer.is_close_delimited && heard.end == End::Reset);
     match offered {
         Ok(offered) if !whole => {
-            Err(format!("a whole answer of {} bytes ended with a reset", offered.answer.body.len()).into())
+            Err(format!("a complete response of {} bytes ended with a reset", offered.answer.body.len())
+                .into())
         }
         Ok(offered) => same(&offered.answer, answer).map(|()| Passed::Same),
         Err(_) if !whole => Ok(Passed::Cut),
-        Err(Halt::Short) => Err("a cut answer arrived as whole".into()),
-        Err(Halt::Invalid(reason)) => Err(format!("what is no answer ({reason}) arrived as one").into()),
+        Err(Halt::Short) => Err("a cut response arrived as complete".into()),
+        Err(Halt::Invalid(reason)) => {
+            Err(format!("an invalid response ({reason}) arrived as a valid one").into())
+        }
     }
 }
 
-/// Whether the client saw that the first answer is not whole.
+/// Whether the client saw that the first response is incomplete.
 fn is_cut(answers: &Answers, heard: &Heard) -> bool {
     match answers.answers.first() {
         None => answers.halt == Some(Halt::Short),
@@ -85,7 +87,7 @@ fn is_cut(answers: &Answers, heard: &Heard) -> bool {
     }
 }
 
-/// Whether sluice made the answer.
+/// Whether sluice created the response.
 fn is_refusal(answer: &Answer) -> bool {
     matches!(answer.status, 502 | 504) && answer.fields.iter().any(|field| field.is("x-sluice-reason"))
 }
@@ -94,7 +96,7 @@ fn same(sent: &Answer, received: &Answer) -> Result<(), Mismatch> {
     if sent.status != received.status {
         return Err(format!("status {} arrived as {}", sent.status, received.status).into());
     }
-    // Where the origin names no reason, sluice does.
+    // If the origin gives no reason phrase, sluice adds one.
     if sent.reason != received.reason && !sent.reason.is_empty() {
         return Err(format!(
             "reason {} arrived as {}",
@@ -109,7 +111,7 @@ fn same(sent: &Answer, received: &Answer) -> Result<(), Mismatch> {
         );
     }
     if let Some(trailer) = received.trailers.iter().find(|trailer| !sent.trailers.contains(trailer)) {
-        return Err(format!("the trailer {} arrived: nobody sent it", trailer.name.escape_ascii()).into());
+        return Err(format!("the trailer {} arrived, but was not sent", trailer.name.escape_ascii()).into());
     }
     let unasked = received.fields.iter().find(|field| {
         let ours =
@@ -117,31 +119,31 @@ fn same(sent: &Answer, received: &Answer) -> Result<(), Mismatch> {
         !ours && !sent.fields.contains(field)
     });
     match unasked {
-        Some(field) => Err(format!("{} arrived: nobody sent it", field.name.escape_ascii()).into()),
+        Some(field) => Err(format!("{} arrived, but was not sent", field.name.escape_ascii()).into()),
         None => Ok(()),
     }
 }
 
-/// The answer to the request behind it, which must be its own.
+/// The response to the next request, which must be its own.
 fn next(own: Option<u64>, heard: &Heard, answers: &Answers) -> Result<(), Mismatch> {
     let is_over = |answer: &Answer| answer.is_last || answer.is_close_delimited;
     match &answers.answers[..] {
         [] => Ok(()),
         [first] if is_over(first) && answers.halt.is_none() => Ok(()),
-        // The client asked once more, and the connection was reset before it had its answer.
+        // The client sent another request, and the connection was reset before its response.
         [_] if heard.end == End::Reset => Ok(()),
-        [_] => Err(format!("the next request got no answer: {:?}", answers.halt).into()),
-        [first, ..] if is_over(first) => Err("an answer behind the last".into()),
+        [_] => Err(format!("the next request got no response: {:?}", answers.halt).into()),
+        [first, ..] if is_over(first) => Err("a response after the last one".into()),
         [_, second, ..] if second.number().is_some() && second.number() == own => match second.body {
-            _ if answers.halt.is_some() => Err("surplus behind the answer to the next request".into()),
+            _ if answers.halt.is_some() => Err("surplus after the response to the next request".into()),
             ref body if Some(body) == own.map(|own| format!("answer {own}\n").into_bytes()).as_ref() => {
                 Ok(())
             }
-            _ => Err("the next request got its own answer with another body".into()),
+            _ => Err("the next request got its own response with another body".into()),
         },
         [_, second, ..] if is_refusal(second) => Ok(()),
         [_, second, ..] => {
-            Err(format!("the next request got an answer of somebody else, a {}", second.status).into())
+            Err(format!("the next request got the response of another one, a {}", second.status).into())
         }
     }
 }
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_arrives_as_it_was_sent_or_is_refused() {
+    fn a_response_arrives_as_sent_or_is_refused() {
         let good = format!("{SENT}{OWN}");
         assert_eq!(judged(SENT, &good, End::Closed), Ok(Passed::Same));
         for (from, to) in [
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_request_gets_its_own_answer() {
+    fn the_next_request_must_get_its_own_response() {
         for other in [OWN.replace('7', "8"), SENT.to_owned(), format!("{OWN}H"), OWN.repeat(2), String::new()]
         {
             assert!(judged(SENT, &format!("{SENT}{other}"), End::Closed).is_err(), "{other}");

@@ -1,4 +1,5 @@
-//! Runs the cases of requests against the strict origin, then those that it took something of against real servers.
+//! Runs the cases of requests against the strict origin, then those of which it accepted something against real
+//! servers.
 
 use super::mismatch::Mismatch;
 use std::collections::BTreeMap;
@@ -21,11 +22,11 @@ use super::seen::{self, Taken};
 use super::sent::{self, Request};
 use super::servers::ServerKind;
 
-/// Past finds first, then the cases of the plan.
+/// Earlier finds first, then the cases of the plan.
 pub(super) struct Round {
     plan: Plan,
     finds: Vec<Find>,
-    /// What the strict origin took of each.
+    /// What the strict origin accepted of each.
     taken: Mutex<Taken>,
 }
 
@@ -65,12 +66,12 @@ impl Round {
             findings.fault("at the origin", &stray);
         }
         for (client, mut left) in origin.take_all() {
-            // One that was answered at its head may be noted when its client has been refused.
+            // A request answered after its head may be stored after its client has been refused.
             left.retain(|arrived| arrived.is_whole);
             if left.is_empty() {
                 continue;
             }
-            let text = format!("{} requests arrived when the connection had ended", left.len());
+            let text = format!("{} requests arrived after the connection had ended", left.len());
             findings.fault(&client.to_string(), &text);
         }
         findings.verdict().and_then(|note| proxy.joined(note)).map_err(|error| proxy.explain(&error))
@@ -89,13 +90,13 @@ impl Round {
             Err(fault) => findings.fault(&name, &told(&fault, &case, &heard)),
         }
         if !arrived.is_empty() {
-            // All that the case holds: whether sluice closes before its end is up to how the origin answers.
+            // Everything the case contains: whether sluice closes before its end depends on the origin's responses.
             let requests = sent::read(&case.bytes).requests;
             self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(from, requests);
         }
     }
 
-    /// Sends one case to a real server, which shall answer or close.
+    /// Sends one case to a real server, which should respond or close.
     fn ask(&self, nth: u64, proxy: SocketAddr, taken: &[Request], findings: &Findings) {
         let (name, case) = self.case(nth);
         match client::run(client::address(nth), proxy, &case) {
@@ -107,13 +108,13 @@ impl Round {
         }
     }
 
-    /// The cases that the strict origin took something of against a real server.
+    /// The cases of which the strict origin accepted something, against a real server.
     ///
     /// # Errors
-    /// When something cannot be started, or its application saw what was not forwarded.
+    /// When something cannot be started, or its application saw something that was not forwarded.
     pub(super) fn real(&self, kind: &ServerKind, under: &Under<'_>) -> Result<String> {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        ensure!(!taken.is_empty(), "the strict origin has taken nothing");
+        ensure!(!taken.is_empty(), "the strict origin has accepted nothing");
         let token = token();
         let (mut server, address) = kind.start()?;
         let under = &Under { server: Some(kind), ..*under };
@@ -124,9 +125,9 @@ impl Round {
                 self.ask(nth, proxy.address, requests, &findings);
             }
         });
-        // Some servers wait long for connections that are still open.
+        // Some servers wait long for open connections.
         proxy.stop()?;
-        // What it has written is whole when it has ended.
+        // Its output is complete when it has exited.
         let _ = server.stop()?;
         let log = std::fs::read(server.log()).with_context(|| server.log().display().to_string())?;
         let bytes = |client| shown(&self.case(client::index(client)).1.bytes);
@@ -137,7 +138,7 @@ impl Round {
     }
 }
 
-/// Counts what a server refused of what the strict origin took. Servers differ there, and may.
+/// Counts what a server refused of what the strict origin accepted. Servers may differ in this.
 fn count_refusals(heard: &Heard, taken: &[Request], findings: &Findings) {
     let methods: Vec<&[u8]> = taken.iter().map(|request| &request.method[..]).collect();
     for answer in answers::read(&heard.bytes, &methods).answers.iter().take(taken.len()) {
@@ -156,10 +157,10 @@ fn count(passed: Passed, findings: &Findings) {
     findings.count("of them by choice", u64::from(passed.is_strict));
 }
 
-/// A fault with all that is needed to try it again.
+/// A fault with everything needed to repeat it.
 fn told(fault: &Mismatch, case: &Case, heard: &Heard) -> String {
     format!(
-        "{fault}\n  sent, in writes that end at {:?}\n    {}\n  answered ({:?})\n    {}",
+        "{fault}\n  sent, in writes that end at {:?}\n    {}\n  response ({:?})\n    {}",
         case.cuts,
         shown(&case.bytes),
         heard.end,

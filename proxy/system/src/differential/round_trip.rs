@@ -1,4 +1,4 @@
-//! Runs the cases of responses: for each a client asks for the case's bytes, then for an answer of its own.
+//! Runs the cases of responses: for each, a client requests the case's bytes, then a normal response.
 
 use super::mismatch::Mismatch;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use super::report::shown;
 use super::responses::{self, Passed};
 use super::turncoat::{CASE_PATH, Ending, Script, Turncoat};
 
-/// What differs between clients.
+/// Varies between clients.
 const METHODS: [&str; 6] = ["GET", "GET", "GET", "HEAD", "POST", "GET"];
 
 /// One case.
@@ -30,7 +30,7 @@ struct Trip {
     script: Script,
 }
 
-/// Past finds first, then the cases of the plan.
+/// Earlier finds first, then the cases of the plan.
 ///
 /// # Errors
 /// When something cannot be started, or there are faults.
@@ -68,8 +68,8 @@ fn trip(plan: Plan, nth: u64, known: u64, find: Option<(String, Case)>) -> Trip 
     Trip { name, nth, method, version, pipelined, script: Script { case, ending } }
 }
 
-/// Has what is behind a whole answer leave in one write with its end. Where it comes later nobody can tell it from the
-/// answer to a request that was sent in the meantime.
+/// Sends the bytes after a complete response in the same write as its end. If they arrive later, they cannot be
+/// distinguished from the response to the next request.
 fn surplus_at_once(mut case: Case, method: &str) -> Case {
     if let Ok(offered) = offered::read(&case.bytes, method.as_bytes(), false) {
         let end = case.bytes.len() - offered.surplus;
@@ -78,7 +78,8 @@ fn surplus_at_once(mut case: Case, method: &str) -> Case {
     case
 }
 
-/// What the origin does behind the case. It waits only where that ends: behind an answer that sluice can take for whole.
+/// What the origin does after the case. It only waits if something ends the wait: after a response that sluice can
+/// consider complete.
 fn ending(case: &Case, method: &str, dice: u8) -> Ending {
     let is_whole = offered::read(&case.bytes, method.as_bytes(), false).is_ok();
     match dice {
@@ -98,7 +99,7 @@ fn run(trip: &Trip, proxy: SocketAddr, origin: &Turncoat, findings: &Findings) {
         Err(error) => return findings.fault(&trip.name, &format!("{error:#}")),
     };
     match responses::judge(&trip.script, trip.method.as_bytes(), own, &heard) {
-        Ok(Passed::Same) => findings.count("passed on", 1),
+        Ok(Passed::Same) => findings.count("forwarded", 1),
         Ok(Passed::Refused) => findings.count("refused", 1),
         Ok(Passed::RefusedByChoice) => findings.count("refused by choice", 1),
         Ok(Passed::Cut) => findings.count("cut", 1),
@@ -106,7 +107,7 @@ fn run(trip: &Trip, proxy: SocketAddr, origin: &Turncoat, findings: &Findings) {
     }
 }
 
-/// The request for the case's bytes, and the one behind it.
+/// The request for the case's bytes, and the next one.
 fn requests(trip: &Trip) -> [Vec<u8>; 2] {
     let Trip { method, version, .. } = trip;
     let body = if *method == "POST" { "Content-Length: 4\r\n\r\nbody" } else { "\r\n" };
@@ -115,10 +116,10 @@ fn requests(trip: &Trip) -> [Vec<u8>; 2] {
     [first.into_bytes(), b"GET /own HTTP/1.1\r\nHost: a\r\n\r\n".to_vec()]
 }
 
-/// A fault with all that is needed to try it again.
+/// A fault with everything needed to repeat it.
 fn told(trip: &Trip, fault: &Mismatch, heard: &Heard) -> String {
     format!(
-        "{fault}\n  asked by {} {}{}; the origin sent, in writes that end at {:?}, then {:?}\n    {}\n  \
+        "{fault}\n  requested by {} {}{}; the origin sent, in writes that end at {:?}, then {:?}\n    {}\n  \
          received ({:?})\n    {}",
         trip.method,
         trip.version,

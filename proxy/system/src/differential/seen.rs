@@ -1,4 +1,4 @@
-//! What the application of a real server saw, held against what the client sent and the strict origin was given.
+//! What the application of a real server saw, compared with what the client sent and the strict origin received.
 
 use super::mismatch::Mismatch;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use super::findings::Findings;
 use super::report::escaped;
 use super::sent::Request;
 
-/// Bytes that are shown of a body.
+/// Maximum bytes shown of a body.
 const SHORT_BYTES: usize = 100;
 
-/// One request as the application wrote it down.
+/// One request as recorded by the application.
 struct Seen {
     client: Vec<u8>,
     token: Vec<u8>,
@@ -26,27 +26,27 @@ pub(super) type Taken = BTreeMap<Ipv4Addr, Vec<Request>>;
 /// What the application may have seen.
 pub(super) struct Expected<'a> {
     pub(super) taken: &'a Taken,
-    /// The value of our field.
+    /// The value of the added field.
     pub(super) token: &'a str,
     /// Whether the application sees the target as it was sent.
     pub(super) keeps_target: bool,
-    /// What the client at an address has sent, to be shown.
+    /// The bytes sent by the client at an address, for display.
     pub(super) bytes: &'a dyn Fn(Ipv4Addr) -> String,
 }
 
 impl Expected<'_> {
-    /// Adds a fault for each request in `log` that no client sent as sluice forwards it.
+    /// Adds a fault for each request in `log` that no client sent in the way sluice forwards it.
     pub(super) fn compare(&self, log: &str, findings: &Findings) {
         let mut by_client: BTreeMap<Ipv4Addr, Vec<Seen>> = BTreeMap::new();
         for line in log.lines().filter(|line| line.contains("request=")) {
             let Some(seen) = read(line) else {
-                findings.fault("the log", &format!("what the application wrote cannot be read\n    {line}"));
+                findings.fault("the log", &format!("the application's output cannot be read\n    {line}"));
                 continue;
             };
             match String::from_utf8_lossy(&seen.client).parse() {
                 Ok(client) => by_client.entry(client).or_default().push(seen),
                 Err(_) => {
-                    let text = format!("a request without its client was seen\n    {}", described(&seen));
+                    let text = format!("a request without a client was seen\n    {}", described(&seen));
                     findings.fault("somebody", &text);
                 }
             }
@@ -63,14 +63,17 @@ impl Expected<'_> {
         }
     }
 
-    /// Whether what was seen is what was forwarded, in order. A server may refuse some of it.
+    /// Whether the seen requests are those that were forwarded, in order. A server may refuse some of them.
     fn in_order(&self, client: Ipv4Addr, seen: &[Seen], findings: &Findings) -> Result<(), Mismatch> {
         let all = self.taken.get(&client).map(Vec::as_slice).unwrap_or_default();
         let mut left = all.iter();
         for one in seen {
             if one.token != self.token.as_bytes() {
-                let with =
-                    if one.token.starts_with(self.token.as_bytes()) { "more than" } else { "another than" };
+                let with = if one.token.starts_with(self.token.as_bytes()) {
+                    "more than"
+                } else {
+                    "another value than"
+                };
                 return Err(
                     format!("a request with {with} our field was seen\n    {}", described(one)).into()
                 );
@@ -94,7 +97,7 @@ impl Expected<'_> {
     }
 }
 
-/// `request=CLIENT TOKEN METHOD TARGET BODY=`, each in hex. Other output may stand before it.
+/// `request=CLIENT TOKEN METHOD TARGET BODY=`, each in hex. Other output may precede it.
 fn read(line: &str) -> Option<Seen> {
     let (_, words) = line.split_once("request=")?;
     let mut words = words.strip_suffix('=')?.split(' ').map(unhex);
@@ -118,7 +121,7 @@ fn forwarded(taken: &Request) -> String {
     format!("{method} {target} with the body {body}")
 }
 
-/// The beginning of bytes, to be shown.
+/// The start of some bytes, for display.
 fn short(bytes: &[u8]) -> String {
     escaped(bytes.get(..SHORT_BYTES).unwrap_or(bytes))
 }

@@ -1,5 +1,6 @@
-//! How many requests the bytes of a client hold, and what each says, by the strictest reading of RFC 9112 that still
-//! takes everything sluice is documented to take. sluice may forward less than this, never more and nothing else.
+//! How many requests the bytes of a client contain, and their content, by the strictest reading of RFC 9112 that still
+//! accepts everything sluice is documented to accept. sluice may forward fewer requests, but never more, and nothing
+//! else.
 
 use super::wire::{Cursor, Dialect, Field, Halt, Read, invalid, is_text, is_token, length, trim, values};
 
@@ -9,7 +10,7 @@ pub(super) struct Request {
     pub(super) method: Vec<u8>,
     /// Path and query, or `*`.
     pub(super) target: Vec<u8>,
-    /// Empty where HTTP/1.0 names none.
+    /// Empty if an HTTP/1.0 request has none.
     pub(super) host: Vec<u8>,
     pub(super) fields: Vec<Field>,
     pub(super) body: Vec<u8>,
@@ -19,13 +20,13 @@ pub(super) struct Request {
 /// All requests of one connection.
 pub(super) struct Sent {
     pub(super) requests: Vec<Request>,
-    /// The method of what follows them: of a request that is cut, or refused.
+    /// The method of the following bytes: of a request that is cut, or refused.
     pub(super) next_method: Vec<u8>,
-    /// Why no further one can be read; none if the bytes end behind the last, or it closes the connection.
+    /// Why no further request can be parsed; none if the bytes end after the last one, or it closes the connection.
     pub(super) halt: Option<Halt>,
 }
 
-/// Empty lines that may stand before a request.
+/// Maximum empty lines before a request.
 const EMPTY_LINES_MAX: usize = 64;
 
 /// Reads all of `bytes`.
@@ -69,7 +70,7 @@ fn request(cursor: &mut Cursor<'_>) -> Read<(Request, bool)> {
         _ => return invalid("version"),
     };
     if !is_token(method) {
-        return invalid("method that is no token");
+        return invalid("method that is not a token");
     }
     let fields = cursor.fields()?;
     let host = host(&fields, is_http10)?;
@@ -90,10 +91,10 @@ fn host(fields: &[Field], is_http10: bool) -> Read<Vec<u8>> {
     }
 }
 
-/// Path and query, and the host that the request is for.
+/// Path and query, and the host of the request.
 fn resolve(method: &[u8], target: &[u8], host: Vec<u8>) -> Read<(Vec<u8>, Vec<u8>)> {
     if !target.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#') {
-        return invalid("byte that may not be in a target");
+        return invalid("byte that is not allowed in a target");
     }
     if target.first() == Some(&b'/') || (method == b"OPTIONS" && target == b"*") {
         return Ok((target.to_vec(), host));
@@ -117,7 +118,7 @@ fn resolve(method: &[u8], target: &[u8], host: Vec<u8>) -> Read<(Vec<u8>, Vec<u8
     Ok((path, authority.to_vec()))
 }
 
-/// host [ ":" port ], with a host that is not empty and holds nothing that could end it.
+/// host [ ":" port ], with a host that is not empty and contains nothing that could end it.
 fn is_authority(authority: &[u8]) -> bool {
     let text = String::from_utf8_lossy(authority);
     let (host, port) = match text.strip_prefix('[') {
@@ -147,7 +148,7 @@ fn body(cursor: &mut Cursor<'_>, fields: &[Field], is_http10: bool) -> Read<(Vec
     }
 }
 
-/// Whether a server that reads `_` as `-` takes the field for one that frames.
+/// Whether a server that reads `_` as `-` takes the field for a framing field.
 fn imitates_framing(name: &[u8]) -> bool {
     let dashed: Vec<u8> = name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
     let is_framing = [&b"content-length"[..], b"transfer-encoding"]
@@ -164,7 +165,7 @@ pub(super) fn connection_options(fields: &[Field]) -> Read<Vec<Vec<u8>>> {
         members.map(|member| trim(member).to_vec()).filter(|member| !member.is_empty()).collect();
     match members.iter().all(|member| is_token(member) && is_text(member)) {
         true => Ok(members),
-        false => invalid("Connection option that is no token"),
+        false => invalid("Connection option that is not a token"),
     }
 }
 

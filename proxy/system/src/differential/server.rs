@@ -1,4 +1,4 @@
-//! A listener with a thread for each connection, which ends when it is dropped. What is said there is its handler's.
+//! A listener with one thread per connection, stopped when dropped. The handler determines the protocol.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::Result;
 
-/// Where the origins of ours listen. Not the address of sluice, nor one of a client.
+/// Address of our origins. Not the address of sluice, nor that of a client.
 const IP: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const READ_BYTES: usize = 16 * 1024;
 
@@ -20,7 +20,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Accepts until the server is dropped; each connection is its own thread's, as long as the peer keeps it open.
+    /// Accepts until the server is dropped; each connection has its own thread for as long as the peer keeps it open.
     ///
     /// # Errors
     /// When no address can be bound.
@@ -46,7 +46,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        // Wakes the accept; where this fails it has ended already.
+        // Wakes the accept; if this fails it has ended already.
         let woken = TcpStream::connect(self.address).is_ok();
         if let (true, Some(accepting)) = (woken, self.accepting.take()) {
             let _ = accepting.join();
@@ -54,7 +54,7 @@ impl Drop for Server {
     }
 }
 
-/// Appends what arrives next; false at the end of the stream.
+/// Appends the next bytes; false at the end of the stream.
 pub(super) fn receive(stream: &mut TcpStream, received: &mut Vec<u8>) -> bool {
     let mut buffer = [0; READ_BYTES];
     loop {

@@ -1,4 +1,4 @@
-//! Real servers with an application that writes down every request it is asked.
+//! Real servers with an application that records every request it receives.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use sluice_testkit::pinned;
 use sluice_testkit::process::{Process, bound, free_ports};
 use sluice_testkit::workspace::{self, must, scratch};
 
-/// Where servers listen. Not the address of sluice, nor one of a client.
+/// Address of the servers. Not the address of sluice, nor that of a client.
 const IP: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// uvicorn, as the tools of `bench` install it.
+/// uvicorn, as installed by the tools of `bench`.
 const UVICORN: &str = "starlette";
 
 /// One kind of server.
@@ -21,16 +21,16 @@ pub(super) struct ServerKind {
     /// The name of its check.
     pub(super) check: &'static str,
     programs: &'static [&'static str],
-    /// What the tools of `bench` install for it.
+    /// The tool of `bench` that it needs.
     tool: Option<&'static str>,
     command: fn(SocketAddr) -> Result<Command>,
-    /// `max_in_flight`: as many as it has threads, if each waits on an idle connection.
+    /// `max_in_flight`: the number of its threads, if each waits on an idle connection.
     pub(super) max_in_flight: &'static str,
     /// Whether its application sees the target as it was sent.
     pub(super) keeps_target: bool,
 }
 
-/// Every server that is tried.
+/// Every tested server.
 pub(super) const SERVERS: [ServerKind; 5] = [
     ServerKind {
         check: "differential::puma",
@@ -75,11 +75,11 @@ pub(super) const SERVERS: [ServerKind; 5] = [
 ];
 
 impl ServerKind {
-    /// Why it cannot be tried here, if so.
+    /// Why it cannot be tested here, if so.
     pub(super) fn lack(&self, tools: &Tools) -> Option<String> {
         tools.lack(self.programs).or_else(|| {
             let tool = self.tool?;
-            Some(format!("{tool} cannot be had: {:#}", pinned::tool(tool).err()?))
+            Some(format!("{tool} is not available: {:#}", pinned::tool(tool).err()?))
         })
     }
 
@@ -91,7 +91,7 @@ impl ServerKind {
     /// Starts it; returns when it listens.
     ///
     /// # Errors
-    /// When it does not come up; with its log.
+    /// When it does not start; with its log.
     pub(super) fn start(&self) -> Result<(Process, SocketAddr)> {
         let [port] = free_ports(IP.into())?;
         let address = SocketAddr::from((IP, port));
@@ -125,7 +125,7 @@ fn go(address: SocketAddr) -> Result<Command> {
         .arg(&program)
         .arg(".")
         .current_dir(sources().join("go"))
-        // The standard library is all it needs: no toolchain and no module is fetched.
+        // It only needs the standard library: no toolchain and no module is fetched.
         .env("GOTOOLCHAIN", "local")
         .env("GOPROXY", "off")
         .env("GOFLAGS", "-mod=mod -buildvcs=false")

@@ -1,4 +1,5 @@
-//! The origin of the response side: it answers each request of a case with the case's bytes, and any other as it should.
+//! The origin for cases of responses: it answers each request of a case with the case's bytes, and any other one
+//! correctly.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -15,10 +16,10 @@ use super::grammar::Case;
 use super::report::shown;
 use super::server::{Server, receive};
 
-/// What a request's target begins with if it is to be answered with the bytes of a case.
+/// Prefix of the target of a request that gets the bytes of a case.
 pub(super) const CASE_PATH: &str = "/case";
 
-/// What the origin does behind the bytes of a case.
+/// What the origin does after the bytes of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// It waits for the next request.
@@ -27,7 +28,7 @@ pub(super) enum Ending {
     Reset,
 }
 
-/// The answer to one client's request.
+/// The response to one client's request.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) case: Case,
@@ -38,7 +39,7 @@ struct Book {
     token: String,
     numbers: AtomicU64,
     scripts: Mutex<HashMap<Ipv4Addr, Script>>,
-    /// The numbers of proper answers, by client.
+    /// The numbers of regular responses, by client.
     answered: Mutex<HashMap<Ipv4Addr, u64>>,
     strays: Mutex<Vec<String>>,
 }
@@ -70,25 +71,25 @@ impl Turncoat {
         self.server.address
     }
 
-    /// Says what the client at this address is answered with.
+    /// Sets the response for the client at this address.
     pub(super) fn prepare(&self, client: Ipv4Addr, script: Script) {
         self.book.scripts.lock().unwrap_or_else(PoisonError::into_inner).insert(client, script);
     }
 
-    /// Forgets the client; the number of the last proper answer to it, if there was one.
+    /// Forgets the client; returns the number of the last regular response to it, if there was one.
     pub(super) fn settle(&self, client: Ipv4Addr) -> Option<u64> {
         self.book.scripts.lock().unwrap_or_else(PoisonError::into_inner).remove(&client);
         self.book.answered.lock().unwrap_or_else(PoisonError::into_inner).remove(&client)
     }
 
-    /// Takes out the bytes that were no request of sluice's.
+    /// Removes and returns the bytes that were no request of sluice.
     pub(super) fn take_strays(&self) -> Vec<String> {
         std::mem::take(&mut *self.book.strays.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Book {
-    /// Serves one connection of sluice's.
+    /// Serves one connection of sluice.
     fn serve(&self, mut stream: TcpStream) {
         if stream.set_nodelay(true).is_err() {
             return;
@@ -112,7 +113,7 @@ impl Book {
         }
     }
 
-    /// Answers a request; false if the connection is to end.
+    /// Answers a request; false if the connection should end.
     fn answer(&self, stream: &mut TcpStream, request: &Forwarded) -> bool {
         let script =
             self.scripts.lock().unwrap_or_else(PoisonError::into_inner).get(&request.client).cloned();
@@ -133,14 +134,14 @@ impl Book {
 
 fn play(stream: &mut TcpStream, script: &Script) -> bool {
     for write in script.case.writes() {
-        // sluice may have refused the answer and closed.
+        // sluice may have refused the response and closed.
         if stream.write_all(write).is_err() {
             return false;
         }
         std::thread::yield_now();
     }
     if script.ending == Ending::Reset {
-        // Without lingering, what is unsent is thrown away and the peer is reset.
+        // Without lingering, unsent bytes are discarded and the peer is reset.
         let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         let _ = setsockopt(stream, sockopt::Linger, &at_once);
     }

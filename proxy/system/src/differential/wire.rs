@@ -1,7 +1,7 @@
-//! A cursor over the bytes of one connection. It takes lines, fields and bodies by the strictest grammar there is, and
-//! shares no code with the proxy: what both get wrong nobody would see.
+//! A cursor over the bytes of one connection. It parses lines, fields and bodies by the strictest grammar, and shares
+//! no code with the proxy: a fault in both would go unnoticed.
 
-/// Why the next item cannot be read.
+/// Why the next item cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
     /// It may become valid with more bytes.
@@ -10,18 +10,18 @@ pub(super) enum Halt {
     Invalid(String),
 }
 
-/// What was read.
+/// The parsed item.
 pub(super) type Read<T> = Result<T, Halt>;
 
 /// A header or trailer field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) name: Vec<u8>,
-    /// The value without the whitespace around it.
+    /// The value without surrounding whitespace.
     pub(super) value: Vec<u8>,
 }
 
-/// How strictly whitespace and chunk extensions are read.
+/// How strictly whitespace and chunk extensions are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// What RFC 9112 allows a peer to send.
@@ -32,9 +32,9 @@ pub(super) enum Dialect {
 
 /// Largest chunk size and Content-Length.
 const LENGTH_MAX: u64 = i64::MAX as u64;
-/// Most digits of a chunk size.
+/// Maximum digits of a chunk size.
 const SIZE_DIGITS_MAX: usize = 16;
-/// `chunk_line_bytes_max` at its default.
+/// The default of `chunk_line_bytes_max`.
 const SIZE_LINE_BYTES_MAX: usize = 4096;
 
 /// Reads from the front of `bytes`.
@@ -66,7 +66,7 @@ impl<'b> Cursor<'b> {
         Self { bytes, at: 0, dialect }
     }
 
-    /// What has not been read.
+    /// The unread bytes.
     pub(super) fn rest(&self) -> &'b [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
@@ -75,7 +75,7 @@ impl<'b> Cursor<'b> {
         self.rest().is_empty()
     }
 
-    /// Passes over `count` CRLFs at most.
+    /// Skips at most `count` CRLFs.
     pub(super) fn skip_empty_lines(&mut self, count: usize) {
         for _ in 0..count {
             if !self.rest().starts_with(b"\r\n") {
@@ -85,7 +85,7 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// A line without its CRLF; it holds no CR, LF or NUL.
+    /// A line without its CRLF; it contains no CR, LF or NUL.
     pub(super) fn line(&mut self) -> Read<&'b [u8]> {
         let rest = self.rest();
         let Some(end) = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) else {
@@ -101,7 +101,7 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// Field lines through the empty line behind them.
+    /// Field lines and the empty line after them.
     pub(super) fn fields(&mut self) -> Read<Vec<Field>> {
         let mut fields = Vec::new();
         loop {
@@ -119,14 +119,14 @@ impl<'b> Cursor<'b> {
         };
         let (name, rest) = (&line[..colon], &line[colon + 1..]);
         if !is_token(name) {
-            return invalid("field name that is no token");
+            return invalid("field name that is not a token");
         }
         let value = trim(rest);
         if !is_text(value) {
             return invalid("control character in a field value");
         }
         if self.dialect == Dialect::Sluice && rest != [b" ", value].concat() {
-            return invalid("field line with other whitespace than one space");
+            return invalid("field line with whitespace other than one space");
         }
         Ok(Field { name: name.to_vec(), value: value.to_vec() })
     }
@@ -156,7 +156,7 @@ impl<'b> Cursor<'b> {
             match self.rest() {
                 [b'\r', b'\n', ..] => self.at += 2,
                 [] | [b'\r'] => return Err(Halt::Short),
-                _ => return invalid("no CRLF behind the data of a chunk"),
+                _ => return invalid("no CRLF after the data of a chunk"),
             }
         }
     }
@@ -165,9 +165,9 @@ impl<'b> Cursor<'b> {
         let line = self.line()?;
         let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let extension = &line[digits..];
-        // sluice takes no longer ones, as its reference says.
+        // sluice accepts no longer ones, as documented.
         if digits > SIZE_DIGITS_MAX || line.len() > SIZE_LINE_BYTES_MAX {
-            return invalid("chunk-size line over a limit");
+            return invalid("chunk-size line beyond a limit");
         }
         let is_plain = extension.is_empty() || self.dialect == Dialect::Rfc && is_extension(extension);
         if !is_plain {
@@ -216,13 +216,13 @@ fn is_extension(mut rest: &[u8]) -> bool {
     true
 }
 
-/// What is behind a token, if there is one.
+/// The bytes after a token, if there is one.
 fn take_token(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().position(|byte| !is_token_byte(*byte)).unwrap_or(bytes.len());
     (end > 0).then(|| &bytes[end..])
 }
 
-/// What is behind the closing quote.
+/// The bytes after the closing quote.
 fn take_quoted(mut bytes: &[u8]) -> Option<&[u8]> {
     loop {
         bytes = match bytes {

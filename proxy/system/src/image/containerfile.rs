@@ -1,11 +1,11 @@
-//! What a stage of a Containerfile says of the image: as much of the format as ours uses.
+//! The image settings of a stage of a Containerfile: as much of the format as ours uses.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
 /// A stage: its name, and the `config` of an OCI image.
 pub(crate) struct Stage {
-    /// As `FROM … AS` gives it.
+    /// The name in `FROM … AS`.
     pub(crate) name: String,
     /// User, Env, Entrypoint, Cmd and the rest: OCI image specification, `config`.
     pub(crate) config: Value,
@@ -15,7 +15,7 @@ impl Stage {
     /// Reads the stage `name`.
     ///
     /// # Errors
-    /// When there is none, or an instruction in it is not one of those that say something of an image.
+    /// When there is none, or it contains an unsupported instruction.
     pub(super) fn read(text: &str, name: &str) -> Result<Self> {
         let mut lines = text.lines().map(str::trim);
         lines.find(|line| is_stage(line, name)).with_context(|| format!("no stage is called {name}"))?;
@@ -48,7 +48,7 @@ fn is_stage(line: &str, name: &str) -> bool {
 
 fn apply(config: &mut Map<String, Value>, instruction: &str, rest: &str) -> Result<()> {
     match instruction {
-        // The root, which is laid out here by the same script.
+        // The root folder, which the same script creates here.
         "COPY" => {}
         "LABEL" => {
             let (key, value) = rest.split_once('=').context("a label is KEY=VALUE")?;
@@ -67,7 +67,7 @@ fn apply(config: &mut Map<String, Value>, instruction: &str, rest: &str) -> Resu
         "ENTRYPOINT" => set(config, "Entrypoint", serde_json::from_str(rest)?),
         "CMD" => set(config, "Cmd", serde_json::from_str(rest)?),
         "HEALTHCHECK" => set(config, "Healthcheck", health_check(rest)?),
-        other => bail!("{other} is not known here"),
+        other => bail!("{other} is not supported"),
     }
     Ok(())
 }
@@ -78,7 +78,7 @@ fn set(config: &mut Map<String, Value>, key: &str, value: Value) {
 
 fn object<'a>(config: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     let value = config.entry(key).or_insert_with(|| json!({}));
-    value.as_object_mut().expect("only objects are put there")
+    value.as_object_mut().expect("only objects are added")
 }
 
 fn unquoted(value: &str) -> String {
@@ -99,7 +99,7 @@ fn health_check(rest: &str) -> Result<Value> {
             "timeout" => check["Timeout"] = seconds()?.into(),
             "start-period" => check["StartPeriod"] = seconds()?.into(),
             "retries" => check["Retries"] = value.parse::<u64>()?.into(),
-            other => bail!("{other} is not known here"),
+            other => bail!("{other} is not supported"),
         }
     }
     Ok(check)
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn health_checks_are_dockers() {
+    fn health_checks_use_dockers_format() {
         let expected = json!({"Healthcheck":
             {"Test": ["CMD", "ok"], "Interval": 2_000_000_000_u64, "Retries": 3}});
         assert_eq!(Stage::read(FILE, "b").unwrap().config, expected);
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_instructions_are_refused() {
         assert!(Stage::read(FILE, "c").is_err());
         assert!(Stage::read("FROM scratch AS a\nADD x y\n", "a").is_err());
     }

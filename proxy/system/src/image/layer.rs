@@ -1,4 +1,4 @@
-//! The one layer of the images: a folder as a tar archive whose bytes follow from the folder's content alone.
+//! The only layer of the images: a folder as a tar archive whose bytes depend only on the folder's content.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,23 +13,23 @@ use tar::{Builder, EntryType, Header};
 /// The account of the image: see `config/packaging/rootfs.sh`.
 const ACCOUNT: u64 = 1001;
 
-/// What it may write to.
+/// Folders that it may write to.
 const WRITABLE: [&str; 4] = ["run/sluice", "var/lib/sluice", "var/log/sluice", "home/kamal-proxy"];
 
-/// The one file with capabilities.
+/// The only file with capabilities.
 const BINARY: &str = "usr/bin/sluice";
 
 /// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_PERFMON and CAP_BPF by their numbers in linux/capability.h: permitted, not
-/// effective, as the Containerfile says.
+/// effective, as in the Containerfile.
 const CAPABILITIES: [u32; 4] = [10, 12, 38, 39];
 
 /// `struct vfs_cap_data`, revision 2 (linux/capability.h): the revision, then permitted and inheritable, twice, for 32
 /// capabilities each; all little-endian.
 const VFS_CAP_REVISION_2: u32 = 0x0200_0000;
 
-/// A layer, compressed, with the digests that it goes by.
+/// A compressed layer, with its digests.
 pub(super) struct Layer {
-    /// What the archive's SHA-256 is.
+    /// SHA-256 of the archive.
     pub(super) diff_id: String,
     /// The archive, compressed by gzip.
     pub(super) compressed: Vec<u8>,
@@ -56,7 +56,7 @@ impl Layer {
     }
 }
 
-/// As an OCI descriptor writes it.
+/// A digest in the format of an OCI descriptor.
 pub(super) fn digest(bytes: &[u8]) -> String {
     let hash = Sha256::digest(bytes);
     let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_folder_makes_the_same_bytes() {
+    fn the_same_folder_gives_the_same_bytes() {
         let folder = std::env::temp_dir().join(format!("sluice-layer-{}", std::process::id()));
         let root = folder.join("root");
         fs::create_dir_all(root.join("run/sluice")).unwrap();

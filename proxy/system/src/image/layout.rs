@@ -11,7 +11,7 @@ use tar::{Builder, Header};
 use super::containerfile::Stage;
 use super::layer::{Layer, digest};
 
-/// Bytes with the media type that they go by.
+/// Bytes with their media type.
 struct Blob {
     media_type: &'static str,
     bytes: Vec<u8>,
@@ -22,13 +22,13 @@ impl Blob {
         Self { media_type, bytes: value.to_string().into_bytes() }
     }
 
-    /// How others name it.
+    /// Its descriptor.
     fn descriptor(&self) -> Value {
         json!({"mediaType": self.media_type, "digest": digest(&self.bytes), "size": self.bytes.len()})
     }
 }
 
-/// Writes `images`, each a tag and what the image says of itself, into the file `archive`.
+/// Writes `images`, each a tag and its settings, into the file `archive`.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -58,7 +58,7 @@ pub(super) fn write(layer: &Layer, images: &[(String, &Stage)], epoch: u64, arch
         let mut named = manifest.descriptor();
         named["annotations"] = json!({
             "org.opencontainers.image.ref.name": tag,
-            // What `docker load` and `podman load` call it.
+            // The name that `docker load` and `podman load` use.
             "io.containerd.image.name": format!("localhost/sluice:{tag}"),
         });
         manifests.push(named);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_dates() {
+    fn times_are_formatted_as_dates() {
         assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
         assert_eq!(timestamp(951_827_696), "2000-02-29T12:34:56Z");
         assert_eq!(timestamp(1_798_761_599), "2026-12-31T23:59:59Z");

@@ -1,5 +1,6 @@
-//! `cargo xtask package --image`: the images of `config/packaging/Containerfile`, made without a container engine. The
-//! root is laid out by the script that the Containerfile runs; what an image says of itself is read from there, too.
+//! `cargo xtask package --image`: the images of `config/packaging/Containerfile`, built without a container engine. The
+//! script that the Containerfile runs creates the root folder; the settings of the images are read from the
+//! Containerfile.
 
 mod containerfile;
 mod layer;
@@ -16,24 +17,24 @@ use layer::Layer;
 use sluice_testkit::ship::{self, Linking};
 use sluice_testkit::workspace::{self, cargo, must};
 
-/// Stages of the Containerfile that are images, each with what its tag ends with.
+/// Stages of the Containerfile that are images, each with the suffix of its tag.
 const IMAGES: [(&str, &str); 2] = [("sluice", ""), ("kamal", "-kamal")];
 
-/// What an image may weigh, compressed: a pull on a small host should take a moment.
+/// Maximum size of a compressed image: pulling it on a small host should take a moment.
 const BYTES_MAX: u64 = 40 << 20;
 
-/// How to build it.
+/// Build options.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Take the debug binary, which is built in a tenth of the time: to try the image, not to give it to anyone.
+    /// Use the debug binary, which builds ten times as fast: for testing the image, not for distribution.
     #[arg(long)]
     debug: bool,
 }
 
-/// Builds both images and says where they are.
+/// Builds both images and prints their paths.
 ///
 /// # Errors
-/// When something cannot be built, or an image weighs too much.
+/// When something cannot be built, or an image is too large.
 pub(crate) fn package(options: &Options) -> Result<()> {
     let built = build(options.debug)?;
     ensure!(
@@ -43,21 +44,21 @@ pub(crate) fn package(options: &Options) -> Result<()> {
         built.archive.display()
     );
     println!("image: {} ({} bytes)", built.archive.display(), built.bytes);
-    println!("  podman load -i it, docker load -i it (Docker 25 or newer), or skopeo copy oci-archive:it …");
+    println!("  podman or docker load -i FILE (Docker 25 or newer), or skopeo copy oci-archive:FILE …");
     Ok(())
 }
 
-/// What was built.
+/// The result of a build.
 pub(crate) struct Built {
     /// An OCI layout in one file.
     pub(crate) archive: PathBuf,
     /// Bytes of it.
     pub(crate) bytes: u64,
-    /// The binary that is in them.
+    /// The binary in them.
     pub(crate) binary: PathBuf,
-    /// The one layer of every image in it: a tar archive, not compressed.
+    /// The only layer of every image: a tar archive, not compressed.
     pub(crate) layer: PathBuf,
-    /// What each image says of itself, by its name.
+    /// The settings of each image, by its name.
     stages: Vec<Stage>,
 }
 

@@ -1,4 +1,4 @@
-//! The archive that a kernel unpacks as its first file system: cpio in its "newc" form, not compressed.
+//! The archive that a kernel unpacks as its initial file system: cpio in its "newc" format, not compressed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,21 +10,21 @@ use anyhow::{Context, Result};
 const FOLDER: u32 = 0o040_755;
 const FILE: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
-/// Header and name, and content, each end at a multiple of this.
+/// Header plus name, and content, are each padded to a multiple of this.
 const ALIGNMENT: usize = 4;
 const HEADER_BYTES: usize = 110;
 
-/// What stands at a path.
+/// The entry at a path.
 enum Entry {
     Folder,
-    /// A copy of this file; all of them may be executed.
+    /// A copy of this file; all files are executable.
     File(PathBuf),
     Text(String),
     /// A symbolic link.
     Link(String),
 }
 
-/// Files by their path, without a slash in front; a folder comes before what is in it, as the kernel wants it.
+/// Files by path, without a leading slash; a folder precedes its content, as the kernel requires.
 #[derive(Default)]
 pub(super) struct Archive(BTreeMap<PathBuf, Entry>);
 
@@ -57,10 +57,10 @@ impl Archive {
         self.0.insert(path.to_path_buf(), entry);
     }
 
-    /// Writes all of it.
+    /// Writes the archive.
     ///
     /// # Errors
-    /// When a file cannot be read, or `out` not be written.
+    /// When a file cannot be read, or `out` cannot be written.
     pub(super) fn write(&self, out: &mut impl Write) -> Result<()> {
         for (number, (path, entry)) in (1..).zip(&self.0) {
             let name = path.display().to_string();

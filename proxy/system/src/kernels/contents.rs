@@ -1,4 +1,5 @@
-//! What is in a guest: the built test binaries and sluice, programs of this host that tests call, and their libraries.
+//! The content of a guest: the built test binaries and sluice, programs of this host that tests call, and their
+//! libraries.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,23 +12,23 @@ use sluice_testkit::workspace::{cargo, describe, must, root, scratch};
 use super::archive::Archive;
 use super::image::Image;
 
-/// Programs as the tests know them: those of busybox take other options, and stand in for the rest.
+/// Programs that tests need in their real versions: those of busybox have other options, and replace the rest.
 const PROGRAMS: [&str; 9] = ["bpftool", "cat", "ip", "mount", "nsenter", "setpriv", "sh", "sleep", "unshare"];
-/// What Debian has as modules.
+/// Built as modules in Debian.
 const MODULES: [&str; 2] = ["tls", "veth"];
 const TESTS: [&str; 2] = ["kernel", "it"];
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
-/// The binaries under test, without what only a debugger needs.
+/// The stripped binaries under test.
 pub(super) struct Built {
-    /// Where the tests look for sluice, and the stripped file.
+    /// The path where tests expect sluice, and the stripped file.
     sluice: (PathBuf, PathBuf),
     tests: Vec<(&'static str, PathBuf)>,
 }
 
 impl Built {
-    /// Has cargo build them, or say where they are.
+    /// Lets cargo build them, or report their paths.
     ///
     /// # Errors
     /// When the build fails.
@@ -68,7 +69,7 @@ impl Built {
         let (place, file) = &self.sluice;
         programs.push((place.clone(), file.clone()));
         archive.link("bin/sluice", &place.display().to_string());
-        // Tests start where cargo starts them.
+        // Tests start in the same folder as with cargo.
         archive.folder(root().join("proxy/sluice"));
         for name in PROGRAMS.iter().chain(&["busybox"]) {
             let file = find_program(name).with_context(|| format!("{name} is missing"))?;
@@ -91,7 +92,7 @@ impl Built {
     }
 }
 
-/// Where cargo has put a target, by the messages of its build.
+/// The path of a target, from the messages of cargo's build.
 fn executable(messages: &str, kind: &str, name: &str) -> Result<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut found =
@@ -106,7 +107,7 @@ fn stripped(file: &Path, name: &str) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// What busybox can stand in for.
+/// Programs that busybox can replace.
 fn applets() -> Result<Vec<String>> {
     let output = Command::new("busybox").arg("--list").output().context("busybox")?;
     Ok(String::from_utf8_lossy(&output.stdout)
@@ -116,11 +117,11 @@ fn applets() -> Result<Vec<String>> {
         .collect())
 }
 
-/// The libraries of these programs, and what loads them, by the paths that they are looked for at.
+/// The libraries of these programs and their loader, by the paths at which they are expected.
 fn libraries<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for program in programs {
-        // It fails for what is linked statically, and then names none.
+        // It fails for statically linked programs, and then lists none.
         let output = Command::new("ldd").arg(program).stderr(Stdio::null()).output().context("ldd")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         found.extend(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));

@@ -1,4 +1,4 @@
-//! A kernel in qemu, from its start until it is switched off, and what it says meanwhile.
+//! A kernel in qemu, from boot to power-off, and its output.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -16,19 +16,19 @@ use super::archive::Archive;
 use super::image::Image;
 
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
-/// A guest takes a third of this on an idle core; what takes all of it hangs.
+/// A guest takes a third of this on an idle core; one that reaches it hangs.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
-/// All files of a guest are in its memory, twice while it starts.
+/// All files of a guest are in its memory, twice while it boots.
 const MEMORY_MB: &str = "1024";
-/// What switches the guest off when its kernel has panicked, and spares it what no emulation needs.
+/// Powers off the guest when its kernel panics, and skips what emulation does not need.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 mitigations=off";
-/// The guest's clock goes by its own instructions, one a nanosecond, and jumps where it only waits: time in it is not
-/// this host's, and no test is short of it because the host is slow.
+/// The guest's clock counts its own instructions, one per nanosecond, and jumps when it only waits: its time is
+/// independent of this host's, and no test runs out of time because the host is slow.
 const CLOCK: [&str; 4] = ["-icount", "shift=0,sleep=off", "-rtc", "clock=vm"];
-/// Copying by single bytes is dear where each is an instruction.
+/// Copying single bytes is expensive if each is an instruction.
 const PROCESSOR: &str = "max,erms=off,fsrm=off";
 
-/// Boots it; the lines that it has written. They are shown, too, each behind its `name`.
+/// Boots it; returns its lines. They are also shown, each prefixed with `name`.
 ///
 /// # Errors
 /// When qemu cannot be run, or does not end in time.
@@ -41,7 +41,7 @@ pub(super) fn boot(name: &str, image: &Image, archive: &Archive) -> Result<Vec<S
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context(PROGRAM)?;
     let output = child.stdout.take().context("stdout is piped above")?;
     let said = listen(name, output);
-    // It has ended by itself, or has to be.
+    // It has exited by itself, or must be killed.
     if said.is_err() {
         child.kill()?;
     }
@@ -63,7 +63,7 @@ fn listen(name: &str, output: impl Read + Send + 'static) -> Result<Vec<String>>
     let (sender, receiver) = channel();
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n').map_while(io::Result::ok) {
-            // Nobody listens any more once it is too late.
+            // There is no receiver after the time limit.
             let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_owned());
         }
     });
@@ -72,7 +72,7 @@ fn listen(name: &str, output: impl Read + Send + 'static) -> Result<Vec<String>>
     loop {
         match receiver.recv_timeout(LIMIT.saturating_sub(begun.elapsed())) {
             Ok(line) => {
-                // The report of sluice doctor is for the check alone.
+                // The report of sluice doctor is only for the check.
                 if !line.starts_with([' ', '{', '}']) {
                     println!("{name}: {line}");
                 }
@@ -80,12 +80,12 @@ fn listen(name: &str, output: impl Read + Send + 'static) -> Result<Vec<String>>
                 lines.push(line);
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(lines),
-            Err(RecvTimeoutError::Timeout) => bail!("the guest is not done after {} s", LIMIT.as_secs()),
+            Err(RecvTimeoutError::Timeout) => bail!("the guest has not finished after {} s", LIMIT.as_secs()),
         }
     }
 }
 
-/// Where the kernel's own words are kept.
+/// The path of the kernel's own log.
 fn console(name: &str) -> Result<PathBuf> {
     Ok(scratch("logs")?.join(format!("console-{name}.log")))
 }

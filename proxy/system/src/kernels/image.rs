@@ -1,4 +1,4 @@
-//! Debian's packaged kernels: found by the start of their version, downloaded, unpacked and kept.
+//! Debian's packaged kernels: found by version prefix, downloaded, unpacked and cached.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use anyhow::{Context, Result, ensure};
 use sluice_testkit::process::find_program;
 use sluice_testkit::workspace::{must, scratch};
 
-/// The smallest that Debian builds; no driver of real hardware is needed.
+/// Debian's smallest; no driver of real hardware is needed.
 const FLAVOUR: &str = "-cloud-amd64";
 const PACKAGE: &str = "linux-image-";
 
 /// An unpacked package.
 pub(super) struct Image {
     folder: PathBuf,
-    /// As `uname -r` says it.
+    /// As printed by `uname -r`.
     pub(super) release: String,
     pub(super) kernel: PathBuf,
 }
 
 impl Image {
-    /// The newest of this version that apt knows, or else that is here from before; `None` if there is none.
+    /// The newest of this version that apt offers, or one that is cached; `None` if there is none.
     ///
     /// # Errors
-    /// When a download fails, or the package is not what it should be.
+    /// When a download fails, or the package is not as expected.
     pub(super) fn find(version: &str) -> Result<Option<Self>> {
         let kept = scratch("kernels/images")?;
         let mut known = offered(version)?;
@@ -36,7 +36,7 @@ impl Image {
         }
         let release = package.trim_start_matches(PACKAGE).to_owned();
         let kernel = folder.join("boot").join(format!("vmlinuz-{release}"));
-        ensure!(kernel.is_file(), "{} is not there", kernel.display());
+        ensure!(kernel.is_file(), "{} is missing", kernel.display());
         Ok(Some(Self { folder, release, kernel }))
     }
 
@@ -61,7 +61,7 @@ impl Image {
     }
 }
 
-/// Packages that apt has; none where there is no apt. Asked again after an update, for a fresh machine has no lists.
+/// Packages that apt offers; none without apt. Tries again after an update, because a fresh machine has no lists.
 fn offered(version: &str) -> Result<Vec<String>> {
     if find_program("apt-cache").is_none() {
         return Ok(Vec::new());
@@ -94,7 +94,7 @@ fn newest(names: Vec<String>) -> Option<String> {
     names.into_iter().filter(|name| name.ends_with(FLAVOUR)).max_by_key(numbers)
 }
 
-/// Unpacked elsewhere first, so that what has the name is whole.
+/// Unpacked elsewhere first, so that a folder with this name is complete.
 fn download(package: &str, kept: &Path) -> Result<()> {
     let folder = scratch("kernels/download")?;
     must(Command::new("apt-get").args(["-q", "download", package]).current_dir(&folder))?;
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_is_so_by_number() {
+    fn the_newest_has_the_highest_number() {
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
         let of = |all: &[&str]| newest(names(all));
         let later = "linux-image-6.12.117+deb12-cloud-amd64";

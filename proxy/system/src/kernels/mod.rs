@@ -1,8 +1,8 @@
-//! sluice on other kernels than this host's: Debian's, booted in qemu without KVM, with nothing but the tests in them.
+//! sluice on other kernels than this host's: Debian's, booted in qemu without KVM, with only the tests in them.
 //!
-//! Neither root nor BPF is needed here for it. What runs in a guest is what the kernel tier runs on the host, less what
-//! takes an emulated processor too long. Each guest has one processor, for Linux 6.1 does not come up with two by the
-//! clock that it has, and takes one core.
+//! This needs neither root nor BPF here. A guest runs the same as the kernel tier on the host, except what takes an
+//! emulated processor too long. Each guest has one processor, because Linux 6.1 does not boot with two and this clock,
+//! and takes one core.
 
 mod archive;
 mod contents;
@@ -22,39 +22,39 @@ use transcript::Part;
 
 const NAME: &str = "kernels";
 
-/// What is tried, a line each.
+/// The tested kernels.
 const KERNELS: [Kernel; 2] = [
     Kernel { version: "6.1", bypass: Bypass::Refused("check fionread") },
     Kernel { version: "6.12", bypass: Bypass::Used },
 ];
 
-/// One of Debian's.
+/// A kernel of Debian.
 struct Kernel {
-    /// How its version begins.
+    /// Prefix of its version.
     version: &'static str,
     bypass: Bypass,
 }
 
-/// How much of it is run.
+/// How much of the tests is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What fits into two minutes of emulation.
+    /// As much as fits into two minutes of emulation.
     Brief,
-    /// What fits into a quarter of an hour.
+    /// As much as fits into a quarter of an hour.
     Whole,
 }
 
-/// What sluice must find there.
+/// The expected result for sluice.
 #[derive(Clone, Copy)]
 enum Bypass {
-    /// It, direct return and splice are used.
+    /// Bypass, direct return and splice are used.
     Used,
     /// Its programs load, but this check of the self-test finds that applications would be misled.
     Refused(&'static str),
 }
 
-/// Tests of the kernel tier that are always left out: of much of the same, at random, or of nothing that kernels differ in. They
-/// take minutes where each instruction is emulated.
+/// Tests of the kernel tier that are always skipped: repetitive ones, random ones, and those independent of the kernel.
+/// They take minutes if each instruction is emulated.
 const TOO_LONG: [&str; 16] = [
     "bounds::many_slow_readers",
     "bounds::unread_messages",
@@ -75,11 +75,11 @@ const TOO_LONG: [&str; 16] = [
     "spliced::readers_that_do_not_read",
 ];
 
-/// Those that have packets handled by another core: a guest has one.
+/// Tests that need packets handled by another core: a guest has one.
 const TWO_CORES: [&str; 2] =
     ["with_steered_packets", "namespaces::early_bytes_stay_in_order_with_any_namespace"];
 
-/// Those that begin with a self-test that passes.
+/// Tests that start with a successful self-test.
 const BYPASS_USED: [&str; 10] = [
     "data_path::",
     "direct::",
@@ -93,7 +93,7 @@ const BYPASS_USED: [&str; 10] = [
     "strangers::other_processes",
 ];
 
-/// Of the kernel tier what is run unless all of it is asked for: each assist as it is used, and each self-test.
+/// Tests of the kernel tier that run unless all are requested: each assist in use, and each self-test.
 const BRIEF: [&str; 15] = [
     "bounds::",
     "clients::clients_of_our_listener",
@@ -111,24 +111,24 @@ const BRIEF: [&str; 15] = [
     "strangers::",
     "unread::unread_bytes_are",
 ];
-/// The same of the host tests.
+/// The same for the host tests.
 const BRIEF_HOST_TESTS: [&str; 3] =
     ["early_answers::bodies_flow_in_both", "tunnels::a_requested_upgrade", "tunnels::a_reset_of_a_tunnel"];
 
-/// What the host tests are told by.
+/// The variable that enables assists in the host tests.
 const ASSISTS: &str = "SLUICE_TEST_ASSISTS";
-/// Modules of the host tests that are run with the kernel's help: what it moves most of.
+/// Modules of the host tests that run with the assists: those that move most bytes.
 const HOST_TESTS: [&str; 2] = ["early_answers::", "tunnels::"];
 
-/// Whether nothing but other kernels is asked for.
+/// Whether only other kernels are requested.
 pub(crate) fn is_named(filter: &str) -> bool {
     filter == NAME || KERNELS.iter().any(|kernel| kernel.name() == filter)
 }
 
-/// Boots each kernel that is asked for.
+/// Boots each requested kernel.
 ///
 /// # Errors
-/// When the tests cannot be built, or the tally of a guest not be kept.
+/// When the tests cannot be built, or the result of a guest cannot be stored.
 pub(crate) fn run(extent: Extent, tally: &mut Tally) -> Result<()> {
     let wanted: Vec<&Kernel> = KERNELS.iter().filter(|kernel| tally.wants(&kernel.name())).collect();
     if wanted.is_empty() {
@@ -162,7 +162,7 @@ pub(crate) fn run(extent: Extent, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Why there can be no guest here, if so.
+/// Why guests are not possible here, if so.
 fn obstacle() -> Option<String> {
     if std::env::consts::ARCH != "x86_64" {
         return Some("the packages are for x86-64".to_owned());
@@ -189,7 +189,7 @@ impl Kernel {
         guest::boot(&format!("kernels-{}", self.version), image, &archive)
     }
 
-    /// What the guest runs.
+    /// The script of the guest.
     fn script(&self, extent: Extent) -> String {
         let (assists, refused) = match self.bypass {
             Bypass::Used => ("required", &[][..]),
@@ -211,7 +211,7 @@ impl Kernel {
         )
     }
 
-    /// Counts what a guest has said.
+    /// Counts the results of a guest.
     fn settle(&self, lines: &[String], tally: &mut Tally) {
         let (parts, all) = transcript::parts(lines);
         for part in &parts {
@@ -224,12 +224,12 @@ impl Kernel {
             }
         }
         let whole = all.map(str::to_owned).ok_or_else(|| {
-            anyhow!("the guest has ended early: see target/xtask/logs/console-kernels-{}.log", self.version)
+            anyhow!("the guest has exited early: see target/xtask/logs/console-kernels-{}.log", self.version)
         });
         tally.settle(&self.name(), whole);
     }
 
-    /// Whether sluice uses what it must there, and for no other reason not what it must not.
+    /// Whether sluice uses what it must use there, and does not use the rest only for the expected reason.
     fn judge_doctor(&self, part: &Part) -> Result<String> {
         let report: serde_json::Value = serde_json::from_str(&part.lines.join("\n"))?;
         let used = |assist: &str| report["assists"][assist]["used"] == true;
@@ -245,7 +245,7 @@ impl Kernel {
     }
 }
 
-/// A kernel has nothing to complain of.
+/// The kernel must not complain.
 fn judge_complaints(part: &Part) -> Result<String> {
     if part.lines.is_empty() { Ok(String::new()) } else { bail!("the kernel says\n{}", part.tail()) }
 }

@@ -1,6 +1,6 @@
-//! What a guest has said, taken apart again: the parts that its script ran, and how each ended.
+//! Parses the output of a guest: the parts of its script, and how each ended.
 
-/// Lines of the guest's script begin so.
+/// Prefix of lines of the guest's script.
 const PART: &str = "== part ";
 const ENDED: &str = "== ended with ";
 const ALL: &str = "== all, ";
@@ -22,7 +22,7 @@ impl Part {
     }
 }
 
-/// The parts, and what the script said last, if it came to its end.
+/// The parts, and the last line of the script if it was completed.
 pub(super) fn parts(lines: &[String]) -> (Vec<Part>, Option<&str>) {
     let mut parts: Vec<Part> = Vec::new();
     let mut all = None;

@@ -1,4 +1,4 @@
-//! One connection and the requests on it, each waited for.
+//! One connection, and its requests, one at a time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::site::HOST;
 
-/// Longer than any pause of the checks; an answer that takes longer is a failed one.
+/// Longer than any pause of the checks; a response that takes longer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of a body; those of the checks are short texts.
+/// Maximum bytes of a body; those of the checks are short texts.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// A connection.
@@ -18,12 +18,12 @@ pub(super) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) text: String,
-    /// Whether the connection ends with it.
+    /// Whether the connection ends after it.
     pub(super) last: bool,
 }
 
@@ -37,17 +37,17 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Asks for a path; `last` says so to the other side.
+    /// Requests a path; `last` announces the end of the connection.
     ///
     /// # Errors
-    /// When there is no whole answer.
+    /// When there is no complete response.
     pub(super) fn get(&mut self, path: &str, last: bool) -> Result<Answer> {
         let close = if last { "Connection: close\r\n" } else { "" };
         let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n{close}\r\n");
         self.stream.get_mut().write_all(request.as_bytes()).context("send")?;
-        let first = self.line().context("no answer")?;
+        let first = self.line().context("no response")?;
         let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let status = status.with_context(|| format!("answered by {first:?}"))?;
+        let status = status.with_context(|| format!("response starts with {first:?}"))?;
         let (mut length, mut last) = (0, false);
         loop {
             let line = self.line().context("the head ends early")?.to_ascii_lowercase();

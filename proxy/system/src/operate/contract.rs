@@ -1,5 +1,5 @@
-//! `config/openapi.yaml` against a running sluice: schemathesis makes requests from it, sound ones and faulty ones, and
-//! holds each answer against it.
+//! `config/openapi.yaml` against a running sluice: schemathesis generates valid and invalid requests from it, and
+//! checks each response against it.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,17 +19,17 @@ use super::site::{Site, local};
 use super::upgrade::Successor;
 
 const TOOL: &str = "schemathesis";
-/// Every run makes the same requests.
+/// Every run sends the same requests.
 const SEED: &str = "20";
-/// Requests to an operation in each phase that makes up its own.
+/// Requests to an operation in each generating phase.
 const EXAMPLES: &str = "5";
-/// What the tests of this folder are told by.
+/// The folder with the settings and hooks of schemathesis.
 const FOLDER: &str = "proxy/system/contract";
 
 /// Every check of schemathesis, on every operation.
 pub(super) fn conforms(binary: &Path) -> Result<String> {
     let program = pinned::tool(TOOL)?;
-    // The only targets that its deploys get: one that is well, and one where nobody listens.
+    // The only targets of its deploys: a healthy one, and one without a listener.
     let [well, dead] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
     let site = Site::start("contract", binary, json!({"demo_origin": well}))?;
     let forwarder = Forwarder::start(site.control())?;
@@ -48,18 +48,18 @@ pub(super) fn conforms(binary: &Path) -> Result<String> {
     if !output.status.success() {
         bail!("{report}");
     }
-    ensure!(site.must("list").is_ok(), "it answers no more");
+    ensure!(site.must("list").is_ok(), "it no longer responds");
     summary(&report).with_context(|| report.clone())
 }
 
-/// Whoever listens on the control socket now, if another than we started.
+/// The process that listens on the control socket now, if it is not the one we started.
 fn successor(site: &Site) -> Result<Option<Successor>> {
     let listens = getsockopt(&UnixStream::connect(site.control())?, sockopt::PeerCredentials)?.pid();
     let other = u32::try_from(listens)? != site.sluice.pid();
     Ok(other.then(|| Successor(Pid::from_raw(listens))))
 }
 
-/// The lines of the report that say how much was tried.
+/// The lines of the report about how much was tested.
 fn summary(report: &str) -> Result<String> {
     let lines: Vec<&str> = report.lines().map(str::trim).collect();
     let last = lines.iter().rposition(|line| line.starts_with("Test cases:")).context("no summary")?;

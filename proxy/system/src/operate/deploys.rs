@@ -17,17 +17,17 @@ use super::puma::{DEPLOYS, FLAGS, Puma};
 use super::site::{Site, local};
 
 const ROUNDS: usize = 50;
-/// Versions that run at once: the one that serves, and the next.
+/// Versions that run at once: the serving one, and the next.
 const RUNNING: usize = 2;
-/// Answers to our own clients between two deploys.
+/// Responses to our own clients between two deploys.
 const BETWEEN: u64 = 40;
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Which deploy each port stands for.
+/// The deploy of each port.
 #[derive(Default)]
 struct Book {
     deploys: Mutex<BTreeMap<u16, u64>>,
-    /// The last deploy that has returned; what was before it is drained.
+    /// The last completed deploy; earlier ones are drained.
     done: AtomicU64,
 }
 
@@ -44,22 +44,22 @@ impl Judge for Book {
 
     fn number(&self, text: &str) -> Result<u64> {
         let port = text.trim().split_once(' ').and_then(|(_, port)| port.parse().ok());
-        let port: u16 = port.with_context(|| format!("answered {text:?}"))?;
+        let port: u16 = port.with_context(|| format!("response {text:?}"))?;
         let deploys = self.deploys.lock().unwrap_or_else(PoisonError::into_inner);
         deploys
             .get(&port)
             .copied()
-            .with_context(|| format!("answered by port {port}, which was not deployed"))
+            .with_context(|| format!("response from port {port}, which was not deployed"))
     }
 }
 
-/// Sluice, what is deployed, and who asks.
+/// sluice, the deployed versions, and the clients.
 struct Scene {
     site: Site,
     book: Arc<Book>,
     versions: Vec<Puma>,
     booted: usize,
-    /// Requests that a port had got when it was drained.
+    /// Requests that a port had received when it was drained.
     drained: BTreeMap<u16, u64>,
 }
 
@@ -90,7 +90,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Nothing that was drained has been asked since, by whomever.
+    /// Drained ports have received no requests since, from anyone.
     fn check_drained(&self, version: usize) -> Result<()> {
         let counts = self.versions[version].counts()?;
         for port in self.versions[version].ports {
@@ -102,12 +102,12 @@ impl Scene {
     }
 }
 
-/// Fifty in a row. The two versions that run take turns, and each makes room for a new one after its tenth deploy.
+/// Fifty in a row. The two running versions alternate, and each is replaced by a new one after its tenth deploy.
 pub(super) fn fifty_in_a_row(binary: &Path) -> Result<String> {
     fifty(&mut Scene::start("deploys", binary, json!({}))?, "deploys", MANY)
 }
 
-/// The same where answers go past sluice, as most of them must.
+/// The same with direct return, which most responses must use.
 pub(super) fn fifty_past_sluice(binary: &Path) -> Result<String> {
     let [admin] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
     let keys = json!({
@@ -117,12 +117,12 @@ pub(super) fn fifty_past_sluice(binary: &Path) -> Result<String> {
     let mut scene = Scene::start("deploys-direct", binary, keys)?;
     let said = fifty(&mut scene, "deploys-direct", FEW)?;
     let text = metrics::read(admin)?;
-    // Numbers of endpoints go with them; these stay.
+    // The numbers of removed endpoints disappear; these totals stay.
     let all = metrics::sum(&text, "sluice_path_exchanges_total");
     let direct = metrics::sum(&text, "sluice_direct_return_exchanges_total");
-    // The first answer on a connection does not, nor do the first of an endpoint.
-    ensure!(direct > all / 2, "only {direct} of {all} answers went past sluice");
-    Ok(format!("{said}; {direct} of {all} answers past sluice"))
+    // The first response on a connection does not use it, nor do the first ones of an endpoint.
+    ensure!(direct > all / 2, "only {direct} of {all} responses used direct return");
+    Ok(format!("{said}; {direct} of {all} responses used direct return"))
 }
 
 fn fifty(scene: &mut Scene, name: &str, crowd: Crowd) -> Result<String> {
@@ -133,7 +133,7 @@ fn fifty(scene: &mut Scene, name: &str, crowd: Crowd) -> Result<String> {
     for number in 1..=ROUNDS {
         let (version, turn) = (number % RUNNING, number / RUNNING % DEPLOYS);
         if number >= RUNNING && turn == 0 {
-            // Drained by the deploy before, so it can go.
+            // Drained by the previous deploy, so it can be stopped.
             scene.check_drained(version)?;
             scene.versions[version].stop()?;
             scene.versions[version] = scene.boot()?;
@@ -143,7 +143,7 @@ fn fifty(scene: &mut Scene, name: &str, crowd: Crowd) -> Result<String> {
         slowest = slowest.max(begun.elapsed());
         let other = (version + 1) % RUNNING;
         let count = scene.versions[other].counts()?.get(&serving).copied().unwrap_or(0);
-        ensure!(count > 0, "port {serving} was never asked");
+        ensure!(count > 0, "port {serving} got no requests");
         scene.drained.insert(serving, count);
         serving = port;
         load.wait_for(BETWEEN).with_context(|| format!("after deploy {number}"))?;
@@ -153,7 +153,7 @@ fn fifty(scene: &mut Scene, name: &str, crowd: Crowd) -> Result<String> {
     Ok(format!("{ROUNDS} deploys of {booted} versions, the slowest {slowest} ms: {}", load.finish()?))
 }
 
-/// What does not get well is not put in force, and the command says what the last check has met.
+/// Targets that do not become healthy are not used, and the command prints the result of the last check.
 pub(super) fn never_healthy(binary: &Path) -> Result<String> {
     let mut scene = Scene::start("deploys-sick", binary, json!({}))?;
     scene.deploy(0, 0, scene.versions[0].ports[0])?;
@@ -190,10 +190,13 @@ pub(super) fn pause(binary: &Path) -> Result<String> {
     let before = (scene.versions[0].counts()?, load.answers());
     std::thread::sleep(PAUSE);
     let after = (scene.versions[0].counts()?, load.answers());
-    // A client counts its answer after it has come.
+    // A client counts its response after it has arrived.
     let late = after.1 - before.1;
-    ensure!(before.0 == after.0 && late <= load.clients(), "asked while paused: {before:?}, then {after:?}");
+    ensure!(
+        before.0 == after.0 && late <= load.clients(),
+        "requests while paused: {before:?}, then {after:?}"
+    );
     scene.site.must("resume app")?;
     load.wait_for(BETWEEN)?;
-    Ok(format!("{} s with nothing asked: {}", PAUSE.as_secs(), load.finish()?))
+    Ok(format!("{} s without requests: {}", PAUSE.as_secs(), load.finish()?))
 }

@@ -1,4 +1,5 @@
-//! Examples that other programs read, held against the schemas of these programs; and what of sluice's is in them, by sluice.
+//! Examples for other programs, checked with the schemas of these programs; sluice's parts of them are checked by
+//! sluice.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,17 +8,17 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use sluice_testkit::{pinned, workspace};
 
-/// `config/examples/compose` by the Compose specification.
+/// `config/examples/compose` with the Compose specification.
 pub(super) fn compose(binary: &Path) -> Result<String> {
     let folder = example("compose");
     let mut checker = Command::new(pinned::tool("check-jsonschema")?);
     checker.args(["--builtin-schema", "vendor.compose-spec"]).arg(folder.join("compose.yaml"));
     said(&mut checker)?;
     checks(binary, &folder.join("sluice.yaml"))?;
-    Ok("by the Compose specification".to_owned())
+    Ok("valid by the Compose specification".to_owned())
 }
 
-/// `config/examples/kubernetes` by the schemas of Kubernetes.
+/// `config/examples/kubernetes` with the schemas of Kubernetes.
 pub(super) fn kubernetes(binary: &Path) -> Result<String> {
     let manifest = example("kubernetes").join("sidecar.yaml");
     let mut checker = Command::new(pinned::tool("kubernetes-validate")?);
@@ -26,14 +27,14 @@ pub(super) fn kubernetes(binary: &Path) -> Result<String> {
     let file = workspace::scratch("examples")?.join("kubernetes.yaml");
     fs::write(&file, embedded(&text).context("no sluice.yaml is in the manifest")?)?;
     checks(binary, &file)?;
-    Ok("by Kubernetes' own schemas".to_owned())
+    Ok("valid by Kubernetes' own schemas".to_owned())
 }
 
 fn example(name: &str) -> PathBuf {
     workspace::root().join("config/examples").join(name)
 }
 
-/// The block behind `sluice.yaml: |`, without its indentation.
+/// The block after `sluice.yaml: |`, without its indentation.
 fn embedded(manifest: &str) -> Option<String> {
     let (_, block) = manifest.split_once("  sluice.yaml: |\n")?;
     let lines = block.lines().map_while(|line| line.strip_prefix("    "));

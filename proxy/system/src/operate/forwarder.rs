@@ -1,4 +1,4 @@
-//! A TCP port of this host that leads to a unix socket, for clients that speak no unix sockets.
+//! A TCP port of this host that forwards to a unix socket, for clients without unix sockets.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,10 +18,10 @@ pub(super) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Leads to whoever listens at `path` when a client comes.
+    /// Forwards to the process that listens at `path` when a client connects.
     ///
     /// # Errors
-    /// When there is no port to be had.
+    /// When no port is available.
     pub(super) fn start(path: PathBuf) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -33,7 +33,7 @@ impl Forwarder {
                     return;
                 }
                 let path = path.clone();
-                // A client that nobody answers sees its connection end.
+                // If no process listens, the client's connection is closed.
                 thread::spawn(move || forward(client, &path));
             }
         });
@@ -62,7 +62,7 @@ fn forward(client: TcpStream, path: &Path) -> io::Result<()> {
     });
     let (mut from_server, mut to_client) = (server, client);
     let copied = io::copy(&mut from_server, &mut to_client);
-    // The other direction, too, for its client may wait for this end.
+    // The other direction too, because its client may wait for this end.
     let _ = to_client.shutdown(Shutdown::Both);
     copied.map(drop)
 }

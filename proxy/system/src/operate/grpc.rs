@@ -1,5 +1,5 @@
-//! gRPC through sluice, HTTP/2 on both sides: `cargo xtask test grpc`. The calls are grpc-go's interoperability tests,
-//! between its own client and server, and those of a Python client of ours.
+//! gRPC through sluice, with HTTP/2 on both sides: `cargo xtask test grpc`. The calls are grpc-go's interoperability
+//! tests, between its own client and server, and those of our Python client.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ const SERVER: &str = "grpc-interop-server";
 const CLIENT: &str = "grpc-interop-client";
 const PYTHON: &str = "grpcio";
 
-/// Those that need neither TLS nor the credentials of a cloud.
+/// Those that need neither TLS nor cloud credentials.
 const CASES: &[&str] = &[
     "empty_unary",
     "large_unary",
@@ -68,10 +68,10 @@ pub(super) fn calls(binary: &Path) -> Result<String> {
     let program = workspace::root().join("proxy/system/grpc/client.py").display().to_string();
     let checks = said(&python, &[&program, &address.to_string()])
         .with_context(|| format!("python\n{}", sluice.tail()))?;
-    Ok(format!("{} cases by Go, {} by Python", CASES.len(), checks.trim()))
+    Ok(format!("{} cases in Go, {} in Python", CASES.len(), checks.trim()))
 }
 
-/// What a client says that succeeds.
+/// The output of a client that succeeds.
 fn said(program: &Path, arguments: &[&str]) -> Result<String> {
     let output = bound(program).args(arguments).stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! HTTP/2 as h2spec wants it, case by case of RFC 9113 and RFC 7541: `cargo xtask test h2spec`.
+//! HTTP/2 conformance with h2spec, for each case of RFC 9113 and RFC 7541: `cargo xtask test h2spec`.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -13,10 +13,10 @@ use sluice_testkit::{pinned, workspace};
 use super::site::local;
 
 const TOOL: &str = "h2spec";
-/// Seconds that one case may take.
+/// Time limit of one case, in seconds.
 const PATIENCE: &str = "5";
 
-/// Every case, also of what RFC 9113 only recommends, against a listener that takes both versions.
+/// Every case, including recommendations of RFC 9113, against a listener that accepts both versions.
 pub(super) fn strict(binary: &Path) -> Result<String> {
     let program = pinned::tool(TOOL)?;
     let folder = workspace::scratch("operate")?.join(TOOL);

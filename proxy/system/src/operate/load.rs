@@ -1,4 +1,4 @@
-//! Steady load on a site: wrk, whose connections are kept, and clients of our own that look at each answer.
+//! Steady load on a site: wrk, whose connections are kept, and our own clients, which check each response.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,38 +15,38 @@ use sluice_testkit::workspace;
 use super::client::Client;
 use super::site::{HOST, Site};
 
-/// Who asks.
+/// The clients.
 #[derive(Clone, Copy)]
 pub(super) struct Crowd {
     /// Connections of wrk.
     wrk: usize,
-    /// Clients of our own that keep their connection.
+    /// Our own clients that keep their connection.
     kept: usize,
-    /// Clients of our own with a new connection for each request.
+    /// Our own clients with a new connection for each request.
     once: usize,
 }
 
-/// More than an application has threads for, so that some always wait in line.
+/// More than an application has threads, so that some requests always wait in the queue.
 pub(super) const MANY: Crowd = Crowd { wrk: 8, kept: 3, once: 3 };
-/// So few that nobody waits in line, which would have answers come to sluice.
+/// So few that no request waits in the queue, which would prevent direct return.
 pub(super) const FEW: Crowd = Crowd { wrk: 1, kept: 1, once: 1 };
 
 const POLL: Duration = Duration::from_millis(5);
 const TRIES: u32 = 12_000;
 
-/// What answers must be. They are numbered, and the numbers must not go down.
+/// What responses must be. They are numbered, and the numbers must not decrease.
 pub(super) trait Judge: Send + Sync + 'static {
-    /// The least number that a request may be answered by which is sent now.
+    /// The smallest valid number for the response to a request sent now.
     fn least(&self) -> u64;
 
-    /// The number of an answer.
+    /// The number of a response.
     ///
     /// # Errors
-    /// When it is none that there may be.
+    /// When it is not a valid one.
     fn number(&self, text: &str) -> Result<u64>;
 }
 
-/// Load that goes on until it is ended.
+/// Load that continues until it is stopped.
 pub(super) struct Load {
     wrk: Process,
     stop: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Begins it.
+    /// Starts it.
     ///
     /// # Errors
     /// When wrk cannot start.
@@ -79,10 +79,10 @@ impl Load {
         Ok(Self { wrk, stop, answers, clients, crowd, since: Instant::now() })
     }
 
-    /// Waits until so many more requests of our own clients have been answered.
+    /// Waits until `more` further requests of our own clients have been answered.
     ///
     /// # Errors
-    /// When a client has failed, or they wait for too long.
+    /// When a client has failed, or they wait too long.
     pub(super) fn wait_for(&mut self, more: u64) -> Result<()> {
         let wanted = self.answers() + more;
         for _ in 0..TRIES {
@@ -94,20 +94,20 @@ impl Load {
             }
             thread::sleep(POLL);
         }
-        bail!("the clients wait for answers");
+        bail!("the clients are waiting for responses");
     }
 
-    /// Answers to our own clients so far.
+    /// Responses to our own clients so far.
     pub(super) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// How many clients of our own there are.
+    /// Number of our own clients.
     pub(super) fn clients(&self) -> u64 {
         (self.crowd.kept + self.crowd.once) as u64
     }
 
-    /// Ends it. None may have failed; how many were answered.
+    /// Stops it. None may have failed; returns how many were answered.
     ///
     /// # Errors
     /// The first failure.
@@ -152,8 +152,8 @@ fn client(
         let answer = client.get("/", !kept)?;
         ensure!(answer.status == 200, "status {}: {}", answer.status, answer.text);
         let number = judge.number(&answer.text)?;
-        ensure!(number >= least, "answered by {number}, which was drained when {least} was deployed");
-        ensure!(number >= before, "answered by {number} after {before} on one connection");
+        ensure!(number >= least, "response {number}, which was drained when {least} was deployed");
+        ensure!(number >= before, "response {number} after {before} on one connection");
         answers.fetch_add(1, Ordering::Relaxed);
         before = number;
         if answer.last {
@@ -163,7 +163,7 @@ fn client(
     Ok(())
 }
 
-/// The number of requests in wrk's report. It prints the lines on failures only if there were some.
+/// The number of requests in wrk's report. It prints lines about failures only if there were some.
 fn judge_report(report: &str) -> Result<u64> {
     for line in ["Non-2xx or 3xx responses", "Socket errors"] {
         ensure!(!report.contains(line), "{line}");

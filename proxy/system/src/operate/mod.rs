@@ -1,6 +1,5 @@
-//! What operators do to a sluice that serves, with real servers behind it and real load in front, and what others wrote
-//! to judge it by: `cargo xtask test deploys`, `upgrade`, `contract`, `h2spec` and
-//! `grpc`.
+//! Operations on a running sluice, with real servers behind it and real load, and conformance tools of others: `cargo
+//! xtask test deploys`, `upgrade`, `contract`, `h2spec` and `grpc`.
 
 mod client;
 mod contract;
@@ -21,7 +20,7 @@ use sluice_testkit::packages::Tools;
 use sluice_testkit::tally::Tally;
 pub(crate) use upgrade::Successor;
 
-/// A check: its name, the programs that it needs, and what it does with the binary.
+/// A check: its name, the programs it needs, and its function.
 type Check = (&'static str, &'static [&'static str], fn(&Path) -> Result<String>);
 
 const SERVED: &[&str] = &["puma", "ruby", "rack", "wrk"];
@@ -38,23 +37,23 @@ const CHECKS: &[Check] = &[
     ("grpc::calls", &["go", "python3"], grpc::calls),
 ];
 
-/// Those that need the kernel's help.
+/// Checks that need the kernel assists.
 const JOINED: &[Check] = &[("deploys::fifty_past_sluice", SERVED, deploys::fifty_past_sluice)];
 
-/// The names of the checks that need the kernel's help.
+/// The names of the checks that need the kernel assists.
 pub(crate) fn joined_names() -> impl Iterator<Item = String> {
     JOINED.iter().map(|(name, ..)| (*name).to_owned())
 }
 
-/// Runs the checks that the tally wants. The binary is asked for only if it is needed.
+/// Runs the requested checks. The binary is built only if it is needed.
 ///
 /// # Errors
-/// When the binary cannot be had. What a check finds is counted, not an error.
+/// When the binary is not available. Failed checks are counted, not errors.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
     run_all(CHECKS, binary, tally)
 }
 
-/// The same with those that need the kernel's help: root and eBPF.
+/// The same for checks that need the kernel assists: root and eBPF.
 ///
 /// # Errors
 /// As for [`run`].

@@ -1,4 +1,4 @@
-//! A version of an application on a real Puma, listening on several ports: one for each of its deploys.
+//! A version of an application on a real Puma, which listens on several ports: one for each of its deploys.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,8 +13,8 @@ use super::site::{Site, local};
 
 /// Deploys of one version.
 pub(super) const DEPLOYS: usize = 10;
-/// What a deploy of it says. A Puma whose threads all have connections that never pause accepts no other, so one is left
-/// over for those who ask it past sluice.
+/// Options of its deploys. A Puma whose threads all have busy connections accepts no other one, so one thread is left
+/// for requests that do not pass through sluice.
 pub(super) const FLAGS: &str = "--host app.test --max-in-flight 3 --health-check-interval 50ms";
 
 /// A running Puma of two to four threads.
@@ -22,19 +22,19 @@ pub(super) struct Puma {
     process: Process,
     /// A port for each deploy of it.
     pub(super) ports: [u16; DEPLOYS],
-    /// The port by which the checks ask it, past sluice.
+    /// The port for requests of the checks that do not pass through sluice.
     own: u16,
 }
 
 impl Puma {
-    /// Starts one, and does not wait until it listens: a deploy does.
+    /// Starts one without waiting until it listens: a deploy waits.
     ///
     /// # Errors
     /// When it cannot start.
     pub(super) fn boot(site: &Site, name: &str, version: usize) -> Result<Self> {
         let [own, ports @ ..] = free_ports::<{ DEPLOYS + 1 }>(Ipv4Addr::LOCALHOST.into())?;
         let mut command = bound("puma");
-        // `-C -`: no configuration file of whoever runs this.
+        // `-C -`: ignores configuration files of the current user.
         command.args(["-C", "-", "--environment", "production", "--threads", "2:4"]);
         for port in ports.iter().chain([&own]) {
             command.args(["--bind", &format!("tcp://{}", local(*port))]);
@@ -46,7 +46,7 @@ impl Puma {
         Ok(Self { process, ports, own })
     }
 
-    /// Waits until it listens everywhere.
+    /// Waits until it listens on all ports.
     ///
     /// # Errors
     /// When it does not.
@@ -54,10 +54,10 @@ impl Puma {
         self.process.wait_ready(local(self.own))
     }
 
-    /// The requests that it has been asked so far, by port.
+    /// The requests it has received so far, by port.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub(super) fn counts(&self) -> Result<BTreeMap<u16, u64>> {
         let answer = Client::connect(local(self.own))?.get("/counts", true)?;
         let count = |line: &str| {
@@ -67,14 +67,14 @@ impl Puma {
         answer.text.lines().map(|line| count(line).with_context(|| line.to_owned())).collect()
     }
 
-    /// Ends it, as a deploy script does once the version is drained.
+    /// Stops it, as a deploy script does once the version is drained.
     ///
     /// # Errors
-    /// When it had ended before, or does not end.
+    /// When it had exited before, or does not exit.
     pub(super) fn stop(&mut self) -> Result<()> {
         let status = self.process.stop()?;
-        // It ends by the signal, once it has closed its sockets.
-        ensure!(status.code().is_none_or(|code| code == 0 || code == 143), "Puma ends with {status}");
+        // It exits by the signal, once it has closed its sockets.
+        ensure!(status.code().is_none_or(|code| code == 0 || code == 143), "Puma exits with {status}");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A running sluice and the commands on it, as a person at a shell gives them.
+//! A running sluice, and commands on it as given in a shell.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use sluice_testkit::process::{Process, bound, free_ports, sluice};
 use sluice_testkit::workspace;
 
-/// The Host that its services are for.
+/// The Host of its services.
 pub(super) const HOST: &str = "app.test";
 
 const POLL: Duration = Duration::from_millis(10);
 const TRIES: u32 = 6000;
 
-/// A sluice with a folder, a control socket and a state file of its own.
+/// A sluice with its own folder, control socket and state file.
 pub(super) struct Site {
     pub(super) sluice: Process,
     pub(super) address: SocketAddr,
@@ -28,19 +28,19 @@ pub(super) struct Site {
     binary: PathBuf,
 }
 
-/// What a command has done.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) code: Option<i32>,
-    /// Both streams.
+    /// Output of both streams.
     pub(super) said: String,
 }
 
 impl Site {
-    /// Starts it with these keys beside its own and waits until it listens.
+    /// Starts it with additional keys and waits until it listens.
     ///
     /// # Errors
-    /// When it does not come up; with its log.
+    /// When it does not start; with its log.
     pub(super) fn start(name: &str, binary: &Path, keys: Value) -> Result<Self> {
         let folder = workspace::scratch("operate")?.join(name);
         if folder.exists() {
@@ -70,7 +70,7 @@ impl Site {
         Ok(site)
     }
 
-    /// It comes into its place last of all.
+    /// The socket is put in place last.
     fn wait_for_control(&self) -> Result<()> {
         for _ in 0..TRIES {
             if UnixStream::connect(self.control()).is_ok() {
@@ -81,19 +81,19 @@ impl Site {
         bail!("no control socket\n{}", self.sluice.tail());
     }
 
-    /// Where commands reach it.
+    /// The control socket.
     pub(super) fn control(&self) -> PathBuf {
         self.folder.join("control.sock")
     }
 
-    /// A command, its words parted by blanks.
+    /// A command; its words are separated by spaces.
     pub(super) fn command(&self, line: &str) -> Command {
         let mut command = bound(&self.binary);
         command.args(line.split_whitespace()).env("SLUICE_CONTROL", self.control()).stdin(Stdio::null());
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to completion.
     ///
     /// # Errors
     /// When it cannot start.
@@ -103,18 +103,18 @@ impl Site {
         Ok(Outcome { code: output.status.code(), said })
     }
 
-    /// Runs one that must succeed; what it has said.
+    /// Runs a command that must succeed; returns its output.
     ///
     /// # Errors
     /// When it does not.
     pub(super) fn must(&self, line: &str) -> Result<String> {
         let Outcome { code, said } = self.run(line)?;
-        ensure!(code == Some(0), "`sluice {line}` ends with {code:?}: {said}");
+        ensure!(code == Some(0), "`sluice {line}` exits with {code:?}: {said}");
         Ok(said)
     }
 }
 
-/// A port of this host alone.
+/// A port on loopback.
 pub(super) fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }

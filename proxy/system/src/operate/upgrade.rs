@@ -17,17 +17,17 @@ use super::puma::{FLAGS, Puma};
 use super::site::Site;
 
 const UPGRADES: usize = 10;
-/// Answers to our own clients between two upgrades.
+/// Responses to our own clients between two upgrades.
 const BETWEEN: u64 = 40;
 const POLL: Duration = Duration::from_millis(20);
 /// Longer than a drain may take.
 const TRIES: u32 = 3000;
 
-/// A process that is nobody's child of ours; ended when dropped.
+/// A process that is not our child; killed when dropped.
 pub(crate) struct Successor(pub(crate) Pid);
 
 impl Successor {
-    /// Waits until it has ended by itself.
+    /// Waits until it has exited by itself.
     fn wait(&self) -> Result<()> {
         for _ in 0..TRIES {
             if self.has_ended() {
@@ -35,10 +35,10 @@ impl Successor {
             }
             thread::sleep(POLL);
         }
-        bail!("process {} does not end", self.0)
+        bail!("process {} does not exit", self.0)
     }
 
-    /// Whoever adopted it may leave it as a zombie.
+    /// Its adoptive parent may leave it as a zombie.
     fn has_ended(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
         stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
@@ -61,7 +61,7 @@ impl Drop for Successor {
     }
 }
 
-/// The only answer there is.
+/// The only valid response.
 struct Same(String);
 
 impl Judge for Same {
@@ -70,12 +70,12 @@ impl Judge for Same {
     }
 
     fn number(&self, text: &str) -> Result<u64> {
-        ensure!(text == self.0, "answered {text:?}");
+        ensure!(text == self.0, "response {text:?}");
         Ok(0)
     }
 }
 
-/// Each successor takes over from the one before, which ends by itself.
+/// Each successor takes over from the previous process, which exits by itself.
 pub(super) fn ten_in_a_row(binary: &Path) -> Result<String> {
     let mut site = Site::start("upgrade", binary, json!({}))?;
     let puma = Puma::boot(&site, "upgrade", 1)?;

@@ -13,17 +13,17 @@ use sluice_testkit::workspace;
 
 use crate::browser::{self, Browser};
 
-/// Where the README's picture is copied from.
+/// The source of the README's picture.
 const PICTURE: &str = "page.png";
 
-/// What the checks share.
+/// Shared by the checks.
 struct Look {
     browser: Browser,
     scene: Scene,
     url: String,
 }
 
-/// A check and its name. They are run in this order, and the later ones end what the earlier ones need.
+/// A check and its name. They run in this order, and later ones stop what earlier ones need.
 type Check = (&'static str, fn(&mut Look) -> Result<String>);
 
 const CHECKS: &[Check] = &[
@@ -32,13 +32,13 @@ const CHECKS: &[Check] = &[
     ("page::it_fits_into_360_pixels", fits),
     ("page::keys_sort_and_focus_is_seen", keys),
     ("page::no_complaints_and_no_other_requests", quiet),
-    ("page::a_lost_connection_is_told", lost),
+    ("page::a_lost_connection_is_shown", lost),
 ];
 
-/// Runs the checks that the tally wants: all of them, if any. The binary is asked for only if it is needed.
+/// Runs the requested checks: all of them, if any. The binary is built only if it is needed.
 ///
 /// # Errors
-/// When the binary cannot be had. What a check finds is counted, not an error.
+/// When the binary is not available. Failed checks are counted, not errors.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
     if !CHECKS.iter().any(|(name, _)| tally.wants(name)) {
         return Ok(());
@@ -47,7 +47,7 @@ pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -
     let program = match browser::program() {
         Ok(program) => program,
         Err(error) => {
-            tally.skip("page", CHECKS.len(), &format!("Chromium cannot be had: {error:#}"));
+            tally.skip("page", CHECKS.len(), &format!("Chromium is not available: {error:#}"));
             return Ok(());
         }
     };
@@ -104,18 +104,18 @@ fn turns_red(look: &mut Look) -> Result<String> {
         "[...document.querySelectorAll('.ends tbody tr')].find((row) => row.innerText.includes('{endpoint}'))"
     );
     look.browser
-        .wait_until("the word", &format!("{row}.querySelector('.pill').textContent === 'unhealthy'"))?;
+        .wait_until("the state", &format!("{row}.querySelector('.pill').textContent === 'unhealthy'"))?;
     let color = look.browser.evaluate(&format!("getComputedStyle({row}.querySelector('.pill')).color"))?;
     ensure!(color == "rgb(179, 38, 30)", "its colour is {color}");
     ensure!(look.browser.evaluate(&format!("{row}.className"))? == "down", "its row is like the others");
     let said = look.browser.evaluate("document.getElementById('said').textContent")?;
-    ensure!(said == json!(format!("{endpoint} of site is unhealthy")), "read out is {said}");
+    ensure!(said == json!(format!("{endpoint} of site is unhealthy")), "the announcement is {said}");
     fs::write(workspace::scratch("page")?.join(PICTURE), look.browser.screenshot()?)?;
     Ok(format!("{endpoint} is {color}"))
 }
 
 fn fits(look: &mut Look) -> Result<String> {
-    // With everything unfolded, in both schemes.
+    // With all details open, in both colour schemes.
     for dark in [false, true] {
         look.browser.open(&look.url, 360, 800, dark)?;
         look.browser.wait_until("requests", &format!("{RATE} > 0"))?;
@@ -127,11 +127,11 @@ fn fits(look: &mut Look) -> Result<String> {
         ensure!(width == 360 && beyond == json!([]), "it is {width} wide, for {beyond}");
         let ground = look.browser.evaluate("getComputedStyle(document.body).backgroundColor")?;
         let wanted = if dark { "rgb(18, 23, 26)" } else { "rgb(245, 246, 244)" };
-        ensure!(ground == wanted, "its ground is {ground}");
+        ensure!(ground == wanted, "its background is {ground}");
         let name = if dark { "narrow-dark.png" } else { "narrow.png" };
         fs::write(workspace::scratch("page")?.join(name), look.browser.screenshot()?)?;
     }
-    Ok("360 px wide, in both schemes".to_owned())
+    Ok("360 px wide, in both colour schemes".to_owned())
 }
 
 fn keys(look: &mut Look) -> Result<String> {
@@ -166,7 +166,7 @@ fn quiet(look: &mut Look) -> Result<String> {
     let known =
         [look.url.clone(), format!("{}events", look.url), "data:,".to_owned(), "about:blank".to_owned()];
     let others: Vec<&String> = requests.iter().filter(|request| !known.contains(request)).collect();
-    ensure!(others.is_empty(), "it has asked for {others:?}");
+    ensure!(others.is_empty(), "it has requested {others:?}");
     Ok(format!("{} requests, all for the page and its events", requests.len()))
 }
 
@@ -176,5 +176,5 @@ fn lost(look: &mut Look) -> Result<String> {
     look.browser.wait_until("a word", "!document.getElementById('lost').hidden")?;
     let said = look.browser.evaluate("document.getElementById('lost').textContent")?;
     ensure!(said.as_str().is_some_and(|said| said.starts_with("Connection lost, retrying")), "{said}");
-    Ok("it says so".to_owned())
+    Ok("it shows the loss".to_owned())
 }

@@ -15,19 +15,19 @@ use serde_json::json;
 use sluice_testkit::process::{Process, free_ports, sluice};
 use sluice_testkit::workspace;
 
-/// Clients that ask for one thing after the other.
+/// Clients that send one request after the other.
 const CLIENTS: u64 = 4;
-/// Between two requests of one client: some hundred a second are enough to be seen.
+/// Between two requests of one client: a few hundred per second are enough to be visible.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Two proxies and their load.
 pub(super) struct Scene {
-    /// The one that is looked at.
+    /// The one with the page.
     pub(super) sluice: Process,
-    /// The endpoint that can be ended.
+    /// The endpoint that can be stopped.
     pub(super) second: Process,
     pub(super) admin: SocketAddr,
-    /// Of the one that can be ended.
+    /// Its address.
     pub(super) endpoint: SocketAddr,
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
@@ -71,7 +71,7 @@ impl Scene {
     }
 }
 
-/// Asks again and again; whatever fails is for the page to show.
+/// Sends requests repeatedly; failures show on the page.
 fn client(address: SocketAddr, number: u64, stop: &AtomicBool) {
     let mut turn = number;
     while !stop.load(Ordering::Relaxed) {
@@ -79,7 +79,7 @@ fn client(address: SocketAddr, number: u64, stop: &AtomicBool) {
         let target = match turn % 8 {
             0 => "/api/delay?ms=40".to_owned(),
             1 | 2 => format!("/api/bytes?n={}", turn % 50 * 1000),
-            // A fault of the origin, now and then.
+            // Occasionally an error of the origin.
             3 if turn.is_multiple_of(64) => "/status?code=500".to_owned(),
             _ => format!("/bytes?n={}", turn % 90 * 1000),
         };
@@ -98,7 +98,7 @@ impl Drop for Scene {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
-            // It only ends.
+            // Its result does not matter.
             let _ = client.join();
         }
     }

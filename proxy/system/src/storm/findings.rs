@@ -7,23 +7,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::token::Token;
 
-/// Faults that are kept in words; further ones are only counted.
+/// Maximum faults kept in words; further ones are only counted.
 const FAULTS_SHOWN_MAX: usize = 12;
 const NOTES_MAX: usize = 8;
 
-/// How a request ended that is no fault.
+/// How a request without a fault ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Outcome {
     Whole,
-    /// Sluice's own answer.
+    /// sluice's own response.
     Refused(u16),
     /// A cut that the client could see.
     Cut,
-    /// The connection ended in order before its answer.
+    /// The connection ended in order before its response.
     Unanswered,
-    /// The client went away.
+    /// The client disconnected.
     Abandoned,
-    /// Bytes for another request that no proxy could have known.
+    /// Bytes for another request that no proxy could have recognised.
     Untellable,
 }
 
@@ -32,13 +32,13 @@ struct Seen {
     outcomes: BTreeMap<(&'static str, Outcome), u64>,
     faults: Vec<String>,
     fault_count: u64,
-    /// What may explain a fault, newest last.
+    /// Possible explanations of a fault, newest last.
     notes: VecDeque<String>,
-    /// Answers that the origin itself did not bring to their end.
+    /// Responses that the origin itself did not complete.
     broken_off: HashSet<Token>,
 }
 
-/// Shared by clients and origins, which have threads of their own.
+/// Shared by clients and origins, which have their own threads.
 #[derive(Default)]
 pub(super) struct Findings {
     seen: Mutex<Seen>,
@@ -63,7 +63,7 @@ impl Findings {
         }
     }
 
-    /// Notes what is no fault, but may explain one.
+    /// Records something that is not a fault, but may explain one.
     pub(super) fn note(&self, what: String) {
         let mut seen = self.seen();
         if seen.notes.len() >= NOTES_MAX {
@@ -80,7 +80,7 @@ impl Findings {
         self.seen().broken_off.contains(&token)
     }
 
-    /// Has clients end with the request that they are at.
+    /// Makes clients end after their current request.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -89,12 +89,12 @@ impl Findings {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Says that a process is being replaced, and with it connections that are kept.
+    /// Records that a process is being replaced, and with it its kept connections.
     pub(super) fn replace(&self) {
         self.replaced.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was said.
+    /// How often this was recorded.
     pub(super) fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::Relaxed)
     }
@@ -122,7 +122,7 @@ impl Findings {
         let refused = self.number(|outcome| matches!(outcome, Outcome::Refused(_)));
         let of = |wanted: Outcome| self.number(|outcome| outcome == wanted);
         format!(
-            "{} answers whole, {refused} errors, {} cut, {} unanswered, {} given up, {} untellable",
+            "{} complete responses, {refused} errors, {} cut, {} unanswered, {} cancelled, {} ambiguous",
             of(Outcome::Whole),
             of(Outcome::Cut),
             of(Outcome::Unanswered),
@@ -131,7 +131,7 @@ impl Findings {
         )
     }
 
-    /// Requests by mode and outcome, a line each mode.
+    /// Requests by mode and outcome, one line per mode.
     pub(super) fn table(&self) -> String {
         let mut table = String::new();
         let mut last = "";

@@ -1,8 +1,8 @@
-//! A mix-up storm: `cargo xtask test storm [--minutes N] [--seed S]`. Hundreds of clients ask for answers that carry their
-//! token in each line, of origins that misbehave in every way we know, while origins stop, the configuration changes
-//! and processes are replaced. No client may see a byte that was meant for another.
+//! A mix-up storm: `cargo xtask test storm [--minutes N] [--seed S]`. Hundreds of clients request responses that carry
+//! their token in each line, from origins that misbehave in every known way, while origins stop, the configuration
+//! changes and processes are replaced. No client may see a byte that was meant for another.
 //!
-//! What each client asks and each origin answers follows from the seed. When, does not.
+//! The requests of each client and the responses of each origin follow from the seed; their timing does not.
 
 mod client;
 mod findings;
@@ -31,24 +31,24 @@ use token::mix;
 /// All storms.
 const NAME: &str = "storm";
 
-/// Set in the environment, it has outcomes shown by mode.
+/// If this variable is set, outcomes are shown by mode.
 const SHOW_TABLE: &str = "SLUICE_STORM_TABLE";
 
-/// Of all storms together, unless asked otherwise.
+/// Duration of all storms together, unless set otherwise.
 const MINUTES: u64 = 1;
 
 /// Between two disturbances.
 const MOMENT_MAX_MS: u64 = 1200;
 
-/// What sluice is run with.
+/// The settings of a sluice.
 struct Storm {
     name: &'static str,
     kernel: fn() -> Value,
-    /// One has more to do at once between two looks at its connections.
+    /// A single worker has more to do at once between two looks at its connections.
     workers: usize,
-    /// Whether the kernel's help is required, which a plain user does not have.
+    /// Whether kernel assists are required, which an unprivileged user does not have.
     assisted: bool,
-    /// Whether it is run by its own name only.
+    /// Whether it only runs when named.
     named: bool,
 }
 
@@ -56,7 +56,8 @@ const STORMS: &[Storm] = &[
     Storm { name: "mixup_storm::copied", kernel: copied, workers: 1, assisted: false, named: false },
     Storm { name: "mixup_storm::joined", kernel: joined, workers: 1, assisted: true, named: false },
     Storm { name: "mixup_storm::direct", kernel: direct, workers: 2, assisted: true, named: false },
-    // Its clients rest on a short read having left nothing behind, as epoll(7) has it, which joined sockets do not keep.
+    // Its clients rely on a short read having left nothing behind, as epoll(7) says, which joined sockets do not
+    // guarantee.
     Storm { name: "mixup_storm::both_sides", kernel: both_sides, workers: 2, assisted: true, named: true },
 ];
 
@@ -68,18 +69,18 @@ fn joined() -> Value {
     json!({"bypass": "required", "direct_return": "off", "splice": "off"})
 }
 
-/// Answers go past sluice wherever they can, from the first request of a connection and of any size.
+/// Every eligible response uses direct return, from the first request of a connection and with any size.
 fn direct() -> Value {
     json!({"bypass": "required", "direct_return": "required", "splice": "off", "direct_return_from_request": 1,
         "direct_return_bytes_min": 0, "direct_return_calm_max": 4096, "direct_return_hold_after": 1})
 }
 
-/// Clients' own connections, too, are joined.
+/// Clients' own connections are joined too.
 fn both_sides() -> Value {
     json!({"bypass": "required", "bypass_downstream": "on", "direct_return": "auto", "splice": "off"})
 }
 
-/// How long, from which seed, and what origins do.
+/// The duration, the seed, and the behaviour of origins.
 pub(crate) struct Weather {
     pub(crate) minutes: Option<u64>,
     pub(crate) seed: Option<u64>,
@@ -87,16 +88,16 @@ pub(crate) struct Weather {
     pub(crate) modes: Vec<String>,
 }
 
-/// Whether nothing but storms is asked for.
+/// Whether only storms are requested.
 pub(crate) fn is_named(filter: &str) -> bool {
     filter == NAME || STORMS.iter().any(|storm| storm.name == filter)
 }
 
-/// Runs the storms that the tally wants. The binary is asked for only then; `obstacle` says why none can use the
-/// kernel's help, if so.
+/// Runs the requested storms. The binary is built only then; `obstacle` says why none can use the kernel assists, if
+/// so.
 ///
 /// # Errors
-/// When the binary cannot be had. What a storm finds is counted, not an error.
+/// When the binary is not available. Findings of a storm are counted, not errors.
 pub(crate) fn run(
     weather: &Weather,
     binary: impl FnOnce() -> Result<PathBuf>,
@@ -135,7 +136,7 @@ impl Storm {
         if self.named { tally.filter() == Some(self.name) } else { tally.wants(self.name) }
     }
 
-    /// Runs it; what was seen, in words.
+    /// Runs it; returns a summary.
     fn rage(&self, binary: &Path, time: Duration, seed: u64, modes: &[String]) -> Result<String> {
         let menu = Menu::new(modes)?;
         let mut site = Site::start(&self.name.replace("::", "-"), binary, (self.kernel)(), self.workers)?;
@@ -158,13 +159,13 @@ impl Storm {
         stopped?;
         let whole = findings.number(|outcome| outcome == Outcome::Whole);
         let refused = findings.number(|outcome| matches!(outcome, Outcome::Refused(_)));
-        ensure!(whole > refused, "hardly anything is served: {summary}");
+        ensure!(whole > refused, "hardly any request is served: {summary}");
         Ok(format!("{summary}; {disturbances}; seed {seed}"))
     }
 }
 
-/// Stops origins, reloads and upgrades until the time is over; how often, in words.
-#[expect(clippy::too_many_arguments, reason = "all sides of the storm, which it stirs")]
+/// Stops origins, reloads and upgrades until the time is over; returns how often.
+#[expect(clippy::too_many_arguments, reason = "everything in the storm that it disturbs")]
 fn disturb(
     site: &mut Site,
     origins: &Origins,
@@ -191,7 +192,7 @@ fn disturb(
                 reloads += 1;
             }
             _ => {
-                // Both processes take connections meanwhile, and the old one ends those that it has kept.
+                // Both processes accept connections meanwhile, and the old one closes its kept ones.
                 findings.replace();
                 site.upgrade()?;
                 findings.replace();

@@ -1,25 +1,25 @@
-//! How an origin may behave: each way by its name, which stands in the request's target.
+//! The behaviours of an origin: each has a name, which is part of the request's target.
 
 use anyhow::{Context, Result};
 
-/// What a client may rest on.
+/// What a client may rely on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Conduct {
-    /// The answer is whole: so must be what the client gets, or a clean error.
+    /// The response is complete: the client must get it completely, or a clean error.
     Right,
-    /// The answer is right, but bytes follow that belong to no request.
+    /// The response is right, but bytes follow that belong to no request.
     Surplus,
-    /// The answer is broken, or there is none.
+    /// The response is broken, or missing.
     Broken,
 }
 
 macro_rules! modes {
     ($($variant:ident $name:literal $conduct:ident $weight:literal,)*) => {
-        /// One way to answer.
+        /// One behaviour.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         pub(super) enum Mode { $($variant),* }
 
-        /// Each with its name, its conduct, and how often it is drawn.
+        /// Each with its name, its conduct, and its weight.
         const MODES: &[(Mode, &str, Conduct, u32)] =
             &[$((Mode::$variant, $name, Conduct::$conduct, $weight)),*];
     };
@@ -45,12 +45,12 @@ modes! {
     Empty "empty" Right 3,
     NoContent "no-content" Right 3,
     NotModified "not-modified" Right 3,
-    // Closes behind a whole answer that said nothing of it, at once or a little later.
+    // Closes after a complete response that did not announce this, at once or a little later.
     UnannouncedClose "unannounced-close" Right 3,
     IdleClose "idle-close" Right 3,
-    // Behind an answer that says it is the last.
+    // After a response that announces the end.
     SurplusAfterClose "surplus-after-close" Right 2,
-    // In one write with the answer, so whoever looks before the connection is used again sees it.
+    // In one write with the response, so a check before the connection is reused sees it.
     SurplusAnswer "surplus-answer" Surplus 6,
     SurplusGarbage "surplus-garbage" Surplus 2,
     SurplusNewline "surplus-newline" Surplus 2,
@@ -63,10 +63,10 @@ modes! {
     // Later, when the connection may be in use again.
     LateSurplus "late-surplus" Surplus 1,
     IdleTimeout "idle-408" Right 1,
-    // The answer comes before the request's body was read, and what is left of that is taken for requests.
+    // The response comes before the request's body was read, and the rest of it is taken for requests.
     EarlyWaiting "early-waiting" Surplus 4,
     EarlyAtOnce "early-at-once" Surplus 1,
-    // The answer comes before the body was read, and the connection ends.
+    // The response comes before the body was read, and the connection ends.
     EarlyRefusal "early-413" Right 3,
     EarlyReset "early-reset" Broken 2,
     Short "short" Broken 3,
@@ -87,14 +87,14 @@ modes! {
     StallAmid "stall-amid" Broken 1,
 }
 
-/// The modes that a storm has.
+/// The behaviours of a storm.
 pub(super) struct Menu(Vec<(Mode, u32)>);
 
 impl Menu {
-    /// Those that are named, or all but those named with a `!` in front; `plain` is never missing.
+    /// The named ones, or all but those named with a leading `!`; `plain` is always included.
     ///
     /// # Errors
-    /// When there is none of a name.
+    /// When a name is unknown.
     pub(super) fn new(names: &[String]) -> Result<Self> {
         let mut only: Vec<Mode> = Vec::new();
         let mut without: Vec<Mode> = Vec::new();
@@ -137,7 +137,7 @@ impl Mode {
         MODES[self as usize].2
     }
 
-    /// The status of its answer.
+    /// The status of its response.
     pub(super) fn status(self) -> u16 {
         match self {
             Self::NoContent | Self::SurplusNoContent => 204,
@@ -147,17 +147,17 @@ impl Mode {
         }
     }
 
-    /// Whether its answer has no body, whatever the request says.
+    /// Whether its response has no body, whatever the request says.
     pub(super) fn is_empty(self) -> bool {
         self == Self::Empty || matches!(self.status(), 204 | 304)
     }
 
-    /// Whether it answers before the request's body was read.
+    /// Whether it responds before the request's body was read.
     pub(super) fn is_early(self) -> bool {
         matches!(self, Self::EarlyWaiting | Self::EarlyAtOnce | Self::EarlyRefusal | Self::EarlyReset)
     }
 
-    /// Whether the request's body is to hold requests.
+    /// Whether the request's body should contain requests.
     pub(super) fn smuggles(self) -> bool {
         matches!(self, Self::EarlyWaiting | Self::EarlyAtOnce)
     }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_menu_has_what_is_named() {
+    fn a_menu_has_the_named_modes() {
         let draw = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let mut random = fastrand::Rng::with_seed(1);

@@ -1,16 +1,16 @@
-//! What one request asks for. It follows from the seed, and is written into the request's target for the origin.
+//! The parameters of one request. They follow from the seed, and are written into the request's target for the origin.
 
 use super::mode::{Menu, Mode};
 use super::token::Token;
 
-/// The way through sluice, as the first segment of the target, by which sluice chooses a route.
+/// The way through sluice, as the first segment of the target, by which sluice selects a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// To origins of HTTP/1.1.
     Free,
     /// To one with a limit, whose idle connections all workers share.
     Limited,
-    /// Bodies are received whole before they go on.
+    /// Bodies are buffered before they are forwarded.
     Held,
     /// To origins of HTTP/2.
     Multiplexed,
@@ -34,7 +34,7 @@ pub(super) enum Upload {
     Chunked(usize),
 }
 
-/// A request and what its answer must be.
+/// A request and its expected response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) token: Token,
@@ -42,9 +42,9 @@ pub(super) struct Plan {
     pub(super) mode: Mode,
     pub(super) method: Method,
     pub(super) upload: Upload,
-    /// Whether a POST asks for a 100 first.
+    /// Whether a POST expects a 100 first.
     pub(super) expect: bool,
-    /// Bytes of the answer's body, if the mode has one.
+    /// Bytes of the response body, if the mode has one.
     pub(super) size: usize,
 }
 
@@ -68,12 +68,12 @@ impl Plan {
         Self { upload: Upload::None, expect: false, ..self }
     }
 
-    /// The target that says all this to the origin.
+    /// The target that encodes all this for the origin.
     pub(super) fn target(&self) -> String {
         format!("/{}/{}/{}/{}", self.way.name(), self.mode.name(), self.token, self.size)
     }
 
-    /// What an origin reads from a target.
+    /// Decodes a target at the origin.
     pub(super) fn parse(method: &str, target: &str) -> Option<Self> {
         let mut parts = target.strip_prefix('/')?.split('/');
         let way = WAYS.iter().find(|(_, name)| parts.clone().next() == Some(name))?.0;
@@ -88,12 +88,12 @@ impl Plan {
         Some(Self { token, way, mode, method, upload: Upload::None, expect: false, size })
     }
 
-    /// Bytes that the body of the answer has where it has come whole.
+    /// Bytes of a complete response body.
     pub(super) fn answer_bytes(&self) -> usize {
         if self.method == Method::Head || self.mode.is_empty() { 0 } else { self.size }
     }
 
-    /// The request's body: what follows from its token, or requests for an origin that reads it as such.
+    /// The request's body: bytes derived from its token, or requests for an origin that reads it as such.
     pub(super) fn upload_body(&self) -> Vec<u8> {
         let (Upload::Counted(size) | Upload::Chunked(size)) = self.upload else {
             return Vec::new();
@@ -120,7 +120,7 @@ fn draw_way(random: &mut fastrand::Rng, mode: Mode) -> Way {
     match random.u8(..10) {
         0..=4 => Way::Free,
         5..=6 => Way::Limited,
-        // Held, a body is whole before the origin sees the request.
+        // A buffered body is complete before the origin sees the request.
         7 if !mode.smuggles() => Way::Held,
         7 => Way::Free,
         _ => Way::Multiplexed,
@@ -133,7 +133,7 @@ fn draw_upload(random: &mut fastrand::Rng, mode: Mode) -> Upload {
         5..=7 => random.usize(1..20_000),
         _ => random.usize(20_000..150_000),
     };
-    // Read as a request, a chunk's size would be a broken one.
+    // Read as a request, a chunk size would be an invalid one.
     if mode.smuggles() || random.bool() { Upload::Counted(size) } else { Upload::Chunked(size) }
 }
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_target_says_what_the_client_knows() {
+    fn the_target_encodes_the_plan() {
         let menu = Menu::new(&[]).unwrap();
         for number in 0..500 {
             let plan = Plan::draw(Token::new(3, 5, number), &menu);

@@ -1,4 +1,4 @@
-//! The sluice under the storm: its configuration, and what is done to it meanwhile.
+//! The sluice under the storm: its configuration, and operations on it.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +19,7 @@ use super::client::{Connector, Doors};
 use super::origin::{Place, Protocol};
 use crate::operate::Successor;
 
-/// Origins of HTTP/1.1 for routes without a limit, one for those with one, and one of HTTP/2.
+/// HTTP/1.1 origins for routes without a limit, one for those with one, and one with HTTP/2.
 const ORIGINS: usize = 4;
 const LIMITED: usize = 2;
 const MULTIPLEXED: usize = 3;
@@ -27,12 +27,12 @@ const MULTIPLEXED: usize = 3;
 const POLL: Duration = Duration::from_millis(10);
 const TRIES: u32 = 3000;
 
-/// A running sluice and what is behind it.
+/// A running sluice, and its origins.
 pub(super) struct Site {
     sluice: Process,
-    /// The process that has taken over, if one has.
+    /// The process that has taken over, if any.
     successor: Option<Successor>,
-    /// Those that may still end what they have.
+    /// Processes that may still be draining.
     replaced: Vec<Successor>,
     pub(super) doors: Doors,
     pub(super) places: Vec<Place>,
@@ -44,10 +44,10 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Starts it with these kernel assists and so many workers.
+    /// Starts it with these kernel assists and this many workers.
     ///
     /// # Errors
-    /// When it does not come up; with its log.
+    /// When it does not start; with its log.
     pub(super) fn start(name: &str, binary: &Path, kernel: Value, workers: usize) -> Result<Self> {
         let folder = workspace::scratch("storm")?.join(name);
         if folder.exists() {
@@ -87,7 +87,7 @@ impl Site {
         Ok(site)
     }
 
-    /// It comes into its place last of all.
+    /// The socket is put in place last.
     fn wait_for_control(&self) -> Result<()> {
         for _ in 0..TRIES {
             if UnixStream::connect(self.folder.join("control.sock")).is_ok() {
@@ -98,7 +98,7 @@ impl Site {
         bail!("no control socket\n{}", self.sluice.tail());
     }
 
-    /// Puts another configuration in force.
+    /// Applies another configuration.
     ///
     /// # Errors
     /// When sluice refuses it.
@@ -110,7 +110,7 @@ impl Site {
         self.command("reload").map(drop)
     }
 
-    /// Has another process take over.
+    /// Lets another process take over.
     ///
     /// # Errors
     /// When it does not.
@@ -123,10 +123,10 @@ impl Site {
         Ok(())
     }
 
-    /// Ends it; every process must end in order.
+    /// Stops it; every process must exit in order.
     ///
     /// # Errors
-    /// When the first does not, or its log tells of a panic.
+    /// When the first one does not, or its log contains a panic.
     pub(super) fn stop(mut self) -> Result<()> {
         match self.successor.take() {
             Some(_) => self.sluice.wait().context("the first process")?,
@@ -145,7 +145,7 @@ impl Site {
         let output = command.output().with_context(|| name.to_owned())?;
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let (status, tail) = (output.status, self.sluice.tail());
-        ensure!(status.success(), "`sluice {name}` ends with {status}: {said}\n{tail}");
+        ensure!(status.success(), "`sluice {name}` exits with {status}: {said}\n{tail}");
         Ok(said)
     }
 }
@@ -154,7 +154,7 @@ fn write(file: &Path, config: &Value) -> Result<()> {
     fs::write(file, format!("{config:#}\n")).with_context(|| file.display().to_string())
 }
 
-/// What a configuration is made from.
+/// The parameters of a configuration.
 struct Settings<'a> {
     doors: &'a Doors,
     places: &'a Vec<Place>,
@@ -163,7 +163,7 @@ struct Settings<'a> {
 }
 
 impl Settings<'_> {
-    /// Variants differ in what a reload makes anew.
+    /// Variants differ in what a reload rebuilds.
     fn config(&self, folder: &Path, kernel: &Value, variant: usize) -> Value {
         let log = if std::env::var_os("SLUICE_STORM_LOG").is_some() { "stdout" } else { "off" };
         let held = json!({"name": "held", "path_prefix": "/held", "cluster": "free", "buffer_requests": "on",
@@ -197,7 +197,7 @@ impl Settings<'_> {
             json!({
                 "endpoints": addresses,
                 "balance": balance,
-                // Odd answers are no outage here.
+                // Odd responses are not an outage here.
                 "ejection": {"consecutive_failures": 0},
                 "pool": {"idle_max_per_endpoint": idle},
                 "connect_timeout_ms": 3000,

@@ -1,23 +1,24 @@
-//! Whose bytes these are: a token for each request, and the body that follows from it byte by byte.
+//! Identifies bytes: a token for each request, and a body derived from it byte by byte.
 
 use std::fmt;
 
-/// Bytes of a body that name their token again: 16 hexadecimal digits, 15 bytes that follow from the place, a line feed.
+/// Bytes of a body that repeat its token: 16 hexadecimal digits, 15 bytes derived from the position, a line feed.
 pub(super) const LINE_BYTES: usize = 32;
 const DIGITS: usize = 16;
 
-/// Names one request of one run; what was sent without being asked for has the token of the request before it.
+/// Identifies one request of one run; unrequested bytes have the token of the preceding request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Token(u64);
 
-/// What the bytes of a token are.
+/// The kind of bytes with a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// The answer that was asked for.
+    /// The requested response.
     Answer,
-    /// Surplus that a proxy could have noticed before it used the connection again.
+    /// Surplus that a proxy could have noticed before it reused the connection.
     Surplus,
-    /// Surplus that may come after the connection is in use again: no proxy can tell it from the next answer.
+    /// Surplus that may arrive after the connection is in use again: no proxy can distinguish it from the next
+    /// response.
     Untellable,
 }
 
@@ -46,12 +47,12 @@ impl Token {
         (self.0 >> 28 & 0xf_ffff) as u32
     }
 
-    /// Whether it is one of this run.
+    /// Whether it belongs to this run.
     pub(super) fn is_of(self, seed: u64) -> bool {
         self.kind().is_some_and(|kind| Self::new(seed, self.client(), self.number()).with(kind) == self)
     }
 
-    /// What seeds the choices made for it, the same for all kinds.
+    /// The seed of the choices made for it, the same for all kinds.
     pub(super) fn choices(self) -> fastrand::Rng {
         fastrand::Rng::with_seed(mix(self.with(Kind::Answer).0))
     }
@@ -61,12 +62,12 @@ impl Token {
         u64::from_str_radix(text, 16).ok().map(Self)
     }
 
-    /// The first token of this run that `bytes` name.
+    /// The first token of this run in `bytes`.
     pub(super) fn find(bytes: &[u8], seed: u64) -> Option<Self> {
         bytes.windows(DIGITS).filter_map(Self::parse).find(|token| token.is_of(seed))
     }
 
-    /// What each line of its body begins with.
+    /// The prefix of each line of its body.
     fn digits(self) -> [u8; DIGITS] {
         std::array::from_fn(|place| b"0123456789abcdef"[(self.0 >> (60 - 4 * place) & 0xf) as usize])
     }
@@ -91,7 +92,7 @@ impl Token {
         body
     }
 
-    /// The place in the body of the first byte of `got` that is wrong, if `got` stands at `offset` there.
+    /// The position of the first wrong byte of `got`, which should be at `offset` in the body.
     pub(super) fn difference(self, offset: usize, got: &[u8]) -> Option<usize> {
         let digits = self.digits();
         let (mut at, mut rest) = (offset, got);
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_says_whose_it_is() {
+    fn a_token_identifies_its_request() {
         let token = Token::new(7, 300, 4000);
         assert_eq!((token.client(), token.number(), token.kind()), (300, 4000, Some(Kind::Answer)));
         let surplus = token.with(Kind::Surplus);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_of_a_body_is_told_from_any_other() {
+    fn each_byte_of_a_body_is_distinguishable() {
         let (one, other) = (Token::new(1, 1, 1), Token::new(1, 1, 2));
         let body = one.body(1000);
         for offset in [0, 1, 31, 32, 333] {

@@ -11,12 +11,12 @@ use sluice_testkit::workspace;
 /// Runs `cargo test ARGS` in the environment `env` and adds its results to the tally under `name`.
 ///
 /// # Errors
-/// When cargo cannot start or its output cannot be kept. Failing tests are counted, not errors.
+/// When cargo cannot start or its output cannot be stored. Failing tests are counted, not errors.
 pub(super) fn test(name: &str, args: &[&str], env: &[(&str, &str)], tally: &mut Tally) -> Result<()> {
     let mut command = workspace::cargo(["test", "--no-fail-fast"]);
     command.args(args).envs(env.iter().copied());
     if let Some(filter) = tally.filter() {
-        // What follows the dashes is for the tests themselves; there may be some already.
+        // Arguments after the dashes are for the tests themselves; there may be some already.
         if !args.contains(&"--") {
             command.arg("--");
         }
@@ -25,12 +25,12 @@ pub(super) fn test(name: &str, args: &[&str], env: &[(&str, &str)], tally: &mut 
     run(name, command, tally)
 }
 
-/// Runs `cargo miri test ARGS` with so many cases of each property.
+/// Runs `cargo miri test ARGS` with this many cases of each property.
 ///
 /// # Errors
 /// As [`test()`].
 pub(super) fn interpret(name: &str, args: &[&str], cases: &str, tally: &mut Tally) -> Result<()> {
-    // Not through the toolchain's own cargo: rustup picks the one that is asked for.
+    // Not through the toolchain's own cargo: rustup selects the requested toolchain.
     let mut command = Command::new("cargo");
     command.current_dir(workspace::root()).args(["+nightly", "miri", "test", "--no-fail-fast"]).args(args);
     command.arg("--target-dir").arg(workspace::scratch("miri")?);
@@ -42,7 +42,7 @@ pub(super) fn interpret(name: &str, args: &[&str], cases: &str, tally: &mut Tall
     run(name, command, tally)
 }
 
-/// Shows what it writes, keeps it and counts its results.
+/// Shows its output, stores it and counts its results.
 fn run(name: &str, mut command: Command, tally: &mut Tally) -> Result<()> {
     println!("$ {} (after {} s)", workspace::describe(&command), tally.elapsed_secs());
     let log = workspace::scratch("logs")?.join(format!("test-{name}.log"));
@@ -58,7 +58,7 @@ fn run(name: &str, mut command: Command, tally: &mut Tally) -> Result<()> {
         tally.add_result_line(name, &line);
     }
     let status = child.wait()?;
-    // A build that fails, or a binary that dies, prints no result line.
+    // A failed build, or a binary that crashes, prints no result line.
     if !status.success() && tally.failed() == before {
         tally.settle(&format!("cargo test ({name})"), Err(anyhow!("ended without a result ({status})")));
     }

@@ -1,4 +1,4 @@
-//! The pure part of the ring under Miri, which finds what the compiler lets through: use after free, data freed twice.
+//! The pure part of the ring under Miri, which finds what the compiler misses: use after free, double free.
 
 use std::process::{Command, Stdio};
 
@@ -8,10 +8,10 @@ use sluice_testkit::tally::Tally;
 use super::cargo;
 
 pub(super) const NAME: &str = "miri";
-/// Interpreted, a case takes some hundred times as long.
+/// Interpreted, a case takes a few hundred times as long.
 const CASES: &str = "8";
 
-/// Named only: the interpreter needs a build of its own.
+/// Runs only when named: the interpreter needs a separate build.
 ///
 /// # Errors
 /// When cargo cannot be run.

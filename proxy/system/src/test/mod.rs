@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every tier in turn, one tally at the end. Nothing here is a test itself.
+//! `cargo xtask test`: every tier in turn, with one tally at the end. Contains no tests itself.
 
 mod cargo;
 mod miri;
@@ -27,53 +27,53 @@ pub(crate) struct Options {
     /// Only one tier.
     #[arg(long)]
     tier: Option<Tier>,
-    /// Also move 1 GB through sluice each way.
+    /// Also transfer 1 GB through sluice in each direction.
     #[arg(long)]
     pub(crate) big: bool,
-    /// Also run on other kernels what takes a quarter of an hour there.
+    /// Also run the tests on other kernels that take a quarter of an hour there.
     #[arg(long)]
     whole: bool,
-    /// What `kernel.bypass` is where the kernel tier wants connections joined; anything else than `required` shows
-    /// whether it is the joining that a check fails by.
+    /// Value of `kernel.bypass` in checks of the kernel tier with joined connections; a value other than `required`
+    /// shows whether joining makes a check fail.
     #[arg(long, hide = true)]
     joined: Option<String>,
-    /// How long the mix-up storm lasts; a minute is the default.
+    /// Duration of the mix-up storm; a minute is the default.
     #[arg(long)]
     minutes: Option<u64>,
-    /// What the choices of the storm and the cases of the differential fuzzer follow from.
+    /// Seed of the storm's choices and the differential fuzzer's cases.
     #[arg(long)]
     seed: Option<u64>,
-    /// What the storm's origins may do, by name; `!name` leaves one out.
+    /// What the storm's origins may do, by name; `!name` excludes one.
     #[arg(long, hide = true, value_delimiter = ',')]
     modes: Vec<String>,
-    /// How many cases the differential fuzzer runs.
+    /// Number of cases of the differential fuzzer.
     #[arg(long)]
     cases: Option<u64>,
-    /// A binary to use in place of the release build.
+    /// A binary to use instead of the release build.
     #[arg(long, hide = true)]
     proxy_bin: Option<PathBuf>,
 }
 
-/// Tests by what they need.
+/// Tests by their requirements.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Tier {
     /// No kernel feature, no network.
     Pure,
-    /// Loopback sockets, unprivileged: the proxy's own tests by each engine, real servers, hostile input. With the variable
-    /// SLUICE_TEST_RUNTIME all of it by the engine that it names.
+    /// Loopback sockets, unprivileged: the proxy's own tests with each engine, real servers, hostile input. If the
+    /// variable SLUICE_TEST_RUNTIME is set, everything uses the engine that it names.
     Host,
     /// Root and eBPF: the tracing scripts on real servers.
     Kernel,
 }
 
-/// Runs what `options` ask for and prints `tests: N passed, N failed, N skipped` last.
+/// Runs the requested tests and prints `tests: N passed, N failed, N skipped` last.
 ///
 /// # Errors
 /// When anything failed.
 pub(crate) fn test(options: &Options) -> Result<()> {
     let mut tally = Tally::new(options.filter.clone());
     let extent = if options.whole { Extent::Whole } else { Extent::Brief };
-    // By their own names these need nothing that the tiers build first.
+    // When named, these need nothing that the tiers build first.
     let is_alone = match options.filter.as_deref() {
         Some(filter) if storm::is_named(filter) => run_storm(options, &mut tally).map(|()| true)?,
         Some(filter) if kernels::is_named(filter) => kernels::run(extent, &mut tally).map(|()| true)?,
@@ -107,12 +107,12 @@ fn pure(tally: &mut Tally) -> Result<()> {
     tally.heading("pure tier");
     cargo::test("units", &["--workspace", "--lib", "--bins"], &[], tally)?;
     if tally.filter().is_none() {
-        tally.skip(miri::NAME, 1, "a build of its own; run by name: cargo xtask test miri");
+        tally.skip(miri::NAME, 1, "needs a separate build; run by name: cargo xtask test miri");
     }
     cargo::test("docs", &["--workspace", "--doc"], &[], tally)
 }
 
-/// What hostile input met is held against what it meets when connections are joined.
+/// The results for hostile input are compared with those of joined connections.
 fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     tally.heading("host tier");
     let plan = differential::Plan::new(options.seed, options.cases);
@@ -147,8 +147,8 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     hostile(Way::Tls(sample), &binary, &judged, &tools, tally)?;
     hostile(Way::Http2(sample), &binary, &judged, &tools, tally)?;
     if everything {
-        // Two minutes that the whole run is better without.
-        let reason = "it is run by name only: cargo xtask test conformance";
+        // Two minutes that the whole run can do without.
+        let reason = "runs only by name: cargo xtask test conformance";
         tally.skip("conformance_held", Way::Held.names().count(), reason);
     } else {
         hostile(Way::Held, &binary, &judged, &tools, tally)?;
@@ -156,15 +156,15 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     Ok(judged)
 }
 
-/// The proxy's own tests: by the engine that is named, else by ours and then by the others. Where io_uring is denied that
-/// is epoll, which sluice takes there by itself.
+/// The proxy's own tests: with the named engine, otherwise with ours and then the others. If io_uring is denied this is
+/// epoll, which sluice then selects itself.
 fn by_each_engine(programs: &[(&str, &str)], at_once: (&str, &str), tally: &mut Tally) -> Result<()> {
     let whole = ["--package", "sluice", "--test", "it"];
     if std::env::var_os(RUNTIME).is_some() {
         return cargo::test("it", &whole, programs, tally);
     }
     if let Some(reason) = io_uring_denied() {
-        tally.skip("host tier by io_uring and tokio-uring", 2, &reason);
+        tally.skip("host tier with io_uring and tokio-uring", 2, &reason);
         let by_epoll = [programs, &[(RUNTIME, "epoll")]].concat();
         return cargo::test("it-epoll", &whole, &by_epoll, tally);
     }
@@ -176,11 +176,10 @@ fn by_each_engine(programs: &[(&str, &str)], at_once: (&str, &str), tally: &mut 
     Ok(())
 }
 
-/// What passes by our own driver must pass by the other engines, too.
+/// Tests that pass with our own driver must also pass with the other engines.
 const OTHER_ENGINES: [(&str, &str); 2] = [("it-tokio-uring", "tokio_uring"), ("it-epoll", "epoll")];
 
-/// How many host tests run at once: one waits more than it works, so as many as there are cores leave these idle half of
-/// the time.
+/// Number of concurrent host tests: a test mostly waits, so one per core would leave the cores idle half of the time.
 fn threads() -> String {
     std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -188,10 +187,10 @@ fn threads() -> String {
     })
 }
 
-/// Host tests that start no proxy, or none that serves more than a request.
+/// Host tests that start no proxy, or only one that serves a single request.
 const BESIDE_THE_ENGINE: [&str; 3] = ["--skip=cli::", "--skip=logs::", "--skip=packaging::"];
 
-/// The storms of the kernel's paths are here as well, for all share one time.
+/// The storms of the kernel paths are included, because all of them share one duration.
 fn run_storm(options: &Options, tally: &mut Tally) -> Result<()> {
     let weather = Weather { minutes: options.minutes, seed: options.seed, modes: options.modes.clone() };
     let obstacle = |binary: &Path| match bpf_denied() {
@@ -201,13 +200,13 @@ fn run_storm(options: &Options, tally: &mut Tally) -> Result<()> {
     storm::run(&weather, || binary(options), obstacle, tally)
 }
 
-/// Of so many cases one goes over TLS and HTTP/2, too, unless the suite is asked for by name: what is above is the same.
+/// One in this many cases also uses TLS and HTTP/2, unless the suite is named: the layers above are the same.
 const SAMPLE: usize = 8;
 
-/// kamal-proxy's command lines, by sluice and by kamal-proxy itself.
+/// kamal-proxy's command lines, run by sluice and by kamal-proxy itself.
 const REPLAY: &str = "kamal";
 
-/// Named only, for kamal-proxy has to be fetched and built first.
+/// Runs only when named, because kamal-proxy must be fetched and built first.
 fn replay(tally: &mut Tally) -> Result<()> {
     if tally.filter() != Some(REPLAY) {
         return Ok(());
@@ -216,7 +215,7 @@ fn replay(tally: &mut Tally) -> Result<()> {
     let program = match pinned::tool("kamal-proxy") {
         Ok(program) => program.display().to_string(),
         Err(error) => {
-            tally.skip(REPLAY, 1, &format!("kamal-proxy cannot be had: {error:#}"));
+            tally.skip(REPLAY, 1, &format!("kamal-proxy is not available: {error:#}"));
             return Ok(());
         }
     };
@@ -256,14 +255,14 @@ fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
     }
     containers::run(is_unoptimized(), tally)?;
     cargo::test("kernel", &["--package", "sluice", "--test", "kernel", "--", "--ignored"], &[], tally)?;
-    // What passes by copying must pass with the kernel's help, too.
+    // Tests that pass with copying must also pass with the kernel assists.
     let assists = ("SLUICE_TEST_ASSISTS", "required");
     let arguments = [&["--package", "sluice", "--test", "it", "--"], &BESIDE_THE_DATA_PATH[..]].concat();
     cargo::test("it-assisted", &arguments, &[assists], tally)?;
     joined(options, judged, tally)
 }
 
-/// Host tests that the kernel's help makes no difference to, each start of a proxy with it taking half a second.
+/// Host tests that do not depend on the kernel assists, which add half a second to each start of a proxy.
 const BESIDE_THE_DATA_PATH: [&str; 10] = [
     "--skip=acme::",
     "--skip=cli::",
@@ -277,7 +276,7 @@ const BESIDE_THE_DATA_PATH: [&str; 10] = [
     "--skip=tracing::",
 ];
 
-/// Real servers and hostile input once more, connections joined.
+/// Real servers and hostile input again, with joined connections.
 fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
     let plan = differential::Plan::new(options.seed, options.cases);
     let bypass = options.joined.as_deref().unwrap_or(apps::REQUIRED);
@@ -296,20 +295,20 @@ fn joined(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
         return Ok(());
     }
     let tools = Tools::prepare();
-    tally.heading("real servers, connections joined");
+    tally.heading("real servers, with joined connections");
     apps::run_joined(&binary, bypass, &tools, tally)?;
     operate::run_joined(&binary, tally)?;
     differential::run_joined(plan, &binary, bypass, tally)?;
     hostile(way, &binary, judged, &tools, tally).map(drop)
 }
 
-/// Why the eBPF programs cannot be tried here, if so.
+/// Why the eBPF programs cannot be tested here, if so.
 fn bpf_denied() -> Option<String> {
     if !geteuid().is_root() {
         return Some("eBPF needs root: try again with sudo".to_owned());
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Some("this kernel shows no type information (CONFIG_DEBUG_INFO_BTF)".to_owned());
+        return Some("this kernel has no type information (CONFIG_DEBUG_INFO_BTF)".to_owned());
     }
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     if !mounts.lines().any(|line| line.split(' ').nth(2) == Some("cgroup2")) {
@@ -321,7 +320,7 @@ fn bpf_denied() -> Option<String> {
 fn binary(options: &Options) -> Result<PathBuf> {
     match &options.proxy_bin {
         Some(binary) => Ok(binary.clone()),
-        // What the tests of the tiers before have built, where time is short.
+        // The binary built by the previous tiers' tests, to save time.
         None if is_unoptimized() => workspace::test_binary(),
         None => workspace::release_binary(),
     }
@@ -331,7 +330,7 @@ fn is_unoptimized() -> bool {
     std::env::var_os("SLUICE_TEST_UNOPTIMIZED").is_some()
 }
 
-/// Why a ring cannot be had here, if so.
+/// Why io_uring is not available here, if so.
 fn io_uring_denied() -> Option<String> {
     let error = io_uring::IoUring::new(8).err()?;
     let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");

@@ -1,4 +1,4 @@
-//! Pebble for the tests of certificates by ACME: `cargo xtask test acme`, and part of the whole run where Go is.
+//! Pebble for the tests of ACME certificates: `cargo xtask test acme`, and part of a whole run if Go is available.
 
 use sluice_testkit::pinned;
 use sluice_testkit::process::find_program;
@@ -9,8 +9,8 @@ const SUITE: &str = "acme";
 const PROGRAMS: [(&str, &str); 2] =
     [("SLUICE_TEST_PEBBLE", "pebble"), ("SLUICE_TEST_CHALLTESTSRV", "pebble-challtestsrv")];
 
-/// Where the tests find the authority and its name server, as environment variables; none if they are not asked for or
-/// cannot be had, in which case the tests are skipped.
+/// Environment variables with the paths of the authority and its name server; empty if they are not requested or not
+/// available, in which case the tests are skipped.
 pub(super) fn environment(tally: &mut Tally) -> Vec<(&'static str, String)> {
     if !tally.filter().is_none_or(|filter| filter.contains(SUITE)) {
         return Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn environment(tally: &mut Tally) -> Vec<(&'static str, String)> {
         match pinned::tool(name) {
             Ok(program) => found.push((variable, program.display().to_string())),
             Err(error) => {
-                tally.skip(SUITE, 1, &format!("{name} cannot be had: {error:#}"));
+                tally.skip(SUITE, 1, &format!("{name} is not available: {error:#}"));
                 return Vec::new();
             }
         }

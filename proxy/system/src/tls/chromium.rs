@@ -1,4 +1,4 @@
-//! What people come with: Chromium, over TLS and HTTP/2, in one connection.
+//! Chromium, as used by real visitors, over TLS and HTTP/2, in one connection.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::Served;
 use crate::browser::{self, Browser};
 
-/// Bodies asked for at once, each of its own length.
+/// Bodies requested at once, each with its own length.
 const BODIES: u64 = 64;
 
-/// Many bodies at once, one after the other in the page's promise; an upload that comes back; a WebSocket.
+/// Many bodies at once, one after the other in the page's promise; an echoed upload; a WebSocket.
 const SCRIPT: &str = r"(async () => {
     const size = (n) => n * 3001;
     const bodies = await Promise.all([...Array(@BODIES@).keys()].map(async (n) =>
@@ -39,12 +39,12 @@ const SCRIPT: &str = r"(async () => {
 })()";
 
 /// # Errors
-/// When Chromium sees anything else than what was sent, or speaks anything else than HTTP/2.
+/// When Chromium sees anything other than what was sent, or uses anything other than HTTP/2.
 pub(super) fn browses(binary: &Path) -> Result<String> {
     let program = browser::program()?;
     let mut served = Served::start("chromium", binary)?;
     let mut browser = Browser::start(program, &served.folder.join("profile"))?;
-    // It trusts no authority of ours, and has no way to be told of one but a database in the account's home.
+    // It does not trust our authorities, and can only be configured with a database in the home folder.
     browser.call("Security.setIgnoreCertificateErrors", json!({"ignore": true}))?;
     browser.open(&format!("https://{}/", served.address), 1000, 1000, false)?;
     browser.wait_until("the page", "document.body?.innerText.includes('demo origin') === true")?;
@@ -59,8 +59,8 @@ pub(super) fn browses(binary: &Path) -> Result<String> {
     let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let exchanges: Vec<_> = lines.iter().filter(|line| line["protocol"].is_string()).collect();
     let over_http2 = exchanges.iter().filter(|line| line["protocol"] == "HTTP/2.0").count();
-    ensure!(over_http2 == exchanges.len(), "{over_http2} of {} exchanges by HTTP/2", exchanges.len());
+    ensure!(over_http2 == exchanges.len(), "{over_http2} of {} exchanges over HTTP/2", exchanges.len());
     let socket = exchanges.iter().find(|line| line["target"] == "/ws").context("no WebSocket in the log")?;
     ensure!(socket["reason"].is_null(), "the WebSocket's line is {socket}");
-    Ok(format!("{over_http2} exchanges by HTTP/2, a WebSocket among them"))
+    Ok(format!("{over_http2} exchanges over HTTP/2, including a WebSocket"))
 }

@@ -1,5 +1,5 @@
-//! A TLS listener as a browser sees it, and as others' tools judge it: `cargo xtask test testssl` and `tlsfuzzer`, by
-//! these names only, for they take minutes and install what they need.
+//! A TLS listener as seen by a browser and by external tools: `cargo xtask test testssl` and `tlsfuzzer`, only by these
+//! names, because they take minutes and install what they need.
 
 mod chromium;
 mod testssl;
@@ -27,11 +27,10 @@ const CHECKS: &[Check] = &[("testssl", testssl::grades), ("tlsfuzzer", tlsfuzzer
 
 const BROWSER: &str = "chromium::browses";
 
-/// Runs the browser's check if the tally wants it, and another if it is asked for by its whole name. The binary is asked
-/// for only then.
+/// Runs the browser's check if it is requested, and another one if it is named in full. The binary is built only then.
 ///
 /// # Errors
-/// When the binary cannot be had. What a check finds is counted, not an error.
+/// When the binary is not available. Failed checks are counted, not errors.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
     let named = CHECKS.iter().find(|(name, _)| tally.filter() == Some(name));
     if named.is_none() && !tally.wants(BROWSER) {
@@ -42,7 +41,7 @@ pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -
         let binary = binary()?;
         tally.check(name, || check(&binary));
     } else if let Err(error) = browser::program() {
-        tally.skip(BROWSER, 1, &format!("Chromium cannot be had: {error:#}"));
+        tally.skip(BROWSER, 1, &format!("Chromium is not available: {error:#}"));
     } else {
         let binary = binary()?;
         tally.check(BROWSER, || chromium::browses(&binary));
@@ -50,14 +49,14 @@ pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -
     Ok(())
 }
 
-/// A sluice with a certificate of its own making.
+/// A sluice with a self-signed certificate.
 struct Served {
     sluice: Process,
-    /// By the defaults.
+    /// With the defaults.
     address: SocketAddr,
-    /// With its cipher suites named, which makes their order count.
+    /// With configured cipher suites, whose order then matters.
     ordered: SocketAddr,
-    /// What it says, and its access log.
+    /// Its log, including the access log.
     log: PathBuf,
     folder: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! What testssl.sh finds: nothing high or critical but what is named here.
+//! The findings of testssl.sh: nothing high or critical except what is listed here.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,22 +18,22 @@ const PACKAGES: &[&str] = &["testssl.sh", "bsdmainutils", "openssl", "bind9-dnsu
 const GRAVE: &[&str] = &["HIGH", "CRITICAL", "FATAL"];
 const LIGHT: &[&str] = &["LOW", "MEDIUM"];
 
-/// Findings that are not about sluice, with the reason; each is said aloud when it is met.
+/// Findings that are not about sluice, with the reason; each is printed when it occurs.
 const ALLOWED: &[(&str, &str)] = &[
-    ("cert_chain_of_trust", "the certificate signs itself"),
-    ("cert_expirationStatus", "the certificate is made for thirty days"),
+    ("cert_chain_of_trust", "the certificate is self-signed"),
+    ("cert_expirationStatus", "the certificate is valid for thirty days"),
     ("cert_notAfter", "the same"),
-    ("cert_revocation", "nobody revokes a certificate that signs itself"),
+    ("cert_revocation", "a self-signed certificate cannot be revoked"),
     (
         "cipher_order",
-        "every suite that there is by default is a good one, and clients know whether they have AES in hardware; \
-         where suites are named, their order counts, which is looked at by itself",
+        "all default suites are good, and clients know whether they have AES in hardware; with configured \
+         suites their order matters, which is tested separately",
     ),
 ];
 
-/// What the order of suites is found as.
+/// The finding about the order of suites.
 const ORDER: &str = "cipher_order";
-/// Written when a scan has come to its end.
+/// Written when a scan is complete.
 const LAST: &str = "scanTime";
 
 /// One line of the report.
@@ -43,7 +43,7 @@ struct Finding {
     text: String,
 }
 
-/// Everything that it looks at, at a listener with the defaults; the order of suites at one that names them.
+/// All findings for a listener with the defaults; the order of suites for one that configures them.
 pub(super) fn grades(binary: &Path) -> Result<String> {
     if find_program(TOOL).is_none() {
         packages::install(PACKAGES)?;
@@ -51,7 +51,7 @@ pub(super) fn grades(binary: &Path) -> Result<String> {
     let served = Served::start(TOOL, binary)?;
     let ordered = scan(&served, served.ordered, "ordered", &["--server-preference"])?;
     let order = ordered.iter().find(|finding| finding.id == ORDER).context("no order of suites")?;
-    ensure!(order.severity == "OK", "with suites named: {ORDER}: {}", order.text);
+    ensure!(order.severity == "OK", "with configured suites: {ORDER}: {}", order.text);
 
     let findings = scan(&served, served.address, "all", &[])?;
     let is = |severities: &'static [&'static str]| {
@@ -73,7 +73,7 @@ pub(super) fn grades(binary: &Path) -> Result<String> {
 
 fn scan(served: &Served, address: SocketAddr, name: &str, more: &[&str]) -> Result<Vec<Finding>> {
     let file = served.folder.join(format!("{name}.json"));
-    // It does not write over what is there.
+    // It does not overwrite existing files.
     if file.exists() {
         fs::remove_file(&file)?;
     }
@@ -81,7 +81,7 @@ fn scan(served: &Served, address: SocketAddr, name: &str, more: &[&str]) -> Resu
     let mut command = bound(find_program(TOOL).context("no testssl in PATH")?);
     command.args(["--quiet", "--color", "0", "--warnings", "off", "--nodns", "none", "--jsonfile"]);
     command.arg(&file).args(more).arg(format!("https://{address}/"));
-    // Its status counts findings.
+    // Its exit status counts findings.
     command
         .stdin(Stdio::null())
         .stdout(fs::File::create(&log)?)
@@ -98,7 +98,7 @@ fn scan(served: &Served, address: SocketAddr, name: &str, more: &[&str]) -> Resu
     };
     let findings: Vec<Finding> = report.iter().map(finding).collect();
     if !findings.iter().any(|finding| finding.id == LAST) {
-        bail!("the scan did not come to its end, see {}", log.display());
+        bail!("the scan was not completed, see {}", log.display());
     }
     Ok(findings)
 }

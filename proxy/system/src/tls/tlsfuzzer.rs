@@ -1,6 +1,7 @@
-//! Faults of records and handshakes, after the scripts of tlsfuzzer: `proxy/system/tls/faults.py`.
+//! Faulty records and handshakes, based on the scripts of tlsfuzzer: `proxy/system/tls/faults.py`.
 //!
-//! tlsfuzzer itself is in no registry; what its scripts check is said again with tlslite-ng, which it is made of.
+//! tlsfuzzer itself is in no registry; the checks of its scripts are reimplemented with tlslite-ng, on which it is
+//! based.
 
 use std::fs;
 use std::path::Path;

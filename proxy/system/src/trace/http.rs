@@ -1,4 +1,4 @@
-//! One GET of JSON from a local control listener. Blocking, with deadlines; no HTTP client.
+//! One GET of JSON from a local control listener. Blocking, with time limits; not an HTTP client.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -8,29 +8,30 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Only a hang gets there.
+/// Reached only by a hang.
 const DEADLINE: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// What `path` answers at `address`: `host:port`, or `unix:/path`, either with a scheme before it or not.
+/// The response to `path` at `address`: `host:port`, or `unix:/path`, with or without a scheme.
 ///
 /// # Errors
-/// When nobody is there, the status is not 200, or the body is no JSON.
+/// When there is no listener, the status is not 200, or the body is not JSON.
 pub(super) fn get(address: &str, path: &str) -> Result<Value> {
-    let answer = ask(address, path).with_context(|| format!("ask {address}"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{address} answers no HTTP"))?;
+    let answer = ask(address, path).with_context(|| format!("request to {address}"))?;
+    let (head, body) =
+        answer.split_once("\r\n\r\n").with_context(|| format!("{address} does not speak HTTP"))?;
     let status = head.lines().next().unwrap_or_default();
-    ensure!(status.contains(" 200"), "{address} answers {path:?} with {status:?}");
-    serde_json::from_str(body).with_context(|| format!("what {address} answers is no JSON"))
+    ensure!(status.contains(" 200"), "{address} responds to {path:?} with {status:?}");
+    serde_json::from_str(body).with_context(|| format!("the response of {address} is not JSON"))
 }
 
 fn ask(address: &str, path: &str) -> Result<String> {
-    // HTTP/1.0: the body ends with the connection and is never in chunks.
+    // With HTTP/1.0 the body ends with the connection and is never chunked.
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
     let address =
         ["http://", "tcp://"].iter().fold(address, |rest, scheme| rest.strip_prefix(scheme).unwrap_or(rest));
     if let Some(file) = address.strip_prefix("unix:") {
-        // `unix:///path`, as Puma writes it, leaves three slashes.
+        // `unix:///path`, as written by Puma, leaves three slashes.
         let stream = UnixStream::connect(format!("/{}", file.trim_start_matches('/')))?;
         stream.set_read_timeout(Some(DEADLINE))?;
         return exchange(stream, &request);
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_and_refusals_are_errors() {
+    fn json_is_read_and_other_statuses_are_errors() {
         assert_eq!(answered("HTTP/1.0 200 OK\r\n\r\n{\"backlog\":3}").unwrap()["backlog"], 3);
         let error = answered("HTTP/1.0 403 Forbidden\r\n\r\nno").unwrap_err().to_string();
         assert!(error.contains("403"), "{error}");

@@ -1,4 +1,4 @@
-//! `cargo xtask trace`: the scripts in `scripts/`, aimed, attached, ended and shown. Counts nothing itself.
+//! `cargo xtask trace`: the scripts in `scripts/`, targeted, attached, stopped and shown. Counts nothing itself.
 
 pub(crate) mod checks;
 mod http;
@@ -21,7 +21,7 @@ use sluice_testkit::workspace;
 use target::{Subject, Target};
 use tracefs::Tracefs;
 
-/// A script and what its first argument is.
+/// A script and the meaning of its first argument.
 const SCRIPTS: &[(&str, Subject)] = &[
     ("accept_queue", Subject::Port),
     ("request_queue", Subject::Port),
@@ -33,11 +33,11 @@ const SCRIPTS: &[(&str, Subject)] = &[
     ("retrans", Subject::AnyPort),
 ];
 
-/// Not a script of its own: puma_stages, live, beside Puma's own figures.
+/// Not a script: puma_stages, live, next to Puma's own figures.
 const PUMA: &str = "puma";
 const STAGES: &str = "puma_stages";
 
-/// They watch one connection in so many.
+/// They watch one connection in several.
 const SAMPLING: &[&str] = &[STAGES, "puma_futex"];
 
 const SECONDS: u64 = 10;
@@ -48,21 +48,21 @@ const LATE_MAX: Duration = Duration::from_secs(15);
 /// What to watch.
 #[derive(Args, Default)]
 pub(crate) struct Options {
-    /// A script of scripts/ without its ending, or `puma`: a line a second on where its requests wait.
+    /// A script of scripts/ without its extension, or `puma`: a line per second on where its requests wait.
     script: String,
-    /// The port whose requests or connections to watch [default: of the endpoint that sluice names].
+    /// The port whose requests or connections to watch [default: the endpoint's, as configured in sluice].
     #[arg(long)]
     port: Option<u16>,
     /// The process to watch [default: sluice].
     #[arg(long)]
     pid: Option<u32>,
-    /// Where sluice's admin listener is [default: found among the ports of the process named sluice].
+    /// The address of sluice's admin listener [default: found among the ports of the process named sluice].
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// For how long [default: 10; puma: 60]; Ctrl-C ends it before, and prints as well.
+    /// Duration [default: 10; puma: 60]; Ctrl-C stops it earlier, and prints the results too.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Watch one connection in so many (puma, puma_stages, puma_futex) [default: 8].
+    /// Watch one connection in this many (puma, puma_stages, puma_futex) [default: 8].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     one_in: Option<u64>,
     /// Puma's control app, as http://127.0.0.1:9293 or unix:///path.
@@ -71,12 +71,12 @@ pub(crate) struct Options {
     /// The control app's token.
     #[arg(long)]
     token: Option<String>,
-    /// Print one JSON object instead.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// Runs a script and shows what it counted.
+/// Runs a script and shows its counts.
 ///
 /// # Errors
 /// When there is no such script or target, bpftrace cannot run here, or it fails.
@@ -105,7 +105,7 @@ pub(crate) fn trace(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Until the script has ended by itself, the user has had enough, or it is late.
+/// Until the script has ended by itself, the user stops it, or its time is over.
 fn wait(session: &mut Session, most: Duration) -> Result<()> {
     match session.next(most)? {
         Event::Said(_) | Event::Quiet => {
@@ -125,7 +125,7 @@ impl Options {
         self.seconds.unwrap_or(if self.script == PUMA { PUMA_SECONDS } else { SECONDS })
     }
 
-    /// For people only.
+    /// Only in text mode.
     fn say(&self, text: &str) {
         if !self.json {
             println!("{text}");

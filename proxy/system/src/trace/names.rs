@@ -1,6 +1,6 @@
-//! Words for the numbers that are keys of the scripts' maps.
+//! Names for the numbers that are keys of the scripts' maps.
 
-/// System calls of x86-64 that servers make.
+/// System calls of x86-64 that servers use.
 #[cfg(target_arch = "x86_64")]
 const SYSTEM_CALLS: &[(u32, &str)] = &[
     (0, "read"),
@@ -78,7 +78,7 @@ const OPCODES: &[(u32, &str)] = &[
     (48, "sendmsg_zc"),
 ];
 
-/// A key of the map `map` in words, or as it is.
+/// A key of the map `map` by name, or as it is.
 pub(super) fn key(map: &str, key: &str) -> String {
     let table = match map {
         "calls" | "call_total_us" => SYSTEM_CALLS,
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_names_where_they_mean_something() {
+    fn known_numbers_have_names() {
         assert_eq!(key("complete_us", "27"), "recv");
         assert_eq!(key("complete_us", "250"), "250");
         assert_eq!(key("accept_wait_us", "27"), "27");

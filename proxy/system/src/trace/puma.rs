@@ -1,4 +1,4 @@
-//! `cargo xtask trace puma`: one line a second, the kernel's view of a Puma beside Puma's own.
+//! `cargo xtask trace puma`: one line per second, the kernel's view of a Puma next to Puma's own.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::{Options, http};
 
 /// Printed by the script when it has printed its maps.
 const SECOND: &str = "second";
-/// The script says something every second; longer than this and it is stuck.
+/// The script prints something every second; after this much silence it is stuck.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const STAGES: [&str; 4] = ["accept_wait_us", "request_queue_us", "service_us", "handed_over_us"];
-/// What Puma's control app says.
+/// Figures of Puma's control app.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stats {
     /// Requests read but not yet taken by a thread.
@@ -30,19 +30,19 @@ struct Stats {
 struct Row {
     second: u64,
     stages: [Histogram; 4],
-    /// Per cent of the service time.
+    /// Percentage of the service time.
     asleep: Option<u64>,
     depth_now: Option<u64>,
     depth_max: i64,
     stats: Option<Stats>,
 }
 
-/// Watches until the time is over or Ctrl-C; prints a line a second, then the totals.
+/// Watches until the time is over or Ctrl-C; prints a line per second, then the totals.
 ///
 /// # Errors
-/// When bpftrace fails, or the control app was named and does not answer at first.
+/// When bpftrace fails, or the configured control app does not respond at first.
 pub(super) fn watch(script: &Path, target: &Target, options: &Options) -> Result<()> {
-    // A wrong token is said before anything is attached.
+    // A wrong token is reported before anything is attached.
     stats(options)?;
     let args = [target.number, options.seconds(), options.one_in.unwrap_or(0), 1];
     let mut session = Session::start(script, &args, OnInterrupt::EndTrace)?;
@@ -60,7 +60,7 @@ pub(super) fn watch(script: &Path, target: &Target, options: &Options) -> Result
                 before = session.report().clone();
             }
             Event::Said(_) => {}
-            Event::Quiet => bail!("bpftrace has said nothing for {} s", SILENCE_MAX.as_secs()),
+            Event::Quiet => bail!("no output of bpftrace for {} s", SILENCE_MAX.as_secs()),
             Event::Ended => break,
         }
     }
@@ -83,7 +83,7 @@ fn row(second: u64, now: &Report, before: &Report, target: &Target, options: &Op
     }
 }
 
-/// Puma's own figures, summed over the workers of a cluster; nothing where no control app is named.
+/// Puma's own figures, summed over the workers of a cluster; none without a control app.
 fn stats(options: &Options) -> Result<Option<Stats>> {
     let Some(control) = &options.control else { return Ok(None) };
     let query = options.token.as_ref().map(|token| format!("?token={token}")).unwrap_or_default();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_stands_under_its_head_and_shows_what_is_not_known() {
+    fn rows_align_with_the_head_and_show_unknown_values() {
         let slow = Histogram { buckets: vec![(128, 256, 9), (32_768, 65_536, 1)] };
         let none = Histogram::default;
         let row = Row {

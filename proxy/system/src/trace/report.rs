@@ -1,4 +1,4 @@
-//! What a script counted: read from bpftrace's JSON, shown to people, or given on to machines.
+//! The counts of a script: parsed from bpftrace's JSON, shown as text, or passed on as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ const BAR_WIDTH: usize = 40;
 /// One histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
-    /// Lower bound (with it), upper bound (without it), samples; ascending.
+    /// Lower bound (inclusive), upper bound (exclusive), samples; ascending.
     pub(crate) buckets: Vec<(u64, u64, u64)>,
 }
 
-/// All that a script printed, by map and then by key (empty where the map has none).
+/// Everything that a script printed, by map and then by key (empty if the map has none).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     histograms: BTreeMap<String, BTreeMap<String, Histogram>>,
@@ -39,12 +39,12 @@ impl Histogram {
         self.buckets.iter().map(|bucket| bucket.2).sum()
     }
 
-    /// Number of samples in buckets that begin at `bound` or later.
+    /// Number of samples in buckets that start at `bound` or later.
     pub(crate) fn from(&self, bound: u64) -> u64 {
         self.buckets.iter().filter(|bucket| bucket.0 >= bound).map(|bucket| bucket.2).sum()
     }
 
-    /// What so many per cent of the samples lie under: the upper bound of a bucket.
+    /// The value below which this percentage of the samples lies: the upper bound of a bucket.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         let rank = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -54,7 +54,7 @@ impl Histogram {
         })
     }
 
-    /// The samples that are in `self` and were not in `before`.
+    /// The samples in `self` that are not in `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let old: BTreeMap<u64, u64> = before.buckets.iter().map(|&(low, _, count)| (low, count)).collect();
         let left = |&(low, high, count): &(u64, u64, u64)| {
@@ -66,7 +66,7 @@ impl Histogram {
 }
 
 impl Report {
-    /// Adds one line of bpftrace's; a map printed again replaces what it was.
+    /// Adds one line of bpftrace; a map printed again replaces the earlier one.
     pub(super) fn add(&mut self, line: &Value) {
         let Some(maps) = line["data"].as_object() else { return };
         for (name, value) in maps {
@@ -117,7 +117,7 @@ impl Report {
         self.values.get(name).and_then(|keys| keys.get(key)).copied().unwrap_or(0)
     }
 
-    /// For people.
+    /// As text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (name, keys) in &self.histograms {
@@ -126,19 +126,19 @@ impl Report {
             }
         }
         for (name, keys) in &self.values {
-            // The dearest first: a list by key hides what matters.
+            // The most expensive first: a list by key would hide what matters.
             let mut keys: Vec<_> = keys.iter().collect();
             keys.sort_by_key(|(_, value)| std::cmp::Reverse(**value));
             for (key, value) in keys {
                 let value =
                     if name.ends_with("_us") { time(value.unsigned_abs()) } else { value.to_string() };
-                writeln!(text, "{}: {value}", title(name, key)).expect("a string takes all");
+                writeln!(text, "{}: {value}", title(name, key)).expect("writing to a String does not fail");
             }
         }
-        if text.is_empty() { "nothing was seen\n".to_owned() } else { text }
+        if text.is_empty() { "no events\n".to_owned() } else { text }
     }
 
-    /// For machines: maps by name, as bpftrace had them.
+    /// As JSON: maps by name, as printed by bpftrace.
     pub(super) fn json(&self) -> Value {
         let mut maps = Map::new();
         for (name, keys) in &self.histograms {
@@ -156,7 +156,7 @@ impl Report {
     }
 }
 
-/// An object by key, or the one value of a map that has no keys.
+/// An object by key, or the only value of a map without keys.
 fn unkeyed(keys: impl Iterator<Item = (String, Value)>) -> Value {
     let mut keys: Map<String, Value> = keys.collect();
     keys.remove("").unwrap_or(Value::Object(keys))
@@ -173,17 +173,17 @@ fn show(text: &mut String, title: &str, histogram: &Histogram, micros: bool) {
     let unit = |value: u64| if micros { time(value) } else { value.to_string() };
     let under = |percent| histogram.percentile(percent).map_or("-".to_owned(), unit);
     let line = format!("{title}: {}, half under {}, 99 % under {}", histogram.count(), under(50), under(99));
-    writeln!(text, "{line}").expect("a string takes all");
+    writeln!(text, "{line}").expect("writing to a String does not fail");
     let most = histogram.buckets.iter().map(|bucket| bucket.2).max().unwrap_or(1);
     for &(low, high, count) in &histogram.buckets {
         let bar = "@".repeat(usize::try_from(count * BAR_WIDTH as u64 / most).unwrap_or(BAR_WIDTH));
         writeln!(text, "  [{:>7}, {:>7}) {count:>9} |{bar:<BAR_WIDTH$}|", unit(low), unit(high))
-            .expect("a string takes all");
+            .expect("writing to a String does not fail");
     }
     text.push('\n');
 }
 
-/// Microseconds as one would say them; buckets of powers of two keep their names in the next unit.
+/// Microseconds in a readable unit; buckets of powers of two keep their names in the next unit.
 pub(super) fn time(us: u64) -> String {
     match us {
         0..1_024 => format!("{us} us"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_printed_again_replaces_what_it_was() {
+    fn a_map_printed_again_replaces_the_earlier_one() {
         let first = report(&[WAITS]).histogram("wait_us");
         let later = r#"{"type":"hist","data":{"@wait_us":[{"min":8,"max":15,"count":9}]}}"#;
         let later = report(&[WAITS, later]).histogram("wait_us");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_with_names_and_the_dearest_first() {
+    fn numbers_are_shown_with_names_and_the_most_expensive_first() {
         let line = r#"{"type":"map","data":{"@calls":{"1":5,"202":70},"@overflows":0}}"#;
         let report = report(&[line]);
         assert_eq!((report.value("calls"), report.value_of("calls", "1")), (75, 5));

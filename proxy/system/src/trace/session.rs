@@ -1,4 +1,5 @@
-//! One running bpftrace: waited for until it is attached, ended within bounds. Knows no script's meaning.
+//! One running bpftrace: waits until it is attached, and stops it within time limits. Does not know the meaning of
+//! scripts.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -20,15 +21,15 @@ use super::report::Report;
 
 /// Attaching takes a second or two, more on a busy machine.
 const ATTACH_MAX: Duration = Duration::from_secs(60);
-/// Detaching 40 probes takes three seconds, for each waits until every CPU has passed through the scheduler; where the
-/// host gave this machine little time, thirteen programs at once took more than two minutes. Only a hang gets there.
+/// Detaching 40 probes takes three seconds, because each waits until every CPU has passed through the scheduler; on a
+/// starved virtual machine, thirteen programs at once took more than two minutes. Reached only by a hang.
 const END_MAX: Duration = Duration::from_secs(300);
-/// How long until a program is asked to end once more.
+/// Interval after which a program is asked to stop again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
-/// What every script prints first, when its probes are in place.
+/// The first output of every script, when its probes are in place.
 const ATTACHED: &str = "attached: ";
-/// Printed at every start without CAP_SYS_RESOURCE; kernels since 5.11 do not need what it asks for.
+/// Printed at every start without CAP_SYS_RESOURCE; kernels since 5.11 do not need it.
 const HARMLESS: &str = "RLIMIT_MEMLOCK";
 
 /// A line of one of the two streams.
@@ -37,22 +38,22 @@ enum Line {
     Complaint(String),
 }
 
-/// What happened next.
+/// The next event.
 pub(crate) enum Event {
     /// A `printf` of the script.
     Said(String),
     /// Nothing yet.
     Quiet,
-    /// The program has ended, or was asked to by Ctrl-C: `finish` is next.
+    /// The program has exited, or was asked to by Ctrl-C: `finish` is next.
     Ended,
 }
 
 /// What Ctrl-C and SIGTERM do to this process while a session runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnInterrupt {
-    /// They end the trace, and what it counted is shown.
+    /// They stop the trace, and its counts are shown.
     EndTrace,
-    /// What they did before.
+    /// The same as before.
     Unchanged,
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn obstacle() -> Option<&'static str> {
 }
 
 impl Session {
-    /// Starts bpftrace; it ends at the latest with the calling thread. `wait_attached` comes next.
+    /// Starts bpftrace; it ends at the latest with the calling thread. Call `wait_attached` next.
     ///
     /// # Errors
     /// When it cannot run here.
@@ -85,11 +86,11 @@ impl Session {
         }
         let mut command = bound("bpftrace");
         command.args(["-f", "json"]).arg(script).args(args.iter().map(u64::to_string));
-        // In a group of its own, so that a Ctrl-C comes to us only, and it is asked to end once.
+        // In a separate process group, so that Ctrl-C only reaches us, and it is asked to stop once.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().context("start bpftrace")?;
-        // Not before: the child would inherit the mask and miss the signal that ends it. Not later either: a
-        // reading thread without the mask would take the signal.
+        // Not before: the child would inherit the mask and miss the signal that stops it. Not later either: a reading
+        // thread without the mask would receive the signal.
         let interrupts = match interrupt {
             OnInterrupt::EndTrace => Some(block_interrupts()?),
             OnInterrupt::Unchanged => None,
@@ -104,11 +105,10 @@ impl Session {
         Ok(Self { child, lines, complaints, interrupts, report, ended: false })
     }
 
-    /// Waits until the script says that it is attached: what it prints first is shown after the last probe is
-    /// in place.
+    /// Waits until the script reports that it is attached: its first output is shown after the last probe is in place.
     ///
     /// # Errors
-    /// When it ends or hangs before that; with what it said.
+    /// When it exits or hangs before that; with its output.
     pub(crate) fn wait_attached(&mut self) -> Result<()> {
         let end = Instant::now() + ATTACH_MAX;
         while Instant::now() < end {
@@ -116,15 +116,15 @@ impl Session {
                 Event::Said(text) if text.starts_with(ATTACHED) => return Ok(()),
                 Event::Ended => {
                     self.end()?;
-                    bail!("bpftrace ended before it had attached\n{}", self.complained());
+                    bail!("bpftrace exited before it was attached\n{}", self.complained());
                 }
                 Event::Said(_) | Event::Quiet => {}
             }
         }
-        bail!("bpftrace has not attached within {} s\n{}", ATTACH_MAX.as_secs(), self.complained());
+        bail!("bpftrace was not attached within {} s\n{}", ATTACH_MAX.as_secs(), self.complained());
     }
 
-    /// Waits for the next thing the script says, at most `wait`. Maps go into the report on the way.
+    /// Waits for the next output of the script, at most `wait`. Maps are added to the report on the way.
     ///
     /// # Errors
     /// When a line is not what bpftrace writes.
@@ -172,14 +172,14 @@ impl Session {
         self.complaints.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// What the script has printed so far.
+    /// The output of the script so far.
     pub(crate) fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Asks the program to end; `finish` waits for that.
+    /// Asks the program to stop; `finish` waits for that.
     pub(crate) fn interrupt(&mut self) {
-        // It may have ended by itself, or print its maps already, which a second signal would end.
+        // It may have exited by itself, or be printing its maps already, which a second signal would interrupt.
         if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id()))
             && catches_interrupt(self.child.id())
         {
@@ -187,10 +187,10 @@ impl Session {
         }
     }
 
-    /// Has the program end if it has not, and returns all that it printed.
+    /// Stops the program if necessary, and returns everything it printed.
     ///
     /// # Errors
-    /// When it had to be killed or did not succeed.
+    /// When it had to be killed or failed.
     pub(crate) fn finish(mut self) -> Result<Report> {
         self.end()?;
         for line in &self.complaints {
@@ -209,14 +209,14 @@ impl Session {
             match self.lines.recv_timeout(POLL) {
                 Ok(Line::Output(line)) => drop(self.take(&line)?),
                 Ok(Line::Complaint(line)) => self.complain(line),
-                // bpftrace 0.17 overlooks a signal that arrives between two of its waits.
+                // bpftrace 0.17 misses a signal that arrives between two of its waits.
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= ask_at => {
                     self.interrupt();
                     ask_at = Instant::now() + ASK_AGAIN;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    // Both streams are closed: it is on its way out.
+                    // Both streams are closed: it is exiting.
                     let status = self.child.wait()?;
                     ensure!(status.success(), "bpftrace: {status}\n{}", self.complained());
                     return Ok(());
@@ -240,7 +240,7 @@ impl Drop for Session {
     }
 }
 
-/// Whether a process still has a handler for SIGINT: bpftrace takes its own away once it has detached.
+/// Whether a process still has a handler for SIGINT: bpftrace removes its own once it has detached.
 fn catches_interrupt(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -248,7 +248,7 @@ fn catches_interrupt(pid: u32) -> bool {
     caught.is_some_and(|mask| mask & (1 << (Signal::SIGINT as u32 - 1)) != 0)
 }
 
-/// What a process waits for in the kernel, as far as we may know it.
+/// What a process waits for in the kernel, as far as we may know.
 fn whereabouts(pid: u32) -> String {
     let stack = std::fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default();
     let calls: Vec<_> = stack.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
@@ -258,7 +258,7 @@ fn whereabouts(pid: u32) -> String {
     }
 }
 
-/// Ctrl-C and SIGTERM as something to read, so that bpftrace is never left behind.
+/// Makes Ctrl-C and SIGTERM readable, so that bpftrace is never left behind.
 fn block_interrupts() -> Result<SignalFd> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);

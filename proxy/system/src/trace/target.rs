@@ -1,5 +1,5 @@
-//! Which port or process a script shall watch, if the user does not say: found by sluice's admin listener
-//! and by name.
+//! The port or process that a script should watch, if the user names none: found through sluice's admin listener and by
+//! name.
 
 use std::collections::BTreeSet;
 
@@ -11,28 +11,28 @@ use super::{Options, http};
 
 const SLUICE: &str = "sluice";
 
-/// What the first argument of a script is.
+/// The meaning of a script's first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A port that an origin listens on.
     Port,
-    /// A port, or every one if none is named.
+    /// A port, or every port if none is named.
     AnyPort,
-    /// A process; sluice, if none is named.
+    /// A process; sluice if none is named.
     Process,
 }
 
-/// What was chosen, and how, in words.
+/// The target, and how it was found, in words.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) number: u64,
     pub(super) words: String,
 }
 
-/// Finds what to watch.
+/// Finds the target.
 ///
 /// # Errors
-/// When it is not there, or more than one would do; with what to add.
+/// When it does not exist, or there are several; with the option to add.
 pub(super) fn find(subject: Subject, options: &Options) -> Result<Target> {
     match subject {
         Subject::Process => Ok(process(options)?),
@@ -45,7 +45,7 @@ pub(super) fn find(subject: Subject, options: &Options) -> Result<Target> {
 
 fn process(options: &Options) -> Result<Target> {
     let (pid, how) = match (options.pid, options.port) {
-        (Some(pid), _) => (pid, "as asked".to_owned()),
+        (Some(pid), _) => (pid, "as requested".to_owned()),
         (None, Some(port)) => (sockets::owner(port)?, format!("which listens on port {port}")),
         (None, None) => (sluice(options)?, "sluice".to_owned()),
     };
@@ -56,7 +56,7 @@ fn process(options: &Options) -> Result<Target> {
 
 fn port(options: &Options) -> Result<Target> {
     if let Some(port) = options.port {
-        // An outright refusal beats a trace that shows nothing.
+        // An explicit refusal is better than a trace that shows nothing.
         sockets::depth(port)?;
         return Ok(Target { number: port.into(), words: format!("port {port}") });
     }
@@ -65,7 +65,7 @@ fn port(options: &Options) -> Result<Target> {
         let port = only(&ports, &format!("ports that process {pid} listens on"), "--port")?;
         return Ok(Target { number: port.into(), words: format!("port {port} of process {pid}") });
     }
-    let admin = admin(options).context("no --port or --pid, and sluice cannot be asked")?;
+    let admin = admin(options).context("no --port or --pid, and no response from sluice")?;
     let clusters = http::get(&admin, "/clusters")?;
     let ports = endpoint_ports(&clusters);
     let port = only(&ports, &format!("endpoint ports that {admin} names"), "--port")?;
@@ -74,7 +74,7 @@ fn port(options: &Options) -> Result<Target> {
     Ok(Target { number: port.into(), words: format!("port {port}, the endpoint of the sluice at {admin}") })
 }
 
-/// The process of sluice: that of the admin listener, if one is named, else the only one of its name.
+/// The process of sluice: that of the named admin listener, otherwise the only one with its name.
 fn sluice(options: &Options) -> Result<u32> {
     if let Some(admin) = &options.admin {
         let port = admin.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
@@ -84,7 +84,7 @@ fn sluice(options: &Options) -> Result<u32> {
     only(&pids, "processes named sluice", "--pid")
 }
 
-/// Where sluice's admin listener is: of all its ports the one whose /config says so.
+/// The address of sluice's admin listener: of all its ports, the one whose /config says so.
 fn admin(options: &Options) -> Result<String> {
     if let Some(admin) = &options.admin {
         return Ok(admin.clone());
@@ -98,7 +98,7 @@ fn admin(options: &Options) -> Result<String> {
             return Ok(address);
         }
     }
-    bail!("sluice (process {pid}) has no admin listener on 127.0.0.1: say where with --admin")
+    bail!("sluice (process {pid}) has no admin listener on 127.0.0.1: name it with --admin")
 }
 
 fn endpoint_ports(clusters: &Value) -> BTreeSet<u16> {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_chosen_is_listed() {
+    fn ambiguous_targets_are_listed() {
         let say = |found: &[u16]| {
             only(&found.iter().copied().collect(), "ports", "--port").map_err(|e| e.to_string())
         };
@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_listens_on_is_refused() {
+    fn a_port_without_a_listener_is_refused() {
         let options = Options { port: Some(1), ..Options::default() };
-        let error = find(Subject::Port, &options).expect_err("nobody listens on port 1").to_string();
+        let error = find(Subject::Port, &options).expect_err("the port must be refused").to_string();
         assert_eq!(error, "nothing listens on port 1");
     }
 }

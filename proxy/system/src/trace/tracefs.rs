@@ -1,4 +1,4 @@
-//! The file system that tracepoints are switched in: most systems mount it at their start, some never do.
+//! The file system that enables tracepoints: most systems mount it at boot, some never do.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use sluice_testkit::workspace::must;
 const PLACE: &str = "/sys/kernel/tracing";
 const OTHER_PLACE: &str = "/sys/kernel/debug/tracing";
 
-/// It is mounted, for as long as this is there if nobody else had.
+/// Mounted, for as long as this exists if it was not mounted before.
 pub(super) struct Tracefs {
     ours: bool,
 }

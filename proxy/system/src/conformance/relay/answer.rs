@@ -1,4 +1,4 @@
-//! An answer of HTTP/2, written as HTTP/1.1.
+//! Writes an HTTP/2 response as HTTP/1.1.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -7,15 +7,15 @@ use anyhow::{Context, Result, bail};
 
 use super::translate::Field;
 
-/// An answer on its way to the runner.
+/// A response for the runner.
 pub(super) struct Answer<'c> {
     pub(super) client: &'c mut TcpStream,
-    /// HEAD was asked.
+    /// The request was HEAD.
     head: bool,
     body: Body,
 }
 
-/// How an answer is being written to the runner.
+/// How a response is being written to the runner.
 #[derive(Clone, Copy, PartialEq)]
 enum Body {
     /// No final head yet.
@@ -26,7 +26,7 @@ enum Body {
 }
 
 impl<'c> Answer<'c> {
-    /// Nothing has come yet.
+    /// Nothing received yet.
     pub(super) fn new(client: &'c mut TcpStream, head: bool) -> Self {
         Self { client, head, body: Body::Awaited }
     }
@@ -34,7 +34,7 @@ impl<'c> Answer<'c> {
     /// A head, or trailers; `ends` says that nothing follows.
     ///
     /// # Errors
-    /// When the runner does not take it, or it is no answer.
+    /// When the runner does not accept it, or it is not a response.
     pub(super) fn fields(&mut self, fields: &[Field], ends: bool) -> Result<()> {
         match self.body {
             Body::Awaited => self.start(fields, ends),

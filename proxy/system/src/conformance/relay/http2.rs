@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that sends what it is told, well-formed or not, and gives the answers back as HTTP/1.1.
+//! An HTTP/2 client that sends what it is told, well-formed or not, and returns the responses as HTTP/1.1.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -12,12 +12,12 @@ use loona_hpack::Decoder;
 use super::answer::Answer;
 use super::translate::{Field, Message, translate};
 
-/// Between two looks at whether the runner is still there.
+/// Interval between checks that the runner is still connected.
 const LOOK: Duration = Duration::from_millis(50);
 const PIECE: usize = 64 * 1024;
 const FRAME_MAX: usize = 16_384;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Settings: windows of 2^31-1 bytes for what we receive (0x4), so that none has to be given back.
+/// Settings: windows of 2^31-1 bytes for received data (0x4), so that none has to be updated.
 const SETTINGS: &[u8] = &[0, 4, 0x7f, 0xff, 0xff, 0xff];
 const WINDOW_MORE: [u8; 4] = (i32::MAX as u32 - 65_535).to_be_bytes();
 
@@ -32,9 +32,9 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What to send for the bytes of a case; anything else that comes is a valid request, and translated as such.
+/// Messages for the bytes of a case; anything else is a valid request, and is translated.
 pub(crate) struct Plans {
-    /// Where the proxy listens, for HTTP/2 by prior knowledge.
+    /// Address of the proxy, with HTTP/2 by prior knowledge.
     pub(crate) proxy: SocketAddr,
     pub(crate) plans: HashMap<Vec<u8>, Vec<Message>>,
 }
@@ -50,7 +50,7 @@ struct Session {
     wire: TcpStream,
     input: Vec<u8>,
     decoder: Decoder<'static>,
-    /// What the proxy lets us send: over the connection, and on a new stream.
+    /// What the proxy allows us to send: over the connection, and on a new stream.
     window: i64,
     initial: i64,
     stream: u32,
@@ -60,15 +60,15 @@ struct Session {
 struct Upload<'m> {
     id: u32,
     message: &'m Message,
-    /// How many bytes of its body went.
+    /// Bytes of its body sent so far.
     sent: usize,
     window: i64,
     ended: bool,
 }
 
 impl Plans {
-    /// Serves one connection of the runner over one connection to the proxy. It ends where an answer does not come
-    /// to its end, so that this can be seen.
+    /// Serves one connection of the runner with one connection to the proxy. It closes after an incomplete response, so
+    /// that this is visible.
     ///
     /// # Errors
     /// When either side breaks.
@@ -119,7 +119,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Sends a request on a stream of its own and writes the answer to the runner; whether both came to their end.
+    /// Sends a request on a new stream and writes the response to the runner; returns whether both were completed.
     fn exchange(&mut self, message: &Message, client: &mut TcpStream) -> Result<bool> {
         let id = self.stream;
         self.stream += 2;
@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as the windows allow.
     fn upload(&mut self, upload: &mut Upload<'_>) -> Result<()> {
         let Message { body, trailers, whole, .. } = upload.message;
         while !upload.ended && upload.sent < body.len() && upload.window.min(self.window) > 0 {
@@ -165,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// What concerns the connection.
+    /// Handles frames of the connection.
     fn connection(&mut self, frame: &Frame) -> Result<()> {
         match frame.kind {
             WINDOW_UPDATE if frame.stream == 0 => self.window += i64::from(word(&frame.payload)?),
@@ -183,7 +183,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives a part of an answer to the runner.
+    /// Passes a part of a response to the runner.
     fn pass(&mut self, frame: &Frame, answer: &mut Answer<'_>) -> Result<()> {
         let ends = frame.flags & END_STREAM != 0;
         if frame.kind == DATA {
@@ -212,7 +212,7 @@ impl Session {
         self.wire.write_all(&[&head, payload].concat()).context("send")
     }
 
-    /// The next frame, a head with all of its parts; none if the proxy has ended the connection or the runner is gone.
+    /// The next frame, a head with all its parts; none if the proxy has closed the connection or the runner is gone.
     fn receive(&mut self, client: &TcpStream) -> Result<Option<Frame>> {
         let Some(mut frame) = self.frame(client)? else {
             return Ok(None);
@@ -258,7 +258,8 @@ impl Session {
     }
 }
 
-/// A field as a literal that is never indexed, without Huffman coding (RFC 7541 section 6.2.2): any byte can be in it.
+/// A field as a literal that is never indexed, without Huffman coding (RFC 7541 section 6.2.2): it can contain any
+/// byte.
 fn literal((name, value): &Field) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {

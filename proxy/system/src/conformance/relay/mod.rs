@@ -1,4 +1,4 @@
-//! Stands between a runner and the proxy: takes the runner's HTTP/1.1 and speaks something else to the proxy.
+//! Sits between a runner and the proxy: accepts the runner's HTTP/1.1 and speaks something else to the proxy.
 
 mod answer;
 mod http2;
@@ -18,21 +18,21 @@ pub(super) use http2::Plans;
 pub(super) use tls::Client;
 pub(super) use translate::{Message, translate};
 
-/// Accepts as long as it is there; connections under way end by themselves.
+/// Accepts until it is dropped; running connections end by themselves.
 pub(super) struct Relay {
     pub(super) address: SocketAddr,
     stopped: Arc<AtomicBool>,
     carried: Carried,
 }
 
-/// How many connections or requests reached the proxy in the way that the relay speaks.
+/// How many connections or requests reached the proxy in the relay's protocol.
 type Carried = Arc<AtomicUsize>;
 
-/// What is done with each connection; what goes wrong with one is shown by the runner's verdict.
+/// Handles each connection; errors show in the runner's verdict.
 type Serve = dyn Fn(TcpStream, &AtomicUsize) -> Result<()> + Send + Sync;
 
 impl Relay {
-    /// Listens, and serves each connection in a thread of its own.
+    /// Listens, and serves each connection on its own thread.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -64,12 +64,12 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // Wakes the accept, which then looks at the flag.
+        // Wakes the accept, which then checks the flag.
         drop(TcpStream::connect(self.address));
     }
 }
 
-/// Closes with a reset, so that who reads sees that something is missing.
+/// Closes with a reset, so that the reader sees that something is missing.
 fn reset(stream: &TcpStream) -> io::Result<()> {
     let now = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(stream, sockopt::Linger, &now).map_err(io::Error::from)

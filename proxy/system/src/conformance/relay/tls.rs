@@ -1,4 +1,4 @@
-//! The same bytes within a TLS session. Ends are passed on as they come: close_notify for FIN, a reset where the proxy
+//! The same bytes within a TLS session. Ends are forwarded as they come: close_notify as FIN, and a reset if the proxy
 //! ended without one.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ const PIECE: usize = 16 * 1024;
 
 /// A client of the proxy's TLS listener.
 pub(crate) struct Client {
-    /// Where the proxy listens.
+    /// Address of the proxy.
     pub(crate) proxy: SocketAddr,
     pub(crate) config: Arc<ClientConfig>,
 }
@@ -28,10 +28,10 @@ struct Session {
     plain: TcpStream,
     wire: TcpStream,
     tls: ClientConnection,
-    /// Decrypted, not yet taken by the runner.
+    /// Decrypted, not yet accepted by the runner.
     pending: Vec<u8>,
     plain_ended: bool,
-    /// The proxy's close_notify, or a bare end, which a reset stands for.
+    /// The proxy's close_notify, or a bare end, which is forwarded as a reset.
     wire_ended: Option<bool>,
 }
 
@@ -39,7 +39,7 @@ impl Client {
     /// Carries one connection until both sides have ended.
     ///
     /// # Errors
-    /// When either breaks; the runner has then been sent a reset.
+    /// When either breaks; the runner gets a reset then.
     pub(crate) fn serve(&self, plain: TcpStream, carried: &AtomicUsize) -> Result<()> {
         let broken = plain.try_clone()?;
         self.carry(plain, carried).inspect_err(|_| drop(reset(&broken)))
@@ -67,7 +67,7 @@ impl Client {
 }
 
 impl Session {
-    /// Waits until something can be done, and does it; whether there is more.
+    /// Waits until something can be done, and does it; returns whether there is more.
     fn step(&mut self) -> Result<bool> {
         if self.pending.is_empty()
             && let Some(clean) = self.wire_ended
@@ -95,7 +95,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads from a side only when the other has taken what was read before.
+    /// Reads from a side only when the other has accepted what was read before.
     fn wait(&self) -> Result<(PollFlags, PollFlags)> {
         let mut wanted = (PollFlags::empty(), PollFlags::empty());
         wanted.0.set(PollFlags::POLLOUT, !self.pending.is_empty());
@@ -143,7 +143,7 @@ impl Session {
     }
 }
 
-/// `None` where it is to be tried again later.
+/// `None` if it should be retried later.
 fn retried(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(count) => Ok(Some(count)),

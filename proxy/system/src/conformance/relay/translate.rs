@@ -1,7 +1,7 @@
-//! Requests of HTTP/1.1 as HTTP/2 carries them, or why it cannot. Pure.
+//! Translates HTTP/1.1 requests to HTTP/2, or says why it cannot. Pure.
 //!
-//! What HTTP/2 has a place for is taken over as it is, faults included: a space in a name, a NUL in a value, two
-//! lengths that disagree. What is lost is the syntax of lines and chunks (RFC 9113 section 8.2).
+//! Everything that HTTP/2 can represent is kept, including faults: a space in a name, a NUL in a value, two different
+//! lengths. Only the syntax of lines and chunks is lost (RFC 9113 section 8.2).
 
 use std::mem;
 
@@ -15,20 +15,20 @@ pub(crate) struct Message {
     pub(crate) fields: Vec<Field>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<Field>,
-    /// All of its body is there. If not, its stream stays open, as the HTTP/1.1 connection would wait.
+    /// All of its body is present. Otherwise its stream stays open, as the HTTP/1.1 connection would wait.
     pub(crate) whole: bool,
-    /// The client asked for the end of its connection.
+    /// The client requested the end of its connection.
     pub(crate) last: bool,
 }
 
 impl Message {
-    /// Answers to HEAD have no body whatever their fields say.
+    /// Responses to HEAD have no body, whatever their fields say.
     pub(crate) fn is_head(&self) -> bool {
         self.fields.iter().any(|(name, value)| name == b":method" && value == b"HEAD")
     }
 }
 
-/// Why HTTP/2 has no place for it.
+/// Why HTTP/2 cannot represent it.
 type Obstacle = &'static str;
 
 /// Fields that RFC 9113 section 8.2.2 forbids.
@@ -36,11 +36,11 @@ const OF_THE_CONNECTION: &[&[u8]] = &[b"connection", b"keep-alive", b"proxy-conn
 
 const DIGITS_MAX: usize = 16;
 
-/// All requests in `bytes`. Of one that must be forwarded (`valid`), what only HTTP/1.1 says is left out, as whoever
-/// translates does; of any other it is kept where HTTP/2 has a place, and is to be refused.
+/// All requests in `bytes`. From a request that must be forwarded (`valid`), parts that only exist in HTTP/1.1 are
+/// removed, as any translator does; from others they are kept if HTTP/2 can represent them, and must be refused.
 ///
 /// # Errors
-/// Why it cannot be said.
+/// Why it cannot be expressed.
 pub(crate) fn translate(mut bytes: &[u8], valid: bool) -> Result<Vec<Message>, Obstacle> {
     let mut messages = Vec::new();
     while !bytes.is_empty() {
@@ -79,7 +79,7 @@ fn field(line: &[u8]) -> Result<Field, Obstacle> {
     Ok((line[..colon].to_ascii_lowercase(), trim(&line[colon + 1..]).to_vec()))
 }
 
-/// Takes out what is said about the connection alone; whether it is to end.
+/// Removes fields about the connection; returns whether it should end.
 fn leave_connection(fields: &mut Vec<Field>, valid: bool) -> Result<bool, Obstacle> {
     let plain = |(name, value): &Field| {
         let mut words = value.split(|byte| *byte == b',').map(|word| trim(word).to_ascii_lowercase());
@@ -94,7 +94,7 @@ fn leave_connection(fields: &mut Vec<Field>, valid: bool) -> Result<bool, Obstac
     Ok(last)
 }
 
-/// The body by the framing of RFC 9112 section 6.3; what follows it is returned.
+/// The body by the framing of RFC 9112 section 6.3; returns what follows it.
 fn frame<'b>(
     message: &mut Message,
     fields: &mut Vec<Field>,
@@ -128,7 +128,7 @@ fn frame<'b>(
     Ok(&[])
 }
 
-/// A chunked body, which HTTP/2 carries as it is meant.
+/// A chunked body, which HTTP/2 carries decoded.
 fn chunks<'b>(message: &mut Message, mut rest: &'b [u8]) -> Result<&'b [u8], Obstacle> {
     loop {
         let Some(end) = find(rest, b"\r\n") else {
@@ -152,14 +152,14 @@ fn chunks<'b>(message: &mut Message, mut rest: &'b [u8]) -> Result<&'b [u8], Obs
     Ok(&rest[end + 4..])
 }
 
-/// The pseudo-fields of RFC 9113 section 8.3.1; a Host that became one of them is taken out.
+/// The pseudo-fields of RFC 9113 section 8.3.1; a Host that became one of them is removed.
 fn pseudo(method: &[u8], target: &[u8], fields: &mut Vec<Field>) -> Vec<Field> {
     let pair = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
     let mut made = vec![pair(b":method", method)];
     let absolute = find(target, b"://").filter(|_| !target.starts_with(b"/"));
     let mut hosts = fields.iter_mut().filter(|(name, value)| name == b"host" && !value.is_empty());
     let host = match (hosts.next(), hosts.next()) {
-        // Beside the authority of a target it is kept, for it may disagree.
+        // In addition to the authority of a target it is kept, because it may differ.
         (Some((_, value)), None) if absolute.is_none() => Some(mem::take(value)),
         _ => None,
     };
@@ -185,7 +185,7 @@ fn pseudo(method: &[u8], target: &[u8], fields: &mut Vec<Field>) -> Vec<Field> {
     made
 }
 
-/// Lines by CRLF alone: a bare LF stays where it is.
+/// Splits at CRLF only: a bare LF stays in place.
 fn split(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(head);
     std::iter::from_fn(move || {
@@ -198,7 +198,7 @@ fn split(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn number(digits: &[u8], radix: u32) -> Option<usize> {
     let text = std::str::from_utf8(digits).ok()?;
-    // More digits than any size has are refused where HTTP/1.1 is read; what they say is not our matter.
+    // HTTP/1.1 refuses numbers with too many digits when it reads them; their value does not matter here.
     let plain = (1..=DIGITS_MAX).contains(&text.len()) && text.chars().all(|digit| digit.is_digit(radix));
     plain.then(|| usize::from_str_radix(text, radix).ok()).flatten()
 }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_counted_body_is_another_request() {
+    fn bytes_after_a_counted_body_are_another_request() {
         let bytes =
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nabGET /b HTTP/1.1\r\nHost: a\r\n\r\n";
         let messages = translate(bytes, true).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_that_have_a_place_are_kept() {
+    fn representable_faults_are_kept() {
         let kept = |bytes: &[u8]| shown(&translate(bytes, false).unwrap()[0].fields);
         assert!(kept(b"GET / HTTP/1.1\r\nHost: a\r\nX-T : v\0w\nb\r\n\r\n").ends_with(r"x-t =v\x00w\nb"));
         let both =
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_of_lines_has_no_place() {
+    fn line_syntax_cannot_be_represented() {
         for (bytes, why) in [
             (&b"GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n"[..], "folded line"),
             (b"GET / HTTP/1.1\r\nHost\r\n\r\n", "line without colon"),

@@ -33,7 +33,7 @@ const EXTENSIONS: &[&str] = &[
     "\r",
     "\x0b",
 ];
-/// Trailer lines; some are fields that may not come behind a body.
+/// Trailer lines; some are fields that are forbidden in trailers.
 const TRAILERS: &[&str] = &[
     "X-Sum: 1",
     "X-Empty:",
@@ -56,7 +56,7 @@ const TRAILERS: &[&str] = &[
     "Trailer: a",
     "content_length: 5",
 ];
-/// Data that looks like what follows data.
+/// Data that looks like the bytes after data.
 const DATA: &[&str] = &[
     "a",
     "hello",
@@ -112,7 +112,7 @@ fn end(rng: &mut Rng) -> &'static str {
     if rng.u8(..) < 3 { pick(rng, ODD_ENDS) } else { "\r\n" }
 }
 
-/// A chunk size as peers spell it, and as some do to be read in two ways.
+/// A chunk size in valid spellings, and in ones that may be read in two ways.
 fn size(rng: &mut Rng, length: usize) -> String {
     match if chance(rng, 92) { u8::MAX } else { rng.u8(..19) } {
         0 => format!("{length:X}"),

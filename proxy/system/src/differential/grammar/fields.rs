@@ -1,4 +1,4 @@
-//! Field lines that do not frame the message: usual ones, odd ones, and the ways to write them.
+//! Field lines that do not frame the message: usual ones, unusual ones, and the ways to write them.
 
 use fastrand::Rng;
 
@@ -17,7 +17,7 @@ const USUAL: &[&str] = &[
     "X-Empty:",
     "Range: bytes=0-1",
 ];
-/// Fields that the proxy owns, drops or acts on.
+/// Fields that the proxy sets, drops or acts on.
 const OWNED: &[&str] = &[
     "Connection: close",
     "Connection: keep-alive",
@@ -63,7 +63,7 @@ const OWNED: &[&str] = &[
     "traceparent: 00-1-2-01",
     "Max-Forwards: 0",
 ];
-/// Lines that a careless parser reads differently; each begins a field or continues one.
+/// Lines that a careless parser reads differently; each starts a field or continues one.
 const ODD: &[&str] = &[
     "X-Note : 1",
     "X-Note\t: 1",
@@ -110,7 +110,7 @@ const ODD: &[&str] = &[
 pub(super) const ODD_ENDS: &[&str] =
     &["\n", "\r", "\r\r\n", "\n\r", "\r\n\r", " \r\n", "\t\r\n", "\0\r\n", "\x0b\r\n", ""];
 
-/// Field lines with their ends, without those that frame the message.
+/// Field lines with their ends, without those for framing.
 pub(super) fn fields(rng: &mut Rng) -> Vec<String> {
     let mut lines: Vec<String> = (0..rng.usize(..4)).map(|_| usual(rng)).collect();
     if chance(rng, 25) {
@@ -140,7 +140,7 @@ fn usual(rng: &mut Rng) -> String {
     }
 }
 
-/// What ends a line: nearly always CRLF.
+/// The end of a line: nearly always CRLF.
 pub(super) fn end(rng: &mut Rng) -> &'static str {
     if rng.u16(..600) == 0 { pick(rng, ODD_ENDS) } else { "\r\n" }
 }

@@ -1,4 +1,4 @@
-//! Content-Length and Transfer-Encoding lines, right and wrong.
+//! Content-Length and Transfer-Encoding lines, valid and invalid.
 
 use fastrand::Rng;
 

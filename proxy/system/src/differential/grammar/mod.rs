@@ -1,4 +1,5 @@
-//! Makes the bytes of a case from its seed and index alone: messages by a grammar with odd spellings, then mutations.
+//! Generates the bytes of a case from its seed and index only: messages from a grammar with unusual spellings, then
+//! mutations.
 
 mod chunks;
 mod fields;
@@ -12,18 +13,18 @@ use fastrand::Rng;
 
 pub(super) use response::response;
 
-/// Cases that only the grammar made, in percent. The others are mutated by the byte, too.
+/// Percentage of cases that only the grammar generates. The others are mutated at byte level too.
 const UNMUTATED_PERCENT: u8 = 70;
-/// Cases that are sent in several writes, in percent.
+/// Percentage of cases that are sent in several writes.
 const SPLIT_PERCENT: u8 = 40;
-/// Writes besides the first.
+/// Maximum further writes.
 const CUTS_MAX: usize = 4;
 
-/// What one peer writes.
+/// The bytes that one peer writes.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) bytes: Vec<u8>,
-    /// Where one write ends and the next begins, in order.
+    /// The positions where one write ends and the next starts, in order.
     pub(super) cuts: Vec<usize>,
 }
 
@@ -41,19 +42,19 @@ impl Case {
     }
 }
 
-/// The dice of one case.
+/// The random generator of one case.
 pub(super) fn dice(seed: u64, index: u64) -> Rng {
     // Multiplied by an odd constant, so that neighbours share nothing.
     Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03))
 }
 
-/// What the client of one case sends.
+/// The bytes that the client of one case sends.
 pub(super) fn requests(seed: u64, index: u64) -> Case {
     let mut rng = dice(seed, index);
     finish(&mut rng, request::requests)
 }
 
-/// Makes bytes, mutates some of them, and divides them into writes.
+/// Generates bytes, mutates some of them, and divides them into writes.
 fn finish(rng: &mut Rng, make: impl FnOnce(&mut Rng) -> Vec<u8>) -> Case {
     let mut bytes = make(rng);
     if rng.u8(..100) >= UNMUTATED_PERCENT {

@@ -1,4 +1,4 @@
-//! Changes to single bytes and short stretches, wherever they stand.
+//! Changes to single bytes and short stretches, anywhere in a message.
 
 use fastrand::Rng;
 
@@ -6,9 +6,9 @@ use super::pick;
 
 /// Changes to one case.
 const MUTATIONS_MAX: usize = 3;
-/// Bytes that end, divide or hide something.
+/// Bytes that end, separate or hide something.
 const BYTES: &[u8] = b"\r\n\r\n\r\n\0 \t:,;=/0123456789afAF+-_\"'\\#?%.\x0b\x0c\x7f\x80\xa0\xff";
-/// Stretches that mean something to a parser.
+/// Stretches with a meaning for a parser.
 const STRETCHES: &[&str] = &[
     "\r\n",
     "\r\n\r\n",
@@ -23,7 +23,7 @@ const STRETCHES: &[&str] = &[
     "HTTP/1.1 200 OK\r\n",
     "Connection: close\r\n",
 ];
-/// The longest stretch that is copied or taken out.
+/// The longest stretch that is copied or removed.
 const STRETCH_MAX: usize = 24;
 
 /// Changes `bytes` in one to three places.
@@ -62,7 +62,7 @@ fn change(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A place in `bytes`: half of the time at the end of a line, where most is decided.
+/// A position in `bytes`: half of the time at the end of a line, where most is decided.
 fn place(rng: &mut Rng, bytes: &[u8]) -> usize {
     let ends: Vec<usize> = (0..bytes.len()).filter(|at| matches!(bytes[*at], b'\r' | b'\n' | b':')).collect();
     if ends.is_empty() || rng.bool() { rng.usize(..bytes.len()) } else { ends[rng.usize(..ends.len())] }

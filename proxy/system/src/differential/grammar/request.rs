@@ -1,4 +1,4 @@
-//! One to three requests behind each other, as a client sends them on one connection.
+//! One to three successive requests, as a client sends them on one connection.
 
 use fastrand::Rng;
 
@@ -54,7 +54,7 @@ const ODD_VERSIONS: &[&str] = &[
     "HTTP/1.1 x",
     "ICY/1.1",
 ];
-/// What stands between a request and the next one.
+/// Bytes between a request and the next one.
 const BETWEEN: &[&str] =
     &["\r\n", "\r\n\r\n", "\r\n\r\n\r\n\r\n\r\n", "\n", "\r", " ", "\0", "a", "0\r\n\r\n", "\r\n0\r\n\r\n"];
 /// Bodies, some of which are requests themselves.
@@ -111,7 +111,7 @@ fn request(rng: &mut Rng, out: &mut Vec<u8>) {
             lines.extend(framing::chunked(rng));
             chunks::chunked(rng)
         }
-        // A body that nothing announces.
+        // A body that is not announced.
         _ => pick(rng, BODIES).as_bytes().to_vec(),
     };
     if chance(rng, 30) {

@@ -1,4 +1,4 @@
-//! One answer as an origin sends it, perhaps with interim ones in front and something behind.
+//! One response as an origin sends it, possibly with interim ones before it and bytes after it.
 
 use fastrand::Rng;
 
@@ -74,7 +74,7 @@ const INTERIM: &[&str] = &[
     "HTTP/1.0 100 Continue\r\n\r\n",
     "HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n",
 ];
-/// What stands behind an answer that is whole.
+/// Bytes after a complete response.
 const SURPLUS: &[&str] = &[
     "\r\n",
     "a",
@@ -109,7 +109,7 @@ const OWNED: &[&str] = &[
     "Via: 1.1 other",
 ];
 
-/// What the origin writes as the answer to the request of one case.
+/// The origin's response to the request of one case.
 pub(in super::super) fn response(rng: &mut Rng, index: u64) -> Case {
     finish(rng, |rng| {
         let mut out = Vec::new();

@@ -50,10 +50,10 @@ const ODD: &[&str] = &[
     "/ HTTP/1.1",
     "/a HTTP/1.1\tb",
 ];
-/// What is put in front of an authority.
+/// Prefixes of an authority.
 const SCHEMES: &[&str] =
     &["http://", "https://", "HTTP://", "hTTps://", "ftp://", "http:/", "//", "http:\\\\", ""];
-/// What is put behind it.
+/// Suffixes of an authority.
 const PATHS: &[&str] = &["/", "/a", "", "?a", "/?a", "#a", "/a?b", "\\a", "*", ":80/", ";a/"];
 
 /// A target for a request with this Host.

@@ -1,4 +1,4 @@
-//! One answer of HTTP/1.1, read to its end and shown to the judge piece by piece.
+//! Reads one HTTP/1.1 response to its end and passes it to the judge piece by piece.
 
 use tokio::io::AsyncRead;
 use tokio::sync::Notify;
@@ -7,11 +7,11 @@ use super::super::plan::Method;
 use super::judge::{End, Head, Judge};
 use super::wire::{AnswerHead, Framing, Stop, Wire};
 
-/// Whether that may be the connection knows.
+/// The connection knows whether this is allowed.
 pub(super) const NOTHING: End = End::Nothing { excused: false };
 
-/// Reads the answer to the request that `judge` watches. `gate` is opened when the request's body may follow.
-/// How it ended, and whether another answer may follow.
+/// Reads the response to the request of `judge`. `gate` is opened when the request's body may follow. Returns how it
+/// ended, and whether another response may follow.
 pub(super) async fn answer<R: AsyncRead + Unpin>(
     wire: &mut Wire<R>,
     judge: &mut Judge,
@@ -56,7 +56,7 @@ pub(super) async fn answer<R: AsyncRead + Unpin>(
     }
 }
 
-/// What it means that no head has come.
+/// What it means that no head arrived.
 fn stopped<R>(stop: Stop, wire: &Wire<R>, judge: &mut Judge, begun: bool) -> End {
     match stop {
         Stop::Hang => judge.hang(),

@@ -1,4 +1,4 @@
-//! A client's connection in HTTP/1.1, in one of several manners.
+//! A client's HTTP/1.1 connection, in one of several manners.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,24 +17,24 @@ use super::judge::{End, Judge};
 use super::wire::Wire;
 use super::{Birth, Source};
 
-/// How long the rest of a request may take behind its answer.
+/// Time limit for sending the rest of a request after its response.
 const REST: Duration = Duration::from_secs(2);
 
 /// How long a client waits for a 100.
 const CONTINUE: Duration = Duration::from_millis(200);
 
-/// What a connection does apart from asking.
+/// The behaviour of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Manner {
-    /// One request behind the other.
+    /// One request after the other.
     Kept,
-    /// So many requests at once.
+    /// This many requests at once.
     Pipelined(usize),
-    /// Goes away amid the last answer, after so many milliseconds.
+    /// Disconnects during the last response, after this many milliseconds.
     Leaves(u64),
-    /// Ends its side behind the last request.
+    /// Half-closes after the last request.
     HalfCloses,
-    /// Takes little at once.
+    /// Reads in small pieces.
     ReadsSlowly,
 }
 
@@ -61,7 +61,7 @@ struct Connection<'s, S> {
     birth: Birth,
 }
 
-/// Asks over `stream` until the connection or the storm is over.
+/// Sends requests over `stream` until the connection or the storm is over.
 pub(super) async fn run<S: AsyncRead + AsyncWrite>(
     source: &Source,
     (stream, birth): (S, Birth),
@@ -85,7 +85,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite>(
 }
 
 impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
-    /// One request, or some at once; whether more may follow.
+    /// One request, or several at once; returns whether more may follow.
     async fn turn(&mut self, last: bool) -> bool {
         if let Manner::Pipelined(count) = self.manner {
             return self.pipeline(count, last).await;
@@ -103,12 +103,12 @@ impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
         keeps
     }
 
-    /// Sends several requests in one write and reads their answers in order; whether more may follow.
+    /// Sends several requests in one write and reads their responses in order; returns whether more may follow.
     async fn pipeline(&mut self, count: usize, last: bool) -> bool {
         let mut judges: Vec<Judge> = (0..count).map(|_| self.judge()).collect();
         let mut bytes = Vec::new();
         for judge in &mut judges {
-            // One with a body would wait for its answer.
+            // A request with a body would wait for its response.
             judge.plan = judge.plan.without_upload();
             bytes.extend(request_head(&judge.plan));
         }
@@ -132,14 +132,14 @@ impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
         Judge::new(&self.source.context, plan, format!("({}, {:?})", self.over, self.manner), &self.history)
     }
 
-    /// Whether the connection may end before an answer: one that is kept, or whose first request came late, may where a
+    /// Whether the connection may end before a response: a kept one, or one whose first request was late, may when a
     /// process was replaced.
     fn is_excused(&self) -> bool {
         let kept = !self.history.borrow().is_empty() || self.birth.is_late();
         kept && self.birth.is_of_before(&self.source.context)
     }
 
-    /// Settles a request. Behind the last one nothing may come but the end.
+    /// Settles a request. After the last one only the end may follow.
     async fn finish(&mut self, mut judge: Judge, end: End, last: bool) {
         if last && end == End::Complete && !judge.is_faulty() && !judge.is_untellable() {
             let _ = timeout(REST, self.writer.shutdown()).await;
@@ -152,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
     }
 }
 
-/// Sends one request while its answer is read; how that ended, and whether more may follow.
+/// Sends one request while its response is read; returns how that ended, and whether more may follow.
 async fn ask<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     wire: &mut Wire<R>,
     writer: &mut W,
@@ -195,7 +195,7 @@ async fn send<W: AsyncWrite + Unpin>(
         if waits && plan.mode == Mode::EarlyWaiting {
             gate.notified().await;
         } else if waits {
-            // A server need not say 100 (RFC 9110 10.1.1).
+            // A server need not send 100 (RFC 9110 10.1.1).
             let _ = timeout(CONTINUE, gate.notified()).await;
         }
         let cut = random.usize(..body.len().max(1));

@@ -1,4 +1,4 @@
-//! A client's connection in HTTP/2: some streams at once, each a request.
+//! A client's HTTP/2 connection: several concurrent streams, each with a request.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -17,12 +17,12 @@ use super::super::plan::{Method, Plan, Upload};
 use super::Source;
 use super::judge::{End, Head, Judge};
 
-/// Longer than any timeout of the configuration.
+/// Longer than any time limit of the configuration.
 const PATIENCE: Duration = Duration::from_secs(20);
 const STREAMS: usize = 8;
 const WINDOW_BYTES: u32 = 64 << 10;
 
-/// Asks over `stream` until the connection or the storm is over.
+/// Sends requests over `stream` until the connection or the storm is over.
 pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     source: &Rc<Source>,
     stream: S,
@@ -35,7 +35,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         return;
     };
     let driver = tokio::task::spawn_local(async move {
-        // What ends it ends its streams, too.
+        // Its end also ends its streams.
         let _ = connection.await;
     });
     let history = Rc::default();
@@ -61,7 +61,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     driver.abort();
 }
 
-/// One request; its stream may be given up amid the answer.
+/// One request; its stream may be cancelled during the response.
 async fn exchange(sender: SendRequest<Bytes>, mut judge: Judge, mut random: fastrand::Rng) {
     let leaves = (random.u8(..6) == 0).then(|| Duration::from_millis(random.u64(..40)));
     let asking = ask(sender, &mut judge, &mut random);
@@ -89,7 +89,7 @@ async fn ask(mut sender: SendRequest<Bytes>, judge: &mut Judge, random: &mut fas
     }
     let sending = async {
         if !body.is_empty() {
-            // What stops it the answer shows.
+            // The response shows why it stopped.
             let _ = send(&mut stream, body, random).await;
         }
         std::future::pending::<()>().await;
@@ -112,7 +112,7 @@ fn request(plan: &Plan, body_bytes: usize) -> Request<()> {
     if matches!(plan.upload, Upload::Counted(_)) {
         request = request.header("content-length", body_bytes);
     }
-    request.body(()).expect("these are fields")
+    request.body(()).expect("these are valid fields")
 }
 
 async fn send(
@@ -135,7 +135,7 @@ async fn send(
     Ok(())
 }
 
-/// Reads the answer. `rest` is sent when its head has come.
+/// Reads the response. `rest` is sent when its head has arrived.
 async fn answer(
     response: ResponseFuture,
     judge: &mut Judge,
@@ -152,7 +152,7 @@ async fn answer(
         return End::Cut;
     }
     if let Some((mut stream, bytes)) = rest {
-        // It fits into the first window; if nobody wants it any more, so be it.
+        // It fits into the first window; if it is not wanted any more, that is fine.
         stream.reserve_capacity(bytes.len());
         let _ = stream.send_data(bytes, true);
         return receive(body, judge).await;
@@ -172,7 +172,7 @@ async fn receive(mut body: RecvStream, judge: &mut Judge) -> End {
     if body.trailers().await.is_ok() { End::Complete } else { End::Cut }
 }
 
-/// Whether the other side has said that it did nothing about the request.
+/// Whether the other side has said that it did not process the request.
 fn is_orderly(error: &h2::Error) -> bool {
     error.is_go_away() && error.reason() == Some(Reason::NO_ERROR)
         || error.reason() == Some(Reason::REFUSED_STREAM)

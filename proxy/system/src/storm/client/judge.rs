@@ -1,4 +1,4 @@
-//! Whether what a client gets is what its request asked for.
+//! Decides whether a client gets the response that its request asked for.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,13 +9,13 @@ use super::super::plan::Plan;
 use super::super::token::{Kind, Token};
 use super::Context;
 
-/// What sluice says itself where an origin gives no answer.
+/// sluice's own statuses if an origin gives no response.
 const OWN_STATUSES: [u16; 3] = [502, 503, 504];
 /// Its own pages are short.
 const OWN_BYTES_MAX: usize = 4096;
 const SHOWN_BYTES: usize = 64;
 
-/// Whose words the answer is.
+/// The source of the response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Speaker {
     Origin,
@@ -24,7 +24,7 @@ enum Speaker {
     Idle,
 }
 
-/// What is known of an answer's head.
+/// Known properties of a response's head.
 pub(super) struct Head<'a> {
     pub(super) status: u16,
     pub(super) token: Option<&'a [u8]>,
@@ -32,16 +32,16 @@ pub(super) struct Head<'a> {
     pub(super) idle: bool,
 }
 
-/// How what came of an answer ended.
+/// How a response ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// As its framing says.
     Complete,
     /// In a way that shows that something is missing.
     Cut,
-    /// In order, before anything came; whether that may be is up to the client.
+    /// In order, before any byte; the client knows whether this is allowed.
     Nothing { excused: bool },
-    /// By the client's own will.
+    /// Cancelled by the client.
     Abandoned,
 }
 
@@ -49,16 +49,16 @@ pub(super) enum End {
 pub(super) struct Judge {
     context: Rc<Context>,
     pub(super) plan: Plan,
-    /// How it is asked, in words.
+    /// How the request is sent, in words.
     manner: String,
     speaker: Option<Speaker>,
     /// Bytes of the body so far.
     offset: usize,
-    /// What sluice says.
+    /// The text of sluice's own response.
     text: Vec<u8>,
     untellable: bool,
     faulty: bool,
-    /// Answers that this connection has brought before, newest last, to look at when this one is wrong.
+    /// Earlier responses on this connection, newest last, for examining a wrong one.
     history: Rc<RefCell<Vec<String>>>,
 }
 
@@ -75,12 +75,12 @@ impl Judge {
         Self { context, plan, manner, speaker, offset: 0, text, untellable, faulty, history }
     }
 
-    /// Takes the head of an interim answer, of which at most the token is looked at.
+    /// Checks the head of an interim response, of which only the token matters.
     pub(super) fn interim(&mut self, head: &Head<'_>) {
         self.look_at(head);
     }
 
-    /// Takes the final head; whether the body is worth reading.
+    /// Checks the final head; returns whether the body is worth reading.
     pub(super) fn head(&mut self, head: &Head<'_>) -> bool {
         if head.idle {
             self.untellable = true;
@@ -95,12 +95,12 @@ impl Judge {
             self.speaker = Some(Speaker::Origin);
             if status != self.plan.mode.status() {
                 let expected = self.plan.mode.status();
-                self.fault(&format!("status {status} in place of {expected}"));
+                self.fault(&format!("status {status} instead of {expected}"));
             }
         } else {
             self.speaker = Some(Speaker::Sluice(status));
             if !OWN_STATUSES.contains(&status) {
-                self.fault(&format!("sluice itself answers {status}"));
+                self.fault(&format!("sluice itself responds {status}"));
             }
         }
         !self.faulty
@@ -126,7 +126,7 @@ impl Judge {
         }
     }
 
-    /// Takes a piece of the body; whether there is reason to read on.
+    /// Checks a piece of the body; returns whether to continue reading.
     pub(super) fn body(&mut self, data: &[u8]) -> bool {
         match self.speaker {
             Some(Speaker::Origin) => {
@@ -142,14 +142,14 @@ impl Judge {
                     self.fault(&what);
                 } else if self.offset + data.len() > self.plan.answer_bytes() {
                     let (more, most) = (self.offset + data.len(), self.plan.answer_bytes());
-                    self.fault(&format!("{more} bytes of body, and it has {most}"));
+                    self.fault(&format!("{more} bytes of body, but it has {most}"));
                 }
             }
             _ => {
                 self.text.extend_from_slice(data);
                 if self.text.len() > OWN_BYTES_MAX || Token::find(&self.text, self.context.seed).is_some() {
                     let whose = self.whose(&self.text);
-                    self.fault(&format!("bytes of an origin in sluice's own answer{whose}"));
+                    self.fault(&format!("bytes of an origin in sluice's own response{whose}"));
                 }
             }
         }
@@ -157,21 +157,21 @@ impl Judge {
         !self.faulty
     }
 
-    /// Bytes came that belong to no answer.
+    /// Bytes arrived that belong to no response.
     pub(super) fn surplus(&mut self, data: &[u8]) {
-        let what = format!("bytes behind the last answer: {}{}", shown(data), self.whose(data));
+        let what = format!("bytes after the last response: {}{}", shown(data), self.whose(data));
         self.fault(&what);
     }
 
-    /// What cannot be read as HTTP at all.
+    /// Bytes that are not HTTP.
     pub(super) fn unreadable(&mut self, data: &[u8]) {
-        let what = format!("no HTTP: {}{}", shown(data), self.whose(data));
+        let what = format!("not HTTP: {}{}", shown(data), self.whose(data));
         self.fault(&what);
     }
 
-    /// Silence for longer than any timeout of sluice.
+    /// Silence for longer than any time limit of sluice.
     pub(super) fn hang(&mut self) {
-        self.fault(&format!("nothing comes any more, after {} bytes of body", self.offset));
+        self.fault(&format!("no further bytes, after {} bytes of body", self.offset));
     }
 
     pub(super) fn is_faulty(&self) -> bool {
@@ -182,7 +182,7 @@ impl Judge {
         self.untellable
     }
 
-    /// Counts the request, after a last look.
+    /// Counts the request, after a last check.
     pub(super) fn end(mut self, end: End) {
         let right = self.plan.mode.conduct() == Conduct::Right;
         let broken_off = self.context.findings.is_broken_off(self.plan.token);
@@ -191,16 +191,16 @@ impl Judge {
             _ if self.untellable => {}
             (End::Complete, Some(Speaker::Origin)) => {
                 if let Some(missing) = missing {
-                    self.fault(&format!("it ends as if whole, and lacks {missing} bytes"));
+                    self.fault(&format!("it ends as if complete, but lacks {missing} bytes"));
                 }
             }
             (End::Cut, _) if right && !broken_off => {
                 self.fault(&format!(
-                    "cut off at byte {} of a body that the origin has sent whole",
+                    "cut at byte {} of a body that the origin has sent completely",
                     self.offset
                 ));
             }
-            (End::Nothing { excused: false }, _) if right && !broken_off => self.fault("no answer at all"),
+            (End::Nothing { excused: false }, _) if right && !broken_off => self.fault("no response at all"),
             _ => {}
         }
         self.history.borrow_mut().push(format!("{} {end:?}", self.plan.target()));
@@ -219,7 +219,7 @@ impl Judge {
     }
 
     fn fault(&mut self, what: &str) {
-        // What follows from the first one says nothing new.
+        // Consequences of the first fault add no information.
         if std::mem::replace(&mut self.faulty, true) {
             return;
         }
@@ -228,8 +228,9 @@ impl Judge {
         let before: Vec<&str> = history.iter().rev().take(3).map(String::as_str).collect();
         let elapsed = self.context.started.elapsed().as_millis();
         self.context.findings.fault(format!(
-            "  client {} {}, request {}, token {token}, after {elapsed} ms: {what}\n    asked: {method:?} {} ({upload:?}, \
-             expect {expect}, {size} bytes); before on this connection: {before:?}",
+            "  client {} {}, request {}, token {token}, after {elapsed} ms: {what}\n    request: \
+             {method:?} {} ({upload:?}, expect {expect}, {size} bytes); before on this connection: \
+             {before:?}",
             token.client(),
             self.manner,
             token.number(),
@@ -237,7 +238,7 @@ impl Judge {
         ));
     }
 
-    /// Whose bytes are among these, in words.
+    /// The request that these bytes belong to, in words.
     fn whose(&self, data: &[u8]) -> String {
         let others = data.windows(16).filter_map(Token::parse);
         let mut others = others.filter(|token| token.is_of(self.context.seed) && *token != self.plan.token);
@@ -250,9 +251,9 @@ impl Judge {
         }
         let plan = Plan::draw(token.with(Kind::Answer), &self.context.menu);
         let (client, number) = (token.client(), token.number());
-        let kind = if token.kind() == Some(Kind::Answer) { "the answer" } else { "surplus" };
+        let kind = if token.kind() == Some(Kind::Answer) { "the response" } else { "surplus" };
         format!(
-            "\n    it is {kind} of request {number} of client {client}, which asked: {:?} {}",
+            "\n    it is {kind} of request {number} of client {client}: {:?} {}",
             plan.method,
             plan.target()
         )

@@ -1,4 +1,4 @@
-//! The clients: each asks in its own manner over its own connections, and judges what it gets.
+//! The clients: each sends requests in its own manner over its own connections, and judges the responses.
 
 mod answer;
 mod http1;
@@ -27,7 +27,7 @@ use super::token::{Token, mix};
 use http1::Manner;
 pub(super) use tls::Connector;
 
-/// Clients that speak so.
+/// Number of clients of each kind.
 const PLAIN: u32 = 120;
 const SECURE: u32 = 40;
 const MULTIPLEXED: u32 = 16;
@@ -35,15 +35,15 @@ const MULTIPLEXED_SECURE: u32 = 16;
 /// Clients in all.
 pub(super) const CLIENTS: u32 = PLAIN + SECURE + MULTIPLEXED + MULTIPLEXED_SECURE;
 
-/// A client's rest between two requests is at most this, so that the host is not all ours.
+/// Maximum pause of a client between two requests, so that it does not take the whole host.
 const PAUSE_MAX_MS: u64 = 60;
-/// Half of all requests begin at a multiple of it.
+/// Half of all requests start at a multiple of it.
 const BEAT_MS: u64 = 50;
-/// How long requests may take that are under way at the end.
+/// How long running requests may take at the end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
 const SMALL_BUFFER_BYTES: u32 = 4096;
 
-/// Where sluice listens.
+/// The addresses of sluice.
 #[derive(Clone)]
 pub(super) struct Doors {
     pub(super) plain: SocketAddr,
@@ -51,7 +51,7 @@ pub(super) struct Doors {
     pub(super) connector: Connector,
 }
 
-/// What all clients share.
+/// Shared by all clients.
 struct Context {
     seed: u64,
     menu: Menu,
@@ -67,7 +67,7 @@ struct Source {
     next: Cell<u32>,
 }
 
-/// When a connection was begun.
+/// When a connection was started.
 #[derive(Clone, Copy)]
 struct Birth {
     at: Instant,
@@ -75,7 +75,7 @@ struct Birth {
     replaced: u64,
 }
 
-/// Sluice ends connections on which nothing has come for a second, where a process is replaced.
+/// sluice closes connections without any bytes after a second, when a process is replaced.
 const LATE: Duration = Duration::from_millis(500);
 
 impl Birth {
@@ -88,13 +88,13 @@ impl Birth {
         context.findings.replaced() > self.replaced
     }
 
-    /// Whether this thread, which has much to do, was slow with what came then.
+    /// Whether this busy thread was slow with its first bytes.
     fn is_late(&self) -> bool {
         self.at.elapsed() > LATE
     }
 }
 
-/// Clients in a thread of their own, which ends when the findings are over.
+/// Clients on their own thread, which ends with the findings.
 pub(super) struct Clients(JoinHandle<Result<()>>);
 
 impl Clients {
@@ -109,12 +109,12 @@ impl Clients {
         }))
     }
 
-    /// Whether they have ended before their time.
+    /// Whether they have ended early.
     pub(super) fn have_ended(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Waits for their ends.
+    /// Waits until they have ended.
     ///
     /// # Errors
     /// When they could not start, or panicked.
@@ -134,11 +134,11 @@ async fn storm(context: Rc<Context>) {
     }
     let all = async { while clients.join_next().await.is_some() {} };
     if timeout(LAST_REQUESTS, all).await.is_err() {
-        context.findings.fault("clients have waited for their last answers for 30 s".to_owned());
+        context.findings.fault("clients have waited for their last responses for 30 s".to_owned());
     }
 }
 
-/// One connection behind the other.
+/// One connection after the other.
 async fn run(source: Rc<Source>) {
     let context = &source.context;
     let mut random = fastrand::Rng::with_seed(mix(context.seed ^ mix(u64::from(source.client))));
@@ -172,7 +172,7 @@ async fn run(source: Rc<Source>) {
     }
 }
 
-/// A connection to sluice; that there is none is a fault, for something always listens.
+/// A connection to sluice; a failure is a fault, because a process always listens.
 async fn connect(source: &Source, door: SocketAddr, random: &mut fastrand::Rng) -> Option<TcpStream> {
     let connecting = async {
         let socket = TcpSocket::new_v4()?;
@@ -183,7 +183,7 @@ async fn connect(source: &Source, door: SocketAddr, random: &mut fastrand::Rng) 
         let stream = socket.connect(door).await?;
         stream.set_nodelay(true)?;
         if random.u8(..4) == 0 {
-            // It ends by a reset.
+            // It is closed by a reset.
             stream.set_zero_linger()?;
         }
         Ok::<_, std::io::Error>(stream)
@@ -226,7 +226,7 @@ impl Source {
         let paused = match random.u8(..4) {
             0 => 0,
             1 => random.u64(..PAUSE_MAX_MS),
-            // Many together find a worker that has much to do at once.
+            // Many requests at once give a worker much to do.
             _ => BEAT_MS - u64::try_from(self.context.started.elapsed().as_millis()).unwrap_or(0) % BEAT_MS,
         };
         Duration::from_millis(paused)

@@ -1,4 +1,4 @@
-//! TLS sessions with a listener whose certificate was made for this run.
+//! TLS sessions with a listener whose certificate was created for this run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,34 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Whom the certificate is for.
+/// The name in the certificate.
 const NAME: &str = "storm.test";
 
-/// Makes sessions that agree on HTTP/1.1 or HTTP/2.
+/// Creates sessions that negotiate HTTP/1.1 or HTTP/2.
 #[derive(Clone)]
 pub(in super::super) struct Connector {
     http1: TlsConnector,
     http2: TlsConnector,
 }
 
-/// Where the listener finds its certificate and its key.
+/// The files of the listener's certificate and key.
 pub(in super::super) struct Files {
     pub(in super::super) certificate: PathBuf,
     pub(in super::super) key: PathBuf,
 }
 
 impl Connector {
-    /// A certificate, written to `folder`, and what believes in it.
+    /// A certificate, written to `folder`, and a connector that trusts it.
     ///
     /// # Errors
-    /// When it cannot be made or written.
+    /// When it cannot be created or written.
     pub(in super::super) fn make(folder: &Path) -> Result<(Self, Files)> {
-        let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("make a certificate")?;
+        let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("create a certificate")?;
         let files = Files { certificate: folder.join("site.pem"), key: folder.join("site.key") };
         fs::write(&files.certificate, made.cert.pem())?;
         fs::write(&files.key, made.signing_key.serialize_pem())?;
         let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).context("believe in the certificate")?;
+        roots.add(made.cert.der().clone()).context("trust the certificate")?;
         let connector = |protocol: &[u8]| {
             let mut config =
                 ClientConfig::builder().with_root_certificates(roots.clone()).with_no_client_auth();

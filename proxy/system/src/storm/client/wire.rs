@@ -1,4 +1,4 @@
-//! Answers of HTTP/1.1 as they come off a connection: read strictly, for what is behind one is the next.
+//! HTTP/1.1 responses from a connection: parsed strictly, because the next one follows each.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{sleep, timeout};
 
-/// Longer than any timeout of the configuration.
+/// Longer than any time limit of the configuration.
 const PATIENCE: Duration = Duration::from_secs(20);
 const HEAD_BYTES_MAX: usize = 128 << 10;
 const RECEIVE_BYTES: usize = 16 << 10;
@@ -20,29 +20,29 @@ pub(super) enum Framing {
     Close,
 }
 
-/// An answer's head.
+/// A response head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AnswerHead {
     pub(super) status: u16,
     pub(super) framing: Framing,
     pub(super) token: Option<Vec<u8>>,
     pub(super) idle: bool,
-    /// Whether the connection ends behind it.
+    /// Whether the connection ends after it.
     pub(super) last: bool,
 }
 
-/// Why there is no more to read.
+/// Why there is nothing more to read.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// In order.
     End,
-    /// By a reset, or a TLS session that breaks off.
+    /// By a reset, or a TLS session that is cut.
     Broken,
     /// Nothing came for too long.
     Hang,
-    /// It is no HTTP.
+    /// It is not HTTP.
     Unreadable,
-    /// What came is wrong, and the rest says nothing new.
+    /// The response is wrong, and its rest adds no information.
     Enough,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Stop {
 pub(super) struct Wire<R> {
     stream: R,
     pub(super) received: Vec<u8>,
-    /// Bytes that a reader takes at most, and how long it then rests.
+    /// Maximum bytes of a read, and the pause after it.
     pub(super) pace: Option<(usize, Duration)>,
 }
 
@@ -92,7 +92,7 @@ impl<R: AsyncRead + Unpin> Wire<R> {
         }
     }
 
-    /// Takes up to `most` bytes that there are, and waits if there are none.
+    /// Takes up to `most` available bytes, and waits if there are none.
     pub(super) async fn some(&mut self, most: usize) -> Result<Vec<u8>, Stop> {
         if self.received.is_empty() {
             self.receive().await?;

@@ -1,11 +1,11 @@
-//! An answer under way: if the origin is stopped amid it, its client may see a cut, and only then.
+//! A running response: if the origin is stopped during it, its client may see a cut, and only then.
 
 use std::sync::Arc;
 
 use super::super::findings::Findings;
 use super::super::token::Token;
 
-/// Tells the findings that an answer was broken off, unless it came to an end that sluice can be asked about:
+/// Records that a response was broken off, unless it was completed in a way that sluice is responsible for:
 /// [`Answering::done`].
 pub(super) struct Answering {
     findings: Arc<Findings>,

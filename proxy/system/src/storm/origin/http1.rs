@@ -1,4 +1,4 @@
-//! An origin's connection in HTTP/1.1: requests read one behind the other, and answered as each asks for.
+//! An origin's HTTP/1.1 connection: requests are read one after the other, and answered as requested.
 
 use std::io;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use super::guard::Answering;
 use super::script::{End, Step, script};
 
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long the rest of a request is read that was refused, and how long sluice may take to read an answer: on starved
-/// cores its clients are slow.
+/// How long the rest of a refused request is read, and how long sluice may take to read a response: on starved cores
+/// its clients are slow.
 const LINGER: Duration = Duration::from_secs(10);
 const RECEIVE_BYTES: usize = 16 << 10;
 
-/// A connection and what was received and not taken yet.
+/// A connection, and bytes that were received but not used.
 struct Wire {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
-/// A request's head, as far as an origin cares.
+/// A request's head, as far as an origin needs it.
 struct Head {
     plan: Option<Plan>,
     length: Option<usize>,
@@ -38,7 +38,7 @@ struct Head {
 /// Serves until one side ends.
 ///
 /// # Errors
-/// When the connection breaks, which its client sees, too.
+/// When the connection breaks, which its client sees too.
 pub(super) async fn serve(stream: TcpStream, findings: Arc<Findings>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut wire = Wire { stream, received: Vec::new() };
@@ -55,13 +55,13 @@ pub(super) async fn serve(stream: TcpStream, findings: Arc<Findings>) -> io::Res
             return Ok(());
         };
         let Some(plan) = head.plan else {
-            // Bytes of a body that was left unread need not be a request.
+            // Bytes of an unread body need not be a request.
             return Ok(());
         };
         let answering = Answering::new(&findings, plan.token);
         let end = answer(&mut wire, &head, &plan, &findings).await;
         if matches!(end, Ok(End::Linger)) && !wire.end_in_order().await? {
-            // A close amid it takes back what was sent.
+            // A close during it discards sent bytes.
             findings.break_off(plan.token);
         }
         answering.done();
@@ -77,7 +77,8 @@ pub(super) async fn serve(stream: TcpStream, findings: Arc<Findings>) -> io::Res
     }
 }
 
-/// It names no token, for whoever gets it in place of an answer is told a truth: it comes from a server that was idle.
+/// It names no token, because it is true for any client that gets it instead of a response: it comes from a server that
+/// was idle.
 const TIMED_OUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nX-Idle: yes\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
@@ -98,7 +99,7 @@ async fn answer(wire: &mut Wire, head: &Head, plan: &Plan, findings: &Findings) 
         }
     }
     if plan.mode == Mode::CloseDelimited {
-        // Should it be broken off, nothing but a reset says so.
+        // Only a reset shows that it was broken off.
         wire.stream.set_zero_linger()?;
     }
     let (steps, end) = script(plan, &mut plan.token.choices());
@@ -109,10 +110,10 @@ async fn answer(wire: &mut Wire, head: &Head, plan: &Plan, findings: &Findings) 
         }
     }
     if plan.mode == Mode::CloseDelimited && !wire.end_in_order().await? {
-        // The close that follows is a reset, and takes back what was not read.
+        // The close that follows is a reset, and discards unread bytes.
         findings.break_off(plan.token);
     }
-    // Behind the answer to a request that was none, everything is late by one.
+    // After the response to a smuggled request, everything is off by one.
     let smuggled = plan.token.kind() != Some(Kind::Answer);
     Ok(if smuggled { End::Silence } else { end })
 }
@@ -169,7 +170,7 @@ impl Wire {
         }
     }
 
-    /// Reads whatever comes, and answers nothing.
+    /// Reads everything, and responds to nothing.
     async fn drain(&mut self) -> io::Result<()> {
         while self.receive().await? {
             self.received.clear();
@@ -185,8 +186,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Ends what is sent by a FIN behind the last byte, in place of a reset. False if the other side has not read all of
-    /// it in time, as far as can be known.
+    /// Ends the sending side with a FIN after the last byte, instead of a reset. False if the other side has not read
+    /// everything in time, as far as can be known.
     async fn end_in_order(&mut self) -> io::Result<bool> {
         self.stream.shutdown().await?;
         Ok(timeout(LINGER, self.drain()).await.is_ok())

@@ -1,4 +1,4 @@
-//! An origin's connection in HTTP/2: what can be said there of each mode, a task for each stream.
+//! An origin's HTTP/2 connection: the behaviours that it can express, with a task for each stream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,32 +23,32 @@ use super::super::plan::Plan;
 use super::super::token::Token;
 use super::script::STALL;
 
-/// How long an answer may wait here for a client that is slow.
+/// How long a response may wait here for a slow client.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
-/// What a body has more than its head says.
+/// How much longer a body is than its head says.
 const LONGER_BYTES: usize = 100;
-/// How long sluice may take to end its side.
+/// How long sluice may take to close its side.
 const LINGER: Duration = Duration::from_secs(10);
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
-/// How a connection is to end.
+/// How a connection should end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leave {
     Stay,
-    /// GOAWAY, and what is under way goes on.
+    /// GOAWAY, and running streams continue.
     Drain,
     Abruptly,
 }
 
-/// What the streams of a connection share.
+/// Shared by the streams of a connection.
 struct Shared {
     findings: Arc<Findings>,
     leave: Cell<Leave>,
-    /// Answers under way, and when those were given to the connection that have ended.
+    /// Running responses, and when completed ones were passed to the connection.
     answers: RefCell<HashMap<Token, Option<Instant>>>,
 }
 
-/// The connection, as long as sluice has not ended it: what has not left goes with it. It is dropped before the socket.
+/// The connection, as long as sluice has not closed it: unsent bytes are lost with it. It is dropped before the socket.
 struct Presence(Option<Rc<Shared>>);
 
 impl Drop for Presence {
@@ -64,14 +64,14 @@ impl Drop for Presence {
 /// Serves until one side ends.
 ///
 /// # Errors
-/// When the connection breaks, which its client sees, too.
+/// When the connection breaks, which its client sees too.
 pub(super) async fn serve(stream: TcpStream, findings: Arc<Findings>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let stream = stream.into_std()?;
     let mut kept = TcpStream::from_std(stream.try_clone()?)?;
     let stream = TcpStream::from_std(stream)?;
     let mut builder = server::Builder::new();
-    // Clients that leave are the storm's, not an attack.
+    // Leaving clients are part of the storm, not an attack.
     builder
         .max_pending_accept_reset_streams(usize::MAX)
         .max_local_error_reset_streams(None)
@@ -99,7 +99,7 @@ pub(super) async fn serve(stream: TcpStream, findings: Arc<Findings>) -> io::Res
                             shared.findings.note(format!("an origin's HTTP/2 connection ended by: {error}"));
                         }
                         drop(connection);
-                        // Closed with anything unread, the socket would take back what was sent.
+                        // If it were closed with unread bytes, the socket would discard sent ones.
                         let _ = kept.shutdown().await;
                         let _ = timeout(LINGER, tokio::io::copy(&mut kept, &mut sink())).await;
                         presence.0 = None;
@@ -108,7 +108,7 @@ pub(super) async fn serve(stream: TcpStream, findings: Arc<Findings>) -> io::Res
                 };
                 streams.spawn_local(answer(request, respond, Rc::clone(&shared)));
             }
-            // One that has ended may have asked for the connection's end.
+            // A finished stream may have requested the connection's end.
             Some(_) = streams.join_next() => {}
         }
     }
@@ -121,13 +121,13 @@ async fn answer(request: Request<RecvStream>, respond: SendResponse<Bytes>, shar
     shared.answers.borrow_mut().insert(plan.token, None);
     let mut body = request.into_body();
     if plan.mode.is_early() || receive(&plan, &mut body, &shared).await.is_ok() {
-        // What fails here sluice has reset.
+        // A failure here means that sluice has reset the stream.
         let _ = respond_as(&plan, respond, &shared).await;
     }
     shared.answers.borrow_mut().insert(plan.token, Some(Instant::now()));
 }
 
-/// Reads the request's body and looks at each byte.
+/// Reads the request's body and checks each byte.
 async fn receive(plan: &Plan, body: &mut RecvStream, shared: &Shared) -> Result<(), h2::Error> {
     let mut offset = 0;
     while let Some(data) = body.data().await {
@@ -151,7 +151,7 @@ async fn respond_as(plan: &Plan, mut respond: SendResponse<Bytes>, shared: &Shar
         Mode::Stall => sleep(STALL).await,
         Mode::EarlyHints | Mode::Interims => {
             let hint = Response::builder().status(103).header("x-token", plan.token.to_string());
-            respond.send_informational(hint.body(()).expect("these are fields"))?;
+            respond.send_informational(hint.body(()).expect("these are valid fields"))?;
         }
         Mode::NoAnswer | Mode::Reset | Mode::HalfHead | Mode::Garbage => {
             let reasons = [Reason::INTERNAL_ERROR, Reason::REFUSED_STREAM, Reason::CANCEL, Reason::NO_ERROR];
@@ -172,7 +172,7 @@ async fn respond_as(plan: &Plan, mut respond: SendResponse<Bytes>, shared: &Shar
     if body.is_empty() {
         return Ok(());
     }
-    // If the rest of the request was not read, the library resets the stream behind the answer.
+    // If the rest of the request was not read, the library resets the stream after the response.
     send(plan, stream, Bytes::from(body), random).await
 }
 
@@ -190,7 +190,7 @@ fn head(plan: &Plan) -> Response<()> {
     if let Some(length) = length {
         response = response.header("content-length", length);
     }
-    response.body(()).expect("these are fields")
+    response.body(()).expect("these are valid fields")
 }
 
 async fn send(

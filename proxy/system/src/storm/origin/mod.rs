@@ -1,4 +1,4 @@
-//! The origins: servers that do what each request's target says, and can be stopped amid it.
+//! The origins: servers that behave as each request's target says, and can be stopped at any time.
 
 mod guard;
 mod http1;
@@ -19,21 +19,21 @@ use tokio::time::sleep;
 
 use super::findings::Findings;
 
-/// What an origin speaks.
+/// The protocol of an origin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// One address and what is spoken there.
+/// One address and its protocol.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) address: SocketAddr,
     pub(super) protocol: Protocol,
 }
 
-/// Origins in a thread of their own, which ends when this is dropped.
+/// Origins on their own thread, which ends when this is dropped.
 pub(super) struct Origins {
     restarts: Vec<UnboundedSender<Duration>>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -70,13 +70,13 @@ impl Origins {
         Ok(Self { restarts, thread: Some(thread) })
     }
 
-    /// Stops one amid whatever it does, and has it listen again after `pause`.
+    /// Stops one at any point, and makes it listen again after `pause`.
     pub(super) fn restart(&self, index: usize, pause: Duration) {
-        // One whose thread has ended says so at the end.
+        // If its thread has ended, this is reported at the end.
         let _ = self.restarts[index % self.restarts.len()].send(pause);
     }
 
-    /// Ends them.
+    /// Stops them.
     ///
     /// # Errors
     /// When one could not listen again.
@@ -96,7 +96,7 @@ impl Drop for Origins {
     }
 }
 
-/// Serves until nobody can ask for a restart any more.
+/// Serves until restarts can no longer be requested.
 async fn run(
     place: Place,
     listener: TcpListener,
@@ -129,14 +129,14 @@ async fn accept(
 ) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, say: clients are waiting on.
+            // For example out of descriptors: clients keep waiting.
             sleep(Duration::from_millis(10)).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
         let findings = Arc::clone(findings);
         connections.spawn_local(async move {
-            // What breaks a connection its client sees, too.
+            // If a connection breaks, its client sees it too.
             let _ = match place.protocol {
                 Protocol::Http1 => http1::serve(stream, findings).await,
                 Protocol::Http2 => http2::serve(stream, findings).await,

@@ -1,4 +1,4 @@
-//! What an origin of HTTP/1.1 writes, and when: for each mode. Pure.
+//! What an HTTP/1.1 origin writes, and when, for each behaviour. Pure.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::super::token::{Kind, Token};
 /// Longer than sluice waits.
 pub(super) const STALL: Duration = Duration::from_secs(6);
 
-/// A step of an answer.
+/// A step of a response.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// Bytes in one write.
@@ -18,24 +18,24 @@ pub(super) enum Step {
     Pause(Duration),
 }
 
-/// What becomes of the connection.
+/// What happens to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Keep,
     Close,
     Reset,
-    /// Nothing more is answered on it: what was written too much may be taken for the next answer, and the answer to
-    /// that request for one more.
+    /// Nothing more is answered on it: surplus bytes may be taken for the next response, and the response to that
+    /// request for yet another one.
     Silence,
-    /// Milliseconds until it closes if no request has come.
+    /// Milliseconds until it closes if no request arrives.
     CloseAfter(u64),
     /// The same with a 408 before.
     TimeoutAfter(u64),
-    /// What the client still sends is read to its end first.
+    /// First reads to the end what the client still sends.
     Linger,
 }
 
-/// The answer to `plan`, with the choices that are left made by `random`.
+/// The response to `plan`; `random` makes the remaining choices.
 pub(super) fn script(plan: &Plan, random: &mut fastrand::Rng) -> (Vec<Step>, End) {
     let whole = counted(plan, "");
     match plan.mode {
@@ -58,7 +58,7 @@ pub(super) fn script(plan: &Plan, random: &mut fastrand::Rng) -> (Vec<Step>, End
         Mode::EarlyRefusal => (one(counted(plan, "Connection: close\r\n")), End::Linger),
         Mode::EarlyReset => (one(whole), End::Reset),
         Mode::Plain | Mode::Empty | Mode::NoContent | Mode::NotModified => (one(whole), End::Keep),
-        // Time for the rest of the request to come while the answer is under way.
+        // Time for the rest of the request to arrive while the response is being sent.
         Mode::EarlyWaiting => {
             let rest = pause(random, 10..60);
             (vec![Step::Write(counted_head(plan, "")), rest, Step::Write(body(plan))], End::Keep)
@@ -158,7 +158,7 @@ fn one(bytes: Vec<u8>) -> Vec<Step> {
     vec![Step::Write(bytes)]
 }
 
-/// A whole answer that nobody asked for.
+/// A complete unrequested response.
 fn stray(token: Token, random: &mut fastrand::Rng) -> Vec<u8> {
     let size = random.usize(1..2000);
     let head = format!("HTTP/1.1 200 OK\r\nX-Token: {token}\r\nContent-Length: {size}\r\n\r\n");
@@ -182,7 +182,7 @@ fn interims(plan: &Plan, whole: Vec<u8>, random: &mut fastrand::Rng) -> Vec<Step
     steps
 }
 
-/// The head of an answer, `fields` ended by a line's end each.
+/// A response head; `fields` include their line ends.
 fn head(plan: &Plan, fields: &str) -> Vec<u8> {
     let status = match plan.mode.status() {
         204 => "204 No Content",
@@ -219,7 +219,7 @@ fn old_version(mut answer: Vec<u8>) -> Vec<u8> {
     answer
 }
 
-/// A chunked answer; the last five bytes are the last chunk.
+/// A chunked response; its last five bytes are the last chunk.
 fn chunked(plan: &Plan, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut answer = head(plan, "Transfer-Encoding: chunked\r\n");
     if plan.method == Method::Head {
@@ -253,7 +253,7 @@ fn framed(plan: &Plan, random: &mut fastrand::Rng) -> (Vec<Step>, End) {
     if random.bool() { (one(answer), End::Keep) } else { (pieces(&answer, pause, random), End::Keep) }
 }
 
-/// `bytes` in two to seven pieces, with pauses of up to so many milliseconds.
+/// `bytes` in two to seven pieces, with pauses of up to `pause_ms` milliseconds.
 fn pieces(bytes: &[u8], pause_ms: u64, random: &mut fastrand::Rng) -> Vec<Step> {
     let mut cuts: Vec<usize> = (0..random.usize(1..7)).map(|_| random.usize(..bytes.len())).collect();
     cuts.extend([0, bytes.len()]);

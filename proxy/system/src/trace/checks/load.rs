@@ -1,4 +1,4 @@
-//! Requests whose number is known exactly, over sockets of our own. Judges nothing but that each was answered.
+//! An exactly known number of requests, over raw sockets. Only checks that each was answered.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-/// Only a hang gets there.
+/// Reached only by a hang.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// A first SYN is sent again after one second.
+/// A first SYN is retransmitted after one second.
 const FULL: Duration = Duration::from_millis(1_500);
-/// Far over the backlog that std asks for.
+/// Far above the backlog that std requests.
 const FILL_MAX: usize = 4_200;
 
-/// `clients` at a time, each `rounds` times: a new connection and one request. All clients of a round
-/// begin together.
+/// `clients` at a time, each `rounds` times: a new connection and one request. All clients of a round start together.
 ///
 /// # Errors
-/// When one is not answered with 200.
+/// When one does not get 200.
 pub(super) fn new_connections(to: SocketAddr, path: &str, clients: usize, rounds: usize) -> Result<()> {
     let together = Barrier::new(clients);
     each(clients, || {
@@ -36,7 +35,7 @@ pub(super) fn new_connections(to: SocketAddr, path: &str, clients: usize, rounds
 /// `clients` at a time, each `requests` over one connection.
 ///
 /// # Errors
-/// When one is not answered with 200.
+/// When one does not get 200.
 pub(super) fn kept_connections(to: SocketAddr, clients: usize, requests: usize) -> Result<()> {
     each(clients, || {
         let mut stream = connect(to)?;
@@ -48,21 +47,21 @@ pub(super) fn kept_connections(to: SocketAddr, clients: usize, requests: usize) 
     })
 }
 
-/// So many requests whose clients go away when the answer is there, without reading it: each is a reset.
+/// This many requests whose clients disconnect when the response arrives, without reading it: each is a reset.
 ///
 /// # Errors
-/// When no answer comes.
+/// When no response arrives.
 pub(super) fn resets(to: SocketAddr, count: usize) -> Result<()> {
     for _ in 0..count {
         let mut stream = connect(to)?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-        ensure!(stream.peek(&mut [0])? == 1, "the connection ended without an answer");
+        ensure!(stream.peek(&mut [0])? == 1, "the connection ended without a response");
     }
     Ok(())
 }
 
-/// Asks a listener for one connection more than it takes, for long enough that a SYN is sent again. Returns
-/// the number that it took.
+/// Opens one connection more than a listener accepts, for long enough that a SYN is retransmitted. Returns the number
+/// that it accepted.
 ///
 /// # Errors
 /// When its queue does not become full.
@@ -91,7 +90,7 @@ fn one(to: SocketAddr, path: &str) -> Result<()> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    ensure!(answer.starts_with(b"HTTP/1.1 200"), "answer {:?}", String::from_utf8_lossy(&answer));
+    ensure!(answer.starts_with(b"HTTP/1.1 200"), "response {:?}", String::from_utf8_lossy(&answer));
     Ok(())
 }
 
@@ -102,7 +101,7 @@ fn connect(to: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads one answer that has a length, to its end.
+/// Reads one response with a length, to its end.
 fn read_counted(stream: &mut TcpStream) -> Result<()> {
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
@@ -112,10 +111,10 @@ fn read_counted(stream: &mut TcpStream) -> Result<()> {
         answer.extend_from_slice(&piece[..count]);
         let text = String::from_utf8_lossy(&answer);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        ensure!(head.starts_with("HTTP/1.1 200"), "answer {head:?}");
+        ensure!(head.starts_with("HTTP/1.1 200"), "response {head:?}");
         let lower = head.to_ascii_lowercase();
         let length = lower.lines().find_map(|line| line.strip_prefix("content-length:"));
-        let length: usize = length.context("an answer without a length")?.trim().parse()?;
+        let length: usize = length.context("a response without a length")?.trim().parse()?;
         if body.len() >= length {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The kernel tier of `cargo xtask test`: every script on real servers, counts against what was sent.
+//! The kernel tier of `cargo xtask test`: every script on real servers, with counts compared to what was sent.
 
 mod load;
 mod scene;
@@ -38,11 +38,11 @@ const COMMANDS: &[Check<Scene>] =
     &[("trace::command_finds_the_port", finds_the_port), ("trace::command_shows_puma_live", shows_puma_live)];
 
 const PROGRAMS: &[&str] = &["bpftrace", "puma", "rack", "ruby"];
-/// How often the scene is watched at most, about 15 s each. A kernel refuses a map's update by a program that interrupts
-/// another on the same CPU, and a machine that stands still for a while spoils durations; a script that counts wrong does
-/// so each time.
+/// Maximum number of times the scene is watched, about 15 s each. A kernel refuses a map update by a program that
+/// interrupts another one on the same CPU, and a paused machine distorts durations; a script that counts wrongly does
+/// so every time.
 const WATCHES: usize = 3;
-/// A bucket's bound under the 400 ms that the app waits; twice that is as far over it, so that a machine that stands still
+/// A bucket boundary below the 400 ms that the app waits; twice that is as far above it, so that a machine that pauses
 /// for 100 ms moves nothing across either.
 const SLOW_US: u64 = 262_144;
 
@@ -51,16 +51,16 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     CHECKS.iter().map(|check| check.0).chain(COMMANDS.iter().map(|check| check.0))
 }
 
-/// Runs every check that the tally wants, or says why not. The binary is asked for only if it is needed.
+/// Runs every requested check, or says why not. The binary is built only if it is needed.
 ///
 /// # Errors
-/// When the binary cannot be had. What a check finds is counted, not an error.
+/// When the binary is not available. Failed checks are counted, not errors.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
     let wanted = names().filter(|name| tally.wants(name)).count();
     if wanted == 0 {
         return Ok(());
     }
-    // As root a missing bpftrace is installed here.
+    // As root, a missing bpftrace is installed here.
     let lack = Tools::prepare().lack(PROGRAMS);
     if let Some(reason) = obstacle().map(str::to_owned).or(lack) {
         tally.skip("trace", wanted, &reason);
@@ -98,13 +98,13 @@ fn watch(scene: &Scene) -> Result<Vec<Watched>> {
         && let Some((name, error)) =
             CHECKS.iter().find_map(|(name, check)| Some((name, once(*check, &watches).err()?)))
     {
-        println!("{name}: {error:#}; watching once more");
+        println!("{name}: {error:#}; watching again");
         watches.push(scene.watch()?);
     }
     Ok(watches)
 }
 
-/// What a check says of the first watch that it passes, or of the last.
+/// The result of a check for the first watch that passes, or the last one.
 fn once(check: fn(&Watched) -> Result<String>, watches: &[Watched]) -> Result<String> {
     let mut said = Err(anyhow!("never watched"));
     for watched in watches {
@@ -116,10 +116,10 @@ fn once(check: fn(&Watched) -> Result<String>, watches: &[Watched]) -> Result<St
     said
 }
 
-/// Within 2 % of what it should be, or one off where that is more.
+/// Within 2 % of the expected value, or off by one if that is more.
 fn near(what: &str, counted: u64, sent: u64) -> Result<String> {
     let off = counted.abs_diff(sent);
-    ensure!(off * 50 <= sent.max(50), "{what}: counted {counted}, should be {sent}");
+    ensure!(off * 50 <= sent.max(50), "{what}: counted {counted}, expected {sent}");
     Ok(format!("{what}: {counted} of {sent}"))
 }
 
@@ -127,7 +127,7 @@ fn positive(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// Connections that sluice made to Puma, which are counted by the kernel at its other end.
+/// Connections from sluice to Puma, which the kernel counts at the other end.
 fn connects(watched: &Watched) -> Result<u64> {
     Ok(watched.report("uring")?.keyed("complete_us", "16").count())
 }
@@ -138,17 +138,17 @@ fn accept_queue(watched: &Watched) -> Result<String> {
     near("joined", positive(report.value("joined")), made)?;
     near("depths", report.histogram("accept_depth").count(), made)?;
     ensure!(report.value("accept_limit") > 0, "no limit of the queue");
-    ensure!(report.value("died_waiting") == 0, "connections died waiting");
+    ensure!(report.value("died_waiting") == 0, "connections were closed while waiting");
     let full = watched.report("full_queue")?;
     near("died waiting", positive(full.value("died_waiting")), watched.never_accepted)?;
     near("waits", report.histogram("accept_wait_us").count(), made)?;
-    // sluice accepts on its rings, on one socket a worker.
+    // sluice accepts on its rings, on one socket per worker.
     let accepted = watched.report("sluice")?.histogram("accept_wait_us").count();
     near("waits for sluice", accepted, KEPT.clients as u64)?;
     near("accepted", positive(report.value("accepted")), made)
 }
 
-/// All that Puma was asked on the port that most scripts watch.
+/// All requests to Puma on the port that most scripts watch.
 fn requests() -> u64 {
     NEW.requests() + KEPT.requests() + RESETS as u64
 }
@@ -169,7 +169,8 @@ fn puma_stages(watched: &Watched) -> Result<String> {
     near("answers", answers, requests())
 }
 
-/// Ruby sleeps on a futex, but for one thread at a time that sleeps in ppoll, to see signals: of four a quarter.
+/// Ruby sleeps on a futex, except for one thread at a time that sleeps in ppoll, to notice signals: a quarter of four
+/// threads.
 fn puma_futex(watched: &Watched) -> Result<String> {
     let report = watched.report("slow_futex")?;
     let (asleep, total) = (report.value("service_futex_us"), report.value("service_total_us"));
@@ -178,7 +179,7 @@ fn puma_futex(watched: &Watched) -> Result<String> {
     near("requests", positive(report.value("requests")), asked)
 }
 
-/// Requests that were not there yet when Puma looked: its reactor read them, and another thread answered.
+/// Requests that had not arrived when Puma looked: its reactor read them, and another thread responded.
 fn handed_over(watched: &Watched, name: &str) -> Result<u64> {
     Ok(watched.report(name)?.histogram("handed_over_us").count())
 }
@@ -188,7 +189,7 @@ fn syscall_latency(watched: &Watched) -> Result<String> {
     let calls = positive(report.value("calls"));
     let timed = report.histogram("work_us").count() + report.histogram("waiting_us").count();
     near("calls timed", timed, calls)?;
-    // Puma asks for the bytes of a request once, when they are there, and once more to learn of a reset.
+    // Puma reads the bytes of a request once, when they have arrived, and once more to notice a reset.
     near("recvfrom", positive(report.value_of("calls", "45")), requests() + RESETS as u64)
 }
 
@@ -209,13 +210,13 @@ fn runqlat(watched: &Watched) -> Result<String> {
 
 fn retrans(watched: &Watched) -> Result<String> {
     let report = watched.report("retrans")?;
-    ensure!(report.value("syns_retransmitted") == 0, "a SYN was sent again on loopback");
+    ensure!(report.value("syns_retransmitted") == 0, "a SYN was retransmitted on loopback");
     let full = watched.report("full")?.value("syns_retransmitted");
-    ensure!(full > 0, "no SYN was sent again to the full queue");
+    ensure!(full > 0, "no SYN was retransmitted to the full queue");
     near("resets", positive(report.value("resets_received")), RESETS as u64)
 }
 
-/// Nearly all: the machine may stall now and then.
+/// Nearly all: the machine may pause sometimes.
 fn nearly_all(what: &str, part: u64, of: u64, least_percent: u64) -> Result<()> {
     ensure!(of > 0, "{what}: no samples");
     ensure!(part * 100 >= of * least_percent, "{what}: {part} of {of}");
@@ -226,12 +227,12 @@ fn under_slow(what: &str, waits: &Histogram) -> Result<()> {
     nearly_all(what, waits.count() - waits.from(SLOW_US), waits.count(), 90)
 }
 
-/// 400 ms in the app, a thread for every client: it is service, asleep, and nothing else.
+/// 400 ms in the app, with a thread for every client: it is service time, asleep, and nothing else.
 fn slow_app(watched: &Watched) -> Result<String> {
     let report = watched.report("slow")?;
     let service = report.histogram("service_us");
     near("answers", service.count() + handed_over(watched, "slow")?, SLOW.requests())?;
-    nearly_all("slow answers", service.from(SLOW_US), service.count(), 95)?;
+    nearly_all("slow responses", service.from(SLOW_US), service.count(), 95)?;
     under_slow("quick accepts", &report.histogram("accept_wait_us"))?;
     under_slow("quick reads", &report.histogram("request_queue_us"))?;
     let (asleep, total) = (report.value("service_asleep_us"), report.value("service_total_us"));
@@ -250,13 +251,13 @@ fn crowd(watched: &Watched) -> Result<String> {
     under_slow("quick reads", &report.histogram("request_queue_us"))?;
     let service = report.histogram("service_us");
     near("answers", service.count() + handed_over(watched, "crowded")?, CROWD.requests())?;
-    // Not twice the delay, as it would be had they waited in there.
+    // Not twice the delay, as if they had waited in there.
     let twice = service.from(2 * SLOW_US);
-    nearly_all("answers no slower than the app", service.count() - twice, service.count(), 90)?;
+    nearly_all("responses no slower than the app", service.count() - twice, service.count(), 90)?;
     Ok(format!("{long} of {} waited for accept", waits.count()))
 }
 
-/// With sluice's admin address alone it watches the port behind it.
+/// With only sluice's admin address it watches the endpoint's port.
 fn finds_the_port(scene: &Scene) -> Result<String> {
     let admin = scene.admin.to_string();
     let answer = under_load(scene, &["accept_queue", "--admin", &admin, "--seconds", "2"])?;
@@ -266,7 +267,7 @@ fn finds_the_port(scene: &Scene) -> Result<String> {
     Ok(format!("{accepted} accepted"))
 }
 
-/// The table has a row a second (fewer where the machine stalls), with what Puma itself says in it.
+/// The table has a row per second (fewer if the machine pauses), including Puma's own figures.
 fn shows_puma_live(scene: &Scene) -> Result<String> {
     let (port, control) = (scene.puma.address.port().to_string(), format!("http://{}", scene.puma.control));
     let args = ["puma", "--port", &port, "--seconds", "3", "--one-in", "1", "--control", &control];
@@ -279,7 +280,7 @@ fn shows_puma_live(scene: &Scene) -> Result<String> {
     Ok(format!("{seen} requests in {} rows", rows.len()))
 }
 
-/// What `cargo xtask trace ARGS --json` prints while requests are made.
+/// The output of `cargo xtask trace ARGS --json` while requests are sent.
 fn under_load(scene: &Scene, args: &[&str]) -> Result<Value> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("trace").args(args).arg("--json").stdin(Stdio::null());

@@ -1,5 +1,5 @@
-//! What is watched: three Pumas, one sluice, and every script attached while known loads run. The scripts
-//! stay attached together, since attaching and detaching is what takes time.
+//! What is watched: three Pumas, one sluice, and every script attached while known loads run. The scripts stay attached
+//! together, because attaching and detaching takes time.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use super::load;
 use crate::trace::report::Report;
 use crate::trace::session::{OnInterrupt, Session};
 
-/// Longer than any load takes; the scripts are ended before.
+/// Longer than any load takes; the scripts are stopped before.
 const SECONDS: u64 = 300;
 const EVERY_CONNECTION: u64 = 1;
 /// Puma's threads.
@@ -29,7 +29,7 @@ pub(super) const CROWD: Load = Load { clients: 2 * THREADS, each: 6 };
 pub(super) const RESETS: usize = 20;
 const DELAY: &str = "/delay?ms=400";
 
-/// So many clients at once, each with so many requests.
+/// This many clients at once, each with this many requests.
 pub(super) struct Load {
     pub(super) clients: usize,
     pub(super) each: usize,
@@ -52,21 +52,21 @@ pub(super) struct Puma {
 pub(super) struct Scene {
     /// Behind sluice.
     pub(super) puma: Puma,
-    /// Asked for slow answers by as many clients as it has threads.
+    /// Gets slow requests from as many clients as it has threads.
     slow: Puma,
-    /// The same by twice as many.
+    /// The same from twice as many.
     crowded: Puma,
     sluice: Process,
     pub(super) proxy: SocketAddr,
     pub(super) admin: SocketAddr,
 }
 
-/// What the scripts and we counted.
+/// The counts of the scripts, and ours.
 pub(super) struct Watched {
     reports: BTreeMap<&'static str, Report>,
-    /// Times that the kernel gave one of Puma's threads a CPU.
+    /// Times that the kernel scheduled one of Puma's threads.
     pub(super) switches: u64,
-    /// Connections that a listener held until it was closed, without accepting one.
+    /// Connections that a listener kept until it was closed, without accepting one.
     pub(super) never_accepted: u64,
 }
 
@@ -74,9 +74,9 @@ impl Watched {
     /// The report of one session.
     ///
     /// # Errors
-    /// When it ended in one.
+    /// When it failed.
     pub(super) fn report(&self, name: &str) -> Result<&Report> {
-        self.reports.get(name).with_context(|| format!("{name} did not end well, see above"))
+        self.reports.get(name).with_context(|| format!("{name} failed, see above"))
     }
 }
 
@@ -107,7 +107,7 @@ impl Scene {
     /// Starts all servers.
     ///
     /// # Errors
-    /// When one does not come up.
+    /// When one does not start.
     pub(super) fn start(binary: &Path) -> Result<Self> {
         let logs = workspace::scratch("logs")?;
         let puma = Puma::start("puma", &logs)?;
@@ -118,7 +118,8 @@ impl Scene {
         let mut command = sluice(binary);
         command.args(["--listen", &local(proxy).to_string(), "--admin", &local(admin).to_string()]);
         command.args(["--to", &puma.address.to_string()]);
-        // Joined, an answer's head and body may come, and then leave, apart: no count of operations would be known.
+        // With joined connections, a response's head and body may arrive and leave separately, which makes the number
+        // of operations unpredictable.
         command.args(["--set", "kernel.bypass=off"]);
         let log = logs.join("trace-sluice.log");
         let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
@@ -126,10 +127,10 @@ impl Scene {
         Ok(Self { puma, slow, crowded, sluice, proxy: local(proxy), admin: local(admin) })
     }
 
-    /// Attaches every script, runs every load, ends every script.
+    /// Attaches every script, runs every load, stops every script.
     ///
     /// # Errors
-    /// When a script does not attach or a load is not answered.
+    /// When a script does not attach or a request gets no response.
     pub(super) fn watch(&self) -> Result<Watched> {
         let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let full_port = full.local_addr()?.port().into();
@@ -154,7 +155,7 @@ impl Scene {
         load::kept_connections(self.proxy, KEPT.clients, KEPT.each).context("through sluice")?;
         load::resets(self.puma.address, RESETS).context("resets")?;
         let switches = sockets::switches(puma)?.saturating_sub(before);
-        load::new_connections(self.slow.address, DELAY, SLOW.clients, SLOW.each).context("slow answers")?;
+        load::new_connections(self.slow.address, DELAY, SLOW.clients, SLOW.each).context("slow responses")?;
         load::new_connections(self.crowded.address, DELAY, CROWD.clients, CROWD.each).context("crowd")?;
         let never_accepted = load::fill(&full)?;
         drop(full);
@@ -164,7 +165,7 @@ impl Scene {
 
 type Sessions = Vec<(&'static str, Session)>;
 
-/// All are started before the first is waited for: most of it is waiting for the kernel.
+/// All are started before the first one is waited for: most of the time is spent waiting for the kernel.
 fn attach(wanted: &[(&'static str, &str, Vec<u64>)]) -> Result<Sessions> {
     let mut sessions = Sessions::new();
     for (name, script, args) in wanted {
