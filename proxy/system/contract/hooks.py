@@ -1,7 +1,7 @@
-"""What schemathesis makes up for the control API, kept on this host and short.
+"""Keeps the requests that schemathesis generates for the control API short and on this host.
 
-Targets that are well written become those of CONTRACT_TARGETS: nothing else is asked, and no name is looked up. Deploys
-wait for a moment only. What is wrong stays as it is.
+Valid targets are replaced by those of CONTRACT_TARGETS: nothing else is connected, and no name is looked up. Deploys
+wait only for a moment. Invalid values stay as they are.
 """
 
 import os
@@ -30,7 +30,7 @@ def keep_targets_here(targets):
 
 
 def whole(value):
-    """JSON Schema has 1.0 for an integer; the API wants it written as 1."""
+    """JSON Schema accepts 1.0 as an integer; the API requires 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""A gRPC client as Python has it, against grpc-go's interoperability server behind sluice: ADDRESS.
+"""A Python gRPC client, against grpc-go's interoperability server behind sluice: ADDRESS.
 
-Messages are written by hand, so that no generated code is needed; see grpc/testing/messages.proto.
+Messages are encoded manually, so that no generated code is needed; see grpc/testing/messages.proto.
 """
 
 import queue
@@ -26,13 +26,13 @@ def field(index, content):
 
 
 def simple_request(size, status=None):
-    """Asks for a payload of so many bytes, or for a status."""
+    """Requests a payload of this many bytes, or a status."""
     asked = number(2 << 3) + number(size)
     return asked + (field(7, number(1 << 3) + number(status[0]) + field(2, status[1])) if status else b"")
 
 
 def streaming_request(size):
-    """Asks for one message with a payload of so many bytes."""
+    """Requests one message with a payload of this many bytes."""
     return field(2, number(1 << 3) + number(size))
 
 
@@ -54,7 +54,7 @@ def unary(channel):
 
 
 def interleaved(channel):
-    """Each message is sent when the answer to the one before has come."""
+    """Each message is sent after the response to the previous one."""
     said = queue.Queue()
     answers = channel.stream_stream(SERVICE + "FullDuplexCall")(iter(said.get, None), timeout=20)
     for size in range(1, 50):
@@ -72,7 +72,7 @@ def at_once(channel):
 
 
 def deadline(channel):
-    """Nothing is asked for, so nothing comes."""
+    """An empty call gets no messages."""
     said = queue.Queue()
     answers = channel.stream_stream(SERVICE + "FullDuplexCall")(iter(said.get, None), timeout=0.2)
     try:

@@ -1,9 +1,10 @@
-"""What a TLS server must bear or refuse, by the rules that tlsfuzzer's scripts check, spoken with tlslite-ng.
+"""What a TLS server must accept or refuse, by the rules that tlsfuzzer's scripts check, using tlslite-ng.
 
-Usage: faults.py HOST PORT. Prints a line a check, `ok NAME: what came` or `FAILED NAME: ...`; exit code 1 if any failed.
-An expectation is a set of what may come: an alert's name, or one of
-  hello     a ServerHello          answered  an HTTP answer of status 200
-  closed    close_notify, or FIN where no session is      cut  FIN without close_notify      reset  RST
+Usage: faults.py HOST PORT. Prints one line per check: `ok NAME: outcome` or `FAILED NAME: ...`.
+The exit code is 1 if a check failed.
+An expectation is a set of allowed outcomes: an alert's name, or one of
+  hello     a ServerHello          answered  an HTTP response with status 200
+  closed    close_notify, or FIN without a session      cut  FIN without close_notify      reset  RST
 """
 import os
 import socket
@@ -18,7 +19,7 @@ from tlslite.extensions import (ClientKeyShareExtension, KeyShareEntry, Signatur
 from tlslite.messages import ClientHello, ClientKeyExchange, Finished, Message
 
 ADDRESS = (sys.argv[1], int(sys.argv[2]))
-# Longer than the server waits for a handshake, so that its end is seen.
+# Longer than the server waits for a handshake, so that its end is observed.
 PATIENCE = 15
 HANDSHAKE, ALERT, DATA = 22, 21, 23
 TLS12, TLS13 = (3, 3), (3, 4)
@@ -28,7 +29,7 @@ CHECKS = []
 
 
 def check(*expected):
-    """Registers a check that returns what came."""
+    """Registers a check that returns its outcome."""
     def register(function):
         CHECKS.append((function.__name__, set(expected), function))
         return function
@@ -36,12 +37,12 @@ def check(*expected):
 
 
 def cases(expected, table):
-    """Registers a check for each entry: bytes that are sent before any session is there."""
+    """Registers a check for each entry: bytes that are sent without a session."""
     for name, make in table.items():
         CHECKS.append((name, set(expected), lambda make=make: raw(make())))
 
 
-# Before there is a session
+# Without a session
 
 def connect():
     return socket.create_connection(ADDRESS, timeout=PATIENCE)
@@ -52,7 +53,7 @@ def record(kind, payload, length=None):
 
 
 def raw(sent, fin=False):
-    """The kind of the first record that comes."""
+    """The kind of the first record received."""
     with connect() as sock:
         try:
             sock.sendall(sent)
@@ -107,12 +108,12 @@ def hello(**how):
 
 
 def relength(body, by):
-    """The same message, its length wrong by so much."""
+    """The same message with a wrong length."""
     return body[:1] + (int.from_bytes(body[1:4], "big") + by).to_bytes(3, "big") + body[4:]
 
 
 def lists_cut():
-    """The length of all extensions is one more than there are."""
+    """The length of all extensions is one too large."""
     body = message()
     size = sum(len(one.write()) for one in extensions())
     at = len(body) - size - 2
@@ -191,7 +192,7 @@ cases(["unexpected_message", "decode_error", "illegal_parameter"], {
     + record(HANDSHAKE, message()[9:]),
     "alert_of_three_bytes": lambda: record(ALERT, b"\x02\x28\0"),
 })
-# A message that is too long is given up without a word: rustls has none for it.
+# rustls has no alert for a message that is too long, and closes.
 cases(["record_overflow", "decode_error", "unexpected_message", "closed", "reset"], {
     "record_too_long": lambda: record(HANDSHAKE, message() + bytes(2 ** 14 + 2000)),
     "record_of_65535": lambda: record(HANDSHAKE, bytes(65535)),
@@ -223,7 +224,7 @@ def early_data_without_psk():
 # Within a session
 
 class Client(TLSConnection):
-    """A client that may change a message before it is sent; None leaves it out."""
+    """A client that may change a message before it is sent; None drops it."""
     change = staticmethod(lambda message: message)
 
     def _sendMsg(self, message, *args, **named):
@@ -249,7 +250,7 @@ def session(version=TLS13, change=None, old=None):
 
 
 def outcome(act):
-    """What comes of it, in a word."""
+    """The outcome, in a word."""
     try:
         got = act()
     except TLSRemoteAlert as alert:
@@ -266,13 +267,13 @@ def outcome(act):
 
 
 def put(client, kind, payload):
-    """One record, whatever its size."""
+    """One record of any size."""
     for _ in client._recordLayer.sendRecord(Message(kind, bytearray(payload))):
         pass
 
 
 def within(*records, version=TLS13, get=True):
-    """What comes after records within a session, and a request behind them."""
+    """The outcome of records within a session, followed by a request."""
     def act():
         client = session(version)
         for kind, payload in records:
@@ -281,13 +282,13 @@ def within(*records, version=TLS13, get=True):
             try:
                 client.write(GET)
             except OSError:
-                pass  # What it said before it closed is read below.
+                pass  # Anything sent before it closed is read below.
         return client.read(min=1)
     return outcome(act)
 
 
 def spoiled(version, kind, how):
-    """What comes where one message of the handshake is spoiled."""
+    """The outcome if one message of the handshake is changed."""
     def change(message):
         return how(message) if isinstance(message, kind) else message
 
@@ -337,11 +338,11 @@ register_within(["decrypt_error", "decode_error"], {
 register_within(["bad_record_mac", "unexpected_message"], {
     "finished_left_out_tls13": lambda: spoiled(TLS13, Finished, lambda message: None),
 })
-# The client waits for the server's, so this is the end of the server's patience.
+# The client waits for the server's message, so this is the server's timeout.
 register_within(["cut", "closed"], {
     "finished_left_out_tls12": lambda: spoiled(TLS12, Finished, lambda message: None),
 })
-# rustls has no alert for it, and the handshake fails.
+# rustls has no alert for this, and the handshake fails.
 register_within(["illegal_parameter", "decode_error", "handshake_failure", "cut", "reset"], {
     "key_exchange_empty_tls12": lambda: spoiled(TLS12, ClientKeyExchange, empty_key),
 })
@@ -355,7 +356,7 @@ register_within(["unexpected_message", "decode_error", "illegal_parameter"], {
     "ccs_within": lambda: within((20, b"\x01")),
     "finished_again": lambda: within((HANDSHAKE, b"\x14\0\0\x20" + bytes(32))),
 })
-# Nobody may send it (RFC 8446 section 5.1); what becomes of it is not said.
+# Forbidden by RFC 8446 section 5.1, which does not define the reaction.
 register_within(["answered", "unexpected_message", "decode_error"], {
     "empty_handshake_record_within": lambda: within((HANDSHAKE, b"")),
 })
@@ -367,7 +368,7 @@ register_within(["no_renegotiation"], {
     "renegotiation_tls12": lambda: within((HANDSHAKE, message(list_=without(43))), version=TLS12, get=False),
 })
 register_within(["closed", "cut", "reset"], {
-    # rustls has no alert for a message that other records cut.
+    # rustls has no alert for a message interrupted by other records.
     "handshake_cut_by_data": lambda: within((HANDSHAKE, KEY_UPDATE[:2])),
     "fatal_alert_within": lambda: within((ALERT, b"\x02\x50"), get=False),
     "close_notify_within": lambda: within((ALERT, b"\x01\0"), get=False),
@@ -447,7 +448,7 @@ def main():
     for name, expected, function in CHECKS:
         try:
             came = function()
-        except Exception as error:  # The check itself is broken: that is a failure, not an end of all.
+        except Exception as error:  # The check itself is broken: a failure of this check only.
             came = "%s: %s" % (type(error).__name__, error)
         good = came in expected
         failed += not good

@@ -1,4 +1,4 @@
-"""Writes down every request that it is asked: client, field of ours, method, target and body, each in hex."""
+"""Records every request it receives: client, added field, method, target and body, each in hex."""
 
 
 def field(scope, name):
@@ -12,7 +12,7 @@ async def app(scope, receive, send):
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            # The rest of it never came.
+            # The rest of the body never arrived.
             return
         body += message.get("body", b"")
         if not message.get("more_body"):

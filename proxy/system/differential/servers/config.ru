@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Writes down every request that it is asked: client, field of ours, method, target and body, each in hex.
+# Records every request it receives: client, added field, method, target and body, each in hex.
 
 def hex(value)
   value.to_s.unpack1("H*")

@@ -1,4 +1,4 @@
-// Writes down every request that it is asked: client, field of ours, method, target and body, each in hex.
+// Records every request it receives: client, added field, method, target and body, each in hex.
 "use strict";
 
 const http = require("node:http");

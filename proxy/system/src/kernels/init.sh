@@ -1,6 +1,6 @@
 #!/bin/sh
-# The first process of a guest: makes the file systems, runs the parts, switches off. What the host reads goes to the
-# second serial line; the first one is the kernel's.
+# PID 1 of a guest: mounts the file systems, runs the parts, powers off. Output for the host goes to the second serial
+# line; the first one is the kernel's.
 export PATH=/bin HOME=/root TMPDIR=/tmp SLUICE_LOG=info
 mount -t devtmpfs dev /dev
 exec >/dev/ttyS1 2>&1 </dev/null
@@ -8,7 +8,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts
-# Not over /tmp: the checkout may be below it.
+# Nothing is mounted over /tmp: the checkout may be below it.
 chmod 1777 /tmp
 mount -t tmpfs run /run
 mount -t cgroup2 cgroup /sys/fs/cgroup

@@ -1,5 +1,4 @@
-// Command differential writes down every request that it is asked: client, field of ours, method, target and body, each
-// in hex.
+// Command differential records every request it receives: client, added field, method, target and body, each in hex.
 package main
 
 import (
