@@ -102,7 +102,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Moves it to its path, replacing a socket without a listener, or one that is to be replaced.
+    /// Moves the socket to its path. It replaces a socket that nothing listens on, or the predecessor's.
     ///
     /// # Errors
     /// The I/O error.
