@@ -92,10 +92,8 @@ fn disabled_targets_finish_and_get_no_new_requests() {
     poll("further checks", || (checks() > before + 1).then_some(()));
     go.send(()).unwrap();
     assert_eq!(busy.response().text(), "one", "running requests finish");
-    let last = format!(
-        "{} is the last target of web that takes requests; use \"stop web\" instead",
-        two.endpoint
-    );
+    let last =
+        format!("{} is the last target of web that takes requests; use \"stop web\" instead", two.endpoint);
     assert_eq!(refused(&proxy, &format!("disable web {}", two.endpoint)), last);
     done(&proxy, &format!("enable web {}", one.endpoint));
     let both = answers(&proxy, 8);
