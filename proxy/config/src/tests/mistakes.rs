@@ -125,7 +125,7 @@ const LISTENERS: &[(&str, &str)] = &[
     ),
     (
         "address: 80800",
-        "c.yaml:2: listeners[0].address: \"0.0.0.0:80800\" has no port from 0 to 65535; write host:port",
+        "c.yaml:2: listeners[0].address: \"0.0.0.0:80800\" has no port from 1 to 65535; write host:port",
     ),
     ("address: a:1\n    adress: b", "c.yaml:3: listeners[0].adress: unknown key; did you mean address?"),
     (
