@@ -1,7 +1,8 @@
 //! Developer commands of the workspace: `cargo xtask COMMAND`. Parses the command line, and hands on to the package that
-//! has the work: tests and traces to `proxy/system`, benchmarks to `bench`.
+//! has the work: tests to `proxy/system`, benchmarks to `bench`.
 
 mod build_ebpf;
+mod docs;
 mod lint;
 mod package;
 mod run;
@@ -42,6 +43,8 @@ enum Command {
     /// Build everything that is shipped into target/xtask/package: .deb, .rpm, an archive with a static binary, symbols, a
     /// list of components, and checksums. With --image, the container images: target/xtask/image/sluice-image.tar.
     Package(package::Options),
+    /// Build the book of docs/ into target/book, and renew its reference.
+    Docs,
     /// Lint, then test.
     Ci,
 }
@@ -61,9 +64,10 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::tidy(),
         Command::Test(Handed { args }) => run::package("sluice-system", "test", &args),
         Command::Bench(Handed { args }) => run::package("sluice-bench", "bench", &args),
-        Command::Trace(Handed { args }) => run::package("sluice-system", "trace", &args),
+        Command::Trace(Handed { args }) => run::trace(&args),
         Command::BuildEbpf(options) => build_ebpf::build(&options),
         Command::Package(options) => package::package(&options),
+        Command::Docs => docs::docs(),
         Command::Ci => lint::lint().and_then(|()| run::package("sluice-system", "test", &[])),
     };
     match done {

@@ -26,6 +26,14 @@ pub(crate) fn doctor(args: &[String]) -> Result<()> {
     become_sluice(|command| command.arg("doctor").args(args))
 }
 
+/// Builds, then executes `sluice trace ARGS` in place of this process.
+///
+/// # Errors
+/// When the build fails or the binary cannot be started.
+pub(crate) fn trace(args: &[String]) -> Result<()> {
+    become_sluice(|command| command.arg("trace").args(args))
+}
+
 /// Executes the program of a workspace package, with a command and its arguments, in place of this process.
 ///
 /// # Errors

@@ -67,9 +67,12 @@ fn obey(command: Command) -> ExitCode {
         Command::Healthcheck(args) => healthcheck_command(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Top(args) => top_command(&args),
+        #[cfg(feature = "trace")]
+        Command::Trace(options) => trace_command(&options),
         Command::Version => print(concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completions { shell } => completions_command(shell),
         Command::Man { folder } => man_command(&folder),
+        Command::Reference { folder } => written(manual::write_reference(Cli::command(), &folder), &folder),
     }
 }
 
@@ -81,6 +84,12 @@ fn top_command(args: &cli::TopArgs) -> ExitCode {
         }
         Err(error) => fail(&error, EXIT_CONFIG),
     }
+}
+
+#[cfg(feature = "trace")]
+fn trace_command(options: &sluice_trace::Options) -> ExitCode {
+    let done = sluice_trace::trace(options);
+    done.map_or_else(|error| fail(&format!("{error:#}"), EXIT_RUNTIME), |()| ExitCode::SUCCESS)
 }
 
 #[cfg(not(feature = "top"))]
@@ -268,7 +277,11 @@ fn healthcheck_command(args: &HealthcheckArgs) -> ExitCode {
 }
 
 fn man_command(folder: &Path) -> ExitCode {
-    match manual::write(Cli::command(), folder) {
+    written(manual::write(Cli::command(), folder), folder)
+}
+
+fn written(outcome: io::Result<()>, folder: &Path) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("{}: {error}", folder.display()), EXIT_RUNTIME),
     }

@@ -1,4 +1,4 @@
-//! The system tests of sluice, and `cargo xtask trace`, which one of them tests. Only parses the command line.
+//! The system tests of sluice, and its container images, which some of them run. Only parses the command line.
 
 mod apps;
 mod browser;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "System tests and traces of sluice")]
+#[command(name = "cargo xtask", about = "System tests of sluice")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -31,15 +31,12 @@ enum Command {
     Test(test::Options),
     /// Build the container images, without a container engine.
     Image(image::Options),
-    /// Show where requests wait: run a script of scripts/, or `puma` (root, bpftrace).
-    Trace(trace::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test(options) => test::test(&options),
         Command::Image(options) => image::package(&options),
-        Command::Trace(options) => trace::trace(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,6 @@
 
 pub mod workspace;
 pub mod process;
-pub mod sockets;
 pub mod packages;
 pub mod pinned;
 pub mod ship;

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+pub use sluice_trace::program::{bound, find_program};
 
 const POLL: Duration = Duration::from_millis(20);
 const READY_TRIES: u32 = 3000;
@@ -31,21 +32,6 @@ pub struct Process {
     stop: Signal,
 }
 
-/// A command that ends with the thread that starts it, even if that thread is killed before it can clean up.
-///
-/// `setpriv` replaces itself, so the pid is the program's. Without setpriv, only a clean end stops the program.
-pub fn bound(program: impl AsRef<Path>) -> Command {
-    let program = program.as_ref();
-    match find_program("setpriv") {
-        Some(setpriv) => {
-            let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", "TERM", "--"]).arg(program);
-            command
-        }
-        None => Command::new(program),
-    }
-}
-
 /// `sluice run` of a binary, without its other arguments, bound like [`bound`]. The variable SLUICE_TEST_RUNTIME
 /// selects its engine.
 pub fn sluice(binary: &Path) -> Command {
@@ -55,15 +41,6 @@ pub fn sluice(binary: &Path) -> Command {
         command.args(["--set", &format!("runtime={engine}")]);
     }
     command
-}
-
-/// Path of a program in PATH or in the usual folders for system administration.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
 }
 
 /// `N` different free ports of an address. This process has not returned any of them before.

@@ -80,7 +80,7 @@ pub fn release_binary() -> Result<PathBuf> {
 /// The build fails.
 pub fn quick_binary() -> Result<PathBuf> {
     let mut build = cargo(["build", "--profile", "quick", "--package", "sluice"]);
-    must(build.args(["--no-default-features", "--features", "ring"]))?;
+    must(build.args(["--no-default-features", "--features", "ring,trace"]))?;
     Ok(target()?.join("quick").join("sluice"))
 }
 

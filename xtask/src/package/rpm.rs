@@ -21,6 +21,17 @@ const FILES: [&str; 6] = [
     "/etc/logrotate.d/sluice",
 ];
 
+/// Gives what is packed from the source the time `epoch`. Later times become that in the package, and earlier ones, which
+/// files have that were checked out before the last commit, would stay.
+fn age_sources(epoch: &str) -> Result<()> {
+    let folders = ["config", "docs/migrate", "scripts", "LICENSE", "README.md"];
+    let mut list = Command::new("git");
+    let listed = succeed(list.arg("ls-files").args(folders).current_dir(workspace::root()))?;
+    let mut touch = Command::new("touch");
+    touch.arg(format!("--date=@{epoch}")).args(listed.lines()).current_dir(workspace::root());
+    must(&mut touch)
+}
+
 /// Makes it of `binary`, stripped, and looks into it.
 ///
 /// # Errors
@@ -32,6 +43,7 @@ pub(super) fn build(binary: &Path, folder: &Path) -> Result<()> {
     let name = format!("sluice-{}-1.{}.rpm", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let file = folder.join(&name);
     let epoch = ship::epoch().to_string();
+    age_sources(&epoch)?;
     let mut build = Command::new(tool("cargo-generate-rpm", CARGO_GENERATE_RPM)?);
     build.args(["--package", "proxy/sluice", "--auto-req", "builtin", "--source-date", &epoch]);
     build.arg("--target-dir").arg(&target).arg("--output").arg(&file);

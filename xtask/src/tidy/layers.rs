@@ -26,6 +26,7 @@ const LAYERS: &[Layer] = &[
     Layer { folder: "proxy/net", package: "sluice-net", without: &[] },
     Layer { folder: "proxy/engine", package: "sluice-engine", without: &["hyper"] },
     Layer { folder: "proxy/control", package: "sluice-control", without: &[] },
+    Layer { folder: "proxy/trace", package: "sluice-trace", without: &["tokio"] },
     Layer {
         folder: "proxy/sluice",
         package: "sluice",

@@ -3,6 +3,7 @@
 
 mod imports;
 mod layers;
+mod links;
 mod names;
 mod sizes;
 mod source;
@@ -36,6 +37,7 @@ pub(crate) fn tidy() -> Result<()> {
     sources.iter().for_each(|source| sizes::check(source, &mut problems));
     imports::check(&sources, &mut problems);
     layers::check(&documents, &mut problems);
+    links::check(&documents, &mut problems);
     names::check_siblings(&documents, &mut problems);
 
     for problem in &problems {

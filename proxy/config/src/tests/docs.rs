@@ -1,4 +1,4 @@
-//! The migration guides: their examples have no mistakes, and they name no unknown key.
+//! The documents: their examples have no mistakes, and the migration guides name no unknown key.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -34,16 +34,32 @@ fn completed(example: &str) -> String {
     format!("{listeners}{clusters}{example}")
 }
 
-#[test]
-fn guide_examples_have_no_mistakes() {
-    for name in PAGES {
-        let text = page(name);
-        let examples = blocks(&text, "yaml");
-        assert!(!examples.is_empty(), "{name}");
-        for example in examples {
-            parse(name, &completed(example), &[]).unwrap_or_else(|error| panic!("{error}\n{example}"));
+/// Every page of the guide, the README and other documents, by path.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut paths: Vec<_> =
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md"].iter().map(|name| root.join(name)).collect();
+    let mut folders = vec![root.join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { paths.push(path) }
         }
     }
+    let paths = paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.map(|path| (path.display().to_string(), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn examples_in_documents_have_no_mistakes() {
+    let mut count = 0;
+    for (name, text) in pages() {
+        for example in blocks(&text, "yaml") {
+            parse(&name, &completed(example), &[]).unwrap_or_else(|error| panic!("{error}\n{example}"));
+            count += 1;
+        }
+    }
+    assert!(count > 35, "{count} examples");
 }
 
 /// The right-hand cells of the tables, which show sluice's keys. A `|` within backticks would count as a border.

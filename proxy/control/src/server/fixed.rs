@@ -25,7 +25,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("services", old.services != new.services);
     fix("demo_origin", old.demo_origin != new.demo_origin);
     let buffers = old.limits.body_buffers_bytes_max;
-    fix("limits.body_buffers_bytes_max", buffers != new.limits.body_buffers_bytes_max);
+    fix("limits.body_buffers_max", buffers != new.limits.body_buffers_bytes_max);
     new.limits.body_buffers_bytes_max = buffers;
     new.workers = old.workers;
     new.runtime = old.runtime;

@@ -3,6 +3,10 @@
 pub(crate) mod kamal;
 pub(crate) mod service;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod documents;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,6 +52,9 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// Show live statistics of a running sluice in this terminal
     Top(TopArgs),
+    /// Show where requests wait in any server, with bpftrace (root)
+    #[cfg(feature = "trace")]
+    Trace(sluice_trace::Options),
     #[command(flatten)]
     Service(ServiceCommand),
     /// Print the version
@@ -60,6 +67,12 @@ pub(crate) enum Command {
     /// Write the manual pages into a folder
     #[command(hide = true)]
     Man {
+        /// The folder; created if missing
+        folder: PathBuf,
+    },
+    /// Write the reference pages of the guide into a folder
+    #[command(hide = true)]
+    Reference {
         /// The folder; created if missing
         folder: PathBuf,
     },

@@ -14,7 +14,7 @@ const DESCRIPTION: &str = "sluice accepts HTTP/1.1 and HTTP/2, with or without T
 const SIGNALS: [(&str, &str); 3] = [
     (
         "SIGTERM, SIGINT",
-        "Drain: accept no new connections and finish running exchanges, for at most drain_timeout_ms. A \
+        "Drain: accept no new connections and finish running exchanges, for at most drain_timeout. A \
          second signal stops at once.",
     ),
     (
@@ -26,7 +26,7 @@ const SIGNALS: [(&str, &str); 3] = [
 ];
 
 const EXIT_STATUS: [(&str, &str); 3] = [
-    ("0", "Success; for run: sluice was stopped by a signal, and drained or reached drain_timeout_ms."),
+    ("0", "Success; for run: sluice was stopped by a signal, and drained or reached drain_timeout."),
     ("1", "An error while running, or a failed check (doctor, healthcheck)."),
     ("2", "The command line or the configuration is wrong; all mistakes were printed."),
 ];

@@ -3,6 +3,7 @@
 
 mod commands;
 mod keys;
+mod reference;
 mod roff;
 mod schema;
 mod yaml;
@@ -31,4 +32,34 @@ pub(crate) fn write(command: Command, folder: &Path) -> io::Result<()> {
         fs::write(folder.join(name), page)?;
     }
     fs::write(folder.join("sluice.yaml.5"), yaml::page())
+}
+
+/// Writes the reference pages of the guide into `folder`.
+///
+/// # Errors
+/// When the folder or a file cannot be written.
+pub(crate) fn write_reference(command: Command, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("configuration.md"), reference::keys())?;
+    fs::write(folder.join("command-line.md"), reference::commands(command))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn committed_reference_is_current() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+        let pages = [
+            ("configuration.md", reference::keys()),
+            ("command-line.md", reference::commands(crate::cli::Cli::command())),
+        ];
+        for (name, page) in pages {
+            assert!(fs::read_to_string(folder.join(name)).unwrap() == page, "run `cargo xtask docs`: {name}");
+        }
+    }
 }

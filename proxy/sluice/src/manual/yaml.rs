@@ -34,26 +34,41 @@ pub(super) fn page() -> String {
     page + &section("SEE ALSO", "\\fBsluice\\fR(1), \\fBsluice\\-check\\fR(1), \\fBsluice\\-config\\fR(1)\n")
 }
 
-fn entry(key: &Key, ranges: &[(String, Vec<NumberRange>)]) -> String {
-    let mut facts = Vec::new();
-    // The file writes `none` for a key without a default.
+/// What is known of a key.
+pub(super) struct Facts {
+    pub(super) default: Option<String>,
+    pub(super) example: Option<String>,
+    /// From where to where, of a number.
+    pub(super) range: Option<String>,
+    pub(super) text: String,
+}
+
+pub(super) fn facts(key: &Key, ranges: &[(String, Vec<NumberRange>)]) -> Facts {
+    // The file says "none" for a key without a default.
     let remark = key.text.strip_prefix("none").map(|rest| rest.trim_start_matches([';', ':', ' ']));
     let is_default = key.is_default && remark.is_none();
-    if remark.is_some() {
-        facts.push("None by default.".to_owned());
-    }
-    if !matches!((key.value.as_str(), is_default), ("", _) | ("[]" | "{}", false)) {
-        let word = if is_default { "Default" } else { "For example" };
-        facts.push(format!("{word} {}.", key.value));
-    }
-    if let Some((least, greatest)) = range(ranges, &key.path) {
-        facts.push(format!("From {least} to {greatest}."));
-    }
+    let is_shown = !matches!((key.value.as_str(), is_default), ("", _) | ("[]" | "{}", false));
+    let value = is_shown.then(|| key.value.clone());
+    let (default, example) = if is_default { (value, None) } else { (None, value) };
+    let default = default.or_else(|| remark.map(|_| "none".to_owned()));
+    let range = range(ranges, &key.path).map(|(least, greatest)| format!("{least} to {greatest}"));
     let remark = remark.unwrap_or(&key.text);
-    if !remark.is_empty() {
-        facts.push(sentence(remark));
+    let text = if remark.is_empty() { String::new() } else { sentence(remark) };
+    Facts { default, example, range, text }
+}
+
+fn entry(key: &Key, ranges: &[(String, Vec<NumberRange>)]) -> String {
+    let known = facts(key, ranges);
+    let mut said = Vec::new();
+    match known.default.as_deref() {
+        Some("none") => said.push("None by default.".to_owned()),
+        Some(value) => said.push(format!("Default {value}.")),
+        None => {}
     }
-    let body = if facts.is_empty() { "A map.".to_owned() } else { facts.join(" ") };
+    said.extend(known.example.map(|value| format!("For example {value}.")));
+    said.extend(known.range.map(|range| format!("From {range}.")));
+    said.extend((!known.text.is_empty()).then_some(known.text));
+    let body = if said.is_empty() { "A map.".to_owned() } else { said.join(" ") };
     format!(".TP\n\\fB{}\\fR\n{}\n", text(&key.path), text(&body))
 }
 

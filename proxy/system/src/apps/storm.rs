@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use sluice_testkit::process::raise_descriptor_limit;
-use sluice_testkit::sockets;
+use sluice_trace::sockets;
 
 use super::rig::Rig;
 use super::wire::Wire;

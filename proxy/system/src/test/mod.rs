@@ -245,7 +245,7 @@ fn kernel(options: &Options, judged: &Judged, tally: &mut Tally) -> Result<()> {
         tally.skip("kernel tier", 1, &reason);
         return Ok(());
     }
-    trace::checks::run(|| binary(options), tally)?;
+    trace::run(|| binary(options), tally)?;
     if let Some(reason) = bpf_denied().or_else(|| Tools::prepare().lack(&["bpftool"])) {
         tally.skip("kernel", 1, &reason);
         return Ok(());

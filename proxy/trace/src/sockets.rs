@@ -9,10 +9,11 @@ const LISTEN: &str = "0A";
 
 /// A listening TCP socket.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Listener {
-    pub(crate) port: u16,
+pub struct Listener {
+    /// Its port.
+    pub port: u16,
     /// Connections waiting to be accepted.
-    pub(crate) depth: u64,
+    pub depth: u64,
     inode: u64,
 }
 
@@ -20,7 +21,7 @@ pub(crate) struct Listener {
 ///
 /// # Errors
 /// /proc cannot be read.
-pub(crate) fn listeners() -> Result<Vec<Listener>> {
+pub fn listeners() -> Result<Vec<Listener>> {
     let mut found = parse(&fs::read_to_string("/proc/net/tcp").context("/proc/net/tcp")?);
     // Absent where IPv6 is off.
     found.extend(parse(&fs::read_to_string("/proc/net/tcp6").unwrap_or_default()));
@@ -74,7 +75,9 @@ pub fn ports(pid: u32) -> Result<BTreeSet<u16>> {
 pub fn named(name: &str) -> Result<Vec<u32>> {
     let is_named =
         |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name);
-    Ok(processes()?.into_iter().filter(is_named).collect())
+    // `sluice trace` has the name of what it looks for.
+    let own = std::process::id();
+    Ok(processes()?.into_iter().filter(|pid| *pid != own).filter(is_named).collect())
 }
 
 fn processes() -> Result<Vec<u32>> {

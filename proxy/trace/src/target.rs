@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use sluice_testkit::sockets;
 
-use super::{Options, http};
+use super::{Options, http, sockets};
 
 const SLUICE: &str = "sluice";
 

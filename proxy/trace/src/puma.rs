@@ -1,22 +1,31 @@
-//! `cargo xtask trace puma`: one line per second, the kernel's view of a Puma next to Puma's own.
+//! `sluice trace puma`: one line per second, the kernel's view of a Puma next to Puma's own.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
-use sluice_testkit::sockets;
 
 use super::report::{Histogram, Report, time};
 use super::session::{Event, OnInterrupt, Session};
 use super::target::Target;
-use super::{Options, http};
+use super::{Options, advice, http, sockets};
 
 /// Printed by the script when it has printed its maps.
 const SECOND: &str = "second";
 /// The script prints something every second; after this much silence it is stuck.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const STAGES: [&str; 4] = ["accept_wait_us", "request_queue_us", "service_us", "handed_over_us"];
+/// The meaning of the columns.
+const LEGEND: &str = "\n\
+  requests watched   responses seen in this second, of one connection in so many\n\
+  accept wait        from the handshake until Puma accepts: it accepts nothing while all threads are busy\n\
+  to read            from the first byte until Puma reads it\n\
+  service            from that read until the first byte of the response, by the same thread\n\
+  handed over        the same if another thread responds; includes the wait for a thread\n\
+  asleep             share of the service time in which the thread slept: lock, database, other services\n\
+  accept queue       connections waiting to be accepted: now, and the maximum so far\n\
+  backlog, free      Puma's own figures (--control): requests that wait for a thread, and threads that are free\n";
+
 /// Figures of Puma's control app.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stats {
@@ -41,13 +50,14 @@ struct Row {
 ///
 /// # Errors
 /// When bpftrace fails, or the configured control app does not respond at first.
-pub(super) fn watch(script: &Path, target: &Target, options: &Options) -> Result<()> {
+pub(super) fn watch(script: &str, target: &Target, options: &Options) -> Result<()> {
     // A wrong token is reported before anything is attached.
     stats(options)?;
     let args = [target.number, options.seconds(), options.one_in.unwrap_or(0), 1];
     let mut session = Session::start(script, &args, OnInterrupt::EndTrace)?;
     session.wait_attached()?;
     options.say(&format!("attached to {} for {} s", target.words, options.seconds()));
+    options.say(LEGEND);
     options.say(&head());
     let mut before = Report::default();
     let mut rows = Vec::new();
@@ -66,6 +76,8 @@ pub(super) fn watch(script: &Path, target: &Target, options: &Options) -> Result
     }
     let report = session.finish()?;
     options.show("puma", target, &report, Some(rows));
+    options.say("");
+    advice::advice(&report).iter().for_each(|line| options.say(line));
     Ok(())
 }
 

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -15,8 +14,8 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
-use sluice_testkit::process::{bound, find_program};
 
+use super::program::{bound, find_program};
 use super::report::Report;
 
 /// Attaching takes a second or two, more on a busy machine.
@@ -39,7 +38,7 @@ enum Line {
 }
 
 /// The next event.
-pub(crate) enum Event {
+pub enum Event {
     /// A `printf` of the script.
     Said(String),
     /// Nothing yet.
@@ -50,7 +49,7 @@ pub(crate) enum Event {
 
 /// What Ctrl-C and SIGTERM do to this process while a session runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnInterrupt {
+pub enum OnInterrupt {
     /// They stop the trace, and its counts are shown.
     EndTrace,
     /// The same as before.
@@ -58,7 +57,7 @@ pub(crate) enum OnInterrupt {
 }
 
 /// A running bpftrace.
-pub(crate) struct Session {
+pub struct Session {
     child: Child,
     lines: Receiver<Line>,
     complaints: VecDeque<String>,
@@ -68,7 +67,7 @@ pub(crate) struct Session {
 }
 
 /// Why bpftrace cannot run here, if so.
-pub(crate) fn obstacle() -> Option<&'static str> {
+pub fn obstacle() -> Option<&'static str> {
     if !geteuid().is_root() {
         return Some("tracing needs root: try again with sudo");
     }
@@ -80,12 +79,12 @@ impl Session {
     ///
     /// # Errors
     /// When it cannot run here.
-    pub(crate) fn start(script: &Path, args: &[u64], interrupt: OnInterrupt) -> Result<Self> {
+    pub fn start(script: &str, args: &[u64], interrupt: OnInterrupt) -> Result<Self> {
         if let Some(reason) = obstacle() {
             bail!(reason);
         }
         let mut command = bound("bpftrace");
-        command.args(["-f", "json"]).arg(script).args(args.iter().map(u64::to_string));
+        command.args(["-f", "json", "-e", script]).args(args.iter().map(u64::to_string));
         // In a separate process group, so that Ctrl-C only reaches us, and it is asked to stop once.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().context("start bpftrace")?;
@@ -109,7 +108,7 @@ impl Session {
     ///
     /// # Errors
     /// When it exits or hangs before that; with its output.
-    pub(crate) fn wait_attached(&mut self) -> Result<()> {
+    pub fn wait_attached(&mut self) -> Result<()> {
         let end = Instant::now() + ATTACH_MAX;
         while Instant::now() < end {
             match self.next(POLL)? {
@@ -128,7 +127,7 @@ impl Session {
     ///
     /// # Errors
     /// When a line is not what bpftrace writes.
-    pub(crate) fn next(&mut self, wait: Duration) -> Result<Event> {
+    pub fn next(&mut self, wait: Duration) -> Result<Event> {
         let end = Instant::now() + wait;
         loop {
             let interrupt = self.interrupts.as_ref().map(SignalFd::read_signal).transpose()?;
@@ -173,12 +172,12 @@ impl Session {
     }
 
     /// The output of the script so far.
-    pub(crate) fn report(&self) -> &Report {
+    pub fn report(&self) -> &Report {
         &self.report
     }
 
     /// Asks the program to stop; `finish` waits for that.
-    pub(crate) fn interrupt(&mut self) {
+    pub fn interrupt(&mut self) {
         // It may have exited by itself, or be printing its maps already, which a second signal would interrupt.
         if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id()))
             && catches_interrupt(self.child.id())
@@ -191,7 +190,7 @@ impl Session {
     ///
     /// # Errors
     /// When it had to be killed or failed.
-    pub(crate) fn finish(mut self) -> Result<Report> {
+    pub fn finish(mut self) -> Result<Report> {
         self.end()?;
         for line in &self.complaints {
             eprintln!("bpftrace: {line}");

@@ -11,14 +11,14 @@ const BAR_WIDTH: usize = 40;
 
 /// One histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     /// Lower bound (inclusive), upper bound (exclusive), samples; ascending.
-    pub(crate) buckets: Vec<(u64, u64, u64)>,
+    pub buckets: Vec<(u64, u64, u64)>,
 }
 
 /// Everything that a script printed, by map and then by key (empty if the map has none).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Report {
+pub struct Report {
     histograms: BTreeMap<String, BTreeMap<String, Histogram>>,
     values: BTreeMap<String, BTreeMap<String, i64>>,
 }
@@ -35,17 +35,17 @@ impl Histogram {
     }
 
     /// Number of samples.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.2).sum()
     }
 
     /// Number of samples in buckets that start at `bound` or later.
-    pub(crate) fn from(&self, bound: u64) -> u64 {
+    pub fn from(&self, bound: u64) -> u64 {
         self.buckets.iter().filter(|bucket| bucket.0 >= bound).map(|bucket| bucket.2).sum()
     }
 
     /// The value below which this percentage of the samples lies: the upper bound of a bucket.
-    pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
+    pub fn percentile(&self, percent: u64) -> Option<u64> {
         let rank = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;
         self.buckets.iter().find_map(|&(_, high, count)| {
@@ -55,7 +55,7 @@ impl Histogram {
     }
 
     /// The samples in `self` that are not in `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    pub fn since(&self, before: &Self) -> Self {
         let old: BTreeMap<u64, u64> = before.buckets.iter().map(|&(low, _, count)| (low, count)).collect();
         let left = |&(low, high, count): &(u64, u64, u64)| {
             let count = count.saturating_sub(old.get(&low).copied().unwrap_or(0));
@@ -92,7 +92,7 @@ impl Report {
     }
 
     /// The histogram of a map, all keys together.
-    pub(crate) fn histogram(&self, name: &str) -> Histogram {
+    pub fn histogram(&self, name: &str) -> Histogram {
         let mut sum = BTreeMap::<(u64, u64), u64>::new();
         for &(low, high, count) in
             self.histograms.get(name).into_iter().flatten().flat_map(|(_, one)| &one.buckets)
@@ -103,17 +103,17 @@ impl Report {
     }
 
     /// The histogram under one key of a map.
-    pub(crate) fn keyed(&self, name: &str, key: &str) -> Histogram {
+    pub fn keyed(&self, name: &str, key: &str) -> Histogram {
         self.histograms.get(name).and_then(|keys| keys.get(key)).cloned().unwrap_or_default()
     }
 
     /// The sum of a map of numbers over all its keys.
-    pub(crate) fn value(&self, name: &str) -> i64 {
+    pub fn value(&self, name: &str) -> i64 {
         self.values.get(name).into_iter().flatten().map(|(_, value)| value).sum()
     }
 
     /// The number under one key of a map.
-    pub(crate) fn value_of(&self, name: &str, key: &str) -> i64 {
+    pub fn value_of(&self, name: &str, key: &str) -> i64 {
         self.values.get(name).and_then(|keys| keys.get(key)).copied().unwrap_or(0)
     }
 

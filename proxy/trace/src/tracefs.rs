@@ -3,14 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
-use sluice_testkit::workspace::must;
+use anyhow::{Context, Result, ensure};
 
 const PLACE: &str = "/sys/kernel/tracing";
 const OTHER_PLACE: &str = "/sys/kernel/debug/tracing";
 
 /// Mounted, for as long as this exists if it was not mounted before.
-pub(super) struct Tracefs {
+pub struct Tracefs {
     ours: bool,
 }
 
@@ -19,13 +18,19 @@ impl Tracefs {
     ///
     /// # Errors
     /// When that is not allowed.
-    pub(super) fn mounted() -> Result<Self> {
+    pub fn mounted() -> Result<Self> {
         let ours = ![PLACE, OTHER_PLACE].iter().any(|place| Path::new(place).join("events").exists());
         if ours {
-            must(Command::new("mount").args(["-t", "tracefs", "tracefs", PLACE])).context("tracefs")?;
+            must(Command::new("mount").args(["-t", "tracefs", "tracefs", PLACE]))?;
         }
         Ok(Self { ours })
     }
+}
+
+fn must(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("{:?}", command.get_program()))?;
+    ensure!(status.success(), "tracefs: {:?}: {status}", command.get_program());
+    Ok(())
 }
 
 impl Drop for Tracefs {

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use sluice_testkit::process::{Process, bound, free_ports, sluice};
-use sluice_testkit::sockets;
 use sluice_testkit::workspace;
+use sluice_trace::sockets;
 
 use super::load;
-use crate::trace::report::Report;
-use crate::trace::session::{OnInterrupt, Session};
+use sluice_trace::report::Report;
+use sluice_trace::session::{OnInterrupt, Session};
 
 /// Longer than any load takes; the scripts are stopped before.
 const SECONDS: u64 = 300;
@@ -59,6 +59,8 @@ pub(super) struct Scene {
     sluice: Process,
     pub(super) proxy: SocketAddr,
     pub(super) admin: SocketAddr,
+    /// The program of sluice, which traces as well.
+    pub(super) binary: PathBuf,
 }
 
 /// The counts of the scripts, and ours.
@@ -124,7 +126,15 @@ impl Scene {
         let log = logs.join("trace-sluice.log");
         let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
         sluice.wait_ready(local(proxy))?;
-        Ok(Self { puma, slow, crowded, sluice, proxy: local(proxy), admin: local(admin) })
+        Ok(Self {
+            puma,
+            slow,
+            crowded,
+            sluice,
+            proxy: local(proxy),
+            admin: local(admin),
+            binary: binary.to_owned(),
+        })
     }
 
     /// Attaches every script, runs every load, stops every script.
@@ -169,7 +179,7 @@ type Sessions = Vec<(&'static str, Session)>;
 fn attach(wanted: &[(&'static str, &str, Vec<u64>)]) -> Result<Sessions> {
     let mut sessions = Sessions::new();
     for (name, script, args) in wanted {
-        let session = Session::start(&crate::trace::file(script), args, OnInterrupt::Unchanged)?;
+        let session = Session::start(sluice_trace::script(script)?, args, OnInterrupt::Unchanged)?;
         sessions.push((name, session));
     }
     for (name, session) in &mut sessions {
