@@ -57,9 +57,23 @@ fn ip(address: SockaddrStorage) -> Option<IpAddr> {
 /// Whether an interface is a bridge, or one end of a pair whose other end is elsewhere on this host.
 fn is_virtual(name: &str) -> bool {
     let folder = Path::new("/sys/class/net").join(name);
-    let number = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
-    // A veth is linked to its peer's index; other interfaces are linked to themselves.
-    folder.join("bridge").is_dir() || number("iflink") != number("ifindex")
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+    // A veth is linked to its peer's index; an interface without a link is linked to itself.
+    let is_linked = read("iflink") != read("ifindex");
+    folder.join("bridge").is_dir() || is_linked || is_pair(&folder, &read)
+}
+
+/// Whether it is a veth whose peer, in another namespace, happens to have the same index: a virtual Ethernet device of no
+/// named type (DEVTYPE; bonds, VLANs, bridges and tunnels have one) and without the flags of a tap.
+fn is_pair(folder: &Path, read: &impl Fn(&str) -> Option<String>) -> bool {
+    /// `ARPHRD_ETHER` of if_arp.h.
+    const ETHERNET: &str = "1";
+    let is_below_virtual =
+        folder.canonicalize().is_ok_and(|path| path.starts_with("/sys/devices/virtual/net"));
+    is_below_virtual
+        && read("type").is_some_and(|kind| kind.trim() == ETHERNET)
+        && read("uevent").is_some_and(|text| !text.contains("DEVTYPE="))
+        && read("tun_flags").is_none()
 }
 
 /// Whether a configured address can only be in this network namespace.
