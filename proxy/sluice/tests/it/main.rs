@@ -39,6 +39,7 @@ mod doctor;
 mod packaging;
 mod tracing;
 mod logs;
+mod monitoring;
 mod debug;
 mod pressure;
 mod below;

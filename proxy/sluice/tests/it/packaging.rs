@@ -116,7 +116,13 @@ fn files_listed_by_the_package_exist() {
     let listed: Vec<&str> = listed.map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(listed.len() > 6, "{listed:?}");
     for name in listed {
-        let path = root().join(name.replace("/*.md", "").replace("/*.yaml", "").replace("/*.bt", ""));
+        let path = root().join(
+            name.replace("/*.md", "")
+                .replace("/*.yaml", "")
+                .replace("/*.bt", "")
+                .replace("/*.yml", "")
+                .replace("/*.json", ""),
+        );
         assert!(path.exists(), "{name}");
     }
     for script in ["postinst", "prerm", "postrm"] {
