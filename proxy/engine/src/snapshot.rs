@@ -109,7 +109,7 @@ pub(crate) enum Target {
 impl Snapshot {
     /// Prepares a configuration for use with these clusters.
     pub fn new(config: Config, clusters: BTreeMap<String, Arc<Cluster>>, error_pages: ErrorPages) -> Self {
-        let routes = config.routes.iter().map(|route| entry(route, &clusters, config.via)).collect();
+        let routes = config.routes.iter().map(|route| entry(route, &clusters, &config)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
         Self { router, routes, clusters, error_pages, debug, config }
@@ -126,7 +126,7 @@ impl Snapshot {
     }
 }
 
-fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, via: bool) -> RouteEntry {
+fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, config: &Config) -> RouteEntry {
     let target = match &route.action {
         Action::Cluster(name) => {
             clusters.get(name).map_or(Target::Local, |cluster| Target::Cluster(Arc::clone(cluster)))
@@ -138,7 +138,8 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, via: 
         && !route.buffering.is_on()
         && !route.buffering.concerns_responses()
         && response_edits.is_none()
-        && !via
+        && !config.via
+        && !config.response_request_id
         && matches!(&target, Target::Cluster(cluster) if takes_heads_as_they_are(&cluster.config));
     RouteEntry {
         name: route.name.clone(),

@@ -13,6 +13,7 @@ const ADDED_BYTES: usize = 256;
 
 /// RFC 6797 section 6.1.
 const HSTS: &[u8] = b"Strict-Transport-Security";
+const REQUEST_ID: &[u8] = b"X-Request-Id";
 
 /// What the forwarded response contains in addition to its head's own fields.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,8 @@ pub struct ResponseForward<'a> {
     pub edits: Option<&'a FieldEdits>,
     /// Additional fields, such as the name of the endpoint; not added to interim responses.
     pub extra: [Option<(&'a [u8], &'a [u8])>; 3],
+    /// An X-Request-Id that replaces the endpoint's; not added to interim responses.
+    pub request_id: Option<&'a [u8]>,
     /// A Strict-Transport-Security that replaces the endpoint's. The route's edits take precedence.
     pub hsts: Option<&'a [u8]>,
 }
@@ -47,6 +50,7 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     let length_stays = is_canonical_length(head, framing);
     let is_edited = |name: &[u8]| edits.is_some_and(|edits| edits.takes_out(name));
     let hsts = forward.hsts.filter(|_| !interim && !is_edited(HSTS));
+    let request_id = forward.request_id.filter(|_| !interim && !is_edited(REQUEST_ID));
     for field in head.fields() {
         let copied = match field.kind {
             // No edit may write this field, see `FieldKind::is_protected`, so none removes it.
@@ -55,6 +59,7 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
                 is_copied_downstream(&head.fields, &field, forward.framing)
                     && !is_edited(field.name)
                     && !(hsts.is_some() && field.name.eq_ignore_ascii_case(HSTS))
+                    && !(request_id.is_some() && field.kind == FieldKind::XRequestId)
             }
         };
         if copied {
@@ -64,6 +69,9 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     }
     if let Some(value) = hsts {
         out.field(HSTS, value);
+    }
+    if let Some(value) = request_id {
+        out.field(REQUEST_ID, value);
     }
     if forward.via && !is_edited(b"via") {
         out.field(b"Via", head.version().via());

@@ -352,6 +352,7 @@ prop_compose! {
             limits,
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
             via,
+            response_request_id: via,
             error_pages: pages.into_iter().map(|(status, page)| (status, page.into())).collect(),
             access_log: AccessLog { output: log, format, fields: if format == LogFormat::Combined { LogField::ALL.to_vec() } else { fields } },
             control: user.as_ref().map_or(if via { ControlSocket::Off } else { ControlSocket::Auto }, |name| {

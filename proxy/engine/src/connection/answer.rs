@@ -61,7 +61,8 @@ impl Connection {
         let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
         let debug = debug.as_ref().map(|fields| fields.each());
         let mut extra = debug.as_ref().map_or_else(Vec::new, |fields| fields.to_vec());
-        if local.is_failure() && !self.session.head.method_bytes().is_empty() {
+        let is_named = local.is_failure() || snapshot.config.response_request_id;
+        if is_named && !self.session.head.method_bytes().is_empty() {
             // A user who reports the error can name the line of the log.
             extra.push((b"X-Request-Id", &account.request_id));
         }

@@ -41,6 +41,7 @@ impl Answer<'_> {
         let [timing, facts] = debug_fields(debug.as_ref());
         let forward = ResponseForward {
             via: policy.via,
+            request_id: policy.request.request_id.as_deref(),
             edits: policy.response_edits,
             extra: [field.zip(label), timing, facts],
             ..forward_head(self, framing, keep_alive)
@@ -60,6 +61,7 @@ pub(super) fn forward_head<'a>(
         client_version: answer.request.version(),
         request_method: answer.request.method(),
         via: false,
+        request_id: None,
         upgrade: false,
         edits: None,
         extra: [None; 3],

@@ -176,6 +176,7 @@ async fn upgrade(
     let forward = ResponseForward {
         upgrade: true,
         via: shared.policy.via,
+        request_id: shared.policy.request.request_id.as_deref(),
         edits: shared.policy.response_edits,
         extra: [None, timing, facts],
         ..forward_head(answer, Framing::None, true)

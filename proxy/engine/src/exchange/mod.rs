@@ -77,6 +77,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) debug: Option<debug::Facts<'a>>,
     /// The field that names the endpoint to the application.
     pub(crate) stamp: Option<&'a Stamp>,
+    /// The id that every response names, if that is on.
+    pub(crate) request_id: Option<Vec<u8>>,
     /// Fields of the response to log.
     pub(crate) logged: &'a [LoggedField],
     /// Its place at a service's targets, which a drain may end.

@@ -200,6 +200,7 @@ fn field_block_omits_connection_fields() {
     response.assemble((418, true), [(&b"x"[..], &b"y"[..])].into_iter(), &LIMITS).unwrap();
     let mut block = FieldBlock::default();
     let forward = ResponseForward {
+        request_id: None,
         framing: response_framing(&response, Method::Get).unwrap(),
         keep_alive: false,
         client_version: Version::Http2,

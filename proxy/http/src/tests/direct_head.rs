@@ -38,6 +38,7 @@ fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
         &mut out,
         &head,
         &ResponseForward {
+            request_id: None,
             framing,
             keep_alive: true,
             client_version: Version::Http11,

@@ -200,6 +200,7 @@ proptest! {
         let Ok((head, framing)) = read_response(&bytes, method) else { return Ok(()) };
         let mut out = Vec::new();
         encode_response(&mut out, &head, &ResponseForward {
+        request_id: None,
             framing, keep_alive, client_version: Version::Http11, request_method: method, via: true, upgrade: false,
             edits: None, extra: [None; 3], hsts: None,
         });

@@ -4,6 +4,7 @@ use super::strict::{StrictHead, read_strictly};
 use super::*;
 
 const NEUTRAL: ResponseForward<'_> = ResponseForward {
+    request_id: None,
     framing: Framing::None,
     keep_alive: true,
     client_version: Version::Http11,

@@ -354,3 +354,21 @@ fn a_refused_head_has_no_body() {
         answer.escape_ascii()
     );
 }
+
+#[test]
+fn every_response_names_its_request_where_that_is_on() {
+    let origin = Origin::answering(|_| {
+        b"HTTP/1.1 200 OK\r\nX-Request-Id: the-application\r\nContent-Length: 2\r\n\r\nhi".to_vec()
+    });
+    let Some(proxy) = Setup::to_origin(&origin).with("response_request_id", true).start() else { return };
+    let mut wire = proxy.connect();
+    for target in ["/one", "/two", "/three"] {
+        let answer = wire.ask(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let id = proxy.record(target)["request_id"].as_str().unwrap().to_owned();
+        assert_eq!(answer.all("x-request-id"), [id.as_str()]);
+        assert_eq!(origin.last().get("x-request-id"), Some(id.as_str()));
+    }
+    // Off, the application's own passes.
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    assert_eq!(proxy.get("/").all("x-request-id"), ["the-application"]);
+}
