@@ -1,6 +1,7 @@
 //! Encodes the head of a forwarded response, including interim ones. The proxy's own responses are rendered elsewhere.
 
 use super::edits::FieldEdits;
+use super::fields::FieldRef;
 use super::framing::{Declared, Framing, declared, is_bodiless};
 use super::headers::is_copied_downstream;
 use super::kind::FieldKind;
@@ -51,6 +52,10 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     let is_edited = |name: &[u8]| edits.is_some_and(|edits| edits.takes_out(name));
     let hsts = forward.hsts.filter(|_| !interim && !is_edited(HSTS));
     let request_id = forward.request_id.filter(|_| !interim && !is_edited(REQUEST_ID));
+    let is_replaced = |field: &FieldRef<'_>| match field.kind {
+        FieldKind::XRequestId => request_id.is_some(),
+        _ => hsts.is_some() && field.name.eq_ignore_ascii_case(HSTS),
+    };
     for field in head.fields() {
         let copied = match field.kind {
             // No edit may write this field, see `FieldKind::is_protected`, so none removes it.
@@ -58,8 +63,7 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
             _ => {
                 is_copied_downstream(&head.fields, &field, forward.framing)
                     && !is_edited(field.name)
-                    && !(hsts.is_some() && field.name.eq_ignore_ascii_case(HSTS))
-                    && !(request_id.is_some() && field.kind == FieldKind::XRequestId)
+                    && !is_replaced(&field)
             }
         };
         if copied {

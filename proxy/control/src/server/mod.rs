@@ -1,5 +1,6 @@
 //! Starts and stops everything in order. Read [`run`] first, then the stages of a start.
 
+mod accept_queue;
 mod changes;
 mod clusters;
 mod control;

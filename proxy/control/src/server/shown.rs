@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_core::clock;
-use sluice_core::cluster::QueueCounts;
+use sluice_core::cluster::{EndpointAddress, QueueCounts};
 use sluice_core::metrics::Row;
 use sluice_core::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
 use sluice_core::tls::{Certificate, Terminators, now_unix_s};
 use sluice_engine::snapshot::Snapshot;
 
+use super::accept_queue::AcceptQueues;
 use crate::acme::{self, Acme};
 use crate::status::document;
 
@@ -21,6 +22,7 @@ const DAY_S: i64 = 86_400;
 pub(super) fn status(snapshot: &Snapshot) -> Status {
     let now_ms = clock::now_ms();
     let mut status = Status::default();
+    let queues = AcceptQueues::read();
     for cluster in snapshot.clusters.values() {
         status.endpoints.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {
             cluster: cluster.name.clone(),
@@ -28,6 +30,10 @@ pub(super) fn status(snapshot: &Snapshot) -> Status {
             weight: if endpoint.is_disabled() { 0 } else { endpoint.weight().into() },
             healthy: endpoint.health(now_ms).takes_requests(),
             in_flight: u64::from(endpoint.in_flight()),
+            accept_queue: match &endpoint.address {
+                EndpointAddress::Ip(address) => queues.at(*address),
+                EndpointAddress::Unix(_) => None,
+            },
             limit: (endpoint.limit_now() != u32::MAX).then(|| u64::from(endpoint.limit_now())),
         }));
         let QueueCounts { length, entered, full, timed_out } = cluster.queue_counts();

@@ -26,6 +26,8 @@ pub struct EndpointStatus {
     pub weight: u64,
     /// Exchanges and tunnels under way on it.
     pub in_flight: u64,
+    /// Connections that wait for it to accept them, if it listens on this host.
+    pub accept_queue: Option<u64>,
     /// Its current limit of exchanges under way, if there is a limit.
     pub limit: Option<u64>,
 }
@@ -66,6 +68,7 @@ struct Merged {
     healthy: bool,
     weight: u64,
     in_flight: u64,
+    accept_queue: Option<u64>,
     limit: Option<u64>,
 }
 
@@ -78,6 +81,7 @@ impl Status {
             entry.healthy |= status.healthy;
             entry.weight = entry.weight.max(status.weight);
             entry.in_flight = entry.in_flight.saturating_add(status.in_flight);
+            entry.accept_queue = entry.accept_queue.max(status.accept_queue);
             entry.limit = entry.limit.max(status.limit);
         }
         merged
@@ -102,6 +106,8 @@ impl Status {
         gauge("sluice_endpoint_weight", help, |merged| Some(merged.weight))?;
         let help = "Exchanges and tunnels under way on an endpoint.";
         gauge("sluice_endpoint_in_flight", help, |merged| Some(merged.in_flight))?;
+        let help = "Connections that an endpoint on this host has not accepted yet: its threads are busy.";
+        gauge("sluice_endpoint_accept_queue", help, |merged| merged.accept_queue)?;
         let help = "Limit of exchanges under way on an endpoint, if there is one.";
         gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
         self.encode_queues(encoder)?;
