@@ -8,7 +8,7 @@ use std::thread;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::support::{Dead, Origin, Proxy, Setup, Wire, ok, poll};
+use super::support::{Dead, Origin, Proxy, Setup, Wire, free_port, ok, poll};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const IN_FORCE: (Option<i32>, &str) = (Some(0), "configuration applied\n");
@@ -26,6 +26,11 @@ fn changed(proxy: &Proxy, path: &str, value: impl Into<Value>) -> Value {
 fn reload(proxy: &Proxy, config: &Value) {
     let (code, said) = proxy.reload(config);
     assert_eq!((code, said.as_str()), IN_FORCE);
+}
+
+/// An address whose port no other test has on another address of loopback, which a listener on all would collide with.
+fn own_port() -> String {
+    format!("127.0.0.1:{}", free_port())
 }
 
 #[test]
@@ -155,7 +160,9 @@ fn listeners_are_added_and_removed() {
 #[test]
 fn a_wider_address_replaces_a_narrower_one() {
     let origin = Origin::saying("here");
-    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    let Some(proxy) = Setup::to_origin(&origin).with("listeners.0.address", own_port()).start() else {
+        return;
+    };
     let port = proxy.address().port();
     let wide = changed(&proxy, "listeners.0.address", format!("0.0.0.0:{port}"));
     reload(&proxy, &wide);
@@ -165,7 +172,8 @@ fn a_wider_address_replaces_a_narrower_one() {
 #[test]
 fn a_change_of_address_resets_no_connection() {
     let origin = Origin::saying("here");
-    let Some(proxy) = Setup::to_origin(&origin).with("workers", 2).start() else { return };
+    let setup = Setup::to_origin(&origin).with("workers", 2);
+    let Some(proxy) = setup.with("listeners.0.address", own_port()).start() else { return };
     let (here, over) = (proxy.address(), AtomicBool::new(false));
     thread::scope(|scope| {
         let client = scope.spawn(|| {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_yaml::{Mapping, Value};
 
 /// Uploads in the checks are larger than an API would allow.
-const BODY_MAX_BYTES: u64 = 1 << 32;
+const BODY_MAX: &str = "4g";
 
 /// The text of `file` with its first listener on `listen`, admin on `admin` and every cluster on `origin`. With
 /// `as_they_come`, responses may use direct return.
@@ -41,7 +41,7 @@ fn rewrite(config: &mut Value, listen: SocketAddr, admin: SocketAddr, origin: So
     let listener = listeners[0].as_mapping_mut().context("listeners[0]")?;
     set(listener, "address", listen.to_string());
     if let Some(limits) = listener.get_mut("limits").and_then(Value::as_mapping_mut) {
-        set(limits, "body_max", BODY_MAX_BYTES);
+        set(limits, "body_max", BODY_MAX);
     }
     let clusters = config.get_mut("clusters").and_then(Value::as_mapping_mut).context("has no clusters")?;
     for (_, cluster) in clusters.iter_mut() {
@@ -86,7 +86,7 @@ user: www-data
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         rewrite(&mut config, address(1), address(2), address(3)).unwrap();
         let wanted = "\
-listeners: [{address: '127.0.0.1:1', limits: {body_max: 4294967296}}]
+listeners: [{address: '127.0.0.1:1', limits: {body_max: 4g}}]
 routes: [{name: api, hosts: [api.example.com], cluster: api}]
 clusters: {api: {endpoints: ['127.0.0.1:3'], fail_open: true}}
 admin: 127.0.0.1:2

@@ -34,13 +34,13 @@ pub(crate) fn poll<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A port that is free now, and that the kernel does not assign by itself: it assigns ports from 32768 on.
+/// A port that is free now on every IPv4 address, and that the kernel does not assign by itself: it assigns ports from 32768 on.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     poll("a free port", || {
         let nth = std::process::id().wrapping_mul(101).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = 10_000 + u16::try_from(nth % 20_000).unwrap();
-        TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
+        TcpListener::bind(("0.0.0.0", port)).is_ok().then_some(port)
     })
 }
 
