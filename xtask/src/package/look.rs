@@ -23,6 +23,7 @@ const FILES: &[(&str, u32)] = &[
     ("usr/share/zsh/vendor-completions/_sluice", 0o644),
     ("usr/share/fish/vendor_completions.d/sluice.fish", 0o644),
     ("usr/share/doc/sluice/copyright", 0o644),
+    ("usr/share/doc/sluice/guide/acme.md", 0o644),
     ("usr/share/doc/sluice/migrate/nginx.md", 0o644),
     ("usr/share/doc/sluice/examples/puma.yaml", 0o644),
     ("usr/share/doc/sluice/changelog.Debian.gz", 0o644),

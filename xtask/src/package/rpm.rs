@@ -24,7 +24,7 @@ const FILES: [&str; 6] = [
 /// Gives what is packed from the source the time `epoch`. Later times become that in the package, and earlier ones, which
 /// files have that were checked out before the last commit, would stay.
 fn age_sources(epoch: &str) -> Result<()> {
-    let folders = ["config", "docs/migrate", "scripts", "LICENSE", "README.md"];
+    let folders = ["config", "docs", "scripts", "LICENSE", "README.md"];
     let mut list = Command::new("git");
     let listed = succeed(list.arg("ls-files").args(folders).current_dir(workspace::root()))?;
     let mut touch = Command::new("touch");

@@ -11,9 +11,9 @@ const DESCRIPTION: &str = "sluice accepts HTTP/1.1 and HTTP/2, with or without T
                            a cluster of application servers, and streams in both directions. It is \
                            configured with one YAML file, described in sluice.yaml(5).";
 
-const SIGNALS: [(&str, &str); 3] = [
+const SIGNALS: [(&str, &str); 4] = [
     (
-        "SIGTERM, SIGINT",
+        "SIGTERM, SIGINT, SIGQUIT",
         "Drain: accept no new connections and finish running exchanges, for at most drain_timeout. A \
          second signal stops at once.",
     ),
@@ -23,6 +23,7 @@ const SIGNALS: [(&str, &str); 3] = [
          the log contains the mistakes.",
     ),
     ("SIGUSR1", "Reopen the access log, after it was renamed."),
+    ("SIGUSR2", "Upgrade to a new process, like sluice upgrade. The log contains the outcome."),
 ];
 
 const EXIT_STATUS: [(&str, &str); 3] = [
