@@ -1,7 +1,6 @@
 //! Which names a listener obtains certificates for: listed names, and names that an endpoint approves when a client
 //! first asks for them.
 
-use crate::Mistake;
 use std::collections::BTreeMap;
 
 use super::codec::{Codec, Or, Own, keys, map, number};
@@ -9,7 +8,7 @@ use super::out::texts;
 use super::problem::quote;
 use super::reader::{Fields, Item};
 use super::shape::Shape;
-use super::{AcmeDirectory, Address, text};
+use super::{AcmeDirectory, HttpUrl, text};
 
 /// Maximum number of names of one listener; each has its own certificate.
 const NAMES_MAX: usize = 1000;
@@ -30,7 +29,7 @@ pub struct ListenerAcme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnDemand {
     /// The URL that is asked whether a name may have a certificate.
-    pub ask_url: AskUrl,
+    pub ask_url: HttpUrl,
     /// Time limit of that request, in milliseconds.
     pub timeout_ms: u64,
     /// After a refusal, the time until the same name may be asked about again, in milliseconds.
@@ -61,7 +60,7 @@ keys! { OnDemand {
     // Authorities issue a few hundred certificates a week for a domain; a certificate takes about 10 KB.
     names_max: 1000, number(1..=100_000);
 } required {
-    ask_url: AskUrl::default(), "http://host:port/path", ASK_URL;
+    ask_url: HttpUrl::here(0, "/"), "http://host:port/path", ASK_URL;
 } rest {
     question: Question::Domain,
 }}
@@ -73,7 +72,7 @@ keys! { ListenerAcme, settle has_some {
     directories: BTreeMap::new(),
 }}
 
-const ASK_URL: Own<AskUrl> =
+const ASK_URL: Own<HttpUrl> =
     Own { read: ask_url, write: |url| url.to_string().into(), shape: || Shape::TEXT };
 
 const NAMES: Own<Vec<String>> = Own {
@@ -81,46 +80,6 @@ const NAMES: Own<Vec<String>> = Own {
     write: |names| texts(names),
     shape: || Shape::list(Shape::TEXT, NAMES_MAX),
 };
-
-/// The URL that is asked whether a name may have a certificate. Plain HTTP only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskUrl {
-    /// Its address; never a unix socket.
-    pub address: Address,
-    /// Its path.
-    pub path: String,
-}
-
-impl Default for AskUrl {
-    fn default() -> Self {
-        Self { address: Address::Name(String::new(), 0), path: "/".to_owned() }
-    }
-}
-
-impl AskUrl {
-    /// Parses a URL. The path and query stay as they are written.
-    ///
-    /// # Errors
-    /// Why the URL cannot be used, and what to write.
-    pub fn parse(url: &str) -> Result<Self, Mistake> {
-        let Some(rest) = url.strip_prefix("http://") else {
-            let message = format!("{} is not a plain HTTP URL; write http://127.0.0.1:port/path", quote(url));
-            return Err(message.into());
-        };
-        let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-        let address = authority.parse::<Address>()?;
-        if matches!(address, Address::Unix(_)) {
-            return Err("a unix socket cannot be the host of a URL; write host:port".into());
-        }
-        Ok(Self { address, path: path.to_owned() })
-    }
-}
-
-impl std::fmt::Display for AskUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}{}", self.address, self.path)
-    }
-}
 
 /// `acme` of a listener's `tls`: off, or a map.
 pub(super) fn listener(tls: &mut Fields<'_>) -> Option<ListenerAcme> {
@@ -167,8 +126,8 @@ pub fn is_issuable(name: &str) -> bool {
     text::is_host_name(name) && name.split('.').all(label) && !name.rsplit('.').next().is_some_and(is_number)
 }
 
-fn ask_url(item: &Item<'_>) -> Option<AskUrl> {
-    let url = AskUrl::parse(item.text()?).map_err(|message| item.mistake(message)).ok()?;
+fn ask_url(item: &Item<'_>) -> Option<HttpUrl> {
+    let url = HttpUrl::parse(item.text()?, "/").map_err(|message| item.mistake(message)).ok()?;
     // sluice adds the query.
     text::url_path(&url.path, false).map_err(|message| item.mistake(message)).ok()?;
     Some(url)

@@ -44,6 +44,7 @@ mod token;
 mod tracing;
 mod tree;
 mod unit;
+mod url;
 mod upstream_tls;
 mod validate;
 mod validate_acme;
@@ -58,7 +59,7 @@ use ipnet::IpNet;
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub use acme_names::is_issuable;
-pub use acme_names::{AskUrl, ListenerAcme, OnDemand, Question};
+pub use acme_names::{ListenerAcme, OnDemand, Question};
 pub use address::with_host;
 pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerScheduling};
 pub use buffering::{Buffering, Buffers};
@@ -83,8 +84,9 @@ pub use route::{Action, HeaderEdits, HeaderMatch, Route};
 pub use schema::{NumberRange, number_ranges, schema};
 pub use tls::{CIPHER_SUITES, CertificateFiles, ClientAuth, ClientAuthMode, Tls, TlsVersion};
 pub use token::read_token;
-pub use tracing::{OtlpEndpoint, Tracing};
+pub use tracing::Tracing;
 pub use upstream_tls::{ClientCertificate, Pin, UpstreamTls};
+pub use url::HttpUrl;
 
 /// The whole configuration.
 ///

@@ -1,26 +1,25 @@
 //! Tracing settings: the collector, the share of traced exchanges, and the buffer. `spans` creates and sends spans.
 
-use std::fmt;
-use std::net::SocketAddr;
-
 use super::codec::{Own, keys, number};
 use super::defaults::MINUTE_MS;
 use super::problem::quote;
 use super::reader::Item;
 use super::shape::Shape;
-use super::{Address, text};
+use super::{HttpUrl, text};
 
 /// Maximum bytes of a service name.
 const SERVICE_NAME_BYTES_MAX: usize = 255;
 
+/// The port of OTLP over HTTP.
+const DEFAULT_PORT: u16 = 4318;
 /// The default path of OTLP/HTTP for spans.
 const DEFAULT_PATH: &str = "/v1/traces";
 
 /// How exchanges are traced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracing {
-    /// Where spans are sent.
-    pub otlp_endpoint: OtlpEndpoint,
+    /// Where spans are sent: a collector that speaks OTLP over HTTP.
+    pub otlp_endpoint: HttpUrl,
     /// Name of the spans' resource (`service.name`).
     pub service_name: String,
     /// Share of the exchanges that are traced, from 0 to 1, unless a trusted proxy has decided.
@@ -44,13 +43,13 @@ keys! { Tracing {
     export_interval_ms: 1000, number(10..=10 * MINUTE_MS);
     // As in the SDKs; only spans wait for it.
     export_timeout_ms: 10_000, number(10..=10 * MINUTE_MS);
-    otlp_endpoint: OtlpEndpoint::default(), ENDPOINT;
+    otlp_endpoint: HttpUrl::here(DEFAULT_PORT, DEFAULT_PATH), ENDPOINT;
     service_name: "sluice".to_owned(), SERVICE_NAME;
     // One in a hundred shows where time goes, and costs the others next to nothing.
     sample_ratio: 0.01, RATIO;
 }}
 
-const ENDPOINT: Own<OtlpEndpoint> =
+const ENDPOINT: Own<HttpUrl> =
     Own { read: endpoint, write: |endpoint| endpoint.to_string().into(), shape: || Shape::TEXT };
 
 const SERVICE_NAME: Own<String> =
@@ -59,50 +58,10 @@ const SERVICE_NAME: Own<String> =
 const RATIO: Own<f64> =
     Own { read: ratio, write: |ratio| (*ratio).into(), shape: || Shape::Number(0.0, 1.0) };
 
-/// The URL of a collector that speaks OTLP over HTTP, without TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtlpEndpoint {
-    /// Its address; never a unix socket.
-    pub address: Address,
-    /// The path, including the query.
-    pub path: String,
-}
-
-impl Default for OtlpEndpoint {
-    /// The collector on this host, at its default port.
-    fn default() -> Self {
-        Self { address: Address::Ip(SocketAddr::from(([127, 0, 0, 1], 4318))), path: DEFAULT_PATH.to_owned() }
-    }
-}
-
-impl fmt::Display for OtlpEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.address, self.path)
-    }
-}
-
-fn endpoint(item: &Item<'_>) -> Option<OtlpEndpoint> {
-    let url = item.text()?;
-    let Some(rest) = url.strip_prefix("http://") else {
-        let why = if url.starts_with("https://") {
-            "needs TLS, which is not supported here"
-        } else {
-            "is not a URL"
-        };
-        item.mistake(format!("{} {why}; write http://127.0.0.1:4318{DEFAULT_PATH}", quote(url)));
-        return None;
-    };
-    let (authority, path) = match rest.find('/') {
-        Some(at) => rest.split_at(at),
-        None => (rest, DEFAULT_PATH),
-    };
-    let address = authority.parse::<Address>().map_err(|message| item.mistake(message)).ok()?;
-    if matches!(address, Address::Unix(_)) {
-        item.mistake("a unix socket cannot be the host of a URL; write host:port");
-        return None;
-    }
-    text::url_path(path, true).map_err(|message| item.mistake(message)).ok()?;
-    Some(OtlpEndpoint { address, path: path.to_owned() })
+fn endpoint(item: &Item<'_>) -> Option<HttpUrl> {
+    let url = HttpUrl::parse(item.text()?, DEFAULT_PATH).map_err(|message| item.mistake(message)).ok()?;
+    text::url_path(&url.path, true).map_err(|message| item.mistake(message)).ok()?;
+    Some(url)
 }
 
 fn service_name(item: &Item<'_>) -> Option<String> {

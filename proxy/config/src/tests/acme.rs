@@ -108,11 +108,7 @@ fn mistakes_name_the_key_and_what_to_write() {
         ("tls: {acme: {names: [10.0.0.1]}}", agreed, "acme.names[0]: \"10.0.0.1\" is an address"),
         ("tls: {acme: {names: [a.b, A.b]}}", agreed, "acme.names[1]: \"a.b\" is listed twice"),
         ("tls: {acme: {on_demand: {}}}", agreed, "acme.on_demand: ask_url is missing"),
-        (
-            "tls: {acme: {on_demand: {ask_url: 'https://a/'}}}",
-            agreed,
-            "on_demand.ask_url: \"https://a/\" is not",
-        ),
+        ("tls: {acme: {on_demand: {ask_url: 'ftp://a/'}}}", agreed, "on_demand.ask_url: \"ftp://a/\" is not"),
         ("tls: {}", agreed, "listeners[0].tls: certificates is missing"),
     ];
     for (listener, acme, expected) in cases {

@@ -137,9 +137,10 @@ fn max_in_flight() -> impl Strategy<Value = MaxInFlight> {
 }
 
 fn tracing() -> impl Strategy<Value = Option<Tracing>> {
-    let url = (address(), "/[!-\"$-~]{0,10}").prop_filter_map("no host", |(address, path)| {
-        (!matches!(address, Address::Unix(_))).then_some(OtlpEndpoint { address, path })
-    });
+    let url =
+        (any::<bool>(), address(), "/[!-\"$-~]{0,10}").prop_filter_map("no host", |(tls, address, path)| {
+            (!matches!(address, Address::Unix(_))).then_some(HttpUrl { tls, address, path })
+        });
     let some = (url, "\\PC{1,20}", 0.0..=1.0, 16..=10_000usize);
     prop::option::of(some.prop_map(|(otlp_endpoint, service_name, sample_ratio, spans)| Tracing {
         otlp_endpoint,
@@ -228,7 +229,7 @@ fn listener_acme() -> impl Strategy<Value = ListenerAcme> {
     let names = prop::collection::btree_set("[a-z]{1,8}\\.example", 1..4);
     let on_demand =
         (address(), "/[a-z]{0,8}", 1..=100_000usize).prop_filter_map("no host", |(address, path, most)| {
-            let ask_url = AskUrl { address, path };
+            let ask_url = HttpUrl { tls: most % 2 == 0, address, path };
             let is_host = !matches!(ask_url.address, Address::Unix(_));
             is_host.then(|| OnDemand { ask_url, names_max: most, ..OnDemand::default() })
         });

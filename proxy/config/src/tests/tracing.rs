@@ -25,10 +25,18 @@ fn a_collector_is_a_url() {
         assert_eq!(read.address, address.parse::<Address>().unwrap());
         assert_eq!((read.path.as_str(), read.to_string()), (path, format!("http://{address}{path}")));
     }
+    for (url, full, authority) in [
+        ("https://a.test", "https://a.test:443/v1/traces", "a.test"),
+        ("https://a.test:80/x", "https://a.test:80/x", "a.test:80"),
+        ("http://[::1]/", "http://[::1]:80/", "[::1]"),
+    ] {
+        let read = tracing(&format!("tracing: {{otlp_endpoint: '{url}'}}")).unwrap().otlp_endpoint;
+        assert_eq!((read.to_string().as_str(), read.authority().as_str()), (full, authority));
+    }
     for (url, expected) in [
-        ("https://a:4318/v1/traces", "needs TLS"),
+        ("ftp://a:4318/v1/traces", "is not a URL"),
         ("127.0.0.1:4318", "is not a URL"),
-        ("http://host/v1/traces", "has no port"),
+        ("https://host:x/v1/traces", "x"),
         ("http://unix:/a", "has no absolute path"),
         ("http://a:1/b c", "write it as %XX"),
     ] {

@@ -22,6 +22,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::failure::with_causes;
+use crate::outbound::host_roots;
 
 /// Time limit of one request, including its response. Some authorities take a while to sign.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -123,27 +124,19 @@ fn retry_after(fields: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, AcmeError> {
+    let Some(file) = ca_file else {
+        let missing = "this host has no trusted CAs; install ca-certificates, or write acme.ca_file";
+        return host_roots().ok_or_else(|| missing.to_owned().into());
+    };
     let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(file) => {
-            let said = |error: String| format!("acme.ca_file: {}: {error}", file.display());
-            let found = CertificateDer::pem_file_iter(file).map_err(|error| said(error.to_string()))?;
-            for authority in found {
-                let authority = authority.map_err(|error| said(error.to_string()))?;
-                roots.add(authority).map_err(|error| said(error.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(said("it contains no certificate".to_owned()).into());
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return Err("this host has no trusted CAs; install ca-certificates, or write acme.ca_file"
-                    .to_owned()
-                    .into());
-            }
-        }
+    let said = |error: String| format!("acme.ca_file: {}: {error}", file.display());
+    let found = CertificateDer::pem_file_iter(file).map_err(|error| said(error.to_string()))?;
+    for authority in found {
+        let authority = authority.map_err(|error| said(error.to_string()))?;
+        roots.add(authority).map_err(|error| said(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(said("it contains no certificate".to_owned()).into());
     }
     Ok(roots)
 }

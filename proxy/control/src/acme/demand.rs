@@ -2,19 +2,17 @@
 
 use crate::acme::AcmeError;
 use std::collections::HashMap;
-use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::Request;
 use hyper::header::{CONNECTION, HOST, USER_AGENT};
-use hyper_util::rt::TokioIo;
-use sluice_config::{Address, OnDemand, Question, is_issuable};
-use tokio::net::TcpStream;
+use sluice_config::{OnDemand, Question, is_issuable};
 use tokio::time::timeout;
 
 use super::failure::with_causes;
+use crate::outbound::Dialer;
 
 /// Maximum number of remembered refusals. Beyond it, the oldest half is dropped.
 const DENIED_MAX: usize = 10_000;
@@ -68,18 +66,14 @@ pub(super) async fn ask(config: &OnDemand, name: &str) -> Result<bool, AcmeError
 
 async fn exchange(config: &OnDemand, name: &str) -> Result<u16, AcmeError> {
     let url = &config.ask_url;
-    let stream = match &url.address {
-        Address::Ip(address) => TcpStream::connect(address).await,
-        Address::Name(host, port) => TcpStream::connect((host.as_str(), *port)).await,
-        Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
-    };
-    let stream = stream.map_err(|error| error.to_string())?;
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    // Such questions are rare, so each may read the CAs of this host anew.
+    let stream = Dialer::default().connect(url).await.map_err(|error| error.to_string())?;
+    let handshake = hyper::client::conn::http1::handshake(stream).await;
     let (mut sender, connection) = handshake.map_err(|error| with_causes(&error))?;
     // An issuable name needs no escapes.
     let (key, host) = match config.question {
-        Question::Domain => ("domain", url.address.to_string()),
-        Question::Host => ("host", url.address.to_string()),
+        Question::Domain => ("domain", url.authority()),
+        Question::Host => ("host", url.authority()),
         Question::OwnHost => ("host", name.to_owned()),
     };
     let separator = if url.path.contains('?') { '&' } else { '?' };

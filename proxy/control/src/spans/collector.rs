@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
-use sluice_config::{Address, OtlpEndpoint};
-use tokio::net::TcpStream;
+use sluice_config::HttpUrl;
 use tokio::time::timeout;
+
+use crate::outbound::Dialer;
 
 /// Maximum bytes of a response that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -58,22 +58,22 @@ impl Refused {
 }
 
 /// Sends spans; returns how many the collector rejected although it accepted the others.
-pub(super) async fn send(to: &OtlpEndpoint, body: Bytes, patience_ms: u64) -> Result<u64, Refused> {
-    let sent = timeout(Duration::from_millis(patience_ms), exchange(to, body)).await;
+pub(super) async fn send(
+    dialer: &Dialer,
+    to: &HttpUrl,
+    body: Bytes,
+    patience_ms: u64,
+) -> Result<u64, Refused> {
+    let sent = timeout(Duration::from_millis(patience_ms), exchange(dialer, to, body)).await;
     sent.unwrap_or(Err(Refused::Timeout(patience_ms)))
 }
 
 /// Uses a new connection: there is about one request a second, and an idle connection would have to be managed.
-async fn exchange(to: &OtlpEndpoint, body: Bytes) -> Result<u64, Refused> {
-    let stream = match &to.address {
-        Address::Ip(address) => TcpStream::connect(address).await,
-        Address::Name(host, port) => TcpStream::connect((host.as_str(), *port)).await,
-        Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
-    };
-    let stream = stream.map_err(Refused::Connection)?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+async fn exchange(dialer: &Dialer, to: &HttpUrl, body: Bytes) -> Result<u64, Refused> {
+    let stream = dialer.connect(to).await.map_err(Refused::Connection)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let request = Request::post(&to.path)
-        .header(HOST, to.address.to_string())
+        .header(HOST, to.authority())
         .header(USER_AGENT, concat!("sluice/", env!("CARGO_PKG_VERSION")))
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(CONNECTION, "close")

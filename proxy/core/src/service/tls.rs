@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use sluice_config::{
-    AcmeChallenge, AcmeDirectory, AskUrl, CertificateFiles, Config, ListenerAcme, OnDemand, Question, Tls,
+    AcmeChallenge, AcmeDirectory, CertificateFiles, Config, HttpUrl, ListenerAcme, OnDemand, Question, Tls,
 };
 
 use super::error::ServiceError;
@@ -154,9 +154,9 @@ fn on_demand(service: &Service) -> Result<OnDemand, ServiceError> {
     let (ask_url, question) = if url.starts_with('/') && !url.starts_with("//") {
         let endpoints = target::endpoints(&service.active_targets)?;
         let address = endpoints.into_iter().next().ok_or(ServiceError::NoTarget)?.address;
-        (AskUrl { address, path: url.clone() }, Question::OwnHost)
+        (HttpUrl { tls: false, address, path: url.clone() }, Question::OwnHost)
     } else {
-        (AskUrl::parse(url).map_err(invalid)?, Question::Host)
+        (HttpUrl::parse(url, "/").map_err(invalid)?, Question::Host)
     };
     if !ask_url.path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(ServiceError::Unsendable("tls-on-demand-url"));
@@ -272,11 +272,9 @@ mod tests {
             (other.ask_url.to_string().as_str(), other.question),
             ("http://ask.test:80/x", Question::Host)
         );
-        for (url, why) in [
-            ("https://a.test/", "is not a plain HTTP URL"),
-            ("//a/b", "is not a plain"),
-            ("/a b", "percent-encode"),
-        ] {
+        for (url, why) in
+            [("ftp://a.test/", "is not a URL"), ("//a/b", "is not a URL"), ("/a b", "percent-encode")]
+        {
             assert!(of(url).unwrap_err().contains(why), "{url}");
         }
     }

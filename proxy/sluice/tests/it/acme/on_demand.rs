@@ -7,27 +7,33 @@ use serde_json::json;
 
 use super::pebble::{Kind, Pebble, Ports, look};
 use super::{attempts, issued, setup};
-use crate::support::{Message, Origin, Proxy, ok, poll};
+use crate::support::{Authority, Identity, Message, Origin, Proxy, ok, poll};
 
 fn asks(proxy: &Proxy, outcome: &str) -> f64 {
     proxy.metric(&format!("sluice_acme_asks_total{{outcome=\"{outcome}\"}}"))
 }
 
 /// Allows names that begin with `good`.
-fn judge() -> Origin {
-    Origin::answering(|request: &Message| match request.target().starts_with("/may?domain=good") {
-        true => ok("yes"),
-        false => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(),
+fn judge(identity: &Identity) -> Origin {
+    Origin::answering_tls(identity.server(), |request: &Message| {
+        match request.target().starts_with("/may?domain=good") {
+            true => ok("yes"),
+            false => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        }
     })
 }
 
 #[test]
 fn only_approved_names_reach_the_authority() {
-    let (ports, origin, judge) = (Ports::new(), Origin::saying("hi"), judge());
+    let authority = Authority::new();
+    let judge = judge(&authority.identity(&["127.0.0.1"]));
+    let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
-    let ask_url = format!("http://{}/may", judge.endpoint);
+    let ask_url = format!("https://{}/may", judge.endpoint);
     let on_demand = json!({"ask_url": ask_url, "names_max": 1, "ask_again_ms": 3_600_000});
     let setup = setup(&origin, ports, pebble.config(), &["a.example"]);
+    let file = setup.file("judge.pem", &authority.pem());
+    let setup = setup.after(&format!("export SSL_CERT_FILE={}", file.display()));
     let setup = setup.with("listeners.1.tls.acme.on_demand", on_demand.clone());
     let Some(proxy) = setup.start() else { return };
     issued(ports, "a.example");

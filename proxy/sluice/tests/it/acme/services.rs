@@ -180,8 +180,8 @@ fn the_application_approves_on_demand_names() {
     let Some(pebble) = Pebble::start(ports, &Kind::default()) else { return };
     let Some(proxy) = setup(&origin, ports, pebble.config()).start() else { return };
     let deploy = format!("deploy web --target {} --tls --tls-on-demand-url", app.endpoint);
-    let (code, said) = sluice(&proxy, &format!("{deploy} https://a.example/may"));
-    assert!(code == Some(1) && said.contains("not a plain HTTP URL"), "{said}");
+    let (code, said) = sluice(&proxy, &format!("{deploy} ftp://a.example/may"));
+    assert!(code == Some(1) && said.contains("is not a URL"), "{said}");
     let (code, said) = sluice(&proxy, &format!("{deploy} /may --host a.example"));
     assert!(code == Some(1) && said.contains("cannot set hosts when using a TLS on-demand URL"), "{said}");
     done(&proxy, &format!("{deploy} /may?key=1"));

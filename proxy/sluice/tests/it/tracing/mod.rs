@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::trace::v1::{span::SpanKind, status::StatusCode};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::support::{Dead, Message, Origin, Proxy, Setup, ok, poll};
+use crate::support::{Authority, Dead, Identity, Message, Origin, Proxy, Setup, ok, poll};
 use collector::{attributes, code, collector, hex, only, spans, traced, wait};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -253,6 +253,30 @@ fn a_retry_is_recorded() {
         again.iter().filter(|span| span.get("http.request.resend_count") == Some(&json!(1))).count(),
         1
     );
+}
+
+#[test]
+fn a_collector_behind_tls_is_verified() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let origin = Origin::saying("hello");
+    let secure = |identity: Identity| {
+        Origin::answering_tls(identity.server(), |_| b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec())
+    };
+    let start = |collector: &Origin| {
+        let setup = traced(Setup::to_origin(&origin), &collector.endpoint, 1.0);
+        let file = setup.file("ca.pem", &authority.pem());
+        let setup = setup.after(&format!("export SSL_CERT_FILE={}", file.display()));
+        setup.with("tracing.otlp_endpoint", format!("https://{}", collector.endpoint)).start()
+    };
+    let trusted = secure(authority.identity(&["127.0.0.1"]));
+    let Some(proxy) = start(&trusted) else { return };
+    assert_eq!(get(&proxy, "").text(), "hello");
+    wait(&trusted, 2);
+    let untrusted = secure(stranger.identity(&["127.0.0.1"]));
+    let proxy = start(&untrusted).unwrap();
+    assert_eq!(get(&proxy, "").text(), "hello");
+    proxy.wait_for("cannot send spans");
+    assert_eq!(untrusted.requests().len(), 0);
 }
 
 #[test]
