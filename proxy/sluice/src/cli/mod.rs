@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::logs::LogsArgs;
 #[cfg(feature = "top")]
 use crate::top;
-use crate::usage::UsageError;
+use crate::usage::{DEFAULT_FILE, UsageError};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use sluice_config::{self as config, Address, Config, ConfigError, Override};
@@ -80,9 +80,6 @@ pub(crate) enum Command {
 
 /// Where `--listen` and `--to` have an admin listener, and where `top` looks for one.
 const DEFAULT_ADMIN: &str = "127.0.0.1:9901";
-
-/// The file that packages install.
-const DEFAULT_FILE: &str = "/etc/sluice/sluice.yaml";
 
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {

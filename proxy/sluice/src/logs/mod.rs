@@ -8,7 +8,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use crate::usage::UsageError;
+use crate::usage::{DEFAULT_FILE, UsageError};
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -30,13 +30,13 @@ const FOLLOW_LINES: usize = 10;
 /// Arguments of `sluice logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The configuration file that names the access log
+    /// The configuration file that names the access log [default on a terminal: /etc/sluice/sluice.yaml]
     #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     /// Set any key by its dotted path, such as access_log=/var/log/sluice.log
     #[arg(long = "set", value_name = "PATH=VALUE", requires = "config")]
     sets: Vec<Override>,
-    /// The access log; - is standard input, which is also the default without --config
+    /// The access log; - is standard input, which is also the default if it is not a terminal
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Follow the file, also after a rotation
@@ -100,22 +100,33 @@ pub(crate) fn show_line(line: &[u8]) -> Vec<u8> {
 impl LogsArgs {
     /// The file to read; `None` is standard input.
     fn path(&self) -> Result<Option<PathBuf>, UsageError> {
-        if let Some(file) = &self.config {
-            let config = config::load(file, &self.sets).map_err(|error| error.to_string())?;
-            return match config.access_log.output {
-                LogOutput::File(path) => Ok(Some(path)),
-                LogOutput::Stdout => {
-                    Err("access_log: the log goes to standard output; pipe it into sluice logs".into())
-                }
-                LogOutput::Off => Err("access_log: the log is off; write a path".into()),
-            };
+        if let Some(config) = &self.config {
+            return self.configured(config).map(Some);
         }
         match &self.file {
             Some(path) if path.as_os_str() != "-" => Ok(Some(path.clone())),
             None if io::stdin().is_terminal() => {
-                Err("nothing to read; write --config or --file, or pipe an access log in".into())
+                let config = Path::new(DEFAULT_FILE);
+                if !config.exists() {
+                    return Err("nothing to read; write --config or --file, or pipe an access log in".into());
+                }
+                self.configured(config).map(Some)
             }
             _ => Ok(None),
+        }
+    }
+
+    /// The access log that the configuration `file` names.
+    fn configured(&self, file: &Path) -> Result<PathBuf, UsageError> {
+        let config = config::load(file, &self.sets).map_err(|error| error.to_string())?;
+        match config.access_log.output {
+            LogOutput::File(path) => Ok(path),
+            LogOutput::Stdout => {
+                Err("access_log: the log goes to standard output; pipe it into sluice logs, for \
+                                      example: journalctl -u sluice -o cat | sluice logs"
+                    .into())
+            }
+            LogOutput::Off => Err("access_log: the log is off; write a path".into()),
         }
     }
 }
