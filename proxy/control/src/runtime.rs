@@ -13,19 +13,35 @@ pub(crate) struct ChosenEngine {
     pub(crate) denied: Option<RingError>,
 }
 
-/// Chooses by the key `runtime` and what this host allows; `proc` is used to find out what denies io_uring.
+/// Tests what the engines that `runtime` allows need: nothing for epoll. `proc` shows what denies io_uring.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn probe(runtime: Runtime, proc: &Path) -> Result<(), RingError> {
+    match runtime {
+        Runtime::Auto | Runtime::IoUring => ring::probe(proc),
+        Runtime::TokioUring => ring::probe_tokio_uring(proc),
+        Runtime::Epoll => Ok(()),
+    }
+}
+
+/// Chooses by the key `runtime` and what [`probe`] found.
 ///
 /// # Errors
 /// The requested engine is not available here.
-pub(crate) fn choose(runtime: Runtime, proc: &Path) -> Result<ChosenEngine, RingError> {
-    let asked_for = |engine| ChosenEngine { engine, denied: None };
-    match runtime {
-        Runtime::Auto => Ok(match ring::probe(proc) {
-            Ok(()) => asked_for(Engine::IoUring),
-            Err(error) => ChosenEngine { engine: Engine::Epoll, denied: Some(error) },
-        }),
-        Runtime::IoUring => ring::probe(proc).map(|()| asked_for(Engine::IoUring)),
-        Runtime::TokioUring => ring::probe_tokio_uring(proc).map(|()| asked_for(Engine::TokioUring)),
-        Runtime::Epoll => Ok(asked_for(Engine::Epoll)),
+pub(crate) fn choose(runtime: Runtime, probed: Result<(), RingError>) -> Result<ChosenEngine, RingError> {
+    let engine = likely(runtime, &probed);
+    match probed {
+        Err(error) if runtime != Runtime::Auto => Err(error),
+        probed => Ok(ChosenEngine { engine, denied: probed.err() }),
+    }
+}
+
+/// The engine that [`choose`] would choose, or epoll if it would refuse.
+pub(crate) fn likely(runtime: Runtime, probed: &Result<(), RingError>) -> Engine {
+    match (runtime, probed) {
+        (_, Err(_)) | (Runtime::Epoll, _) => Engine::Epoll,
+        (Runtime::Auto | Runtime::IoUring, Ok(())) => Engine::IoUring,
+        (Runtime::TokioUring, Ok(())) => Engine::TokioUring,
     }
 }

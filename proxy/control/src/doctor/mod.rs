@@ -13,9 +13,9 @@ mod trial;
 mod tests;
 
 use serde_json::{Map, Value, json};
-use sluice_config::{Config, Runtime, Word};
+use sluice_config::{Config, Word};
 use sluice_kernel::probe::{Host, Sources};
-use sluice_ring::{self as ring, Engine, RingError};
+use sluice_ring::RingError;
 
 use crate::runtime;
 pub(crate) use assists::Assists;
@@ -90,15 +90,13 @@ const REQUIRED: [(&str, &str); 3] = [("kernel", "release"), ("io_uring", "ring")
 /// 0.2 s, at most 3 s.
 pub fn examine(config: &Config, file: Option<String>) -> Report {
     let sources = Sources::host();
-    let chosen = runtime::choose(config.runtime, &sources.proc);
-    let ring = ring::probe(&sources.proc);
+    let ring = runtime::probe(config.runtime, &sources.proc);
     let mut report = judge(config, file, &Host::probe(&sources), &ring);
     if report.assists.may_bypass() {
         trial::bypass(&mut report.assists, config);
     }
     if report.assists.splices() {
-        let engine = chosen.map_or(Engine::Epoll, |chosen| chosen.engine);
-        trial::splice(&mut report.assists, config, engine);
+        trial::splice(&mut report.assists, config, runtime::likely(config.runtime, &ring));
     }
     report
 }
@@ -110,7 +108,7 @@ pub(crate) fn at_start(config: &Config, assists: &Assists) -> Vec<(&'static str,
     let asked = assists.asked_host();
     let host = if asked { Host::probe(&sources) } else { Host::read(&sources) };
     // Like bpf(2), io_uring is probed only if the start used it.
-    let ring = if config.runtime == Runtime::Epoll { Ok(()) } else { ring::probe(&sources.proc) };
+    let ring = runtime::probe(config.runtime, &sources.proc);
     let areas = areas(config, &host, &ring).into_iter().filter(|area| asked || area.name != "bpf");
     areas.flat_map(|area| area.findings.into_iter().map(move |finding| (area.name, finding))).collect()
 }

@@ -84,8 +84,8 @@ impl Prepared {
     pub(super) fn new(config: Config, predecessor: Option<&mut Predecessor>) -> Result<Self, StartError> {
         let program = Program::of_this_process()
             .map_err(|error| format!("cannot determine the path of the binary: {error}"))?;
-        let chosen =
-            runtime::choose(config.runtime, Path::new("/proc")).map_err(|error| error.to_string())?;
+        let chosen = runtime::choose(config.runtime, runtime::probe(config.runtime, Path::new("/proc")))
+            .map_err(|error| error.to_string())?;
         if let Some(error) = &chosen.denied {
             tracing::warn!("{error}; serving by epoll, which takes more CPU per request");
         }
