@@ -17,12 +17,13 @@ use hyper_util::client::legacy::Client as Pooled;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use sluice_core::tls::system_roots;
 
 use super::failure::with_causes;
-use crate::outbound::host_roots;
+use crate::outbound::client_config;
 
 /// Time limit of one request, including its response. Some authorities take a while to sign.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,12 +64,7 @@ impl Client {
     /// Which file cannot be used.
     pub(super) fn new(ca_file: Option<&Path>) -> Result<Self, AcmeError> {
         let roots = roots(ca_file)?;
-        let config =
-            ClientConfig::builder_with_provider(Arc::new(sluice_core::tls::crypto::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(|error| error.to_string())?
-                .with_root_certificates(roots)
-                .with_no_client_auth();
+        let config = client_config(roots).map_err(|error| error.to_string())?;
         let connector = HttpsConnectorBuilder::new().with_tls_config(config);
         let connector = connector.https_only().enable_http1().build();
         let inner = Pooled::builder(TokioExecutor::new()).build(connector);
@@ -123,10 +119,9 @@ fn retry_after(fields: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
 }
 
-fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, AcmeError> {
+fn roots(ca_file: Option<&Path>) -> Result<Arc<RootCertStore>, AcmeError> {
     let Some(file) = ca_file else {
-        let missing = "this host has no trusted CAs; install ca-certificates, or write acme.ca_file";
-        return host_roots().ok_or_else(|| missing.to_owned().into());
+        return system_roots().map_err(|error| error.to_string().into());
     };
     let mut roots = RootCertStore::empty();
     let said = |error: String| format!("acme.ca_file: {}: {error}", file.display());
@@ -138,7 +133,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, AcmeError> {
     if roots.is_empty() {
         return Err(said("it contains no certificate".to_owned()).into());
     }
-    Ok(roots)
+    Ok(Arc::new(roots))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use sluice_config::{OnDemand, Question, is_issuable};
 use tokio::time::timeout;
 
 use super::failure::with_causes;
-use crate::outbound::Dialer;
+use crate::outbound;
 
 /// Maximum number of remembered refusals. Beyond it, the oldest half is dropped.
 const DENIED_MAX: usize = 10_000;
@@ -66,8 +66,7 @@ pub(super) async fn ask(config: &OnDemand, name: &str) -> Result<bool, AcmeError
 
 async fn exchange(config: &OnDemand, name: &str) -> Result<u16, AcmeError> {
     let url = &config.ask_url;
-    // Such questions are rare, so each may read the CAs of this host anew.
-    let stream = Dialer::default().connect(url).await.map_err(|error| error.to_string())?;
+    let stream = outbound::connect(url).await.map_err(|error| error.to_string())?;
     let handshake = hyper::client::conn::http1::handshake(stream).await;
     let (mut sender, connection) = handshake.map_err(|error| with_causes(&error))?;
     // An issuable name needs no escapes.

@@ -12,7 +12,7 @@ use prost::Message;
 use sluice_config::HttpUrl;
 use tokio::time::timeout;
 
-use crate::outbound::Dialer;
+use crate::outbound;
 
 /// Maximum bytes of a response that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -58,19 +58,14 @@ impl Refused {
 }
 
 /// Sends spans; returns how many the collector rejected although it accepted the others.
-pub(super) async fn send(
-    dialer: &Dialer,
-    to: &HttpUrl,
-    body: Bytes,
-    patience_ms: u64,
-) -> Result<u64, Refused> {
-    let sent = timeout(Duration::from_millis(patience_ms), exchange(dialer, to, body)).await;
+pub(super) async fn send(to: &HttpUrl, body: Bytes, patience_ms: u64) -> Result<u64, Refused> {
+    let sent = timeout(Duration::from_millis(patience_ms), exchange(to, body)).await;
     sent.unwrap_or(Err(Refused::Timeout(patience_ms)))
 }
 
 /// Uses a new connection: there is about one request a second, and an idle connection would have to be managed.
-async fn exchange(dialer: &Dialer, to: &HttpUrl, body: Bytes) -> Result<u64, Refused> {
-    let stream = dialer.connect(to).await.map_err(Refused::Connection)?;
+async fn exchange(to: &HttpUrl, body: Bytes) -> Result<u64, Refused> {
+    let stream = outbound::connect(to).await.map_err(Refused::Connection)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let request = Request::post(&to.path)
         .header(HOST, to.authority())

@@ -13,7 +13,6 @@ use sluice_core::metrics::{Metrics, SpanFate};
 use sluice_core::spans::{Buffered, Tracer, buffer};
 
 use super::{collector, encode};
-use crate::outbound::Dialer;
 
 /// Maximum number of times that the same spans are sent.
 const ATTEMPTS_MAX: u32 = 5;
@@ -36,14 +35,7 @@ impl Tracing {
         let batch = config.batch_spans_max.min(config.buffer_spans_max);
         let (tracer, buffered) = buffer(config.buffer_spans_max, batch, metrics);
         let (flush, flushes) = mpsc::channel(1);
-        let exporter = Exporter {
-            config: config.clone(),
-            dialer: Dialer::default(),
-            buffered,
-            flushes,
-            pending: None,
-            failing: false,
-        };
+        let exporter = Exporter { config: config.clone(), buffered, flushes, pending: None, failing: false };
         Self { tracer, exporter: Mutex::new(Some(exporter)), flush }
     }
 
@@ -79,7 +71,6 @@ impl Tracing {
 
 struct Exporter {
     config: config::Tracing,
-    dialer: Dialer,
     buffered: Buffered,
     flushes: mpsc::Receiver<oneshot::Sender<()>>,
     /// Spans to send again.
@@ -147,7 +138,7 @@ impl Exporter {
 
     async fn try_to_send(&mut self, mut batch: Batch, last: bool) {
         let config::Tracing { otlp_endpoint, export_timeout_ms, .. } = &self.config;
-        let sent = collector::send(&self.dialer, otlp_endpoint, batch.body.clone(), *export_timeout_ms).await;
+        let sent = collector::send(otlp_endpoint, batch.body.clone(), *export_timeout_ms).await;
         batch.attempts += 1;
         match sent {
             Ok(rejected) => {

@@ -27,6 +27,7 @@ pub use client::ClientIdentity;
 pub use demand::{Demand, Wanted};
 pub use error::TlsConfigError;
 pub use outcome::{Handshake, HandshakeFailure};
+pub use roots::system_roots;
 pub use store::CHALLENGE_PROTOCOL;
 pub use terminator::Terminator;
 pub use terminators::{ByName, Planned, Terminators, now_unix_s};

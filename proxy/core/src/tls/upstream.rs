@@ -267,10 +267,7 @@ fn verifier(config: &UpstreamTls, files: &Files, provider: Arc<CryptoProvider>) 
         return Ok(Verifier::skipping(&provider, pins));
     }
     let roots = match &files.authorities {
-        None => {
-            let roots = system_roots().as_ref();
-            Arc::clone(roots.map_err(|error| BadKey::new("ca_file", error.to_string()))?)
-        }
+        None => system_roots().map_err(|error| BadKey::new("ca_file", error.to_string()))?,
         Some(pem) => authorities(pem).map_err(|error| named(config.ca_file.as_deref(), "ca_file", &error))?,
     };
     Verifier::new(roots, provider, pins).map_err(|error| BadKey::new("ca_file", error.to_string()))
