@@ -1,5 +1,6 @@
 //! What tests and benchmarks start, find and count. Contains no checks itself.
 
+pub mod arm64;
 pub mod workspace;
 pub mod process;
 pub mod packages;

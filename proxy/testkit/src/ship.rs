@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use crate::arm64;
 use crate::workspace::{self, cargo, must};
 
 /// How the binary finds the C library.
@@ -30,6 +31,50 @@ impl Linking {
     }
 }
 
+/// The processor that a binary is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// This machine's.
+    Native,
+    /// Arm64, on a machine of another architecture; [`arm64::prepare`] comes first.
+    Arm64,
+}
+
+impl Machine {
+    /// The target for cargo, unless it is cargo's default.
+    pub fn triple(self) -> Option<&'static str> {
+        match self {
+            Self::Native => None,
+            Self::Arm64 => Some(arm64::TRIPLE),
+        }
+    }
+
+    /// Its name in the names of archives.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => std::env::consts::ARCH,
+            Self::Arm64 => "aarch64",
+        }
+    }
+
+    /// The folder of what is shipped for it, below [`target`].
+    ///
+    /// # Errors
+    /// As [`target`].
+    pub fn folder(self) -> Result<PathBuf> {
+        let target = target()?;
+        Ok(self.triple().map_or_else(|| target.clone(), |triple| target.join(triple)).join("release"))
+    }
+
+    /// One of binutils.
+    fn tool(self, name: &str) -> Command {
+        match self {
+            Self::Native => Command::new(name),
+            Self::Arm64 => Command::new(format!("{}{name}", arm64::TOOLS)),
+        }
+    }
+}
+
 /// The target folder of what is shipped.
 ///
 /// # Errors
@@ -42,19 +87,23 @@ pub fn target() -> Result<PathBuf> {
 ///
 /// # Errors
 /// When the build fails.
-pub fn binary(linking: Linking) -> Result<PathBuf> {
+pub fn binary(machine: Machine, linking: Linking) -> Result<PathBuf> {
     let target = target()?;
     let mut build = cargo(["rustc", "--locked", "--release", "--package", "sluice", "--bin", "sluice"]);
     build.arg("--target-dir").arg(&target).stdin(Stdio::null());
     make_reproducible(&mut build, &target)?;
+    if let Some(triple) = machine.triple() {
+        build.args(["--target", triple]).envs(arm64::variables());
+    }
     if linking == Linking::Static {
         build.args(["--", "-C", "target-feature=+crt-static"]);
     }
     must(&mut build)?;
-    let folder = target.join(linking.folder());
+    let built = machine.folder()?;
+    let folder = built.join(linking.folder());
     fs::create_dir_all(&folder)?;
     let binary = folder.join("sluice");
-    fs::copy(target.join("release/sluice"), &binary).with_context(|| binary.display().to_string())?;
+    fs::copy(built.join("sluice"), &binary).with_context(|| binary.display().to_string())?;
     Ok(binary)
 }
 
@@ -62,17 +111,8 @@ pub fn binary(linking: Linking) -> Result<PathBuf> {
 ///
 /// # Errors
 /// When strip fails.
-pub fn strip(binary: &Path, to: &Path) -> Result<()> {
-    must(Command::new("strip").arg("-o").arg(to).arg(binary))
-}
-
-/// Puts the symbols of `binary` into the file `to`, where debuggers find them by the build id.
-///
-/// # Errors
-/// When objcopy fails.
-pub fn symbols(binary: &Path, to: &Path) -> Result<()> {
-    let mut copy = Command::new("objcopy");
-    must(copy.args(["--only-keep-debug", "--compress-debug-sections=zlib"]).arg(binary).arg(to))
+pub fn strip(machine: Machine, binary: &Path, to: &Path) -> Result<()> {
+    must(machine.tool("strip").arg("-o").arg(to).arg(binary))
 }
 
 /// Seconds since 1970 of the last commit, which everything that is shipped carries as its time; 0 without git.

@@ -113,7 +113,7 @@ pub fn trace(options: &Options) -> Result<()> {
     }
     let mut args = vec![target.number, options.seconds()];
     args.extend(options.one_in.filter(|_| SAMPLING.contains(&name)));
-    let mut session = Session::start(script.text, &args, OnInterrupt::EndTrace)?;
+    let mut session = Session::start(&names::native(script.text), &args, OnInterrupt::EndTrace)?;
     session.wait_attached()?;
     options.say(&format!(
         "attached to {} for {} s\n\n{}",

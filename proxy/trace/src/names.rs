@@ -1,57 +1,12 @@
-//! Names for the numbers that are keys of the scripts' maps.
+//! Names for the numbers that are keys of the scripts' maps, and the numbers of system calls in their conditions.
 
-/// System calls of x86-64 that servers use.
-#[cfg(target_arch = "x86_64")]
-const SYSTEM_CALLS: &[(u32, &str)] = &[
-    (0, "read"),
-    (1, "write"),
-    (3, "close"),
-    (7, "poll"),
-    (9, "mmap"),
-    (10, "mprotect"),
-    (11, "munmap"),
-    (13, "rt_sigaction"),
-    (14, "rt_sigprocmask"),
-    (16, "ioctl"),
-    (19, "readv"),
-    (20, "writev"),
-    (23, "select"),
-    (24, "sched_yield"),
-    (28, "madvise"),
-    (35, "nanosleep"),
-    (39, "getpid"),
-    (40, "sendfile"),
-    (41, "socket"),
-    (42, "connect"),
-    (43, "accept"),
-    (44, "sendto"),
-    (45, "recvfrom"),
-    (46, "sendmsg"),
-    (47, "recvmsg"),
-    (48, "shutdown"),
-    (51, "getsockname"),
-    (52, "getpeername"),
-    (54, "setsockopt"),
-    (55, "getsockopt"),
-    (72, "fcntl"),
-    (202, "futex"),
-    (219, "restart_syscall"),
-    (228, "clock_gettime"),
-    (230, "clock_nanosleep"),
-    (232, "epoll_wait"),
-    (233, "epoll_ctl"),
-    (270, "pselect6"),
-    (271, "ppoll"),
-    (281, "epoll_pwait"),
-    (288, "accept4"),
-    (426, "io_uring_enter"),
-    (441, "epoll_pwait2"),
-];
-#[cfg(not(target_arch = "x86_64"))]
-const SYSTEM_CALLS: &[(u32, &str)] = &[];
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use syscalls::{Sysno, x86_64};
 
 /// Operations of io_uring.
-const OPCODES: &[(u32, &str)] = &[
+const OPCODES: &[(usize, &str)] = &[
     (0, "nop"),
     (1, "readv"),
     (2, "writev"),
@@ -80,17 +35,56 @@ const OPCODES: &[(u32, &str)] = &[
 
 /// A key of the map `map` by name, or as it is.
 pub(super) fn key(map: &str, key: &str) -> String {
-    let table = match map {
-        "calls" | "call_total_us" => SYSTEM_CALLS,
-        "complete_us" | "async_work" => OPCODES,
+    let name = match (map, key.parse()) {
+        ("calls" | "call_total_us", Ok(number)) => Sysno::new(number).map(|call| call.name()),
+        ("complete_us" | "async_work", Ok(number)) => opcode(number),
+        ("calls" | "call_total_us" | "complete_us" | "async_work", Err(_)) => None,
         _ => return key.replace(',', " to "),
     };
-    let name = key.parse().ok().and_then(|number: u32| table.iter().find(|(known, _)| *known == number));
-    name.map_or_else(|| key.to_owned(), |(_, name)| (*name).to_owned())
+    name.unwrap_or(key).to_owned()
+}
+
+fn opcode(number: usize) -> Option<&'static str> {
+    OPCODES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+}
+
+/// Precedes the number of a system call in a script.
+const COMPARISON: &str = "id == ";
+/// A number that no system call has.
+const NO_CALL: usize = 0xffff_ffff;
+
+/// A script with the numbers of this machine's system calls. The scripts are written with those of x86-64.
+pub(super) fn native(script: &'static str) -> Cow<'static, str> {
+    if cfg!(target_arch = "x86_64") {
+        return Cow::Borrowed(script);
+    }
+    Cow::Owned(renumbered(script, |name| Sysno::from_str(name).ok().map(|call| call.id() as usize)))
+}
+
+/// `script`, with each number of a system call of x86-64 replaced by what `number` returns for its name. A call that
+/// only x86-64 has gets a number that never occurs.
+fn renumbered(script: &str, number: impl Fn(&str) -> Option<usize>) -> String {
+    let mut parts = script.split(COMPARISON);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let (digits, rest) = part.split_at(end);
+        text.push_str(COMPARISON);
+        // Others compare with a parameter, as in `pid == $1`.
+        if !digits.is_empty() {
+            let call = digits.parse().ok().and_then(x86_64::Sysno::new);
+            text.push_str(&call.and_then(|call| number(call.name())).unwrap_or(NO_CALL).to_string());
+        }
+        text.push_str(rest);
+    }
+    text
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use syscalls::aarch64;
+
     use super::*;
 
     #[test]
@@ -99,5 +93,28 @@ mod tests {
         assert_eq!(key("complete_us", "250"), "250");
         assert_eq!(key("accept_wait_us", "27"), "27");
         assert_eq!(key("resets_sent", "5000,80"), "5000 to 80");
+    }
+
+    #[test]
+    fn system_calls_are_named_by_the_numbers_of_this_machine() {
+        assert_eq!(key("calls", &Sysno::futex.id().to_string()), "futex");
+        assert_eq!(key("call_total_us", "4000000000"), "4000000000");
+        assert_eq!(key("calls", "none"), "none");
+    }
+
+    #[test]
+    fn a_script_gets_the_numbers_of_another_architecture() {
+        let script =
+            "/pid == $1 && args->id == 60/ { if ($id == 202 || $id == 232) { @a = 1; } } // futex 202";
+        let number =
+            |name: &str| aarch64::Sysno::from_str(name).ok().map(|call| usize::try_from(call.id()).unwrap());
+        assert_eq!(
+            renumbered(script, number),
+            "/pid == $1 && args->id == 93/ { if ($id == 98 || $id == 4294967295) { @a = 1; } } // futex 202"
+        );
+        let same =
+            |name: &str| x86_64::Sysno::from_str(name).ok().map(|call| usize::try_from(call.id()).unwrap());
+        let script = crate::script("syscall_latency").unwrap();
+        assert_eq!(renumbered(script, same), script);
     }
 }

@@ -230,10 +230,10 @@ mod tests {
 
     #[test]
     fn numbers_are_shown_with_names_and_the_most_expensive_first() {
-        let line = r#"{"type":"map","data":{"@calls":{"1":5,"202":70},"@overflows":0}}"#;
+        let line = r#"{"type":"map","data":{"@async_work":{"23":5,"27":70},"@overflows":0}}"#;
         let report = report(&[line]);
-        assert_eq!((report.value("calls"), report.value_of("calls", "1")), (75, 5));
-        assert_eq!(report.text(), "calls[futex]: 70\ncalls[write]: 5\noverflows: 0\n");
-        assert_eq!(report.json(), json!({"calls": {"1": 5, "202": 70}, "overflows": 0}));
+        assert_eq!((report.value("async_work"), report.value_of("async_work", "23")), (75, 5));
+        assert_eq!(report.text(), "async_work[recv]: 70\nasync_work[write]: 5\noverflows: 0\n");
+        assert_eq!(report.json(), json!({"async_work": {"23": 5, "27": 70}, "overflows": 0}));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use sluice_testkit::ship;
+use sluice_testkit::ship::{self, Machine};
 use sluice_testkit::workspace::{self, must};
 
 use super::{succeed, write_pages};
@@ -22,20 +22,20 @@ const FILES: [(&str, &str); 8] = [
     ("config/packaging/logrotate", "logrotate"),
 ];
 
-/// Packs `binary`.
+/// Packs `binary`, and the pages that `author` writes: the same binary, if it runs here.
 ///
 /// # Errors
 /// When a file cannot be read or written, or the binary needs a library.
-pub(super) fn build(binary: &Path, folder: &Path) -> Result<()> {
-    let dynamic = succeed(Command::new("objdump").arg("--private-headers").arg(binary))?;
+pub(super) fn build(machine: Machine, binary: &Path, author: &Path, folder: &Path) -> Result<()> {
+    let dynamic = succeed(Command::new("readelf").arg("--dynamic").arg(binary))?;
     ensure!(!dynamic.contains("NEEDED"), "it is not static:\n{dynamic}");
-    let name = format!("sluice-{}-{}-linux", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let name = format!("sluice-{}-{}-linux", env!("CARGO_PKG_VERSION"), machine.name());
     let parent = workspace::scratch("archive")?;
     let root = parent.join(&name);
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }
-    write_pages(binary, &root.join("share"))?;
+    write_pages(author, &root.join("share"))?;
     copy(binary, &root.join("sluice"))?;
     for (from, to) in FILES {
         copy(&workspace::root().join(from), &root.join(to))?;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use sluice_testkit::ship;
+use sluice_testkit::arm64;
+use sluice_testkit::ship::{self, Machine};
 use sluice_testkit::workspace::{self, cargo, must};
 
 use super::{look, succeed, tool, write_pages};
@@ -16,13 +17,16 @@ const CARGO_DEB: &str = "3.8.0";
 ///
 /// # Errors
 /// When a package cannot be made, or is not as it should be.
-pub(super) fn build(folder: &Path) -> Result<()> {
+pub(super) fn build(machine: Machine, folder: &Path) -> Result<()> {
     let mut build = cargo_deb(&["--dbgsym", "--compress-debug-symbols=zlib"])?;
+    if let Some(triple) = machine.triple() {
+        build.args(["--target", triple]).envs(arm64::variables());
+    }
     build.arg("--output").arg(folder).env("CARGO_TARGET_DIR", ship::target()?);
     must(build.env("SOURCE_DATE_EPOCH", ship::epoch().to_string()))?;
     let packages = files(folder)?;
     let [package] = packages.as_slice() else { anyhow::bail!("one package was expected: {packages:?}") };
-    look::look(package, &workspace::scratch("root")?)?;
+    look::look(machine, package, &workspace::scratch("root")?)?;
     lintian(package)
 }
 
@@ -37,7 +41,7 @@ pub(super) fn from_debug_binary(folder: &Path) -> Result<PathBuf> {
     let file = folder.join("sluice.deb");
     let mut build = cargo_deb(&["--profile", "dev"])?;
     must(build.arg("--output").arg(&file))?;
-    look::look(&file, &workspace::scratch("root")?)?;
+    look::look(Machine::Native, &file, &workspace::scratch("root")?)?;
     Ok(file)
 }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::arm64;
 use sluice_testkit::process::find_program;
+use sluice_testkit::ship::Machine;
 
 use super::succeed;
 
@@ -46,7 +48,7 @@ const FIELDS: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// The first problem found.
-pub(super) fn look(package: &Path, root: &Path) -> Result<()> {
+pub(super) fn look(machine: Machine, package: &Path, root: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root).with_context(|| root.display().to_string())?;
     }
@@ -59,7 +61,7 @@ pub(super) fn look(package: &Path, root: &Path) -> Result<()> {
     let conffiles = fs::read_to_string(control.join("conffiles")).context("conffiles")?;
     let expected = ["/etc/sluice/sluice.yaml", "/etc/logrotate.d/sluice"];
     ensure!(conffiles.lines().eq(expected), "conffiles are {conffiles:?}");
-    binary(root)?;
+    binary(machine, root)?;
     account(root)
 }
 
@@ -95,8 +97,8 @@ fn scripts(control: &Path) -> Result<()> {
 }
 
 /// The packaged (stripped) binary reads the packaged configuration.
-fn binary(root: &Path) -> Result<()> {
-    let run = |args: &[&str]| succeed(Command::new(root.join("usr/bin/sluice")).args(args).current_dir(root));
+fn binary(machine: Machine, root: &Path) -> Result<()> {
+    let run = |args: &[&str]| succeed(sluice(machine, root).args(args).current_dir(root));
     let checked = run(&["check", "--config", "etc/sluice/sluice.yaml"])?;
     ensure!(checked == "etc/sluice/sluice.yaml: ok\n", "check says {checked:?}");
     let version = run(&["version"])?;
@@ -104,15 +106,24 @@ fn binary(root: &Path) -> Result<()> {
     for entry in fs::read_dir(root.join("usr/share/doc/sluice/examples"))? {
         let path = entry?.path();
         if path.is_file() {
-            example(root, &path)?;
+            example(machine, root, &path)?;
         }
     }
     Ok(())
 }
 
+/// The packaged binary, as a command.
+fn sluice(machine: Machine, root: &Path) -> Command {
+    let binary = root.join("usr/bin/sluice");
+    match machine {
+        Machine::Native => Command::new(binary),
+        Machine::Arm64 => arm64::command(&binary),
+    }
+}
+
 /// An example has no mistakes, except that it names files of the hosts it is written for.
-fn example(root: &Path, path: &Path) -> Result<()> {
-    let output = Command::new(root.join("usr/bin/sluice")).args(["check", "--config"]).arg(path).output()?;
+fn example(machine: Machine, root: &Path, path: &Path) -> Result<()> {
+    let output = sluice(machine, root).args(["check", "--config"]).arg(path).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     let is_elsewhere = |line: &str| line.ends_with("does not exist; create it first");
     let fits = output.status.success() || !said.is_empty() && said.lines().all(is_elsewhere);

@@ -14,9 +14,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use sluice_testkit::arm64;
 use sluice_testkit::packages;
 use sluice_testkit::process::find_program;
-use sluice_testkit::ship::{self, Linking};
+use sluice_testkit::ship::{self, Linking, Machine};
 use sluice_testkit::workspace::{self, cargo, must, tools};
 
 /// Shells that completions are written for.
@@ -35,6 +36,9 @@ pub(crate) struct Options {
     /// The container images as an OCI archive, in place of packages.
     #[arg(long)]
     image: bool,
+    /// For arm64 in place of this machine's processor: .deb, its symbols, and the archive with a static binary.
+    #[arg(long, conflicts_with_all = ["debug", "image", "twice"])]
+    arm64: bool,
     /// Build a second time, in a copy of the source elsewhere, and compare every byte.
     #[arg(long, conflicts_with = "image")]
     twice: bool,
@@ -56,7 +60,11 @@ pub(crate) fn package(options: &Options) -> Result<()> {
         return Ok(());
     }
     clear(&folder)?;
-    release(&folder)?;
+    if options.arm64 {
+        for_arm64(&folder)?;
+    } else {
+        release(&folder)?;
+    }
     if options.twice {
         twice::compare(&folder)?;
     }
@@ -71,16 +79,36 @@ pub(crate) fn package(options: &Options) -> Result<()> {
 fn release(folder: &Path) -> Result<()> {
     need(&[("strip", "binutils"), ("rpm", "rpm"), ("lintian", "lintian"), ("gzip", "gzip")])?;
     // The static one first: what a package of a distribution is made of lies where its tools look.
-    let linked = ship::binary(Linking::Static)?;
+    let linked = ship::binary(Machine::Native, Linking::Static)?;
     let stripped = workspace::scratch("static")?.join("sluice");
-    ship::strip(&linked, &stripped)?;
-    archive::build(&stripped, folder)?;
+    ship::strip(Machine::Native, &linked, &stripped)?;
+    archive::build(Machine::Native, &stripped, &stripped, folder)?;
 
-    let binary = ship::binary(Linking::Dynamic)?;
-    write_pages(&binary, &ship::target()?.join("release/package"))?;
-    deb::build(folder)?;
+    let binary = ship::binary(Machine::Native, Linking::Dynamic)?;
+    write_pages(&binary, &Machine::Native.folder()?.join("package"))?;
+    deb::build(Machine::Native, folder)?;
     rpm::build(&binary, folder)?;
     sbom::write(folder)?;
+    sum(folder)
+}
+
+/// The packages whose tools build for another architecture.
+fn for_arm64(folder: &Path) -> Result<()> {
+    ensure!(!arm64::IS_NATIVE, "this machine is arm64: package without --arm64");
+    need(&[("lintian", "lintian"), ("gzip", "gzip")])?;
+    arm64::prepare()?;
+    // Manual pages are the same for each architecture, and this binary runs here.
+    must(&mut cargo(["build", "--package", "sluice"]))?;
+    let author = workspace::target()?.join("debug/sluice");
+
+    let linked = ship::binary(Machine::Arm64, Linking::Static)?;
+    let stripped = workspace::scratch("static-arm64")?.join("sluice");
+    ship::strip(Machine::Arm64, &linked, &stripped)?;
+    archive::build(Machine::Arm64, &stripped, &author, folder)?;
+
+    ship::binary(Machine::Arm64, Linking::Dynamic)?;
+    write_pages(&author, &Machine::Arm64.folder()?.join("package"))?;
+    deb::build(Machine::Arm64, folder)?;
     sum(folder)
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use sluice_testkit::ship;
+use sluice_testkit::ship::{self, Machine};
 use sluice_testkit::workspace::{self, must};
 
 use super::{succeed, tool};
@@ -39,7 +39,7 @@ fn age_sources(epoch: &str) -> Result<()> {
 pub(super) fn build(binary: &Path, folder: &Path) -> Result<()> {
     let target = ship::target()?;
     // It takes the binary as it finds it.
-    ship::strip(binary, &target.join("release/sluice"))?;
+    ship::strip(Machine::Native, binary, &target.join("release/sluice"))?;
     let name = format!("sluice-{}-1.{}.rpm", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let file = folder.join(&name);
     let epoch = ship::epoch().to_string();

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 pub(crate) use containerfile::Stage;
 use layer::Layer;
-use sluice_testkit::ship::{self, Linking};
+use sluice_testkit::ship::{self, Linking, Machine};
 use sluice_testkit::workspace::{self, cargo, must};
 
 /// Stages of the Containerfile that are images, each with the suffix of its tag.
@@ -106,9 +106,9 @@ pub(crate) fn build(debug: bool) -> Result<Built> {
 
 /// Sluice, linked statically: the one that is shipped, or one without optimization.
 fn static_binary(debug: bool, folder: &Path) -> Result<PathBuf> {
-    let built = if debug { debug_binary()? } else { ship::binary(Linking::Static)? };
+    let built = if debug { debug_binary()? } else { ship::binary(Machine::Native, Linking::Static)? };
     let binary = folder.join("sluice");
-    ship::strip(&built, &binary)?;
+    ship::strip(Machine::Native, &built, &binary)?;
     Ok(binary)
 }
 

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every tier in turn, with one tally at the end. Contains no tests itself.
 
+mod arm64;
 mod cargo;
 mod miri;
 mod pebble;
@@ -77,6 +78,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     let is_alone = match options.filter.as_deref() {
         Some(filter) if storm::is_named(filter) => run_storm(options, &mut tally).map(|()| true)?,
         Some(filter) if kernels::is_named(filter) => kernels::run(extent, &mut tally).map(|()| true)?,
+        Some(arm64::NAME) => arm64::test(&mut tally).map(|()| true)?,
         Some(miri::NAME) => miri::test(&mut tally).map(|()| true)?,
         _ => false,
     };
@@ -108,6 +110,7 @@ fn pure(tally: &mut Tally) -> Result<()> {
     cargo::test("units", &["--workspace", "--lib", "--bins"], &[], tally)?;
     if tally.filter().is_none() {
         tally.skip(miri::NAME, 1, "needs a separate build; run by name: cargo xtask test miri");
+        tally.skip(arm64::NAME, 1, "needs a separate build; run by name: cargo xtask test arm64");
     }
     cargo::test("docs", &["--workspace", "--doc"], &[], tally)
 }
