@@ -1,5 +1,6 @@
 //! Programs for arm64 on a machine of another architecture: compiled with rustup's standard library and Debian's cross
-//! compiler, run by qemu-user. The system calls of such a program are those of this machine's kernel.
+//! compiler, run by qemu-user. The system calls of such a program are those of this machine's kernel; a kernel for arm64
+//! runs in the tests on other kernels.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -126,6 +126,39 @@ pub fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Unpacks Debian packages into `folder` without installing them; a package of another architecture is `name:arch`.
+/// They are unpacked elsewhere first, so that a folder with this name is complete.
+///
+/// # Errors
+/// apt-get or dpkg fails, or the folder exists.
+pub fn unpack(packages: &[String], folder: &Path) -> Result<()> {
+    let partial = folder.with_extension("part");
+    if partial.exists() {
+        fs::remove_dir_all(&partial)?;
+    }
+    let (files, root) = (partial.join("files"), partial.join("root"));
+    fs::create_dir_all(&files)?;
+    must(apt().arg("download").args(packages).current_dir(&files))?;
+    for file in fs::read_dir(&files)? {
+        must(Command::new("dpkg").arg("-x").args([&file?.path(), &root]))?;
+    }
+    fs::rename(&root, folder)?;
+    Ok(fs::remove_dir_all(&partial)?)
+}
+
+/// Adds an architecture to those whose packages apt offers.
+///
+/// # Errors
+/// dpkg or apt-get fails.
+pub fn add_architecture(name: &str) -> Result<()> {
+    let output = Command::new("dpkg").arg("--print-foreign-architectures").output()?;
+    if String::from_utf8_lossy(&output.stdout).lines().any(|known| known == name) {
+        return Ok(());
+    }
+    must(Command::new("dpkg").args(["--add-architecture", name]))?;
+    must(apt().arg("update"))
+}
+
 fn apt() -> Command {
     let mut command = Command::new("apt-get");
     command

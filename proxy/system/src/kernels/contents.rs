@@ -1,16 +1,17 @@
-//! The content of a guest: the built test binaries and sluice, programs of this host that tests call, and their
-//! libraries.
+//! The content of a guest: the built test binaries and sluice, programs that tests call, and their libraries.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use sluice_testkit::process::find_program;
-use sluice_testkit::workspace::{cargo, describe, must, root, scratch};
+use sluice_testkit::arm64;
+use sluice_testkit::ship::{Machine, strip};
+use sluice_testkit::workspace::{cargo, describe, root, scratch};
 
 use super::archive::Archive;
+use super::guest;
 use super::image::Image;
+use super::userland::Userland;
 
 /// Programs that tests need in their real versions: those of busybox have other options, and replace the rest.
 const PROGRAMS: [&str; 9] = ["bpftool", "cat", "ip", "mount", "nsenter", "setpriv", "sh", "sleep", "unshare"];
@@ -22,6 +23,7 @@ const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
 /// The stripped binaries under test.
 pub(super) struct Built {
+    userland: Userland,
     /// The path where tests expect sluice, and the stripped file.
     sluice: (PathBuf, PathBuf),
     tests: Vec<(&'static str, PathBuf)>,
@@ -32,17 +34,25 @@ impl Built {
     ///
     /// # Errors
     /// When the build fails.
-    pub(super) fn prepare() -> Result<Self> {
+    pub(super) fn prepare(machine: Machine) -> Result<Self> {
         let mut command = cargo(["test", "--no-run", "--message-format", "json", "--package", "sluice"]);
         command.args(TESTS.iter().flat_map(|test| ["--test", test]));
+        if let Some(triple) = machine.triple() {
+            command.args(["--target", triple]).envs(arm64::variables());
+        }
         println!("$ {}", describe(&command));
         let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cargo test")?;
         ensure!(output.status.success(), "cargo test --no-run failed");
         let text = String::from_utf8_lossy(&output.stdout);
         let sluice = executable(&text, "bin", "sluice")?;
+        let stripped = |file: &Path, name: &str| -> Result<PathBuf> {
+            let to = scratch(&format!("kernels/stripped-{}", machine.name()))?.join(name);
+            strip(machine, file, &to).map(|()| to)
+        };
         let tests = TESTS.map(|test| Ok((test, stripped(&executable(&text, "test", test)?, test)?)));
         let tests = tests.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok(Self { sluice: (sluice.clone(), stripped(&sluice, "sluice")?), tests })
+        let userland = Userland::find(machine)?;
+        Ok(Self { userland, sluice: (sluice.clone(), stripped(&sluice, "sluice")?), tests })
     }
 
     /// The files of a guest that runs these `parts`, a shell script.
@@ -57,7 +67,10 @@ impl Built {
         for link in ["sbin", "usr/bin", "usr/sbin"] {
             archive.link(link, "/bin");
         }
-        archive.text("init", include_str!("init.sh"));
+        archive.text(
+            "init",
+            include_str!("init.sh").replace("/dev/tests", &format!("/dev/{}", guest::output(image.machine))),
+        );
         archive.text("parts.sh", parts);
         archive.text("etc/passwd", PASSWD);
         archive.text("etc/group", GROUP);
@@ -72,14 +85,14 @@ impl Built {
         // Tests start in the same folder as with cargo.
         archive.folder(root().join("proxy/sluice"));
         for name in PROGRAMS.iter().chain(&["busybox"]) {
-            let file = find_program(name).with_context(|| format!("{name} is missing"))?;
+            let file = self.userland.program(name)?;
             programs.push((Path::new("bin").join(name), file));
         }
         for applet in applets()?.iter().filter(|applet| !PROGRAMS.contains(&applet.as_str())) {
             archive.link(Path::new("bin").join(applet), "busybox");
         }
-        for library in libraries(programs.iter().map(|(_, file)| file.as_path()))? {
-            archive.file(&library, &library);
+        for (path, file) in self.userland.libraries(programs.iter().map(|(_, file)| file.as_path()))? {
+            archive.file(path, file);
         }
         for (path, file) in programs {
             archive.file(path, file);
@@ -101,12 +114,6 @@ fn executable(messages: &str, kind: &str, name: &str) -> Result<PathBuf> {
     path.with_context(|| format!("cargo has built no {kind} {name}"))
 }
 
-fn stripped(file: &Path, name: &str) -> Result<PathBuf> {
-    let to = scratch("kernels/stripped")?.join(name);
-    must(Command::new("strip").arg("-o").args([&to, file]))?;
-    Ok(to)
-}
-
 /// Programs that busybox can replace.
 fn applets() -> Result<Vec<String>> {
     let output = Command::new("busybox").arg("--list").output().context("busybox")?;
@@ -115,16 +122,4 @@ fn applets() -> Result<Vec<String>> {
         .map(str::to_owned)
         .filter(|name| name != "busybox")
         .collect())
-}
-
-/// The libraries of these programs and their loader, by the paths at which they are expected.
-fn libraries<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet<PathBuf>> {
-    let mut found = BTreeSet::new();
-    for program in programs {
-        // It fails for statically linked programs, and then lists none.
-        let output = Command::new("ldd").arg(program).stderr(Stdio::null()).output().context("ldd")?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        found.extend(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
-    }
-    Ok(found)
 }

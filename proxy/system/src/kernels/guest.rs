@@ -10,23 +10,62 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sluice_testkit::process::bound;
+use sluice_testkit::ship::Machine;
 use sluice_testkit::workspace::scratch;
 
 use super::archive::Archive;
 use super::image::Image;
 
-pub(super) const PROGRAM: &str = "qemu-system-x86_64";
+/// What differs between emulated machines.
+struct Emulation {
+    /// The program with the first of its arguments.
+    program: &'static [&'static str],
+    /// The kernel's console.
+    console: &'static str,
+    /// A second serial line, for what the tests print; without, they share the console.
+    output: Option<&'static str>,
+}
+
 /// A guest takes a third of this on an idle core; one that reaches it hangs.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// All files of a guest are in its memory, twice while it boots.
 const MEMORY_MB: &str = "1024";
 /// Powers off the guest when its kernel panics, and skips what emulation does not need.
-const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 mitigations=off";
+const KERNEL_OPTIONS: &str = "quiet panic=-1 mitigations=off";
 /// The guest's clock counts its own instructions, one per nanosecond, and jumps when it only waits: its time is
 /// independent of this host's, and no test runs out of time because the host is slow.
 const CLOCK: [&str; 4] = ["-icount", "shift=0,sleep=off", "-rtc", "clock=vm"];
-/// Copying single bytes is expensive if each is an instruction.
-const PROCESSOR: &str = "max,erms=off,fsrm=off";
+
+const X86_64: Emulation = Emulation {
+    // Copying single bytes is expensive if each is an instruction.
+    program: &["qemu-system-x86_64", "-cpu", "max,erms=off,fsrm=off"],
+    console: "ttyS0",
+    output: Some("ttyS1"),
+};
+const ARM64: Emulation = Emulation {
+    // Signing pointers is expensive, too.
+    program: &["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth=off"],
+    console: "ttyAMA0",
+    output: None,
+};
+
+fn emulation(machine: Machine) -> &'static Emulation {
+    match machine {
+        Machine::Native => &X86_64,
+        Machine::Arm64 => &ARM64,
+    }
+}
+
+/// Its emulator.
+pub(super) fn program(machine: Machine) -> &'static str {
+    emulation(machine).program[0]
+}
+
+/// The serial line for what the tests print.
+pub(super) fn output(machine: Machine) -> &'static str {
+    let emulation = emulation(machine);
+    emulation.output.unwrap_or(emulation.console)
+}
 
 /// Boots it; returns its lines. They are also shown, each prefixed with `name`.
 ///
@@ -38,7 +77,7 @@ pub(super) fn boot(name: &str, image: &Image, archive: &Archive) -> Result<Vec<S
     archive.write(&mut file)?;
     file.flush()?;
     let mut command = emulator(name, image, &initial)?;
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context(PROGRAM)?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("qemu")?;
     let output = child.stdout.take().context("stdout is piped above")?;
     let said = listen(name, output);
     // It has exited by itself, or must be killed.
@@ -50,11 +89,15 @@ pub(super) fn boot(name: &str, image: &Image, archive: &Archive) -> Result<Vec<S
 }
 
 fn emulator(name: &str, image: &Image, initial: &Path) -> Result<Command> {
-    let mut command = bound(PROGRAM);
-    command.args(["-accel", "tcg,thread=single", "-cpu", PROCESSOR, "-smp", "1", "-m", MEMORY_MB]);
+    let Emulation { program, console, output } = emulation(image.machine);
+    let mut command = bound(program[0]);
+    command.args(&program[1..]).args(["-accel", "tcg,thread=single", "-smp", "1", "-m", MEMORY_MB]);
     command.args(CLOCK).args(["-nodefaults", "-no-reboot", "-display", "none"]);
-    command.arg("-serial").arg(format!("file:{}", console(name)?.display())).args(["-serial", "stdio"]);
-    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(initial).args(["-append", KERNEL_OPTIONS]);
+    if output.is_some() {
+        command.arg("-serial").arg(format!("file:{}", console_log(name)?.display()));
+    }
+    command.args(["-serial", "stdio", "-kernel"]).arg(&image.kernel).arg("-initrd").arg(initial);
+    command.arg("-append").arg(format!("console={console} {KERNEL_OPTIONS}"));
     Ok(command)
 }
 
@@ -86,6 +129,6 @@ fn listen(name: &str, output: impl Read + Send + 'static) -> Result<Vec<String>>
 }
 
 /// The path of the kernel's own log.
-fn console(name: &str) -> Result<PathBuf> {
+fn console_log(name: &str) -> Result<PathBuf> {
     Ok(scratch("logs")?.join(format!("console-{name}.log")))
 }

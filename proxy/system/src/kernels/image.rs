@@ -5,15 +5,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::packages::unpack;
 use sluice_testkit::process::find_program;
+use sluice_testkit::ship::Machine;
 use sluice_testkit::workspace::{must, scratch};
 
-/// Debian's smallest; no driver of real hardware is needed.
-const FLAVOUR: &str = "-cloud-amd64";
 const PACKAGE: &str = "linux-image-";
+
+/// The end of the names of Debian's smallest; no driver of real hardware is needed.
+fn flavour(machine: Machine) -> &'static str {
+    match machine {
+        Machine::Native => "-cloud-amd64",
+        // A signed one is not in the lists of another architecture.
+        Machine::Arm64 => "-cloud-arm64-unsigned",
+    }
+}
 
 /// An unpacked package.
 pub(super) struct Image {
+    pub(super) machine: Machine,
     folder: PathBuf,
     /// As printed by `uname -r`.
     pub(super) release: String,
@@ -25,19 +35,19 @@ impl Image {
     ///
     /// # Errors
     /// When a download fails, or the package is not as expected.
-    pub(super) fn find(version: &str) -> Result<Option<Self>> {
+    pub(super) fn find(machine: Machine, version: &str) -> Result<Option<Self>> {
         let kept = scratch("kernels/images")?;
-        let mut known = offered(version)?;
+        let mut known = offered(machine, version)?;
         known.extend(names(&kept, version)?);
-        let Some(package) = newest(known) else { return Ok(None) };
+        let Some(package) = newest(machine, known) else { return Ok(None) };
         let folder = kept.join(&package);
         if !folder.exists() {
-            download(&package, &kept)?;
+            unpack(&[qualified(machine, &package)], &folder)?;
         }
-        let release = package.trim_start_matches(PACKAGE).to_owned();
+        let release = package.trim_start_matches(PACKAGE).trim_end_matches("-unsigned").to_owned();
         let kernel = folder.join("boot").join(format!("vmlinuz-{release}"));
         ensure!(kernel.is_file(), "{} is missing", kernel.display());
-        Ok(Some(Self { folder, release, kernel }))
+        Ok(Some(Self { machine, folder, release, kernel }))
     }
 
     /// The file of a module, which may be compressed.
@@ -62,12 +72,12 @@ impl Image {
 }
 
 /// Packages that apt offers; none without apt. Tries again after an update, because a fresh machine has no lists.
-fn offered(version: &str) -> Result<Vec<String>> {
+fn offered(machine: Machine, version: &str) -> Result<Vec<String>> {
     if find_program("apt-cache").is_none() {
         return Ok(Vec::new());
     }
     let search = || -> Result<Vec<String>> {
-        let pattern = format!("^{PACKAGE}{}[.].*{FLAVOUR}$", version.replace('.', "[.]"));
+        let pattern = format!("^{PACKAGE}{}[.].*{}$", version.replace('.', "[.]"), flavour(machine));
         let output = Command::new("apt-cache").args(["search", "--names-only", &pattern]).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
@@ -87,24 +97,19 @@ fn names(kept: &Path, version: &str) -> Result<Vec<String>> {
 }
 
 /// By the numbers in the name.
-fn newest(names: Vec<String>) -> Option<String> {
+fn newest(machine: Machine, names: Vec<String>) -> Option<String> {
     let numbers = |name: &String| -> Vec<u64> {
         name.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
     };
-    names.into_iter().filter(|name| name.ends_with(FLAVOUR)).max_by_key(numbers)
+    names.into_iter().filter(|name| name.ends_with(flavour(machine))).max_by_key(numbers)
 }
 
-/// Unpacked elsewhere first, so that a folder with this name is complete.
-fn download(package: &str, kept: &Path) -> Result<()> {
-    let folder = scratch("kernels/download")?;
-    must(Command::new("apt-get").args(["-q", "download", package]).current_dir(&folder))?;
-    let mut files = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let file = files.find(|path| path.extension().is_some_and(|name| name == "deb"));
-    let file = file.with_context(|| format!("apt-get download {package} left no file"))?;
-    let unpacked = folder.join(package);
-    must(Command::new("dpkg").arg("-x").args([&file, &unpacked]))?;
-    fs::rename(&unpacked, kept.join(package))?;
-    Ok(fs::remove_dir_all(folder)?)
+/// The name of a package with its architecture, as apt wants it.
+pub(super) fn qualified(machine: Machine, package: &str) -> String {
+    match machine {
+        Machine::Native => package.to_owned(),
+        Machine::Arm64 => format!("{package}:arm64"),
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +119,7 @@ mod tests {
     #[test]
     fn the_newest_has_the_highest_number() {
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
-        let of = |all: &[&str]| newest(names(all));
+        let of = |all: &[&str]| newest(Machine::Native, names(all));
         let later = "linux-image-6.12.117+deb12-cloud-amd64";
         assert_eq!(of(&["linux-image-6.12.99+deb12-cloud-amd64", later]).as_deref(), Some(later));
         assert_eq!(of(&["linux-image-6.12.117+deb12-amd64"]), None);

@@ -1,4 +1,5 @@
-//! sluice on other kernels than this host's: Debian's, booted in qemu without KVM, with only the tests in them.
+//! sluice on other kernels than this host's: Debian's, booted in qemu without KVM, with only the tests in them. One of
+//! them is for arm64, and runs by name, because everything is compiled once more for it.
 //!
 //! This needs neither root nor BPF here. A guest runs the same as the kernel tier on the host, except what takes an
 //! emulated processor too long. Each guest has one processor, because Linux 6.1 does not boot with two and this clock,
@@ -9,13 +10,17 @@ mod contents;
 mod guest;
 mod image;
 mod transcript;
+mod userland;
 
 use std::thread;
 
 use anyhow::{Result, anyhow, bail};
 use contents::Built;
 use image::Image;
-use sluice_testkit::packages::Tools;
+use sluice_testkit::arm64;
+use sluice_testkit::packages::{self, Tools};
+use sluice_testkit::process::find_program;
+use sluice_testkit::ship::Machine;
 use sluice_testkit::tally::Tally;
 use sluice_testkit::workspace::root;
 use transcript::Part;
@@ -23,13 +28,15 @@ use transcript::Part;
 const NAME: &str = "kernels";
 
 /// The tested kernels.
-const KERNELS: [Kernel; 2] = [
-    Kernel { version: "6.1", bypass: Bypass::Refused("check fionread") },
-    Kernel { version: "6.12", bypass: Bypass::Used },
+const KERNELS: [Kernel; 3] = [
+    Kernel { machine: Machine::Native, version: "6.1", bypass: Bypass::Refused("check fionread") },
+    Kernel { machine: Machine::Native, version: "6.12", bypass: Bypass::Used },
+    Kernel { machine: Machine::Arm64, version: "6.12", bypass: Bypass::Used },
 ];
 
 /// A kernel of Debian.
 struct Kernel {
+    machine: Machine,
     /// Prefix of its version.
     version: &'static str,
     bypass: Bypass,
@@ -139,21 +146,27 @@ pub(crate) fn run(extent: Extent, tally: &mut Tally) -> Result<()> {
         tally.skip("kernels", wanted.len(), &reason);
         return Ok(());
     }
-    let built = &Built::prepare()?;
     let mut found = Vec::new();
     for kernel in wanted {
-        match Image::find(kernel.version)? {
-            Some(image) => found.push((kernel, image)),
+        if kernel.machine == Machine::Arm64 {
+            if tally.filter().is_none() {
+                tally.skip(&kernel.name(), 1, "needs a separate build; run by name: cargo xtask test arm64");
+                continue;
+            }
+            prepare_arm64()?;
+        }
+        match Image::find(kernel.machine, kernel.version)? {
+            Some(image) => found.push((kernel, image, Built::prepare(kernel.machine)?)),
             None => tally.skip(&kernel.name(), 1, "neither apt nor target/xtask/kernels has such a kernel"),
         }
     }
     let said: Vec<Result<Vec<String>>> = thread::scope(|scope| {
         let guests =
-            found.iter().map(|(kernel, image)| scope.spawn(move || kernel.boot(extent, image, built)));
+            found.iter().map(|(kernel, image, built)| scope.spawn(move || kernel.boot(extent, image, built)));
         let guests: Vec<_> = guests.collect();
         guests.into_iter().map(|guest| guest.join().unwrap_or_else(|_| Err(anyhow!("panicked")))).collect()
     });
-    for ((kernel, _), said) in found.iter().zip(said) {
+    for ((kernel, ..), said) in found.iter().zip(said) {
         match said {
             Ok(lines) => kernel.settle(&lines, tally),
             Err(error) => tally.settle(&kernel.name(), Err(error)),
@@ -162,13 +175,23 @@ pub(crate) fn run(extent: Extent, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// Installs what the guest for arm64 needs.
+fn prepare_arm64() -> Result<()> {
+    arm64::prepare()?;
+    packages::add_architecture("arm64")?;
+    match find_program(guest::program(Machine::Arm64)) {
+        Some(_) => Ok(()),
+        None => packages::install(&["qemu-system-arm"]),
+    }
+}
+
 /// Why guests are not possible here, if so.
 fn obstacle() -> Option<String> {
     if std::env::consts::ARCH != "x86_64" {
         return Some("the packages are for x86-64".to_owned());
     }
     Tools::prepare().lack(&[
-        guest::PROGRAM,
+        guest::program(Machine::Native),
         "bpftool",
         "busybox",
         "dpkg",
@@ -181,12 +204,15 @@ fn obstacle() -> Option<String> {
 
 impl Kernel {
     fn name(&self) -> String {
-        format!("{NAME}::{}", self.version)
+        match self.machine {
+            Machine::Native => format!("{NAME}::{}", self.version),
+            Machine::Arm64 => format!("{NAME}::{}-arm64", self.version),
+        }
     }
 
     fn boot(&self, extent: Extent, image: &Image, built: &Built) -> Result<Vec<String>> {
         let archive = built.archive(image, &self.script(extent))?;
-        guest::boot(&format!("kernels-{}", self.version), image, &archive)
+        guest::boot(&self.name().replace("::", "-"), image, &archive)
     }
 
     /// The script of the guest.
@@ -224,7 +250,10 @@ impl Kernel {
             }
         }
         let whole = all.map(str::to_owned).ok_or_else(|| {
-            anyhow!("the guest has exited early: see target/xtask/logs/console-kernels-{}.log", self.version)
+            anyhow!(
+                "the guest has exited early: see target/xtask/logs/console-{}.log",
+                self.name().replace("::", "-")
+            )
         });
         tally.settle(&self.name(), whole);
     }

@@ -31,7 +31,7 @@ pub(super) fn parts(lines: &[String]) -> (Vec<Part>, Option<&str>) {
             parts.push(Part { name: name.to_owned(), ..Part::default() });
         } else if let Some(rest) = line.strip_prefix(ALL) {
             all = Some(rest);
-        } else if let Some(part) = parts.last_mut() {
+        } else if let Some(part) = parts.last_mut().filter(|part| part.exit.is_none()) {
             match line.strip_prefix(ENDED) {
                 Some(exit) => part.exit = exit.parse().ok(),
                 None => part.lines.push(line.clone()),
@@ -54,5 +54,7 @@ mod tests {
         assert_eq!(parts(&lines), (vec![part("a", "one", Some(101)), part("b", "two", None)], None));
         let ended = ["== all, after 3 s".to_owned()];
         assert_eq!(parts(&ended), (vec![], Some("after 3 s")));
+        let after = ["== part a", "one", "== ended with 101", "the kernel's last words"].map(str::to_owned);
+        assert_eq!(parts(&after).0, [part("a", "one", Some(101))]);
     }
 }

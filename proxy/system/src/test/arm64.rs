@@ -1,5 +1,5 @@
 //! The unit tests, and host tests with epoll, as programs for arm64 that qemu-user runs. Their system calls are those of
-//! this machine's kernel, so nothing here says how a kernel of arm64 behaves.
+//! this machine's kernel; a kernel for arm64 is among the other kernels.
 
 use anyhow::Result;
 use sluice_testkit::process::RUNTIME;
@@ -77,5 +77,5 @@ fn run(
         tally.skip(&format!("{name}::{test}"), 1, reason);
         arguments.extend(["--skip", *test]);
     }
-    cargo::test(name, &arguments, variables, tally)
+    cargo::whole(name, &arguments, variables, tally)
 }

@@ -25,6 +25,16 @@ pub(super) fn test(name: &str, args: &[&str], env: &[(&str, &str)], tally: &mut 
     run(name, command, tally)
 }
 
+/// Runs all that `cargo test ARGS` selects, whatever the filter.
+///
+/// # Errors
+/// As [`test()`].
+pub(super) fn whole(name: &str, args: &[&str], env: &[(&str, &str)], tally: &mut Tally) -> Result<()> {
+    let mut command = workspace::cargo(["test", "--no-fail-fast"]);
+    command.args(args).envs(env.iter().copied());
+    run(name, command, tally)
+}
+
 /// Runs `cargo miri test ARGS` with this many cases of each property.
 ///
 /// # Errors

@@ -78,7 +78,10 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     let is_alone = match options.filter.as_deref() {
         Some(filter) if storm::is_named(filter) => run_storm(options, &mut tally).map(|()| true)?,
         Some(filter) if kernels::is_named(filter) => kernels::run(extent, &mut tally).map(|()| true)?,
-        Some(arm64::NAME) => arm64::test(&mut tally).map(|()| true)?,
+        Some(arm64::NAME) => {
+            arm64::test(&mut tally)?;
+            kernels::run(extent, &mut tally).map(|()| true)?
+        }
         Some(miri::NAME) => miri::test(&mut tally).map(|()| true)?,
         _ => false,
     };
