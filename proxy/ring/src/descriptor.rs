@@ -34,6 +34,11 @@ impl Fd {
         Rc::strong_count(&self.0)
     }
 
+    /// Whether it is registered with epoll.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.0.watch.get().is_some()
+    }
+
     /// Its registration with epoll, which reports readiness.
     ///
     /// # Errors

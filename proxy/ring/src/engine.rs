@@ -60,13 +60,3 @@ pub fn run<F: Future>(engine: Engine, future: F) -> io::Result<F::Output> {
         Engine::Epoll => epoll::run(future),
     }
 }
-
-/// Makes completed operations visible to their next poll, without waiting for the engine's next turn. tokio-uring has
-/// no such call; there a poll may see a completion one turn late.
-pub fn dispatch() {
-    match Engine::current() {
-        Engine::IoUring => uring::dispatch(),
-        Engine::TokioUring => {}
-        Engine::Epoll => epoll::look_again(),
-    }
-}

@@ -20,7 +20,7 @@ mod uring;
 
 pub use accept::{AcceptOp, accept, accept_burst, accept_waiting};
 pub use descriptor::Fd;
-pub use engine::{Engine, dispatch, run};
+pub use engine::{Engine, run};
 pub use file::{close, open, read_at, unlink, write_at};
 pub use socket::{RecvOp, SendOp, connect, poll, recv, send};
 pub use uring::{RingError, operations, probe, probe_tokio_uring};

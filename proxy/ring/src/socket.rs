@@ -28,6 +28,20 @@ pub fn recv(fd: &Fd, buf: Vec<u8>, patient: bool) -> RecvOp {
 }
 
 impl RecvOp {
+    /// Whether the socket is read only while this is polled, and not by the kernel at any time.
+    pub fn reads_when_polled(&self) -> bool {
+        matches!(self.0, Receiving::Epoll(_))
+    }
+
+    /// Makes what has arrived by now visible to its next poll, without waiting for the engine's next turn. tokio-uring
+    /// has no such call; there a poll may see a completion one turn late.
+    pub fn refresh(&mut self) {
+        match &mut self.0 {
+            Receiving::Uring(_) => uring::dispatch(),
+            Receiving::Epoll(op) => op.refresh(),
+        }
+    }
+
     /// Cancels it: it ends soon, possibly with data that has just arrived.
     pub fn cancel(&self) {
         match &self.0 {

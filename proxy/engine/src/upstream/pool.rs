@@ -56,10 +56,7 @@ impl IdleConnection {
     /// taken for the response to that request. The pending receive may have received them without its completion being
     /// processed, or may be about to.
     fn is_usable(&mut self, timeout: Duration) -> bool {
-        self.is_fresh(timeout)
-            && self.connection.reader.stream().is_quiet()
-            // The kernel has by now completed whatever could be completed.
-            && self.connection.reader.is_still_silent(SMALL_BYTES)
+        self.is_fresh(timeout) && self.connection.reader.is_still_silent(SMALL_BYTES)
     }
 }
 

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use sluice_http::{HeadLimits, ParseError, ResponseHead};
-use sluice_ring as ring;
 
 use super::outgoing::Outgoing;
 use super::{Stream, StreamRecv};
@@ -180,10 +179,20 @@ impl Reader {
         self.data().is_empty() && self.poll_fill(&mut cx, capacity).is_pending()
     }
 
-    /// Like [`Reader::is_silent`], after dispatching completions that are still queued.
+    /// Like [`Reader::is_silent`], with what has arrived by now, even if the engine has not noticed it yet.
     pub fn is_still_silent(&mut self, capacity: usize) -> bool {
-        if self.stream.is_socket() {
-            ring::dispatch();
+        if let Some(StreamRecv::Socket(pending)) = &mut self.pending
+            && pending.reads_when_polled()
+        {
+            pending.refresh();
+            return self.is_silent(capacity);
+        }
+        // Either the bytes are in the socket, or the kernel has received them by now.
+        if !self.stream.is_quiet() {
+            return false;
+        }
+        if let Some(StreamRecv::Socket(pending)) = &mut self.pending {
+            pending.refresh();
         }
         self.is_silent(capacity)
     }

@@ -11,7 +11,6 @@ mod file;
 mod send;
 mod socket;
 
-use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -26,20 +25,10 @@ pub(crate) use socket::{RecvOp, connect, poll};
 /// Threads for files, per worker. More would wait for the same disk.
 const FILE_THREADS_MAX: usize = 4;
 
-thread_local! {
-    /// Counts calls of [`look_again`].
-    static LOOKS: Cell<u32> = const { Cell::new(0) };
-}
-
 /// Runs `future` on this thread, and leaks the runtime.
 pub(crate) fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut builder = Builder::new_current_thread();
     builder.enable_all().max_blocking_threads(FILE_THREADS_MAX);
     let runtime = ManuallyDrop::new(builder.build_local(LocalOptions::default())?);
     Ok(runtime.block_on(future))
-}
-
-/// Makes each receive try again at its next poll, even without a notification from epoll.
-pub(crate) fn look_again() {
-    LOOKS.set(LOOKS.get().wrapping_add(1));
 }

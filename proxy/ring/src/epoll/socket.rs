@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -12,7 +12,6 @@ use socket2::{SockAddr, SockRef};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::LOOKS;
 use super::call::{Call, attempt, cancelled};
 use crate::Fd;
 
@@ -25,15 +24,19 @@ const QUEUE_PAUSE_MAX: Duration = Duration::from_millis(20);
 pub(crate) struct RecvOp {
     fd: Fd,
     buf: Vec<u8>,
-    /// The value of `LOOKS` at its last attempt without a notification from epoll.
-    looked: Option<u32>,
+    /// Whether the next poll tries even if epoll has reported nothing.
+    must_try: bool,
     call: Call,
 }
 
 impl RecvOp {
     pub(crate) fn new(fd: &Fd, buf: Vec<u8>, patient: bool) -> Self {
-        let looked = patient.then(|| LOOKS.get());
-        Self { fd: Fd::clone(fd), buf, looked, call: Call::default() }
+        Self { fd: Fd::clone(fd), buf, must_try: !patient, call: Call::default() }
+    }
+
+    /// Makes its next poll try, even if epoll has reported nothing.
+    pub(crate) fn refresh(&mut self) {
+        self.must_try = true;
     }
 
     pub(crate) fn cancel(&self) {
@@ -41,20 +44,26 @@ impl RecvOp {
     }
 
     fn poll_count(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let looks = LOOKS.get();
-        if self.looked.replace(looks) != Some(looks)
-            && let Some(outcome) = attempt(|| receive(&self.fd, &mut self.buf))
-        {
-            return Poll::Ready(outcome);
+        // A socket that is read before it has to wait is not registered.
+        if self.must_try && !self.fd.is_watched() {
+            self.must_try = false;
+            if let Some(outcome) = attempt(|| receive(&self.fd, &mut self.buf)) {
+                return Poll::Ready(outcome);
+            }
         }
         let watch = self.fd.watch()?;
         loop {
-            let mut readiness = ready!(watch.poll_read_ready(cx))?;
+            let readiness = watch.poll_read_ready(cx)?;
+            if readiness.is_pending() && !std::mem::take(&mut self.must_try) {
+                return Poll::Pending;
+            }
+            self.must_try = false;
             // Readiness is not cleared when a receive leaves room in the buffer: a joined socket has two queues, and
             // one receive reads from only one of them.
-            match attempt(|| receive(&self.fd, &mut self.buf)) {
-                Some(outcome) => return Poll::Ready(outcome),
-                None => readiness.clear_ready(),
+            match (attempt(|| receive(&self.fd, &mut self.buf)), readiness) {
+                (Some(outcome), _) => return Poll::Ready(outcome),
+                (None, Poll::Ready(mut readiness)) => readiness.clear_ready(),
+                (None, Poll::Pending) => return Poll::Pending,
             }
         }
     }

@@ -76,9 +76,11 @@ fn make() -> io::Result<IoUring> {
     }
 }
 
-/// Delivers completions without waiting for the driver's turn.
+/// Delivers completions without waiting for the driver's turn. tokio-uring's cannot be asked to.
 pub(crate) fn dispatch() {
-    Driver::current().dispatch();
+    if Engine::current() == Engine::IoUring {
+        Driver::current().dispatch();
+    }
 }
 
 fn raw(fd: &Fd) -> types::Fd {
