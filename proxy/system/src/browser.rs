@@ -172,6 +172,14 @@ impl Browser {
         Ok(())
     }
 
+    /// Moves the mouse to this place of the view.
+    ///
+    /// # Errors
+    /// When the browser refuses.
+    pub(crate) fn point(&mut self, x: f64, y: f64) -> Result<()> {
+        self.call("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y})).map(drop)
+    }
+
     /// A screenshot as PNG.
     ///
     /// # Errors

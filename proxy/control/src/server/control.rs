@@ -24,8 +24,8 @@ use tokio::task::AbortHandle;
 use super::clusters::Resolvers;
 use super::operator::Operator;
 use super::services::{RestoredServices, Services};
-use super::shown;
 use super::signals::{ControlRuntime, Signals};
+use super::{saturation, shown};
 use crate::acme::Keeper;
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::commands;
@@ -158,6 +158,9 @@ impl<'a> Control<'a> {
         if let Some(Admin { listener, gate, .. }) = self.sockets.admin.take() {
             let shown = self.shown();
             tokio::spawn(status::run(Arc::clone(&shown)));
+            let live = Arc::clone(&self.live);
+            let clusters = move || live.load().clusters.values().cloned().collect();
+            tokio::task::spawn_local(async move { saturation::watch(clusters).await });
             let state = self.admin_state(gate, shown);
             tokio::task::spawn_local(async move {
                 let Err(error) = admin::serve(listener, state).await;

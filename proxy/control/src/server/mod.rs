@@ -10,6 +10,7 @@ mod listeners;
 mod operator;
 mod privileges;
 mod reload;
+mod saturation;
 mod scheduling;
 mod services;
 mod shown;

@@ -34,6 +34,7 @@ pub(super) fn status(snapshot: &Snapshot) -> Status {
                 EndpointAddress::Ip(address) => queues.at(*address),
                 EndpointAddress::Unix(_) => None,
             },
+            saturated: endpoint.saturated(),
             limit: (endpoint.limit_now() != u32::MAX).then(|| u64::from(endpoint.limit_now())),
         }));
         let QueueCounts { length, entered, full, timed_out } = cluster.queue_counts();

@@ -144,6 +144,9 @@ pub struct Totals {
     pub queued: u64,
     /// Rates of all clusters, and of exchanges that reached none.
     pub rates: Rates,
+    /// Every status code that occurred, in ascending order.
+    #[serde(default)]
+    pub codes: Vec<Code>,
     /// The last two minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
@@ -226,12 +229,52 @@ pub struct Rates {
     pub bytes_in: f64,
     /// Bytes written to clients.
     pub bytes_out: f64,
+    /// Exchanges by status class.
+    #[serde(default)]
+    pub classes: Classes<f64>,
     /// Exchanges by path.
     pub paths: Paths,
     /// Latency over the last second; `None` without any exchange.
     pub latency: Option<Latency>,
     /// Latency over the last ten seconds; `None` without any exchange.
     pub latency_10s: Option<Latency>,
+}
+
+/// A status code of responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Code {
+    /// The code.
+    pub code: u16,
+    /// Responses with it since startup.
+    pub count: u64,
+    /// Responses with it per second, over the last ten seconds.
+    pub rate_10s: f64,
+}
+
+/// Something for each status class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Classes<T> {
+    /// An upgrade to another protocol.
+    #[serde(rename = "1xx")]
+    pub informational: T,
+    /// Success.
+    #[serde(rename = "2xx")]
+    pub success: T,
+    /// Redirection, or not modified.
+    #[serde(rename = "3xx")]
+    pub redirection: T,
+    /// The client's mistake.
+    #[serde(rename = "4xx")]
+    pub client_error: T,
+    /// A failure of the endpoint or of sluice.
+    #[serde(rename = "5xx")]
+    pub server_error: T,
+}
+
+impl<T> From<[T; 5]> for Classes<T> {
+    fn from([informational, success, redirection, client_error, server_error]: [T; 5]) -> Self {
+        Self { informational, success, redirection, client_error, server_error }
+    }
 }
 
 /// Exchanges by the path of their bytes.
@@ -271,4 +314,10 @@ pub struct History {
     pub p99_ms: Vec<Option<f32>>,
     /// Concurrent requests at the end of the second.
     pub in_flight: Vec<u32>,
+    /// Requests in the queue at the end of the second; not for endpoints, which have no queue of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queued: Vec<u32>,
+    /// Exchanges per second by status class; only for the totals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Classes<Vec<f32>>>,
 }

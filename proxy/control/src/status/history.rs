@@ -1,12 +1,12 @@
 //! The history of one endpoint, one cluster, or all: counts of ten seconds, points of two minutes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use sluice_core::metrics::Counts;
 use sluice_core::record::BodyPath;
 
-use super::document::{History, Latency, Paths, Rates};
+use super::document::{Classes, Code, History, Latency, Paths, Rates};
 
 /// Seconds of history.
 pub(super) const SECONDS: usize = 120;
@@ -18,8 +18,61 @@ const WINDOW: usize = 10;
 pub(super) struct Track {
     /// Times and counts of the last [`WINDOW`] samples and the one before.
     recent: VecDeque<(Instant, Counts)>,
-    points: VecDeque<Point>,
+    points: Past<Point>,
     rates: Rates,
+}
+
+/// The last values of something, one for each second of history.
+#[derive(Debug)]
+pub(super) struct Past<T>(VecDeque<T>);
+
+impl<T> Default for Past<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Copy> Past<T> {
+    /// Adds the newest.
+    pub(super) fn push(&mut self, value: T) {
+        self.0.push_back(value);
+        if self.0.len() > SECONDS {
+            self.0.pop_front();
+        }
+    }
+
+    /// What `pick` takes from each, the oldest first.
+    pub(super) fn list<U>(&self, pick: impl Fn(T) -> U) -> Vec<U> {
+        self.0.iter().copied().map(pick).collect()
+    }
+}
+
+/// The counts of status codes of the last [`WINDOW`] samples and the one before.
+#[derive(Debug, Default)]
+pub(super) struct CodeTrack(VecDeque<(Instant, BTreeMap<u16, u64>)>);
+
+impl CodeTrack {
+    /// Adds the counts of `now`.
+    pub(super) fn push(&mut self, now: Instant, counts: BTreeMap<u16, u64>) {
+        self.0.push_back((now, counts));
+        if self.0.len() > WINDOW + 1 {
+            self.0.pop_front();
+        }
+    }
+
+    /// Every code that occurred.
+    pub(super) fn codes(&self) -> Vec<Code> {
+        let (Some((then, first)), Some((now, last))) = (self.0.front(), self.0.back()) else {
+            return Vec::new();
+        };
+        let seconds = now.saturating_duration_since(*then).as_secs_f64().max(0.001);
+        let code = |(code, count): (&u16, &u64)| {
+            let before = first.get(code).copied().unwrap_or(0);
+            let rate = count.saturating_sub(before) as f64 / seconds;
+            Code { code: *code, count: *count, rate_10s: rounded(rate) }
+        };
+        last.iter().map(code).collect()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +85,15 @@ struct Point {
 }
 
 impl Track {
-    /// Adds the counts of `now`; the first ones are only the baseline.
-    pub(super) fn push(&mut self, now: Instant, counts: Counts, in_flight: u64) {
+    /// Adds the counts of `now`, and returns whether there was a point in time to compare them with: the first ones are
+    /// only the baseline.
+    pub(super) fn push(&mut self, now: Instant, counts: Counts, in_flight: u64) -> bool {
+        let has_before = !self.recent.is_empty();
         if let (Some((then, before)), Some((_, first))) = (self.recent.back(), self.recent.front()) {
             let seconds = now.saturating_duration_since(*then).as_secs_f64().max(0.001);
             self.rates = rates(&counts.since(before), seconds, &counts.since(first));
             let latency = self.rates.latency;
-            self.points.push_back(Point {
+            self.points.push(Point {
                 requests: self.rates.requests as f32,
                 failures: self.rates.failures as f32,
                 p50_ms: latency.map(|latency| latency.p50_ms as f32),
@@ -46,13 +101,11 @@ impl Track {
                 in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
             });
         }
-        if self.points.len() > SECONDS {
-            self.points.pop_front();
-        }
         self.recent.push_back((now, counts));
         if self.recent.len() > WINDOW + 1 {
             self.recent.pop_front();
         }
+        has_before
     }
 
     /// Rates over the last second and the last ten seconds.
@@ -63,11 +116,12 @@ impl Track {
     /// The last two minutes.
     pub(super) fn history(&self) -> History {
         History {
-            requests: self.points.iter().map(|point| point.requests).collect(),
-            failures: self.points.iter().map(|point| point.failures).collect(),
-            p50_ms: self.points.iter().map(|point| point.p50_ms).collect(),
-            p99_ms: self.points.iter().map(|point| point.p99_ms).collect(),
-            in_flight: self.points.iter().map(|point| point.in_flight).collect(),
+            requests: self.points.list(|point| point.requests),
+            failures: self.points.list(|point| point.failures),
+            p50_ms: self.points.list(|point| point.p50_ms),
+            p99_ms: self.points.list(|point| point.p99_ms),
+            in_flight: self.points.list(|point| point.in_flight),
+            ..History::default()
         }
     }
 }
@@ -91,6 +145,7 @@ fn rates(last: &Counts, seconds: f64, window: &Counts) -> Rates {
         error_share_10s: (all > 0).then(|| window.failed.min(all) as f64 / all as f64),
         bytes_in: per_second(last.bytes_in),
         bytes_out: per_second(last.bytes_out),
+        classes: Classes::from(last.by_class().map(per_second)),
         paths,
         latency: latency(last),
         latency_10s: latency(window),

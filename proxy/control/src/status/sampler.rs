@@ -7,8 +7,10 @@ use std::time::Instant;
 use sluice_core::cluster::{self, balance_word};
 use sluice_core::metrics::{Counts, Tally};
 
-use super::document::{Cluster, Document, Endpoint, Fixed, History, Queue, RecentError, SCHEMA, Totals};
-use super::history::Track;
+use super::document::{
+    Classes, Cluster, Document, Endpoint, Fixed, History, Queue, RecentError, SCHEMA, Totals,
+};
+use super::history::{CodeTrack, Past, Track};
 
 /// Maximum number of tracked endpoints over all clusters; about 5 KB each.
 const ENDPOINTS_MAX: usize = 1000;
@@ -34,15 +36,32 @@ pub(crate) struct Sample {
 /// Keeps the previous samples.
 pub(crate) struct Sampler {
     started: Instant,
-    all: Track,
+    all: TotalTrack,
     clusters: BTreeMap<String, ClusterTrack>,
     /// Without histories, which are kept in the tracks.
     current: Document,
 }
 
 #[derive(Default)]
+struct TotalTrack {
+    whole: Track,
+    classes: Past<[f32; 5]>,
+    queued: Past<u32>,
+    codes: CodeTrack,
+}
+
+impl TotalTrack {
+    fn history(&self) -> History {
+        let class = |index: usize| self.classes.list(|classes| classes[index]);
+        let classes = Some(Classes::from(std::array::from_fn(class)));
+        History { classes, queued: self.queued.list(|queued| queued), ..self.whole.history() }
+    }
+}
+
+#[derive(Default)]
 struct ClusterTrack {
     whole: Track,
+    queued: Past<u32>,
     endpoints: BTreeMap<String, Track>,
 }
 
@@ -50,7 +69,7 @@ impl Sampler {
     /// An empty sampler.
     pub(crate) fn new(started: Instant) -> Self {
         let current = Document { schema: SCHEMA, state: "serving".to_owned(), ..Document::default() };
-        Self { started, all: Track::default(), clusters: BTreeMap::new(), current }
+        Self { started, all: TotalTrack::default(), clusters: BTreeMap::new(), current }
     }
 
     /// Adds one sample; samples should be a second apart.
@@ -91,7 +110,8 @@ impl Sampler {
         document.totals.history = Some(self.all.history());
         for cluster in &mut document.clusters {
             let Some(track) = self.clusters.get(&cluster.name) else { continue };
-            cluster.history = Some(track.whole.history());
+            let queued = track.queued.list(|queued| queued);
+            cluster.history = Some(History { queued, ..track.whole.history() });
             for endpoint in &mut cluster.endpoints {
                 let history = track.endpoints.get(&endpoint.label).map(Track::history);
                 endpoint.history = Some(history.unwrap_or_else(History::default));
@@ -123,8 +143,10 @@ fn cluster_now(
     *room -= endpoints.len();
     *left_out += list.len() - endpoints.len();
     let in_flight = list.iter().map(|endpoint| u64::from(endpoint.in_flight())).sum();
-    track.whole.push(sample.now, counted.map(sum).unwrap_or_default(), in_flight);
     let queue = cluster.queue_counts();
+    if track.whole.push(sample.now, counted.map(sum).unwrap_or_default(), in_flight) {
+        track.queued.push(u32::try_from(queue.length).unwrap_or(u32::MAX));
+    }
     Cluster {
         name: cluster.name.clone(),
         balance: balance_word(&cluster.config.balance).to_owned(),
@@ -159,12 +181,20 @@ fn endpoint_now(endpoint: &cluster::Endpoint, track: &Track, now_ms: u64) -> End
     }
 }
 
-fn totals(track: &mut Track, sample: &Sample, clusters: &[Cluster]) -> Totals {
+fn totals(track: &mut TotalTrack, sample: &Sample, clusters: &[Cluster]) -> Totals {
     let tally = &sample.tally;
     let in_flight = clusters.iter().map(|cluster| cluster.in_flight).sum();
     let mut counts = Counts::default();
     tally.clusters.values().for_each(|cluster| counts.add(&sum(cluster)));
-    track.push(sample.now, counts, in_flight);
+    let queued = clusters.iter().map(|cluster| cluster.queue.length).sum();
+    if track.whole.push(sample.now, counts, in_flight) {
+        let Classes { informational, success, redirection, client_error, server_error } =
+            track.whole.rates().classes;
+        let classes = [informational, success, redirection, client_error, server_error];
+        track.classes.push(classes.map(|rate| rate as f32));
+        track.queued.push(u32::try_from(queued).unwrap_or(u32::MAX));
+    }
+    track.codes.push(sample.now, tally.codes.clone());
     Totals {
         requests: tally.requests,
         retries: tally.retries,
@@ -174,8 +204,9 @@ fn totals(track: &mut Track, sample: &Sample, clusters: &[Cluster]) -> Totals {
         tunnels_open: tally.tunnels_open,
         batch_workers: tally.batch_workers,
         in_flight,
-        queued: clusters.iter().map(|cluster| cluster.queue.length).sum(),
-        rates: track.rates(),
+        queued,
+        rates: track.whole.rates(),
+        codes: track.codes.codes(),
         history: None,
     }
 }

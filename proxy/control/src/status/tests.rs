@@ -126,6 +126,29 @@ fn exchanges_without_endpoint_count_for_the_cluster() {
 }
 
 #[test]
+fn codes_and_classes_are_counted() {
+    let mut rig = Rig::new();
+    rig.serve(30, 200, 1, None);
+    rig.serve(2, 404, 1, None);
+    let document = rig.second();
+    let classes = document.totals.rates.classes.clone();
+    assert_eq!((classes.success, classes.client_error, classes.server_error), (30.0, 2.0, 0.0));
+    rig.serve(10, 503, 1, None);
+    rig.second();
+    let document = rig.second();
+    let codes: Vec<_> = document.totals.codes.iter().map(|code| (code.code, code.count)).collect();
+    assert_eq!(codes, [(200, 30), (404, 2), (503, 10)]);
+    assert_eq!(document.totals.codes[0].rate_10s, 10.0, "over the three seconds since the first sample");
+    let history = document.totals.history.unwrap();
+    let classes = history.classes.unwrap();
+    assert_eq!((classes.success, classes.server_error), (vec![30.0, 0.0, 0.0], vec![0.0, 10.0, 0.0]));
+    assert_eq!((history.queued.len(), history.requests.len()), (3, 3));
+    let cluster = &document.clusters[0];
+    assert_eq!(cluster.history.as_ref().unwrap().queued, [0, 0, 0]);
+    assert_eq!(cluster.endpoints[0].history.as_ref().unwrap().queued, [] as [u32; 0]);
+}
+
+#[test]
 fn history_is_limited_and_ends_with_its_endpoint() {
     let mut rig = Rig::new();
     for _ in 0..SECONDS + 20 {

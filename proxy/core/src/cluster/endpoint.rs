@@ -44,6 +44,8 @@ pub struct Endpoint {
     pub(super) capacity: Capacity,
     checked: CheckedHealth,
     failures: Failures,
+    /// In microseconds; see [`Endpoint::saturated`].
+    saturated: AtomicU64,
     pub(super) standing: Standing,
     _alive: Alive,
 }
@@ -123,6 +125,7 @@ impl Endpoint {
             terms,
             checked: CheckedHealth::default(),
             failures: Failures::default(),
+            saturated: AtomicU64::new(0),
             standing: Standing::default(),
             _alive: alive,
         }
@@ -180,6 +183,16 @@ impl Endpoint {
     /// Failures recorded since the endpoint exists.
     pub fn failures(&self) -> u64 {
         self.failures.all()
+    }
+
+    /// Time in which all its threads were busy since it exists, as far as sluice has looked.
+    pub fn saturated(&self) -> Duration {
+        Duration::from_micros(self.saturated.load(Relaxed))
+    }
+
+    /// Adds to [`Endpoint::saturated`].
+    pub fn add_saturated(&self, time: Duration) {
+        self.saturated.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Its health at `now_ms`, a time of the process's monotonic clock.

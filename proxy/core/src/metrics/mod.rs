@@ -7,6 +7,7 @@ mod abuse;
 mod acme;
 mod acme_board;
 pub mod classic;
+mod codes;
 mod counted;
 mod encode;
 mod handshakes;
@@ -189,6 +190,13 @@ impl State {
 
     fn sum_errors(&self, index: usize) -> u64 {
         lock(&self.workers).iter().map(|worker| worker.errors(index)).sum()
+    }
+
+    /// Exchanges by status code.
+    fn sum_codes(&self) -> BTreeMap<u16, u64> {
+        let mut all = BTreeMap::new();
+        lock(&self.workers).iter().for_each(|worker| worker.codes.add_to(&mut all));
+        all
     }
 
     fn sum_retries(&self) -> u64 {

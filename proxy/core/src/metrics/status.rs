@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use sluice_ebpf::Counter;
@@ -28,6 +29,8 @@ pub struct EndpointStatus {
     pub in_flight: u64,
     /// Connections that wait for it to accept them, if it listens on this host.
     pub accept_queue: Option<u64>,
+    /// Time in which all its threads were busy, since it exists.
+    pub saturated: Duration,
     /// Its current limit of exchanges under way, if there is a limit.
     pub limit: Option<u64>,
 }
@@ -69,6 +72,7 @@ struct Merged {
     weight: u64,
     in_flight: u64,
     accept_queue: Option<u64>,
+    saturated: Duration,
     limit: Option<u64>,
 }
 
@@ -82,6 +86,7 @@ impl Status {
             entry.weight = entry.weight.max(status.weight);
             entry.in_flight = entry.in_flight.saturating_add(status.in_flight);
             entry.accept_queue = entry.accept_queue.max(status.accept_queue);
+            entry.saturated = entry.saturated.max(status.saturated);
             entry.limit = entry.limit.max(status.limit);
         }
         merged
@@ -110,6 +115,16 @@ impl Status {
         gauge("sluice_endpoint_accept_queue", help, |merged| merged.accept_queue)?;
         let help = "Limit of exchanges under way on an endpoint, if there is one.";
         gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
+        let help = "Time in which all threads of an endpoint were busy: connections waited for accept, or its limit \
+                    was reached.";
+        let kind = MetricType::Counter;
+        let mut family =
+            encoder.encode_descriptor("sluice_endpoint_saturated", help, Some(&Unit::Seconds), kind)?;
+        for ((cluster, endpoint), merged) in &endpoints {
+            let labels = [("cluster", *cluster), ("endpoint", *endpoint)];
+            let seconds = merged.saturated.as_secs_f64();
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&seconds, None)?;
+        }
         self.encode_queues(encoder)?;
         handshakes::encode(&self.certificates, encoder)?;
         self.acme.as_ref().map_or(Ok(()), |status| acme::encode(status, encoder))?;

@@ -26,6 +26,8 @@ pub struct Tally {
     pub batch_workers: u64,
     /// Exchanges ended since the start.
     pub requests: u64,
+    /// The same by status code; codes that did not occur are absent.
+    pub codes: BTreeMap<u16, u64>,
     /// Attempts beyond the first since the start.
     pub retries: u64,
     /// Panics since the start.
@@ -53,6 +55,11 @@ impl Counts {
     /// Number of exchanges.
     pub fn requests(&self) -> u64 {
         self.classes.iter().sum()
+    }
+
+    /// Exchanges by status class, from 1xx to 5xx.
+    pub fn by_class(&self) -> [u64; 5] {
+        std::array::from_fn(|class| self.classes[class])
     }
 
     /// Adds the counts of another.
@@ -121,6 +128,7 @@ impl Metrics {
             upstream_open: self.state.sum_open(Event::UpstreamOpened, Event::UpstreamClosed),
             tunnels_open: self.state.sum_open(Event::TunnelOpened, Event::TunnelClosed),
             batch_workers: self.state.sum_open(Event::BatchBegun, Event::BatchEnded),
+            codes: self.state.sum_codes(),
             retries: self.state.sum_retries(),
             panics: self.panics(),
             ..Tally::default()
@@ -164,6 +172,7 @@ mod tests {
         assert_eq!((counts.requests(), counts.failed), (8, 4), "a client that disconnects is not a failure");
         assert_eq!(counts.paths, [8, 0, 0, 0]);
         assert_eq!(tally.requests, 8);
+        assert_eq!(tally.codes, BTreeMap::from([(200, 4), (499, 2), (502, 2)]));
         assert_eq!(counts.since(counts), Counts::default());
         assert_eq!(Counts::default().since(counts), Counts::default(), "never below zero");
     }

@@ -182,7 +182,17 @@ fn endpoints_are_read_at_each_scrape() {
         let states = [("a:1", false, 2, None), ("a:1", true, 3, Some(4)), ("b:1", false, 0, None)];
         let status = |(endpoint, healthy, in_flight, limit): (&str, _, _, _)| {
             let (cluster, endpoint) = ("puma".to_owned(), endpoint.to_owned());
-            EndpointStatus { cluster, endpoint, healthy, weight: 2, in_flight, accept_queue: limit, limit }
+            let saturated = std::time::Duration::from_millis(500 * in_flight);
+            EndpointStatus {
+                cluster,
+                endpoint,
+                healthy,
+                weight: 2,
+                in_flight,
+                accept_queue: limit,
+                saturated,
+                limit,
+            }
         };
         let queue = QueueStatus { cluster: "puma".to_owned(), length: 5, entered: 9, full: 2, timed_out: 1 };
         Status { endpoints: states.map(status).into(), queues: vec![queue], ..Status::default() }
@@ -197,6 +207,8 @@ fn endpoints_are_read_at_each_scrape() {
     assert_eq!(value(&text, "sluice_endpoint_weight{cluster=\"puma\",endpoint=\"a:1\"}"), Some(2.0));
     let waiting = "sluice_endpoint_accept_queue{cluster=\"puma\",endpoint=\"a:1\"}";
     assert_eq!(value(&text, waiting), Some(4.0));
+    let saturated = "sluice_endpoint_saturated_seconds_total{cluster=\"puma\",endpoint=\"a:1\"}";
+    assert_eq!(value(&text, saturated), Some(1.5), "that of the endpoint which had it for longer");
     let limit = "sluice_endpoint_limit{cluster=\"puma\",endpoint=\"a:1\"}";
     assert_eq!(value(&text, limit), Some(4.0));
     assert!(!text.contains("sluice_endpoint_limit{cluster=\"puma\",endpoint=\"b:1\"}"));

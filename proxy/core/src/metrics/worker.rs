@@ -7,6 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use super::codes::Codes;
 use super::event::{EVENTS, Event};
 use super::handshakes::Handshakes;
 use super::labels::LabelTable;
@@ -28,6 +29,7 @@ pub(super) struct WorkerMetrics {
     paths: [(AtomicU64, AtomicU64); BodyPath::ALL.len()],
     /// Responses over joined connections that did not use direct return, by reason.
     missed: [AtomicU64; Missed::COUNT],
+    pub(super) codes: Codes,
     pub(super) handshakes: Handshakes,
     /// HTTP/2 connections closed for abuse, by kind.
     abuses: [AtomicU64; Abuse::ALL.len()],
@@ -42,6 +44,7 @@ impl WorkerMetrics {
             retries: AtomicU64::new(0),
             paths: Default::default(),
             missed: std::array::from_fn(|_| AtomicU64::new(0)),
+            codes: Codes::default(),
             handshakes: Handshakes::default(),
             abuses: std::array::from_fn(|_| AtomicU64::new(0)),
             series: Mutex::default(),
@@ -177,6 +180,7 @@ impl WorkerRecorder {
             _ => self.record_first(&mut by_key, key, record),
         }
         self.by_key.set(by_key);
+        self.counters.codes.record(record.status);
         if let Some(path) = record.path {
             let (exchanges, bytes) = &self.counters.paths[path as usize];
             bump(exchanges, 1);

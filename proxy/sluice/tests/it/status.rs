@@ -57,6 +57,20 @@ fn the_document_follows_the_traffic() {
     assert_eq!(fixed["assists"][0]["name"], "bypass");
 }
 
+/// An application whose threads are all busy accepts nothing, so connections wait in its accept queue.
+#[test]
+fn time_with_all_threads_busy_is_counted() {
+    let application = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = application.local_addr().unwrap().to_string();
+    let Some(proxy) = Setup::to(&[&endpoint]).start() else { return };
+    let labels = format!("{{cluster=\"default\",endpoint=\"{endpoint}\"}}");
+    let seconds = || proxy.metric(&format!("sluice_endpoint_saturated_seconds_total{labels}"));
+    assert_eq!(seconds(), 0.0);
+    let mut wire = proxy.connect();
+    wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    poll("a busy second", || (seconds() > 0.5).then_some(()));
+}
+
 #[test]
 fn the_stream_contains_changes_and_the_drain() {
     let origin = Origin::saying("hi");

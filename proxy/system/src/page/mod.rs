@@ -27,7 +27,9 @@ struct Look {
 type Check = (&'static str, fn(&mut Look) -> Result<String>);
 
 const CHECKS: &[Check] = &[
+    ("page::it_is_right_when_just_started", just_started),
     ("page::values_change_under_load", values_change),
+    ("page::the_chart_reads_single_seconds", reads_seconds),
     ("page::an_unhealthy_endpoint_turns_red", turns_red),
     ("page::it_fits_into_360_pixels", fits),
     ("page::keys_sort_and_focus_is_seen", keys),
@@ -80,12 +82,59 @@ fn told(look: &Look, error: &anyhow::Error) -> anyhow::Error {
 /// The number of the tile that shows requests per second.
 const RATE: &str = "parseFloat(document.querySelector('.tile b')?.textContent.replace(',', '') ?? '0')";
 
+fn just_started(look: &mut Look) -> Result<String> {
+    look.browser.open(&look.url, 1000, 1500, false)?;
+    look.browser.wait_until("a status", "document.getElementById('state')?.textContent === 'serving'")?;
+    let broken = "[...document.querySelectorAll('main *')].filter((it) => [...it.attributes].some((one) => \
+                  /NaN|undefined|Infinity/.test(one.value)) || /NaN|undefined/.test(it.textContent)) \
+                  .map((it) => it.outerHTML.slice(0, 200))";
+    let broken = look.browser.evaluate(broken)?;
+    ensure!(broken == json!([]), "{broken}");
+    let points = look.browser.evaluate("now.totals.history.requests.length")?;
+    fs::write(workspace::scratch("page")?.join("started.png"), look.browser.screenshot()?)?;
+    Ok(format!("with {points} seconds of history"))
+}
+
+/// The text of the chart's tip; null while it is hidden.
+const TIP: &str = "document.getElementById('tip').hidden ? null : document.getElementById('tip').innerText.replaceAll('\\n', ' ')";
+
+fn reads_seconds(look: &mut Look) -> Result<String> {
+    for dark in [false, true] {
+        look.browser.open(&look.url, 1280, 1900, dark)?;
+        look.browser.wait_until("requests", &format!("{RATE} > 0"))?;
+        look.browser.wait_until("a queue", "now.totals.history.queued.some((length) => length > 0)")?;
+        let classes =
+            "[...document.querySelectorAll('#chart .stack')].map((it) => it.getAttribute('class')).join()";
+        look.browser.wait_until("errors in the chart", &format!("({classes}).includes('c-5xx')"))?;
+        let name = if dark { "wide-dark.png" } else { "wide.png" };
+        look.browser.press("Tab", 9)?;
+        look.browser.press("ArrowLeft", 37)?;
+        look.browser.press("ArrowLeft", 37)?;
+        look.browser.wait_until("a tip", &format!("/99th percentile [\\d.]+ m?s/.test({TIP})"))?;
+        fs::write(workspace::scratch("page")?.join(name), look.browser.screenshot()?)?;
+        look.browser.press("Escape", 27)?;
+        look.browser.wait_until("no tip", &format!("({TIP}) === null"))?;
+        let right = "document.getElementById('chart').getBoundingClientRect()";
+        let place = look.browser.evaluate(&format!("[{right}.right - 10, {right}.top + 80]"))?;
+        let (Some(x), Some(y)) = (place[0].as_f64(), place[1].as_f64()) else {
+            return Err(anyhow!("the chart is at {place}"));
+        };
+        look.browser.point(x, y)?;
+        look.browser.wait_until("a tip by the mouse", &format!("/2xx [\\d.]+\\/s/.test({TIP})"))?;
+        look.browser.point(1.0, 1.0)?;
+        look.browser.wait_until("no tip", &format!("({TIP}) === null"))?;
+    }
+    let codes = look.browser.evaluate("document.getElementById('codes').innerText")?;
+    ensure!(codes.as_str().is_some_and(|codes| codes.contains("200") && codes.contains("500")), "{codes}");
+    Ok("by keys and by mouse".to_owned())
+}
+
 fn values_change(look: &mut Look) -> Result<String> {
-    look.browser.open(&look.url, 1000, 1000, false)?;
+    look.browser.open(&look.url, 1000, 1500, false)?;
     look.browser.wait_until("requests", &format!("{RATE} > 0"))?;
     let rate = look.browser.evaluate(RATE)?;
     look.browser.wait_until("another rate", &format!("{RATE} > 0 && {RATE} !== {rate}"))?;
-    let plotted = "document.querySelector('.tile .line').getAttribute('d').split('L').length > 3";
+    let plotted = "document.querySelector('#chart .stack').getAttribute('d').split('L').length > 3";
     look.browser.wait_until("a curve", plotted)?;
     look.browser.wait_until("latencies", "/\\d ms/.test(document.getElementById('tiles').innerText)")?;
     let healthy =
@@ -98,6 +147,8 @@ fn values_change(look: &mut Look) -> Result<String> {
 }
 
 fn turns_red(look: &mut Look) -> Result<String> {
+    look.browser.open(&look.url, 1280, 1500, false)?;
+    look.browser.wait_until("requests", &format!("{RATE} > 0"))?;
     look.scene.second.stop()?;
     let endpoint = look.scene.endpoint;
     let row = format!(
@@ -117,7 +168,7 @@ fn turns_red(look: &mut Look) -> Result<String> {
 fn fits(look: &mut Look) -> Result<String> {
     // With all details open, in both colour schemes.
     for dark in [false, true] {
-        look.browser.open(&look.url, 360, 800, dark)?;
+        look.browser.open(&look.url, 360, 2600, dark)?;
         look.browser.wait_until("requests", &format!("{RATE} > 0"))?;
         look.browser.evaluate("document.querySelectorAll('details').forEach((it) => { it.open = true; })")?;
         let width = look.browser.evaluate("document.documentElement.scrollWidth")?;
@@ -137,6 +188,8 @@ fn fits(look: &mut Look) -> Result<String> {
 fn keys(look: &mut Look) -> Result<String> {
     look.browser.open(&look.url, 1000, 1000, false)?;
     look.browser.wait_until("requests", &format!("{RATE} > 0"))?;
+    look.browser.press("Tab", 9)?;
+    ensure!(look.browser.evaluate("document.activeElement.id")? == "chart", "the chart has no focus");
     look.browser.press("Tab", 9)?;
     let focused = "document.activeElement.tagName + ' ' + document.activeElement.textContent";
     ensure!(

@@ -46,7 +46,7 @@ impl Scene {
             ],
             "clusters": {
                 "site": {"endpoints": [demo, {"address": endpoint, "weight": 2}], "health_check": check},
-                "api": {"endpoints": [demo], "max_in_flight": 8},
+                "api": {"endpoints": [demo], "max_in_flight": 1},
             },
             "demo_origin": demo, "admin": admin, "access_log": "off", "workers": 2,
         });
@@ -80,7 +80,7 @@ fn client(address: SocketAddr, number: u64, stop: &AtomicBool) {
             0 => "/api/delay?ms=40".to_owned(),
             1 | 2 => format!("/api/bytes?n={}", turn % 50 * 1000),
             // Occasionally an error of the origin.
-            3 if turn.is_multiple_of(64) => "/status?code=500".to_owned(),
+            3 if turn % 64 == 3 => "/status?code=500".to_owned(),
             _ => format!("/bytes?n={}", turn % 90 * 1000),
         };
         let _ = ask(address, &target);
