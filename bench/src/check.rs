@@ -14,7 +14,7 @@ use sluice_testkit::pinned::PinnedTools;
 pub(super) fn body_hash(url: &str, keep_alive: bool, folder: &Path, tools: &PinnedTools) -> Result<String> {
     let bodies = ["first", "second"].map(|name| folder.join(format!("checked-{name}")));
     let mut curl = Command::new(tools.path("curl")?);
-    // The certificate is self-made.
+    // The certificate is self-signed.
     curl.args(["--silent", "--show-error", "--insecure", "--max-time", "10", "--write-out", "%{http_code} "]);
     if !keep_alive {
         curl.args(["--header", "Connection: close"]);

@@ -130,7 +130,7 @@ impl Run<'_> {
             // for all requests that were due meanwhile.
             command.args(["-q", &format!("{rate:.0}"), "--latency-correction"]);
         }
-        // The certificate is self-made.
+        // The certificate is self-signed.
         command.arg("--insecure");
         if !self.keep_alive {
             command.arg("--disable-keepalive");

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mirror_of_the_mirror_is_the_original() {
+    fn mirroring_twice_gives_the_original() {
         let tuple = Tuple { local: [1; 4], remote: [2; 4], local_port: 3, remote_port: 4, netns: 5 };
         let mirrored = tuple.mirrored();
         assert_eq!((mirrored.local, mirrored.local_port, mirrored.netns), ([2; 4], 4, 5));

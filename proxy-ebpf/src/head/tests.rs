@@ -64,7 +64,7 @@ fn refused(head: &str, refusal: Refusal) {
 }
 
 #[test]
-fn heads_of_real_servers_go_on() {
+fn heads_of_real_servers_are_accepted() {
     for (head, status, length, fields) in [
         (NGINX, 200, 65536, 8),
         (RAILS, 200, 10240, 15),
@@ -80,7 +80,7 @@ fn heads_of_real_servers_go_on() {
 }
 
 #[test]
-fn lines_that_are_cut_are_given_in_order() {
+fn removed_lines_are_reported_in_order() {
     let cuts = |head: &str| read(head).map(|found| (found.cut_count, found.cuts));
     let none = Cut::default();
     let one = Cut { start: 36, bytes: 24 };
@@ -96,7 +96,7 @@ fn lines_that_are_cut_are_given_in_order() {
 
 /// Also at every other position in a word, and with anything after the head.
 #[test]
-fn what_is_behind_the_head_makes_no_difference() {
+fn bytes_after_the_head_are_ignored() {
     for pad in 1..40 {
         let head = with(&format!("X-Pad: {}\r\n{}: b", "x".repeat(pad), "n".repeat(pad)));
         for behind in ["", "\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n", "\0\u{1}"] {
@@ -107,7 +107,7 @@ fn what_is_behind_the_head_makes_no_difference() {
 }
 
 #[test]
-fn a_head_that_is_not_whole_is_incomplete() {
+fn a_truncated_head_is_incomplete() {
     for head in [NGINX, RAILS, NODE] {
         for end in 0..head.len() {
             refused(&head[..end], Refusal::Incomplete);
@@ -116,7 +116,7 @@ fn a_head_that_is_not_whole_is_incomplete() {
 }
 
 #[test]
-fn the_end_of_the_text_is_a_limit() {
+fn a_head_larger_than_the_buffer_is_incomplete() {
     let sized = |bytes: usize| with(&format!("X-Pad: {}", "x".repeat(bytes - with("X-Pad: ").len())));
     let largest = sized(TEXT_BYTES);
     assert_eq!(read(&largest).unwrap().head_bytes as usize, TEXT_BYTES);
@@ -166,7 +166,7 @@ fn status_lines_are_exact() {
 }
 
 #[test]
-fn lengths_are_one_plain_number() {
+fn content_length_is_a_plain_decimal() {
     for digits in ["0", "7", "10", "12345678", "123456789", "100000000000000", "999999999999999"] {
         assert_eq!(read(&sized(digits)).map(|found| found.content_length), Ok(digits.parse().unwrap()));
     }
@@ -193,7 +193,7 @@ fn lengths_are_one_plain_number() {
 }
 
 #[test]
-fn what_is_for_this_connection_only_is_refused() {
+fn hop_by_hop_fields_are_refused() {
     for line in [
         "Upgrade: h2c",
         "Connection: close",
@@ -223,7 +223,7 @@ fn what_is_for_this_connection_only_is_refused() {
 }
 
 #[test]
-fn whatever_is_odd_is_refused() {
+fn unusual_heads_are_refused() {
     for line in [
         "a:b",
         "a:  b",

@@ -122,7 +122,9 @@ pub(super) fn host_pattern(text: &str) -> Check {
         return Ok(());
     }
     if bare.contains('*') {
-        return Err(format!("{} has a * that is not in front; write *.example.com", quote(text)).into());
+        return Err(
+            format!("{} has a * that is not the first label; write *.example.com", quote(text)).into()
+        );
     }
     if bare.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok()) {
         return Err(format!("{} has a port; hosts match without it, remove it", quote(text)).into());

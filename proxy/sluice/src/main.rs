@@ -269,9 +269,10 @@ fn healthcheck_command(args: &HealthcheckArgs) -> ExitCode {
             Ok(()) => print("ok\n"),
             Err(error) => fail(&format!("{}: {error}", admin.address), EXIT_RUNTIME),
         },
-        Ok(None) => {
-            fail(&"admin is off, so sluice cannot be asked; write admin: 127.0.0.1:9901", EXIT_CONFIG)
-        }
+        Ok(None) => fail(
+            &"healthcheck needs the admin listener, which is off; set admin: 127.0.0.1:9901",
+            EXIT_CONFIG,
+        ),
         Err(error) => fail(&error, EXIT_CONFIG),
     }
 }

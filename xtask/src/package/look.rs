@@ -79,7 +79,7 @@ fn fields(package: &Path) -> Result<()> {
 
 fn files(root: &Path) -> Result<()> {
     for (name, mode) in FILES {
-        let found = fs::metadata(root.join(name)).with_context(|| format!("{name} is not in it"))?;
+        let found = fs::metadata(root.join(name)).with_context(|| format!("{name} is not in the package"))?;
         let is = found.permissions().mode() & 0o7777;
         ensure!(is == *mode, "{name} has mode {is:o}, not {mode:o}");
     }
@@ -134,12 +134,15 @@ fn example(machine: Machine, root: &Path, path: &Path) -> Result<()> {
 /// The account is created in the folder, as postinst would create it on a host.
 fn account(root: &Path) -> Result<()> {
     let Some(sysusers) = find_program("systemd-sysusers") else {
-        println!("skipped: the account, for systemd-sysusers is missing");
+        println!("skipped the account check: systemd-sysusers is missing");
         return Ok(());
     };
     let root_flag = format!("--root={}", root.display());
     succeed(Command::new(sysusers).arg(root_flag).arg("sluice.conf"))?;
     let accounts = fs::read_to_string(root.join("etc/passwd")).context("etc/passwd")?;
-    ensure!(accounts.lines().any(|line| line.starts_with("sluice:")), "no account is made: {accounts:?}");
+    ensure!(
+        accounts.lines().any(|line| line.starts_with("sluice:")),
+        "the package creates no account: {accounts:?}"
+    );
     Ok(())
 }

@@ -56,9 +56,9 @@ pub(super) fn build(binary: &Path, folder: &Path) -> Result<()> {
     let configured = query("--configfiles")?;
     ensure!(
         configured.contains("/etc/sluice/sluice.yaml"),
-        "the configuration is no such file: {configured}"
+        "sluice.yaml is not marked as a configuration file: {configured}"
     );
     let scripts = query("--scripts")?;
-    ensure!(scripts.contains("systemd-sysusers sluice.conf"), "no account is made:\n{scripts}");
+    ensure!(scripts.contains("systemd-sysusers sluice.conf"), "the package creates no account:\n{scripts}");
     succeed(Command::new("rpm").args(["-K", "--nosignature"]).arg(&file)).context(name).map(drop)
 }

@@ -16,14 +16,14 @@ use super::SUMS;
 pub(super) fn compare(folder: &Path) -> Result<()> {
     let mut status = Command::new("git");
     let changes = super::succeed(status.args(["status", "--porcelain"]).current_dir(workspace::root()))?;
-    ensure!(changes.is_empty(), "the second build has what is committed, and this is not:\n{changes}");
+    ensure!(changes.is_empty(), "the second build uses the last commit; uncommitted changes:\n{changes}");
     let elsewhere = std::env::temp_dir().join(format!("sluice-second-build-{}", std::process::id()));
     let outcome = second(&elsewhere).and_then(|sums| {
         let first = fs::read_to_string(folder.join(SUMS))?;
         let differ: Vec<&str> =
             first.lines().filter(|line| !sums.lines().any(|other| other == *line)).collect();
-        ensure!(differ.is_empty(), "built elsewhere, these differ:\n{}", differ.join("\n"));
-        println!("the same {} files from a second build elsewhere", first.lines().count());
+        ensure!(differ.is_empty(), "files that differ in the second build:\n{}", differ.join("\n"));
+        println!("the second build produced the same {} files", first.lines().count());
         Ok(())
     });
     // What cannot be removed is only space.

@@ -122,7 +122,7 @@ impl Client {
     /// Adds a byte to the send queue. It must be the next byte of the client's responses.
     pub(super) fn enter(&mut self, byte: Byte) {
         let (answer, index) = self.entering;
-        let text = *self.asked.get(answer).expect("a byte that nobody asked for");
+        let text = *self.asked.get(answer).expect("unrequested byte");
         if byte == (Byte { answer: text.number, at: ERROR }) {
             assert_eq!(index, 0, "an error within an answer");
             self.entering = (answer + 1, 0);

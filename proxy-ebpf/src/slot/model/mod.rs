@@ -52,7 +52,7 @@ impl Watch for Finishing {
 }
 
 #[test]
-fn what_is_taken_over_is_not_the_programs_whenever_it_ends_its_run() {
+fn the_program_cannot_enter_a_slot_after_takeover() {
     for at in 0..4 {
         let slot = Rc::new(Slot::default());
         slot.assign(7);
@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_answer_reaches_its_client_or_nobody(choices in vec(any::<u8>(), LENGTH / 4..LENGTH)) {
+    fn a_response_reaches_only_its_client(choices in vec(any::<u8>(), LENGTH / 4..LENGTH)) {
         play(choices);
     }
 }

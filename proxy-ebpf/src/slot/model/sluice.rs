@@ -173,7 +173,7 @@ impl World {
             client.passed += sent;
             assert!(
                 !client.is_open() || client.has_whole(promised),
-                "an answer counts as whole and is not: {:?} of {:?}, begun {}, promised {promised}, sent {sent}",
+                "an incomplete response counts as complete: {:?} of {:?}, begun {}, promised {promised}, sent {sent}",
                 client.entering,
                 client.asked,
                 client.begun
@@ -211,7 +211,7 @@ impl World {
         let sent = slot.sent.get();
         let mut came = VecDeque::from(came);
         if slot.held.get() != 0 {
-            assert_eq!(sent, 0, "a head is kept and has gone");
+            assert_eq!(sent, 0, "a held head was already sent");
             connection.kept.borrow().iter().rev().for_each(|byte| came.push_front(*byte));
         } else if came.is_empty() && sent == 0 {
             return self.fail(index, number, true, false);

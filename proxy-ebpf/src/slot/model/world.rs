@@ -225,7 +225,7 @@ impl World {
                 let mut client = client.borrow_mut();
                 assert!(
                     client.queue.len() + bytes.len() <= ROOM + 1,
-                    "more was promised than there is room for"
+                    "announced bytes exceed the free space"
                 );
                 bytes.into_iter().for_each(|byte| client.enter(byte));
             }
@@ -296,7 +296,12 @@ impl World {
         for client in &self.clients {
             let client = client.borrow();
             let done = client.entering.0 == client.asked.len() && matches!(client.handler, Handler::Idle);
-            assert!(done || !client.is_open(), "an answer hangs: {:?} {:?}", client.handler, client.entering);
+            assert!(
+                done || !client.is_open(),
+                "a response is stuck: {:?} {:?}",
+                client.handler,
+                client.entering
+            );
         }
         watch::begin(None);
     }

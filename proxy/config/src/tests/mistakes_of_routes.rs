@@ -12,7 +12,7 @@ const ROUTES: &[(&str, &str)] = &[
     ),
     (
         "{cluster: api, hosts: ['a.*.b']}",
-        "5: routes[0].hosts[0]: \"a.*.b\" has a * that is not in front; write *.example.com",
+        "5: routes[0].hosts[0]: \"a.*.b\" has a * that is not the first label; write *.example.com",
     ),
     ("{cluster: api, hosts: a.b}", "5: routes[0].hosts: \"a.b\" is text; write a list"),
     (

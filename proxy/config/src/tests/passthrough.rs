@@ -65,7 +65,9 @@ fn passthrough_mistakes_are_reported() {
         ),
         (
             "protocol: tls-passthrough, sni: {'a.*.test': db}",
-            format!("{at}.sni.\"a.*.test\": \"a.*.test\" has a * that is not in front; write *.example.com"),
+            format!(
+                "{at}.sni.\"a.*.test\": \"a.*.test\" has a * that is not the first label; write *.example.com"
+            ),
         ),
         (
             "protocol: tls-passthrough, sni: {a.test: db, A.test: db}",

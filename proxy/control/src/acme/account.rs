@@ -139,12 +139,13 @@ impl Authority {
     async fn set_aside(&self, why: &str) {
         let folder = self.folder.clone();
         let aside = blocking(move || folder.set_account_aside()).await;
-        let aside = match aside {
-            Ok(Ok(aside)) => aside.display().to_string(),
-            Ok(Err(error)) => error.to_string(),
-            Err(failure) => failure.text,
-        };
-        tracing::warn!(authority = self.folder.authority, aside, "the ACME account is set aside: {why}");
+        let authority = &self.folder.authority;
+        match aside.map_or_else(|failure| Err(failure.text), |done| done.map_err(|error| error.to_string())) {
+            Ok(aside) => {
+                tracing::warn!(authority, aside = %aside.display(), "{why}; renamed the ACME account file");
+            }
+            Err(error) => tracing::warn!(authority, error, "{why}; cannot rename the ACME account file"),
+        }
     }
 }
 

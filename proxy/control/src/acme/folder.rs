@@ -110,9 +110,10 @@ impl Folder {
         match self.read(&file, name) {
             Ok(certificate) => Some(certificate),
             Err(message) => {
-                let aside = durable::set_aside(&file);
-                let aside = aside.map_or_else(|error| error.to_string(), |aside| aside.display().to_string());
-                tracing::warn!(name, "{message}; set aside: {aside}");
+                match durable::set_aside(&file) {
+                    Ok(aside) => tracing::warn!(name, "{message}; renamed to {}", aside.display()),
+                    Err(error) => tracing::warn!(name, "{message}; cannot rename the file: {error}"),
+                }
                 None
             }
         }

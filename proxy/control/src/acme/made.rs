@@ -10,7 +10,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
 
 /// The `source` of a self-signed certificate on the status page.
-pub(super) const SOURCE: &str = "self-made";
+pub(super) const SOURCE: &str = "self-signed";
 
 /// Validity of a placeholder: short, so that monitoring of expiring certificates reports it.
 const VALID: Duration = Duration::from_secs(7 * 86_400);

@@ -53,7 +53,7 @@ fn check_owner(folder: &Path) -> io::Result<()> {
         let is_open = found.is_dir() && found.mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE;
         if is_open || !(owner == own || owner.is_root() || own.is_root()) {
             let message = format!(
-                "others may replace files in {} (owner {owner}, mode {:04o})",
+                "other users can replace files in {} (owner {owner}, mode {:04o})",
                 folder.display(),
                 found.mode() & 0o7777
             );

@@ -18,7 +18,7 @@ const GRANT: &str = "start as root, or grant it with `setcap cap_bpf,cap_net_adm
 const FIRST_NAMESPACE: &str = "run in the initial user namespace (a rootful container, without userns-remap)";
 
 /// The cost of running without io_uring.
-const BY_EPOLL: &str = "sluice serves by epoll instead, which takes more CPU per request";
+const BY_EPOLL: &str = "sluice falls back to epoll, which takes more CPU per request";
 
 /// Whether sluice cannot start without io_uring.
 fn needs_rings(runtime: Runtime) -> bool {

@@ -158,7 +158,7 @@ fn denied_io_uring_is_not_ok_if_required() {
     let report = judge(&auto(), None, &host, &denied);
     assert!(report.is_well(), "every host has epoll");
     let (status, text) = one(&report, "io_uring", "ring");
-    assert!(status == Status::Limited && text.contains("serves by epoll instead"), "{text}");
+    assert!(status == Status::Limited && text.contains("falls back to epoll"), "{text}");
     let config = Config { runtime: Runtime::IoUring, ..auto() };
     let report = judge(&config, None, &host, &denied);
     assert!(!report.is_well());

@@ -7,7 +7,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     let mut changes = Vec::new();
     let mut fix = |key: &str, changed: bool| {
         if changed {
-            changes.push(format!("{key}: unchanged until sluice is restarted"));
+            changes.push(format!("{key}: the new value requires a restart"));
         }
     };
     fix("workers", old.worker_count() != new.worker_count());
@@ -71,7 +71,7 @@ mod tests {
         };
         let old = read("workers: 2\nadmin: '127.0.0.1:3'\n");
         let mut new = read("workers: 3\nadmin: '127.0.0.1:3'\nvia: true\n");
-        assert_eq!(keep(&old, &mut new), ["workers: unchanged until sluice is restarted"]);
+        assert_eq!(keep(&old, &mut new), ["workers: the new value requires a restart"]);
         assert_eq!((new.workers, new.via), (2, true));
         assert!(keep(&old, &mut new).is_empty());
     }

@@ -87,7 +87,7 @@ impl Prepared {
         let chosen = runtime::choose(config.runtime, runtime::probe(config.runtime, Path::new("/proc")))
             .map_err(|error| error.to_string())?;
         if let Some(error) = &chosen.denied {
-            tracing::warn!("{error}; serving by epoll, which takes more CPU per request");
+            tracing::warn!("{error}; serving with epoll, which takes more CPU per request");
         }
         let engine = chosen.engine;
         let assists = Assists::for_start(&config);

@@ -285,7 +285,7 @@ pub(super) fn announce(
 ) {
     listeners.iter().for_each(listeners::announce);
     let [bypass, direct_return, splice] = assists.words();
-    tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving by {engine}");
+    tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving with {engine}");
 }
 
 /// Prints a line. Unlike `println!`, does not panic if the reader has gone.

@@ -85,7 +85,7 @@ impl Upgrader {
 
     async fn try_upgrade(&self, binary: Option<PathBuf>, patience: Duration) -> Result<u32, UpgradeError> {
         if std::process::id() == 1 {
-            return Err("this process is PID 1 of its container, which would stop with it".to_owned().into());
+            return Err("cannot upgrade PID 1: the container stops when this process exits; replace the container instead".to_owned().into());
         }
         let few = |error: io::Error| format!("cannot pass sockets: {error}");
         let mut estate = self.site.estate().map_err(few)?;

@@ -184,10 +184,10 @@ fn set_aside(path: &Path, error: &ReadError) {
     let shown = path.display();
     match durable::set_aside(path) {
         Ok(aside) => {
-            tracing::warn!(path = %shown, %error, aside = %aside.display(), "the state file is damaged; set aside")
+            tracing::warn!(path = %shown, %error, aside = %aside.display(), "the state file is damaged; renamed it")
         }
         Err(failed) => {
-            tracing::warn!(path = %shown, %error, %failed, "the state file is damaged and cannot be set aside")
+            tracing::warn!(path = %shown, %error, %failed, "the state file is damaged and cannot be renamed")
         }
     }
 }

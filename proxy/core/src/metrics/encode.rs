@@ -204,7 +204,7 @@ impl State {
         let panics = self.panics.load(Relaxed);
         let dropped = self.access_log_dropped.load(Relaxed);
         let mut rows = Rows { encoder, prefix: "sluice_" };
-        rows.counter("retries", "Attempts of requests beyond the first.", self.sum_retries())?;
+        rows.counter("retries", "Request attempts after the first.", self.sum_retries())?;
         rows.counter("panics", "Panics. Each ended one connection.", panics)?;
         rows.counter("access_log_dropped", "Access log lines lost.", dropped)?;
         let help = "Lines of sluice's own log lost because they could not be written in time.";

@@ -94,7 +94,7 @@ pub(super) fn encode(certificates: &[CertificateStatus], encoder: &mut Descripto
         *until = one.not_after.max(*until);
     }
     let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
-    let help = "End of a certificate's validity, in seconds since the epoch.";
+    let help = "Certificate expiry time, in seconds since the Unix epoch.";
     let mut family = encoder.encode_descriptor("sluice_tls_certificate_expiry", help, unit, kind)?;
     for ((listener, name), until) in latest {
         family.encode_family(&[("listener", listener), ("name", name)])?.encode_gauge(&until)?;

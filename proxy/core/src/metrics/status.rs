@@ -109,13 +109,13 @@ impl Status {
         let help =
             "Share of the load relative to the other endpoints of the cluster; 0 while it is disabled.";
         gauge("sluice_endpoint_weight", help, |merged| Some(merged.weight))?;
-        let help = "Exchanges and tunnels under way on an endpoint.";
+        let help = "Exchanges and tunnels in flight on an endpoint.";
         gauge("sluice_endpoint_in_flight", help, |merged| Some(merged.in_flight))?;
         let help = "Connections that an endpoint on this host has not accepted yet: its threads are busy.";
         gauge("sluice_endpoint_accept_queue", help, |merged| merged.accept_queue)?;
-        let help = "Limit of exchanges under way on an endpoint, if there is one.";
+        let help = "Concurrency limit of an endpoint, if set.";
         gauge("sluice_endpoint_limit", help, |merged| merged.limit)?;
-        let help = "Time in which all threads of an endpoint were busy: connections waited for accept, or its limit \
+        let help = "Time during which all threads of an endpoint were busy: connections waited for accept, or its limit \
                     was reached.";
         let kind = MetricType::Counter;
         let mut family =
@@ -165,7 +165,7 @@ fn encode_bypass(counts: &[u64; Counter::COUNT], encoder: &mut DescriptorEncoder
         count(&mut encoder.encode_descriptor(name, help, None, MetricType::Counter)?, n)
     };
     counter("sluice_bypass_pairs_joined", "Connections joined so far.", of(Counter::PairsJoined))?;
-    let help = "Ends that were not joined because of the kernel or a check.";
+    let help = "Sockets not joined because the kernel or a check refused.";
     counter("sluice_bypass_ends_refused", help, of(Counter::EndsRefused))?;
     let help = "Messages that bypassed TCP.";
     counter("sluice_bypass_messages", help, of(Counter::MessagesJoined))?;

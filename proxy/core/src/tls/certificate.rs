@@ -67,7 +67,7 @@ impl Certificate {
             (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
         let names = names(&parsed);
         if names.is_empty() {
-            return Err("the certificate names no host (subjectAltName)".into());
+            return Err("the certificate has no host name in subjectAltName".into());
         }
         Ok(Self { certified, names, not_before, not_after, source })
     }
@@ -102,7 +102,7 @@ pub fn load(pair: &Pair, now_unix_s: i64) -> Result<(Certificate, Vec<String>), 
     match certified.keys_match() {
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(Error::InconsistentKeys(_)) => {
-            return Err(format!("{}: this is not the key of {shown}", pair.key.display()).into());
+            return Err(format!("{}: the key does not match {shown}", pair.key.display()).into());
         }
         Err(error) => return Err(format!("{shown}: {error}").into()),
     }

@@ -246,7 +246,7 @@ impl Current {
                 let made = builder.with_client_auth_cert(chain, key);
                 made.map_err(|error| match error {
                     Error::InconsistentKeys(_) => {
-                        BadKey::new("client_certificate.key", "it is not the key of cert")
+                        BadKey::new("client_certificate.key", "the key does not match cert")
                     }
                     error => BadKey::new("client_certificate.cert", error.to_string()),
                 })?
@@ -282,9 +282,7 @@ fn named(path: Option<&Path>, key: &'static str, error: &TlsConfigError) -> BadK
 fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
-        roots
-            .add(certificate)
-            .map_err(|error| format!("contains a certificate that is not of an authority: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("contains an invalid CA certificate: {error}"))?;
     }
     Ok(Arc::new(roots))
 }

@@ -65,7 +65,7 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
         && kernel.direct_return_hold_ms > 0
         && let Err(reason) = can_hold(&bypass, &mut marker)
     {
-        tracing::info!(%reason, "response heads are not held for their bodies (direct_return_hold)");
+        tracing::info!(%reason, "direct return cannot delay response heads until the body starts; direct_return_hold is ignored");
         kernel.direct_return_hold_ms = 0;
     }
     tracing::debug!(ms = began.elapsed().as_millis(), "bypass: loaded, self-test passed");

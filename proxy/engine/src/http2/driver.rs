@@ -41,9 +41,9 @@ enum End {
     /// It accepts streams.
     Open,
     /// A GOAWAY was sent to the client.
-    Told,
+    GoingAway,
     /// It is being closed, regardless of open streams.
-    Now,
+    Closing,
 }
 
 struct Driver<'a, 'b> {
@@ -177,7 +177,7 @@ impl Driver<'_, '_> {
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
                 // It may have read something abusive.
-                Poll::Pending if self.wire.borrow().abuse().is_some() && self.end != End::Now => {}
+                Poll::Pending if self.wire.borrow().abuse().is_some() && self.end != End::Closing => {}
                 Poll::Pending => break,
             }
         }
@@ -193,9 +193,9 @@ impl Driver<'_, '_> {
     /// Acts on requests to end the connection.
     fn look_for_ends(&mut self) {
         if let Some(abuse) = self.wire.borrow().abuse()
-            && self.end != End::Now
+            && self.end != End::Closing
         {
-            self.end = End::Now;
+            self.end = End::Closing;
             self.terms.metrics.count_abuse(abuse);
             self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
@@ -206,7 +206,7 @@ impl Driver<'_, '_> {
     }
 
     fn tell(&mut self) {
-        self.end = End::Told;
+        self.end = End::GoingAway;
         self.told_at = Some(Instant::now());
         self.connection.graceful_shutdown();
         if self.idle {
@@ -238,11 +238,11 @@ impl Driver<'_, '_> {
         self.silence.set(limits.half_close_timeout_ms);
         match self.end {
             End::Open => self.tell(),
-            End::Told => {
-                self.end = End::Now;
+            End::GoingAway => {
+                self.end = End::Closing;
                 self.connection.abrupt_shutdown(Reason::NO_ERROR);
             }
-            End::Now => return Poll::Ready(()),
+            End::Closing => return Poll::Ready(()),
         }
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -69,7 +69,7 @@ async fn one(
     tokio::select! {
         biased;
         outcome = &mut tunnel => {
-            return Err(outcome.reason.map_or("it ended early", Reason::word).to_owned().into());
+            return Err(outcome.reason.map_or("the tunnel ended early", Reason::word).to_owned().into());
         }
         () = joined(with) => {}
     }
@@ -82,7 +82,7 @@ async fn one(
     match outcome {
         Outcome { reason: Some(reason), .. } => Err(reason.word().to_owned().into()),
         Outcome { path: BodyPath::Splice, .. } => Ok(()),
-        _ => Err("it was copied".into()),
+        _ => Err("the tunnel was copied, not spliced".into()),
     }
 }
 
@@ -123,14 +123,14 @@ fn patient(socket: &TcpStream) -> io::Result<()> {
 fn expect_end(socket: &mut TcpStream) -> io::Result<()> {
     match socket.read(&mut [0])? {
         0 => Ok(()),
-        _ => Err(io::Error::other("more was received than was sent")),
+        _ => Err(io::Error::other("received more bytes than were sent")),
     }
 }
 
 fn expect(socket: &mut TcpStream, wanted: &[u8]) -> io::Result<()> {
     let mut got = vec![0; wanted.len()];
     socket.read_exact(&mut got)?;
-    if got == wanted { Ok(()) } else { Err(io::Error::other("other bytes were received than were sent")) }
+    if got == wanted { Ok(()) } else { Err(io::Error::other("received bytes differ from those sent")) }
 }
 
 fn ping(mut socket: TcpStream) -> io::Result<()> {

@@ -106,7 +106,7 @@ fn refused_head(exchanges: &mut Exchanges) -> Checked {
     exchanges.ask()?;
     exchanges.answer(&answer.body)?;
     if exchanges.slot().sent.get() != 0 {
-        return Err(Found::new("a response was sent that had to be left to sluice"));
+        return Err(Found::new("the program forwarded a response that only sluice may handle"));
     }
     exchanges.divided(&answer)
 }

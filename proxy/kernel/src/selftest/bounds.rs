@@ -67,7 +67,7 @@ pub(super) fn stranger(trial: &mut Trial<'_>) -> Checked {
     let before = trial.mark()?;
     let (pair, joined) = trial.stranger()?;
     if joined {
-        return Err(Found::new("a connection was joined that was not marked"));
+        return Err(Found::new("an unmarked connection was joined"));
     }
     for way in Way::BOTH {
         let mut flow = trial.flow(&pair, way);

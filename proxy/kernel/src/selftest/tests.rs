@@ -243,7 +243,7 @@ fn unmarked_connection_that_is_joined_is_detected() {
         pairs.joined = joined;
         bounds::stranger(&mut Trial::new(&mut pairs, long())).err().unwrap().at("stranger").found
     };
-    assert_eq!(found(&[], true), "a connection was joined that was not marked");
+    assert_eq!(found(&[], true), "an unmarked connection was joined");
     // The other connection must be joined.
     assert_eq!(found(&[], false), "the two ends of a connection were not joined");
 }

@@ -102,7 +102,7 @@ mod tests {
     fn keys_are_shown_with_default_range_and_reason() {
         let page = page();
         let entry = ".TP\n\\fBclusters.NAME.pool.idle_timeout\\fR\nDefault 4s. From 1ms to 24h. Below the 5 s of \
-                     Node and uvicorn, so that we close first.\n";
+                     Node and uvicorn, so that sluice closes first.\n";
         assert!(page.contains(entry), "{page}");
         assert!(page.contains(".TP\n\\fBlisteners[].address\\fR\nFor example 127.0.0.1:8080.\n"));
     }

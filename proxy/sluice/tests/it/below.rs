@@ -16,7 +16,7 @@ use crate::process::{busy, gated};
 use crate::support::{Origin, Proxy, Setup, poll};
 
 /// Part of the log line that ends the startup.
-const STARTED: &str = "serving by ";
+const STARTED: &str = "serving with ";
 const DROPPED: &str = "sluice_access_log_dropped_total";
 
 fn skipped(why: &str) {
@@ -87,7 +87,7 @@ fn serves(proxy: &Proxy) {
 }
 
 #[test]
-fn sluice_runs_on_when_the_reader_of_its_log_has_gone() {
+fn sluice_keeps_running_when_its_log_reader_exits() {
     let origin = Origin::saying("hi");
     let setup = starved(&origin);
     let pipe = Pipe::new(&setup);

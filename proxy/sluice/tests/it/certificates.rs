@@ -116,7 +116,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn check_and_start_name_the_file_and_what_is_wrong() {
+fn check_and_startup_report_the_file_and_the_problem() {
     let folder = Folder(std::env::temp_dir().join(format!("sluice-certificates-{}", std::process::id())));
     let folder = &folder.0;
     fs::create_dir_all(folder).unwrap();

@@ -236,7 +236,7 @@ fn a_seccomp_filter_on_io_uring_is_reported() {
     );
     let text = text(&deny);
     assert!(line(&text, "ring").contains("by a seccomp filter"), "{text}");
-    assert!(line(&text, "ring").contains("sluice serves by epoll instead"), "{text}");
+    assert!(line(&text, "ring").contains("sluice falls back to epoll"), "{text}");
     // If it is required, it is reported as missing, and `run` uses the same words.
     let by_name = ["--listen", "127.0.0.1:0", "--to", "1", "--set", "runtime=io_uring"];
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/minimal.yaml");
@@ -284,8 +284,8 @@ fn denied_io_uring_falls_back_to_epoll_and_is_logged() {
     let deny = format!("set -- python3 '{}' io_uring \"$@\"", script.display());
     let Some(proxy) = setup.after(&deny).start() else { return };
     let warning = proxy.line_beginning("io_uring is denied");
-    assert!(warning["message"].as_str().unwrap().contains("serving by epoll"), "{warning}");
-    proxy.line_beginning("serving by epoll");
+    assert!(warning["message"].as_str().unwrap().contains("serving with epoll"), "{warning}");
+    proxy.line_beginning("serving with epoll");
     assert_eq!(proxy.get("/").text(), "hi");
 }
 
@@ -379,7 +379,7 @@ fn start_fails_without_a_required_assist_and_reports_the_others() {
 
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).with("kernel.splice", "off").start() else { return };
-    let line = proxy.line_beginning("serving by ");
+    let line = proxy.line_beginning("serving with ");
     let bypass = line["bypass"].as_str().unwrap();
     assert!(bypass == "used" || bypass.starts_with("not used: "), "{bypass}");
     assert_eq!(line["splice"], "not used: kernel.splice is off");

@@ -271,7 +271,7 @@ fn workers_use_the_logged_scheduling_policy() {
     for (wanted, policy) in [("batch", "3"), ("normal", "0")] {
         let setup = Setup::to_origin(&origin).with("workers", 2).with("worker_scheduling", wanted);
         let Some(proxy) = setup.start() else { return };
-        match proxy.line_beginning("serving by ")["scheduling"].as_str().unwrap() {
+        match proxy.line_beginning("serving with ")["scheduling"].as_str().unwrap() {
             said if said == wanted => {
                 // A thread gives itself its name, which may be later.
                 let policies =
@@ -371,7 +371,7 @@ fn the_log_contains_the_admin_address() {
 }
 
 #[test]
-fn without_an_admin_listener_there_is_none() {
+fn admin_off_opens_no_admin_socket() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).without("admin").start() else { return };
     assert_eq!(proxy.get("/").text(), "hi");

@@ -215,7 +215,7 @@ fn fixed_keys_are_reported() {
     config["via"] = json!(true);
     let (code, said) = proxy.reload(&config);
     assert_eq!(code, Some(0));
-    assert!(said.contains("sluice: workers: unchanged until sluice is restarted\n"), "{said}");
+    assert!(said.contains("sluice: workers: the new value requires a restart\n"), "{said}");
     proxy.get("/");
     assert!(origin.last().get("via").is_some(), "the rest is applied");
 }

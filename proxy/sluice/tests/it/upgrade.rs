@@ -68,9 +68,9 @@ fn the_engine_changes_with_an_upgrade() {
         assert_eq!(wire.ask(GET).text(), "here");
         config["runtime"] = (*engine).into();
         proxy.rewrite(&config);
-        let said = proxy.said(&format!("serving by {engine}"));
+        let said = proxy.said(&format!("serving with {engine}"));
         let next = upgrade(&proxy);
-        poll("the engine", || (proxy.said(&format!("serving by {engine}")) > said).then_some(()));
+        poll("the engine", || (proxy.said(&format!("serving with {engine}")) > said).then_some(()));
         assert_eq!(proxy.get("/").text(), "here", "{engine}");
         drop(wire);
         // Left alone until it exits: killing it while its ring accepts connections may lose one.

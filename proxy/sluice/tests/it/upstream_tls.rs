@@ -381,7 +381,7 @@ fn invalid_files_are_reported_at_startup() {
         ("ca_file", "nothing", "contains no certificate in PEM format"),
         ("client_certificate.cert", &identity.key_pem, "contains no certificate in PEM format"),
         ("client_certificate.key", &identity.cert_pem, "contains no unencrypted key in PEM format"),
-        ("client_certificate.key", &other.identity(&["a.test"]).key_pem, "it is not the key of cert"),
+        ("client_certificate.key", &other.identity(&["a.test"]).key_pem, "the key does not match cert"),
     ];
     for (key, content, expected) in cases {
         let setup = setup(&origin, &authority, json!({}));

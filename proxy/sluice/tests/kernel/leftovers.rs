@@ -95,7 +95,7 @@ fn a_killed_process_leaves_nothing_behind() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains(READY)), "it ended early");
+    assert!(lines.any(|line| line.unwrap().contains(READY)), "the tunnel ended early");
     let objects = held(&owner.id().to_string());
     assert!(all_kinds(&objects), "{objects:?}");
     // SIGKILL.

@@ -158,7 +158,7 @@ fn neighbours(built: &Built) -> Result<String> {
 /// The log line with the engine.
 fn serves_by(container: &Container, engine: &str) -> Result<Value> {
     let log = container.log()?;
-    let says = format!("serving by {engine}");
+    let says = format!("serving with {engine}");
     let line =
         log.lines().find(|line| line.contains(&says)).with_context(|| format!("not {says}:\n{log}"))?;
     serde_json::from_str(line).with_context(|| line.to_owned())

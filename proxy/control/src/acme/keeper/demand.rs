@@ -110,6 +110,6 @@ impl Keeper {
         for terminator in self.terminators.in_force().values() {
             terminator.store().keep_issued(|certificate| certificate.first_name() != name);
         }
-        tracing::info!(name, "the name may no longer have a certificate");
+        tracing::info!(name, "removed the certificate of a name that is no longer approved");
     }
 }

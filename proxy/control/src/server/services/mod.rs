@@ -69,7 +69,7 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     let book = match file.as_ref().map(StateFile::load) {
         Some(Ok(book)) => book,
         Some(Err(error)) => {
-            tracing::error!(%error, "no service is deployed");
+            tracing::error!(%error, "cannot restore the deployed services");
             set::Services::default()
         }
         None => set::Services::default(),

@@ -52,14 +52,14 @@ pub(crate) struct DeployArgs {
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     force: bool,
-    /// How long after a write a client is not sent to read targets
+    /// How long a client's reads go to the main targets after it writes
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "1s")]
     writer_affinity_timeout: GoDuration,
     /// Allow websockets on read targets
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     read_target_websockets: bool,
-    /// Time limit from the sent request to the response head
+    /// Time limit for the response head, once the request is sent
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     target_timeout: GoDuration,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub(crate) struct DeployArgs {
     /// A folder with error pages, such as 503.html
     #[arg(long, value_name = "FOLDER", allow_hyphen_values = true, default_value = "")]
     error_pages: String,
-    /// Maximum concurrent requests of each target, further ones wait: a number or auto [default: unlimited]
+    /// Maximum concurrent requests per target; excess requests queue: a number or auto [default: unlimited]
     #[arg(long, value_name = "N|auto", allow_hyphen_values = true)]
     max_in_flight: Option<InFlightLimit>,
     /// Maximum requests that wait for a target [default: 1000]
@@ -82,7 +82,7 @@ struct TimingArgs {
     /// Time limit until the targets are healthy
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     deploy_timeout: GoDuration,
-    /// Time limit of the drain of the old targets
+    /// Time limit for draining the old targets
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     drain_timeout: GoDuration,
 }
@@ -128,7 +128,7 @@ struct TlsArgs {
     /// Accepted but ignored: certificates are stored next to the state of services
     #[arg(long, value_name = "FOLDER", allow_hyphen_values = true, default_value = "")]
     tls_acme_cache_path: String,
-    /// URL that is asked, with GET and ?host=NAME, whether a host may have a certificate: a path of the service, or
+    /// URL that approves on-demand certificates (GET with ?host=NAME): a path of the service, or
     /// http://host:port/path
     #[arg(long, value_name = "URL", allow_hyphen_values = true, default_value = "")]
     tls_on_demand_url: String,
@@ -175,7 +175,7 @@ struct FieldArgs {
     #[arg(long, value_name = "BOOL", value_parser = boolean)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     forward_headers: Option<bool>,
-    /// Field in which a proxy in front of sluice names the client
+    /// Header with the client's IP address, set by a proxy in front of sluice
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true, default_value = "")]
     client_ip_header: String,
     /// Prepend the path prefix to the paths of cookies

@@ -38,7 +38,7 @@ pub(crate) struct RolloutDeployArgs {
     /// Time limit until the targets are healthy
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     deploy_timeout: GoDuration,
-    /// Time limit of the drain of the old targets
+    /// Time limit for draining the old targets
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "30s")]
     drain_timeout: GoDuration,
 }
@@ -51,7 +51,7 @@ pub(crate) struct RolloutSetArgs {
     service: Vec<String>,
     #[command(flatten)]
     control: ControlArgs,
-    /// Percentage of the values of the cookie kamal-rollout
+    /// Percentage of kamal-rollout cookie values to include
     #[arg(long, value_name = "N", value_parser = integer::<i64>, allow_hyphen_values = true)]
     percent: Option<i64>,
     /// Cookie values that are always included

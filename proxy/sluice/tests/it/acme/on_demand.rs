@@ -84,8 +84,8 @@ fn names_no_longer_approved_are_not_renewed() {
     poll("the removal of the certificate", || {
         (look(ports.tls, "b.example")?.names == ["a.example"]).then_some(())
     });
-    proxy.wait_for("the name may no longer have a certificate");
-    assert_eq!(proxy.said("the name may no longer have a certificate"), 1);
+    proxy.wait_for("removed the certificate of a name that is no longer approved");
+    assert_eq!(proxy.said("removed the certificate of a name that is no longer approved"), 1);
     let folder = std::fs::read_dir(pebble.path("state")).unwrap().next().unwrap().unwrap().path();
     assert!(!folder.join("certificates/b.example.pem").exists());
 }

@@ -107,7 +107,7 @@ fn an_unknown_account_is_recreated() {
     fs::remove_file(folder.join("certificates/a.example.pem")).unwrap();
     let proxy = setup(&origin, ports, pebble.config(), &["a.example"]).start().unwrap();
     issued(ports, "a.example");
-    assert_eq!(proxy.said("the ACME account is set aside"), 1);
+    assert_eq!(proxy.said("renamed the ACME account file"), 1);
     assert!(folder.join("account.json.damaged").exists());
 }
 

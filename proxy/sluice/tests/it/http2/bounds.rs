@@ -31,7 +31,7 @@ fn mute() -> Origin {
 }
 
 #[test]
-fn requests_that_are_reset_at_once() {
+fn immediate_resets_are_limited() {
     let origin = mute();
     let Some(proxy) = limited(&origin, "resets_max", 20).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -126,7 +126,7 @@ fn empty_data_frames_are_limited() {
 
 /// MadeYouReset (CVE-2025-8671): a window update of zero is an error of its stream (RFC 9113 section 6.9).
 #[test]
-fn faults_that_make_us_reset() {
+fn client_faults_that_cause_resets_are_limited() {
     let origin = mute();
     let Some(proxy) = limited(&origin, "faults_max", 20).start() else { return };
     let mut raw = Raw::connect(&proxy);

@@ -152,7 +152,7 @@ fn a_damaged_state_file_is_set_aside() {
     let setup = setup(&app);
     std::fs::write(setup.folder.join("services.json"), "{\"version\": 1").unwrap();
     let Some(proxy) = setup.start() else { return };
-    assert_eq!(proxy.said("no service is deployed"), 1);
+    assert_eq!(proxy.said("cannot restore the deployed services"), 1);
     assert_eq!(ask(&proxy, "/").status(), 404);
     assert!(proxy.folder.join("services.json.damaged").exists());
     done(&proxy, &format!("deploy web --target {} --host svc.test", app.endpoint));
