@@ -14,17 +14,20 @@ pub struct Fd(Rc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Its registration with epoll, created when an operation of that engine first has to wait. Declared before the
-    /// descriptor, so that it is dropped first.
+    /// Its registration with epoll for reading, created when an operation of that engine first has to wait for data.
+    /// Declared before the descriptor, so that it is dropped first.
     watch: OnceCell<Box<AsyncFd<RawFd>>>,
+    /// The same for writing, of a duplicate: most sockets never wait for room, and those would be reported as writable
+    /// again and again while the kernel sends on them directly.
+    room: OnceCell<Box<AsyncFd<OwnedFd>>>,
     descriptor: OwnedFd,
 }
 
 impl Fd {
     /// The descriptor, if this is its last holder.
     pub fn into_inner(self) -> Option<OwnedFd> {
-        let Shared { watch, descriptor } = Rc::into_inner(self.0)?;
-        drop(watch);
+        let Shared { watch, room, descriptor } = Rc::into_inner(self.0)?;
+        drop((watch, room));
         Some(descriptor)
     }
 
@@ -39,7 +42,7 @@ impl Fd {
         self.0.watch.get().is_some()
     }
 
-    /// Its registration with epoll, which reports readiness.
+    /// Its registration with epoll, which reports when there is something to read.
     ///
     /// # Errors
     /// The descriptor cannot be registered.
@@ -48,17 +51,32 @@ impl Fd {
         if let Some(watch) = self.0.watch.get() {
             return Ok(watch);
         }
-        let (raw, both) = (self.as_raw_fd(), Interest::READABLE | Interest::WRITABLE);
+        let raw = self.as_raw_fd();
         // SAFETY: `Shared` owns both the open descriptor and the registration, and drops the registration first (field
         // order). So the descriptor stays open for as long as it is registered.
-        let watch = unsafe { AsyncFd::register_with_interest(raw, both) }?;
+        let watch = unsafe { AsyncFd::register_with_interest(raw, Interest::READABLE) }?;
         Ok(self.0.watch.get_or_init(|| Box::new(watch)))
+    }
+
+    /// Its registration with epoll, which reports when there is room to write.
+    ///
+    /// # Errors
+    /// The process has no descriptor left, or the duplicate cannot be registered.
+    #[allow(unsafe_code, reason = "the registration owns the registered descriptor")]
+    pub(crate) fn room(&self) -> io::Result<&AsyncFd<OwnedFd>> {
+        if let Some(room) = self.0.room.get() {
+            return Ok(room);
+        }
+        let own = self.as_fd().try_clone_to_owned()?;
+        // SAFETY: the registration owns the duplicate, which therefore stays open for as long as it is registered.
+        let room = unsafe { AsyncFd::register_with_interest(own, Interest::WRITABLE) }?;
+        Ok(self.0.room.get_or_init(|| Box::new(room)))
     }
 }
 
 impl From<OwnedFd> for Fd {
     fn from(descriptor: OwnedFd) -> Self {
-        Self(Rc::new(Shared { watch: OnceCell::new(), descriptor }))
+        Self(Rc::new(Shared { watch: OnceCell::new(), room: OnceCell::new(), descriptor }))
     }
 }
 

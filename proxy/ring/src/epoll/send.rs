@@ -6,11 +6,16 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use socket2::SockRef;
+use tokio::time::{Sleep, sleep};
 
 use super::call::{Call, attempt, cancelled};
 use crate::Fd;
+
+/// Between two attempts while epoll cannot report room, for lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(5);
 
 type Outcome = (io::Result<usize>, Vec<u8>);
 
@@ -33,6 +38,8 @@ pub(crate) struct Pending {
     sent: usize,
     whole: bool,
     call: Call,
+    /// The time of the next attempt, while no descriptor is left for the registration.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 /// State shared by a task and its operation.
@@ -52,7 +59,8 @@ enum End {
 
 impl SendOp {
     pub(crate) fn new(fd: &Fd, buf: Vec<u8>, start: usize, whole: bool) -> Self {
-        let mut pending = Pending { fd: Fd::clone(fd), buf, start, sent: 0, whole, call: Call::default() };
+        let mut pending =
+            Pending { fd: Fd::clone(fd), buf, start, sent: 0, whole, call: Call::default(), pause: None };
         match pending.advance() {
             Some(outcome) => Self::Done(Some((outcome, pending.buf))),
             None if whole => Self::Task(pending.spawn()),
@@ -112,7 +120,17 @@ impl Pending {
                 return Poll::Ready(if self.sent > 0 { Ok(self.sent) } else { Err(cancelled()) });
             }
             let fd = Fd::clone(&self.fd);
-            match fd.watch()?.poll_write_ready(cx) {
+            let Ok(room) = fd.room() else {
+                if self.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE))).as_mut().poll(cx).is_pending() {
+                    break;
+                }
+                self.pause = None;
+                match self.advance() {
+                    Some(outcome) => return Poll::Ready(outcome),
+                    None => continue,
+                }
+            };
+            match room.poll_write_ready(cx) {
                 Poll::Pending => break,
                 Poll::Ready(readiness) => match self.advance() {
                     Some(outcome) => return Poll::Ready(outcome),

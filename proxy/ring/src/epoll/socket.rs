@@ -1,6 +1,6 @@
 //! Receive, connect and wait for events.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -115,8 +115,7 @@ pub(crate) async fn connect(fd: &Fd, address: &SockAddr) -> io::Result<()> {
             outcome => return outcome,
         }
     }
-    let watch = fd.watch()?;
-    poll_fn(|cx| watch.poll_write_ready(cx).map_ok(|mut ready| ready.retain_ready())).await?;
+    poll(fd, libc::POLLOUT).await?;
     socket.take_error()?.map_or(Ok(()), Err)
 }
 
