@@ -24,6 +24,8 @@ pub(super) struct Traffic {
     pub(super) under_way: AtomicU64,
     requests: AtomicU64,
     turn: AtomicU64,
+    /// See `Endpoint::saturated`.
+    pub(super) saturated_us: AtomicU64,
 }
 
 /// One address in a cluster.
@@ -44,8 +46,6 @@ pub struct Endpoint {
     pub(super) capacity: Capacity,
     checked: CheckedHealth,
     failures: Failures,
-    /// In microseconds; see [`Endpoint::saturated`].
-    saturated: AtomicU64,
     pub(super) standing: Standing,
     _alive: Alive,
 }
@@ -69,6 +69,7 @@ impl Capacity {
                 under_way: AtomicU64::new(0),
                 requests: AtomicU64::new(0),
                 turn: AtomicU64::new(first_turn(weight)),
+                saturated_us: AtomicU64::new(0),
             },
         }
     }
@@ -125,7 +126,6 @@ impl Endpoint {
             terms,
             checked: CheckedHealth::default(),
             failures: Failures::default(),
-            saturated: AtomicU64::new(0),
             standing: Standing::default(),
             _alive: alive,
         }
@@ -187,12 +187,13 @@ impl Endpoint {
 
     /// Time in which all its threads were busy since it exists, as far as sluice has looked.
     pub fn saturated(&self) -> Duration {
-        Duration::from_micros(self.saturated.load(Relaxed))
+        Duration::from_micros(self.capacity.traffic.saturated_us.load(Relaxed))
     }
 
     /// Adds to [`Endpoint::saturated`].
     pub fn add_saturated(&self, time: Duration) {
-        self.saturated.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.capacity.traffic.saturated_us.fetch_add(us, Relaxed);
     }
 
     /// Its health at `now_ms`, a time of the process's monotonic clock.
