@@ -142,9 +142,9 @@ impl Authority {
         let authority = &self.folder.authority;
         match aside.map_or_else(|failure| Err(failure.text), |done| done.map_err(|error| error.to_string())) {
             Ok(aside) => {
-                tracing::warn!(authority, aside = %aside.display(), "{why}; renamed the ACME account file");
+                tracing::warn!(authority, aside = %aside.display(), "renamed the ACME account file: {why}");
             }
-            Err(error) => tracing::warn!(authority, error, "{why}; cannot rename the ACME account file"),
+            Err(error) => tracing::warn!(authority, "cannot rename the ACME account file: {error}; {why}"),
         }
     }
 }

@@ -58,7 +58,7 @@ fn unusable_files_are_reported_by_name() {
             ),
             "locked.key: the key is encrypted",
         ),
-        (Pair { key: other.key.clone(), ..good.clone() }, "b.key: this is not the key of"),
+        (Pair { key: other.key.clone(), ..good.clone() }, "b.key: the key does not match"),
     ];
     for (pair, expected) in cases {
         let said = says(&pair);

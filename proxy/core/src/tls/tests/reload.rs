@@ -78,7 +78,7 @@ fn a_malformed_file_keeps_the_old_certificate() {
     let refused = terminators.plan(&[listener(tls(files))]).map(drop).unwrap_err();
     assert!(
         refused.to_string().starts_with("listeners[0].tls.certificates[0]: ")
-            && refused.to_string().contains("is not the key"),
+            && refused.to_string().contains("the key does not match"),
         "{refused}"
     );
     folder.write("a.key", next.key.serialize_pem());
