@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::{SockAddr, SockRef};
 use tokio::io::Interest;
@@ -20,23 +21,38 @@ use crate::Fd;
 const QUEUE_PAUSE: Duration = Duration::from_millis(1);
 const QUEUE_PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// The longest that epoll takes to report what has arrived, unless the process is stopped or starved.
+const REPORT_MAX: Duration = Duration::from_millis(50);
+
 /// A receive in progress. The kernel holds no part of it.
 pub(crate) struct RecvOp {
     fd: Fd,
     buf: Vec<u8>,
-    /// Whether the next poll tries even if epoll has reported nothing.
-    must_try: bool,
+    eagerness: Eagerness,
     call: Call,
+}
+
+/// When a receive tries although epoll has reported nothing.
+struct Eagerness {
+    /// At its next poll.
+    must_try: bool,
+    /// After it has waited long since then.
+    waits_since: Option<Instant>,
 }
 
 impl RecvOp {
     pub(crate) fn new(fd: &Fd, buf: Vec<u8>, patient: bool) -> Self {
-        Self { fd: Fd::clone(fd), buf, must_try: !patient, call: Call::default() }
+        Self {
+            fd: Fd::clone(fd),
+            buf,
+            eagerness: Eagerness { must_try: !patient, waits_since: None },
+            call: Call::default(),
+        }
     }
 
     /// Makes its next poll try, even if epoll has reported nothing.
     pub(crate) fn refresh(&mut self) {
-        self.must_try = true;
+        self.eagerness.must_try = true;
     }
 
     pub(crate) fn cancel(&self) {
@@ -45,8 +61,8 @@ impl RecvOp {
 
     fn poll_count(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // A socket that is read before it has to wait is not registered.
-        if self.must_try && !self.fd.is_watched() {
-            self.must_try = false;
+        if self.eagerness.must_try && !self.fd.is_watched() {
+            self.eagerness.must_try = false;
             if let Some(outcome) = attempt(|| receive(&self.fd, &mut self.buf)) {
                 return Poll::Ready(outcome);
             }
@@ -54,10 +70,10 @@ impl RecvOp {
         let watch = self.fd.watch()?;
         loop {
             let readiness = watch.poll_read_ready(cx)?;
-            if readiness.is_pending() && !std::mem::take(&mut self.must_try) {
+            if readiness.is_pending() && !self.eagerness.is_due() {
                 return Poll::Pending;
             }
-            self.must_try = false;
+            self.eagerness.must_try = false;
             // Readiness is not cleared when a receive leaves room in the buffer: a joined socket has two queues, and
             // one receive reads from only one of them.
             match (attempt(|| receive(&self.fd, &mut self.buf)), readiness) {
@@ -66,6 +82,20 @@ impl RecvOp {
                 (None, Poll::Pending) => return Poll::Pending,
             }
         }
+    }
+}
+
+impl Eagerness {
+    /// Whether to try now. If the process was stopped during a long wait, timers are due before epoll reports what has
+    /// arrived in time.
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_late = self.waits_since.is_some_and(|since| now.duration_since(since) > REPORT_MAX);
+        let tries = std::mem::take(&mut self.must_try) || is_late;
+        if tries || self.waits_since.is_none() {
+            self.waits_since = Some(now);
+        }
+        tries
     }
 }
 
@@ -131,8 +161,10 @@ pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
     let watch = unsafe { AsyncFd::register_with_interest(own, interest) }?;
     loop {
         let mut fds = [PollFd::new(fd.as_fd(), events)];
-        if nix::poll::poll(&mut fds, PollTimeout::ZERO)? > 0 {
-            return Ok(());
+        match nix::poll::poll(&mut fds, PollTimeout::ZERO) {
+            Ok(0) => {}
+            Err(Errno::EINTR) => continue,
+            outcome => return outcome.map(drop).map_err(Into::into),
         }
         watch.ready(interest).await?.clear_ready();
     }

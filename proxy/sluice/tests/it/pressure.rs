@@ -269,7 +269,7 @@ fn series(proxy: &Proxy) -> usize {
 fn client_data_never_becomes_a_metric_label() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
-    let odd = |from: usize| {
+    let odd = |from: usize, rejected: f64| {
         for n in from..from + 20 {
             let fields = format!("Host: zyx-{n}.test\r\nUser-Agent: zyx-{n}\r\nX-Forwarded-For: 192.0.2.{n}");
             assert_eq!(proxy.ask(format!("ZYX{n} /zyx-{n} HTTP/1.1\r\n{fields}\r\n\r\n")).text(), "hi");
@@ -278,10 +278,13 @@ fn client_data_never_becomes_a_metric_label() {
         proxy.record(&format!("/zyx-{}", from + 19));
         let broken = proxy.ask("GET /broken HTTP/1.1\r\nHost: zyx\"}\\nzyx{x=\"y\r\n\r\n");
         assert_eq!(broken.status(), 400);
+        // A response may arrive before it is counted.
+        let count = || proxy.metric("sluice_errors_total{reason=\"bad_host\",side=\"downstream\"}");
+        poll("the rejected request", || (count() == rejected).then_some(()));
     };
-    odd(0);
+    odd(0, 1.0);
     let before = series(&proxy);
-    odd(100);
+    odd(100, 2.0);
     assert_eq!(series(&proxy), before);
     assert!(!proxy.admin("/metrics").text().to_ascii_lowercase().contains("zyx"));
 }
