@@ -153,7 +153,10 @@ pub(crate) fn run(extent: Extent, tally: &mut Tally) -> Result<()> {
                 tally.skip(&kernel.name(), 1, "needs a separate build; run by name: cargo xtask test arm64");
                 continue;
             }
-            prepare_arm64()?;
+            if let Err(error) = prepare_arm64() {
+                tally.skip(&kernel.name(), 1, &format!("{error:#}"));
+                continue;
+            }
         }
         match Image::find(kernel.machine, kernel.version)? {
             Some(image) => found.push((kernel, image, Built::prepare(kernel.machine)?)),
@@ -251,7 +254,7 @@ impl Kernel {
         }
         let whole = all.map(str::to_owned).ok_or_else(|| {
             anyhow!(
-                "the guest has exited early: see target/xtask/logs/console-{}.log",
+                "the guest has exited early: see target/xtask/logs/*-{}.log",
                 self.name().replace("::", "-")
             )
         });
