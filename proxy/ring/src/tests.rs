@@ -4,11 +4,14 @@
 use std::future::Future;
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::*;
 use crate as ring;
@@ -271,6 +274,41 @@ fn whole_send_continues_without_polling() {
             received += recv(&theirs, Vec::with_capacity(9000), true).await.0.unwrap();
         }
         assert_eq!(sending.await.0.unwrap(), BYTES);
+    });
+}
+
+/// Set in the process that the next test starts.
+const WITHOUT_DESCRIPTORS: &str = "SLUICE_RING_TEST_WITHOUT_DESCRIPTORS";
+
+/// In a process of its own, because all of its threads share the limit.
+#[test]
+fn epoll_sends_without_a_free_descriptor() {
+    if std::env::var_os(WITHOUT_DESCRIPTORS).is_none() {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::epoll_sends_without_a_free_descriptor"])
+            .env(WITHOUT_DESCRIPTORS, "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    const BYTES: usize = 1 << 20;
+    by(&[Engine::Epoll], |_| async {
+        let (ours, theirs) = pair();
+        let receiving = tokio::task::spawn_local(async move {
+            let mut received = 0;
+            while received < BYTES {
+                received += recv(&theirs, Vec::with_capacity(9000), true).await.0.unwrap();
+            }
+        });
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, 100, hard).unwrap();
+        let taken: Vec<_> = std::iter::from_fn(|| ours.as_fd().try_clone_to_owned().ok()).collect();
+        assert_eq!(ours.room().unwrap_err().raw_os_error(), Some(libc::EMFILE));
+        assert_eq!(send(&ours, vec![7; BYTES], 0, true).await.0.unwrap(), BYTES);
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        drop(taken);
+        receiving.await.unwrap();
     });
 }
 

@@ -63,7 +63,7 @@ fn each_limit(mut run: impl FnMut(Value)) {
 }
 
 #[test]
-fn the_only_endpoint() {
+fn requests_fail_while_the_only_endpoint_is_away() {
     each_limit(|limit| {
         let dead = Dead::new();
         refused_then_served(&[dead.endpoint()], limit, json!({}), || dead.come_back());
@@ -71,7 +71,7 @@ fn the_only_endpoint() {
 }
 
 #[test]
-fn each_of_several() {
+fn requests_fail_while_every_endpoint_is_away() {
     each_limit(|limit| {
         let (dead, others) = (Dead::new(), [Dead::new(), Dead::new()]);
         let endpoints = [others[0].endpoint(), dead.endpoint(), others[1].endpoint()];
@@ -82,7 +82,7 @@ fn each_of_several() {
 }
 
 #[test]
-fn an_endpoint_that_is_ejected() {
+fn requests_fail_while_the_endpoint_is_ejected() {
     each_limit(|limit| {
         let dead = Dead::new();
         let config = json!({"ejection": {"consecutive_failures": 2, "time_ms": FOR_EVER_MS}});
@@ -91,7 +91,7 @@ fn an_endpoint_that_is_ejected() {
 }
 
 #[test]
-fn an_endpoint_that_is_checked() {
+fn requests_fail_while_health_checks_fail() {
     each_limit(|limit| {
         let dead = Dead::new();
         let config = json!({"health_check": {"path": "/up", "interval_ms": 20, "timeout_ms": 20, "unhealthy_after": 1}});
@@ -100,7 +100,7 @@ fn an_endpoint_that_is_checked() {
 }
 
 #[test]
-fn an_endpoint_on_a_unix_socket() {
+fn requests_fail_while_a_unix_socket_has_no_listener() {
     each_limit(|limit| {
         let folder = Setup::to(&[]).folder;
         let path = folder.join("origin.sock");

@@ -48,7 +48,7 @@ fn immediate_resets_are_limited() {
 
 /// All of them arrive before the first one is processed.
 #[test]
-fn requests_that_are_reset_before_they_are_seen() {
+fn resets_that_arrive_with_their_requests_are_limited() {
     let origin = mute();
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -65,7 +65,7 @@ fn requests_that_are_reset_before_they_are_seen() {
 }
 
 #[test]
-fn pings_settings_and_priorities() {
+fn control_frames_are_limited() {
     let origin = Origin::saying("");
     let Some(proxy) = limited(&origin, "control_frames_max", 50).start() else { return };
     let floods: [(u8, u32, &[u8]); 4] =
@@ -84,7 +84,7 @@ fn pings_settings_and_priorities() {
 }
 
 #[test]
-fn a_head_in_endless_pieces() {
+fn continuation_frames_are_limited() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -94,7 +94,7 @@ fn a_head_in_endless_pieces() {
 }
 
 #[test]
-fn a_head_that_is_too_large() {
+fn the_size_of_a_head_is_limited() {
     let origin = Origin::saying("");
     let Some(proxy) = setup(&origin).with("limits", json!({"head_bytes_max": 4096})).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -138,7 +138,7 @@ fn client_faults_that_cause_resets_are_limited() {
 }
 
 #[test]
-fn more_streams_than_announced() {
+fn streams_beyond_the_announced_maximum_are_refused() {
     let origin = mute();
     let Some(proxy) = limited(&origin, "streams_max", 3).start() else { return };
     let mut raw = Raw::connect(&proxy);
@@ -150,7 +150,7 @@ fn more_streams_than_announced() {
 }
 
 #[test]
-fn windows_and_frames_as_configured() {
+fn windows_and_frame_sizes_are_as_configured() {
     let origin = Origin::saying("");
     let own = json!({"http2": {
         "stream_window_bytes": 100_000, "connection_window_bytes": 200_000, "frame_bytes_max": 20_000,
@@ -176,7 +176,7 @@ fn windows_and_frames_as_configured() {
 
 /// A client that reads nothing of a response: its windows stay closed.
 #[test]
-fn a_window_that_stays_closed() {
+fn a_window_that_stays_closed_is_a_stalled_client() {
     let origin = Origin::saying("hello");
     let setup = setup(&origin).with("clusters.default.body_idle_timeout_ms", 300);
     let Some(proxy) = setup.start() else { return };
@@ -189,7 +189,7 @@ fn a_window_that_stays_closed() {
 }
 
 #[test]
-fn a_window_that_opens_byte_by_byte() {
+fn a_window_that_opens_byte_by_byte_delivers_the_body() {
     let origin = Origin::saying("hello");
     let Some(proxy) = setup(&origin).start() else { return };
     let mut raw = Raw::with_settings(&proxy, &[(4, 1)]);

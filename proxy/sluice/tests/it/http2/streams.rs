@@ -12,7 +12,7 @@ use super::setup;
 use crate::support::{Origin, assert_same, ok, pattern};
 
 #[test]
-fn a_hundred_streams_at_once() {
+fn a_hundred_streams_are_served_at_once() {
     let origin = Origin::answering(|request| {
         let number: usize = request.target()[1..].parse().unwrap();
         let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", number * 331).into_bytes();
