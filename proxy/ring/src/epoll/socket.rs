@@ -75,7 +75,8 @@ impl RecvOp {
             }
             self.eagerness.must_try = false;
             // Readiness is not cleared when a receive leaves room in the buffer: a joined socket has two queues, and
-            // one receive reads from only one of them.
+            // one receive reads from only one of them. Any socket may be joined, also by another sluice that is its
+            // client.
             match (attempt(|| receive(&self.fd, &mut self.buf)), readiness) {
                 (Some(outcome), _) => return Poll::Ready(outcome),
                 (None, Poll::Ready(mut readiness)) => readiness.clear_ready(),
