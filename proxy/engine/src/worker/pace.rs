@@ -15,8 +15,11 @@ use sluice_kernel::scheduling;
 /// The mean wait beyond which batching costs more than it gains: threads that wait for each other run for some tens of
 /// microseconds, one that computes has the core for two milliseconds or more.
 const WAIT_MAX: Duration = Duration::from_millis(1);
-/// The number of waits that are averaged.
+/// The least number of waits that are averaged.
 const WAITS_MIN: u64 = 20;
+/// The least number of ticks with exchanges over which they are averaged: 0.6 s. On busy cores, a neighbour that
+/// computes only now and then starves a worker for most of one tick, in which the worker then has few waits.
+const TICKS_MIN: u32 = 3;
 /// How long a worker is an ordinary thread before it tries again: the first time, and at most. A trial lasts one tick,
 /// so it affects less than one request in a hundred.
 const REST_MIN: Duration = Duration::from_secs(30);
@@ -60,6 +63,10 @@ struct Judge {
     since: Waits,
     /// The counts at the last check.
     last: Waits,
+    /// Ticks with exchanges in the current average.
+    ticks: u32,
+    /// How many it needs.
+    ticks_min: u32,
     /// When an ordinary thread tries again; `None` while it is a batch thread.
     again_at: Option<Instant>,
     rest: Duration,
@@ -67,7 +74,7 @@ struct Judge {
 
 impl Judge {
     fn new(waits: Waits) -> Self {
-        Self { since: waits, last: waits, again_at: None, rest: REST_MIN }
+        Self { since: waits, last: waits, ticks: 0, ticks_min: TICKS_MIN, again_at: None, rest: REST_MIN }
     }
 
     /// Ignores what was counted since the last check: an idle worker waits as well, but delays no request.
@@ -78,27 +85,33 @@ impl Judge {
     }
 
     fn judge(&mut self, waits: Waits, now: Instant) -> Option<Change> {
+        self.ticks += u32::from(waits != self.last);
         self.last = waits;
         if let Some(again_at) = self.again_at {
             if now < again_at {
                 return None;
             }
             self.again_at = None;
-            self.since = waits;
+            self.begin(waits, 1);
             return Some(Change::Batch);
         }
         let count = waits.count.saturating_sub(self.since.count);
-        if count < WAITS_MIN {
+        if count < WAITS_MIN || self.ticks < self.ticks_min {
             return None;
         }
         let mean = Duration::from_nanos(waits.waited_ns.saturating_sub(self.since.waited_ns) / count);
-        self.since = waits;
+        self.begin(waits, TICKS_MIN);
         if mean < WAIT_MAX {
             return None;
         }
         self.again_at = Some(now + self.rest);
         self.rest = (self.rest * 2).min(REST_MAX);
         Some(Change::Normal)
+    }
+
+    /// Begins an average.
+    fn begin(&mut self, waits: Waits, ticks_min: u32) {
+        (self.since, self.ticks, self.ticks_min) = (waits, 0, ticks_min);
     }
 }
 
@@ -157,38 +170,53 @@ mod tests {
         assert_eq!(Waits::parse(""), None);
     }
 
+    /// The decision after as many ticks as an average needs, each with `count` waits of `mean_us`.
+    fn average(judge: &mut Judge, count: u64, mean_us: u64, now: Instant) -> Option<Change> {
+        let decisions = (0..TICKS_MIN).map(|_| judge.judge(after(count, mean_us, judge.last), now));
+        decisions.last().flatten()
+    }
+
     #[test]
     fn waits_of_an_idle_worker_are_ignored() {
         let begun = Instant::now();
         let mut judge = Judge::new(Waits::default());
-        let idle = after(1000, 5000, Waits::default());
-        judge.pass_over(idle);
-        assert_eq!(judge.judge(idle, begun), None);
-        let busy = after(WAITS_MIN - 1, 2000, idle);
-        assert_eq!(judge.judge(busy, begun), None);
-        let idle = after(1000, 5000, busy);
-        judge.pass_over(idle);
-        assert_eq!(judge.judge(idle, begun), None, "earlier counts are kept");
-        assert_eq!(judge.judge(after(1, 2000, idle), begun), Some(Change::Normal));
+        judge.pass_over(after(1000, 5000, Waits::default()));
+        assert_eq!(judge.judge(judge.last, begun), None);
+        assert_eq!(average(&mut judge, WAITS_MIN / 4, 2000, begun), None);
+        judge.pass_over(after(1000, 5000, judge.last));
+        assert_eq!(judge.judge(judge.last, begun), None, "earlier counts are kept");
+        assert_eq!(judge.judge(after(WAITS_MIN, 2000, judge.last), begun), Some(Change::Normal));
+    }
+
+    #[test]
+    fn one_starved_tick_is_no_reason() {
+        let begun = Instant::now();
+        let mut judge = Judge::new(Waits::default());
+        for mean_us in [3256, 50, 37] {
+            let count = if mean_us > 1000 { 52 } else { 1300 };
+            assert_eq!(judge.judge(after(count, mean_us, judge.last), begun), None);
+        }
     }
 
     #[test]
     fn a_worker_with_long_waits_is_an_ordinary_thread_until_it_retries() {
         let begun = Instant::now();
         let mut judge = Judge::new(Waits::default());
-        let brief = after(1000, 80, Waits::default());
-        assert_eq!(judge.judge(brief, begun), None);
-        let few = after(WAITS_MIN - 1, 2000, brief);
-        assert_eq!(judge.judge(few, begun), None, "one neighbour may have caused that");
-        let long = after(WAITS_MIN, 2000, few);
-        assert_eq!(judge.judge(long, begun), Some(Change::Normal));
-        let later = after(1000, 10, long);
+        assert_eq!(average(&mut judge, 1000, 80, begun), None);
+        assert_eq!(
+            average(&mut judge, WAITS_MIN / 4, 2000, begun),
+            None,
+            "one neighbour may have caused that"
+        );
+        assert_eq!(judge.judge(after(WAITS_MIN, 2000, judge.last), begun), Some(Change::Normal));
+        let later = after(1000, 10, judge.last);
         assert_eq!(judge.judge(later, begun + REST_MIN / 2), None);
         assert_eq!(judge.judge(later, begun + REST_MIN), Some(Change::Batch));
         let still = after(WAITS_MIN, 2000, later);
-        assert_eq!(judge.judge(still, begun + REST_MIN), Some(Change::Normal));
+        assert_eq!(judge.judge(still, begun + REST_MIN), Some(Change::Normal), "a trial lasts one tick");
         assert_eq!(judge.judge(still, begun + REST_MIN * 2), None, "the pause has doubled");
         assert_eq!(judge.judge(still, begun + REST_MIN * 3), Some(Change::Batch));
         assert_eq!(judge.judge(after(WAITS_MIN, 50, still), begun + REST_MIN * 4), None);
+        assert_eq!(judge.judge(after(WAITS_MIN, 2000, judge.last), begun), None, "the trial has passed");
     }
 }
