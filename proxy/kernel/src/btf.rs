@@ -16,7 +16,7 @@ const MEMBER_BYTES: usize = 12;
 const DEPTH_MAX: u32 = 8;
 
 /// Why the offsets are unavailable.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BtfError {
     /// It ends too early, or refers to something that does not exist.
     #[error("malformed type information: {0}")]

@@ -4,7 +4,7 @@
 //! Everything depends on descriptors of this process (closed on exec), so it ends with the process, however the process
 //! ends. Only sockets that are already joined stay joined until they are closed.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,6 @@ use aya::programs::{CgroupAttachMode, SchedClassifier, SkMsg, SockOps};
 use aya::{Btf, Ebpf, EbpfLoader};
 use sluice_ebpf::{Counter, Service, Settings, Wish, names};
 
-use super::btf;
 pub use super::failed::ProgramError;
 use super::failed::{Result, failed};
 use super::marker::Descriptors;
@@ -25,8 +24,6 @@ pub use super::slots::{Lease, Slots};
 
 /// Built by `cargo xtask build-ebpf`. It is committed, so that building sluice needs no eBPF toolchain.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/bypass.bpf.o");
-
-const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 /// How much may be joined at the same time.
 #[derive(Clone, Copy, Debug)]
@@ -84,8 +81,7 @@ impl Bypass {
     /// # Errors
     /// A file cannot be read, or the kernel refuses a map, a program or an attachment.
     pub fn load(limits: Limits, cgroup: &Path) -> Result<Self> {
-        let legacy = Host::read(&Sources::host()).cgroups.legacy_memory;
-        let (offsets, memory) = with_kernel_types(|types| btf::bypass(types, legacy))?;
+        let (offsets, memory) = super::types::bypass()?;
         let settings = Settings {
             budget_bytes: limits.budget_bytes,
             budget_messages: limits.budget_messages,
@@ -234,14 +230,6 @@ impl Bypass {
     pub fn take_log(&mut self) -> Option<super::log::Records> {
         self.logs.take()
     }
-}
-
-/// Runs `find` on the kernel's type information: some megabytes, which are freed afterwards.
-pub(super) fn with_kernel_types<T>(
-    find: impl FnOnce(&[u8]) -> std::result::Result<T, btf::BtfError>,
-) -> Result<T> {
-    let types = fs::read(KERNEL_TYPES).map_err(failed(KERNEL_TYPES))?;
-    find(&types).map_err(failed(KERNEL_TYPES))
 }
 
 /// The maps taken out of the object, so that each has its type from then on.

@@ -12,11 +12,11 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sluice_ebpf::splice::{Gate, Ledger, Limits as Budget, names};
 
-use super::{btf, tcp};
+use super::tcp;
 
 use super::failed::failed;
 pub use super::program::ProgramError;
-use super::program::{missing, with_kernel_types};
+use super::program::missing;
 
 /// Built by `cargo xtask build-ebpf`. It is committed, so that building sluice needs no eBPF toolchain.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/splice.bpf.o");
@@ -64,7 +64,7 @@ impl Splice {
         let budget = Budget {
             budget_bytes: limits.budget_bytes,
             budget_pieces: limits.budget_pieces,
-            offsets: with_kernel_types(btf::send_buffer)?,
+            offsets: super::types::send_buffer()?,
         };
         let mut ebpf = EbpfLoader::new()
             // No relocation needs the kernel's types.

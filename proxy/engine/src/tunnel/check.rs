@@ -25,6 +25,8 @@ use super::{Context, Ends, Outcome, Splicer, SplicerFactory, pass};
 /// How long one check may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LARGE_BYTES: usize = 4 << 20;
+/// It is sent and read in pieces of this size, so that the check leaves no large buffers behind.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Its name, and the actions of the two ends.
 type Check = (&'static str, fn(TcpStream) -> io::Result<()>, fn(TcpStream) -> io::Result<()>);
@@ -201,11 +203,13 @@ fn read_last_words(mut socket: TcpStream) -> io::Result<()> {
 
 fn send_large(mut socket: TcpStream) -> io::Result<()> {
     patient(&socket)?;
-    let mut bytes = vec![0; LARGE_BYTES];
-    fastrand::Rng::with_seed(1).fill(&mut bytes);
+    let (mut bytes, mut random) = (vec![0; PIECE_BYTES], fastrand::Rng::with_seed(1));
     let mut hash = XxHash64::with_seed(0);
-    hash.write(&bytes);
-    socket.write_all(&bytes)?;
+    for _ in 0..LARGE_BYTES / PIECE_BYTES {
+        random.fill(&mut bytes);
+        hash.write(&bytes);
+        socket.write_all(&bytes)?;
+    }
     socket.shutdown(Shutdown::Write)?;
     expect(&mut socket, &hash.finish().to_be_bytes())?;
     expect_end(&mut socket)
@@ -213,9 +217,12 @@ fn send_large(mut socket: TcpStream) -> io::Result<()> {
 
 fn read_large(mut socket: TcpStream) -> io::Result<()> {
     patient(&socket)?;
-    let mut bytes = Vec::with_capacity(LARGE_BYTES);
-    socket.read_to_end(&mut bytes)?;
-    let mut hash = XxHash64::with_seed(0);
-    hash.write(&bytes);
+    let (mut bytes, mut hash) = (vec![0; PIECE_BYTES], XxHash64::with_seed(0));
+    loop {
+        match socket.read(&mut bytes)? {
+            0 => break,
+            count => hash.write(&bytes[..count]),
+        }
+    }
     socket.write_all(&hash.finish().to_be_bytes())
 }
