@@ -148,7 +148,7 @@ fn sum(folder: &Path) -> Result<()> {
     fs::write(folder.join(SUMS), output.stdout).context(SUMS)
 }
 
-/// Sees to it that programs are there, each from its Debian package.
+/// Installs missing programs, each from its Debian package.
 fn need(programs: &[(&str, &'static str)]) -> Result<()> {
     let missing: Vec<&str> = programs
         .iter()

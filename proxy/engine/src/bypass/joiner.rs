@@ -173,7 +173,7 @@ impl Joiner {
     /// Marks a socket that is not connected yet. Returns `None` if marking fails and the socket stays an ordinary one.
     /// This counts as a miss; otherwise each request would open another connection to get a joined one.
     pub(crate) fn mark(&self, socket: BorrowedFd<'_>, plan: Plan, endpoint: &Endpoint) -> Option<Marked> {
-        // Without a slot it is joined all the same.
+        // Without a slot it is still joined.
         let lease = self.slots.as_ref().and_then(|slots| slots.lease(socket)).map(Arc::new);
         let slot = lease.as_ref().map_or(0, |lease| lease.index());
         let marked = self.marker.borrow_mut().mark(socket, plan.wish, slot);
