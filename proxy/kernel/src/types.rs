@@ -12,8 +12,8 @@ use super::probe::{Host, Sources};
 
 const FILE: &str = "/sys/kernel/btf/vmlinux";
 
-/// What the programs need of it.
-struct Found {
+/// Where the fields are that the programs read.
+struct FieldOffsets {
     bypass: std::result::Result<(Offsets, Memory), BtfError>,
     send_buffer: std::result::Result<SendBuffer, BtfError>,
 }
@@ -23,7 +23,7 @@ struct Found {
 /// # Errors
 /// The file cannot be read, or lacks a required field.
 pub(super) fn bypass() -> Result<(Offsets, Memory)> {
-    found()?.bypass.clone().map_err(failed(FILE))
+    field_offsets()?.bypass.clone().map_err(failed(FILE))
 }
 
 /// What the splice program needs.
@@ -31,16 +31,18 @@ pub(super) fn bypass() -> Result<(Offsets, Memory)> {
 /// # Errors
 /// The errors of [`bypass`].
 pub(super) fn send_buffer() -> Result<SendBuffer> {
-    found()?.send_buffer.clone().map_err(failed(FILE))
+    field_offsets()?.send_buffer.clone().map_err(failed(FILE))
 }
 
-fn found() -> Result<&'static Found> {
-    static FOUND: OnceLock<Found> = OnceLock::new();
-    if let Some(found) = FOUND.get() {
-        return Ok(found);
+fn field_offsets() -> Result<&'static FieldOffsets> {
+    static OFFSETS: OnceLock<FieldOffsets> = OnceLock::new();
+    if let Some(offsets) = OFFSETS.get() {
+        return Ok(offsets);
     }
     let legacy = Host::read(&Sources::host()).cgroups.legacy_memory;
     let bytes = fs::read(FILE).map_err(failed(FILE))?;
-    Ok(FOUND
-        .get_or_init(|| Found { bypass: btf::bypass(&bytes, legacy), send_buffer: btf::send_buffer(&bytes) }))
+    Ok(OFFSETS.get_or_init(|| FieldOffsets {
+        bypass: btf::bypass(&bytes, legacy),
+        send_buffer: btf::send_buffer(&bytes),
+    }))
 }

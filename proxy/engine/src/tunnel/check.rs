@@ -217,12 +217,11 @@ fn send_large(mut socket: TcpStream) -> io::Result<()> {
 
 fn read_large(mut socket: TcpStream) -> io::Result<()> {
     patient(&socket)?;
-    let (mut bytes, mut hash) = (vec![0; PIECE_BYTES], XxHash64::with_seed(0));
-    loop {
-        match socket.read(&mut bytes)? {
-            0 => break,
-            count => hash.write(&bytes[..count]),
-        }
+    let (mut bytes, mut hash) = (Vec::with_capacity(PIECE_BYTES), XxHash64::with_seed(0));
+    // A signal interrupts a receive that has a timeout; `read_to_end` continues.
+    while Read::by_ref(&mut socket).take(PIECE_BYTES as u64).read_to_end(&mut bytes)? > 0 {
+        hash.write(&bytes);
+        bytes.clear();
     }
     socket.write_all(&hash.finish().to_be_bytes())
 }
