@@ -18,13 +18,17 @@ const VALUE_WORDS: u32 = 4;
 /// Value of `outcome` once the end of the head is found; until then it is a [`Refusal`].
 pub(super) const DONE: u64 = u64::MAX;
 
-/// Kinds of lines, each with a mark: all lines that are copied, and three kinds that are checked again.
+/// Kinds of lines, each with a mark: all lines that are only copied, and those that are looked at again.
 pub(super) const OTHER: u64 = 0;
 pub(super) const LENGTH: u64 = 1;
 pub(super) const CONNECTION: u64 = 2;
 pub(super) const KEEP_ALIVE: u64 = 3;
+pub(super) const STATUS_LINE: u64 = 4;
+pub(super) const REQUEST_ID: u64 = 5;
+/// Number of marks, a power of two for the verifier.
+pub(super) const MARKS: usize = 8;
 /// Not a kind: the step is within a name.
-const IN_NAME: u64 = 4;
+const IN_NAME: u64 = MARKS as u64;
 
 const CRLF: u64 = word(b"\r\n");
 
@@ -51,7 +55,7 @@ pub(super) struct State {
     pub(super) lines: u64,
     pub(super) outcome: u64,
     /// The last line of each kind.
-    pub(super) marks: [Mark; 4],
+    pub(super) marks: [Mark; MARKS],
 }
 
 /// Runs the steps from `state` to an outcome.
@@ -169,7 +173,7 @@ unsafe fn end_name(scratch: *mut Scratch, at: u64, length: u64) -> Result<u64, u
 /// Refusing too many names does no harm, so not all of their bytes are compared.
 #[inline(always)]
 unsafe fn kind_of(scratch: *mut Scratch, line: u64, name_bytes: u64) -> Result<u64, Refusal> {
-    const LENGTHS: u64 = 1 << 2 | 1 << 7 | 1 << 10 | 1 << 14 | 0b1111 << 16;
+    const LENGTHS: u64 = 1 << 2 | 1 << 7 | 1 << 10 | 1 << 12 | 1 << 14 | 0b1111 << 16;
     if LENGTHS >> name_bytes & 1 == 0 {
         return Ok(OTHER);
     }
@@ -196,6 +200,7 @@ unsafe fn kind_of(scratch: *mut Scratch, line: u64, name_bytes: u64) -> Result<u
                 Ok(KEEP_ALIVE)
             }
         }
+        12 if start == word(b"x-reques") && rest & 0xffff_ffff == word(b"t-id") => Ok(REQUEST_ID),
         14 if start == word(b"content-") && rest & !(0xffff << 48) == word(b"length") => {
             if seen(LENGTH) {
                 Err(Refusal::Length)
@@ -287,9 +292,14 @@ unsafe fn set_mark(scratch: *mut Scratch, kind: u64, mark: Mark) {
     #[cfg(target_arch = "bpf")]
     // SAFETY: no memory is accessed. In assembly for the same reason as in `load`.
     unsafe {
-        core::arch::asm!("{kind} &= 3", kind = inout(reg) kind, options(pure, nomem, nostack, preserves_flags));
+        core::arch::asm!(
+            "{kind} &= {mask}",
+            kind = inout(reg) kind,
+            mask = const MARKS - 1,
+            options(pure, nomem, nostack, preserves_flags),
+        );
     }
-    kind &= 3;
-    // SAFETY: there are four marks, and the mask keeps `kind` below four.
+    kind &= MARKS as u64 - 1;
+    // SAFETY: the mask keeps `kind` below the number of marks.
     unsafe { (&raw mut (*scratch).state.marks).cast::<Mark>().add(kind as usize).write(mark) };
 }

@@ -14,7 +14,7 @@ mod refusal;
 mod tests;
 mod words;
 
-use machine::{CONNECTION, DONE, KEEP_ALIVE, LENGTH, Mark, OTHER, State, load, run};
+use machine::{CONNECTION, DONE, KEEP_ALIVE, LENGTH, Mark, REQUEST_ID, STATUS_LINE, State, load, run};
 pub use refusal::Refusal;
 use words::{decimal, lower, word};
 
@@ -64,6 +64,10 @@ pub struct Head {
     pub cut_count: u32,
     /// In order; unused entries are 0.
     pub cuts: [Cut; 2],
+    /// Bytes of the status line with its CRLF.
+    pub status_line_bytes: u32,
+    /// 1 if the head has an X-Request-Id.
+    pub has_request_id: u32,
 }
 
 /// A whole line, with its CRLF, that does not go to the client.
@@ -87,8 +91,8 @@ pub const TRIAL_TEXT_OFFSET: usize = TRIAL_HEAD_OFFSET + size_of::<Head>();
 pub const TRIAL_ACCEPTED: i32 = 256;
 
 const _: () = assert!(TEXT_BYTES.is_power_of_two());
-const _: () = assert!(size_of::<Head>() == 40 && align_of::<Head>() == 8);
-const _: () = assert!(size_of::<Scratch>() == 40 + 80 + TEXT_BYTES + 8);
+const _: () = assert!(size_of::<Head>() == 48 && align_of::<Head>() == 8);
+const _: () = assert!(size_of::<Scratch>() == 48 + 112 + TEXT_BYTES + 8);
 
 /// Parses the first `length` bytes of the text, at most [`TEXT_BYTES`]; bytes after them have no effect. The result is
 /// in the scratch's `head`. The caller must exclude responses to HEAD and CONNECT.
@@ -123,11 +127,11 @@ pub unsafe fn parse(scratch: *mut Scratch, length: u32) -> Result<(), Refusal> {
 unsafe fn begin(scratch: *mut Scratch, length: u64) {
     // SAFETY: this is the caller's scratch.
     let state = unsafe { &raw mut (*scratch).state };
-    let words = [length, STATUS_BYTES, 0, OTHER, 0, Refusal::Incomplete as u64, 0, 0, 0, 0];
-    const { assert!(size_of::<State>() == 10 * 8) };
+    let words = [length, STATUS_BYTES, 0, STATUS_LINE, 0, Refusal::Incomplete as u64, 0, 0, 0, 0, 0, 0, 0, 0];
+    const { assert!(size_of::<State>() == 14 * 8) };
     // Volatile, because the compiler would turn it into a call that sets single bytes.
     // SAFETY: the fields of a state are these words, in this order, and marks are half words; any bytes are valid.
-    unsafe { state.cast::<[u64; 10]>().write_volatile(words) };
+    unsafe { state.cast::<[u64; 14]>().write_volatile(words) };
 }
 
 /// The status, if the text starts with a status line of HTTP/1.1 and the response may have a body.
@@ -170,6 +174,8 @@ unsafe fn finish(scratch: *mut Scratch, status: u64) -> Result<(), Refusal> {
         fields: lines as u32 - 1,
         cut_count,
         cuts: [first, second],
+        status_line_bytes: marks[STATUS_LINE as usize].end + 2,
+        has_request_id: u32::from(marks[REQUEST_ID as usize].end != 0),
     };
     // SAFETY: as above.
     unsafe { (*scratch).head = head };

@@ -6,6 +6,7 @@
 //! [`Phase::Busy`] the program owns the slot, in every other phase sluice does. The code is the same in the kernel, in
 //! sluice and in its model test.
 
+mod line;
 mod miss;
 #[cfg(test)]
 mod model;
@@ -18,6 +19,8 @@ mod text;
 
 use crate::word::Word;
 
+use line::AddedLine;
+pub use line::{LINE_BYTES_MAX, Line};
 pub use miss::{Miss, REFUSALS};
 #[cfg(not(target_arch = "bpf"))]
 pub use pool::Pool;
@@ -87,6 +90,8 @@ pub struct Slot {
     pub received: Word,
     /// 1 if a head that arrives alone may be kept until the body starts.
     pub hold: Word,
+    /// What the client's response contains after its status line, in addition to the application's.
+    pub line: AddedLine,
     phase: Word,
     /// Bytes sent to the client, including the head.
     pub sent: Word,
@@ -115,7 +120,7 @@ pub struct Slot {
     pub text: Text,
 }
 
-const _: () = assert!(size_of::<Slot>() == 192 + HELD_BYTES_MAX);
+const _: () = assert!(size_of::<Slot>() == 256 + HELD_BYTES_MAX);
 
 /// The observed state of a client's socket, for the message to be sent to it.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +150,17 @@ pub struct Answer {
     pub cut_bytes: u32,
     /// Bytes of the body.
     pub body_bytes: u64,
+    /// Bytes that the client's head has in addition.
+    pub added_bytes: u32,
+}
+
+impl Answer {
+    /// Bytes that the client receives of a message of `size` bytes with the whole head.
+    #[inline(always)]
+    #[must_use]
+    pub const fn seen_bytes(&self, size: u32) -> u32 {
+        size - self.cut_bytes + self.added_bytes
+    }
 }
 
 /// sluice's input for an exchange.
@@ -166,6 +182,8 @@ pub struct Order {
     pub hold: bool,
     /// Likewise.
     pub slack: u64,
+    /// Likewise.
+    pub line: Line,
 }
 
 impl Slot {

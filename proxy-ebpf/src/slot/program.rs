@@ -105,7 +105,7 @@ impl Slot {
     /// For the program: records what the head says, once it may be sent.
     #[inline(always)]
     pub fn begin(&self, answer: &Answer, now_ns: u64) {
-        let head_bytes = answer.head_bytes - answer.cut_bytes;
+        let head_bytes = answer.seen_bytes(answer.head_bytes);
         self.status.set(u64::from(answer.status));
         self.head_bytes.set(u64::from(head_bytes));
         self.total.set(u64::from(head_bytes) + answer.body_bytes);

@@ -20,6 +20,7 @@ impl Slot {
         self.body_bytes_max.set(order.body_bytes_max);
         self.hold.set(u64::from(order.hold));
         self.slack.set(order.slack);
+        self.line.set(&order.line);
         for word in [&self.sent, &self.status, &self.total, &self.first_ns, &self.last_ns] {
             word.set(0);
         }

@@ -105,7 +105,7 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// Add a `Via` field to forwarded messages (RFC 9110 7.6.3).
     pub via: bool,
-    /// Name the request in X-Request-Id of every response, in place of the application's own.
+    /// Name the request in X-Request-Id of every response that has none of its own.
     pub response_request_id: bool,
     /// Files used as the body of our own responses, by status.
     pub error_pages: BTreeMap<u16, PathBuf>,

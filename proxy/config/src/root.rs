@@ -24,7 +24,7 @@ keys! { Config {
     drain_timeout_ms: 30_000, number(0..=DAY_MS);
     trusted_proxies: Vec::new(), List(TRUSTED_MAX, NETWORK);
     via: false, Flag;
-    response_request_id: false, Flag;
+    response_request_id: true, Flag;
     error_pages: BTreeMap::new(), ERROR_PAGES;
     access_log: AccessLog::default(), ACCESS_LOG;
     tracing: None, Or("off", map());

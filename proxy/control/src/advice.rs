@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use sluice_config::{Action, Address, Config, HeaderEdits, Route};
+use sluice_config::{Action, Address, AssistMode, Config, HeaderEdits, Route};
 use sluice_core::router::normalised;
+use sluice_engine::detour::detours;
 
 /// Maximum number of warnings of one kind.
 const MOST: usize = 20;
@@ -15,6 +16,22 @@ pub fn warnings(config: &Config) -> Vec<String> {
     let kinds =
         [shadowed(&config.routes), doubled(&config.routes), circles(config), placeholders(&config.routes)];
     kinds.into_iter().flat_map(|kind| kind.into_iter().take(MOST)).collect()
+}
+
+/// What a configuration costs: a sentence for each route whose responses sluice copies although the kernel could send
+/// them to their clients directly.
+pub fn costs(config: &Config) -> Vec<String> {
+    if config.kernel.bypass == AssistMode::Off || config.kernel.direct_return == AssistMode::Off {
+        return Vec::new();
+    }
+    let routes = config.routes.iter().enumerate();
+    let costs = routes.filter_map(|(index, route)| {
+        let reasons: Vec<_> =
+            detours(route, config).into_iter().map(|(key, why)| format!("{key} {why}")).collect();
+        let reasons = (!reasons.is_empty()).then(|| reasons.join(", "))?;
+        Some(format!("routes[{index}]: its responses are not returned directly: {reasons}"))
+    });
+    costs.take(MOST).collect()
 }
 
 /// Whether it matches every request of its hosts and prefix.
@@ -203,6 +220,29 @@ mod tests {
     fn unreachable_routes_are_reported() {
         let routes = "- {path_prefix: /%61, cluster: app}\n- {path_prefix: /a, cluster: app, name: b}\n- {path_prefix: /a, methods: [GET], cluster: app, name: c}\n";
         assert_eq!(said(routes), ["routes[1]: it never matches; routes[0] has the same conditions"]);
+    }
+
+    #[test]
+    fn keys_that_keep_responses_off_direct_return_are_named() {
+        let costs_of = |rest: &str| {
+            let text = format!(
+                "listeners: [{{address: '127.0.0.1:8080'}}]\nclusters: {{app: {{endpoints: ['127.0.0.1:3000']}}}}\n{rest}"
+            );
+            costs(&sluice_config::parse("test.yaml", &text, &[]).unwrap())
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(costs_of("routes: [{cluster: app}, {path_prefix: /a, redirect: {location: /b}}]"), none);
+        let edited = "routes: [{cluster: app, response_headers: {set: {x-a: b}}, buffer_responses: on}]\n";
+        assert_eq!(
+            costs_of(edited),
+            ["routes[0]: its responses are not returned directly: buffer_responses buffers responses, \
+                 response_headers changes their heads"]
+        );
+        assert_eq!(costs_of(&format!("{edited}kernel: {{direct_return: off}}")), none);
+        assert_eq!(
+            costs_of("routes: [{cluster: app}]\nvia: true"),
+            ["routes[0]: its responses are not returned directly: via adds a field"]
+        );
     }
 
     #[test]

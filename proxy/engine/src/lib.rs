@@ -19,6 +19,7 @@ pub(crate) mod direct;
 pub mod snapshot;
 pub(crate) mod progress;
 pub(crate) mod debug;
+pub mod detour;
 mod assist_error;
 
 pub use assist_error::AssistError;

@@ -11,10 +11,10 @@ use sluice_config::{self as config, Action, Config};
 use sluice_core::cluster::Cluster;
 use sluice_core::router::Router;
 use sluice_core::service::entry::ServiceEntry;
-use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
 use sluice_http::FieldEdits;
 
 use crate::debug;
+use crate::detour::detours;
 use crate::response::ErrorPages;
 
 /// Everything that an exchange looks up. A running exchange keeps the snapshot that it started with.
@@ -134,13 +134,7 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, confi
         Action::Redirect { .. } | Action::Respond { .. } => Target::Local,
     };
     let response_edits = edits(&route.response_headers);
-    let direct_return = route.direct_return == config::RouteDirect::Auto
-        && !route.buffering.is_on()
-        && !route.buffering.concerns_responses()
-        && response_edits.is_none()
-        && !config.via
-        && !config.response_request_id
-        && matches!(&target, Target::Cluster(cluster) if takes_heads_as_they_are(&cluster.config));
+    let direct_return = matches!(target, Target::Cluster(_)) && detours(route, config).is_empty();
     RouteEntry {
         name: route.name.clone(),
         id: route_id(&route.name),
@@ -162,13 +156,6 @@ fn route_id(name: &str) -> u32 {
     let id = ids.len() as u32;
     ids.insert(name.to_owned(), id);
     id
-}
-
-/// Whether sluice would accept every head that the program accepts, and send it unchanged.
-fn takes_heads_as_they_are(cluster: &config::Cluster) -> bool {
-    cluster.endpoint_header.is_none()
-        && cluster.response_head_bytes_max >= TEXT_BYTES
-        && cluster.response_headers_max as u64 >= FIELDS_MAX
 }
 
 fn edits(edits: &config::HeaderEdits) -> Option<FieldEdits> {

@@ -35,7 +35,8 @@ pub struct ResponseForward<'a> {
     pub edits: Option<&'a FieldEdits>,
     /// Additional fields, such as the name of the endpoint; not added to interim responses.
     pub extra: [Option<(&'a [u8], &'a [u8])>; 3],
-    /// An X-Request-Id that replaces the endpoint's; not added to interim responses.
+    /// The X-Request-Id, right after the status line, of a response that has none of its own; not added to interim
+    /// responses. Direct return adds the same line at the same place.
     pub request_id: Option<&'a [u8]>,
     /// A Strict-Transport-Security that replaces the endpoint's. The route's edits take precedence.
     pub hsts: Option<&'a [u8]>,
@@ -51,11 +52,11 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     let length_stays = is_canonical_length(head, framing);
     let is_edited = |name: &[u8]| edits.is_some_and(|edits| edits.takes_out(name));
     let hsts = forward.hsts.filter(|_| !interim && !is_edited(HSTS));
-    let request_id = forward.request_id.filter(|_| !interim && !is_edited(REQUEST_ID));
-    let is_replaced = |field: &FieldRef<'_>| match field.kind {
-        FieldKind::XRequestId => request_id.is_some(),
-        _ => hsts.is_some() && field.name.eq_ignore_ascii_case(HSTS),
-    };
+    let has_own_id = head.fields().any(|field| field.kind == FieldKind::XRequestId);
+    if let Some(id) = forward.request_id.filter(|_| !interim && !has_own_id && !is_edited(REQUEST_ID)) {
+        out.field(REQUEST_ID, id);
+    }
+    let is_replaced = |field: &FieldRef<'_>| hsts.is_some() && field.name.eq_ignore_ascii_case(HSTS);
     for field in head.fields() {
         let copied = match field.kind {
             // No edit may write this field, see `FieldKind::is_protected`, so none removes it.
@@ -73,9 +74,6 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     }
     if let Some(value) = hsts {
         out.field(HSTS, value);
-    }
-    if let Some(value) = request_id {
-        out.field(REQUEST_ID, value);
     }
     if forward.via && !is_edited(b"via") {
         out.field(b"Via", head.version().via());

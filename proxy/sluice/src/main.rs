@@ -206,6 +206,9 @@ fn check_command(args: &FileArgs) -> ExitCode {
     for warning in advice::warnings(&config).iter().chain(&surroundings::warnings(&config)) {
         say(&format!("{file}: warning: {warning}"));
     }
+    for cost in advice::costs(&config) {
+        say(&format!("{file}: note: {cost}"));
+    }
     print(&format!("{file}: ok\n"))
 }
 

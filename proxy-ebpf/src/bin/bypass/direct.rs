@@ -10,8 +10,8 @@ use aya_ebpf::helpers::generated::{
     bpf_sk_storage_get,
 };
 use aya_ebpf::programs::SkMsgContext;
-use sluice_ebpf::head::{self, Head, Scratch, TEXT_BYTES};
-use sluice_ebpf::slot::{Answer, HELD_BYTES_MAX, Miss, Phase, REFUSALS, Seen, Slot};
+use sluice_ebpf::head::{self, Head, Refusal, Scratch, TEXT_BYTES};
+use sluice_ebpf::slot::{Answer, HELD_BYTES_MAX, LINE_BYTES_MAX, Miss, Phase, REFUSALS, Seen, Slot};
 use sluice_ebpf::{Counter, End};
 
 use crate::send::read;
@@ -86,12 +86,12 @@ fn first(
     // SAFETY: the scratch is of the sender's socket, which only this program uses; it has the kept or just read head.
     let head = unsafe { (*scratch).head };
     let [first, second] = head.cuts;
-    let cut_bytes = first.bytes + second.bytes;
     let answer = Answer {
         status: head.status,
         head_bytes: head.head_bytes,
-        cut_bytes,
+        cut_bytes: first.bytes + second.bytes,
         body_bytes: head.content_length,
+        added_bytes: added_bytes(slot, &head)?,
     };
     let held_bytes = if message.held { head.head_bytes } else { 0 };
     let size = message.size + held_bytes;
@@ -99,23 +99,87 @@ fn first(
     if slot.may_hold(&answer, message.size) && !message.held {
         return keep(ctx, scratch, slot, message.size).map(|()| 0).map_err(|()| Miss::Unreadable as u32);
     }
-    slot.judge(size, 0, &see(slot, message.scarce)).map_err(|miss| miss as u32)?;
+    slot.judge(size + answer.added_bytes, 0, &see(slot, message.scarce)).map_err(|miss| miss as u32)?;
     // One page for a small response; a client with so many of them does not read.
     if !slot.may_slack(PAGE_BYTES) {
         return Err(Miss::Slack as u32);
     }
+    let added = answer.added_bytes;
     if message.held {
-        restore(ctx, scratch, held_bytes)?;
+        restore(ctx, scratch, slot, &head, added)?;
     }
     slot.begin(&answer, message.now_ns);
-    cut(ctx, &head).map_err(|()| Miss::Unreadable as u32)?;
-    let gathered = gather(ctx, slot, size - cut_bytes);
-    if message.held && !gathered {
-        // The head is in its own page.
-        note_slack(slot, slack_of(held_bytes));
+    let shift = if message.held { added } else { 0 };
+    cut(ctx, &head, shift).map_err(|()| Miss::Unreadable as u32)?;
+    if added != 0 && !message.held {
+        add(ctx, scratch, slot, &head, added)?;
+    }
+    let size = answer.seen_bytes(size);
+    let gathered = gather(ctx, slot, size);
+    // Otherwise a kept head, or the lines in front of another one, are in a page of their own.
+    let front = held_bytes + added;
+    if front != 0 && !gathered {
+        note_slack(slot, slack_of(front));
     }
     redirect(ctx, slot)?;
-    Ok(size - cut_bytes)
+    Ok(size)
+}
+
+/// Bytes of the line that this head gets in addition: sluice's, unless the application has sent such a field itself.
+#[inline(always)]
+fn added_bytes(slot: &Slot, head: &Head) -> Result<u32, u32> {
+    let bytes = slot.line.bytes();
+    if bytes == 0 || head.has_request_id != 0 {
+        return Ok(0);
+    }
+    let fits = bytes <= LINE_BYTES_MAX as u32 && head.status_line_bytes <= STATUS_LINE_BYTES_MAX;
+    if fits { Ok(bytes) } else { Err(REFUSALS + Refusal::Odd as u32) }
+}
+
+/// Most bytes of a status line after which a line can be added.
+const STATUS_LINE_BYTES_MAX: u32 = 64;
+/// Room in front of a message for a status line and a line that is added to it.
+const FRONT_BYTES: u32 = STATUS_LINE_BYTES_MAX + LINE_BYTES_MAX as u32;
+
+/// Adds sluice's line after the status line.
+///
+/// A message cannot be changed in place: its pages may be those of a file. So both lines are written in front of it, in
+/// a page of their own, and what remains of that page and the status line are taken out together.
+#[inline(always)]
+fn add(ctx: &SkMsgContext, scratch: *const Scratch, slot: &Slot, head: &Head, bytes: u32) -> Result<(), u32> {
+    // SAFETY: the context is from the kernel; the helper checks the range.
+    if unsafe { bpf_msg_push_data(ctx.msg, 0, FRONT_BYTES, 0) } != 0 {
+        return Err(Miss::Unreadable as u32);
+    }
+    write_front(ctx, scratch, slot, head)?;
+    let from = head.status_line_bytes + bytes;
+    // SAFETY: the context is from the kernel; the helper checks the range.
+    if unsafe { bpf_msg_pop_data(ctx.msg, from, FRONT_BYTES - bytes, 0) } == 0 { Ok(()) } else { Err(SPOILT) }
+}
+
+/// Writes the status line and sluice's line at the start of the message, and anything up to [`FRONT_BYTES`] after them.
+/// Both copies have a fixed size, because the verifier would follow each possible one.
+#[inline(always)]
+fn write_front(ctx: &SkMsgContext, scratch: *const Scratch, slot: &Slot, head: &Head) -> Result<(), u32> {
+    let (start, end) = (ctx.data(), ctx.data_end());
+    if start + STATUS_LINE_BYTES_MAX as usize > end {
+        return Err(SPOILT);
+    }
+    // SAFETY: the scratch is a whole one, and its text is longer than a status line.
+    let text = unsafe { (&raw const (*scratch).text).cast::<u64>() };
+    for index in 0..STATUS_LINE_BYTES_MAX as usize / 8 {
+        // SAFETY: the range was just checked; the text is aligned like the scratch.
+        unsafe { (start as *mut u64).add(index).write_unaligned(text.add(index).read_volatile()) };
+    }
+    let start = start + clamp::<{ STATUS_LINE_BYTES_MAX as u64 - 1 }>(head.status_line_bytes) as usize;
+    if start + LINE_BYTES_MAX > end {
+        return Err(SPOILT);
+    }
+    for index in 0..LINE_BYTES_MAX / 8 {
+        // SAFETY: the range was just checked.
+        unsafe { (start as *mut u64).add(index).write_unaligned(slot.line.word(index)) };
+    }
+    Ok(())
 }
 
 /// Removes a head from its message, which consists only of it, and stores it in the slot.
@@ -130,33 +194,55 @@ fn keep(ctx: &SkMsgContext, scratch: *mut Scratch, slot: &Slot, size: u32) -> Re
     if copied == 0 && unsafe { bpf_msg_pop_data(ctx.msg, 0, size, 0) } == 0 { Ok(()) } else { Err(()) }
 }
 
-/// Puts a kept head in front of the message.
+/// Puts a kept head in front of the message, with sluice's line of `added` bytes unless that is 0.
 #[inline(always)]
-fn restore(ctx: &SkMsgContext, scratch: *mut Scratch, size: u32) -> Result<(), u32> {
+fn restore(
+    ctx: &SkMsgContext,
+    scratch: *mut Scratch,
+    slot: &Slot,
+    head: &Head,
+    added: u32,
+) -> Result<(), u32> {
+    let (size, whole) = (head.head_bytes, head.head_bytes + added);
+    // A short head leaves too little room to write a line in front of it.
+    let room = if added == 0 { whole } else { whole.max(FRONT_BYTES) };
     // SAFETY: the context is from the kernel; the helper checks the range.
-    if unsafe { bpf_msg_push_data(ctx.msg, 0, size, 0) } != 0 {
+    if unsafe { bpf_msg_push_data(ctx.msg, 0, room, 0) } != 0 {
         return Err(Miss::Unreadable as u32);
     }
-    let (start, end) = (ctx.data(), ctx.data_end());
+    let (mut skip, mut shift) = (0, 0);
+    if added != 0 {
+        write_front(ctx, scratch, slot, head)?;
+        skip = clamp::<{ STATUS_LINE_BYTES_MAX as u64 - 1 }>(head.status_line_bytes) as usize;
+        shift = clamp::<63>(added) as usize;
+    }
+    let (start, end) = (ctx.data() + shift, ctx.data_end());
     // SAFETY: the scratch is a whole one.
     let text = unsafe { (&raw const (*scratch).text).cast::<u8>() };
-    let copy = |at: usize| {
-        let to = start + at;
+    let copy = |skip: usize, at: usize| {
+        let to = start + skip + at;
         if to + 8 > end {
             return Err(SPOILT);
         }
         // SAFETY: `to` was just checked; the source is within the text, which is longer than a kept head.
-        unsafe { (to as *mut u64).write_volatile(text.add(at).cast::<u64>().read_volatile()) };
+        unsafe { (to as *mut u64).write_volatile(text.add(skip).add(at).cast::<u64>().read_volatile()) };
         Ok(())
     };
+    // Counted from 0, because the verifier of Linux 6.1 goes on where a range has become empty.
     let mut at = 0;
-    while at + 8 <= size as usize && at < HELD_BYTES_MAX {
-        copy(at)?;
+    while skip + at + 8 <= size as usize && at < HELD_BYTES_MAX {
+        copy(skip, at)?;
         at += 8;
     }
     // The last eight bytes once more, because some may be left, and no head is shorter. For a loop over single bytes,
     // the verifier of Linux 6.1 would follow every possible number of them from each word on, and give up.
-    copy(clamp::<{ HELD_BYTES_MAX as u64 - 1 }>(size - 7) as usize - 1)
+    copy(0, clamp::<{ HELD_BYTES_MAX as u64 - 1 }>(size - 7) as usize - 1)?;
+    // SAFETY: the context is from the kernel; the helper checks the range.
+    if room == whole || unsafe { bpf_msg_pop_data(ctx.msg, whole, room - whole, 0) } == 0 {
+        Ok(())
+    } else {
+        Err(SPOILT)
+    }
 }
 
 #[inline(always)]
@@ -310,12 +396,13 @@ fn note_slack(slot: &Slot, bytes: u32) {
 }
 
 /// Cuts out the lines that are not for the client, the last one first, so that the positions of the others stay valid.
+/// The message has `shift` bytes more than the head in front of them.
 #[inline(always)]
-fn cut(ctx: &SkMsgContext, head: &Head) -> Result<(), ()> {
+fn cut(ctx: &SkMsgContext, head: &Head, shift: u32) -> Result<(), ()> {
     let [first, second] = head.cuts;
     for cut in [second, first] {
         // SAFETY: the context is from the kernel; the helper checks the range.
-        if cut.bytes != 0 && unsafe { bpf_msg_pop_data(ctx.msg, cut.start, cut.bytes, 0) } != 0 {
+        if cut.bytes != 0 && unsafe { bpf_msg_pop_data(ctx.msg, cut.start + shift, cut.bytes, 0) } != 0 {
             return Err(());
         }
     }

@@ -20,7 +20,7 @@ use std::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Order, Phase, Slot};
+use super::{Line, Order, Phase, Slot};
 use crate::word::Word;
 use crate::word::watch::{self, Watch};
 use world::World;
@@ -65,6 +65,7 @@ fn the_program_cannot_enter_a_slot_after_takeover() {
             body_bytes_max: 9,
             hold: false,
             slack: 0,
+            line: Line::default(),
         });
         slot.request_sent(7);
         assert_eq!(slot.enter(7), Some(Phase::Armed));

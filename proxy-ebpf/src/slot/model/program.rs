@@ -130,8 +130,13 @@ impl World {
         let kept = if phase == Phase::Held { connection.kept.borrow().clone() } else { Vec::new() };
         let whole = [&kept[..], message].concat();
         let text = self.parse(&whole)?;
-        let answer =
-            Answer { status: 200, head_bytes: text.head, cut_bytes: text.cut, body_bytes: text.body.into() };
+        let answer = Answer {
+            status: 200,
+            head_bytes: text.head,
+            cut_bytes: text.cut,
+            body_bytes: text.body.into(),
+            added_bytes: slot.line.bytes(),
+        };
         let size = whole.len() as u32;
         if let Err(miss) = slot.judge_answer(&answer, size, connection.to_sluice.get()) {
             return Some(Stage::Leave { reason: miss as u32 });
@@ -139,7 +144,7 @@ impl World {
         if phase == Phase::Armed && slot.may_hold(&answer, size) {
             return Some(Stage::Keep);
         }
-        if let Err(miss) = slot.judge(size, 0, seen) {
+        if let Err(miss) = slot.judge(size + answer.added_bytes, 0, seen) {
             return Some(Stage::Leave { reason: miss as u32 });
         }
         // There may be no memory to put it back in front.
@@ -148,6 +153,9 @@ impl World {
         }
         *message = whole;
         message.retain(|byte| !text.is_cut(*byte));
+        if answer.added_bytes != 0 {
+            message.splice(1..1, text.additional());
+        }
         slot.begin(&answer, 0);
         Some(Stage::Redirect)
     }

@@ -7,7 +7,15 @@ use std::vec::Vec;
 use super::bytes::{Byte, ERROR, Text};
 use super::ends::Connection;
 use super::world::{ROOM, World};
-use crate::slot::{Order, Phase};
+use crate::slot::{Line, Order, Phase};
+
+/// A line of this many bytes, at most that of the shortest field.
+fn line(bytes: u32) -> Line {
+    match bytes {
+        0 => Line::default(),
+        bytes => Line::of_field(b"", &b"value"[..bytes as usize - 4]).expect("it fits"),
+    }
+}
 
 /// What sluice is doing for a client.
 #[derive(Clone, Debug)]
@@ -71,6 +79,7 @@ impl World {
                 body_bytes_max: 7,
                 hold: self.chance(2),
                 slack: 0,
+                line: line(text.added),
             };
             drop(client);
             self.slots[connection.slot as usize].prepare(&order);
@@ -254,9 +263,14 @@ impl World {
                 if self.text(byte).is_none_or(|text| byte.at != 0 || text.number != byte.answer) {
                     return self.fail(index, number, armed, false);
                 }
-                remaining = Some(u64::from(text.expected_length()));
-            }
-            if self.text(byte).is_none_or(|text| !text.is_cut(byte)) {
+                if self.clients[index].borrow().queue.len() + text.added as usize >= ROOM {
+                    return Handler::Copying { connection: number, armed, text, came, remaining };
+                }
+                // sluice writes its own line, also if the program has added it before the response was left to it.
+                self.write(index, byte);
+                text.additional().for_each(|byte| self.write(index, byte));
+                remaining = Some(u64::from(text.expected_length() - 1 - text.added));
+            } else if !Text::is_additional(byte) && self.text(byte).is_none_or(|text| !text.is_cut(byte)) {
                 if self.clients[index].borrow().queue.len() >= ROOM {
                     return Handler::Copying { connection: number, armed, text, came, remaining };
                 }

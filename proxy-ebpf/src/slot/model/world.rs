@@ -17,7 +17,7 @@ pub(super) const CLIENTS: usize = 2;
 const CONNECTIONS: usize = 3;
 const SLOTS: u32 = 4;
 /// Capacity of a send queue, in bytes.
-pub(super) const ROOM: usize = 11;
+pub(super) const ROOM: usize = 16;
 /// How deeply other actors may act within an access.
 const DEPTH: usize = 3;
 
@@ -251,6 +251,7 @@ impl World {
                     cut: self.choice() % 2,
                     body: self.choice() % 9,
                     surplus: if self.chance(12) { 2 } else { 0 },
+                    added: [0, 4, 0, 5][self.choice() as usize % 4],
                 };
                 client.asked.push(text);
                 self.texts.borrow_mut().push(text);

@@ -30,6 +30,8 @@ pub struct Control {
     stopped: Arc<AtomicBool>,
     bounds: Bounds,
     kernel: KernelAssists,
+    /// Whether the program can add a line to a response's head.
+    adds_lines: bool,
     /// One for each worker, to wake it.
     workers: Arc<Vec<Notify>>,
     /// Why direct return is not used although it was requested.
@@ -59,6 +61,7 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
     if direct_failure.is_some() {
         bypass.give_up_slots();
     }
+    let adds_lines = direct_failure.is_none() && can_add(&bypass, &mut marker);
     let mut kernel = config.kernel;
     if direct_failure.is_none()
         && bypass.slots().is_some()
@@ -83,9 +86,21 @@ pub fn start(config: &Config, direct_return: bool, listeners: &[Vec<Bound>]) -> 
         stopped: Arc::default(),
         bounds: Bounds::of(config.kernel),
         kernel,
+        adds_lines,
         workers: Arc::new((0..config.worker_count()).map(|_| Notify::new()).collect()),
         direct_failure,
     })
+}
+
+/// Whether the program can add a line to a response's head. Tried in any case, because a reload may require it.
+fn can_add(bypass: &Bypass, marker: &mut Marker) -> bool {
+    match selftest::run_adding(bypass, marker) {
+        Ok(()) => true,
+        Err(reason) => {
+            tracing::warn!(%reason, "direct return cannot add X-Request-Id; it is only used with response_request_id: false");
+            false
+        }
+    }
 }
 
 /// Whether the kernel can hold a response's head until its body begins; if not, why.
@@ -159,8 +174,8 @@ impl Control {
             return Ok(None);
         }
         let marker = bypass.marker().map_err(|error| error.to_string())?;
-        let (workers, kernel) = (Arc::clone(&self.workers), self.kernel);
-        Ok(Some(direct::DirectConfig { marker, workers, index, kernel, is_batch }))
+        let (workers, kernel, adds_lines) = (Arc::clone(&self.workers), self.kernel, self.adds_lines);
+        Ok(Some(direct::DirectConfig { marker, workers, index, kernel, adds_lines, is_batch }))
     }
 
     /// Enables joining or direct return for the clients of another listener. If that fails, their responses are copied,

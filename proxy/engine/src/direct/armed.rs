@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sluice_core::clock;
 use sluice_core::cluster::Cluster;
 use sluice_core::metrics::{Missed, Unarmed};
-use sluice_ebpf::slot::{Miss, Order, Phase, Slot};
+use sluice_ebpf::slot::{Line, Miss, Order, Phase, Slot};
 use sluice_kernel::program::{ClientSocket, Lease};
 use sluice_net::deadline::Deadline;
 use tokio::time::{Sleep, sleep};
@@ -70,7 +70,7 @@ pub(crate) enum Claimed {
 
 impl<'a> Armed<'a> {
     /// Directs the next response on a connection to `client`, after the `sent` bytes that the client was sent so far.
-    /// The connection has received `received` bytes so far, modulo 2^32.
+    /// The connection has received `received` bytes so far, modulo 2^32. `line` is added to the response's head.
     #[expect(clippy::too_many_arguments, reason = "the fields of a map entry that the kernel shares")]
     pub(crate) fn new(
         direct: &'a Direct,
@@ -80,6 +80,7 @@ impl<'a> Armed<'a> {
         client: ClientSocket,
         sent: u64,
         received: u32,
+        line: Line,
     ) -> Self {
         let holding = direct.hold.begin(direct.likely.at_once(place));
         let key = direct.entries.borrow_mut().insert(Entry {
@@ -100,6 +101,7 @@ impl<'a> Armed<'a> {
             body_bytes_max: direct.body_bytes_max,
             hold: holding.is_some(),
             slack: client.slack,
+            line,
         });
         let lease = Arc::clone(lease);
         Self {

@@ -35,7 +35,7 @@ pub(crate) use likely::PathIndex;
 /// connections, 1 KB responses had 0.85 of bypass' requests.
 const CALM_MAX: usize = 4;
 
-/// One worker's part in direct return.
+/// One worker's part in direct return. Many fields: its settings, and its state beside them.
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
     body_bytes_min: u32,
@@ -46,6 +46,7 @@ pub(crate) struct Direct {
     likely: Likely,
     body_bytes_max: u64,
     from_request: u64,
+    adds_lines: bool,
     hold: Hold,
     /// Exchanges whose response may use direct return.
     entries: RefCell<Slab<Entry>>,
@@ -62,6 +63,8 @@ pub struct DirectConfig {
     pub(crate) workers: Arc<Vec<Notify>>,
     pub(crate) index: usize,
     pub(crate) kernel: KernelAssists,
+    /// Whether the program can add a line to a head.
+    pub(crate) adds_lines: bool,
     /// Whether the worker does not preempt others when it is woken.
     pub(crate) is_batch: bool,
 }
@@ -100,7 +103,7 @@ impl Entry {
 
 impl Direct {
     pub(crate) fn new(seat: DirectConfig) -> Self {
-        let DirectConfig { marker, workers, index, kernel, is_batch } = seat;
+        let DirectConfig { marker, workers, index, kernel, adds_lines, is_batch } = seat;
         let direct = Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
@@ -109,6 +112,7 @@ impl Direct {
             likely: Likely::default(),
             body_bytes_max: kernel.direct_return_bytes_max,
             from_request: kernel.direct_return_from_request,
+            adds_lines,
             hold: Hold::new(kernel.direct_return_hold_ms, kernel.direct_return_hold_after),
             entries: RefCell::default(),
             reaped_ms: Cell::default(),
@@ -123,6 +127,11 @@ impl Direct {
     pub(crate) fn schedule(&self, is_batch: bool) {
         let by_itself = if is_batch { usize::MAX } else { CALM_MAX };
         self.calm_max.set(self.calm_configured.unwrap_or(by_itself));
+    }
+
+    /// Whether a response can be returned directly if sluice adds a line to its head.
+    pub(crate) fn adds_lines(&self) -> bool {
+        self.adds_lines
     }
 
     /// See [`Marker::add_client`].

@@ -6,6 +6,7 @@ use std::task::Poll;
 use sluice_core::error::Reason;
 use sluice_core::metrics::{Event, Missed, Unarmed};
 use sluice_core::record::BodyPath;
+use sluice_ebpf::slot::Line;
 use sluice_http::{Expect, Framing, Method, Version};
 use sluice_net::buffers::{IDLE_BYTES, SMALL_BYTES};
 use sluice_net::stream::{Reader, Writer};
@@ -34,14 +35,15 @@ pub(super) fn arm<'a>(
             return Err(Unarmed::Tls);
         }
         let lease = joined.lease().ok_or(Unarmed::Slot)?;
+        let line = line(direct, policy)?;
         let client = downstream.client.socket(direct, downstream.writer, downstream.exchanges)?;
-        Ok((place, lease, client))
+        Ok((place, lease, client, line))
     });
     match checked {
-        Ok((place, lease, client)) => {
+        Ok((place, lease, client, line)) => {
             let sent = downstream.writer.sent_in_all();
             let received = lease.received_before().wrapping_add(connection.reader.received());
-            let armed = Armed::new(direct, lease, policy.cluster, place, client, sent, received);
+            let armed = Armed::new(direct, lease, policy.cluster, place, client, sent, received, line);
             // A request that was queued in the meantime has called the workers, or is seen here.
             if policy.cluster.is_waited_for() {
                 armed.want();
@@ -52,6 +54,16 @@ pub(super) fn arm<'a>(
             resources.dialer.metrics().count_missed(unarmed.into());
             None
         }
+    }
+}
+
+/// What sluice adds to the response, if the program can add it, too.
+fn line(direct: &Direct, policy: &Policy<'_>) -> Result<Line, Unarmed> {
+    match &policy.request.request_id {
+        None => Ok(Line::default()),
+        Some(_) if !direct.adds_lines() => Err(Unarmed::Route),
+        // A longer id is one that a trusted peer has sent.
+        Some(id) => Line::of_field(b"X-Request-Id", id).ok_or(Unarmed::Request),
     }
 }
 

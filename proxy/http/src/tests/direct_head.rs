@@ -10,9 +10,13 @@ use super::*;
 const DEFAULTS: HeadLimits =
     HeadLimits { head_bytes_max: 65_536, headers_max: 200, target_bytes_max: usize::MAX };
 
-/// The head as the kernel sends it to the client.
-fn without_cuts(bytes: &[u8], head: &Head) -> Vec<u8> {
-    let (mut out, mut from) = (Vec::new(), 0);
+/// The head as the kernel sends it to the client, with the id's line unless the application has sent one.
+fn sent(bytes: &[u8], head: &Head, id: Option<&[u8]>) -> Vec<u8> {
+    let mut from = head.status_line_bytes as usize;
+    let mut out = bytes[..from].to_vec();
+    if let Some(id) = id.filter(|_| head.has_request_id == 0) {
+        out.extend_from_slice(&[b"X-Request-Id: ", id, b"\r\n"].concat());
+    }
     for cut in &head.cuts[..head.cut_count as usize] {
         let start = cut.start as usize;
         out.extend_from_slice(&bytes[from..start]);
@@ -23,7 +27,7 @@ fn without_cuts(bytes: &[u8], head: &Head) -> Vec<u8> {
 }
 
 /// sluice's rendering of the head at the start of `bytes`.
-fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
+fn rendered(bytes: &[u8], found: &Head, request_id: Option<&[u8]>) -> Vec<u8> {
     let scanned =
         HeadScanner::for_response().scan(bytes, &DEFAULTS).expect("sluice finds the end of the head");
     assert_eq!(scanned, Scan::Complete(found.head_bytes as usize));
@@ -38,7 +42,7 @@ fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
         &mut out,
         &head,
         &ResponseForward {
-            request_id: None,
+            request_id,
             framing,
             keep_alive: true,
             client_version: Version::Http11,
@@ -56,8 +60,10 @@ fn rendered(bytes: &[u8], found: &Head) -> Vec<u8> {
 /// Asserts the rule, and returns whether the head was accepted.
 fn holds(bytes: &[u8]) -> bool {
     let Ok(found) = parse_text(bytes) else { return false };
-    let (sent, expected) = (without_cuts(bytes, &found), rendered(bytes, &found));
-    assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    for id in [None, Some(&b"0123456789abcdef0123456789abcdef"[..])] {
+        let (sent, expected) = (sent(bytes, &found, id), rendered(bytes, &found, id));
+        assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
     true
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use sluice_ebpf::slot::{Miss, Phase};
+use sluice_ebpf::slot::{Line, Miss, Phase};
 use socket2::SockRef;
 
 use super::direct::Exchanges;
@@ -20,9 +20,18 @@ pub(super) const CHECKS: [(&str, Check); 6] = [
     ("direct_return.low_mark", low_mark),
     ("direct_return.room", room),
 ];
-/// Checks that a head can be kept until its body begins.
-pub(super) const HOLDING: [(&str, Check); 2] =
-    [("direct_return.head_kept", head_kept), ("direct_return.head_taken", head_taken)];
+/// Checks that a head can be kept until its body begins, also if a line is added to it.
+pub(super) const HOLDING: [(&str, Check); 3] = [
+    ("direct_return.head_kept", head_kept),
+    ("direct_return.head_taken", head_taken),
+    ("direct_return.line_added_to_kept", line_added_to_kept),
+];
+/// Checks that a line can be added to a head.
+pub(super) const ADDING: [(&str, Check); 3] = [
+    ("direct_return.line_added", line_added),
+    ("direct_return.line_added_to_head", line_added_to_head),
+    ("direct_return.line_there", line_there),
+];
 /// A header line that is cut out.
 const LINE: &str = "Connection: keep-alive\r\n";
 const BODY: usize = 100_000;
@@ -45,6 +54,14 @@ impl Answer {
         let body: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
         let seen = [head.replace(LINE, "").as_bytes(), &body].concat();
         Self { head, body, seen }
+    }
+
+    /// The same, if the program adds this line.
+    fn with_line(length: usize, line: &str) -> Self {
+        let answer = Self::new(length);
+        let status_line = "HTTP/1.1 200 OK\r\n";
+        let head = answer.head.replace(LINE, "").replace(status_line, &format!("{status_line}{line}"));
+        Self { seen: [head.as_bytes(), &answer.body].concat(), ..answer }
     }
 
     /// The head and the part of the body that is sent with it.
@@ -76,7 +93,7 @@ fn head_alone(exchanges: &mut Exchanges) -> Checked {
 /// The head alone, which the program keeps until the body begins.
 fn head_kept(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(BODY);
-    exchanges.ask_and_hold(true)?;
+    exchanges.ask_for(true, Line::default())?;
     exchanges.answer(&answer.begin(0))?;
     exchanges.is(Phase::Held, "a head")?;
     exchanges.nothing_more()?;
@@ -87,7 +104,7 @@ fn head_kept(exchanges: &mut Exchanges) -> Checked {
 /// The same, but sluice takes the head before the body begins.
 fn head_taken(exchanges: &mut Exchanges) -> Checked {
     let answer = Answer::new(1000);
-    exchanges.ask_and_hold(true)?;
+    exchanges.ask_for(true, Line::default())?;
     exchanges.answer(&answer.begin(0))?;
     exchanges.is(Phase::Held, "a head")?;
     exchanges.slot().take_over();
@@ -97,6 +114,60 @@ fn head_taken(exchanges: &mut Exchanges) -> Checked {
         return Err(Found::new("the kept head differs from the sent one"));
     }
     exchanges.divided(&Answer { seen: answer.body.clone(), ..answer })
+}
+
+/// A field of the usual length, and what a client sees of it.
+fn id() -> Result<(Line, &'static str), Found> {
+    let line = Line::of_field(b"X-Request-Id", b"0123456789abcdef0123456789abcdef");
+    let seen = "X-Request-Id: 0123456789abcdef0123456789abcdef\r\n";
+    line.map(|line| (line, seen)).ok_or_else(|| Found::new("a line is too long"))
+}
+
+/// A line in addition: in a message that is gathered, and in one that is not.
+fn line_added(exchanges: &mut Exchanges) -> Checked {
+    let (line, seen) = id()?;
+    for length in [1, 1000, BODY] {
+        let answer = Answer::with_line(length, seen);
+        exchanges.ask_for(false, line)?;
+        exchanges.answer(&answer.begin(length.min(BODY / 2)))?;
+        exchanges.answer(answer.body.split_at(length.min(BODY / 2)).1)?;
+        exchanges.whole(&answer)?;
+    }
+    Ok(())
+}
+
+/// A line in addition to a head that comes alone.
+fn line_added_to_head(exchanges: &mut Exchanges) -> Checked {
+    let (line, seen) = id()?;
+    let answer = Answer::with_line(1000, seen);
+    exchanges.ask_for(false, line)?;
+    exchanges.answer(&answer.begin(0))?;
+    exchanges.answer(&answer.body)?;
+    exchanges.whole(&answer)
+}
+
+/// A line in addition to a head that was kept.
+fn line_added_to_kept(exchanges: &mut Exchanges) -> Checked {
+    let (line, seen) = id()?;
+    for length in [1000, BODY] {
+        let answer = Answer::with_line(length, seen);
+        exchanges.ask_for(true, line)?;
+        exchanges.answer(&answer.begin(0))?;
+        exchanges.is(Phase::Held, "a head")?;
+        exchanges.answer(&answer.body)?;
+        exchanges.whole(&answer)?;
+    }
+    Ok(())
+}
+
+/// The application has sent the field itself: it stays the only one.
+fn line_there(exchanges: &mut Exchanges) -> Checked {
+    let head = "HTTP/1.1 200 OK\r\nx-request-id: 7\r\nContent-Length: 2\r\n\r\n".to_owned();
+    let seen = [head.as_bytes(), b"hi"].concat();
+    let answer = Answer { head, body: b"hi".to_vec(), seen };
+    exchanges.ask_for(false, id()?.0)?;
+    exchanges.answer(&answer.begin(2))?;
+    exchanges.whole(&answer)
 }
 
 /// A head that the program must not forward.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::poll::PollFlags;
 use sluice_ebpf::Wish;
-use sluice_ebpf::slot::{Order, Phase, Slot};
+use sluice_ebpf::slot::{Line, Order, Phase, Slot};
 use socket2::SockRef;
 
 use super::answers::Answer;
@@ -85,11 +85,11 @@ impl Exchanges {
 
     /// Prepares the slot for the next response, and sends the request.
     pub(super) fn ask(&self) -> Checked {
-        self.ask_and_hold(false)
+        self.ask_for(false, Line::default())
     }
 
-    /// The same, where a head may be kept.
-    pub(super) fn ask_and_hold(&self, hold: bool) -> Checked {
+    /// The same, where a head may be kept, and gets a line in addition.
+    pub(super) fn ask_for(&self, hold: bool, line: Line) -> Checked {
         self.slot().prepare(&Order {
             client: self.socket.cookie,
             client_socket: self.socket.address,
@@ -99,6 +99,7 @@ impl Exchanges {
             body_bytes_max: u64::MAX >> 1,
             hold,
             slack: 0,
+            line,
         });
         self.write_all(&self.upstream.active, REQUEST)?;
         self.is(Phase::Armed, "the request was sent")?;

@@ -101,6 +101,14 @@ pub fn run_holding(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> 
     run_answers(bypass, marker, &answers::HOLDING)
 }
 
+/// Tests, after [`run_direct`], whether the program can add a line to a head.
+///
+/// # Errors
+/// The errors of [`run_direct`].
+pub fn run_adding(bypass: &Bypass, marker: &mut Marker) -> Result<(), Failure> {
+    run_answers(bypass, marker, &answers::ADDING)
+}
+
 fn run_answers(
     bypass: &Bypass,
     marker: &mut Marker,

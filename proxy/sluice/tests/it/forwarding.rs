@@ -356,11 +356,12 @@ fn a_refused_head_has_no_body() {
 }
 
 #[test]
-fn every_response_names_its_request_where_that_is_on() {
-    let origin = Origin::answering(|_| {
-        b"HTTP/1.1 200 OK\r\nX-Request-Id: the-application\r\nContent-Length: 2\r\n\r\nhi".to_vec()
+fn every_response_names_its_request() {
+    let origin = Origin::answering(|request| match request.target() {
+        "/own" => b"HTTP/1.1 200 OK\r\nX-Request-Id: own\r\nContent-Length: 2\r\n\r\nhi".to_vec(),
+        _ => ok("hi"),
     });
-    let Some(proxy) = Setup::to_origin(&origin).with("response_request_id", true).start() else { return };
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
     let mut wire = proxy.connect();
     for target in ["/one", "/two", "/three"] {
         let answer = wire.ask(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -368,7 +369,9 @@ fn every_response_names_its_request_where_that_is_on() {
         assert_eq!(answer.all("x-request-id"), [id.as_str()]);
         assert_eq!(origin.last().get("x-request-id"), Some(id.as_str()));
     }
-    // Off, the application's own passes.
-    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
-    assert_eq!(proxy.get("/").all("x-request-id"), ["the-application"]);
+    // The application's own passes.
+    assert_eq!(proxy.get("/own").all("x-request-id"), ["own"]);
+    let Some(proxy) = Setup::to_origin(&origin).with("response_request_id", false).start() else { return };
+    assert_eq!(proxy.get("/one").all("x-request-id"), [""; 0]);
+    assert_eq!(proxy.get("/own").all("x-request-id"), ["own"]);
 }

@@ -63,6 +63,8 @@ fn head(bytes: &[u8]) -> Head {
         fields: number(16),
         cut_count: number(20),
         cuts: [cut(24), cut(32)],
+        status_line_bytes: number(40),
+        has_request_id: number(44),
     }
 }
 

@@ -51,6 +51,7 @@ fn start(origin: &Origin, address: Option<SocketAddr>, round: u32) -> Proxy {
     let address = address.map_or_else(|| format!("127.0.0.1:{}", free_port()), |address| address.to_string());
     Setup::to_origin(origin)
         .with("listeners.0.address", address)
+        .with("response_request_id", false)
         .with("kernel.bypass", "required")
         .with("kernel.bypass_downstream", if round.is_multiple_of(2) { "off" } else { "on" })
         .with("workers", 2)

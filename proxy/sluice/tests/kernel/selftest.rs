@@ -103,6 +103,8 @@ fn direct_return_passes_repeatedly_with_a_slot() {
     for _ in 0..3 {
         let began = Instant::now();
         direct(&rig).unwrap_or_else(|failure| panic!("{failure}; counted: {}", rig.counts()));
+        selftest::run_adding(&rig.bypass, &mut rig.bypass.marker().unwrap())
+            .unwrap_or_else(|failure| panic!("{failure}; counted: {}", rig.counts()));
         eprintln!("the self-test of direct return took {} ms", began.elapsed().as_millis());
     }
 }

@@ -184,7 +184,8 @@ pub(super) fn play(wire: Wire, does: &[Do], play: &Play) -> Vec<String> {
             }
             Do::HalfClose => wire.finish(),
             Do::Go | Do::Reset => {}
-            Do::Another => seen.push(shown(&wire.ask("GET /another HTTP/1.1\r\nHost: a\r\n\r\n"))),
+            Do::Another => seen
+                .push(shown(&wire.ask("GET /another HTTP/1.1\r\nHost: a\r\nX-Request-Id: another\r\n\r\n"))),
         }
     }
     seen

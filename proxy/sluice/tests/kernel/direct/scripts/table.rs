@@ -27,7 +27,8 @@ pub(super) struct Script {
     pub(super) same_outcome: bool,
 }
 
-pub(super) const GET: &str = "GET /{} HTTP/1.1\r\nHost: a\r\nX-Request-Id: fixed\r\n\r\n";
+pub(super) const GET: &str =
+    "GET /{} HTTP/1.1\r\nHost: a\r\nX-Request-Id: 0123456789abcdef0123456789abcdef\r\n\r\n";
 
 impl Script {
     /// A response in these writes, and a client that reads it and sends another request.
@@ -255,7 +256,9 @@ fn clients() -> Vec<Script> {
     let (head, body, all) = (head(5000, ""), pattern(5000), whole(5000, ""));
     let script = Script::answering;
     let send = |text: &str| Do::Send(text.as_bytes().to_vec());
-    let post = |rest: &str| format!("POST /{{}} HTTP/1.1\r\nHost: a\r\nX-Request-Id: fixed\r\n{rest}");
+    let post = |rest: &str| {
+        format!("POST /{{}} HTTP/1.1\r\nHost: a\r\nX-Request-Id: 0123456789abcdef0123456789abcdef\r\n{rest}")
+    };
     let waiting = |name: &str, goes| {
         let acts = [Act::Body, Act::Send(head.clone()), Act::AwaitGo, Act::Send(body.clone())];
         script(name, goes, &[]).acts(acts)
@@ -272,13 +275,13 @@ fn clients() -> Vec<Script> {
             Do::Another,
         ]),
         script("the client's last", Either, &[&all])
-            .asking("GET /{} HTTP/1.1\r\nHost: a\r\nX-Request-Id: fixed\r\nConnection: close\r\n\r\n")
+            .asking("GET /{} HTTP/1.1\r\nHost: a\r\nX-Request-Id: 0123456789abcdef0123456789abcdef\r\nConnection: close\r\n\r\n")
             .does([Do::Response, Do::Rest]),
         script("an old client", ThroughSluice, &[&all])
-            .asking("GET /{} HTTP/1.0\r\nHost: a\r\nX-Request-Id: fixed\r\n\r\n")
+            .asking("GET /{} HTTP/1.0\r\nHost: a\r\nX-Request-Id: 0123456789abcdef0123456789abcdef\r\n\r\n")
             .does([Do::Response, Do::Rest]),
         script("an old client that stays", ThroughSluice, &[&all])
-            .asking("GET /{} HTTP/1.0\r\nHost: a\r\nX-Request-Id: fixed\r\nConnection: keep-alive\r\n\r\n"),
+            .asking("GET /{} HTTP/1.0\r\nHost: a\r\nX-Request-Id: 0123456789abcdef0123456789abcdef\r\nConnection: keep-alive\r\n\r\n"),
         script("a body", Directly, &[&all]).asking(&post("Content-Length: 5\r\n\r\nhello")),
         script("answered before its body is read", Directly, &[])
             .acts([Act::Send(all.clone()), Act::Body])
@@ -292,7 +295,7 @@ fn clients() -> Vec<Script> {
         waiting("a pause behind the head", Directly).does([Do::Head, Do::Go, Do::Take(5000), Do::Another]),
         waiting("another request amid the answer", Either).does([
             Do::Head,
-            send("GET /another HTTP/1.1\r\nHost: a\r\n\r\n"),
+            send("GET /another HTTP/1.1\r\nHost: a\r\nX-Request-Id: another\r\n\r\n"),
             Do::Go,
             Do::Take(5000),
             Do::Response,
@@ -303,7 +306,7 @@ fn clients() -> Vec<Script> {
             send("GET /ano"),
             Do::Go,
             Do::Take(5000),
-            send("ther HTTP/1.1\r\nHost: a\r\n\r\n"),
+            send("ther HTTP/1.1\r\nHost: a\r\nX-Request-Id: another\r\n\r\n"),
             Do::Response,
         ]),
         waiting("garbage amid the answer", Either).does([
@@ -315,10 +318,10 @@ fn clients() -> Vec<Script> {
             Do::Rest,
         ]),
         script("two requests at once", Either, &[&all])
-            .asking(&[GET, "GET /another HTTP/1.1\r\nHost: a\r\n\r\n"].concat())
+            .asking(&[GET, "GET /another HTTP/1.1\r\nHost: a\r\nX-Request-Id: another\r\n\r\n"].concat())
             .does([Do::Response, Do::Response, Do::Another]),
         script("two requests at once, body apart", Either, &[&head, &body])
-            .asking(&[GET, "GET /another HTTP/1.1\r\nHost: a\r\n\r\n"].concat())
+            .asking(&[GET, "GET /another HTTP/1.1\r\nHost: a\r\nX-Request-Id: another\r\n\r\n"].concat())
             .does([Do::Response, Do::Response, Do::Another]),
         waiting("a half-close amid the answer", Either).does([
             Do::Head,

@@ -1,0 +1,36 @@
+//! What in a configuration keeps the responses of a route off direct return.
+
+use sluice_config::{Action, Cluster, Config, Route, RouteDirect, Switch};
+use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
+
+/// The keys because of which sluice copies the responses of a route to a cluster, with the reason for each. Empty if
+/// direct return may be used, or if the route answers by itself.
+pub fn detours(route: &Route, config: &Config) -> Vec<(&'static str, &'static str)> {
+    let Action::Cluster(name) = &route.action else {
+        return Vec::new();
+    };
+    let edits = &route.response_headers;
+    let is_edited =
+        [&edits.set, &edits.add].iter().any(|pairs| !pairs.is_empty()) || !edits.remove.is_empty();
+    let changes = [
+        (route.direct_return == RouteDirect::Off, "direct_return", "is off"),
+        (route.buffering.buffer_requests == Switch::On, "buffer_requests", "buffers the exchange"),
+        (route.buffering.buffer_responses == Switch::On, "buffer_responses", "buffers responses"),
+        (route.buffering.response_body_bytes_max > 0, "response_body_max", "counts their bytes"),
+        (is_edited, "response_headers", "changes their heads"),
+        (config.via, "via", "adds a field"),
+    ];
+    let cluster = config.clusters.get(name).into_iter().flat_map(cluster_detours);
+    changes.into_iter().chain(cluster).filter_map(|(is_so, key, why)| is_so.then_some((key, why))).collect()
+}
+
+/// sluice must accept every head that the program accepts, and send it unchanged.
+fn cluster_detours(cluster: &Cluster) -> [(bool, &'static str, &'static str); 3] {
+    let few_bytes = cluster.response_head_bytes_max < TEXT_BYTES;
+    let few_fields = (cluster.response_headers_max as u64) < FIELDS_MAX;
+    [
+        (cluster.endpoint_header.is_some(), "endpoint_header", "adds a field"),
+        (few_bytes, "response_head_max", "is smaller than what the eBPF program accepts"),
+        (few_fields, "response_headers_max", "is smaller than what the eBPF program accepts"),
+    ]
+}
