@@ -15,14 +15,21 @@ pub(crate) struct ChosenEngine {
 
 /// Tests what the engines that `runtime` allows need: nothing for epoll. `proc` shows what denies io_uring.
 ///
+/// On a thread of its own: for some time after a ring is closed, the kernel interrupts the thread that used it, and
+/// refuses to load an eBPF program that it is checking then. The next attempt takes most of a second.
+///
 /// # Errors
 /// What is missing.
 pub(crate) fn probe(runtime: Runtime, proc: &Path) -> Result<(), RingError> {
-    match runtime {
-        Runtime::Auto | Runtime::IoUring => ring::probe(proc),
-        Runtime::TokioUring => ring::probe_tokio_uring(proc),
-        Runtime::Epoll => Ok(()),
-    }
+    let probe = match runtime {
+        Runtime::Auto | Runtime::IoUring => ring::probe,
+        Runtime::TokioUring => ring::probe_tokio_uring,
+        Runtime::Epoll => return Ok(()),
+    };
+    std::thread::scope(|scope| match std::thread::Builder::new().spawn_scoped(scope, || probe(proc)) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        Err(_) => probe(proc),
+    })
 }
 
 /// Chooses by the key `runtime` and what [`probe`] found.

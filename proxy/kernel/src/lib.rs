@@ -9,6 +9,7 @@
 mod bpf;
 pub mod btf;
 mod failed;
+mod loader;
 pub mod log;
 mod marker;
 pub mod probe;
@@ -45,8 +46,8 @@ impl KernelError {
     }
 }
 
-/// Returns freed memory to the kernel: aya parses the types of the whole kernel when a loader is created, about 20 MB,
-/// even if none are needed.
+/// Returns freed memory to the kernel, after an object was loaded: its parts, and the types of the whole kernel where
+/// [`loader`] cannot do without them.
 fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes a number and only releases free memory, under the allocator's own locks.

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, SockHash};
 use aya::programs::{CgroupAttachMode, SchedClassifier, SkMsg, SockOps};
-use aya::{Btf, Ebpf, EbpfLoader};
 use sluice_ebpf::{Counter, Service, Settings, Wish, names};
 
 pub use super::failed::ProgramError;
@@ -93,9 +93,7 @@ impl Bypass {
         };
         let cgroup = File::open(cgroup).map_err(failed("open the cgroup"))?;
         let level = super::log::level();
-        let mut ebpf = EbpfLoader::new()
-            // No relocation needs the kernel's types.
-            .btf(None::<&Btf>)
+        let mut ebpf = super::loader::loader()
             .override_global(names::SETTINGS, &settings, true)
             .override_global(super::log::LEVEL, &level, false)
             .map_max_entries(names::ENDS, limits.ends_max)

@@ -6,9 +6,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf, SockHash};
 use aya::programs::SkSkb;
-use aya::{Btf, Ebpf, EbpfLoader};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sluice_ebpf::splice::{Gate, Ledger, Limits as Budget, names};
 
@@ -66,9 +66,7 @@ impl Splice {
             budget_pieces: limits.budget_pieces,
             offsets: super::types::send_buffer()?,
         };
-        let mut ebpf = EbpfLoader::new()
-            // No relocation needs the kernel's types.
-            .btf(None::<&Btf>)
+        let mut ebpf = super::loader::loader()
             .override_global(names::LIMITS, &budget, true)
             .map_max_entries(names::SOCKETS, limits.sockets_max)
             .map_max_entries(names::GATES, limits.sockets_max)
