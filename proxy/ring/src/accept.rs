@@ -27,11 +27,20 @@ pub fn accept(fd: &Fd) -> AcceptOp {
 }
 
 impl AcceptOp {
-    /// Cancels it: it ends soon, with a connection if one has just arrived.
-    pub fn cancel(&self) {
-        match &self.0 {
-            Accepting::Uring(op) => op.cancel(),
-            Accepting::Epoll(op) => op.cancel(),
+    /// Cancels it and waits for its end.
+    ///
+    /// # Errors
+    /// ECANCELED, unless a connection has just arrived, or those of accept(2).
+    pub async fn stop(mut self) -> io::Result<(OwnedFd, SockAddr)> {
+        match &mut self.0 {
+            Accepting::Uring(op) => {
+                op.cancel();
+                op.stopped().await
+            }
+            Accepting::Epoll(op) => {
+                op.cancel();
+                op.await
+            }
         }
     }
 }

@@ -7,8 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -226,14 +226,13 @@ fn connection_of_a_cancelled_wait_is_still_accepted() {
         });
         let socket = Fd::from(OwnedFd::from(listener));
         for round in 1..=ROUNDS {
-            let mut wait = accept(&socket);
+            let wait = accept(&socket);
             tokio::task::yield_now().await;
             waits.store(round, Ordering::Release);
             while connected.load(Ordering::Acquire) < round {
                 std::hint::spin_loop();
             }
-            wait.cancel();
-            let accepted = match (&mut wait).await {
+            let accepted = match wait.stop().await {
                 Ok(_) => true,
                 Err(_) => accept_waiting(&socket).await.unwrap().is_some(),
             };
@@ -259,6 +258,35 @@ fn burst_accepts_exactly_the_waiting_connections() {
         }
         let connected: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
         assert_eq!(peers, connected);
+    });
+}
+
+/// A burst must not wait for a connection that does not come. The connections arrive while its accepts begin to wait.
+#[test]
+fn burst_ends_however_connections_arrive() {
+    const ROUNDS: usize = 300;
+    const CONNECTIONS: usize = 40;
+    by(&Engine::ALL, |_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (go, gone) = mpsc::channel::<()>();
+        let client = thread::spawn(move || {
+            while gone.recv().is_ok() {
+                (0..CONNECTIONS).for_each(|_| drop(TcpStream::connect(address).unwrap()));
+            }
+        });
+        let socket = Fd::from(OwnedFd::from(listener));
+        for _ in 0..ROUNDS {
+            go.send(()).unwrap();
+            let mut accepted = 0;
+            while accepted < CONNECTIONS {
+                accepted += accept_burst(&socket, 16).await.len();
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(accepted, CONNECTIONS);
+        }
+        drop(go);
+        client.join().unwrap();
     });
 }
 

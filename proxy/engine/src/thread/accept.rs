@@ -101,8 +101,7 @@ impl Entrance {
                 biased;
                 accepted = &mut accepting => return accepted,
                 () = self.interrupt.notified() => {
-                    accepting.cancel();
-                    return accepting.await;
+                    return accepting.stop().await;
                 }
                 () = shortage.calm() => shortage.over(),
             }

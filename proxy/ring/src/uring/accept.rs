@@ -5,12 +5,17 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use io_uring::opcode;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockAddr, SockAddrStorage};
+use tokio::time::timeout;
 
 use super::{Fd, Finished, InFlight, lost, outcome, raw, submit};
+
+/// How long a cancelled accept may go on before it is cancelled again.
+const AGAIN: Duration = Duration::from_millis(1);
 
 struct Peer {
     storage: SockAddrStorage,
@@ -62,6 +67,20 @@ impl AcceptOp {
     pub(crate) fn cancel(&self) {
         self.0.cancel();
     }
+
+    /// Waits for the end of a cancelled accept, and cancels it again as long as it goes on.
+    ///
+    /// The kernel loses a cancellation if a connection arrives just when it begins to wait for one: it then tries to
+    /// accept once more, later, and until then finds nothing to cancel. If another accept takes that connection, this
+    /// one would wait for the next. Our own driver repeats such a cancellation at once; tokio-uring does not.
+    pub(crate) async fn stopped(&mut self) -> io::Result<(OwnedFd, SockAddr)> {
+        loop {
+            match timeout(AGAIN, &mut *self).await {
+                Ok(ended) => return ended,
+                Err(_) => self.cancel(),
+            }
+        }
+    }
 }
 
 impl Future for AcceptOp {
@@ -78,7 +97,7 @@ pub(crate) async fn accept_waiting(fd: &Fd) -> io::Result<Option<(OwnedFd, SockA
     if poll(&mut fds, PollTimeout::ZERO)? == 0 {
         return Ok(None);
     }
-    accept_at_once(fd).await.map(Some)
+    accept_at_once(fd).stopped().await.map(Some)
 }
 
 pub(crate) async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr)> {
@@ -88,8 +107,8 @@ pub(crate) async fn accept_burst(fd: &Fd, most: usize) -> Vec<(OwnedFd, SockAddr
     }
     let accepting: Vec<_> = (0..most).map(|_| accept_at_once(fd)).collect();
     let mut accepted = Vec::with_capacity(most);
-    for one in accepting {
-        accepted.extend(one.await);
+    for mut one in accepting {
+        accepted.extend(one.stopped().await);
     }
     accepted
 }

@@ -27,9 +27,12 @@ use tokio::time::{Instant, sleep_until};
 use super::Finished;
 use super::table::{Abandoned, End, Id, Table};
 
-/// `user_data` of entries whose completion is ignored: cancellations. No operation has it, because no table has this
-/// place.
+/// `user_data` of entries whose completion is ignored. No operation has it, because no table has this place.
 const NOBODY: u64 = u64::MAX;
+
+/// Marks the `user_data` of a cancellation, next to the number of its operation: the highest bit of the place, which no
+/// table has.
+const CANCELLATION: u64 = 1 << 31;
 
 /// How long the ring pauses after the kernel had no memory for a request.
 const REST: Duration = Duration::from_millis(1);
@@ -132,7 +135,8 @@ impl Driver {
     /// in the meantime.
     fn cancel(&self, id: Id) {
         if self.table.borrow_mut().is_under_way(id) {
-            let entry = opcode::AsyncCancel::new(id.user_data()).build().user_data(NOBODY);
+            let own = id.user_data() | CANCELLATION;
+            let entry = opcode::AsyncCancel::new(id.user_data()).build().user_data(own);
             // SAFETY: the entry names no memory and no descriptor.
             unsafe { self.push(entry) };
         }
@@ -188,12 +192,25 @@ impl Driver {
         // One at a time: the code that is woken or dropped may use the ring again.
         while let Some((user_data, result)) = self.next_completion() {
             any = true;
-            if user_data != NOBODY {
-                let due = self.table.borrow_mut().complete(Id::from_user_data(user_data), result);
-                due.perform();
+            let id = Id::from_user_data(user_data & !CANCELLATION);
+            match (user_data, user_data & CANCELLATION) {
+                (NOBODY, _) => {}
+                (_, 0) => {
+                    let due = self.table.borrow_mut().complete(id, result);
+                    due.perform();
+                }
+                _ => self.cancelled(id, result),
             }
         }
         any
+    }
+
+    /// The kernel finds no operation that it is about to try again, because its descriptor became ready just when the
+    /// kernel began to wait for that. The cancellation is then lost, so it is repeated until the operation has ended.
+    fn cancelled(&self, id: Id, result: i32) {
+        if result == -libc::ENOENT {
+            self.cancel(id);
+        }
     }
 
     fn next_completion(&self) -> Option<(u64, i32)> {

@@ -5,7 +5,7 @@ use super::client::{End, Heard};
 use super::mismatch::Mismatch;
 use super::offered::{self, Offered};
 use super::turncoat::{Ending, Script};
-use super::wire::{Halt, Read};
+use super::wire::{Field, Halt, Read};
 
 /// The result of a case without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,13 @@ fn is_refusal(answer: &Answer) -> bool {
     matches!(answer.status, 502 | 504) && answer.fields.iter().any(|field| field.is("x-sluice-reason"))
 }
 
+/// Whether it is the only X-Request-Id of the response, and may be the one that sluice adds.
+fn is_request_id(field: &Field, received: &Answer) -> bool {
+    let is_id = |field: &&Field| field.is("x-request-id");
+    let is_hex = field.value.len() == 32 && field.value.iter().all(u8::is_ascii_hexdigit);
+    is_id(&field) && is_hex && received.fields.iter().filter(is_id).count() == 1
+}
+
 fn same(sent: &Answer, received: &Answer) -> Result<(), Mismatch> {
     if sent.status != received.status {
         return Err(format!("status {} arrived as {}", sent.status, received.status).into());
@@ -116,7 +123,7 @@ fn same(sent: &Answer, received: &Answer) -> Result<(), Mismatch> {
     let unasked = received.fields.iter().find(|field| {
         let ours =
             ["content-length", "transfer-encoding", "connection", "via"].iter().any(|name| field.is(name));
-        !ours && !sent.fields.contains(field)
+        !ours && !is_request_id(field, received) && !sent.fields.contains(field)
     });
     match unasked {
         Some(field) => Err(format!("{} arrived, but was not sent", field.name.escape_ascii()).into()),
