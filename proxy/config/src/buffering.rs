@@ -36,11 +36,6 @@ impl Buffering {
         self.buffer_requests == Switch::On || self.buffer_responses == Switch::On
     }
 
-    /// Whether responses have to pass through sluice, to be buffered or counted.
-    pub fn concerns_responses(&self) -> bool {
-        self.buffer_responses == Switch::On || self.response_body_bytes_max > 0
-    }
-
     /// Each key, and whether its value differs from the default.
     pub(super) fn differences(&self) -> [(&'static str, bool); 5] {
         let plain = Self::default();

@@ -40,10 +40,10 @@ pub fn client(peer: IpAddr, proxies: &[IpNet], head: &RequestHead) -> (IpAddr, b
 }
 
 /// 128 random bits in hexadecimal.
-pub fn make_request_id(random: &mut fastrand::Rng) -> Vec<u8> {
+pub fn make_request_id(random: &mut fastrand::Rng) -> [u8; 32] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut bits = random.u128(..);
-    let mut id = vec![0; 32];
+    let mut id = [0; 32];
     for digit in id.iter_mut().rev() {
         *digit = DIGITS[(bits & 15) as usize];
         bits >>= 4;
@@ -114,7 +114,6 @@ mod tests {
     #[test]
     fn request_ids_are_hexadecimal() {
         let id = make_request_id(&mut fastrand::Rng::with_seed(1));
-        assert_eq!(id.len(), 32);
         assert!(id.iter().all(u8::is_ascii_hexdigit));
     }
 }

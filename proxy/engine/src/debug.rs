@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::hint::black_box;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use sluice_config as config;
@@ -38,7 +39,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) route: Option<&'a str>,
     /// Name of the cluster.
     pub(crate) cluster: Option<Cow<'a, str>>,
-    pub(crate) request_id: Vec<u8>,
+    pub(crate) request_id: Rc<[u8]>,
     /// When the request began.
     pub(crate) clock: Instant,
 }
@@ -191,8 +192,12 @@ mod tests {
     #[test]
     fn any_name_results_in_a_valid_field() {
         let name = "a\"b\\c\u{1f388}\r\n";
-        let facts =
-            Facts { route: Some(name), cluster: None, request_id: b"id".to_vec(), clock: Instant::now() };
+        let facts = Facts {
+            route: Some(name),
+            cluster: None,
+            request_id: Rc::from(&b"id"[..]),
+            clock: Instant::now(),
+        };
         let fields = facts.fields(&Progress::default());
         let [(_, timing), (_, facts)] = fields.each();
         assert_eq!(facts, br#"retries=0, route="a\"b\\c???", request_id="id""#);

@@ -52,7 +52,8 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     let length_stays = is_canonical_length(head, framing);
     let is_edited = |name: &[u8]| edits.is_some_and(|edits| edits.takes_out(name));
     let hsts = forward.hsts.filter(|_| !interim && !is_edited(HSTS));
-    let has_own_id = head.fields().any(|field| field.kind == FieldKind::XRequestId);
+    // One that Connection nominates does not reach the client.
+    let has_own_id = head.fields.has(FieldKind::XRequestId) && !head.fields.is_nominated(b"x-request-id");
     if let Some(id) = forward.request_id.filter(|_| !interim && !has_own_id && !is_edited(REQUEST_ID)) {
         out.field(REQUEST_ID, id);
     }

@@ -19,7 +19,7 @@ use super::joiner::{Bounds, JoinerConfig};
 use super::place::is_loopback;
 use crate::direct;
 
-/// Connections with a slot, which takes 1.2 KB of kernel memory. Responses to further connections are copied.
+/// Connections with a slot, which takes 1.3 KB of kernel memory. Responses to further connections are copied.
 const SLOTS_MAX: u32 = 4096;
 
 /// The loaded programs.

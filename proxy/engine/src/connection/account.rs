@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -30,7 +31,8 @@ pub(super) struct Account {
     pub(super) trusted: bool,
     /// Whether the peer is one of `trusted_proxies`, which alone may say what certificate a client has shown.
     pub(super) is_proxy: bool,
-    pub(super) request_id: Vec<u8>,
+    /// Shared with the exchange, which names it in the response.
+    pub(super) request_id: Rc<[u8]>,
     /// Index of the route, once found.
     pub(super) route: Option<u32>,
     /// The cluster that a service has chosen, or that a tunnel goes to.
@@ -48,8 +50,8 @@ impl Account {
         let snapshot = worker.snapshot();
         let (client, trusted) = forwarded::client(peer, &snapshot.config.trusted_proxies, head);
         let request_id = match forwarded_request_id(head, trusted) {
-            Some(id) => id.to_vec(),
-            None => worker.with_random(forwarded::make_request_id),
+            Some(id) => Rc::from(id),
+            None => Rc::from(&worker.with_random(forwarded::make_request_id)[..]),
         };
         Self {
             snapshot,
@@ -78,7 +80,7 @@ impl Account {
             Target::Service(_) => self.chosen.as_ref().map(|cluster| Cow::from(cluster.name.clone())),
             Target::Local => None,
         });
-        let (request_id, clock) = (self.request_id.clone(), self.clock);
+        let (request_id, clock) = (Rc::clone(&self.request_id), self.clock);
         Some(debug::Facts { route: route.map(|entry| entry.name.as_str()), cluster, request_id, clock })
     }
 }

@@ -181,7 +181,7 @@ pub(super) fn policy<'a>(
             hash: hash(&config.balance, account, head),
             debug: account.facts(snapshot),
             stamp: None,
-            request_id: snapshot.config.response_request_id.then(|| account.request_id.clone()),
+            request_id: snapshot.config.response_request_id.then(|| Rc::clone(&account.request_id)),
             logged: &[],
             entered: None,
         },

@@ -18,6 +18,7 @@ mod upload;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,7 +79,7 @@ pub(crate) struct RequestContext<'a> {
     /// The field that names the endpoint to the application.
     pub(crate) stamp: Option<&'a Stamp>,
     /// The id that every response names, if that is on.
-    pub(crate) request_id: Option<Vec<u8>>,
+    pub(crate) request_id: Option<Rc<[u8]>>,
     /// Fields of the response to log.
     pub(crate) logged: &'a [LoggedField],
     /// Its place at a service's targets, which a drain may end.

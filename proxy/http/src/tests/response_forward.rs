@@ -172,6 +172,26 @@ fn edits_and_extra_fields_apply_to_final_responses() {
 }
 
 #[test]
+fn final_response_has_exactly_one_request_id() {
+    let ids = |bytes: &[u8], edits: Option<&FieldEdits>| {
+        let forwarded = forward_with(bytes, Method::Get, |forward| {
+            forward.request_id = Some(b"ours");
+            forward.edits = edits;
+        });
+        let ids = forwarded.fields.iter().filter(|(name, _)| name == "x-request-id");
+        ids.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&ok_with(b"Content-Length: 1\r\n"), None), ["ours"]);
+    assert_eq!(ids(&ok_with(b"Content-Length: 1\r\nx-request-id: theirs\r\n"), None), ["theirs"]);
+    // A field that Connection nominates ends here.
+    let nominated = ok_with(b"Content-Length: 1\r\nX-Request-Id: a\r\nConnection: x-request-id\r\n");
+    assert_eq!(ids(&nominated, None), ["ours"]);
+    assert_eq!(ids(b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n", None), [""; 0]);
+    let edits = FieldEdits { remove: vec![b"x-request-id".to_vec()], ..FieldEdits::default() };
+    assert_eq!(ids(&ok_with(b"Content-Length: 1\r\n"), Some(&edits)), [""; 0]);
+}
+
+#[test]
 fn hsts_appears_once_and_only_in_final_responses() {
     let say = |forward: &mut ResponseForward<'_>| forward.hsts = Some(b"max-age=1");
     let bytes = b"HTTP/1.1 200 OK\r\nstrict-transport-security: max-age=9\r\nContent-Length: 0\r\n\r\n";

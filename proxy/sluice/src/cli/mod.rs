@@ -127,9 +127,13 @@ impl ControlArgs {
         self.path_or(commands::default_path)
     }
 
-    /// The given path, or another one.
+    /// The given path, or another one. A file writes the key `control` with `unix:` in front, so that is accepted, too.
     pub(crate) fn path_or(&self, other: impl FnOnce() -> PathBuf) -> PathBuf {
-        self.control.clone().unwrap_or_else(other)
+        let Some(given) = &self.control else { return other() };
+        given
+            .to_str()
+            .and_then(|text| text.strip_prefix("unix:"))
+            .map_or_else(|| given.clone(), PathBuf::from)
     }
 }
 
@@ -325,6 +329,16 @@ mod tests {
     #[test]
     fn the_clap_definition_is_valid() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_control_socket_is_written_as_in_a_file() {
+        for given in ["/run/a.sock", "unix:/run/a.sock"] {
+            let Command::Reload(args) = parse(&format!("reload --control {given}")).unwrap().command else {
+                panic!("this is not reload")
+            };
+            assert_eq!(args.path(), PathBuf::from("/run/a.sock"));
+        }
     }
 
     #[test]

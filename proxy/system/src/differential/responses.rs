@@ -181,6 +181,11 @@ mod tests {
         ] {
             assert!(judged(SENT, &good.replace(from, to), End::Closed).is_err(), "{to}");
         }
+        let id = format!("OK\r\nX-Request-Id: {}", "0".repeat(32));
+        assert_eq!(judged(SENT, &good.replacen("OK", &id, 1), End::Closed), Ok(Passed::Same));
+        for wrong in [format!("{id}0"), format!("{id}\r\nX-Request-Id: {}", "1".repeat(32))] {
+            assert!(judged(SENT, &good.replacen("OK", &wrong, 1), End::Closed).is_err(), "{wrong}");
+        }
         assert_eq!(judged(SENT, &format!("{REFUSAL}{OWN}"), End::Closed), Ok(Passed::RefusedByChoice));
         let cut = SENT.replace("Length: 1", "Length: 2");
         assert_eq!(judged(&cut, &format!("{REFUSAL}{OWN}"), End::Closed), Ok(Passed::Refused));
