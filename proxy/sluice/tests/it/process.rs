@@ -339,6 +339,16 @@ fn accepting_pauses_without_descriptors() {
 }
 
 #[test]
+fn the_table_of_descriptors_has_room_before_there_are_connections() {
+    let origin = Origin::saying("hi");
+    let Some(proxy) = Setup::to_origin(&origin).after("ulimit -n 2000").start() else { return };
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.id())).unwrap();
+    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+    assert!(room.trim().parse::<u64>().unwrap() >= 2000, "{room}");
+    assert_eq!(proxy.get("/").text(), "hi");
+}
+
+#[test]
 fn the_admin_listener_shows_the_state() {
     let origin = Origin::saying("hi");
     let Some(proxy) = Setup::to_origin(&origin).start() else { return };
