@@ -28,13 +28,30 @@ pub fn recv(fd: &Fd, buf: Vec<u8>, patient: bool) -> RecvOp {
 }
 
 impl RecvOp {
-    /// Whether the socket is read only while this is polled, and not by the kernel at any time.
-    pub fn reads_when_polled(&self) -> bool {
-        matches!(self.0, Receiving::Epoll(_))
+    /// Makes what has arrived by now visible to its next poll, without waiting for the engine's next turn and, if
+    /// nothing has, without a system call. Returns false if something may have arrived all the same: the kernel does
+    /// not have the receive yet, or the engine cannot tell (tokio-uring). A system call on the socket finds it then,
+    /// and [`Self::refresh`] afterwards makes visible what the receive took meanwhile.
+    pub fn catch_up(&mut self) -> bool {
+        match &mut self.0 {
+            Receiving::Uring(op) => op.catch_up(),
+            Receiving::Epoll(op) => {
+                op.refresh();
+                true
+            }
+        }
     }
 
-    /// Makes what has arrived by now visible to its next poll, without waiting for the engine's next turn. tokio-uring
-    /// has no such call; there a poll may see a completion one turn late.
+    /// Whether it notices what arrives from now on: the kernel has it, as far as the engine can tell.
+    pub fn is_armed(&self) -> bool {
+        match &self.0 {
+            Receiving::Uring(op) => op.is_submitted(),
+            Receiving::Epoll(_) => true,
+        }
+    }
+
+    /// Makes what the kernel has completed visible to its next poll. tokio-uring has no such call; there a poll may see
+    /// a completion one turn late.
     pub fn refresh(&mut self) {
         match &mut self.0 {
             Receiving::Uring(_) => uring::dispatch(),

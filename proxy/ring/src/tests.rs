@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::pin::Pin;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -69,6 +71,47 @@ fn dropped_operation_keeps_its_data_until_it_ends() {
         waiting.cancel();
         drop(waiting);
         let_go(&ours).await;
+    });
+}
+
+/// What another thread has sent before is seen, although this thread does not enter the kernel in between.
+#[test]
+fn receive_that_caught_up_has_everything_that_had_arrived() {
+    by(&[Engine::IoUring, Engine::Epoll], |_| async {
+        for _ in 0..200 {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let ours = OwnedFd::from(ours).into();
+            let mut receiving = ring::recv(&ours, Vec::with_capacity(8), true);
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(Pin::new(&mut receiving).poll(&mut cx).is_pending());
+            idle().await;
+            assert!(receiving.catch_up());
+            assert!(Pin::new(&mut receiving).poll(&mut cx).is_pending());
+            let has_sent = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    theirs.write_all(b"sent").unwrap();
+                    has_sent.store(1, Ordering::Release);
+                });
+                while has_sent.load(Ordering::Acquire) == 0 {
+                    std::hint::spin_loop();
+                }
+                assert!(receiving.catch_up());
+                let Poll::Ready((outcome, buf)) = Pin::new(&mut receiving).poll(&mut cx) else {
+                    panic!("not seen")
+                };
+                assert_eq!((outcome.unwrap(), &buf[..]), (4, &b"sent"[..]));
+            });
+        }
+    });
+}
+
+#[test]
+fn receive_that_the_kernel_does_not_have_is_not_trusted() {
+    by(&RINGS, |_| async {
+        let (ours, _theirs) = pair();
+        let mut receiving = ring::recv(&ours, Vec::with_capacity(8), true);
+        assert!(!receiving.catch_up());
     });
 }
 

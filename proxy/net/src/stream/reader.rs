@@ -182,10 +182,15 @@ impl Reader {
     /// Like [`Reader::is_silent`], with what has arrived by now, even if the engine has not noticed it yet.
     pub fn is_still_silent(&mut self, capacity: usize) -> bool {
         if let Some(StreamRecv::Socket(pending)) = &mut self.pending
-            && pending.reads_when_polled()
+            && pending.catch_up()
         {
-            pending.refresh();
-            return self.is_silent(capacity);
+            if !self.is_silent(capacity) {
+                return false;
+            }
+            // If it had ended without data, another one has replaced it.
+            if matches!(&self.pending, Some(StreamRecv::Socket(pending)) if pending.is_armed()) {
+                return true;
+            }
         }
         // Either the bytes are in the socket, or the kernel has received them by now.
         if !self.stream.is_quiet() {

@@ -48,6 +48,10 @@ pub(super) struct Driver {
     table: RefCell<Table>,
     /// Entries that did not fit into the submission queue, in order.
     backlog: RefCell<VecDeque<squeue::Entry>>,
+    /// Entries pushed so far.
+    pushed: Cell<u64>,
+    /// Whether the kernel shows in the ring that it has completions to add.
+    shows_work: bool,
     /// Wakes the pump while it sleeps.
     pump: Cell<Option<Waker>>,
     /// Why the ring can no longer be used.
@@ -65,12 +69,14 @@ enum Entered {
 }
 
 impl Driver {
-    /// Makes `ring` the ring of this thread.
-    pub(super) fn install(ring: IoUring) -> &'static Self {
+    /// Makes `ring` the ring of this thread. `shows_work`: it was set up with TASKRUN_FLAG.
+    pub(super) fn install(ring: IoUring, shows_work: bool) -> &'static Self {
         let driver: &'static Self = Box::leak(Box::new(Self {
             ring: RefCell::new(ring),
             table: RefCell::new(Table::new()),
             backlog: RefCell::default(),
+            pushed: Cell::new(0),
+            shows_work,
             pump: Cell::new(None),
             failed: Cell::new(None),
             has_lost: Cell::new(false),
@@ -89,6 +95,7 @@ impl Driver {
     /// # Safety
     /// The contract of [`super::submit`].
     unsafe fn push(&self, entry: squeue::Entry) {
+        self.pushed.set(self.pushed.get() + 1);
         // An entry must not overtake the backlog.
         let waits = !self.backlog.borrow().is_empty();
         // SAFETY: the caller guarantees that the entry is valid until its completion.
@@ -186,6 +193,33 @@ impl Driver {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Delivers the completions of everything that has happened by now to a submitted operation. Returns false if the
+    /// kernel does not show whether there is more.
+    ///
+    /// An operation that waits for a socket becomes ready in the same moment as the socket, and the kernel then sets a
+    /// flag in the ring, until it has completed the operation: the next time that this thread enters the kernel.
+    fn catch_up(&self) -> bool {
+        if !self.shows_work {
+            return false;
+        }
+        let has_work = {
+            let mut ring = self.ring.borrow_mut();
+            let queue = ring.submission();
+            queue.taskrun() || queue.cq_overflow()
+        };
+        if has_work {
+            self.flush();
+        }
+        self.dispatch();
+        !self.ring.borrow_mut().submission().cq_overflow()
+    }
+
+    /// Whether the kernel has taken the entry that was pushed as the given one, counted from 1.
+    fn has_submitted(&self, number: u64) -> bool {
+        let waiting = self.ring.borrow_mut().submission().len() + self.backlog.borrow().len();
+        number + waiting as u64 <= self.pushed.get()
+    }
+
     /// Delivers completions; returns whether there were any.
     pub(super) fn dispatch(&self) -> bool {
         let mut any = false;
@@ -277,6 +311,8 @@ pub(super) struct InFlight<D: Finished> {
     /// The operation's ring. On another ring of this thread, the number may belong to another operation.
     driver: &'static Driver,
     id: Id,
+    /// Which of the pushed entries it is, counted from 1.
+    number: u64,
     data: Option<D>,
     /// Not `Send`: the ring belongs to this thread.
     _here: PhantomData<*const ()>,
@@ -292,7 +328,7 @@ pub(super) unsafe fn submit<D: Finished>(data: D, entry: squeue::Entry) -> InFli
     // SAFETY: the caller guarantees that `data` owns everything that the entry names. `InFlight` keeps `data` until the
     // completion has arrived; if it is dropped earlier, it gives `data` to the table, which keeps it until then.
     unsafe { driver.push(entry.user_data(id.user_data())) };
-    InFlight { driver, id, data: Some(data), _here: PhantomData }
+    InFlight { driver, id, number: driver.pushed.get(), data: Some(data), _here: PhantomData }
 }
 
 impl<D: Finished> InFlight<D> {
@@ -301,6 +337,16 @@ impl<D: Finished> InFlight<D> {
         if self.data.is_some() {
             self.driver.cancel(self.id);
         }
+    }
+
+    /// Whether the kernel has it.
+    pub(super) fn is_submitted(&self) -> bool {
+        self.driver.has_submitted(self.number)
+    }
+
+    /// Makes what has happened by now visible to the next poll. Returns false if it may not be.
+    pub(super) fn catch_up(&self) -> bool {
+        self.is_submitted() && self.driver.catch_up()
     }
 }
 

@@ -43,6 +43,14 @@ impl RecvOp {
     pub(crate) fn cancel(&self) {
         self.0.cancel();
     }
+
+    pub(crate) fn catch_up(&self) -> bool {
+        self.0.catch_up()
+    }
+
+    pub(crate) fn is_submitted(&self) -> bool {
+        self.0.is_submitted()
+    }
 }
 
 pub(crate) fn recv(fd: &Fd, mut buf: Vec<u8>, patient: bool) -> RecvOp {
