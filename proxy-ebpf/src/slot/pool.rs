@@ -32,6 +32,11 @@ impl Pool {
         free.pop()
     }
 
+    /// Returns a slot that was not accessed since it was taken.
+    pub fn put_untouched(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
     /// Returns a slot, whatever the program is doing with it.
     pub fn put(&mut self, index: u32, slot: &Slot) {
         // After this, the program does not touch it, unless it owns it right now.

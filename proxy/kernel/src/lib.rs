@@ -12,6 +12,7 @@ mod failed;
 mod loader;
 pub mod log;
 mod marker;
+pub mod memory;
 pub mod probe;
 pub mod program;
 pub mod scheduling;
@@ -23,6 +24,8 @@ pub mod tcp;
 mod types;
 
 use std::io;
+
+use memory::give_back;
 
 /// The kernel refused a call.
 #[derive(Debug, thiserror::Error)]
@@ -43,15 +46,5 @@ impl KernelError {
     /// Whether the process lacks permission, as opposed to the kernel lacking the feature.
     pub fn is_denied(&self) -> bool {
         matches!(self.error.raw_os_error(), Some(libc::EPERM | libc::EACCES))
-    }
-}
-
-/// Returns freed memory to the kernel, after an object was loaded: its parts, and the types of the whole kernel where
-/// [`loader`] cannot do without them.
-fn give_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: takes a number and only releases free memory, under the allocator's own locks.
-    unsafe {
-        libc::malloc_trim(0);
     }
 }

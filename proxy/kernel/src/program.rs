@@ -115,7 +115,7 @@ impl Bypass {
         };
         let slots = match limits.slots_max {
             0 => None,
-            count => Some(Arc::new(Slots::map(&maps.dup(names::SLOTS)?, count)?)),
+            count => Some(Arc::new(Slots::map(maps.dup(names::SLOTS)?, count)?)),
         };
         Ok(Self {
             limits,

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Size of the receive that waits for a request. Most heads fit, and an idle connection holds no more.
+/// Size of the receive that waits for a request, or for a small response. Most heads fit, and an idle connection holds
+/// no more.
 pub const IDLE_BYTES: usize = 2 * 1024;
 /// Size of a receive for heads, and for bodies that arrive in small pieces.
 pub const SMALL_BYTES: usize = 8 * 1024;

@@ -18,6 +18,7 @@ use sluice_core::metrics::{Known, Metrics, Status};
 use sluice_engine::bypass;
 use sluice_engine::snapshot::Live;
 use sluice_engine::thread::Stage;
+use sluice_kernel::memory;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -56,6 +57,9 @@ enum End {
     /// Another process has taken over.
     HandedOver,
 }
+
+/// When the start is over for all threads; nothing depends on it but the memory that sluice shows.
+const STARTED_AFTER: Duration = Duration::from_secs(1);
 
 /// The sockets of the control plane.
 pub(super) struct Sockets {
@@ -145,6 +149,10 @@ impl<'a> Control<'a> {
         if let Some(bypass) = self.bypass.clone() {
             tokio::task::spawn_local(async move { bypass.log().await });
         }
+        tokio::task::spawn_local(async {
+            tokio::time::sleep(STARTED_AFTER).await;
+            memory::end_start();
+        });
         let operator = Rc::clone(&self.operator);
         tokio::task::spawn_local(async move { operator.reloader.watch().await });
         tokio::task::spawn_local(Arc::clone(&self.operator.reloader.site.listeners.terminators).watch());

@@ -1,6 +1,7 @@
 //! The part of an exchange that involves an origin, seen from the downstream side.
 
 use std::borrow::Cow;
+use std::pin::pin;
 
 use sluice_config::UpstreamProtocol;
 use sluice_core::error::{Reason, Side};
@@ -38,8 +39,11 @@ impl Connection {
         mut transfer: Transfer,
     ) -> Next {
         let mut progress = Progress { path: Some(BodyPath::Copy), ..Progress::default() };
-        let composing = self.compose(worker, entry, policy, &account, &mut transfer);
-        let (mut held, opening) = match exchange::until_cut(policy, composing).await {
+        let composed = {
+            let composing = pin!(self.compose(worker, entry, policy, &account, &mut transfer));
+            exchange::until_cut(policy, composing).await
+        };
+        let (mut held, opening) = match composed {
             Ok(composed) => composed,
             Err(reason) => {
                 progress.bytes_in = transfer.bytes();
@@ -72,7 +76,10 @@ impl Connection {
                 drop(held);
                 self.send_held(policy, &account, progress, *answer, &transfer).await
             }
-            Ok(Finish::Upgraded(acquired)) => self.tunnel(worker, policy, *acquired, account, progress).await,
+            // Separate, so that the exchanges that become no tunnel take less memory.
+            Ok(Finish::Upgraded(acquired)) => {
+                Box::pin(self.tunnel(worker, policy, *acquired, account, progress)).await
+            }
             Err(reason) => self.fail(&account, progress, reason, &transfer).await,
         }
     }

@@ -153,8 +153,8 @@ impl Connection {
         &self.listener.config.limits
     }
 
-    /// Serves requests until the connection ends.
-    pub(crate) async fn serve(mut self) {
+    /// Serves requests until the connection ends. Boxed, because an async function keeps two places for what it is given.
+    pub(crate) async fn serve(mut self: Box<Self>) {
         // Boxed, because the greeting and the handshake are a small part of a connection's life.
         if !self.greet().await || (self.listener.tls().is_some() && !Box::pin(self.secure()).await) {
             return;
@@ -172,7 +172,7 @@ impl Connection {
     }
 
     /// Serves HTTP/1.1 requests until the connection ends.
-    async fn serve_requests(mut self) {
+    async fn serve_requests(mut self: Box<Self>) {
         loop {
             let next = match self.next_head().await {
                 Arrival::Head => {

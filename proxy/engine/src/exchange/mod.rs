@@ -190,8 +190,10 @@ pub(crate) async fn forward(
     });
     let mut stamped = StampWriter::new(stamp);
     loop {
-        let acquiring = acquire::acquire(resources, &mut attempt, &mut downstream);
-        let acquired = until_cut(policy, acquiring).await;
+        let acquired = {
+            let acquiring = pin!(acquire::acquire(resources, &mut attempt, &mut downstream));
+            until_cut(policy, acquiring).await
+        };
         progress.times.queue = attempt.queued();
         let mut acquired = acquired.inspect_err(|_| progress.endpoint = attempt.unreached.take())?;
         progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));

@@ -81,10 +81,11 @@ async fn cut(policy: &Policy<'_>, armed: Option<&Armed<'_>>) -> Reason {
     Reason::TargetDrained
 }
 
-/// Runs a part of an exchange before its request is sent, unless a drain of its targets runs out of patience.
+/// Runs a part of an exchange before its request is sent, unless a drain of its targets runs out of patience. Takes it by
+/// reference, because an async function keeps two places for a future that it is given.
 pub(crate) async fn until_cut<T>(
     policy: &Policy<'_>,
-    part: impl Future<Output = Result<T, Reason>>,
+    part: Pin<&mut impl Future<Output = Result<T, Reason>>>,
 ) -> Result<T, Reason> {
     tokio::select! {
         biased;

@@ -184,7 +184,7 @@ impl AcceptContext {
     /// Serves a connection on this worker.
     pub(super) fn begin(&self, accepted: Accepted) {
         let Accepted { state, socket, client, place } = accepted;
-        tokio::task::spawn_local(serve(self.connection(state, socket, client), place));
+        tokio::task::spawn_local(serve(Box::new(self.connection(state, socket, client)), place));
     }
 
     fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: IpAddr) -> Connection {
@@ -203,7 +203,7 @@ impl AcceptContext {
     }
 }
 
-async fn serve(connection: Connection, _place: OpenCount) {
+async fn serve(connection: Box<Connection>, _place: OpenCount) {
     connection.serve().await;
 }
 

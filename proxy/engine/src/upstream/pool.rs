@@ -126,8 +126,7 @@ impl Pool {
         }
         connection.scanner.reset();
         connection.writer.shrink(SMALL_BYTES);
-        connection.reader.shrink(SMALL_BYTES);
-        connection.reader.arm_patiently(SMALL_BYTES);
+        connection.reader.rest();
         let mut idle = self.idle.borrow_mut();
         let idle = idle.entry((connection.endpoint.id, connection.joined.is_some())).or_default();
         idle.timeout = Duration::from_millis(limits.idle_timeout_ms);

@@ -10,6 +10,7 @@ use sluice_http::{HeadLimits, ParseError, ResponseHead};
 
 use super::outgoing::Outgoing;
 use super::{Stream, StreamRecv};
+use crate::buffers::{IDLE_BYTES, SMALL_BYTES};
 
 /// Received bytes that have not been consumed yet, and the receive that will append more.
 ///
@@ -23,13 +24,15 @@ pub struct Reader {
     pending: Option<StreamRecv>,
     /// Bytes received in total, modulo 2^32.
     received: u32,
+    /// Of these, those received before it last rested.
+    rested_at: u32,
     /// The send in progress of the other direction.
     outgoing: Rc<Outgoing>,
 }
 
 impl Reader {
     pub(super) fn new(stream: Stream, outgoing: Rc<Outgoing>) -> Self {
-        Self { stream, buf: Vec::new(), start: 0, pending: None, received: 0, outgoing }
+        Self { stream, buf: Vec::new(), start: 0, pending: None, received: 0, rested_at: 0, outgoing }
     }
 
     /// The unread data.
@@ -77,6 +80,16 @@ impl Reader {
             buf.reserve_exact(wanted - buf.len());
         }
         self.pending = Some(self.stream.recv(buf, patient));
+    }
+
+    /// Starts the receive that waits for the next message on an idle connection. Its buffer is small if what has arrived
+    /// since it last rested would have fit into a small one.
+    pub fn rest(&mut self) {
+        let received = self.received.wrapping_sub(self.rested_at);
+        self.rested_at = self.received;
+        let capacity = if received as usize > IDLE_BYTES { SMALL_BYTES } else { IDLE_BYTES };
+        self.shrink(capacity);
+        self.arm_patiently(capacity);
     }
 
     /// Drops an empty buffer that is much larger than `capacity`, so that a connection that waits for its next request

@@ -104,7 +104,7 @@ impl Proxy {
         let client = IpAddr::from([192, 0, 2, 1]);
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
         let connection = Connection::new(worker, listener, Stream::Memory(theirs), client);
-        self.serving.borrow_mut().push(spawn_local(connection.serve()));
+        self.serving.borrow_mut().push(spawn_local(Box::new(connection).serve()));
         ours
     }
 
