@@ -3,7 +3,8 @@
 //! Besides `ring`, this crate has the only unsafe code. It does not decide whether a feature is used; `doctor` does.
 //! `probe` finds what the host offers; `program` loads the eBPF object, `btf` finds where this kernel stores the fields
 //! that the programs read, `types` keeps the result, `marker` marks sockets for the programs, `log` forwards their
-//! messages, `selftest` tests them. `scheduling` sets how threads are scheduled.
+//! messages, `selftest` tests them. `scheduling` sets how threads are scheduled; `memory` returns what only the start
+//! needed.
 #![allow(unsafe_code, reason = "bpf(2) takes a union by pointer and length, and returns a raw descriptor")]
 
 mod bpf;

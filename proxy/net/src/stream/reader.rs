@@ -240,3 +240,35 @@ impl Drop for Reader {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use sluice_ring::{self as ring, Engine};
+
+    use super::*;
+    use crate::stream::halves;
+
+    #[test]
+    fn idle_reader_waits_with_room_for_as_much_as_it_received_last() {
+        ring::run(Engine::Epoll, async {
+            let (mut peer, ours) = UnixStream::pair().unwrap();
+            let (mut reader, _writer) = halves(Stream::from_socket(OwnedFd::from(ours)));
+            for (message, room) in [(100, IDLE_BYTES), (IDLE_BYTES + 1, SMALL_BYTES), (100, IDLE_BYTES)] {
+                peer.write_all(&vec![b'a'; message]).unwrap();
+                while reader.data().len() < message {
+                    reader.fill(SMALL_BYTES).await.unwrap();
+                }
+                reader.consume(message);
+                reader.rest();
+                reader.stop().await.unwrap();
+                assert_eq!(reader.buf.capacity(), room);
+            }
+        })
+        .unwrap();
+    }
+}
