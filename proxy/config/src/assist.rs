@@ -151,3 +151,19 @@ words!(WorkerScheduling {
     Batch = "batch",
     Normal = "normal",
 });
+
+/// Which cores worker threads run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkerPlacement {
+    /// A busy batch worker with many connections stays on a core of its own, if there is one for each worker. Otherwise
+    /// the kernel chooses.
+    #[default]
+    Spread,
+    /// The kernel chooses.
+    Kernel,
+}
+
+words!(WorkerPlacement {
+    Spread = "spread",
+    Kernel = "kernel",
+});

@@ -61,7 +61,10 @@ pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub use acme_names::is_issuable;
 pub use acme_names::{ListenerAcme, OnDemand, Question};
 pub use address::with_host;
-pub use assist::{AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerScheduling};
+pub use assist::{
+    AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerPlacement,
+    WorkerScheduling,
+};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
@@ -135,6 +138,8 @@ pub struct Config {
     pub runtime: Runtime,
     /// How worker threads are scheduled.
     pub worker_scheduling: WorkerScheduling,
+    /// Which cores worker threads run on.
+    pub worker_placement: WorkerPlacement,
     /// User to switch to once every listener is bound.
     pub user: Option<String>,
     /// Group to switch to once every listener is bound.

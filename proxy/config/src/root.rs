@@ -16,7 +16,7 @@ use super::reader::Item;
 use super::shape::{Key, Shape};
 use super::{
     AccessLog, Buffers, Config, ControlSocket, KernelAssists, Limits, Runtime, ServicesState,
-    WorkerScheduling, acme, clusters, general, routes, validate,
+    WorkerPlacement, WorkerScheduling, acme, clusters, general, routes, validate,
 };
 
 keys! { Config {
@@ -37,6 +37,7 @@ keys! { Config {
     workers: 0, WORKER_COUNT;
     runtime: Runtime::Auto, word();
     worker_scheduling: WorkerScheduling::Batch, word();
+    worker_placement: WorkerPlacement::Spread, word();
     user: None, Optional(checked(account));
     group: None, Optional(checked(account));
     buffers: Buffers::default(), map();

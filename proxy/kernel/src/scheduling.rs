@@ -1,4 +1,9 @@
-//! Scheduling policy of threads that sluice starts.
+//! Scheduling policy of threads that sluice starts, and the cores they run on.
+
+use std::io;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
 use super::KernelError;
 
@@ -31,6 +36,43 @@ impl Drop for Batch {
     fn drop(&mut self) {
         // Restoring is always allowed; if it fails, this thread does little anyway.
         let _ = set(self.before);
+    }
+}
+
+/// A set of cores (sched_setaffinity(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores(CpuSet);
+
+impl Cores {
+    /// Those that this thread may use.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the host has more than 1024.
+    pub fn of_this_thread() -> io::Result<Self> {
+        Ok(Self(sched_getaffinity(Pid::from_raw(0))?))
+    }
+
+    /// A single core.
+    ///
+    /// # Errors
+    /// There can be no core of this number.
+    pub fn only(core: usize) -> io::Result<Self> {
+        let mut cores = CpuSet::new();
+        cores.set(core)?;
+        Ok(Self(cores))
+    }
+
+    /// Their numbers.
+    pub fn numbers(&self) -> Vec<usize> {
+        (0..CpuSet::count()).filter(|core| self.0.is_set(*core).unwrap_or(false)).collect()
+    }
+
+    /// Makes this thread run on no others.
+    ///
+    /// # Errors
+    /// The kernel refuses, or this thread may use none of them any more.
+    pub fn stay(&self) -> io::Result<()> {
+        Ok(sched_setaffinity(Pid::from_raw(0), &self.0)?)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::{
     AccessLog, Action, AssistMode, AutoLimit, Balance, Cluster, Config, HashKey, HealthCheck, KernelAssists,
     Limits, LogFormat, LogOutput, MaxInFlight, Protocol, ProxyProtocol, Queue, QueueOrder, Retry, Route,
-    WorkerScheduling,
+    WorkerPlacement, WorkerScheduling,
 };
 use super::{GOOD, mistakes, read};
 
@@ -115,15 +115,17 @@ fn assists_default_to_auto() {
 }
 
 #[test]
-fn worker_scheduling_and_calm_max_have_defaults() {
+fn workers_and_calm_max_have_defaults() {
     let read = |text: &str| read(&format!("{GOOD}{text}"));
     let config = read("kernel: {direct_return_calm_max: auto}\n");
     assert_eq!(
-        (config.worker_scheduling, config.kernel.direct_return_calm_max),
-        (WorkerScheduling::Batch, None)
+        (config.worker_scheduling, config.worker_placement, config.kernel.direct_return_calm_max),
+        (WorkerScheduling::Batch, WorkerPlacement::Spread, None)
     );
-    let config = read("worker_scheduling: normal\nkernel: {direct_return_calm_max: 7}\n");
+    let config =
+        read("worker_scheduling: normal\nworker_placement: kernel\nkernel: {direct_return_calm_max: 7}\n");
     assert_eq!(config.worker_scheduling, WorkerScheduling::Normal);
+    assert_eq!(config.worker_placement, WorkerPlacement::Kernel);
     assert_eq!(config.kernel.direct_return_calm_max, Some(7));
     let said =
         mistakes(&format!("{GOOD}worker_scheduling: fifo\nkernel: {{direct_return_calm_max: 5000}}\n"));

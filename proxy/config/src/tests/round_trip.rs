@@ -316,7 +316,9 @@ prop_compose! {
         http2 in prop::sample::select(Http2::ALL.to_vec()),
         proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
         (bypass, splice) in (assist(), assist()),
-        (runtime, worker_scheduling) in (prop::sample::select(Runtime::ALL.to_vec()), prop::sample::select(WorkerScheduling::ALL.to_vec())),
+        runtime in prop::sample::select(Runtime::ALL.to_vec()),
+        worker_scheduling in prop::sample::select(WorkerScheduling::ALL.to_vec()),
+        worker_placement in prop::sample::select(WorkerPlacement::ALL.to_vec()),
         (user, token) in (prop::option::of("[a-z][a-z-]{0,8}"), prop::option::of("/\\PC{1,10}")),
         tracing in tracing().boxed(),
         (tls, max_age_s, port) in (prop::option::of(tls()).boxed(), 0..=1_000_000u64, 1..=u16::MAX),
@@ -373,6 +375,7 @@ prop_compose! {
             workers,
             runtime,
             worker_scheduling,
+            worker_placement,
             user: user.clone(),
             group: user,
             kernel: KernelAssists {

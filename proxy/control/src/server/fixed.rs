@@ -13,6 +13,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("workers", old.worker_count() != new.worker_count());
     fix("runtime", old.runtime != new.runtime);
     fix("worker_scheduling", old.worker_scheduling != new.worker_scheduling);
+    fix("worker_placement", old.worker_placement != new.worker_placement);
     fix("kernel", old.kernel != new.kernel);
     fix("admin", old.admin != new.admin);
     fix("admin_metrics_only", old.admin_metrics_only != new.admin_metrics_only);
@@ -30,6 +31,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     new.workers = old.workers;
     new.runtime = old.runtime;
     new.worker_scheduling = old.worker_scheduling;
+    new.worker_placement = old.worker_placement;
     new.kernel = old.kernel;
     new.admin.clone_from(&old.admin);
     new.admin_metrics_only = old.admin_metrics_only;

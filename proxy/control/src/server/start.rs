@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use sluice_config::{self as config, Config, ControlSocket, Protocol};
+use sluice_config::{self as config, Config, ControlSocket, Protocol, WorkerPlacement};
 use sluice_core::access_log::{AccessLog, ShowLine};
 use sluice_core::logging;
 use sluice_core::metrics::Metrics;
@@ -234,6 +234,7 @@ pub(super) fn workers(
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
     let scheduling = Scheduling::begin(live.load().config.worker_scheduling);
     let shares = thread::shares(bound.len());
+    let (workers, spreads) = (bound.len(), live.load().config.worker_placement == WorkerPlacement::Spread);
     for (index, (listeners, (share, handed))) in bound.into_iter().zip(shares).enumerate() {
         let live = Arc::clone(live);
         let recorder = metrics.add_worker();
@@ -252,12 +253,13 @@ pub(super) fn workers(
         let splicer = assisted.splice.map(tunnel::SplicerFactory::splicer).transpose()?;
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let make = move || {
-                Worker::new(live, Connector::Sockets, seat, recorder, log)
+                let worker = Worker::new(live, Connector::Sockets, seat, recorder, log)
                     .with_splicer(splicer)
                     .with_direct(direct)
                     .with_tracer(tracer)
                     .with_challenges(challenges)
-                    .with_pace(is_batch)
+                    .with_pace(is_batch);
+                if spreads { worker.with_place(index, workers) } else { worker }
             };
             let run = || thread::run(engine, make, listeners, told);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

@@ -73,7 +73,9 @@ impl State {
         let batch = self.sum_open(Event::BatchBegun, Event::BatchEnded);
         rows.gauge("batch", "Workers that run as batch threads now (worker_scheduling).", batch)?;
         let help = "Times that a worker left batch scheduling because it waited too long for its core.";
-        rows.counter("batch_left", help, self.sum_event(Event::BatchEnded))
+        rows.counter("batch_left", help, self.sum_event(Event::BatchEnded))?;
+        let placed = self.sum_open(Event::PlaceBegun, Event::PlaceEnded);
+        rows.gauge("placed", "Workers that stay on a core of their own now (worker_placement).", placed)
     }
 
     fn upstream(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

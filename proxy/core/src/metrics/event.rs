@@ -70,7 +70,11 @@ pub enum Event {
     BatchBegun,
     /// A worker became an ordinary thread because it waited too long for its core.
     BatchEnded,
+    /// A worker began to stay on a core of its own.
+    PlaceBegun,
+    /// The kernel chooses the worker's core again.
+    PlaceEnded,
 }
 
 /// The number of events.
-pub(super) const EVENTS: usize = Event::BatchEnded as usize + 1;
+pub(super) const EVENTS: usize = Event::PlaceEnded as usize + 1;

@@ -3,6 +3,7 @@
 //! are limited, also the queue and the idle connections. `thread` runs the worker.
 
 mod pace;
+mod place;
 mod trace;
 
 use std::cell::{Cell, RefCell};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pace::Pace;
+use place::Place;
 use slab::Slab;
 use sluice_core::access_log::AccessLogHandle;
 use sluice_core::metrics::{Counted, Event, WorkerRecorder};
@@ -82,6 +84,7 @@ pub struct Worker {
     splicer: Option<Splicer>,
     tracer: Option<Tracer>,
     pace: Option<Pace>,
+    place: Option<Place>,
     /// Pending ACME HTTP-01 challenges.
     pub(crate) challenges: Arc<HttpChallenges>,
 }
@@ -122,6 +125,7 @@ impl Worker {
             splicer: None,
             tracer: None,
             pace: None,
+            place: None,
             challenges: Arc::default(),
         }
     }
@@ -136,6 +140,13 @@ impl Worker {
     pub fn with_pace(self, is_batch: bool) -> Self {
         let pace = if is_batch { Pace::begin(self.metrics()) } else { None };
         Self { pace, ..self }
+    }
+
+    /// Lets the worker stay on a core of its own while it is a busy batch thread; it is the one of that number among
+    /// `workers`. Call it on the worker's thread.
+    pub fn with_place(self, worker: usize, workers: usize) -> Self {
+        let place = Place::of(worker, workers, self.metrics());
+        Self { place, ..self }
     }
 
     /// Enables direct return.
@@ -284,6 +295,9 @@ impl Worker {
         if let Some(pace) = &self.pace {
             let changed = pace.tick();
             changed.zip(self.direct()).into_iter().for_each(|(batch, direct)| direct.schedule(batch));
+        }
+        if let Some(place) = &self.place {
+            place.tick(self.connections.borrow().len(), self.pace.as_ref().is_some_and(Pace::is_batch));
         }
         if let Some(direct) = self.direct() {
             direct.reap();

@@ -134,6 +134,11 @@ impl Pace {
         Some(Self { judge, exchanges, works, metrics: Rc::clone(metrics) })
     }
 
+    /// Whether the worker is a batch thread now.
+    pub(super) fn is_batch(&self) -> bool {
+        self.judge.borrow().again_at.is_none()
+    }
+
     /// Checks the counts and changes the scheduling if needed. Returns whether it is a batch thread now, if that
     /// changed.
     pub(super) fn tick(&self) -> Option<bool> {

@@ -25,6 +25,7 @@ mod upstream_tls;
 mod both_sides;
 mod http2;
 mod process;
+mod placement;
 mod signals;
 mod reload;
 mod certificates;

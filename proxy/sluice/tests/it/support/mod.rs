@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use origin::{Dead, Origin, Peer, ok};
-pub(crate) use proxy::{ASSISTS, Proxy, RUNTIME, Setup};
+pub(crate) use proxy::{ASSISTS, Proxy, RUNTIME, Setup, allowed_cores};
 pub(crate) use secure::{Authority, Identity, Secure};
 pub(crate) use stray::{Stray, upgrade, upgrade_with};
 pub(crate) use wire::{Message, Wire};

@@ -260,12 +260,35 @@ impl Proxy {
 
     /// The scheduling policy of each worker, as in proc(5).
     pub(crate) fn worker_policies(&self) -> Vec<String> {
+        let stats = self.of_workers("stat");
+        stats
+            .iter()
+            .map(|stat| stat.rsplit(')').next().unwrap().split(' ').nth(39).unwrap().to_owned())
+            .collect()
+    }
+
+    /// The cores that each worker may use, as in proc(5), sorted.
+    pub(crate) fn worker_cores(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.of_workers("status").iter().map(|status| allowed_cores(status)).collect();
+        all.sort();
+        all
+    }
+
+    /// The numbers of the workers' threads.
+    pub(crate) fn worker_threads(&self) -> Vec<i32> {
+        let stats = self.of_workers("stat");
+        stats.iter().map(|stat| stat.split(' ').next().unwrap().parse().unwrap()).collect()
+    }
+
+    /// A file of proc(5) of each worker.
+    fn of_workers(&self, file: &str) -> Vec<String> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         // A worker may exit just now.
-        let stats =
-            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        let workers = stats.filter(|stat| stat.contains("(worker-"));
-        workers.map(|stat| stat.rsplit(')').next().unwrap().split(' ').nth(39).unwrap().to_owned()).collect()
+        let read = |thread: std::fs::DirEntry| {
+            let name = std::fs::read_to_string(thread.path().join("comm")).ok()?;
+            name.starts_with("worker-").then(|| std::fs::read_to_string(thread.path().join(file)).ok())?
+        };
+        threads.filter_map(|thread| read(thread.ok()?)).collect()
     }
 
     /// Its private memory, in KB.
@@ -438,4 +461,9 @@ impl Log {
         let said = |line: &Value| line["message"].as_str().is_some_and(|said| said.starts_with(message));
         lines(&self.text()).iter().filter(|line| said(line)).count()
     }
+}
+
+/// The cores that a thread may use, from its status in proc(5).
+pub(crate) fn allowed_cores(status: &str) -> String {
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
 }

@@ -1,0 +1,108 @@
+//! On which cores workers run (`worker_placement`).
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::support::{Origin, Proxy, Setup, Wire, allowed_cores, poll};
+
+/// A proxy with a worker for each core; `None` if this host has one core, or too many to keep busy.
+fn start(placement: &str) -> Option<(Proxy, Load)> {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if !(2..=8).contains(&cores) {
+        eprintln!("skipped: needs 2 to 8 cores, not {cores}");
+        return None;
+    }
+    let setup = Setup::to_origin(&Origin::saying("hi")).with("workers", cores);
+    let proxy = setup.with("worker_placement", placement).start()?;
+    let load = Load { wires: (0..16 * cores).map(|_| proxy.connect()).collect() };
+    Some((proxy, load))
+}
+
+/// Connections that keep all workers busy.
+struct Load {
+    wires: Vec<Wire>,
+}
+
+impl Load {
+    fn run(&mut self) {
+        const REQUESTS: usize = 20;
+        let requests = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS);
+        self.wires.iter_mut().for_each(|wire| wire.send(&requests));
+        for wire in &mut self.wires {
+            for _ in 0..REQUESTS {
+                assert_eq!(wire.response().text(), "hi");
+            }
+        }
+    }
+
+    /// Runs until every worker stays on a core of its own. Returns false, and says so, if a worker waited too long for
+    /// its core.
+    fn run_until_placed(&mut self, proxy: &Proxy) -> bool {
+        poll("the workers to stay", || {
+            self.run();
+            let metric = |name: &str| proxy.metric(&format!("sluice_workers_{name}"));
+            let workers = proxy.worker_threads().len() as f64;
+            if metric("batch") < workers {
+                eprintln!("skipped: a worker waited too long for its core");
+                return Some(false);
+            }
+            (metric("placed") == workers).then_some(true)
+        })
+    }
+}
+
+/// One core for each worker.
+fn one_each() -> Vec<String> {
+    let cores = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let numbers = (0..CpuSet::count()).filter(|core| cores.is_set(*core).unwrap());
+    let mut all: Vec<_> = numbers.map(|core| core.to_string()).collect();
+    all.sort();
+    all
+}
+
+/// The cores of this process.
+fn own() -> String {
+    allowed_cores(&std::fs::read_to_string("/proc/self/status").unwrap())
+}
+
+#[test]
+fn busy_worker_stays_on_a_core_of_its_own() {
+    let Some((proxy, mut load)) = start("spread") else { return };
+    let roams = vec![own(); proxy.worker_threads().len()];
+    assert_eq!(proxy.worker_cores(), roams);
+    if load.run_until_placed(&proxy) {
+        assert_eq!(proxy.worker_cores(), one_each());
+    }
+    drop(load);
+    poll("the workers to roam", || (proxy.worker_cores() == roams).then_some(()));
+    poll("the count", || (proxy.metric("sluice_workers_placed") == 0.0).then_some(()));
+}
+
+#[test]
+fn cores_that_were_given_from_outside_are_kept() {
+    let Some((proxy, mut load)) = start("spread") else { return };
+    if !load.run_until_placed(&proxy) {
+        return;
+    }
+    let core = one_each().remove(0);
+    let mut cores = CpuSet::new();
+    cores.set(core.parse().unwrap()).unwrap();
+    for thread in proxy.worker_threads() {
+        sched_setaffinity(Pid::from_raw(thread), &cores).unwrap();
+    }
+    drop(load);
+    poll("the count", || (proxy.metric("sluice_workers_placed") == 0.0).then_some(()));
+    let all = proxy.worker_cores();
+    assert!(all.iter().filter(|cores| **cores == core).count() >= all.len() - 1, "{all:?}");
+}
+
+#[test]
+fn kernel_chooses_if_it_is_asked_to() {
+    let Some((proxy, mut load)) = start("kernel") else { return };
+    let roams = vec![own(); proxy.worker_threads().len()];
+    for _ in 0..10 {
+        load.run();
+        assert_eq!(proxy.worker_cores(), roams);
+    }
+    assert_eq!(proxy.metric("sluice_workers_placed"), 0.0);
+}
