@@ -23,6 +23,7 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     (BOTH, &[]),
     (TOKIO_URING, &[]),
     (EPOLL, &[]),
+    (ONE_WORKER, &[]),
     (SPLICE, &[]),
     (AUTO, &[]),
     (NO_LIMIT, &[]),
@@ -48,6 +49,8 @@ const TOKIO_URING: &str = "sluice-tokio-uring";
 const EPOLL: &str = "sluice-epoll";
 /// For the variants that only copy, or only join.
 const NO_DIRECT_RETURN: &str = "kernel.direct_return=off";
+/// sluice with one worker, whatever the cores: what the second one adds, and what sharing costs.
+const ONE_WORKER: &str = "sluice-one-worker";
 /// sluice with tunnels spliced in the kernel.
 const SPLICE: &str = "sluice-splice";
 /// sluice that finds the limit itself, and sluice without one, to compare with the configured limit.
@@ -74,11 +77,11 @@ pub(super) fn takes_part(name: &str, mode: Mode, tls: Tls) -> bool {
         return false;
     }
     let only_there: &[&str] = match mode {
-        Mode::Http => &[BYPASS, COPY, BOTH, TOKIO_URING, EPOLL],
+        Mode::Http => &[BYPASS, COPY, BOTH, TOKIO_URING, EPOLL, ONE_WORKER],
         Mode::Limited(_) => &[AUTO, NO_LIMIT, FIELDS],
         Mode::Tcp => &[SPLICE],
     };
-    let not_everywhere = [BYPASS, COPY, BOTH, TOKIO_URING, EPOLL, SPLICE, AUTO, NO_LIMIT, FIELDS];
+    let not_everywhere = [BYPASS, COPY, BOTH, TOKIO_URING, EPOLL, ONE_WORKER, SPLICE, AUTO, NO_LIMIT, FIELDS];
     only_there.contains(&name) || !not_everywhere.contains(&name)
 }
 
@@ -127,6 +130,7 @@ pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
         BOTH => sluice(place, &[("@BYPASS@", "required"), ("@DOWNSTREAM@", "on")])?,
         TOKIO_URING => with(sluice(place, &[])?, "runtime=tokio_uring"),
         EPOLL => with(sluice(place, &[])?, "runtime=epoll"),
+        ONE_WORKER => with(sluice(place, &[])?, "workers=1"),
         SPLICE => sluice(place, &[("@SPLICE@", "required")])?,
         AUTO => sluice(place, &[("@LIMIT@", "auto")])?,
         NO_LIMIT => sluice(place, &[("@LIMIT@", "off")])?,

@@ -18,6 +18,7 @@ pub mod bypass;
 pub(crate) mod direct;
 pub mod snapshot;
 pub(crate) mod progress;
+pub(crate) mod endpoint;
 pub(crate) mod debug;
 pub mod detour;
 mod assist_error;

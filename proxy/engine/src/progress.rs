@@ -1,15 +1,15 @@
 //! The state of a running exchange that the log and error responses need.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_core::cluster::Endpoint;
 use sluice_core::record::BodyPath;
+
+use crate::endpoint::LocalEndpoint;
 
 /// The state of a running exchange, for the log and for error responses.
 #[derive(Default)]
 pub(crate) struct Progress {
-    pub(crate) endpoint: Option<Arc<Endpoint>>,
+    pub(crate) endpoint: Option<LocalEndpoint>,
     pub(crate) times: Times,
     /// The path of its bytes, if it is to be forwarded.
     pub(crate) path: Option<BodyPath>,

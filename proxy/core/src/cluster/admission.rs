@@ -155,18 +155,25 @@ const TUNNEL: u64 = 1 << 32;
 impl Endpoint {
     /// Counts one more, unless the limit of its kind is reached.
     fn try_begin(&self, kind: Kind, tunnels_max: u32) -> bool {
-        let limit = self.limit_now();
-        let begun = self.capacity.traffic.under_way.fetch_update(SeqCst, SeqCst, |under_way| {
-            let (requests, tunnels) = split(under_way);
-            match kind {
-                Kind::Request => (requests < limit).then_some(under_way + 1),
-                Kind::Tunnel => (tunnels < tunnels_max).then_some(under_way + TUNNEL),
-            }
-        });
-        if begun.is_ok() {
+        let (limit, under_way) = (self.limit_now(), &self.capacity.traffic.under_way);
+        let begun = if kind == Kind::Request && limit == u32::MAX {
+            // Without a limit it cannot fail, so the workers need not try.
+            under_way.fetch_add(1, SeqCst);
+            true
+        } else {
+            let begin = |under_way| {
+                let (requests, tunnels) = split(under_way);
+                match kind {
+                    Kind::Request => (requests < limit).then_some(under_way + 1),
+                    Kind::Tunnel => (tunnels < tunnels_max).then_some(under_way + TUNNEL),
+                }
+            };
+            under_way.fetch_update(SeqCst, SeqCst, begin).is_ok()
+        };
+        if begun {
             self.count_request();
         }
-        begun.is_ok()
+        begun
     }
 
     fn end(&self, kind: Kind) {
@@ -183,16 +190,22 @@ impl Endpoint {
 
     /// Whether one more of its kind may start.
     pub(super) fn has_room(&self, kind: Kind, tunnels_max: u32) -> bool {
+        let limit = self.limit_now();
+        // Without a limit, do not read what every request of every worker writes.
+        if kind == Kind::Request && limit == u32::MAX {
+            return true;
+        }
         let (requests, tunnels) = split(self.capacity.traffic.under_way.load(SeqCst));
         match kind {
-            Kind::Request => requests < self.limit_now(),
+            Kind::Request => requests < limit,
             Kind::Tunnel => tunnels < tunnels_max,
         }
     }
 
     /// Whether more requests are under way than allowed: the limit was lowered.
     pub fn is_over_limit(&self) -> bool {
-        split(self.capacity.traffic.under_way.load(SeqCst)).0 > self.limit_now()
+        let limit = self.limit_now();
+        limit != u32::MAX && split(self.capacity.traffic.under_way.load(SeqCst)).0 > limit
     }
 
     /// How many more requests it may have under way now.

@@ -172,7 +172,7 @@ impl Endpoint {
 
     /// Reports a response's latency if the limit is automatic. Returns true if the limit has grown.
     pub(crate) fn observe(&self, sent: Instant, latency: Duration) -> bool {
-        self.capacity.limit.observe(sent, latency, self.in_flight())
+        self.capacity.limit.observe(sent, latency, || self.in_flight())
     }
 
     /// Requests started since the endpoint exists.

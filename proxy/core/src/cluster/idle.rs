@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Idle sockets of one endpoint. `take` starts at the end: the most recently parked socket is there, and sockets that
 /// carried a body are at the front.
 #[derive(Default)]
-pub struct IdleSockets(Mutex<Vec<IdleSocket>>);
+pub struct IdleSockets(CachePadded<Mutex<Vec<IdleSocket>>>);
 
 /// Sockets that were closed with their endpoint, outside any worker; one worker counts them.
 static CLOSED: AtomicU64 = AtomicU64::new(0);

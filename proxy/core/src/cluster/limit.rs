@@ -12,7 +12,8 @@ use crate::queue::{Gradient, Sample};
 /// The limit, and its controller if the limit is automatic.
 pub(super) struct Limit {
     now: AtomicU32,
-    auto: Option<Auto>,
+    /// Apart, because every response writes it and every request reads what is beside it.
+    auto: Option<Box<Auto>>,
 }
 
 struct Auto {
@@ -30,7 +31,7 @@ impl Limit {
                 let gradient = gradient();
                 let now = AtomicU32::new(gradient.limit());
                 let auto = Auto { gradient: Mutex::new(gradient), base_us: AtomicU64::new(0) };
-                Self { now, auto: Some(auto) }
+                Self { now, auto: Some(Box::new(auto)) }
             }
         }
     }
@@ -43,8 +44,8 @@ impl Limit {
         self.auto.as_ref().map(|auto| auto.base_us.load(Relaxed))
     }
 
-    /// Returns true if the limit has grown.
-    pub(super) fn observe(&self, sent: Instant, latency: Duration, in_flight: u32) -> bool {
+    /// Returns true if the limit has grown. Counts the requests in flight only if that is of use.
+    pub(super) fn observe(&self, sent: Instant, latency: Duration, in_flight: impl FnOnce() -> u32) -> bool {
         let Some(auto) = &self.auto else {
             return false;
         };
@@ -57,7 +58,7 @@ impl Limit {
         let now_ms = clock::now_ms();
         let ago_ms = u64::try_from(sent.elapsed().as_millis()).unwrap_or(u64::MAX);
         let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        let sample = Sample { sent_ms: now_ms.saturating_sub(ago_ms), latency_us, in_flight };
+        let sample = Sample { sent_ms: now_ms.saturating_sub(ago_ms), latency_us, in_flight: in_flight() };
         let changed = gradient.observe(sample, now_ms);
         auto.base_us.store(gradient.base_us(), Relaxed);
         changed && gradient.limit() > self.now.swap(gradient.limit(), Relaxed)

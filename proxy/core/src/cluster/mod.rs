@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, Guard};
+use crossbeam_utils::CachePadded;
 use sluice_config::{self as config, Balance};
 use twox_hash::XxHash64;
 
@@ -68,8 +69,8 @@ pub struct Cluster {
 /// What a cluster keeps when its configuration changes.
 struct Lasting {
     endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
-    /// Virtual time of round robin.
-    turn: AtomicU64,
+    /// Virtual time of round robin. Apart from the other fields: each pick writes it, and reads those.
+    turn: CachePadded<AtomicU64>,
     queue: Arc<ClusterQueue>,
     adjusted: Adjustments,
 }
@@ -125,7 +126,7 @@ impl Cluster {
         let lasting = Lasting {
             queue: Arc::new(ClusterQueue::new(config.queue)),
             endpoints: ArcSwap::from_pointee(Vec::new()),
-            turn: AtomicU64::new(0),
+            turn: CachePadded::default(),
             adjusted: Adjustments::default(),
         };
         let name = name.into();

@@ -19,8 +19,9 @@ use crate::budget::Budget;
 use crate::error::Reason;
 use crate::record::{BodyPath, ExchangeRecord};
 
-/// One worker's counters, as read by a scrape.
+/// One worker's counters, as read by a scrape. Aligned, so that no line has counters of two workers.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct WorkerMetrics {
     events: [AtomicU64; EVENTS],
     errors: [AtomicU64; Reason::ALL.len()],

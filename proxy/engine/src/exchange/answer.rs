@@ -1,7 +1,5 @@
 //! The fields that are added to the head of a response.
 
-use std::sync::Arc;
-
 use sluice_core::cluster::Endpoint;
 use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead};
 
@@ -14,16 +12,16 @@ use crate::progress::Progress;
 pub(super) struct Answer<'a> {
     pub(super) request: &'a RequestHead,
     pub(super) keep_alive: bool,
-    pub(super) endpoint: Option<Arc<Endpoint>>,
+    pub(super) endpoint: &'a Endpoint,
     /// The listener's Strict-Transport-Security value.
     pub(super) hsts: Option<&'a [u8]>,
 }
 
 impl Answer<'_> {
-    /// Name and value of the field that names the endpoint; each `None` if there is none.
-    fn endpoint_field<'a>(&'a self, policy: &'a Policy<'_>) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
-        let label = self.endpoint.as_ref().map(|endpoint| endpoint.label.as_bytes());
-        (policy.cluster.config.endpoint_header.as_ref().map(String::as_bytes), label)
+    /// Name and value of the field that names the endpoint, if the cluster has one.
+    fn endpoint_field<'a>(&'a self, policy: &'a Policy<'_>) -> Option<(&'a [u8], &'a [u8])> {
+        let field = policy.cluster.config.endpoint_header.as_ref()?;
+        Some((field.as_bytes(), self.endpoint.label.as_bytes()))
     }
 
     /// Encodes a final head for the client: with the route's edits, and with the field that names the endpoint.
@@ -36,14 +34,14 @@ impl Answer<'_> {
         progress: &Progress,
         (framing, keep_alive): (Framing, bool),
     ) {
-        let (field, label) = self.endpoint_field(policy);
+        let field = self.endpoint_field(policy);
         let debug = policy.request.debug.as_ref().map(|facts| facts.fields(progress));
         let [timing, facts] = debug_fields(debug.as_ref());
         let forward = ResponseForward {
             via: policy.via,
             request_id: policy.request.request_id.as_deref(),
             edits: policy.response_edits,
-            extra: [field.zip(label), timing, facts],
+            extra: [field, timing, facts],
             ..forward_head(self, framing, keep_alive)
         };
         out.encode_response(head, &forward);

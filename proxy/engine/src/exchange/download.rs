@@ -164,7 +164,7 @@ async fn upgrade(
         return Err(Reason::UnaskedUpgrade.into());
     }
     let tunnels_max = shared.policy.cluster.config.tunnels_max;
-    if answer.endpoint.as_ref().is_some_and(|endpoint| endpoint.tunnels() >= tunnels_max) {
+    if answer.endpoint.tunnels() >= tunnels_max {
         return Err(Reason::TooManyTunnels.into());
     }
     shared.head_received.set(true);

@@ -196,7 +196,7 @@ pub(crate) async fn forward(
         };
         progress.times.queue = attempt.queued();
         let mut acquired = acquired.inspect_err(|_| progress.endpoint = attempt.unreached.take())?;
-        progress.endpoint = Some(Arc::clone(&acquired.connection.endpoint));
+        progress.endpoint = Some(acquired.connection.endpoint.clone());
         progress.times.connect = acquired.connect;
         progress.path = Some(acquired.connection.path());
         stamped.put(&mut opening, &acquired.connection.endpoint);
@@ -303,12 +303,12 @@ async fn run(
         head_received: Cell::new(false),
         pipelined: Cell::new(false),
     };
-    let UpstreamConnection { reader, writer, head, scanner, reusable, joined, .. } = connection;
+    let UpstreamConnection { endpoint, reader, writer, head, scanner, reusable, joined, .. } = connection;
     let outcome = {
         let answer = answer::Answer {
             request: downstream.head,
             keep_alive: downstream.keep_alive,
-            endpoint: progress.endpoint.clone(),
+            endpoint,
             hsts: downstream.hsts,
         };
         let from = download::UpstreamSide {

@@ -28,11 +28,13 @@ use tokio::task::yield_now;
 
 use crate::bypass::{Candidate, Joined, Plan};
 use crate::direct::Direct;
+use crate::endpoint::LocalEndpoint;
 
 pub use connect::Connector;
 #[cfg(test)]
 pub(crate) use connect::Network;
 pub(crate) use dialer::Dialer;
+
 pub(crate) use pool::Pool;
 
 /// One connection to an endpoint, used for one exchange at a time.
@@ -40,7 +42,7 @@ pub(crate) use pool::Pool;
 /// Two connections are interchangeable if their endpoint is the same, and both are joined or neither is. A connection
 /// with an error, or with unsolicited bytes, is never used again.
 pub(crate) struct UpstreamConnection {
-    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) endpoint: LocalEndpoint,
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
     pub(crate) head: ResponseHead,
@@ -62,7 +64,7 @@ pub(crate) struct UpstreamConnection {
 
 impl UpstreamConnection {
     fn new(
-        endpoint: Arc<Endpoint>,
+        endpoint: LocalEndpoint,
         stream: Stream,
         joined: Option<Rc<Joined>>,
         open: Option<Counted>,
@@ -142,7 +144,7 @@ pub(crate) struct Attempt<'a> {
     /// Endpoints that could not be reached.
     pub(crate) tried: Vec<u32>,
     /// The last of them.
-    pub(crate) unreached: Option<Arc<Endpoint>>,
+    pub(crate) unreached: Option<LocalEndpoint>,
     /// What it will occupy: a request's or a tunnel's place.
     pub(crate) kind: Kind,
     /// The purpose of a new connection.
@@ -212,16 +214,16 @@ pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Resul
             // The reason why the last endpoint was unreachable is more useful than that there is no other.
             Err(reason) => return Err(failure.unwrap_or(reason)),
         };
-        let endpoint = Arc::clone(in_flight.endpoint());
-        let plan = plan(dialer, attempt, &endpoint);
+        let endpoint = in_flight.endpoint();
+        let plan = plan(dialer, attempt, endpoint);
         if !attempt.fresh
-            && let Some(connection) = take_idle(dialer, attempt, &endpoint, plan).await
+            && let Some(connection) = take_idle(dialer, attempt, endpoint, plan).await
         {
             dialer.metrics().count(Event::UpstreamReused);
             return Ok(Acquired { connection, in_flight, connect: None });
         }
         let started = Instant::now();
-        match open(dialer, attempt, &endpoint, plan).await {
+        match open(dialer, attempt, endpoint, plan).await {
             Ok(connection) => {
                 return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
             }
@@ -232,7 +234,7 @@ pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Resul
                     endpoint.record_failure(&attempt.cluster.config.ejection, sluice_core::clock::now_ms());
                 }
                 attempt.tried.push(endpoint.id);
-                attempt.unreached = Some(endpoint);
+                attempt.unreached = Some(endpoint.into());
                 failure = Some(reason);
             }
         }
@@ -298,7 +300,7 @@ async fn open(
     let (stream, joined) = opened.unwrap_or(Err(Reason::ConnectTimeout))?;
     secure::event(&stream).into_iter().for_each(|event| dialer.metrics().count(event));
     let open = dialer.count_while(Event::UpstreamOpened, Event::UpstreamClosed);
-    Ok(UpstreamConnection::new(Arc::clone(endpoint), stream, joined, Some(open)))
+    Ok(UpstreamConnection::new(endpoint.into(), stream, joined, Some(open)))
 }
 
 /// A joined connection if one is wanted and possible, otherwise an ordinary one.

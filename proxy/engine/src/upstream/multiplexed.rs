@@ -12,6 +12,7 @@ use sluice_core::tls::upstream::Purpose;
 use sluice_net::stream::{Stream, Verdict};
 
 use super::{Dialer, UpstreamConnection, connect, secure};
+use crate::endpoint::LocalEndpoint;
 use crate::http2::upstream::{Channel, SharedConnection, Terms, drive};
 
 impl UpstreamConnection {
@@ -25,7 +26,7 @@ impl UpstreamConnection {
 
 /// A stream of a connection that has room for one.
 pub(super) fn take(dialer: &Dialer, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
-    let channel = dialer.pool.shared_connections().begin(endpoint)?;
+    let (endpoint, channel) = dialer.pool.shared_connections().begin(endpoint)?;
     let mut connection = new(endpoint, channel);
     // It may die during the exchange without anybody's fault.
     connection.reused = true;
@@ -44,7 +45,7 @@ pub(super) async fn open(
     let connections = dialer.pool.shared_connections();
     let opening = async {
         loop {
-            if let Some(channel) = connections.begin(endpoint) {
+            if let Some((endpoint, channel)) = connections.begin(endpoint) {
                 return Ok(new(endpoint, channel));
             }
             let shared = connections.opening(endpoint);
@@ -55,8 +56,8 @@ pub(super) async fn open(
     tokio::time::timeout(patience, opening).await.unwrap_or(Err(Reason::ConnectTimeout))
 }
 
-fn new(endpoint: &Arc<Endpoint>, channel: Rc<Channel>) -> UpstreamConnection {
-    UpstreamConnection::new(Arc::clone(endpoint), Stream::Channel(channel), None, None)
+fn new(endpoint: LocalEndpoint, channel: Rc<Channel>) -> UpstreamConnection {
+    UpstreamConnection::new(endpoint, Stream::Channel(channel), None, None)
 }
 
 /// Opens a connection in a separate task: others may wait for it when the first exchange has been dropped.

@@ -116,7 +116,7 @@ impl Pool {
         if connection.reader.stream().is_channel() {
             return;
         }
-        let endpoint = Arc::clone(&connection.endpoint);
+        let endpoint = connection.endpoint.clone();
         let needed = limits.idle_max_per_endpoint > 0 && !endpoint.is_over_limit() && !endpoint.is_draining();
         if !connection.reusable || !silent || !needed {
             return;
@@ -167,7 +167,7 @@ impl Pool {
         let stream = Stream::from_socket(socket);
         let joiner = self.joiner.as_ref().filter(|_| joined);
         let joined = joiner.map(|joiner| joiner.watch(&stream, lease, endpoint));
-        let mut connection = UpstreamConnection::new(Arc::clone(endpoint), stream, joined, Some(open));
+        let mut connection = UpstreamConnection::new(endpoint.into(), stream, joined, Some(open));
         connection.reused = true;
         Some(connection)
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
 use sluice_config as config;
 use sluice_core::tls::Terminator;
 use sluice_kernel::socket;
@@ -44,7 +45,8 @@ pub struct ListenerState {
 
 #[derive(Default)]
 struct Lasting {
-    open: AtomicUsize,
+    /// Apart from `closed`, which every connection reads.
+    open: CachePadded<AtomicUsize>,
     closed: AtomicBool,
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use sluice_core::cluster::Endpoint;
 
 use super::{Channel, SharedConnection};
+use crate::endpoint::LocalEndpoint;
 
 /// By endpoint, the oldest connection first: the others become idle when fewer are needed.
 #[derive(Default)]
@@ -16,7 +17,7 @@ pub(crate) struct Connections {
 }
 
 struct EndpointConnections {
-    endpoint: Arc<Endpoint>,
+    endpoint: LocalEndpoint,
     connections: Vec<Rc<SharedConnection>>,
 }
 
@@ -27,12 +28,13 @@ impl EndpointConnections {
 }
 
 impl Connections {
-    /// Starts an exchange on a connection that has room for one.
-    pub(crate) fn begin(&self, endpoint: &Endpoint) -> Option<Rc<Channel>> {
+    /// Starts an exchange on a connection that has room for one. Returns the endpoint as well, as this worker holds it.
+    pub(crate) fn begin(&self, endpoint: &Endpoint) -> Option<(LocalEndpoint, Rc<Channel>)> {
         let mut all = self.all.borrow_mut();
         let held = all.get_mut(&endpoint.id)?;
         held.prune();
-        held.connections.iter().find_map(SharedConnection::begin)
+        let channel = held.connections.iter().find_map(SharedConnection::begin)?;
+        Some((held.endpoint.clone(), channel))
     }
 
     /// A connection that is being opened.
@@ -44,7 +46,7 @@ impl Connections {
     /// Adds a connection.
     pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, connection: &Rc<SharedConnection>) {
         let mut all = self.all.borrow_mut();
-        let new = || EndpointConnections { endpoint: Arc::clone(endpoint), connections: Vec::new() };
+        let new = || EndpointConnections { endpoint: endpoint.into(), connections: Vec::new() };
         all.entry(endpoint.id).or_insert_with(new).connections.push(Rc::clone(connection));
     }
 
