@@ -134,9 +134,9 @@ impl Pace {
         Some(Self { judge, exchanges, works, metrics: Rc::clone(metrics) })
     }
 
-    /// Whether the worker is a batch thread now.
+    /// Whether the worker is a batch thread now, as far as is known: not after the kernel has refused a change.
     pub(super) fn is_batch(&self) -> bool {
-        self.judge.borrow().again_at.is_none()
+        self.works.get() && self.judge.borrow().again_at.is_none()
     }
 
     /// Checks the counts and changes the scheduling if needed. Returns whether it is a batch thread now, if that

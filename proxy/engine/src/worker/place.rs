@@ -94,21 +94,21 @@ impl Place {
         let Some(stays) = self.judge.borrow_mut().judge(load) else { return };
         let (had, wanted) = if stays { (&self.all, &self.own) } else { (&self.own, &self.all) };
         // Cores that somebody else has given this thread (taskset, a changed cpuset) are theirs to choose.
-        if Cores::of_this_thread().is_ok_and(|cores| cores != *had) {
-            self.works.set(false);
+        let changed = if Cores::of_this_thread().is_ok_and(|cores| cores != *had) {
             tracing::info!(
                 "the cores of a worker were changed from outside; it no longer chooses one itself"
             );
+            false
         } else if let Err(error) = wanted.stay() {
-            self.works.set(false);
             let hint = "allow sched_setaffinity, or write worker_placement: kernel";
-            tracing::warn!(%error, hint, "cannot choose a worker's core; the kernel chooses");
+            tracing::warn!(%error, hint, "cannot change the cores of a worker; it keeps those that it has");
+            false
         } else {
+            true
+        };
+        self.works.set(changed);
+        if changed || !stays {
             self.metrics.count(if stays { Event::PlaceBegun } else { Event::PlaceEnded });
-            return;
-        }
-        if !stays {
-            self.metrics.count(Event::PlaceEnded);
         }
     }
 }
