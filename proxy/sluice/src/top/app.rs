@@ -1,7 +1,7 @@
 //! The state of the screen, and the effect of keys. Needs no terminal.
 
 use crate::top::TopError;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use sluice_control::status::Document;
 
 use super::rows::{Column, Row, rows};

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use ratatui::crossterm::event::{self, Event};
+use crossterm::event::{self, Event};
 use sluice_control::status::Document;
 
 use super::Source;

@@ -4,7 +4,7 @@
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use sluice_control::status::document::{
     Cluster, Document, Endpoint, Fixed, History, Latency, Paths, Rates, RecentError, Totals,
 };

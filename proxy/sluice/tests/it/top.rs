@@ -114,6 +114,28 @@ fn keys_work_and_the_terminal_is_restored() {
 }
 
 #[test]
+fn keys_pressed_while_the_terminal_is_resized_are_not_lost() {
+    let origin = Origin::saying("hi");
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    let mut terminal = Terminal::start(&proxy, 120, 40);
+    terminal.wait_for("ENDPOINT");
+    let process = Pid::from_raw(terminal.child.id().cast_signed());
+    for columns in 100..150 {
+        // Stopped meanwhile, so that it is likely to find the signal and then the key in one look.
+        kill(process, Signal::SIGSTOP).unwrap();
+        terminal.resize(columns, 40);
+        kill(process, Signal::SIGCONT).unwrap();
+        terminal.press("\r");
+        // "esc back" without its first letter, which "enter detail" has in the same place: it is not drawn again.
+        terminal.wait_for("sc back");
+        terminal.press("\x1b");
+        terminal.wait_for("nter de");
+    }
+    terminal.press("q");
+    assert_eq!(terminal.ended().code(), Some(0));
+}
+
+#[test]
 fn a_tiny_terminal_and_a_signal_are_handled() {
     let origin = Origin::saying("hi");
     let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
