@@ -1,8 +1,10 @@
 //! Scheduling policy of threads that sluice starts, and the cores they run on.
 
 use std::io;
+use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 use super::KernelError;
@@ -67,6 +69,14 @@ impl Cores {
         (0..CpuSet::count()).filter(|core| self.0.is_set(*core).unwrap_or(false)).collect()
     }
 
+    /// What they have spent so far.
+    ///
+    /// # Errors
+    /// /proc/stat cannot be read.
+    pub fn times(&self) -> io::Result<CoreTimes> {
+        Ok(CoreTimes::sum(&std::fs::read_to_string("/proc/stat")?, &self.numbers()))
+    }
+
     /// Makes this thread run on no others.
     ///
     /// # Errors
@@ -74,6 +84,48 @@ impl Cores {
     pub fn stay(&self) -> io::Result<()> {
         Ok(sched_setaffinity(Pid::from_raw(0), &self.0)?)
     }
+}
+
+/// Time that cores have spent since the host started, in ticks of the kernel's accounts (10 ms).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreTimes {
+    idle: u64,
+    total: u64,
+}
+
+impl CoreTimes {
+    /// Adds up the lines of some cores (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, and two
+    /// that user and nice contain.
+    fn sum(text: &str, cores: &[usize]) -> Self {
+        let mut sum = Self::default();
+        for line in text.lines().take_while(|line| line.starts_with("cpu")) {
+            let mut words = line.split_ascii_whitespace();
+            let core = words.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
+            if core.is_none_or(|core: usize| !cores.contains(&core)) {
+                continue;
+            }
+            for (place, time) in words.take(8).map(|word| word.parse().unwrap_or(0)).enumerate() {
+                sum.total += time;
+                sum.idle += if matches!(place, 3 | 4) { time } else { 0 };
+            }
+        }
+        sum
+    }
+
+    /// The share of the time since `before` in which they were idle; `None` if no time has passed.
+    pub fn idle_since(&self, before: &Self) -> Option<f64> {
+        let total = self.total.checked_sub(before.total).filter(|total| *total > 0)?;
+        // The kernel's count of a core may go back a little.
+        Some(self.idle.saturating_sub(before.idle) as f64 / total as f64)
+    }
+}
+
+/// How long this thread has run so far.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn time_run() -> io::Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
 /// Makes this thread a batch thread or an ordinary one.
@@ -100,6 +152,24 @@ mod tests {
     fn policy() -> libc::c_int {
         // SAFETY: takes only a number; 0 is this thread.
         unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn idle_time_is_that_of_the_named_cores() {
+        let text = |idle| {
+            format!(
+                "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 1 1 {idle} 2 1 1 1 5 5\ncpu1 7 0 0 50\ncpu10 3 0 0 70\nintr 1 2\n"
+            )
+        };
+        let (before, after) = (CoreTimes::sum(&text(10), &[0, 10]), CoreTimes::sum(&text(40), &[0, 10]));
+        assert_eq!(before, CoreTimes { idle: 10 + 2 + 70, total: 6 + 10 + 2 + 3 + 70 });
+        assert_eq!(after.idle_since(&before), Some(1.0));
+        assert_eq!(before.idle_since(&before), None);
+        assert_eq!(before.idle_since(&after), None);
+        let busy = CoreTimes { idle: before.idle + 1, total: before.total + 4 };
+        assert_eq!(busy.idle_since(&before), Some(0.25));
+        let all = Cores::of_this_thread().unwrap();
+        assert!(all.times().unwrap().total > 0);
     }
 
     #[test]

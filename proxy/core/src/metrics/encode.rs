@@ -75,7 +75,9 @@ impl State {
         let help = "Times that a worker left batch scheduling because it waited too long for its core.";
         rows.counter("batch_left", help, self.sum_event(Event::BatchEnded))?;
         let placed = self.sum_open(Event::PlaceBegun, Event::PlaceEnded);
-        rows.gauge("placed", "Workers that stay on a core of their own now (worker_placement).", placed)
+        rows.gauge("placed", "Workers that stay on a core of their own now (worker_placement).", placed)?;
+        let gathered = self.sum_open(Event::SharedPlaceBegun, Event::SharedPlaceEnded);
+        rows.gauge("gathered", "Workers that share one core now because requests are queued.", gathered)
     }
 
     fn upstream(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

@@ -72,9 +72,13 @@ pub enum Event {
     BatchEnded,
     /// A worker began to stay on a core of its own.
     PlaceBegun,
-    /// The kernel chooses the worker's core again.
+    /// It no longer does.
     PlaceEnded,
+    /// A worker began to stay on the core that all workers share.
+    SharedPlaceBegun,
+    /// It no longer does.
+    SharedPlaceEnded,
 }
 
 /// The number of events.
-pub(super) const EVENTS: usize = Event::PlaceEnded as usize + 1;
+pub(super) const EVENTS: usize = Event::SharedPlaceEnded as usize + 1;

@@ -2,6 +2,7 @@
 //! counters, and the list of open connections. On the hot path workers share only counters, and if requests in flight
 //! are limited, also the queue and the idle connections. `thread` runs the worker.
 
+mod idle;
 mod pace;
 mod place;
 mod trace;
@@ -202,6 +203,10 @@ impl Worker {
     pub(crate) fn record(&self, record: &ExchangeRecord<'_>, counts: bool) {
         if counts {
             self.metrics().record(record);
+        }
+        if let Some(place) = self.place.as_ref().filter(|_| record.queue.is_some_and(|time| !time.is_zero()))
+        {
+            place.count_queued();
         }
         self.log.borrow_mut().log(record);
     }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, Signal};
 use crossterm::event::{self, Event};
+use nix::sys::signal::{SigSet, Signal};
 use sluice_control::status::Document;
 
 use super::Source;

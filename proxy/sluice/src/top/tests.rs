@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use sluice_control::status::document::{
     Cluster, Document, Endpoint, Fixed, History, Latency, Paths, Rates, RecentError, Totals,
 };

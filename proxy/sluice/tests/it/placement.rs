@@ -1,19 +1,24 @@
 //! On which cores workers run (`worker_placement`).
 
+use std::time::{Duration, Instant};
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::support::{Origin, Proxy, Setup, Wire, allowed_cores, poll};
+use crate::support::{Origin, Proxy, Setup, Wire, allowed_cores, ok, poll};
 
 /// A proxy with a worker for each core; `None` if this host has one core, or too many to keep busy.
 fn start(placement: &str) -> Option<(Proxy, Load)> {
+    start_with(placement, Setup::to_origin(&Origin::saying("hi")))
+}
+
+fn start_with(placement: &str, setup: Setup) -> Option<(Proxy, Load)> {
     let cores = std::thread::available_parallelism().unwrap().get();
     if !(2..=8).contains(&cores) {
         eprintln!("skipped: needs 2 to 8 cores, not {cores}");
         return None;
     }
-    let setup = Setup::to_origin(&Origin::saying("hi")).with("workers", cores);
-    let proxy = setup.with("worker_placement", placement).start()?;
+    let proxy = setup.with("workers", cores).with("worker_placement", placement).start()?;
     let load = Load { workers: cores, wires: (0..16 * cores).map(|_| proxy.connect()).collect() };
     Some((proxy, load))
 }
@@ -66,6 +71,12 @@ fn own() -> String {
     allowed_cores(&std::fs::read_to_string("/proc/self/status").unwrap())
 }
 
+/// How long all cores were idle so far, in ticks of /proc/stat.
+fn idle_ticks() -> u64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap();
+    text.split_whitespace().nth(4).unwrap().parse().unwrap()
+}
+
 #[test]
 fn busy_worker_stays_on_a_core_of_its_own() {
     let Some((proxy, mut load)) = start("spread") else { return };
@@ -76,6 +87,37 @@ fn busy_worker_stays_on_a_core_of_its_own() {
     drop(load);
     poll("the workers to roam", || (proxy.worker_cores() == roams).then_some(()));
     poll("the count", || (proxy.metric("sluice_workers_placed") == 0.0).then_some(()));
+}
+
+#[test]
+fn workers_share_a_core_while_requests_are_queued_and_cores_are_idle() {
+    // It works for 2 ms on each request, without needing a core.
+    let origin = Origin::answering(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        ok("hi")
+    });
+    let setup = Setup::to_origin(&origin).with("clusters.default.max_in_flight", 4);
+    let Some((proxy, mut load)) = start_with("spread", setup) else { return };
+    let roams = vec![own(); load.workers];
+    let last = vec![one_each().pop().unwrap(); load.workers];
+    let (begun, before) = (Instant::now(), idle_ticks());
+    let gathered = poll("the workers to share a core", || {
+        load.run();
+        if proxy.worker_cores() == last && proxy.metric("sluice_workers_gathered") == load.workers as f64 {
+            return Some(true);
+        }
+        // Other tests may have taken the cores, and this one cannot free them.
+        (begun.elapsed() > Duration::from_secs(20)).then_some(false)
+    });
+    if !gathered {
+        // A tick is 10 ms. A fifth of idle time is needed in one second; there was more on average.
+        let idle = (idle_ticks() - before) as f64 / 100.0 / begun.elapsed().as_secs_f64();
+        assert!(idle < 0.4 * one_each().len() as f64, "the cores had idle time: {idle} of them");
+        return eprintln!("skipped: no idle time on these cores in 20 s");
+    }
+    drop(load);
+    poll("the workers to roam", || (proxy.worker_cores() == roams).then_some(()));
+    poll("the count", || (proxy.metric("sluice_workers_gathered") == 0.0).then_some(()));
 }
 
 #[test]
