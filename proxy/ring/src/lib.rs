@@ -22,5 +22,5 @@ pub use accept::{AcceptOp, accept, accept_burst, accept_waiting};
 pub use descriptor::Fd;
 pub use engine::{Engine, run};
 pub use file::{close, open, read_at, unlink, write_at};
-pub use socket::{RecvOp, SendOp, connect, poll, recv, send};
+pub use socket::{RecvOp, SendOp, connect, poll, recv, recv_lent, send};
 pub use uring::{RingError, operations, probe, probe_tokio_uring};

@@ -14,6 +14,7 @@ pub struct RecvOp(Receiving);
 
 enum Receiving {
     Uring(uring::RecvOp),
+    Lent(uring::LentOp),
     Epoll(epoll::RecvOp),
 }
 
@@ -27,6 +28,17 @@ pub fn recv(fd: &Fd, buf: Vec<u8>, patient: bool) -> RecvOp {
     })
 }
 
+/// Starts receiving up to `bytes_max` bytes, without a buffer until something has arrived, if the engine can do that
+/// (tokio-uring cannot). Returns the number of bytes and a buffer that may have room for no more.
+pub fn recv_lent(fd: &Fd, bytes_max: usize, patient: bool) -> RecvOp {
+    debug_assert!(bytes_max > 0, "a receive of no bytes looks like the end of the stream");
+    RecvOp(match Engine::current() {
+        Engine::Epoll => Receiving::Epoll(epoll::RecvOp::lent(fd, bytes_max, patient)),
+        Engine::IoUring => Receiving::Lent(uring::recv_lent(fd, bytes_max, patient)),
+        Engine::TokioUring => Receiving::Uring(uring::recv(fd, Vec::with_capacity(bytes_max), patient)),
+    })
+}
+
 impl RecvOp {
     /// Makes what has arrived by now visible to its next poll, without waiting for the engine's next turn and, if
     /// nothing has, without a system call. Returns false if something may have arrived all the same: the kernel does
@@ -35,6 +47,7 @@ impl RecvOp {
     pub fn catch_up(&mut self) -> bool {
         match &mut self.0 {
             Receiving::Uring(op) => op.catch_up(),
+            Receiving::Lent(op) => op.catch_up(),
             Receiving::Epoll(op) => {
                 op.refresh();
                 true
@@ -46,6 +59,7 @@ impl RecvOp {
     pub fn is_armed(&self) -> bool {
         match &self.0 {
             Receiving::Uring(op) => op.is_submitted(),
+            Receiving::Lent(op) => op.is_submitted(),
             Receiving::Epoll(_) => true,
         }
     }
@@ -54,7 +68,7 @@ impl RecvOp {
     /// a completion one turn late.
     pub fn refresh(&mut self) {
         match &mut self.0 {
-            Receiving::Uring(_) => uring::dispatch(),
+            Receiving::Uring(_) | Receiving::Lent(_) => uring::dispatch(),
             Receiving::Epoll(op) => op.refresh(),
         }
     }
@@ -63,6 +77,7 @@ impl RecvOp {
     pub fn cancel(&self) {
         match &self.0 {
             Receiving::Uring(op) => op.cancel(),
+            Receiving::Lent(op) => op.cancel(),
             Receiving::Epoll(op) => op.cancel(),
         }
     }
@@ -74,6 +89,7 @@ impl Future for RecvOp {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Receiving::Uring(op) => Pin::new(op).poll(cx),
+            Receiving::Lent(op) => Pin::new(op).poll(cx),
             Receiving::Epoll(op) => Pin::new(op).poll(cx),
         }
     }

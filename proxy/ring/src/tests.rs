@@ -115,6 +115,83 @@ fn receive_that_the_kernel_does_not_have_is_not_trusted() {
     });
 }
 
+/// More at once than a ring has buffers, at the start and at most.
+#[test]
+fn lent_receives_keep_their_bytes_apart() {
+    by(&Engine::ALL, |_| async {
+        let mut pairs: Vec<_> = (0..300)
+            .map(|_| {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                (Fd::from(OwnedFd::from(ours)), theirs)
+            })
+            .collect();
+        for round in 0..5 {
+            let message = |which: usize| format!("{round} {which} ").repeat(1 + which % 250).into_bytes();
+            let receiving: Vec<_> =
+                pairs.iter().map(|(ours, _)| ring::recv_lent(ours, 2048, round % 2 == 0)).collect();
+            idle().await;
+            for (which, (_, theirs)) in pairs.iter_mut().enumerate() {
+                theirs.write_all(&message(which)).unwrap();
+            }
+            for (which, one) in receiving.into_iter().enumerate() {
+                let (outcome, bytes) = one.await;
+                assert_eq!(outcome.unwrap(), bytes.len());
+                assert_eq!(bytes, message(which), "{which}");
+            }
+        }
+        let (ours, theirs) = pairs.pop().unwrap();
+        drop(theirs);
+        assert_eq!(ring::recv_lent(&ours, 2048, true).await.0.unwrap(), 0);
+    });
+}
+
+#[test]
+fn lent_receive_takes_no_more_than_it_may() {
+    by(&Engine::ALL, |_| async {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ours = OwnedFd::from(ours).into();
+        let sent: Vec<u8> = (0..5000_u16).map(|place| place as u8).collect();
+        theirs.write_all(&sent).unwrap();
+        let mut received = Vec::new();
+        while received.len() < sent.len() {
+            let (outcome, bytes) = ring::recv_lent(&ours, 2048, false).await;
+            assert!(outcome.unwrap() <= 2048);
+            received.extend(bytes);
+        }
+        assert_eq!(received, sent);
+    });
+}
+
+#[test]
+fn abandoned_and_cancelled_lent_receives_return_their_buffers() {
+    by(&Engine::ALL, |engine| async move {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ours: Fd = OwnedFd::from(ours).into();
+        for round in 0..400 {
+            let receiving = ring::recv_lent(&ours, 2048, true);
+            if round % 2 == 0 {
+                receiving.cancel();
+                assert!(receiving.await.0.is_err());
+                continue;
+            }
+            idle().await;
+            theirs.write_all(b"lost").unwrap();
+            drop(receiving);
+            let_go(&ours).await;
+            // A ring goes on with an abandoned receive.
+            if engine == Engine::Epoll {
+                assert_eq!(ring::recv_lent(&ours, 2048, false).await.0.unwrap(), 4);
+            }
+        }
+        theirs.write_all(b"kept").unwrap();
+        let (outcome, bytes) = ring::recv_lent(&ours, 2048, true).await;
+        assert_eq!((outcome.unwrap(), &bytes[..]), (4, &b"kept"[..]));
+        if engine == Engine::IoUring {
+            assert_eq!(bytes.capacity(), 4, "a buffer of its own would have more room");
+        }
+    });
+}
+
 #[test]
 fn cancelling_ends_only_one_operation() {
     by(&Engine::ALL, |_| async {

@@ -136,6 +136,14 @@ impl Stream {
         }
     }
 
+    /// Receives up to `bytes_max` bytes, without a buffer until something has arrived where that is possible.
+    fn recv_lent(&self, bytes_max: usize, patient: bool) -> StreamRecv {
+        match self {
+            Self::Socket(fd) => StreamRecv::Socket(ring::recv_lent(fd, bytes_max, patient)),
+            _ => self.recv(Vec::with_capacity(bytes_max), patient),
+        }
+    }
+
     fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> StreamSend {
         match self {
             Self::Socket(fd) => StreamSend::Socket(ring::send(fd, buf, start, whole)),

@@ -56,7 +56,7 @@ impl Reader {
     }
 
     /// Starts a receive into a buffer of at least `capacity` bytes, unless one is in progress. A full buffer doubles;
-    /// the caller limits how much may accumulate.
+    /// the caller limits how much may accumulate. A small one is lent by the engine when something has arrived.
     pub(crate) fn arm(&mut self, capacity: usize) {
         self.arm_for(capacity, false);
     }
@@ -75,6 +75,10 @@ impl Reader {
             buf.drain(..self.start);
             self.start = 0;
         }
+        if buf.is_empty() && capacity <= IDLE_BYTES {
+            self.pending = Some(self.stream.recv_lent(capacity, patient));
+            return;
+        }
         let wanted = if buf.len() >= capacity { buf.len() * 2 } else { capacity };
         if buf.capacity() < wanted {
             buf.reserve_exact(wanted - buf.len());
@@ -82,8 +86,8 @@ impl Reader {
         self.pending = Some(self.stream.recv(buf, patient));
     }
 
-    /// Starts the receive that waits for the next message on an idle connection. Its buffer is small if what has arrived
-    /// since it last rested would have fit into a small one.
+    /// Starts the receive that waits for the next message on an idle connection. It has a buffer of its own only if more
+    /// has arrived since it last rested than a lent one has room for.
     pub fn rest(&mut self) {
         let received = self.received.wrapping_sub(self.rested_at);
         self.rested_at = self.received;
@@ -254,11 +258,11 @@ mod tests {
     use crate::stream::halves;
 
     #[test]
-    fn idle_reader_waits_with_room_for_as_much_as_it_received_last() {
+    fn idle_reader_waits_without_a_buffer_unless_it_received_much_last() {
         ring::run(Engine::Epoll, async {
             let (mut peer, ours) = UnixStream::pair().unwrap();
             let (mut reader, _writer) = halves(Stream::from_socket(OwnedFd::from(ours)));
-            for (message, room) in [(100, IDLE_BYTES), (IDLE_BYTES + 1, SMALL_BYTES), (100, IDLE_BYTES)] {
+            for (message, room) in [(100, 0), (IDLE_BYTES + 1, SMALL_BYTES), (100, 0)] {
                 peer.write_all(&vec![b'a'; message]).unwrap();
                 while reader.data().len() < message {
                     reader.fill(SMALL_BYTES).await.unwrap();

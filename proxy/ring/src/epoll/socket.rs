@@ -28,6 +28,8 @@ const REPORT_MAX: Duration = Duration::from_millis(50);
 pub(crate) struct RecvOp {
     fd: Fd,
     buf: Vec<u8>,
+    /// How much to allocate once something has arrived, if `buf` has no room.
+    lent_bytes: usize,
     eagerness: Eagerness,
     call: Call,
 }
@@ -45,9 +47,15 @@ impl RecvOp {
         Self {
             fd: Fd::clone(fd),
             buf,
+            lent_bytes: 0,
             eagerness: Eagerness { must_try: !patient, waits_since: None },
             call: Call::default(),
         }
+    }
+
+    /// Without a buffer, until up to `bytes_max` bytes can be received.
+    pub(crate) fn lent(fd: &Fd, bytes_max: usize, patient: bool) -> Self {
+        Self { lent_bytes: bytes_max, ..Self::new(fd, Vec::new(), patient) }
     }
 
     /// Makes its next poll try, even if epoll has reported nothing.
@@ -63,7 +71,7 @@ impl RecvOp {
         // A socket that is read before it has to wait is not registered.
         if self.eagerness.must_try && !self.fd.is_watched() {
             self.eagerness.must_try = false;
-            if let Some(outcome) = attempt(|| receive(&self.fd, &mut self.buf)) {
+            if let Some(outcome) = receive(&self.fd, &mut self.buf, self.lent_bytes) {
                 return Poll::Ready(outcome);
             }
         }
@@ -77,7 +85,7 @@ impl RecvOp {
             // Readiness is not cleared when a receive leaves room in the buffer: a joined socket has two queues, and
             // one receive reads from only one of them. Any socket may be joined, also by another sluice that is its
             // client.
-            match (attempt(|| receive(&self.fd, &mut self.buf)), readiness) {
+            match (receive(&self.fd, &mut self.buf, self.lent_bytes), readiness) {
                 (Some(outcome), _) => return Poll::Ready(outcome),
                 (None, Poll::Ready(mut readiness)) => readiness.clear_ready(),
                 (None, Poll::Pending) => return Poll::Pending,
@@ -118,9 +126,22 @@ impl Future for RecvOp {
     }
 }
 
+/// Receives without waiting, into a new buffer if one is to be lent.
+fn receive(fd: &Fd, buf: &mut Vec<u8>, lent_bytes: usize) -> Option<io::Result<usize>> {
+    if lent_bytes == 0 {
+        return attempt(|| receive_into(fd, buf));
+    }
+    buf.reserve_exact(lent_bytes);
+    let outcome = attempt(|| receive_into(fd, buf));
+    if !matches!(outcome, Some(Ok(1..))) {
+        *buf = Vec::new();
+    }
+    outcome
+}
+
 /// Receives into the spare capacity, without waiting.
 #[allow(unsafe_code, reason = "the kernel fills the spare capacity of a buffer")]
-fn receive(fd: &Fd, buf: &mut Vec<u8>) -> io::Result<usize> {
+fn receive_into(fd: &Fd, buf: &mut Vec<u8>) -> io::Result<usize> {
     let count = SockRef::from(fd).recv_with_flags(buf.spare_capacity_mut(), libc::MSG_DONTWAIT)?;
     let filled = buf.len() + count;
     assert!(filled <= buf.capacity(), "the kernel received only the spare capacity");

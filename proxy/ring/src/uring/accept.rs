@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockAddr, SockAddrStorage};
 use tokio::time::timeout;
 
-use super::{Fd, Finished, InFlight, lost, outcome, raw, submit};
+use super::{Completion, Fd, Finished, InFlight, lost, outcome, raw, submit};
 
 /// How long a cancelled accept may go on before it is cancelled again.
 const AGAIN: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ impl Finished for AcceptData {
     const BRINGS_DESCRIPTOR: bool = true;
     type Output = io::Result<(OwnedFd, SockAddr)>;
 
-    fn finish(self, result: i32) -> Self::Output {
+    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
         outcome(result)?;
         // SAFETY: a non-negative result of accept is a new descriptor, which nothing else owns yet.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };

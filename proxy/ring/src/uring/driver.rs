@@ -24,8 +24,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until};
 
-use super::Finished;
-use super::table::{Abandoned, End, Id, Table};
+use super::lender::Lender;
+use super::table::{Abandoned, Completion, End, Id, Table};
+use super::{Engine, Finished};
 
 /// `user_data` of entries whose completion is ignored. No operation has it, because no table has this place.
 const NOBODY: u64 = u64::MAX;
@@ -57,6 +58,8 @@ pub(super) struct Driver {
     /// Why the ring can no longer be used.
     failed: Cell<Option<io::Error>>,
     has_lost: Cell<bool>,
+    /// `None` if the kernel takes no buffers.
+    lender: Option<Lender>,
 }
 
 /// The result of entering the ring.
@@ -72,6 +75,7 @@ impl Driver {
     /// Makes `ring` the ring of this thread. `shows_work`: it was set up with TASKRUN_FLAG.
     pub(super) fn install(ring: IoUring, shows_work: bool) -> &'static Self {
         let driver: &'static Self = Box::leak(Box::new(Self {
+            lender: Lender::new(&ring),
             ring: RefCell::new(ring),
             table: RefCell::new(Table::new()),
             backlog: RefCell::default(),
@@ -88,6 +92,11 @@ impl Driver {
     pub(super) fn current() -> &'static Self {
         #[expect(clippy::expect_used, reason = "a bug in sluice that the first operation would show")]
         DRIVER.get().expect("operation outside of ring::run")
+    }
+
+    /// The buffers of this thread's ring, if it is one of ours and has some.
+    pub(super) fn lender_here() -> Option<&'static Lender> {
+        DRIVER.get()?.lender.as_ref().filter(|_| Engine::current() == Engine::IoUring)
     }
 
     /// Adds an entry to the submission queue, after all earlier ones.
@@ -224,16 +233,16 @@ impl Driver {
     pub(super) fn dispatch(&self) -> bool {
         let mut any = false;
         // One at a time: the code that is woken or dropped may use the ring again.
-        while let Some((user_data, result)) = self.next_completion() {
+        while let Some((user_data, completion)) = self.next_completion() {
             any = true;
             let id = Id::from_user_data(user_data & !CANCELLATION);
             match (user_data, user_data & CANCELLATION) {
                 (NOBODY, _) => {}
                 (_, 0) => {
-                    let due = self.table.borrow_mut().complete(id, result);
+                    let due = self.table.borrow_mut().complete(id, completion);
                     due.perform();
                 }
-                _ => self.cancelled(id, result),
+                _ => self.cancelled(id, completion.result),
             }
         }
         any
@@ -247,10 +256,10 @@ impl Driver {
         }
     }
 
-    fn next_completion(&self) -> Option<(u64, i32)> {
+    fn next_completion(&self) -> Option<(u64, Completion)> {
         let mut ring = self.ring.borrow_mut();
         let entry = ring.completion().next()?;
-        Some((entry.user_data(), entry.result()))
+        Some((entry.user_data(), Completion { result: entry.result(), flags: entry.flags() }))
     }
 
     /// Submits and delivers for as long as the thread runs. Ends only with an error.
@@ -358,7 +367,7 @@ impl<D: Finished> Future for InFlight<D> {
         assert!(self.data.is_some(), "polled after completion");
         let end = std::task::ready!(self.driver.table.borrow_mut().poll(self.id, cx));
         match (end, self.data.take()) {
-            (End::Completed(result), Some(data)) => Poll::Ready(data.finish(result)),
+            (End::Completed(completion), Some(data)) => Poll::Ready(data.finish(completion)),
             (End::Lost, data) => {
                 // The kernel may still access the data, so it is leaked.
                 std::mem::forget(data);
@@ -379,8 +388,8 @@ impl<D: Finished> Drop for InFlight<D> {
 }
 
 impl<D: Finished> Abandoned for D {
-    fn end(self: Box<Self>, result: i32) {
+    fn end(self: Box<Self>, completion: Completion) {
         // Also drops what the operation returned, such as a new descriptor.
-        drop((*self).finish(result));
+        drop((*self).finish(completion));
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Fd, Finished, lost, outcome, raw, submit};
+use super::{Completion, Fd, Finished, lost, outcome, raw, submit};
 
 struct OpenData {
     /// Kept so that the kernel can read it while the operation runs.
@@ -17,7 +17,7 @@ impl Finished for OpenData {
     const BRINGS_DESCRIPTOR: bool = true;
     type Output = io::Result<OwnedFd>;
 
-    fn finish(self, result: i32) -> Self::Output {
+    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
         outcome(result)?;
         // SAFETY: a non-negative result of openat is a new descriptor, which nothing else owns yet.
         Ok(unsafe { OwnedFd::from_raw_fd(result) })
@@ -43,7 +43,7 @@ struct UnlinkData {
 impl Finished for UnlinkData {
     type Output = io::Result<()>;
 
-    fn finish(self, result: i32) -> Self::Output {
+    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
         outcome(result).map(drop)
     }
 
@@ -70,7 +70,7 @@ struct FileData {
 impl Finished for FileData {
     type Output = (io::Result<usize>, Vec<u8>);
 
-    fn finish(mut self, result: i32) -> Self::Output {
+    fn finish(mut self, Completion { result, .. }: Completion) -> Self::Output {
         let outcome = outcome(result);
         if let (Ok(count), true) = (&outcome, self.fills) {
             let filled = self.buf.len() + count;
@@ -119,7 +119,7 @@ struct CloseData;
 impl Finished for CloseData {
     type Output = ();
 
-    fn finish(self, _: i32) {}
+    fn finish(self, _: Completion) {}
 
     fn lost() {}
 }

@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use tokio_uring::{InFlightOneshot, OneshotOutputTransform, Runtime, UnsubmittedOneshot};
 
-use super::{ENTRIES, Finished};
+use super::{Completion, ENTRIES, Finished};
 
 /// Byte offsets in a submission queue entry: kernel ABI (io_uring.h).
 const OPCODE_OFFSET: usize = 0;
@@ -95,7 +95,7 @@ impl<D: Finished> OneshotOutputTransform for Finish<D> {
     type StoredData = D;
 
     fn transform_oneshot_output(self, data: D, cqe: cqueue::Entry) -> D::Output {
-        data.finish(cqe.result())
+        data.finish(Completion { result: cqe.result(), flags: cqe.flags() })
     }
 }
 

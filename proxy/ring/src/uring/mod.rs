@@ -10,6 +10,7 @@ mod accept;
 mod driver;
 mod file;
 mod guest;
+mod lender;
 mod probe;
 mod socket;
 mod table;
@@ -27,12 +28,13 @@ use tokio::runtime::LocalOptions;
 
 use super::{Engine, Fd};
 use driver::Driver;
+use table::Completion;
 
 pub(crate) use accept::{AcceptOp, accept, accept_burst, accept_waiting};
 pub(crate) use file::{close, open, read_at, unlink, write_at};
 pub(crate) use guest::run as run_on_tokio_uring;
 pub use probe::{RingError, operations, probe, probe_tokio_uring};
-pub(crate) use socket::{RecvOp, SendOp, connect, poll, recv, send};
+pub(crate) use socket::{LentOp, RecvOp, SendOp, connect, poll, recv, recv_lent, send};
 
 /// Entries of a worker's submission queue. The completion queue has four times as many.
 const ENTRIES: u32 = 1024;
@@ -105,8 +107,8 @@ trait Finished: Unpin + Sized + 'static {
     const BRINGS_DESCRIPTOR: bool = false;
     /// The outcome for the caller.
     type Output;
-    /// Turns the data and the completion's result into the outcome.
-    fn finish(self, result: i32) -> Self::Output;
+    /// Turns the data and the completion into the outcome.
+    fn finish(self, completion: Completion) -> Self::Output;
     /// The outcome without data, if the completion may have been lost.
     fn lost() -> Self::Output;
 }

@@ -1,14 +1,18 @@
 //! Receive, send, connect and wait for events, on one socket.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::ptr;
 use std::task::{Context, Poll};
 
 use io_uring::opcode;
 use socket2::SockAddr;
 
-use super::{Fd, Finished, InFlight, lost, outcome, poll_first, raw, submit};
+use super::driver::Driver;
+use super::lender::{self, Lender};
+use super::{Completion, Fd, Finished, InFlight, lost, outcome, poll_first, raw, submit};
 
 struct RecvData {
     /// Kept so that the descriptor outlives the operation.
@@ -19,7 +23,7 @@ struct RecvData {
 impl Finished for RecvData {
     type Output = (io::Result<usize>, Vec<u8>);
 
-    fn finish(mut self, result: i32) -> Self::Output {
+    fn finish(mut self, Completion { result, .. }: Completion) -> Self::Output {
         let outcome = outcome(result);
         if let Ok(count) = outcome {
             let filled = self.buf.len() + count;
@@ -71,6 +75,105 @@ impl Future for RecvOp {
     }
 }
 
+/// A receive in progress that takes a buffer of the ring when something has arrived.
+pub(crate) struct LentOp {
+    fd: Fd,
+    receiving: Lent,
+    is_cancelled: Cell<bool>,
+}
+
+enum Lent {
+    Waiting(InFlight<LentData>),
+    /// With a buffer of its own: there are no others, or all were taken.
+    Own(RecvOp),
+}
+
+struct LentData {
+    _fd: Fd,
+    lender: &'static Lender,
+}
+
+impl Finished for LentData {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn finish(self, completion: Completion) -> Self::Output {
+        let outcome = outcome(completion.result);
+        let bytes = self.lender.take_back(completion.flags, *outcome.as_ref().unwrap_or(&0));
+        (outcome, bytes)
+    }
+
+    fn lost() -> Self::Output {
+        (Err(lost()), Vec::new())
+    }
+}
+
+pub(crate) fn recv_lent(fd: &Fd, bytes_max: usize, patient: bool) -> LentOp {
+    let receiving = match Driver::lender_here() {
+        Some(lender) if bytes_max >= lender::BUFFER_BYTES => {
+            let entry = Lender::select(
+                opcode::Recv::new(raw(fd), ptr::null_mut(), lender::BUFFER_BYTES as u32).build(),
+            );
+            let entry = if patient { poll_first(entry) } else { entry };
+            // SAFETY: the entry names no memory; the kernel chooses it among the ring's buffers, which are leaked.
+            // `LentData` owns the descriptor, and the driver keeps it until the operation has ended.
+            Lent::Waiting(unsafe { submit(LentData { _fd: Fd::clone(fd), lender }, entry) })
+        }
+        _ => Lent::Own(recv(fd, Vec::with_capacity(bytes_max), patient)),
+    };
+    LentOp { fd: Fd::clone(fd), receiving, is_cancelled: Cell::new(false) }
+}
+
+impl LentOp {
+    pub(crate) fn cancel(&self) {
+        self.is_cancelled.set(true);
+        match &self.receiving {
+            Lent::Waiting(op) => op.cancel(),
+            Lent::Own(op) => op.cancel(),
+        }
+    }
+
+    pub(crate) fn catch_up(&self) -> bool {
+        match &self.receiving {
+            Lent::Waiting(op) => op.catch_up(),
+            Lent::Own(op) => op.catch_up(),
+        }
+    }
+
+    pub(crate) fn is_submitted(&self) -> bool {
+        match &self.receiving {
+            Lent::Waiting(op) => op.is_submitted(),
+            Lent::Own(op) => op.is_submitted(),
+        }
+    }
+}
+
+impl Future for LentOp {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { fd, receiving, is_cancelled } = &mut *self;
+        if let Lent::Waiting(op) = receiving {
+            let ended = std::task::ready!(Pin::new(op).poll(cx));
+            // What has arrived is still in the socket.
+            let none_left = ended.0.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOBUFS));
+            if !none_left {
+                return Poll::Ready(ended);
+            }
+            if let Some(lender) = Driver::lender_here() {
+                lender.add();
+            }
+            if is_cancelled.get() {
+                return Poll::Ready(LentData::lost());
+            }
+            *receiving = Lent::Own(recv(fd, Vec::with_capacity(lender::BUFFER_BYTES), false));
+        }
+        match receiving {
+            Lent::Own(op) => Pin::new(op).poll(cx),
+            Lent::Waiting(_) => Poll::Pending,
+        }
+    }
+}
+
 struct SendData {
     _fd: Fd,
     buf: Vec<u8>,
@@ -79,7 +182,7 @@ struct SendData {
 impl Finished for SendData {
     type Output = (io::Result<usize>, Vec<u8>);
 
-    fn finish(self, result: i32) -> Self::Output {
+    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
         (outcome(result), self.buf)
     }
 
@@ -124,7 +227,7 @@ struct ConnectData {
 impl Finished for ConnectData {
     type Output = io::Result<()>;
 
-    fn finish(self, result: i32) -> Self::Output {
+    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
         outcome(result).map(drop)
     }
 
@@ -172,7 +275,7 @@ struct FdData(#[expect(dead_code, reason = "kept so that the descriptor outlives
 impl Finished for FdData {
     type Output = io::Result<usize>;
 
-    fn finish(self, result: i32) -> Self::Output {
+    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
         outcome(result)
     }
 

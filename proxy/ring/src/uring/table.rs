@@ -28,16 +28,31 @@ impl Id {
     }
 }
 
+/// What the kernel returned for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Completion {
+    /// A count, a descriptor, or a negative error.
+    pub(super) result: i32,
+    /// IORING_CQE_F_*: which buffer it took, if it took one.
+    pub(super) flags: u32,
+}
+
+impl From<i32> for Completion {
+    fn from(result: i32) -> Self {
+        Self { result, flags: 0 }
+    }
+}
+
 /// Data of an operation whose future was dropped.
 pub(super) trait Abandoned {
     /// Frees it, and what the operation returned.
-    fn end(self: Box<Self>, result: i32);
+    fn end(self: Box<Self>, completion: Completion);
 }
 
 /// The progress of an operation.
 enum State {
     UnderWay(Option<Waker>),
-    Completed(i32),
+    Completed(Completion),
     Abandoned(Box<dyn Abandoned>),
     /// The kernel may have lost its completion. Its data is never freed.
     Lost,
@@ -47,7 +62,7 @@ enum State {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The future owns the data again.
-    Completed(i32),
+    Completed(Completion),
     /// The data must not be accessed or freed any more.
     Lost,
 }
@@ -56,7 +71,7 @@ pub(super) enum End {
 pub(super) enum Due {
     Nothing,
     Wake(Waker),
-    End(Box<dyn Abandoned>, i32),
+    End(Box<dyn Abandoned>, Completion),
 }
 
 impl Due {
@@ -64,7 +79,7 @@ impl Due {
         match self {
             Self::Nothing => {}
             Self::Wake(waker) => waker.wake(),
-            Self::End(data, result) => data.end(result),
+            Self::End(data, completion) => data.end(completion),
         }
     }
 }
@@ -103,14 +118,14 @@ impl Table {
     }
 
     /// Records the kernel's completion of an operation.
-    pub(super) fn complete(&mut self, id: Id, result: i32) -> Due {
+    pub(super) fn complete(&mut self, id: Id, completion: Completion) -> Due {
         let Some(state) = self.state(id) else { return Due::Nothing };
-        match std::mem::replace(state, State::Completed(result)) {
+        match std::mem::replace(state, State::Completed(completion)) {
             State::UnderWay(Some(waker)) => Due::Wake(waker),
             State::UnderWay(None) | State::Completed(_) => Due::Nothing,
             State::Abandoned(data) => {
                 self.remove(id);
-                Due::End(data, result)
+                Due::End(data, completion)
             }
             State::Lost => {
                 self.remove(id);
@@ -127,7 +142,7 @@ impl Table {
                 *waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            Some(State::Completed(result)) => End::Completed(*result),
+            Some(State::Completed(completion)) => End::Completed(*completion),
             // The place stays occupied: the kernel may still complete the operation.
             Some(State::Lost | State::Abandoned(_)) | None => return Poll::Ready(End::Lost),
         };
@@ -138,10 +153,10 @@ impl Table {
     /// Keeps the data of an operation whose future was dropped, until the operation has ended.
     pub(super) fn abandon(&mut self, id: Id, data: Box<dyn Abandoned>) -> Due {
         match self.state(id) {
-            Some(State::Completed(result)) => {
-                let result = *result;
+            Some(State::Completed(completion)) => {
+                let completion = *completion;
                 self.remove(id);
-                Due::End(data, result)
+                Due::End(data, completion)
             }
             Some(state @ State::UnderWay(_)) => {
                 *state = State::Abandoned(data);
@@ -186,8 +201,8 @@ mod tests {
     struct Data(Rc<Cell<Option<i32>>>);
 
     impl Abandoned for Data {
-        fn end(self: Box<Self>, result: i32) {
-            self.0.set(Some(result));
+        fn end(self: Box<Self>, completion: Completion) {
+            self.0.set(Some(completion.result));
         }
     }
 
@@ -200,12 +215,12 @@ mod tests {
         let mut table = Table::new();
         let first = table.begin();
         assert_eq!(Id::from_user_data(first.user_data()), first);
-        table.complete(first, 7).perform();
-        assert_eq!(table.poll(first, &cx()), Poll::Ready(End::Completed(7)));
+        table.complete(first, Completion::from(7)).perform();
+        assert_eq!(table.poll(first, &cx()), Poll::Ready(End::Completed(Completion::from(7))));
         let second = table.begin();
         assert_eq!(second.place, first.place);
         assert!(!table.is_under_way(first) && table.is_under_way(second));
-        table.complete(first, 9).perform();
+        table.complete(first, Completion::from(9)).perform();
         assert_eq!(
             table.poll(second, &cx()),
             Poll::Pending,
@@ -220,10 +235,10 @@ mod tests {
         let (id, ended) = (table.begin(), Rc::new(Cell::new(None)));
         table.abandon(id, Box::new(Data(Rc::clone(&ended)))).perform();
         assert_eq!(ended.get(), None);
-        table.complete(id, 3).perform();
+        table.complete(id, Completion::from(3)).perform();
         assert_eq!((ended.get(), table.len()), (Some(3), 0));
         let (id, ended) = (table.begin(), Rc::new(Cell::new(None)));
-        table.complete(id, 4).perform();
+        table.complete(id, Completion::from(4)).perform();
         table.abandon(id, Box::new(Data(Rc::clone(&ended)))).perform();
         assert_eq!((ended.get(), table.len()), (Some(4), 0));
     }
@@ -235,17 +250,17 @@ mod tests {
         let (waited_for, abandoned, completed) = (table.begin(), table.begin(), table.begin());
         let ended = Rc::new(Cell::new(None));
         table.abandon(abandoned, Box::new(Data(Rc::clone(&ended)))).perform();
-        table.complete(completed, 1).perform();
+        table.complete(completed, Completion::from(1)).perform();
         assert_eq!(table.poll(waited_for, &cx()), Poll::Pending);
         assert_eq!(table.lose_all().len(), 1);
         assert_eq!(table.poll(waited_for, &cx()), Poll::Ready(End::Lost));
-        assert_eq!(table.poll(completed, &cx()), Poll::Ready(End::Completed(1)));
+        assert_eq!(table.poll(completed, &cx()), Poll::Ready(End::Completed(Completion::from(1))));
         let kept = Rc::new(Cell::new(None));
         table.abandon(waited_for, Box::new(Data(Rc::clone(&kept)))).perform();
         assert_eq!(Rc::strong_count(&kept), 2, "the kernel may still write to the data");
         // These completions were not lost.
-        table.complete(waited_for, 5).perform();
-        table.complete(abandoned, 6).perform();
+        table.complete(waited_for, Completion::from(5)).perform();
+        table.complete(abandoned, Completion::from(6)).perform();
         assert_eq!((ended.get(), kept.get(), table.len()), (Some(6), None, 0));
     }
 
@@ -263,7 +278,7 @@ mod tests {
                     }
                     1 if !in_kernel.is_empty() => {
                         let id = in_kernel.swap_remove(which.index(in_kernel.len()));
-                        table.complete(id, id.turn as i32).perform();
+                        table.complete(id, Completion::from(id.turn as i32)).perform();
                     }
                     2 if !futures.is_empty() => {
                         let at = which.index(futures.len());
@@ -271,7 +286,7 @@ mod tests {
                         match table.poll(id, &cx()) {
                             Poll::Pending => prop_assert!(in_kernel.contains(&id)),
                             Poll::Ready(end) => {
-                                prop_assert_eq!(end, End::Completed(id.turn as i32));
+                                prop_assert_eq!(end, End::Completed(Completion::from(id.turn as i32)));
                                 futures.swap_remove(at);
                             }
                         }
@@ -289,7 +304,7 @@ mod tests {
                 }
             }
             for id in in_kernel {
-                table.complete(id, 0).perform();
+                table.complete(id, Completion::from(0)).perform();
             }
             futures.iter().for_each(|id| assert!(table.poll(*id, &cx()).is_ready()));
             prop_assert_eq!(table.len(), 0);

@@ -16,7 +16,7 @@ struct Nothing(#[expect(dead_code, reason = "kept alive")] Rc<()>);
 impl Finished for Nothing {
     type Output = i32;
 
-    fn finish(self, result: i32) -> i32 {
+    fn finish(self, Completion { result, .. }: Completion) -> i32 {
         result
     }
 
