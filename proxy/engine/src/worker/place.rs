@@ -28,6 +28,8 @@ const CONNECTIONS_MIN: u64 = 8;
 const EXCHANGES_MIN: u64 = 200;
 /// How many ticks without a reason to stay end the stay: 1 s. A pause of the load is no reason to roam.
 const QUIET_TICKS_MAX: u32 = 5;
+/// The same for busy workers that share a core: 30 s. The queue may have ended because they do.
+const SHARED_TICKS_MAX: u32 = 150;
 /// The share of a core that all workers together may need to begin to share one, and to go on. They are loaded alike, so
 /// each multiplies its own share.
 const SHARED_BEGIN_MAX: f64 = 0.5;
@@ -60,7 +62,7 @@ struct Load {
     connections: usize,
     /// The time that this worker ran, as a part of the tick, times the number of workers.
     share: f64,
-    /// The idle share of the cores, if requests were queued and it is known.
+    /// The idle share of the cores, if it matters and is known.
     idle: Option<f64>,
     /// Whether the worker is a batch thread. An ordinary thread waited for long on a busy core, and must be free to
     /// leave it.
@@ -85,7 +87,11 @@ impl Judge {
             Seat::Shared => !self.has_room(load),
         };
         self.quiet = if wanted == self.seat { 0 } else { self.quiet + 1 };
-        if self.quiet == 0 || load.is_batch && !is_urgent && self.quiet < QUIET_TICKS_MAX {
+        let quiet_max = match self.seat {
+            Seat::Shared if self.is_busy_together(load) => SHARED_TICKS_MAX,
+            _ => QUIET_TICKS_MAX,
+        };
+        if self.quiet == 0 || load.is_batch && !is_urgent && self.quiet < quiet_max {
             return None;
         }
         (self.seat, self.quiet) = (wanted, 0);
@@ -95,7 +101,7 @@ impl Judge {
     fn wanted(&self, load: Load) -> Seat {
         if !load.is_batch {
             Seat::Any
-        } else if self.suffices(load.exchanges * u64::from(load.workers), EXCHANGES_MIN, Seat::Shared)
+        } else if self.is_busy_together(load)
             && self.suffices(load.queued, load.exchanges / 2, Seat::Shared)
             && self.has_room(load)
         {
@@ -107,6 +113,10 @@ impl Judge {
         } else {
             Seat::Any
         }
+    }
+
+    fn is_busy_together(&self, load: Load) -> bool {
+        self.suffices(load.exchanges * u64::from(load.workers), EXCHANGES_MIN, Seat::Shared)
     }
 
     /// Whether `found` is a reason for a seat. To keep it, half of what it takes to get it suffices.
@@ -194,7 +204,7 @@ impl Place {
         let exchanges = now.exchanges.saturating_sub(last.exchanges);
         let before = self.judge.borrow().seat;
         // Asked only while it matters, because the kernel's answer is long.
-        let idle = if queued > 0 { self.idle.get(now.at) } else { None };
+        let idle = if queued > 0 || before == Seat::Shared { self.idle.get(now.at) } else { None };
         let workers = self.workers;
         let load = Load { workers, exchanges, queued, connections, share, idle, is_batch };
         if let Some(seat) = self.judge.borrow_mut().judge(load) {
@@ -318,19 +328,25 @@ mod tests {
     }
 
     #[test]
-    fn workers_stop_sharing_after_a_second_without_a_queue_or_at_once_for_want_of_room() {
+    fn workers_stop_sharing_later_without_a_queue_and_at_once_for_want_of_room() {
         let sharing = || {
             let mut judge = Judge::default();
             judge.judge(QUEUED);
             judge
         };
-        let (mut judge, none) = (sharing(), Load { queued: 0, idle: None, ..QUEUED });
-        for _ in 1..QUIET_TICKS_MAX {
-            assert_eq!(judge.judge(none), None);
+        let without = Load { queued: 0, ..QUEUED };
+        let few = Load { exchanges: QUEUED.exchanges / 2 - 1, ..without };
+        for (load, ticks) in [(without, SHARED_TICKS_MAX), (few, QUIET_TICKS_MAX)] {
+            let mut judge = sharing();
+            for _ in 1..ticks {
+                assert_eq!(judge.judge(load), None, "{load:?}");
+            }
+            assert_eq!(judge.judge(load), Some(Seat::Any), "{load:?}");
         }
-        assert_eq!(judge.judge(none), Some(Seat::Any));
         let full = Load { exchanges: EXCHANGES_MIN, connections: 100, share: SHARED_MAX, ..QUEUED };
         assert_eq!(sharing().judge(full), Some(Seat::Own));
-        assert_eq!(sharing().judge(Load { idle: Some(0.04), ..QUEUED }), Some(Seat::Any));
+        for load in [QUEUED, without] {
+            assert_eq!(sharing().judge(Load { idle: Some(0.04), ..load }), Some(Seat::Any));
+        }
     }
 }
