@@ -119,7 +119,7 @@ fn receive_that_the_kernel_does_not_have_is_not_trusted() {
 #[test]
 fn lent_receives_keep_their_bytes_apart() {
     by(&Engine::ALL, |_| async {
-        let mut pairs: Vec<_> = (0..300)
+        let mut pairs: Vec<_> = (0..160)
             .map(|_| {
                 let (ours, theirs) = UnixStream::pair().unwrap();
                 (Fd::from(OwnedFd::from(ours)), theirs)
@@ -186,7 +186,7 @@ fn abandoned_and_cancelled_lent_receives_return_their_buffers() {
         theirs.write_all(b"kept").unwrap();
         let (outcome, bytes) = ring::recv_lent(&ours, 2048, true).await;
         assert_eq!((outcome.unwrap(), &bytes[..]), (4, &b"kept"[..]));
-        if engine == Engine::IoUring {
+        if engine == Engine::IoUring && uring::has_lender() {
             assert_eq!(bytes.capacity(), 4, "a buffer of its own would have more room");
         }
     });

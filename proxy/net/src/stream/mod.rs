@@ -136,12 +136,9 @@ impl Stream {
         }
     }
 
-    /// Receives up to `bytes_max` bytes, without a buffer until something has arrived where that is possible.
-    fn recv_lent(&self, bytes_max: usize, patient: bool) -> StreamRecv {
-        match self {
-            Self::Socket(fd) => StreamRecv::Socket(ring::recv_lent(fd, bytes_max, patient)),
-            _ => self.recv(Vec::with_capacity(bytes_max), patient),
-        }
+    /// Receives up to `bytes_max` bytes, without a buffer until something has arrived. Only sockets can.
+    fn recv_lent(&self, bytes_max: usize, patient: bool) -> Option<StreamRecv> {
+        Some(StreamRecv::Socket(ring::recv_lent(self.socket()?, bytes_max, patient)))
     }
 
     fn send(&self, buf: Vec<u8>, start: usize, whole: bool) -> StreamSend {

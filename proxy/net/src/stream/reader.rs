@@ -75,8 +75,11 @@ impl Reader {
             buf.drain(..self.start);
             self.start = 0;
         }
-        if buf.is_empty() && capacity <= IDLE_BYTES {
-            self.pending = Some(self.stream.recv_lent(capacity, patient));
+        if buf.is_empty()
+            && capacity <= IDLE_BYTES
+            && let Some(lent) = self.stream.recv_lent(capacity, patient)
+        {
+            self.pending = Some(lent);
             return;
         }
         let wanted = if buf.len() >= capacity { buf.len() * 2 } else { capacity };

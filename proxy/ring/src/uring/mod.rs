@@ -87,6 +87,12 @@ pub(crate) fn dispatch() {
     }
 }
 
+/// Whether this thread's ring lends buffers.
+#[cfg(test)]
+pub(crate) fn has_lender() -> bool {
+    Driver::lender_here().is_some()
+}
+
 fn raw(fd: &Fd) -> types::Fd {
     types::Fd(fd.as_raw_fd())
 }

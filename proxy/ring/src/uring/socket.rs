@@ -97,9 +97,7 @@ impl Finished for LentData {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn finish(self, completion: Completion) -> Self::Output {
-        let outcome = outcome(completion.result);
-        let bytes = self.lender.take_back(completion.flags, *outcome.as_ref().unwrap_or(&0));
-        (outcome, bytes)
+        (outcome(completion.result), self.lender.take_back(completion))
     }
 
     fn lost() -> Self::Output {
@@ -142,7 +140,8 @@ impl LentOp {
     pub(crate) fn is_submitted(&self) -> bool {
         match &self.receiving {
             Lent::Waiting(op) => op.is_submitted(),
-            Lent::Own(op) => op.is_submitted(),
+            // It may have replaced one that has just ended, and what it completes with was not looked at yet.
+            Lent::Own(_) => false,
         }
     }
 }
