@@ -120,12 +120,12 @@ impl CoreTimes {
     }
 }
 
-/// How long this thread has run so far.
+/// How long all threads of this process have run so far.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn time_run() -> io::Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
+pub fn time_of_process() -> io::Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
 }
 
 /// Makes this thread a batch thread or an ordinary one.

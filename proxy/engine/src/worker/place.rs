@@ -30,8 +30,12 @@ const EXCHANGES_MIN: u64 = 200;
 const QUIET_TICKS_MAX: u32 = 5;
 /// The same for busy workers that share a core: 30 s. The queue may have ended because they do.
 const SHARED_TICKS_MAX: u32 = 150;
-/// The share of a core that all workers together may need to begin to share one, and to go on. They are loaded alike, so
-/// each multiplies its own share.
+/// How many ticks they do not try again after they had to stop for want of time: 30 s at first, then twice as long each
+/// time, up to ten minutes.
+const REST_TICKS: (u32, u32) = (150, 3000);
+/// A tick that comes early, after a late one, says nothing: the thread ran throughout.
+const SPAN_MIN: Duration = Duration::from_millis(100);
+/// The share of a core that the process may need to begin to share one, and to go on.
 const SHARED_BEGIN_MAX: f64 = 0.5;
 const SHARED_MAX: f64 = 0.8;
 
@@ -60,7 +64,7 @@ struct Load {
     /// How many of them waited in the queue of a cluster.
     queued: u64,
     connections: usize,
-    /// The time that this worker ran, as a part of the tick, times the number of workers.
+    /// The time that all threads of the process ran, as a part of the tick.
     share: f64,
     /// The idle share of the cores, if it matters and is known.
     idle: Option<f64>,
@@ -75,24 +79,31 @@ struct Judge {
     seat: Seat,
     /// The ticks since the last one with a reason for the seat.
     quiet: u32,
+    /// The ticks since the workers were busy together.
+    calm: u32,
+    /// The ticks in which they still do not share a core, and how many there were.
+    rest: (u32, u32),
 }
 
 impl Judge {
     /// Where the worker is to run from now on; `None` if nothing changes.
     fn judge(&mut self, load: Load) -> Option<Seat> {
+        self.rest.0 = self.rest.0.saturating_sub(1);
         let wanted = self.wanted(load);
-        let is_urgent = match self.seat {
-            Seat::Any => true,
-            Seat::Own => wanted == Seat::Shared,
-            Seat::Shared => !self.has_room(load),
-        };
         self.quiet = if wanted == self.seat { 0 } else { self.quiet + 1 };
-        let quiet_max = match self.seat {
-            Seat::Shared if self.is_busy_together(load) => SHARED_TICKS_MAX,
-            _ => QUIET_TICKS_MAX,
+        self.calm = if self.is_busy_together(load) { 0 } else { self.calm.saturating_add(1) };
+        let lacks_room = self.seat == Seat::Shared && !self.has_room(load);
+        let is_due = match self.seat {
+            Seat::Any => true,
+            Seat::Own => wanted == Seat::Shared || self.quiet >= QUIET_TICKS_MAX,
+            Seat::Shared => lacks_room || self.calm >= QUIET_TICKS_MAX || self.quiet >= SHARED_TICKS_MAX,
         };
-        if self.quiet == 0 || load.is_batch && !is_urgent && self.quiet < quiet_max {
+        if self.quiet == 0 || load.is_batch && !is_due {
             return None;
+        }
+        if lacks_room {
+            let ticks = (self.rest.1 * 2).clamp(REST_TICKS.0, REST_TICKS.1);
+            self.rest = (ticks, ticks);
         }
         (self.seat, self.quiet) = (wanted, 0);
         Some(wanted)
@@ -101,7 +112,9 @@ impl Judge {
     fn wanted(&self, load: Load) -> Seat {
         if !load.is_batch {
             Seat::Any
-        } else if self.is_busy_together(load)
+        } else if self.rest.0 == 0
+            && load.queued > 0
+            && self.is_busy_together(load)
             && self.suffices(load.queued, load.exchanges / 2, Seat::Shared)
             && self.has_room(load)
         {
@@ -159,7 +172,7 @@ struct Count {
 
 impl Count {
     fn now(metrics: &WorkerRecorder) -> io::Result<Self> {
-        Ok(Self { at: Instant::now(), ran: scheduling::time_run()?, exchanges: metrics.exchanges() })
+        Ok(Self { at: Instant::now(), ran: scheduling::time_of_process()?, exchanges: metrics.exchanges() })
     }
 }
 
@@ -195,12 +208,12 @@ impl Place {
     /// Looks at the load since the last check and moves if needed. Call it on the worker's thread.
     pub(super) fn tick(&self, connections: usize, is_batch: bool) {
         let Ok(now) = Count::now(&self.metrics) else { return };
-        let (queued, last) = (self.queued.take(), self.last.replace(now));
-        if !self.works.get() {
+        let span = now.at.duration_since(self.last.get().at);
+        if !self.works.get() || span < SPAN_MIN {
             return;
         }
-        let ran = now.ran.saturating_sub(last.ran).as_secs_f64() * f64::from(self.workers);
-        let share = ran / now.at.duration_since(last.at).as_secs_f64();
+        let (queued, last) = (self.queued.take(), self.last.replace(now));
+        let share = now.ran.saturating_sub(last.ran).as_secs_f64() / span.as_secs_f64();
         let exchanges = now.exchanges.saturating_sub(last.exchanges);
         let before = self.judge.borrow().seat;
         // Asked only while it matters, because the kernel's answer is long.
@@ -328,6 +341,19 @@ mod tests {
     }
 
     #[test]
+    fn workers_that_lacked_room_try_again_later_and_later() {
+        let mut judge = Judge::default();
+        let full = Load { share: SHARED_MAX, ..QUEUED };
+        for ticks in [REST_TICKS.0, REST_TICKS.0 * 2] {
+            assert_eq!(judge.judge(QUEUED), Some(Seat::Shared));
+            assert_eq!(judge.judge(full), Some(Seat::Any));
+            for _ in 1..ticks {
+                assert_eq!(judge.judge(QUEUED), None);
+            }
+        }
+    }
+
+    #[test]
     fn workers_stop_sharing_later_without_a_queue_and_at_once_for_want_of_room() {
         let sharing = || {
             let mut judge = Judge::default();
@@ -342,6 +368,11 @@ mod tests {
                 assert_eq!(judge.judge(load), None, "{load:?}");
             }
             assert_eq!(judge.judge(load), Some(Seat::Any), "{load:?}");
+        }
+        let mut judge = sharing();
+        for tick in 1..SHARED_TICKS_MAX {
+            let load = if tick % QUIET_TICKS_MAX == 0 { without } else { few };
+            assert_eq!(judge.judge(load), None, "a pause, long after the queue");
         }
         let full = Load { exchanges: EXCHANGES_MIN, connections: 100, share: SHARED_MAX, ..QUEUED };
         assert_eq!(sharing().judge(full), Some(Seat::Own));
