@@ -8,8 +8,8 @@
 //!
 //! If requests are queued and yet the cores have idle time, the application is held up by something else, often by a lock
 //! that lets one thread run at a time (Ruby, Python). Its threads then hand that lock to each other most cheaply on one
-//! core, and lose most of their time if they are woken from several. So the workers share one core meanwhile, if they
-//! need no more than half of it together. Without idle time the application needs all cores, and the kernel chooses.
+//! core, and lose most of their time if they are woken from several. So the workers share one core meanwhile, if the
+//! process needs less than half of it. Without idle time the application needs all cores, and the workers share none.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -58,7 +58,7 @@ enum Seat {
 /// What a worker did in one tick.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    /// How many there are, all of them.
+    /// How many workers the process has.
     workers: u32,
     exchanges: u64,
     /// How many of them waited in the queue of a cluster.
@@ -81,7 +81,7 @@ struct Judge {
     quiet: u32,
     /// The ticks since the workers were busy together.
     calm: u32,
-    /// The ticks in which they still do not share a core, and how many there were.
+    /// For how many more ticks the workers do not share a core, and how many there are in all.
     rest: (u32, u32),
 }
 

@@ -1,6 +1,7 @@
 //! The ring of a worker, and its operations as futures that own what the kernel accesses.
 //!
-//! Every operation keeps its descriptor (a counted [`Fd`]) and its buffer in the operation's stable data. The driver,
+//! Every operation keeps its descriptor (a counted [`Fd`]) and its buffer in the operation's stable data. Only receives of
+//! idle connections have no buffer: the kernel takes one of the ring's, which are never freed ([`lender`]). The driver,
 //! ours ([`driver`]) or tokio-uring's ([`guest`]), keeps that data until the completion has arrived, even if the future
 //! is dropped first. So no buffer is freed and no descriptor number is reused while the kernel uses it. [`run`] leaks
 //! the ring and the runtime, which end with the process, like operations still in progress then.
