@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
 
-use super::{Cluster, Endpoint, NoEndpoint, Pick};
+use super::{Cluster, Endpoint, NoEndpoint, Pick, ServiceSample};
 use crate::clock::{now_ms, now_us};
 use crate::queue::{Offer, Queue, QueueCounts, Refusal, Waiting};
 
@@ -45,9 +44,9 @@ impl InFlight {
         &self.endpoint
     }
 
-    /// Reports a response's latency, from which an automatic limit is calculated.
-    pub fn observe(&self, sent: Instant, latency: Duration) {
-        if self.endpoint.observe(sent, latency) {
+    /// Reports a response, from which an automatic limit is calculated.
+    pub fn observe(&self, sample: ServiceSample) {
+        if self.endpoint.observe(sample) {
             self.cluster.serve_waiting();
         }
     }

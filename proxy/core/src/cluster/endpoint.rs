@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_config::{self as config, AutoLimit, Ejection, EndpointBypass, MaxInFlight, UpstreamTls};
 
@@ -11,7 +11,7 @@ use super::alive::Alive;
 use super::health::{CheckedHealth, Failures, Health, LastCheck};
 use super::idle::IdleSockets;
 use super::joinable::Joinable;
-use super::limit::Limit;
+use super::limit::{Limit, ServiceSample};
 use super::seed::{EndpointAddress, Seed};
 use crate::balancer::{Load, first_turn};
 use crate::cluster::hash_key;
@@ -170,9 +170,9 @@ impl Endpoint {
         self.capacity.limit.base_us()
     }
 
-    /// Reports a response's latency if the limit is automatic. Returns true if the limit has grown.
-    pub(crate) fn observe(&self, sent: Instant, latency: Duration) -> bool {
-        self.capacity.limit.observe(sent, latency, || self.in_flight())
+    /// Reports a response if the limit is automatic. Returns true if the limit has grown.
+    pub(crate) fn observe(&self, sample: ServiceSample) -> bool {
+        self.capacity.limit.observe(sample, || self.in_flight())
     }
 
     /// Requests started since the endpoint exists.

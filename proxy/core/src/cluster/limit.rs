@@ -21,6 +21,17 @@ struct Auto {
     base_us: AtomicU64,
 }
 
+/// What one response shows about how busy its endpoint is.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceSample {
+    /// When its request was sent.
+    pub sent: Instant,
+    /// From then to the first byte.
+    pub latency: Duration,
+    /// Whether the endpoint closes the connection after it.
+    pub closes: bool,
+}
+
 impl Limit {
     pub(super) fn new(limit: MaxInFlight, bounds: AutoLimit) -> Self {
         let gradient = || Gradient::new(bounds, clock::now_ms());
@@ -45,7 +56,8 @@ impl Limit {
     }
 
     /// Returns true if the limit has grown. Counts the requests in flight only if that is of use.
-    pub(super) fn observe(&self, sent: Instant, latency: Duration, in_flight: impl FnOnce() -> u32) -> bool {
+    pub(super) fn observe(&self, sample: ServiceSample, in_flight: impl FnOnce() -> u32) -> bool {
+        let ServiceSample { sent, latency, closes } = sample;
         let Some(auto) = &self.auto else {
             return false;
         };
@@ -58,7 +70,8 @@ impl Limit {
         let now_ms = clock::now_ms();
         let ago_ms = u64::try_from(sent.elapsed().as_millis()).unwrap_or(u64::MAX);
         let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        let sample = Sample { sent_ms: now_ms.saturating_sub(ago_ms), latency_us, in_flight: in_flight() };
+        let sent_ms = now_ms.saturating_sub(ago_ms);
+        let sample = Sample { sent_ms, latency_us, in_flight: in_flight(), closes };
         let changed = gradient.observe(sample, now_ms);
         auto.base_us.store(gradient.base_us(), Relaxed);
         changed && gradient.limit() > self.now.swap(gradient.limit(), Relaxed)

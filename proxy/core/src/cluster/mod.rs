@@ -42,6 +42,7 @@ pub use endpoint::Endpoint;
 pub use health::{Health, LastCheck};
 pub use idle::{Attached, IdleSocket, IdleSockets, closed_with_endpoints};
 pub use joinable::{Admission, Experience, Locality};
+pub use limit::ServiceSample;
 pub use seed::{EndpointAddress, Seed};
 pub use snapshot::balance_word;
 pub use snapshot::snapshot_json;

@@ -8,8 +8,13 @@
 //! Envoy uses the median, sluice the mean: a server that serves half of its connections at once and lets the others
 //! wait looks idle by its median, but not by its mean (Little's law). The slowest fiftieth is left out, so that a
 //! single outlier changes little. Pure: time is passed in as milliseconds.
+//!
+//! A server may also say that it has too much, by closing connections (see `closings`). The limit then stays below the
+//! one at which it did, and comes a little nearer with each measurement.
 
 use sluice_config::AutoLimit;
+
+use super::closings::Closings;
 
 /// Responses per measurement of the latency without load. A measurement lasts at least as long as a window.
 const MEASURE_SAMPLES: usize = 50;
@@ -30,6 +35,9 @@ const TOLERANCE: f64 = 1.25;
 /// The headroom, in square roots of the limit. Envoy uses 1; 0.5 finds the knee as well, and settles at four or five
 /// instead of six for four threads of Puma, where each additional request costs more.
 const HEADROOM: f64 = 0.5;
+/// What is left of a limit at which the endpoint closes connections, and by how much it may grow again after each
+/// measurement.
+const CEILING: (f64, f64) = (0.875, 1.5);
 /// One step at most halves or doubles the limit.
 const GRADIENT: (f64, f64) = (0.5, 2.0);
 
@@ -42,6 +50,8 @@ pub(crate) struct Sample {
     pub(crate) latency_us: u64,
     /// Requests under way during that time, including this one.
     pub(crate) in_flight: u32,
+    /// Whether the endpoint closes the connection after it.
+    pub(crate) closes: bool,
 }
 
 /// The state of one endpoint's limit.
@@ -49,6 +59,9 @@ pub(crate) struct Sample {
 pub(crate) struct Gradient {
     bounds: AutoLimit,
     limit: f64,
+    /// The limit does not grow beyond it: just above, the endpoint closed connections.
+    ceiling: f64,
+    closings: Closings,
     /// Latency without load, in microseconds; 0 before it is known.
     base_us: u64,
     /// When the current measurement started, if there is one.
@@ -69,6 +82,8 @@ impl Gradient {
         Self {
             bounds,
             limit: f64::from(bounds.min),
+            ceiling: f64::from(bounds.max),
+            closings: Closings::default(),
             base_us: 0,
             measuring_since_ms: Some(now_ms),
             measured_at_ms: now_ms,
@@ -104,10 +119,12 @@ impl Gradient {
             self.window.push(sample.latency_us);
         }
         self.peak = self.peak.max(sample.in_flight);
+        self.closings.count(sample.closes);
         match self.measuring_since_ms {
             Some(since_ms) if self.is_full(MEASURE_SAMPLES, now_ms.saturating_sub(since_ms)) => {
                 self.end_measurement(now_ms);
             }
+            None if self.closings.are_too_many(before) => self.recede(now_ms),
             None if self.is_full(WINDOW_SAMPLES_MIN, now_ms.saturating_sub(self.window_since_ms)) => {
                 self.end_window(now_ms);
             }
@@ -121,7 +138,18 @@ impl Gradient {
         self.window.len() >= samples_min && lasted_ms >= least_ms
     }
 
+    /// Stays below a limit at which the endpoint closes connections.
+    fn recede(&mut self, now_ms: u64) {
+        let lower = (self.limit * CEILING.0).min(self.limit.floor() - 1.0).floor();
+        self.ceiling = lower.max(f64::from(self.bounds.min));
+        self.limit = self.ceiling;
+        self.take_mean();
+        self.window_since_ms = now_ms;
+    }
+
     fn end_measurement(&mut self, now_ms: u64) {
+        self.closings.end_measurement();
+        self.ceiling = (self.ceiling * CEILING.1).min(f64::from(self.bounds.max));
         self.base_us = self.take_mean().max(1);
         self.measuring_since_ms = None;
         self.measured_at_ms = now_ms;
@@ -136,12 +164,13 @@ impl Gradient {
         let next = self.limit * gradient + self.limit.sqrt() * HEADROOM;
         // Without this condition, a limit that is never reached would grow untested.
         if next < self.limit || peak >= self.limit as u32 {
-            self.limit = next.clamp(f64::from(self.bounds.min), f64::from(self.bounds.max));
+            self.limit = next.clamp(f64::from(self.bounds.min), self.ceiling);
         }
         if now_ms.saturating_sub(self.measured_at_ms) >= self.measure_after_ms {
             self.measure_after_ms =
                 self.measure_after_ms.saturating_mul(2).min(self.bounds.measure_interval_ms);
             self.measuring_since_ms = Some(now_ms);
+            self.closings.restart();
         }
     }
 

@@ -3,6 +3,7 @@
 //! It keeps the waiters and hands out places that became free. The cluster defines what a place is (`G`), and whether a
 //! waiter can use it. The lock is taken only when requests wait.
 
+mod closings;
 mod gradient;
 mod line;
 #[cfg(test)]

@@ -186,7 +186,7 @@ fn under_load(bounds: AutoLimit, threads: u32, service_us: u64, windows: usize) 
             now_ms += 8;
             let in_flight = gradient.limit();
             let latency_us = service_us * u64::from(in_flight.max(threads)) / u64::from(threads);
-            gradient.observe(Sample { sent_ms: now_ms, latency_us, in_flight }, now_ms);
+            gradient.observe(Sample { sent_ms: now_ms, latency_us, in_flight, closes: false }, now_ms);
             most = most.max(gradient.limit());
         }
         if window >= windows / 2 {
@@ -206,6 +206,26 @@ fn the_limit_settles_slightly_above_the_servers_concurrency() {
     }
 }
 
+/// As Puma does: a server that is never late, but closes a connection after every 14th response while it has more than
+/// five requests.
+#[test]
+fn the_limit_stays_below_one_at_which_the_endpoint_closes_connections() {
+    let mut gradient = Gradient::new(AutoLimit::default(), 0);
+    let (mut above, mut highest) = (0, 0);
+    for now_ms in 0..600_000 {
+        let in_flight = gradient.limit();
+        let closes = in_flight > 5 && now_ms % 14 == 0;
+        gradient.observe(Sample { sent_ms: now_ms, latency_us: 1000, in_flight, closes }, now_ms);
+        if now_ms > 60_000 {
+            above += u32::from(in_flight > 5);
+            highest = highest.max(in_flight);
+        }
+    }
+    assert!(gradient.limit() >= 4, "{}", gradient.limit());
+    assert!(above < 27_000, "too much for {above} of 540 000 ms");
+    assert!(highest <= 8, "{highest}");
+}
+
 #[test]
 fn the_limit_stays_within_its_bounds() {
     let bounds = AutoLimit { min: 5, max: 8, ..AutoLimit::default() };
@@ -218,7 +238,7 @@ fn the_limit_stays_within_its_bounds() {
 fn a_limit_that_is_not_reached_does_not_grow() {
     let mut gradient = Gradient::new(AutoLimit::default(), 0);
     for now_ms in 0..10_000 {
-        gradient.observe(Sample { sent_ms: now_ms, latency_us: 1000, in_flight: 1 }, now_ms);
+        gradient.observe(Sample { sent_ms: now_ms, latency_us: 1000, in_flight: 1, closes: false }, now_ms);
     }
     assert_eq!((gradient.limit(), gradient.base_us()), (3, 1000));
 }
@@ -228,7 +248,7 @@ fn the_latency_without_load_is_measured_again() {
     let bounds = AutoLimit { measure_interval_ms: 1000, ..AutoLimit::default() };
     let mut gradient = Gradient::new(bounds, 0);
     let mut observe = |sent_ms, latency_us, now_ms| {
-        gradient.observe(Sample { sent_ms, latency_us, in_flight: gradient.limit() }, now_ms);
+        gradient.observe(Sample { sent_ms, latency_us, in_flight: gradient.limit(), closes: false }, now_ms);
         (gradient.limit(), gradient.base_us())
     };
     for now_ms in 0..1100 {

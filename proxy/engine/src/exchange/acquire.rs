@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use sluice_core::cluster::ServiceSample;
 use sluice_core::error::Reason;
 
 use super::{Downstream, Failed, Finish, Policy, Resources, download, upload};
@@ -41,7 +42,7 @@ pub(super) async fn acquire(
     .await
 }
 
-/// Reports the latency of a request that was sent in one piece to the endpoint's limit.
+/// Reports the response to a request that was sent in one piece to the endpoint's limit.
 pub(super) fn observe(
     acquired: &Acquired,
     outcome: &Result<download::ReceivedResponse, Failed>,
@@ -52,7 +53,8 @@ pub(super) fn observe(
         return;
     };
     let latency = progress.times.first_byte_at.unwrap_or_else(Instant::now) - sent;
-    acquired.in_flight.observe(sent, latency);
+    let closes = outcome.is_ok() && !acquired.connection.reusable;
+    acquired.in_flight.observe(ServiceSample { sent, latency, closes });
 }
 
 /// Releases the connection after a complete response.
