@@ -3,6 +3,7 @@
 //! Plain data, immutable once built. `file` parses YAML into it, `validate` checks rules that span several keys. Only
 //! `load` opens files; nothing here resolves a name or binds a port.
 
+mod access;
 mod access_log;
 mod acme;
 mod acme_names;
@@ -12,6 +13,7 @@ mod buffering;
 mod cluster;
 mod clusters;
 mod codec;
+mod condition;
 mod control;
 mod defaults;
 mod disk;
@@ -30,6 +32,7 @@ mod passthrough;
 mod path;
 mod problem;
 mod reader;
+mod rewrite;
 mod root;
 mod route;
 mod routes;
@@ -38,6 +41,7 @@ mod schema;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod template;
 mod text;
 mod tls;
 mod token;
@@ -56,6 +60,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+pub use access::{Access, AccessRule};
 pub use access_log::{AccessLog, LogField, LogFormat, LogOutput};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub use acme_names::is_issuable;
@@ -70,6 +75,7 @@ pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry, UpstreamProtocol,
 };
+pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, patterns};
 pub use control::{ControlSocket, ServicesState};
 pub use defaults::WEIGHT;
 pub use disk::can_spool;
@@ -83,8 +89,10 @@ pub use names::Word;
 pub use overrides::Override;
 pub use passthrough::{Passthrough, StartTls};
 pub use problem::{ConfigError, Origin, Problem};
-pub use route::{Action, HeaderEdits, HeaderMatch, Route};
+pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
+pub use route::{Action, HeaderEdits, Route};
 pub use schema::{NumberRange, number_ranges, schema};
+pub use template::{Template, TemplatePart, Variable};
 pub use tls::{CIPHER_SUITES, CertificateFiles, ClientAuth, ClientAuthMode, Tls, TlsVersion};
 pub use token::read_token;
 pub use tracing::Tracing;
@@ -106,6 +114,8 @@ pub struct Config {
     pub limits: Limits,
     /// Peers whose `X-Forwarded-*` and `X-Request-Id` fields are trusted.
     pub trusted_proxies: Vec<IpNet>,
+    /// Which clients may send requests, whatever the route.
+    pub access: Vec<AccessRule>,
     /// Add a `Via` field to forwarded messages (RFC 9110 7.6.3).
     pub via: bool,
     /// Name the request in X-Request-Id of every response that has none of its own.

@@ -16,13 +16,14 @@ use super::reader::Item;
 use super::shape::{Key, Shape};
 use super::{
     AccessLog, Buffers, Config, ControlSocket, KernelAssists, Limits, Runtime, ServicesState,
-    WorkerPlacement, WorkerScheduling, acme, clusters, general, routes, validate,
+    WorkerPlacement, WorkerScheduling, access, acme, clusters, general, routes, validate,
 };
 
 keys! { Config {
     // Most exchanges finish within it; supervisors kill after 30 to 90 s.
     drain_timeout_ms: 30_000, number(0..=DAY_MS);
     trusted_proxies: Vec::new(), List(TRUSTED_MAX, NETWORK);
+    access: Vec::new(), List(access::RULES_MAX, access::RULE);
     via: false, Flag;
     response_request_id: true, Flag;
     error_pages: BTreeMap::new(), ERROR_PAGES;

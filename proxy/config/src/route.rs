@@ -1,6 +1,6 @@
 //! Configured routes. Types only; `routes` reads them.
 
-use super::{Buffering, Retry, RouteDirect};
+use super::{Access, Buffering, Conditions, Exceptions, Retry, RouteDirect};
 
 /// A match rule and its action.
 ///
@@ -9,20 +9,28 @@ use super::{Buffering, Retry, RouteDirect};
 pub struct Route {
     /// Name shown in logs and metrics.
     pub name: String,
-    /// Names of the listeners that it applies to; empty is any.
-    pub listeners: Vec<String>,
     /// Hosts, exact or `*.suffix`, in lower case; empty is any.
     pub hosts: Vec<String>,
     /// Path prefix, on segment boundaries; `/` is any.
     pub path_prefix: String,
-    /// Methods; empty is any.
-    pub methods: Vec<String>,
-    /// Field conditions; all of them must hold.
-    pub headers: Vec<HeaderMatch>,
+    /// The whole path, in place of a prefix.
+    pub path: Option<String>,
+    /// A regular expression that is searched in the path, in place of a prefix.
+    pub path_regex: Option<String>,
+    /// What else must hold.
+    pub conditions: Conditions,
+    /// Requests that it leaves out.
+    pub not: Exceptions,
+    /// The clients that may use it; the others are refused.
+    pub access: Option<Access>,
     /// The action for a request that matches.
     pub action: Action,
     /// Remove `path_prefix` from the target before forwarding.
     pub strip_prefix: bool,
+    /// The target sent upstream in place of the client's; see `RewriteTemplate`.
+    pub rewrite: Option<String>,
+    /// Put in front of the target before forwarding, after `strip_prefix`; without a slash at its end.
+    pub add_prefix: Option<String>,
     /// Host sent upstream instead of the client's.
     pub host_rewrite: Option<String>,
     /// Edits of the request head.
@@ -39,15 +47,6 @@ pub struct Route {
     pub body_idle_timeout_ms: Option<u64>,
     /// Overrides the cluster's retry policy.
     pub retry: Option<Retry>,
-}
-
-/// One field condition.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HeaderMatch {
-    /// Field name in lower case.
-    pub name: String,
-    /// Exact value; `None` only requires that the field is present.
-    pub value: Option<String>,
 }
 
 /// The action of a route.

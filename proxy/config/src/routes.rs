@@ -5,19 +5,22 @@ use std::ops::RangeInclusive;
 
 use serde_yaml::Value;
 
+use super::access::ACCESS;
 use super::codec::{Codec, Flag, List, Optional, Own, Table, checked, keys, lowered, map, number, word};
+use super::condition::NOT;
 use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
 use super::out::{Out, list};
 use super::path::Path;
 use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
-    Action, Buffering, Cluster, Config, HeaderEdits, HeaderMatch, Protocol, Retry, Route, RouteDirect, text,
+    Action, Buffering, Cluster, Conditions, Config, Exceptions, HeaderEdits, Protocol, Retry,
+    RewriteTemplate, Route, RouteDirect, Template, condition, text,
 };
 
 /// Maximum number of routes.
 const ROUTES_MAX: usize = 10_000;
-/// Maximum number of hosts, methods, conditions or edits of one route.
+/// Maximum number of hosts or edits of one route.
 const ITEMS_MAX: usize = 1000;
 /// Redirect statuses that clients follow.
 const REDIRECTS: &[u64] = &[301, 302, 303, 307, 308];
@@ -25,12 +28,15 @@ const REDIRECTS: &[u64] = &[301, 302, 303, 307, 308];
 const RESPOND: RangeInclusive<u64> = 200..=599;
 
 keys! { Route {
-    listeners: Vec::new(), List(ITEMS_MAX, checked(text::name));
     hosts: Vec::new(), List(ITEMS_MAX, lowered(text::host_pattern));
     path_prefix: "/".to_owned(), checked(|path| text::url_path(path, false));
-    methods: Vec::new(), List(ITEMS_MAX, checked(text::method));
-    headers: Vec::new(), List(ITEMS_MAX, CONDITION);
+    path: None, Optional(checked(|path| text::url_path(path, false)));
+    path_regex: None, Optional(checked(condition::pattern));
+    not: Exceptions::default(), NOT;
+    access: None, Optional(ACCESS);
     strip_prefix: false, Flag;
+    rewrite: None, Optional(checked(|_| Ok(())));
+    add_prefix: None, Optional(checked(added_prefix));
     host_rewrite: None, Optional(checked(text::host_value));
     request_headers: HeaderEdits::default(), REQUEST_EDITS;
     response_headers: HeaderEdits::default(), RESPONSE_EDITS;
@@ -40,6 +46,7 @@ keys! { Route {
 } rest {
     name: String::new(),
     action: Action::Cluster(String::new()),
+    conditions: Conditions::default(),
     buffering: Buffering::default(),
     retry: None,
 }}
@@ -81,11 +88,14 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     let action = action(&mut fields);
     let mut route = Route::new(&name.unwrap_or_default(), action);
     route.read_keys(&mut fields);
+    route.conditions.read_keys(&mut fields);
+    one_path(&fields, &route);
     if route.strip_prefix && route.path_prefix == "/" {
         fields
             .problems
             .add(&fields.path.key("strip_prefix"), "path_prefix is missing; write the prefix to strip");
     }
+    check_rewrite(&fields, &route);
     route.buffering.read_keys(&mut fields);
     if let Some(item) = fields.get("retry") {
         let mut retry = match &route.action {
@@ -100,12 +110,47 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route
 }
 
+fn added_prefix(text: &str) -> text::Check {
+    text::url_path(text, false)?;
+    if text.ends_with('/') {
+        return Err(format!("{} ends with /; write it without", super::problem::quote(text)).into());
+    }
+    Ok(())
+}
+
+fn check_rewrite(fields: &Fields<'_>, route: &Route) {
+    let Some(template) = &route.rewrite else {
+        return;
+    };
+    let path = fields.path.key("rewrite");
+    if let Err(mistake) = RewriteTemplate::read(template, route.path_regex.as_deref()) {
+        fields.problems.add(&path, mistake.to_string());
+    }
+    if route.strip_prefix || route.add_prefix.is_some() {
+        fields.problems.add(&path, "the template is the whole path; remove strip_prefix and add_prefix");
+    }
+}
+
+/// Reports more than one kind of path.
+fn one_path(fields: &Fields<'_>, route: &Route) {
+    let kinds = [
+        ("path", route.path.is_some()),
+        ("path_regex", route.path_regex.is_some()),
+        ("path_prefix", route.path_prefix != "/"),
+    ];
+    let given: Vec<&str> = kinds.iter().filter(|(_, given)| *given).map(|(key, _)| *key).collect();
+    if given.len() > 1 {
+        fields.mistake(format!("{} exclude each other; keep one", given.join(" and ")));
+    }
+}
+
 /// Every route, with all defaults.
 pub(super) fn write(routes: &[Route]) -> Value {
     list(routes, |route| {
         let mut out = Out::default();
         out.put("name", route.name.as_str());
         write_action(&mut out, &route.action);
+        route.conditions.write_keys(&mut out);
         route.write_keys(&mut out);
         route.buffering.write_keys(&mut out);
         out.put_some("retry", route.retry.as_ref().map(Table::written));
@@ -130,33 +175,11 @@ pub(super) fn shape() -> Shape {
         Key::optional("redirect", Shape::Map(redirect)),
         Key::optional("respond", Shape::Map(respond)),
     ];
+    keys.extend(Conditions::keys());
     keys.extend(Route::keys());
     keys.extend(Buffering::keys());
     keys.push(Key::optional("retry", map::<Retry>().shape()));
     Shape::list(Shape::Map(keys), ROUTES_MAX)
-}
-
-const CONDITION: Own<HeaderMatch> = Own {
-    read: header_match,
-    write: |condition| {
-        let mut out = Out::default();
-        out.put("name", condition.name.as_str());
-        out.put_some("value", condition.value.clone());
-        out.done()
-    },
-    shape: || {
-        let value = Key::optional("value", Shape::Text { least: 0 });
-        Shape::Map(vec![Key::required("name", Shape::TEXT), value])
-    },
-};
-
-fn header_match(item: &Item<'_>) -> Option<HeaderMatch> {
-    let mut fields = item.fields();
-    let name = fields.require("name", "the name of a field");
-    let name = name.and_then(|item| item.checked(text::field_name));
-    let value = fields.get("value").and_then(|item| field_value(&item));
-    fields.finish();
-    Some(HeaderMatch { name: name?.to_ascii_lowercase(), value })
 }
 
 fn field_value(item: &Item<'_>) -> Option<String> {
@@ -286,7 +309,10 @@ fn named_values(item: &Item<'_>, request: bool) -> Vec<(String, String)> {
         if let Err(message) = text::edited_field_name(&name, request) {
             item.mistake(message);
         } else if let Some(value) = field_value(&item) {
-            values.push((name, value));
+            match Template::read(&value) {
+                Ok(_) => values.push((name, value)),
+                Err(mistake) => item.mistake(mistake),
+            }
         }
     }
     values
@@ -299,6 +325,8 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
     }
     let idle = [
         ("strip_prefix", route.strip_prefix),
+        ("rewrite", route.rewrite.is_some()),
+        ("add_prefix", route.add_prefix.is_some()),
         ("host_rewrite", route.host_rewrite.is_some()),
         ("request_headers", route.request_headers != HeaderEdits::default()),
         ("direct_return", route.direct_return != RouteDirect::Auto),

@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use super::nearest::nearest;
 use super::path::Path;
 use super::problem::{Problems, quote};
-use super::{Action, Address, Config, Http2, Listener, Protocol, passthrough, validate_acme, validate_tls};
+use super::{
+    Action, Address, Config, Http2, Listener, Protocol, Route, passthrough, patterns, validate_acme,
+    validate_tls,
+};
 
 /// Reports every mistake between keys.
 ///
@@ -17,6 +20,13 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     addresses(config, problems);
     admin(config, problems);
     validate_acme::check(config, problems);
+    let access = Path::root().key("access");
+    for (index, rule) in config.access.iter().enumerate() {
+        for (position, name) in rule.listeners.iter().enumerate() {
+            let path = access.index(index).key("listeners").index(position);
+            existing_listener(config, name, &path, problems);
+        }
+    }
     if routes_given {
         routes(config, problems);
     }
@@ -83,9 +93,31 @@ fn routes(config: &Config, problems: &Problems) {
         if let Action::Cluster(name) = &route.action {
             known_cluster(config, name, &path.key("cluster"), problems);
         }
-        for (index, name) in route.listeners.iter().enumerate() {
+        for (index, name) in route.conditions.listeners.iter().enumerate() {
             known_listener(config, name, &path.key("listeners").index(index), problems);
         }
+        for (index, name) in route.not.conditions.listeners.iter().enumerate() {
+            known_listener(config, name, &path.key("not").key("listeners").index(index), problems);
+        }
+    }
+    patterns_fit(config, problems);
+}
+
+/// Each expression was checked alone; together they must not take too much memory.
+fn patterns_fit(config: &Config, problems: &Problems) {
+    let of_route = |route: &'_ Route| -> Vec<String> {
+        route.path_regex.iter().chain(&route.not.path_regex).cloned().collect()
+    };
+    let all: Vec<String> = config.routes.iter().flat_map(of_route).collect();
+    if all.is_empty() {
+        return;
+    }
+    if patterns(all.iter().map(String::as_str)).is_err() {
+        let message = format!(
+            "the {} expressions take too much memory together; write fewer or simpler ones",
+            all.len()
+        );
+        problems.add(&Path::root().key("routes"), message);
     }
 }
 
@@ -109,6 +141,13 @@ fn known_listener(config: &Config, name: &str, path: &Path, problems: &Problems)
         Some(_) => {
             problems.add(path, format!("listener {} has no routes; name one that speaks HTTP", quote(name)))
         }
+        None => existing_listener(config, name, path, problems),
+    }
+}
+
+fn existing_listener(config: &Config, name: &str, path: &Path, problems: &Problems) {
+    match config.listeners.iter().find(|listener| listener.name == name) {
+        Some(_) => {}
         None => {
             let known: Vec<&str> =
                 config.listeners.iter().map(|listener| listener.name.as_str()).take(50).collect();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use sluice_config::{Action, Address, AssistMode, Config, HeaderEdits, Route};
+use sluice_config::{Action, Address, AssistMode, Conditions, Config, Exceptions, Route};
 use sluice_core::router::normalised;
 use sluice_engine::detour::detours;
 
@@ -13,8 +13,7 @@ const MOST: usize = 20;
 
 /// A sentence for each, prefixed with its path.
 pub fn warnings(config: &Config) -> Vec<String> {
-    let kinds =
-        [shadowed(&config.routes), doubled(&config.routes), circles(config), placeholders(&config.routes)];
+    let kinds = [shadowed(&config.routes), doubled(&config.routes), circles(config)];
     kinds.into_iter().flat_map(|kind| kind.into_iter().take(MOST)).collect()
 }
 
@@ -36,7 +35,26 @@ pub fn costs(config: &Config) -> Vec<String> {
 
 /// Whether it matches every request of its hosts and prefix.
 fn is_unconditional(route: &Route) -> bool {
-    route.listeners.is_empty() && route.methods.is_empty() && route.headers.is_empty()
+    let is_prefix = route.path.is_none() && route.path_regex.is_none();
+    is_prefix && route.conditions == Conditions::default() && route.not == Exceptions::default()
+}
+
+/// The paths that a route is for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Place<'r> {
+    Whole(Vec<u8>),
+    Below(Vec<u8>),
+    Matching(&'r str),
+}
+
+impl<'r> Place<'r> {
+    fn of(route: &'r Route) -> Self {
+        match (&route.path, &route.path_regex) {
+            (Some(path), _) => Self::Whole(normalised(path.as_bytes()).into_owned()),
+            (None, Some(pattern)) => Self::Matching(pattern),
+            (None, None) => Self::Below(normalised(route.path_prefix.as_bytes()).into_owned()),
+        }
+    }
 }
 
 /// Whether it is a rule that keeps requests from applications.
@@ -44,11 +62,16 @@ fn is_rule(route: &Route) -> bool {
     matches!(route.action, Action::Respond { .. } | Action::Redirect { .. })
 }
 
-/// Whether its prefix matches a normalised path.
-fn covers(route: &Route, path: &[u8]) -> bool {
+/// Whether its prefix matches all paths of a place.
+fn covers(route: &Route, place: &Place<'_>) -> bool {
     let prefix = normalised(route.path_prefix.as_bytes());
     let prefix = prefix.strip_suffix(b"/").unwrap_or(&prefix);
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    match place {
+        Place::Whole(path) | Place::Below(path) => {
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        }
+        Place::Matching(_) => prefix.is_empty(),
+    }
 }
 
 fn quote(text: &str) -> String {
@@ -76,12 +99,12 @@ fn shadow<'r>(
     rule: &Route,
     by_host: &BTreeMap<&'r str, Vec<(usize, &'r Route)>>,
 ) -> Option<(&'r str, usize, &'r str)> {
-    let path = normalised(rule.path_prefix.as_bytes());
+    let place = Place::of(rule);
     by_host.iter().find_map(|(host, routes)| {
-        if routes.iter().any(|(_, route)| normalised(route.path_prefix.as_bytes()) == path) {
+        if routes.iter().any(|(_, route)| Place::of(route) == place) {
             return None;
         }
-        let taker = routes.iter().find(|(_, route)| is_unconditional(route) && covers(route, &path));
+        let taker = routes.iter().find(|(_, route)| is_unconditional(route) && covers(route, &place));
         taker.map(|(index, route)| (*host, *index, route.path_prefix.as_str()))
     })
 }
@@ -98,18 +121,13 @@ fn doubled(routes: &[Route]) -> Vec<String> {
     let mut first = HashMap::new();
     let mut said = Vec::new();
     for (index, route) in routes.iter().enumerate() {
-        let (mut listeners, mut methods) = (route.listeners.clone(), route.methods.clone());
-        listeners.sort();
-        methods.sort();
-        let mut headers: Vec<_> = route.headers.iter().map(|header| (&header.name, &header.value)).collect();
-        headers.sort();
-        let prefix = normalised(route.path_prefix.as_bytes()).into_owned();
+        let conditions = format!("{:?} {:?}", sorted(&route.conditions), route.not);
         let any = [String::from("*")];
         let hosts = if route.hosts.is_empty() { &any[..] } else { &route.hosts[..] };
         let before: Vec<usize> = hosts
             .iter()
             .filter_map(|host| {
-                let key = (host.clone(), prefix.clone(), listeners.clone(), methods.clone(), headers.clone());
+                let key = (host.clone(), Place::of(route), conditions.clone());
                 let known = *first.entry(key).or_insert(index);
                 (known != index).then_some(known)
             })
@@ -122,6 +140,17 @@ fn doubled(routes: &[Route]) -> Vec<String> {
         }
     }
     said
+}
+
+/// The same conditions, in an order that does not depend on the file.
+fn sorted(conditions: &Conditions) -> Conditions {
+    let mut sorted = conditions.clone();
+    sorted.listeners.sort();
+    sorted.methods.sort();
+    sorted.headers.sort_by(|a, b| (&a.name, &a.value).cmp(&(&b.name, &b.value)));
+    sorted.query.sort_by(|a, b| (&a.name, &a.value).cmp(&(&b.name, &b.value)));
+    sorted.client.sort();
+    sorted
 }
 
 /// Endpoints that are listeners of this file.
@@ -157,34 +186,6 @@ fn is_same(listener: &Address, endpoint: &Address) -> bool {
         }
         _ => listener == endpoint,
     }
-}
-
-/// Values that look like placeholders.
-fn placeholders(routes: &[Route]) -> Vec<String> {
-    let mut said = Vec::new();
-    let of = |edits: &HeaderEdits| -> Vec<(String, String)> {
-        edits.set.iter().chain(&edits.add).cloned().collect()
-    };
-    for (index, route) in routes.iter().enumerate() {
-        for (key, edits) in
-            [("request_headers", &route.request_headers), ("response_headers", &route.response_headers)]
-        {
-            for (name, value) in of(edits) {
-                let inside = value.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-                let is_word = |word: &str| {
-                    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-                };
-                if inside.is_some_and(|(word, _)| is_word(word)) {
-                    said.push(format!(
-                        "routes[{index}].{key}: {name} is sent literally, {}; placeholders are not \
-                         replaced here",
-                        quote(&value)
-                    ));
-                }
-            }
-        }
-    }
-    said
 }
 
 #[cfg(test)]
@@ -223,6 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn rules_for_one_path_are_compared_with_what_takes_it() {
+        let rule = "- {path: /admin, respond: {status: 403}}\n- {path_regex: '[.]php$', respond: {status: 404}, name: php}\n";
+        let all = "- {cluster: app}\n";
+        let own = "- {hosts: [a.example], cluster: app, name: own}\n";
+        let found = said(&[rule, all, own].concat());
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].starts_with("routes[1]: it has no hosts"), "{found:?}");
+        let but = "- {hosts: [a.example], not: {path: [/admin]}, cluster: app, name: own}\n";
+        assert_eq!(said(&[rule, all, but].concat()), Vec::<String>::new());
+        let twice = "- {path: /a, cluster: app}\n- {path: /a/., cluster: app, name: b}\n- {path: /%61, query: [{name: q}], cluster: app, name: c}\n- {path: /%61, cluster: app, name: d}\n";
+        assert_eq!(said(twice), ["routes[3]: it never matches; routes[0] has the same conditions"]);
+    }
+
+    #[test]
     fn keys_that_keep_responses_off_direct_return_are_named() {
         let costs_of = |rest: &str| {
             let text = format!(
@@ -246,16 +261,15 @@ mod tests {
     }
 
     #[test]
-    fn loops_and_placeholders_are_reported() {
+    fn loops_are_reported() {
         let text = "listeners: [{address: '0.0.0.0:8080', name: main}]\nclusters: {app: {endpoints: ['127.0.0.1:8080']}}\n\
-            routes: [{cluster: app, request_headers: {set: {x-ip: '{client}', x-json: '{\"a\":1}'}}}]";
+            routes: [{cluster: app}]";
         let said = warnings(&sluice_config::parse("test.yaml", text, &[]).unwrap());
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(
-            said[0]
-                .starts_with("clusters.app.endpoints[0]: 127.0.0.1:8080 is the address of listener \"main\""),
-            "{said:?}"
+        assert_eq!(
+            said,
+            [
+                "clusters.app.endpoints[0]: 127.0.0.1:8080 is the address of listener \"main\": requests would loop"
+            ]
         );
-        assert!(said[1].starts_with("routes[0].request_headers: x-ip is sent literally"), "{said:?}");
     }
 }

@@ -76,6 +76,8 @@ reasons! {
     /// The request's host differs from the host of the TLS handshake, on a listener with client certificates (RFC 9110
     /// 15.5.20).
     MisdirectedRequest = "misdirected_request", Downstream, 421;
+    /// `access` refuses the client; in a tunnel, the connection is closed without a response.
+    AccessDenied = "access_denied", Downstream, 403;
     /// No route matches.
     NoRoute = "no_route", Downstream, 404;
     /// A route matches except for the method.

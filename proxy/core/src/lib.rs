@@ -17,6 +17,7 @@ pub mod tls;
 // -- what is recorded of it --
 pub mod error;
 pub mod record;
+pub mod access;
 pub mod access_log;
 pub mod spans;
 pub mod metrics;

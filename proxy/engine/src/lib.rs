@@ -17,6 +17,7 @@ pub(crate) mod opening;
 pub mod bypass;
 pub(crate) mod direct;
 pub mod snapshot;
+mod templates;
 pub(crate) mod progress;
 pub(crate) mod endpoint;
 pub(crate) mod debug;

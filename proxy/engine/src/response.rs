@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use sluice_core::error::Reason;
 use sluice_core::html::escape_html;
 use sluice_core::service::entry::ServiceEntry;
-use sluice_http::{FieldKind, Framing, Method, RequestHead, Version, canonical_reason};
+use sluice_http::{FieldEdits, FieldKind, Framing, Method, RequestHead, Version, canonical_reason};
 
 use crate::opening::Opening;
 
@@ -64,6 +64,8 @@ pub(crate) struct Local<'a> {
     message: String,
     /// Whether it responds to a HEAD that could not be parsed.
     is_to_head: bool,
+    /// Changes of the route, if it responds by itself.
+    edits: Option<&'a FieldEdits>,
 }
 
 /// Maximum length of a Location from a template, in bytes: twice the default maximum of a target.
@@ -127,12 +129,18 @@ impl<'a> Local<'a> {
             allow: None,
             message: String::new(),
             is_to_head: false,
+            edits: None,
         }
     }
 
     /// The same as a response to a HEAD that could not be parsed, if it is one.
     pub(crate) fn for_head(self, is_to_head: bool) -> Self {
         Self { is_to_head, ..self }
+    }
+
+    /// The same with the changes of its route.
+    pub(crate) fn edited(self, edits: Option<&'a FieldEdits>) -> Self {
+        Self { edits, ..self }
     }
 
     /// Adds a message for the reader; none if it is empty.
@@ -167,6 +175,7 @@ impl<'a> Local<'a> {
             allow: None,
             message: String::new(),
             is_to_head: false,
+            edits: None,
         }
     }
 
@@ -184,6 +193,7 @@ impl<'a> Local<'a> {
             allow: None,
             message: String::new(),
             is_to_head: false,
+            edits: None,
         })
     }
 
@@ -285,10 +295,11 @@ pub(crate) fn encode(
     let is_bodiless = matches!(local.status, 204 | 304);
     let sink = out.head();
     sink.response(local.status, canonical_reason(local.status).as_bytes());
-    if let Some(location) = &local.location {
+    let is_kept = |name| local.edits.is_none_or(|edits| !edits.takes_out(name));
+    if let Some(location) = local.location.as_ref().filter(|_| is_kept(b"Location")) {
         sink.field(b"Location", location.as_bytes());
     }
-    if let Some(hsts) = hsts {
+    if let Some(hsts) = hsts.filter(|_| is_kept(b"Strict-Transport-Security")) {
         sink.field(b"Strict-Transport-Security", hsts);
     }
     if let Some(allow) = &local.allow {
@@ -301,11 +312,16 @@ pub(crate) fn encode(
         sink.field(b"X-Sluice-Reason", reason.word().as_bytes());
         sink.field(b"Cache-Control", b"no-store");
     }
-    for (name, value) in extra {
+    for (name, value) in extra.iter().filter(|(name, _)| is_kept(name)) {
         sink.field(name, value);
     }
+    if let Some(edits) = local.edits {
+        edits.render(sink);
+    }
     if !is_bodiless {
-        sink.field(b"Content-Type", content_type.as_bytes());
+        if is_kept(b"Content-Type") {
+            sink.field(b"Content-Type", content_type.as_bytes());
+        }
         sink.framing(Framing::Length(body.len() as u64));
     }
     match (keep_alive, head.version()) {

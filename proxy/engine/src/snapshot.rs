@@ -7,15 +7,17 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
-use sluice_config::{self as config, Action, Config};
+use sluice_config::{self as config, Action, Config, Template, TemplatePart};
+use sluice_core::access::{Gate, Gates};
 use sluice_core::cluster::Cluster;
-use sluice_core::router::Router;
+use sluice_core::router::{Rewrite, Router};
 use sluice_core::service::entry::ServiceEntry;
 use sluice_http::FieldEdits;
 
 use crate::debug;
 use crate::detour::detours;
 use crate::response::ErrorPages;
+use crate::templates::EditTemplates;
 
 /// Everything that an exchange looks up. A running exchange keeps the snapshot that it started with.
 pub struct Snapshot {
@@ -23,6 +25,8 @@ pub struct Snapshot {
     pub config: Config,
     /// Finds the route of a request.
     pub(crate) router: Router,
+    /// Clients that may send requests, whatever the route; `None` lets everybody through.
+    pub(crate) gates: Option<Gates>,
     /// What to do on each route, by index in `config.routes`.
     pub(crate) routes: Vec<RouteEntry>,
     /// Clusters by name.
@@ -88,6 +92,12 @@ pub(crate) struct RouteEntry {
     pub(crate) target: Target,
     /// The route as configured.
     pub(crate) config: config::Route,
+    /// The target that it sends, if it is another one.
+    pub(crate) rewrite: Option<Rewrite>,
+    /// The clients that may use it, if not all may.
+    pub(crate) gate: Option<Gate>,
+    /// Edits of heads that depend on the request; they replace those below.
+    pub(crate) templates: Option<Box<EditTemplates>>,
     /// Edits of the request head.
     pub(crate) request_edits: Option<FieldEdits>,
     /// Edits of the response head.
@@ -112,7 +122,8 @@ impl Snapshot {
         let routes = config.routes.iter().map(|route| entry(route, &clusters, &config)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
-        Self { router, routes, clusters, error_pages, debug, config }
+        let gates = Gates::new(&config.access);
+        Self { router, gates, routes, clusters, error_pages, debug, config }
     }
 
     /// Directs the routes of deployed services, by name, to the services.
@@ -140,6 +151,9 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, confi
         id: route_id(&route.name),
         target,
         config: route.clone(),
+        rewrite: Rewrite::of(route),
+        gate: route.access.as_ref().map(Gate::new),
+        templates: EditTemplates::of(route),
         request_edits: edits(&route.request_headers),
         response_edits,
         direct_return,
@@ -158,9 +172,19 @@ fn route_id(name: &str) -> u32 {
     id
 }
 
+/// A text without variables, with its doubled braces as single ones.
+fn fixed(value: &str) -> Vec<u8> {
+    let parts = Template::read(value).map_or_else(|_| Vec::new(), |template| template.0);
+    let text = |part| match part {
+        TemplatePart::Text(text) => text.into_bytes(),
+        TemplatePart::Variable(_) => Vec::new(),
+    };
+    parts.into_iter().flat_map(text).collect()
+}
+
 fn edits(edits: &config::HeaderEdits) -> Option<FieldEdits> {
     let pairs = |pairs: &[(String, String)]| {
-        pairs.iter().map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes())).collect()
+        pairs.iter().map(|(name, value)| (name.clone().into_bytes(), fixed(value))).collect()
     };
     let edits = FieldEdits {
         remove: edits.remove.iter().map(|name| name.clone().into_bytes()).collect(),

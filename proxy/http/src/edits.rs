@@ -31,7 +31,7 @@ impl FieldEdits {
     }
 
     /// Whether fields of this name are removed, with or without a replacement.
-    pub(crate) fn takes_out(&self, name: &[u8]) -> bool {
+    pub fn takes_out(&self, name: &[u8]) -> bool {
         self.remove.iter().any(|other| name.eq_ignore_ascii_case(other))
             || self
                 .set
@@ -59,11 +59,15 @@ impl FieldEdits {
     }
 
     /// Appends the fields to set and to add.
-    pub(crate) fn render(&self, out: &mut impl HeadSink) {
+    pub fn render(&self, out: &mut (impl HeadSink + ?Sized)) {
         self.push_all(out, self.set.iter().chain(&self.add));
     }
 
-    fn push_all<'a>(&self, out: &mut impl HeadSink, fields: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>) {
+    fn push_all<'a>(
+        &self,
+        out: &mut (impl HeadSink + ?Sized),
+        fields: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>,
+    ) {
         for (name, value) in fields {
             if is_writable(name, value) {
                 out.field(name, value);

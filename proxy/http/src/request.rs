@@ -170,9 +170,16 @@ impl RequestHead {
 
     /// The path without the query.
     pub fn path(&self) -> &[u8] {
+        self.split_target().0
+    }
+
+    /// The path, and the query without its question mark, which is empty if there is none.
+    pub fn split_target(&self) -> (&[u8], &[u8]) {
         let path_and_query = self.path_and_query();
-        let end = path_and_query.iter().position(|&byte| byte == b'?');
-        &path_and_query[..end.unwrap_or(path_and_query.len())]
+        match path_and_query.iter().position(|&byte| byte == b'?') {
+            Some(mark) => (&path_and_query[..mark], &path_and_query[mark + 1..]),
+            None => (path_and_query, &[]),
+        }
     }
 
     /// The authority that the request is for. Empty for an HTTP/1.0 request without one.

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_yaml::Value;
 
 use super::super::problem::Problems;
-use super::super::{LogField, Word, parse, root};
+use super::super::{LogField, Word, parse, root, template};
 use super::files::EVERY_MAP;
 
 const PAGES: [&str; 5] = ["caddy.md", "haproxy.md", "kamal-proxy.md", "nginx.md", "traefik.md"];
@@ -77,6 +77,7 @@ fn guides_name_only_known_keys() {
     known.extend(LogField::ALL.iter().map(|field| field.word()));
     // Words of the configuration that are not keys.
     known.extend(["least_requests", "random_two", "round_robin", "client_address", "prior_knowledge"]);
+    known.extend(template::WORDS);
     for name in PAGES {
         let text = page(name);
         let quoted = right_cells(&text).flat_map(|cell| cell.split('`').skip(1).step_by(2));

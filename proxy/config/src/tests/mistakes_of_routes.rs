@@ -21,6 +21,37 @@ const ROUTES: &[(&str, &str)] = &[
     ),
     ("{cluster: api, methods: [get]}", "5: routes[0].methods[0]: \"get\" would match no request; write GET"),
     (
+        "{cluster: api, path: /a, path_regex: b}",
+        "5: routes[0]: path and path_regex exclude each other; keep one",
+    ),
+    ("{cluster: api, path: '/a?b'}", "5: routes[0].path: \"/a?b\" has a query or fragment; remove it"),
+    (
+        "{cluster: api, path_regex: '(a'}",
+        "5: routes[0].path_regex: \"(a\" is not a regular expression: unclosed group",
+    ),
+    (
+        "{cluster: api, path_regex: 'a{1000}{1000}{1000}'}",
+        "5: routes[0].path_regex: \"a{1000}{1000}{1000}\" is not a regular expression: \
+         Compiled regex exceeds size limit of 33554432 bytes.",
+    ),
+    (
+        "{cluster: api, client: [10.0.0.0/33]}",
+        "5: routes[0].client[0]: \"10.0.0.0/33\" is text; write an address or a network such as 10.0.0.0/8",
+    ),
+    (
+        "{cluster: api, query: [{value: a}]}",
+        "5: routes[0].query[0]: name is missing; write the name of a parameter",
+    ),
+    (
+        "{cluster: api, not: {hosts: [a]}}",
+        "5: routes[0].not.hosts: unknown key; known here: path, path_prefix, \
+         path_regex, listeners, methods, headers, query, client",
+    ),
+    (
+        "{cluster: api, not: {listeners: [mian]}}",
+        "5: routes[0].not.listeners[0]: no listener is named \"mian\"; write the name of one under listeners",
+    ),
+    (
         "{cluster: api, headers: [{value: a}]}",
         "5: routes[0].headers[0]: name is missing; write the name of a field",
     ),
@@ -47,6 +78,25 @@ const ROUTES: &[(&str, &str)] = &[
     (
         "{cluster: api, request_headers: {add: {X: \"a\\nb\"}}}",
         "5: routes[0].request_headers.add.X: \"a\\nb\" has a control or non-ASCII character; remove it",
+    ),
+    (
+        "{cluster: api, request_headers: {set: {X-Real-IP: '{clientip}'}}}",
+        "5: routes[0].request_headers.set.X-Real-IP: \"{clientip}\" has an unknown variable, {clientip}; did you mean \
+         {client_ip}?",
+    ),
+    (
+        "{cluster: api, rewrite: '/v2/$1'}",
+        "5: routes[0].rewrite: \"/v2/$1\" has a $ without path_regex; write $$ for a dollar sign",
+    ),
+    (
+        "{cluster: api, rewrite: /a, add_prefix: /b}",
+        "5: routes[0].rewrite: the template is the whole path; remove strip_prefix and add_prefix",
+    ),
+    ("{cluster: api, add_prefix: /b/}", "5: routes[0].add_prefix: \"/b/\" ends with /; write it without"),
+    ("{cluster: api, access: {}}", "5: routes[0].access: no clients; write allow, deny or both"),
+    (
+        "{cluster: api, access: {allow: []}}",
+        "5: routes[0].access.allow: the list is empty; write networks such as 10.0.0.0/8 or remove the key",
     ),
     (
         "{cluster: api, response_headers: {remove: [Upgrade]}}",

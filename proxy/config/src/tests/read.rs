@@ -164,7 +164,10 @@ fn compared_names_are_lower_case() {
     ));
     let route = &config.routes[0];
     assert_eq!(route.hosts, ["a.example", "*.b.example"]);
-    assert_eq!((route.headers[0].name.as_str(), route.headers[0].value.as_deref()), ("x-a", Some("V")));
+    assert_eq!(
+        (route.conditions.headers[0].name.as_str(), route.conditions.headers[0].value.as_deref()),
+        ("x-a", Some("V"))
+    );
     assert_eq!(route.request_headers.remove, ["x-b"]);
     assert_eq!(route.request_headers.set, [("X-C".to_owned(), "d".to_owned())]);
     assert_eq!(route.request_headers.add, [("X-E".to_owned(), String::new())]);

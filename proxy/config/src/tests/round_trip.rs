@@ -40,8 +40,15 @@ fn field() -> impl Strategy<Value = (String, String)> {
     ("X-[A-Za-z0-9]{1,8}", "([!-~]([ -~]{0,20}[!-~])?)?")
 }
 
+/// Braces doubled, and a variable.
+fn in_template(value: &str) -> String {
+    format!("{}{{client_ip}}", value.replace('{', "{{").replace('}', "}}"))
+}
+
 fn edits() -> impl Strategy<Value = HeaderEdits> {
-    let fields = || prop::collection::btree_map("X-[A-Z]{1,3}", field().prop_map(|(_, value)| value), 0..3);
+    let fields = || {
+        prop::collection::btree_map("X-[A-Z]{1,3}", field().prop_map(|(_, value)| in_template(&value)), 0..3)
+    };
     (prop::collection::vec("x-[a-z]{1,8}", 0..3), fields(), fields()).prop_map(|(remove, set, add)| {
         HeaderEdits { remove, set: set.into_iter().collect(), add: add.into_iter().collect() }
     })
@@ -73,16 +80,32 @@ prop_compose! {
         retry in prop::option::of((0..=10u32, 0..=100u32)),
         strip in any::<bool>(),
         (hold, most) in (any::<bool>(), 0..=1_048_576u32),
+        (client, query) in (any::<bool>(), prop::collection::vec(("[a-z]{1,5}", prop::option::of("[ -~]{0,5}")), 0..3)),
     ) -> Route {
         let forwards = matches!(action, Action::Cluster(_));
         let headers = headers.into_iter().map(|((name, value), any)| HeaderMatch {
             name: name.to_ascii_lowercase(),
             value: (!any).then_some(value),
         });
-        Route {
-            hosts,
+        let conditions = Conditions {
             methods,
             headers: headers.collect(),
+            query: query.into_iter().map(|(name, value)| ParameterMatch { name, value }).collect(),
+            client: client.then(|| "10.0.0.0/8".parse().unwrap()).into_iter().collect(),
+            ..Conditions::default()
+        };
+        let not = Exceptions {
+            path: conditions.query.iter().map(|one| format!("/{}", one.name)).collect(),
+            path_prefix: client.then(|| "/x".to_owned()).into_iter().collect(),
+            path_regex: client.then(|| "^/[a-z]+$".to_owned()).into_iter().collect(),
+            conditions: Conditions { methods: conditions.methods.clone(), ..Conditions::default() },
+        };
+        Route {
+            hosts,
+            path: None,
+            path_regex: None,
+            conditions,
+            not,
             strip_prefix: strip && forwards && path != "/",
             path_prefix: path,
             request_headers: if forwards { request_headers } else { HeaderEdits::default() },
@@ -354,6 +377,11 @@ prop_compose! {
             clusters: clusters.into_iter().collect::<BTreeMap<_, _>>(),
             limits,
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+            access: vec![AccessRule {
+                listeners: names.iter().take(1).cloned().collect(),
+                hosts: vec!["a.example".into()],
+                access: Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny: Vec::new() },
+            }],
             via,
             response_request_id: via,
             error_pages: pages.into_iter().map(|(status, page)| (status, page.into())).collect(),

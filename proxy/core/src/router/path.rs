@@ -52,6 +52,15 @@ fn slash_first(target: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// Whether the first `length` bytes of a path end at a segment boundary.
+pub(super) fn on_border(path: &[u8], length: usize) -> bool {
+    match length {
+        0 => true,
+        _ if length > path.len() => false,
+        _ => length == path.len() || path[length - 1] == b'/' || path[length] == b'/',
+    }
+}
+
 /// Whether a path is certainly in normal form. Nearly all paths are, so most need only this check.
 fn is_normal(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else {

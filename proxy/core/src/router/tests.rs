@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use proptest::prelude::*;
-use sluice_config::{Action, HeaderEdits, HeaderMatch, Route, RouteDirect};
+use sluice_config::{Action, Conditions, Exceptions, HeaderMatch, ParameterMatch, Route};
 
 use super::*;
 
@@ -14,24 +14,13 @@ fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Optio
         name: name.to_owned(),
         value: value.map(str::to_owned),
     };
-    Route {
-        name: String::new(),
-        listeners: Vec::new(),
-        hosts: owned(hosts),
-        path_prefix: prefix.to_owned(),
+    let conditions = Conditions {
         methods: owned(methods),
         headers: headers.iter().map(header).collect(),
-        action: Action::Cluster("c".to_owned()),
-        strip_prefix: false,
-        host_rewrite: None,
-        request_headers: HeaderEdits::default(),
-        response_headers: HeaderEdits::default(),
-        direct_return: RouteDirect::Auto,
-        buffering: sluice_config::Buffering::default(),
-        response_timeout_ms: None,
-        body_idle_timeout_ms: None,
-        retry: None,
-    }
+        ..Conditions::default()
+    };
+    let action = Action::Cluster("c".to_owned());
+    Route { hosts: owned(hosts), path_prefix: prefix.to_owned(), conditions, ..Route::new("", action) }
 }
 
 fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str, &str)]) -> RouteMatch {
@@ -43,15 +32,139 @@ fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str,
         listener: "main",
         host: host.as_bytes(),
         path: path.as_bytes(),
+        parameters: b"",
+        client: IpAddr::from([192, 0, 2, 1]),
         method: method.as_bytes(),
         field: &field,
     })
 }
 
+/// The number of the route that serves a target of `h`, by GET, without fields.
+fn served(routes: &[Route], target: &str, client: &str) -> Option<usize> {
+    let (path, parameters) = target.split_once('?').unwrap_or((target, ""));
+    let found = Router::new(routes).find(&Query {
+        listener: "main",
+        host: b"h",
+        path: path.as_bytes(),
+        parameters: parameters.as_bytes(),
+        client: client.parse().unwrap(),
+        method: b"GET",
+        field: &|_| None,
+    });
+    match found {
+        RouteMatch::Route(index) => Some(index),
+        _ => None,
+    }
+}
+
+fn whole(path: &str) -> Route {
+    Route { path: Some(path.to_owned()), ..route(&[], "/", &[], &[]) }
+}
+
+fn matching(pattern: &str) -> Route {
+    Route { path_regex: Some(pattern.to_owned()), ..route(&[], "/", &[], &[]) }
+}
+
+const CLIENT: &str = "192.0.2.1";
+
+#[test]
+fn a_whole_path_comes_before_expressions_and_those_before_prefixes() {
+    let routes = [
+        route(&[], "/a/b.php", &[], &[]),
+        matching("[.]php$"),
+        whole("/a/b.php"),
+        matching("^/a/"),
+        route(&[], "/", &[], &[]),
+    ];
+    for (target, wanted) in [
+        ("/a/b.php", 2),
+        ("/a/./%62.php?x", 2),
+        ("/a/c.php", 1),
+        ("/a/b.php/", 3),
+        ("/a/b.phpx", 3),
+        ("/a", 4),
+        ("/b/../a/x", 3),
+        ("/x%2Ephp", 1),
+    ] {
+        assert_eq!(served(&routes, target, CLIENT), Some(wanted), "{target}");
+    }
+}
+
+#[test]
+fn an_expression_whose_conditions_fail_leaves_the_request_to_the_next() {
+    let mut first = matching("^/a");
+    first.conditions.methods = vec!["PUT".to_owned()];
+    let routes = [first, matching("^/a/b"), route(&[], "/a", &[], &[])];
+    assert_eq!(served(&routes, "/a/b", CLIENT), Some(1));
+    assert_eq!(served(&routes, "/a/c", CLIENT), Some(2));
+}
+
+#[test]
+fn parameters_are_compared_decoded_and_any_occurrence_counts() {
+    let parameter = |name: &str, value: Option<&str>| ParameterMatch {
+        name: name.to_owned(),
+        value: value.map(str::to_owned),
+    };
+    let mut beta = route(&[], "/", &[], &[]);
+    beta.conditions.query = vec![parameter("be ta", Some("1")), parameter("x", None)];
+    for (target, matches) in [
+        ("/?be+ta=1&x", true),
+        ("/?x=2&be%20ta=%31", true),
+        ("/?be+ta=0&be+ta=1&x=", true),
+        ("/?be+ta=1", false),
+        ("/?be+ta=10&x", false),
+        ("/?Be+ta=1&x", false),
+        ("/", false),
+    ] {
+        assert_eq!(served(std::slice::from_ref(&beta), target, CLIENT).is_some(), matches, "{target}");
+    }
+}
+
+#[test]
+fn a_client_is_compared_with_networks() {
+    let mut inside = route(&[], "/", &[], &[]);
+    inside.conditions.client = vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+    let routes = [route(&[], "/", &[], &[]), inside];
+    for (client, wanted) in [("10.1.2.3", 1), ("2001:db8:1::1", 1), ("11.0.0.1", 0), ("2001:db9::1", 0)] {
+        assert_eq!(served(&routes, "/", client), Some(wanted), "{client}");
+    }
+}
+
+#[test]
+fn one_exception_that_holds_leaves_a_request_out() {
+    let texts = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut most = route(&[], "/", &[], &[]);
+    most.not = Exceptions {
+        path: texts(&["/up"]),
+        path_prefix: texts(&["/admin", "/x/"]),
+        path_regex: texts(&["[.]env$"]),
+        conditions: Conditions { client: vec!["203.0.113.0/24".parse().unwrap()], ..Conditions::default() },
+    };
+    let routes = [route(&[], "/", &[], &[]), most];
+    for (target, client, wanted) in [
+        ("/", CLIENT, 1),
+        ("/up", CLIENT, 0),
+        ("/%75p", CLIENT, 0),
+        ("/up/", CLIENT, 1),
+        ("/admin", CLIENT, 0),
+        ("//admin/x", CLIENT, 0),
+        ("/admins", CLIENT, 1),
+        ("/x", CLIENT, 1),
+        ("/x/y", CLIENT, 0),
+        ("/a/.env", CLIENT, 0),
+        ("/", "203.0.113.9", 0),
+    ] {
+        assert_eq!(served(&routes, target, client), Some(wanted), "{target} {client}");
+    }
+}
+
 #[test]
 fn a_route_applies_to_the_listeners_that_it_names() {
     let on = |names: &[&str]| Route {
-        listeners: names.iter().map(|name| (*name).to_owned()).collect(),
+        conditions: Conditions {
+            listeners: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Conditions::default()
+        },
         ..route(&["inner.example"], "/", &[], &[])
     };
     let elsewhere = [on(&["private"]), route(&[], "/", &[], &[])];
@@ -156,22 +269,38 @@ fn model(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str
         let prefix = route.path_prefix.trim_end_matches('/');
         let below = path.starts_with(&format!("{prefix}/"));
         let prefix_fits = below || (path == prefix && !route.path_prefix.ends_with('/'));
-        let allows = |name: &str| route.methods.iter().any(|known| known == name);
-        let method_fits = route.methods.is_empty() || allows(method) || (method == "HEAD" && allows("GET"));
+        let conditions = &route.conditions;
+        let allows = |name: &str| conditions.methods.iter().any(|known| known == name);
+        let method_fits =
+            conditions.methods.is_empty() || allows(method) || (method == "HEAD" && allows("GET"));
         let field_fits = |wanted: &HeaderMatch| {
             let first = fields.iter().find(|(name, _)| *name == wanted.name);
             first.is_some_and(|(_, value)| wanted.value.as_deref().is_none_or(|exact| exact == *value))
         };
-        prefix_fits && method_fits && route.headers.iter().all(field_fits)
+        path_fits(route, path, prefix_fits) && method_fits && conditions.headers.iter().all(field_fits)
     };
     let ranked = routes.iter().enumerate().filter(|(_, route)| fits(route));
     ranked
         .filter_map(|(index, route)| {
-            let conditions = usize::from(!route.methods.is_empty()) + route.headers.len();
-            Some((model_host(route, host)?, route.path_prefix.len(), conditions, Reverse(index)))
+            let place = match (&route.path, &route.path_regex) {
+                (Some(_), _) => (2, 0, 0),
+                // The order in the file comes before the conditions.
+                (None, Some(_)) => (1, usize::MAX - index, 0),
+                (None, None) => (0, route.path_prefix.len(), 0),
+            };
+            Some((model_host(route, host)?, place, route.conditions.count(), Reverse(index)))
         })
         .max()
         .map(|(.., Reverse(index))| index)
+}
+
+/// Expressions are compared by the crate that the router uses; what is tested is their place in the order.
+fn path_fits(route: &Route, path: &str, prefix_fits: bool) -> bool {
+    match (&route.path, &route.path_regex) {
+        (Some(whole), _) => whole == path,
+        (None, Some(pattern)) => regex::Regex::new(pattern).unwrap().is_match(path),
+        (None, None) => prefix_fits,
+    }
 }
 
 fn any_route() -> impl Strategy<Value = Route> {
@@ -182,8 +311,18 @@ fn any_route() -> impl Strategy<Value = Route> {
     let header = (prop::sample::select(vec!["k", "l"]), value);
     let hosts = prop::collection::vec(host, 0..3);
     let headers = prop::collection::vec(header, 0..3);
-    (hosts, prefix, prop::collection::vec(method, 0..2), headers)
-        .prop_map(|(hosts, prefix, methods, headers)| route(&hosts, prefix, &methods, &headers))
+    let pattern = prop::sample::select(vec!["^/x", "/y$", "y", "^/x/y/"]);
+    let place = prop_oneof![
+        4 => Just((None, None)),
+        1 => prefix.clone().prop_map(|path: &str| (Some(path.to_owned()), None)),
+        1 => pattern.prop_map(|pattern: &str| (None, Some(pattern.to_owned()))),
+    ];
+    (hosts, prefix, prop::collection::vec(method, 0..2), headers, place).prop_map(
+        |(hosts, prefix, methods, headers, (path, path_regex))| {
+            let prefix = if path.is_some() || path_regex.is_some() { "/" } else { prefix };
+            Route { path, path_regex, ..route(&hosts, prefix, &methods, &headers) }
+        },
+    )
 }
 
 proptest! {

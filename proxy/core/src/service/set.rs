@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_config::{Action, Config};
+use sluice_config::{Action, Conditions, Config, Exceptions};
 
 use super::api::Listed;
 use super::error::ServiceError;
@@ -121,8 +121,10 @@ pub fn check_against(config: &Config, name: &str, options: &ServiceOptions) -> R
         let prefix = format!("/{}", route.path_prefix.trim_matches('/'));
         let same_place = same_host
             && options.path_prefixes.contains(&prefix)
-            && route.methods.is_empty()
-            && route.headers.is_empty();
+            && route.path.is_none()
+            && route.path_regex.is_none()
+            && route.conditions == Conditions::default()
+            && route.not == Exceptions::default();
         let same_name =
             route.name == name || matches!(&route.action, Action::Cluster(cluster) if cluster == name);
         if same_place || same_name {

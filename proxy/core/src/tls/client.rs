@@ -48,6 +48,12 @@ impl ClientIdentity {
         host.is_empty() || self.host.as_ref().is_none_or(|asked| host.eq_ignore_ascii_case(asked.as_bytes()))
     }
 
+    /// The subject of its certificate.
+    pub fn subject(&self) -> Option<&[u8]> {
+        let subject = self.fields.iter().find(|(name, _)| *name == b"X-Client-Cert-Subject");
+        subject.map(|(_, value)| &value[..])
+    }
+
     /// Names and values; the values are visible ASCII with blanks inside.
     pub fn fields(&self) -> &[(&'static [u8], Vec<u8>)] {
         &self.fields

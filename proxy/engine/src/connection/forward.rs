@@ -257,9 +257,19 @@ impl Connection {
 /// The target that is sent to the origin.
 pub(super) fn sent_target<'h>(entry: &RouteEntry, head: &'h RequestHead) -> Cow<'h, [u8]> {
     let target = head.path_and_query();
-    if entry.config.strip_prefix && target != b"*" {
-        strip_prefix(&entry.config.path_prefix, target)
-    } else {
-        Cow::Borrowed(target)
+    if target == b"*" {
+        return Cow::Borrowed(target);
+    }
+    if let Some(rewrite) = &entry.rewrite {
+        let (path, query) = head.split_target();
+        return Cow::Owned(rewrite.apply(path, query));
+    }
+    let target = match entry.config.strip_prefix {
+        true => strip_prefix(&entry.config.path_prefix, target),
+        false => Cow::Borrowed(target),
+    };
+    match &entry.config.add_prefix {
+        Some(prefix) => Cow::Owned([prefix.as_bytes(), &target].concat()),
+        None => target,
     }
 }

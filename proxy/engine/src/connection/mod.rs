@@ -13,6 +13,7 @@ mod secure;
 mod service;
 mod tcp;
 mod trace;
+mod variables;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use head::Arrival;
+use secure::TlsFacts;
 use sluice_config::{Limits, Protocol};
 use sluice_core::metrics::Counted;
 use sluice_core::metrics::Event;
@@ -62,6 +64,8 @@ struct Peer {
     text: Rc<str>,
     /// Its identity from its certificate, if one is requested.
     identity: Option<Rc<ClientIdentity>>,
+    /// What its TLS handshake settled, if there was one.
+    tls: Option<Rc<TlsFacts>>,
     /// Whether direct return can send responses to it.
     direct: direct::Client,
 }
@@ -222,13 +226,19 @@ impl Connection {
 impl Peer {
     /// A peer of which only the address is known.
     fn at(address: IpAddr) -> Self {
-        Self { address, text: text_of(address), identity: None, direct: direct::Client::default() }
+        Self { address, text: text_of(address), identity: None, tls: None, direct: direct::Client::default() }
     }
 
     /// The same peer for a stream of its connection.
     fn on_stream(&self) -> Self {
         let (text, identity) = (Rc::clone(&self.text), self.identity.clone());
-        Self { address: self.address, text, identity, direct: direct::Client::default() }
+        Self {
+            address: self.address,
+            text,
+            identity,
+            tls: self.tls.clone(),
+            direct: direct::Client::default(),
+        }
     }
 }
 

@@ -57,6 +57,10 @@ impl Connection {
             Err(Ended::With(reason)) => return self.decline(&account, reason).await,
         };
         let snapshot = account.snapshot.clone();
+        let name = asked.server_name.as_deref().unwrap_or_default();
+        if self.is_denied(&account, name.as_bytes()) {
+            return self.decline(&account, Reason::AccessDenied).await;
+        }
         let cluster = self.cluster_of(config, asked.server_name.as_deref(), &snapshot);
         account.server_name = asked.server_name;
         match cluster {

@@ -1,5 +1,6 @@
 //! One exchange, from a parsed head to what follows it: check, route, then respond or forward.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use sluice_config::{Action, Balance, HashKey};
@@ -40,24 +41,42 @@ impl Connection {
             let local = Local::fixed(200, &authorization, CHALLENGE_TYPE);
             return self.answer_locally(&account, &local, None, &mut transfer).await;
         }
+        if self.is_denied(&account, self.session.head.host_name()) {
+            return self.deny(&account, &mut transfer).await;
+        }
         if let Some(redirect) = self.listener.config.redirect_to_https
             && !self.came_by_https(&account)
         {
             return self.send_to_https(&account, redirect.port, &mut transfer).await;
         }
-        match route(snapshot, &self.listener.config.name, &self.session.head) {
+        match route(snapshot, &self.listener.config.name, account.client, &self.session.head) {
             RouteMatch::Route(index) => {
                 let entry = &snapshot.routes[index];
                 account.route = u32::try_from(index).ok();
+                if entry.gate.as_ref().is_some_and(|gate| !gate.lets_through(&account.client)) {
+                    return self.deny(&account, &mut transfer).await;
+                }
                 match &entry.target {
                     Target::Cluster(cluster) => {
-                        let policy = policy(snapshot, entry, cluster, &account, &self.session.head);
-                        self.forward(&worker, entry, &policy, account, transfer).await
+                        let mut policy = policy(snapshot, entry, cluster, &account, &self.session.head);
+                        let Some(templates) = &entry.templates else {
+                            return self.forward(&worker, entry, &policy, account, transfer).await;
+                        };
+                        let edits = Box::new(self.render(templates, entry, &account));
+                        policy.request_edits = Some(&edits.request);
+                        policy.response_edits = Some(&edits.response).filter(|edits| !edits.is_empty());
+                        Box::pin(self.forward(&worker, entry, &policy, account, transfer)).await
                     }
                     // Boxed, so that other exchanges do not carry its memory.
                     Target::Service(_) => Box::pin(self.through_service(&worker, account, transfer)).await,
                     Target::Local => {
-                        let local = local_answer(entry, &self.session.head);
+                        let rendered = entry.templates.as_ref();
+                        let rendered =
+                            rendered.map(|templates| Box::new(self.render(templates, entry, &account)));
+                        let edits = rendered
+                            .as_deref()
+                            .map_or(entry.response_edits.as_ref(), |edits| Some(&edits.response));
+                        let local = local_answer(entry, &self.session.head).edited(edits);
                         self.answer_locally(&account, &local, None, &mut transfer).await
                     }
                 }
@@ -73,6 +92,17 @@ impl Connection {
 
     pub(super) async fn no_route(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
         self.answer_locally(account, &Local::reason(Reason::NoRoute), Some(Reason::NoRoute), transfer).await
+    }
+
+    /// Whether `access` refuses the client of a request, or of a tunnel, to this host.
+    pub(super) fn is_denied(&self, account: &Account, host: &[u8]) -> bool {
+        let gates = account.snapshot.gates.as_ref();
+        gates.is_some_and(|gates| !gates.let_through(&self.listener.config.name, host, &account.client))
+    }
+
+    async fn deny(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
+        let local = Local::reason(Reason::AccessDenied);
+        self.answer_locally(account, &local, Some(Reason::AccessDenied), transfer).await
     }
 
     /// Whether a proxy in front reports that the client uses https: a redirect to https would then loop.
@@ -145,11 +175,14 @@ impl Connection {
     }
 }
 
-pub(super) fn route(snapshot: &Snapshot, listener: &str, head: &RequestHead) -> RouteMatch {
+pub(super) fn route(snapshot: &Snapshot, listener: &str, client: IpAddr, head: &RequestHead) -> RouteMatch {
+    let (path, parameters) = head.split_target();
     snapshot.router.find(&Query {
         listener,
         host: head.host_name(),
-        path: head.path(),
+        path,
+        parameters,
+        client,
         method: head.method_bytes(),
         field: &|name| head.get(name),
     })
@@ -201,7 +234,8 @@ fn hash(balance: &Balance, account: &Account, head: &RequestHead) -> Option<u64>
 }
 
 /// The value of one cookie of a Cookie field (RFC 6265 4.2.1).
-fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+/// The value of a cookie in a Cookie field.
+pub(super) fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     field.split(|byte| *byte == b';').find_map(|pair| {
         let pair = pair.trim_ascii();
         pair.strip_prefix(name)?.strip_prefix(b"=")

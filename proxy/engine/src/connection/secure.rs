@@ -3,13 +3,36 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustls::ServerConnection;
+use rustls::{ProtocolVersion, ServerConnection};
 use sluice_core::tls::{CHALLENGE_PROTOCOL, ClientIdentity, Handshake, HandshakeFailure, Terminator};
 use sluice_net::buffers::IDLE_BYTES;
 use sluice_net::stream::tls::{HandshakeError, Session};
 use sluice_net::stream::{self, Stream};
 
 use super::Connection;
+
+/// What a handshake settled, for the variables of fields.
+pub(super) struct TlsFacts {
+    /// As nginx and OpenSSL name it.
+    pub(super) version: &'static str,
+    /// The name that the client asked for; empty if it asked for none.
+    pub(super) server_name: Box<str>,
+}
+
+impl TlsFacts {
+    fn of(connection: &rustls::Connection) -> Self {
+        let version = match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "",
+        };
+        let server_name = match connection {
+            rustls::Connection::Server(server) => server.server_name(),
+            rustls::Connection::Client(_) => None,
+        };
+        Self { version, server_name: server_name.unwrap_or_default().into() }
+    }
+}
 
 impl Connection {
     /// Starts a TLS session on the socket if the listener uses TLS; returns false when the connection must end.
@@ -87,6 +110,7 @@ impl Connection {
             });
             self.peer.identity = Some(Rc::new(identity));
         }
+        self.peer.tls = Some(Rc::new(session.inspect(TlsFacts::of)));
         (self.io.reader, self.io.writer) = stream::halves(Stream::Tls(session));
     }
 }

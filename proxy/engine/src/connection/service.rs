@@ -43,7 +43,8 @@ impl Connection {
     ) -> Next {
         loop {
             let snapshot = account.snapshot.clone();
-            let RouteMatch::Route(index) = route(&snapshot, &self.listener.config.name, &self.session.head)
+            let RouteMatch::Route(index) =
+                route(&snapshot, &self.listener.config.name, account.client, &self.session.head)
             else {
                 return self.no_route(&account, &mut transfer).await;
             };

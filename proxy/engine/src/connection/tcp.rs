@@ -70,6 +70,10 @@ impl Connection {
     /// Tunnels this connection to its listener's cluster until it ends.
     pub(super) async fn tunnel_connection(self) {
         let account = Account::new(&self.worker, self.peer.address, &self.session.head);
+        if self.is_denied(&account, b"") {
+            self.io.writer.stream().reset_on_close();
+            return self.record(&account, &Progress::default(), Some(Reason::AccessDenied));
+        }
         let snapshot = account.snapshot.clone();
         let cluster = self.listener.config.cluster.as_ref().and_then(|name| snapshot.clusters.get(name));
         if let Some(cluster) = cluster {

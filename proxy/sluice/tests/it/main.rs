@@ -9,6 +9,7 @@ mod support;
 
 mod cli;
 mod forwarding;
+mod rules;
 mod framing;
 mod bodies;
 mod buffering;

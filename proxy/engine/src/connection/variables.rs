@@ -1,0 +1,83 @@
+//! Fields of a route whose values depend on the request.
+
+use std::borrow::Cow;
+
+use sluice_config::{Template, TemplatePart, Variable};
+use sluice_core::tls::ClientIdentity;
+
+use super::Connection;
+use super::account::Account;
+use super::request::cookie;
+use super::secure::TlsFacts;
+use crate::snapshot::RouteEntry;
+use crate::templates::{EditTemplates, RenderedEdits};
+
+impl Connection {
+    /// The fields for the exchange whose head was received.
+    pub(super) fn render(
+        &self,
+        templates: &EditTemplates,
+        entry: &RouteEntry,
+        account: &Account,
+    ) -> RenderedEdits {
+        let value = |template: &Template| self.text(template, entry, account);
+        templates.render(&value)
+    }
+
+    fn text(&self, template: &Template, entry: &RouteEntry, account: &Account) -> Vec<u8> {
+        let mut text = Vec::new();
+        for part in &template.0 {
+            match part {
+                TemplatePart::Text(part) => text.extend_from_slice(part.as_bytes()),
+                TemplatePart::Variable(variable) => {
+                    let value = self.value(variable, entry, account);
+                    text.extend(value.iter().map(|&byte| if is_in_field(byte) { byte } else { b'?' }));
+                }
+            }
+        }
+        text.trim_ascii().to_vec()
+    }
+
+    fn value<'a>(
+        &'a self,
+        variable: &Variable,
+        entry: &'a RouteEntry,
+        account: &'a Account,
+    ) -> Cow<'a, [u8]> {
+        let head = &self.session.head;
+        let is_secure = self.listener.tls().is_some() || self.came_by_https(account);
+        match variable {
+            Variable::ClientIp => Cow::Owned(account.client.to_string().into_bytes()),
+            Variable::Host => Cow::Borrowed(head.host_name()),
+            Variable::Path => Cow::Borrowed(head.path()),
+            Variable::Query => match head.split_target().1 {
+                [] => Cow::Borrowed(b""),
+                query => Cow::Owned([b"?", query].concat()),
+            },
+            Variable::Method => Cow::Borrowed(head.method_bytes()),
+            Variable::Scheme => Cow::Borrowed(if is_secure { b"https" } else { b"http" }),
+            Variable::RequestId => Cow::Borrowed(&account.request_id),
+            Variable::Route => Cow::Borrowed(entry.name.as_bytes()),
+            Variable::TlsVersion => self.secured(|facts| facts.version.as_bytes()),
+            Variable::TlsSni => self.secured(|facts| facts.server_name.as_bytes()),
+            Variable::ClientCertSubject => {
+                let subject = self.peer.identity.as_deref().and_then(ClientIdentity::subject);
+                Cow::Borrowed(subject.unwrap_or_default())
+            }
+            Variable::Header(name) => Cow::Borrowed(head.get(name.as_bytes()).unwrap_or_default()),
+            Variable::Cookie(name) => {
+                let found = head.get(b"cookie").and_then(|field| cookie(field, name.as_bytes()));
+                Cow::Borrowed(found.unwrap_or_default())
+            }
+        }
+    }
+
+    fn secured(&self, fact: fn(&TlsFacts) -> &[u8]) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.peer.tls.as_deref().map_or(&[][..], fact))
+    }
+}
+
+/// RFC 9110 5.5: what a field's value may have. The subject of a certificate may have anything.
+fn is_in_field(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
