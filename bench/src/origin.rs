@@ -25,6 +25,7 @@ impl Origin {
         match self {
             Self::Nginx => &["nginx"],
             Self::Puma => &["puma"],
+            Self::PinnedPuma => &["puma", "taskset"],
             Self::Go | Self::GoPages => &["go"],
             Self::NodePages => &["node"],
             Self::Starlette => &["starlette"],
@@ -48,7 +49,13 @@ pub(super) fn start(
     let sources = root().join("bench/origins");
     let mut command = match origin {
         Origin::Nginx => nginx((address, secure), folder, tools.path("nginx")?)?,
-        Origin::Puma => puma(address, &sources.join("puma/config.ru"), tools)?,
+        Origin::Puma => puma(session(tools.path("puma")?), address, &sources.join("puma/config.ru")),
+        Origin::PinnedPuma => {
+            let mut command = session(tools.path("taskset")?);
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            command.args(["-c", &(cores - 1).to_string()]).arg(tools.path("puma")?);
+            puma(command, address, &sources.join("puma/config.ru"))
+        }
         Origin::Go => go(address, &sources.join("go"), "go-origin")?,
         Origin::GoPages => go(address, &sources.join("pages"), "go-pages")?,
         Origin::NodePages => node(address, &sources.join("pages/server.js"), tools.path("node")?),
@@ -104,14 +111,13 @@ fn nginx(
 }
 
 /// Four threads in one process: what the overload scenario is about, and enough for two cores.
-fn puma(address: SocketAddr, app: &Path, tools: &PinnedTools) -> Result<Command> {
-    let mut command = session(tools.path("puma")?);
+fn puma(mut command: Command, address: SocketAddr, app: &Path) -> Command {
     command
         // `-C -`: ignore the user's configuration file.
         .args(["-C", "-", "--environment", "production", "--threads", "4:4"])
         .args(["--bind", &format!("tcp://{address}?backlog=4096")])
         .arg(app);
-    Ok(command)
+    command
 }
 
 fn go(address: SocketAddr, sources: &Path, name: &str) -> Result<Command> {

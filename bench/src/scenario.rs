@@ -13,6 +13,8 @@ pub(super) enum Origin {
     Nginx,
     /// One process, four threads.
     Puma,
+    /// The same, kept on the last core.
+    PinnedPuma,
     /// net/http.
     Go,
     /// net/http, with prepared pages.
@@ -140,6 +142,11 @@ const SCENARIOS: &[Scenario] = &[
         "overload",
         "Puma of 4 threads, wrk -t1 with 4, 32 and 200 connections; proxies allow 4 in flight",
         overload,
+    ),
+    (
+        "overload-pinned",
+        "Puma of 4 threads on one core, wrk -t1 with 32 connections; proxies allow 4 in flight",
+        |_| vec![overloaded("overload-pinned-32", Origin::PinnedPuma, 32)],
     ),
     (
         "open",
@@ -285,13 +292,16 @@ fn delays(origin: Origin, name: &str) -> Vec<Case> {
         .into()
 }
 
-fn overload(soak_minutes: u64) -> Vec<Case> {
+fn overloaded(name: &str, origin: Origin, connections: usize) -> Case {
     // One thread of load: two of them and the proxy would compete with Puma on two cores.
     let generator = Generator::Wrk { threads: 1 };
+    Case { limit: Some(4), ..case(name, origin, "/", http(generator, connections)) }
+}
+
+fn overload(soak_minutes: u64) -> Vec<Case> {
     let at = |name: &str, connections, soak_seconds| Case {
-        limit: Some(4),
         soak_seconds,
-        ..case(name, Origin::Puma, "/", http(generator, connections))
+        ..overloaded(name, Origin::Puma, connections)
     };
     let slow = Case { path: "/delay?ms=20".to_owned(), ..at("overload-200-20ms", 200, None) };
     let mut cases = vec![at("overload-4", 4, None), at("overload-32", 32, None), slow];

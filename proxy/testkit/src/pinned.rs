@@ -30,6 +30,7 @@ enum Source {
 const TOOLS: &[(&str, Source)] = &[
     ("curl", Source::Apt(&["curl"])),
     ("sha256sum", Source::Apt(&["coreutils"])),
+    ("taskset", Source::Apt(&["util-linux"])),
     ("wrk", Source::Apt(&["wrk"])),
     ("h2load", Source::Apt(&["nghttp2-client"])),
     ("openssl", Source::Apt(&["openssl"])),
