@@ -51,6 +51,9 @@ keys! { AccessRule {
 
 /// An empty list of allowed clients would let everybody through.
 fn says_something(_: &mut Access, fields: &mut Fields<'_>) {
+    for key in ["allow", "deny"] {
+        fields.refuse_null(key, "networks such as 10.0.0.0/8");
+    }
     let lists = [fields.get("allow"), fields.get("deny")];
     if lists.iter().all(Option::is_none) && !fields.is_broken() {
         fields.mistake("no clients; write allow, deny or both");

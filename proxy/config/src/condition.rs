@@ -1,7 +1,7 @@
 //! Conditions on a request beyond its host and path, and the requests that a route leaves out.
 
 use ipnet::IpNet;
-use regex::bytes::{RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 use super::codec::{List, Own, Table, checked, keys};
 use super::general::NETWORK;
@@ -78,7 +78,7 @@ keys! { Conditions {
 keys! { Exceptions {
     path: Vec::new(), List(ITEMS_MAX, checked(|path| text::url_path(path, false)));
     path_prefix: Vec::new(), List(ITEMS_MAX, checked(|path| text::url_path(path, false)));
-    path_regex: Vec::new(), List(ITEMS_MAX, checked(pattern));
+    path_regex: Vec::new(), List(ITEMS_MAX, checked(checked_pattern));
 } rest {
     conditions: Conditions::default(),
 }}
@@ -156,7 +156,7 @@ fn pair_shape() -> Shape {
 }
 
 /// One regular expression.
-pub(super) fn pattern(text: &str) -> Check {
+pub(super) fn checked_pattern(text: &str) -> Check {
     if text.len() > PATTERN_BYTES_MAX {
         return Err(format!(
             "an expression of {} bytes is too long; write at most {PATTERN_BYTES_MAX}",
@@ -164,7 +164,7 @@ pub(super) fn pattern(text: &str) -> Check {
         )
         .into());
     }
-    match patterns([text]) {
+    match pattern(text) {
         Ok(_) => Ok(()),
         // The last line says what is wrong; those before it point at the place.
         Err(error) => {
@@ -176,10 +176,29 @@ pub(super) fn pattern(text: &str) -> Check {
     }
 }
 
+/// One regular expression. It matches bytes, because a path in its normal form may have any, and `.` matches each of them:
+/// one that did not would let a request around a route.
+///
+/// # Errors
+/// It is not valid, or takes too much memory.
+pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text)
+        .unicode(false)
+        .dot_matches_new_line(true)
+        .size_limit(PATTERNS_BYTES_MAX)
+        .nest_limit(NESTING_MAX)
+        .build()
+}
+
 /// Regular expressions compiled together: one pass over a path tells which match. They take linear time.
 ///
 /// # Errors
 /// One is not valid, or all of them take too much memory. A part of those that compile together compiles, too.
 pub fn patterns<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<RegexSet, regex::Error> {
-    RegexSetBuilder::new(texts).size_limit(PATTERNS_BYTES_MAX).nest_limit(NESTING_MAX).build()
+    RegexSetBuilder::new(texts)
+        .unicode(false)
+        .dot_matches_new_line(true)
+        .size_limit(PATTERNS_BYTES_MAX)
+        .nest_limit(NESTING_MAX)
+        .build()
 }

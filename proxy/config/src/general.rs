@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde_yaml::Value;
 
 use super::clusters::{LOOPBACK, address, address_shape};
@@ -132,11 +132,22 @@ pub(super) const NETWORK: Own<IpNet> =
 fn network(item: &Item<'_>) -> Option<IpNet> {
     let text = item.value.as_str().unwrap_or_default();
     let network = text.parse::<IpNet>().map(|network| network.trunc());
-    let network = network.ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    let network = network.ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(canonical);
     if network.is_none() {
         item.wrong_kind("an address or a network such as 10.0.0.0/8");
     }
     network
+}
+
+/// Clients are compared in their canonical form, so an IPv4 network that is written as an IPv6 one would match none.
+fn canonical(network: IpNet) -> IpNet {
+    let mapped = match network {
+        IpNet::V6(v6) if v6.prefix_len() >= 96 => {
+            v6.network().to_ipv4_mapped().map(|v4| (v4, v6.prefix_len() - 96))
+        }
+        _ => None,
+    };
+    mapped.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
 }
 
 /// Error pages by status.

@@ -75,7 +75,7 @@ pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
     QueueOrder, Retry, UpstreamProtocol,
 };
-pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, patterns};
+pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, pattern, patterns};
 pub use control::{ControlSocket, ServicesState};
 pub use defaults::WEIGHT;
 pub use disk::can_spool;

@@ -293,6 +293,15 @@ impl<'a> Fields<'a> {
         found
     }
 
+    /// Reports a key without a value. Elsewhere it counts as absent; where a missing value would let more through than
+    /// was meant, an empty variable of a template must not go unnoticed.
+    pub(super) fn refuse_null(&self, key: &'static str, write: &str) {
+        if self.map.get(key).is_some_and(Value::is_null) {
+            self.problems
+                .add(&self.path.key(key), format!("found no value; write {write} or remove the key"));
+        }
+    }
+
     pub(super) fn mistake(&self, message: impl Into<String>) {
         self.problems.add(&self.path, message);
     }

@@ -59,7 +59,12 @@ impl RewriteTemplate {
             let message = "has a space, control or non-ASCII character or a fragment; write it as %XX";
             return Err(format!("{} {message}", quote(text)).into());
         }
-        let pattern = pattern.and_then(|pattern| Regex::new(pattern).ok());
+        // A mistake in the expression was reported.
+        let pattern = match pattern.map(super::pattern) {
+            Some(Err(_)) => return Ok(Self { parts: Vec::new(), query: QueryRule::Keep }),
+            Some(Ok(pattern)) => Some(pattern),
+            None => None,
+        };
         let parts = parts(text, pattern.as_ref())?;
         if parts.iter().filter(|part| !matches!(part, RewritePart::Text(_))).count() > REFERENCES_MAX {
             return Err(

@@ -73,6 +73,7 @@ pub(super) fn read(tree: &Value, problems: &Problems) -> Config {
     config.routes = given.unwrap_or_else(|| routes::only(&config));
     config.acme = acme::acme(&mut root);
     config.read_keys(&mut root);
+    root.refuse_null("access", "rules");
     root.finish();
     validate::check(&config, routes_given, problems);
     config

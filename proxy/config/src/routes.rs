@@ -31,7 +31,7 @@ keys! { Route {
     hosts: Vec::new(), List(ITEMS_MAX, lowered(text::host_pattern));
     path_prefix: "/".to_owned(), checked(|path| text::url_path(path, false));
     path: None, Optional(checked(|path| text::url_path(path, false)));
-    path_regex: None, Optional(checked(condition::pattern));
+    path_regex: None, Optional(checked(condition::checked_pattern));
     not: Exceptions::default(), NOT;
     access: None, Optional(ACCESS);
     strip_prefix: false, Flag;
@@ -89,6 +89,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     let mut route = Route::new(&name.unwrap_or_default(), action);
     route.read_keys(&mut fields);
     route.conditions.read_keys(&mut fields);
+    fields.refuse_null("access", "allow, deny or both");
     one_path(&fields, &route);
     if route.strip_prefix && route.path_prefix == "/" {
         fields

@@ -59,7 +59,7 @@ impl<'r> Place<'r> {
 
 /// Whether it is a rule that keeps requests from applications.
 fn is_rule(route: &Route) -> bool {
-    matches!(route.action, Action::Respond { .. } | Action::Redirect { .. })
+    matches!(route.action, Action::Respond { .. } | Action::Redirect { .. }) || route.access.is_some()
 }
 
 /// Whether its prefix matches all paths of a place.
@@ -104,7 +104,9 @@ fn shadow<'r>(
         if routes.iter().any(|(_, route)| Place::of(route) == place) {
             return None;
         }
-        let taker = routes.iter().find(|(_, route)| is_unconditional(route) && covers(route, &place));
+        let taker = routes
+            .iter()
+            .find(|(_, route)| is_unconditional(route) && !is_rule(route) && covers(route, &place));
         taker.map(|(index, route)| (*host, *index, route.path_prefix.as_str()))
     })
 }

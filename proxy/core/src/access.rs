@@ -69,7 +69,8 @@ impl Gates {
     /// Whether all rules that apply let a client through. `host` is without a port; in a tunnel, it is the name that
     /// the client's TLS handshake asks for, or empty.
     pub fn let_through(&self, listener: &str, host: &[u8], client: &IpAddr) -> bool {
-        let host = host.strip_suffix(b".").unwrap_or(host);
+        let dots = host.iter().rev().take_while(|byte| **byte == b'.').count();
+        let host = &host[..host.len() - dots];
         let mut applying = self.0.iter().filter(|rule| rule.applies(listener, host));
         applying.all(|rule| rule.gate.lets_through(client))
     }

@@ -1,6 +1,6 @@
 //! The client's address, and the fields that report it to the origin.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
@@ -27,16 +27,21 @@ pub fn client(peer: IpAddr, proxies: &[IpNet], head: &RequestHead) -> (IpAddr, b
         .collect();
     let hops = fields.iter().rev().flat_map(|value| value.rsplit(|byte| *byte == b','));
     for hop in hops.take(HOPS_MAX) {
-        let Some(address) = std::str::from_utf8(hop.trim_ascii()).ok().and_then(|hop| hop.parse().ok())
-        else {
+        let Some(address) = std::str::from_utf8(hop.trim_ascii()).ok().and_then(address) else {
             break;
         };
-        client = IpAddr::to_canonical(&address);
+        client = address.to_canonical();
         if !is_proxy(&client) {
             break;
         }
     }
     (client, true)
+}
+
+/// An address, as some proxies write it with its port.
+fn address(hop: &str) -> Option<IpAddr> {
+    let with_port = || hop.parse::<SocketAddr>().ok().map(|address| address.ip());
+    hop.parse().ok().or_else(with_port)
 }
 
 /// 128 random bits in hexadecimal.
@@ -90,7 +95,9 @@ mod tests {
     #[test]
     fn client_is_the_last_address_that_is_not_a_trusted_proxy() {
         let proxies: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
-        let cases: [(&str, &[&str], &str, bool); 7] = [
+        let cases: [(&str, &[&str], &str, bool); 9] = [
+            ("10.0.0.1", &["198.51.100.1:51234"], "198.51.100.1", true),
+            ("10.0.0.1", &["[2001:db8::1]:80"], "2001:db8::1", true),
             ("192.0.2.1", &["198.51.100.1"], "192.0.2.1", false),
             ("10.0.0.1", &[], "10.0.0.1", true),
             ("10.0.0.1", &["198.51.100.1"], "198.51.100.1", true),

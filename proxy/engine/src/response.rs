@@ -295,7 +295,7 @@ pub(crate) fn encode(
     let is_bodiless = matches!(local.status, 204 | 304);
     let sink = out.head();
     sink.response(local.status, canonical_reason(local.status).as_bytes());
-    let is_kept = |name| local.edits.is_none_or(|edits| !edits.takes_out(name));
+    let is_kept = |name| local.edits.is_none_or(|edits| !edits.takes_out(name) && !edits.adds(name));
     if let Some(location) = local.location.as_ref().filter(|_| is_kept(b"Location")) {
         sink.field(b"Location", location.as_bytes());
     }
@@ -305,7 +305,7 @@ pub(crate) fn encode(
     if let Some(allow) = &local.allow {
         sink.field(b"Allow", allow.as_bytes());
     }
-    if local.status == 503 {
+    if local.status == 503 && is_kept(b"Retry-After") {
         sink.field(b"Retry-After", RETRY_AFTER_S);
     }
     if let Some(reason) = local.reason {

@@ -30,13 +30,16 @@ impl FieldEdits {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty() && self.cookies.is_none()
     }
 
-    /// Whether fields of this name are removed, with or without a replacement.
+    /// Whether fields of this name are removed, with or without a replacement. CGI, WSGI and Rack read an underscore as a
+    /// dash, so `X_User` goes with `X-User`.
     pub fn takes_out(&self, name: &[u8]) -> bool {
-        self.remove.iter().any(|other| name.eq_ignore_ascii_case(other))
-            || self
-                .set
-                .iter()
-                .any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
+        self.remove.iter().any(|other| is_same_name(name, other))
+            || self.set.iter().any(|(other, value)| is_same_name(name, other) && is_writable(other, value))
+    }
+
+    /// Whether a field of this name is added.
+    pub fn adds(&self, name: &[u8]) -> bool {
+        self.add.iter().any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
     }
 
     /// Names that are removed, in lower case.
@@ -74,6 +77,11 @@ impl FieldEdits {
             }
         }
     }
+}
+
+fn is_same_name(name: &[u8], other: &[u8]) -> bool {
+    let folded = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == other.len() && name.iter().map(folded).eq(other.iter().map(folded))
 }
 
 fn is_writable(name: &[u8], value: &[u8]) -> bool {

@@ -65,6 +65,19 @@ impl FieldKind {
         if name.contains(&b'_') && imitates() { Self::Lookalike } else { kind }
     }
 
+    /// Whether what a field of this kind says of the client is believed. `trusted`: the peer is a proxy that may say so;
+    /// `is_identified`: this proxy asks for certificates itself.
+    pub fn is_believed(self, trusted: bool, is_identified: bool) -> bool {
+        use FieldKind::*;
+        match self {
+            Forwarded | Claim | XForwardedFor | XForwardedProto | XForwardedHost | XRequestId
+            | XRequestStart => trusted,
+            Identity => trusted && !is_identified,
+            Lookalike | Proxy => false,
+            _ => true,
+        }
+    }
+
     /// Whether the field belongs to one connection or the proxy renders it anew, so that no configured edit may write
     /// it.
     pub(crate) fn is_protected(self) -> bool {

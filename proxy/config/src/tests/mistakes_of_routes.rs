@@ -93,6 +93,14 @@ const ROUTES: &[(&str, &str)] = &[
         "5: routes[0].rewrite: the template is the whole path; remove strip_prefix and add_prefix",
     ),
     ("{cluster: api, add_prefix: /b/}", "5: routes[0].add_prefix: \"/b/\" ends with /; write it without"),
+    (
+        "{cluster: api, access: {allow: , deny: [10.0.0.1]}}",
+        "5: routes[0].access.allow: found no value; write networks such as 10.0.0.0/8 or remove the key",
+    ),
+    (
+        "{cluster: api, access: }",
+        "5: routes[0].access: found no value; write allow, deny or both or remove the key",
+    ),
     ("{cluster: api, access: {}}", "5: routes[0].access: no clients; write allow, deny or both"),
     (
         "{cluster: api, access: {allow: []}}",

@@ -28,7 +28,14 @@ const OF_SHAPE: &[&str] = &[
 ];
 
 /// What a schema cannot know: numbers and texts with a meaning of their own.
-const NOT_OF_SHAPE: &[&str] = &["error_pages.", "expected_statuses", "trusted_proxies[", "client["];
+const NOT_OF_SHAPE: &[&str] = &[
+    "error_pages.",
+    "expected_statuses",
+    "trusted_proxies[",
+    "client[",
+    "access: found no",
+    "allow: found no",
+];
 
 fn value(text: &str) -> Option<Value> {
     serde_json::to_value(tree::read(text.trim_start_matches('\u{feff}')).ok()?).ok()

@@ -16,7 +16,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use path::{normalised, strip_prefix};
+pub use path::{normalised, strip_prefix, without_dot_segments};
 pub use rewrite::Rewrite;
 
 /// Host names up to this many bytes are lower-cased without an allocation; DNS allows 253.
@@ -73,7 +73,8 @@ impl Router {
             }
         }
         let all = router.exact.values_mut().chain(router.wildcard.values_mut());
-        all.chain([&mut router.any]).for_each(Paths::sort);
+        let mut compiled = HashMap::new();
+        all.chain([&mut router.any]).for_each(|paths| paths.sort(&mut compiled));
         router
     }
 

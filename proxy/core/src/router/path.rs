@@ -36,10 +36,51 @@ pub fn strip_prefix<'p>(prefix: &str, path_and_query: &'p [u8]) -> Cow<'p, [u8]>
     if normal.len() < prefix.len() || !bytes.zip(prefix).all(|(byte, wanted)| byte == wanted) {
         return slash_first(path_and_query);
     }
-    // Everything that was merged into the prefix, such as `..`, is before this byte.
+    // Everything that was merged into the prefix, such as `..`, is before the end of its last byte.
     let taken = prefix.len().checked_sub(1).and_then(|last| normal.get(last));
-    let rest = taken.map_or(0, |(byte, at)| if path[*at] == *byte { at + 1 } else { at + 3 });
+    let rest = taken.map_or(0, |(_, end)| *end);
     slash_first(&path_and_query[rest..])
+}
+
+/// The target without dot segments in any spelling. The rest stays as sent, unless there are some: then the path is
+/// sent in its normal form.
+///
+/// Behind a prefix that is put in front of it, `/../x` would leave that prefix again.
+pub fn without_dot_segments(path_and_query: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let query_at = memchr::memchr(b'?', &path_and_query).unwrap_or(path_and_query.len());
+    let (path, query) = path_and_query.split_at(query_at);
+    if is_normal(path) || !has_dot_segments(path) {
+        return path_and_query;
+    }
+    let mut target = Vec::with_capacity(path_and_query.len());
+    encode_path(&normalised(path), &mut target);
+    target.extend_from_slice(query);
+    Cow::Owned(target)
+}
+
+/// Whether a segment is `.` or `..`, encoded or not.
+pub(super) fn has_dot_segments(path: &[u8]) -> bool {
+    let decoded: Vec<u8> = decode(path).into_iter().map(|(byte, _)| byte).collect();
+    decoded.split(|byte| *byte == b'/').any(|segment| matches!(segment, b"." | b".."))
+}
+
+/// Adds a path in its normal form, encoded where a target does not take it as it is (RFC 3986 3.3).
+pub(super) fn encode_path(path: &[u8], out: &mut Vec<u8>) {
+    encode(path, |byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte), out);
+}
+
+/// Adds bytes, encoded unless they are plain. An encoded byte stays as it is.
+pub(super) fn encode(bytes: &[u8], is_plain: fn(u8) -> bool, out: &mut Vec<u8>) {
+    for (at, &byte) in bytes.iter().enumerate() {
+        let is_encoded = byte == b'%'
+            && matches!(bytes[at + 1..], [high, low, ..] if digit(high).is_some() && digit(low).is_some());
+        if is_plain(byte) || is_encoded {
+            out.push(byte);
+        } else {
+            out.push(b'%');
+            out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789ABCDEF"[usize::from(digit)]));
+        }
+    }
 }
 
 fn slash_first(target: &[u8]) -> Cow<'_, [u8]> {
@@ -74,7 +115,8 @@ fn is_normal(path: &[u8]) -> bool {
     })
 }
 
-/// The normal form of a path that starts with a slash: its bytes, each with its position in the path as sent.
+/// The normal form of a path that starts with a slash: its bytes, each with the position in the path as sent
+/// after it.
 fn normalise(path: &[u8]) -> Vec<(u8, usize)> {
     let decoded = decode(path);
     let mut kept: Vec<(u8, usize)> = Vec::with_capacity(decoded.len());
@@ -104,7 +146,8 @@ fn normalise(path: &[u8]) -> Vec<(u8, usize)> {
     kept
 }
 
-/// Decodes each percent-encoded byte except `%`, which could start another triplet.
+/// Decodes each percent-encoded byte except `%`, which could start another triplet. One that starts none is encoded for
+/// the same reason: the normal form of a normal form is the same.
 fn decode(path: &[u8]) -> Vec<(u8, usize)> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -115,12 +158,16 @@ fn decode(path: &[u8]) -> Vec<(u8, usize)> {
         };
         match encoded.filter(|byte| *byte != b'%') {
             Some(byte) => {
-                decoded.push((byte, at));
                 at += 3;
+                decoded.push((byte, at));
+            }
+            None if path[at] == b'%' && encoded.is_none() => {
+                at += 1;
+                decoded.extend(b"%25".map(|byte| (byte, at)));
             }
             None => {
-                decoded.push((path[at], at));
                 at += 1;
+                decoded.push((path[at - 1], at));
             }
         }
     }
@@ -158,7 +205,8 @@ mod tests {
             ("/a/%252e%252e/b", "/a/%252e%252e/b"),
             // As in nginx: slashes are merged first.
             ("/a//../b", "/b"),
-            ("/a/%2", "/a/%2"),
+            ("/a/%2", "/a/%252"),
+            ("/%%32e", "/%252e"),
             ("/%61dmin", "/admin"),
             ("//admin", "/admin"),
             ("///admin//x/", "/admin/x/"),
@@ -169,7 +217,7 @@ mod tests {
             ("/admin%2f", "/admin/"),
             ("/%41%2d%7e%5f", "/A-~_"),
             ("/a%2Bb%20c", "/a+b c"),
-            ("/a%zz%4", "/a%zz%4"),
+            ("/a%zz%4", "/a%25zz%254"),
             ("//", "/"),
             ("/.", "/"),
             ("/a;x/b", "/a;x/b"),

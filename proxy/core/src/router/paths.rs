@@ -18,6 +18,9 @@ pub(super) struct Paths {
     prefixes: Prefixes,
 }
 
+/// Sets by their texts: hosts with the same expressions share one.
+pub(super) type Compiled = HashMap<Vec<String>, RegexSet>;
+
 #[derive(Debug, Default)]
 struct Patterns {
     /// All expressions; one pass over a path tells which match.
@@ -49,10 +52,10 @@ impl Paths {
     }
 
     /// Brings everything in the order of the search.
-    pub(super) fn sort(&mut self) {
+    pub(super) fn sort(&mut self, compiled: &mut Compiled) {
         self.whole.values_mut().for_each(|rules| by_conditions(rules));
         if let Some(patterns) = &mut self.patterns {
-            patterns.compile();
+            patterns.compile(compiled);
         }
         self.prefixes.sort();
     }
@@ -80,10 +83,12 @@ impl Patterns {
         self.rules.push(rule);
     }
 
-    fn compile(&mut self) {
+    fn compile(&mut self, compiled: &mut Compiled) {
         let texts = std::mem::take(&mut self.texts);
-        self.set =
-            config::patterns(texts.iter().map(String::as_str)).expect("checked with the configuration");
+        let set = compiled.entry(texts).or_insert_with_key(|texts| {
+            config::patterns(texts.iter().map(String::as_str)).expect("checked with the configuration")
+        });
+        self.set = set.clone();
     }
 
     fn find(&self, path: &[u8]) -> impl Iterator<Item = &Rule> {

@@ -3,7 +3,7 @@
 use regex::bytes::Regex;
 use sluice_config::{QueryRule, RewritePart, RewriteTemplate};
 
-use super::path::normalised;
+use super::path::{encode, encode_path, has_dot_segments, normalised};
 
 /// A route's `rewrite`, ready for use.
 #[derive(Debug)]
@@ -19,15 +19,16 @@ impl Rewrite {
         let pattern = route.path_regex.as_deref();
         let template = RewriteTemplate::read(route.rewrite.as_deref()?, pattern).ok()?;
         let has_groups = template.parts.iter().any(|part| matches!(part, RewritePart::Group(_)));
-        let pattern = pattern.filter(|_| has_groups).and_then(|pattern| Regex::new(pattern).ok());
+        let pattern = pattern.filter(|_| has_groups).and_then(|pattern| sluice_config::pattern(pattern).ok());
         Some(Self { template, pattern })
     }
 
     /// The new path and query. Groups and the path are those of the normal form that the route was matched by, so what
     /// a client sent encoded is decoded, and encoded again only where it must be.
     ///
-    /// The new path has no dot segments, whatever was inserted.
-    pub fn apply(&self, path: &[u8], query: &[u8]) -> Vec<u8> {
+    /// `None` if what was inserted makes dot segments with what is beside it: the application would leave the path of
+    /// the template.
+    pub fn apply(&self, path: &[u8], query: &[u8]) -> Option<Vec<u8>> {
         let path = normalised(path);
         let groups = self.pattern.as_ref().and_then(|pattern| pattern.captures(&path));
         let (mut new_path, mut new_query) = (Vec::with_capacity(path.len()), None::<Vec<u8>>);
@@ -49,7 +50,11 @@ impl Rewrite {
             }
         }
         let mut target = Vec::with_capacity(new_path.len() + query.len() + 1);
-        encode(&normalised(&new_path), is_in_path, &mut target);
+        if has_dot_segments(&new_path) {
+            return None;
+        }
+        new_path.dedup_by(|after, before| *after == b'/' && *before == b'/');
+        encode_path(&new_path, &mut target);
         let kept = if self.template.query == QueryRule::Drop { &[][..] } else { query };
         let added =
             new_query.map(|new_query| new_query.strip_suffix(b"?").map_or(new_query.clone(), <[u8]>::to_vec));
@@ -59,7 +64,7 @@ impl Rewrite {
             target.push(b'?');
             target.extend_from_slice(&given.join(&b"&"[..]));
         }
-        target
+        Some(target)
     }
 }
 
@@ -75,24 +80,6 @@ fn push_text(text: &[u8], path: &mut Vec<u8>, query: &mut Option<Vec<u8>>) {
         }
         None => path.extend_from_slice(text),
     }
-}
-
-/// Adds bytes, encoded where a target does not take them as they are (RFC 3986 3.3). An encoded byte stays as it is.
-fn encode(bytes: &[u8], is_plain: fn(u8) -> bool, out: &mut Vec<u8>) {
-    for (at, &byte) in bytes.iter().enumerate() {
-        let is_encoded = byte == b'%'
-            && bytes[at + 1..].iter().take(2).filter(|next| next.is_ascii_hexdigit()).count() == 2;
-        if is_plain(byte) || is_encoded {
-            out.push(byte);
-        } else {
-            out.push(b'%');
-            out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789ABCDEF"[usize::from(digit)]));
-        }
-    }
-}
-
-fn is_in_path(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte)
 }
 
 /// What a client sent must not look like another parameter.
@@ -116,7 +103,7 @@ mod tests {
             ..Route::new("a", Action::Cluster("c".to_owned()))
         };
         let target = Rewrite::of(&route).unwrap().apply(path.as_bytes(), query.as_bytes());
-        String::from_utf8(target).unwrap()
+        target.map_or_else(|| "none".to_owned(), |target| String::from_utf8(target).unwrap())
     }
 
     #[test]
@@ -129,7 +116,11 @@ mod tests {
             ("^/(.*)", "/$1", "/a%20b/%3Fc%23", "/a%20b/%3Fc%23"),
             ("^/(.*)", "/$1", "/a%252e%252e/%zz", "/a%252e%252e/%25zz"),
             ("^/(.*)", "/x?q=$1", "/a&b=c+d%26", "/x?q=a%26b%3Dc%2Bd%26"),
-            ("^/a(.*)b$", "/files/$1/c", "/a..b", "/c"),
+            ("^/a(.*)b$", "/files/$1/c", "/a..b", "none"),
+            ("^/static(.*)", "/files/$1", "/static../secret", "none"),
+            ("^/static(.*)", "/files/$1", "/static/x", "/files/x"),
+            ("^/public/(.*)$", "/pub/$1", "/public/%%32e%%32e/admin", "/pub/%252e%252e/admin"),
+            ("^/api/(.*)", "/v2/$1", "/api/caf%E9/x%0Ay", "/v2/caf%E9/x%0Ay"),
             ("^/(.*)", "/$1", "/%C3%A9", "/%C3%A9"),
             ("^/(a)?(b)?", "/x$1$2", "/b", "/xb"),
             ("^/x", "/a$$b", "/x", "/a$b"),
@@ -140,12 +131,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_new_target_is_valid_and_has_no_dot_segments(path in "/[!-~]{0,20}", template in "(/|x|[.]|[.][.]|\\$1|\\{path\\}){0,6}") {
+        fn a_new_target_is_valid_and_has_no_dot_segments(path in "/([!-~]|%|%2e|%25|[.]|/){0,12}", template in "(/|x|[.]|[.][.]|\\$1|\\{path\\}){0,6}") {
             prop_assume!(!path.contains(['?', '#']));
             let target = rewritten("^(.*)$", &format!("/{template}"), &path);
+            prop_assume!(target != "none");
             prop_assert!(target.starts_with('/'), "{}", target);
-            prop_assert!(target.bytes().all(|byte| is_in_path(byte) || byte == b'%'), "{}", target);
-            prop_assert!(target.split('/').all(|segment| segment != "." && segment != ".."), "{}", target);
+            prop_assert!(target.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#<>\"".contains(&byte)), "{}", target);
+            prop_assert!(!has_dot_segments(target.as_bytes()), "{}", target);
             prop_assert!(!target.starts_with("//"), "{}", target);
         }
     }

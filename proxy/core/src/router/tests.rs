@@ -85,6 +85,8 @@ fn a_whole_path_comes_before_expressions_and_those_before_prefixes() {
         ("/a", 4),
         ("/b/../a/x", 3),
         ("/x%2Ephp", 1),
+        ("/x%FF%0A.php", 1),
+        ("/a/%ff", 3),
     ] {
         assert_eq!(served(&routes, target, CLIENT), Some(wanted), "{target}");
     }

@@ -7,7 +7,7 @@ use sluice_config::UpstreamProtocol;
 use sluice_core::error::{Reason, Side};
 use sluice_core::forwarded;
 use sluice_core::record::BodyPath;
-use sluice_core::router::strip_prefix;
+use sluice_core::router::{strip_prefix, without_dot_segments};
 use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, Version};
 
 use super::account::Account;
@@ -262,14 +262,15 @@ pub(super) fn sent_target<'h>(entry: &RouteEntry, head: &'h RequestHead) -> Cow<
     }
     if let Some(rewrite) = &entry.rewrite {
         let (path, query) = head.split_target();
-        return Cow::Owned(rewrite.apply(path, query));
+        // A request whose new path is not usable was refused.
+        return rewrite.apply(path, query).map_or(Cow::Borrowed(b"/"), Cow::Owned);
     }
     let target = match entry.config.strip_prefix {
         true => strip_prefix(&entry.config.path_prefix, target),
         false => Cow::Borrowed(target),
     };
     match &entry.config.add_prefix {
-        Some(prefix) => Cow::Owned([prefix.as_bytes(), &target].concat()),
+        Some(prefix) => Cow::Owned([prefix.as_bytes(), &without_dot_segments(target)].concat()),
         None => target,
     }
 }

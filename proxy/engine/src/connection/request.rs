@@ -56,6 +56,12 @@ impl Connection {
                 if entry.gate.as_ref().is_some_and(|gate| !gate.lets_through(&account.client)) {
                     return self.deny(&account, &mut transfer).await;
                 }
+                if let Some(rewrite) = &entry.rewrite {
+                    let (path, query) = self.session.head.split_target();
+                    if path != b"*" && rewrite.apply(path, query).is_none() {
+                        return self.reject(&account, Reason::BadRequest).await;
+                    }
+                }
                 match &entry.target {
                     Target::Cluster(cluster) => {
                         let mut policy = policy(snapshot, entry, cluster, &account, &self.session.head);
@@ -234,7 +240,6 @@ fn hash(balance: &Balance, account: &Account, head: &RequestHead) -> Option<u64>
 }
 
 /// The value of one cookie of a Cookie field (RFC 6265 4.2.1).
-/// The value of a cookie in a Cookie field.
 pub(super) fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     field.split(|byte| *byte == b';').find_map(|pair| {
         let pair = pair.trim_ascii();

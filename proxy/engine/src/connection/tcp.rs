@@ -70,7 +70,8 @@ impl Connection {
     /// Tunnels this connection to its listener's cluster until it ends.
     pub(super) async fn tunnel_connection(self) {
         let account = Account::new(&self.worker, self.peer.address, &self.session.head);
-        if self.is_denied(&account, b"") {
+        let name = self.peer.tls.as_deref().map_or("", |facts| &facts.server_name);
+        if self.is_denied(&account, name.as_bytes()) {
             self.io.writer.stream().reset_on_close();
             return self.record(&account, &Progress::default(), Some(Reason::AccessDenied));
         }

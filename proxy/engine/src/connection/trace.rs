@@ -56,7 +56,9 @@ impl Connection {
                 first_byte: progress.times.first_byte_at.map(|first| first.saturating_duration_since(sent)),
                 status: progress.is_answered().then_some(progress.status),
             });
-            let prefix = route.map_or("", |route| route.config.path_prefix.as_str());
+            let config = route.map(|route| &route.config);
+            let given = config.and_then(|config| config.path.as_deref().or(config.path_regex.as_deref()));
+            let prefix = given.or(config.map(|config| config.path_prefix.as_str())).unwrap_or_default();
             Record::of(trace, &self.session.head, record, prefix, upstream)
         });
     }

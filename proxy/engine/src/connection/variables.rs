@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use sluice_config::{Template, TemplatePart, Variable};
 use sluice_core::tls::ClientIdentity;
 
+use sluice_http::FieldKind;
+
 use super::Connection;
 use super::account::Account;
 use super::request::cookie;
@@ -45,7 +47,6 @@ impl Connection {
         account: &'a Account,
     ) -> Cow<'a, [u8]> {
         let head = &self.session.head;
-        let is_secure = self.listener.tls().is_some() || self.came_by_https(account);
         match variable {
             Variable::ClientIp => Cow::Owned(account.client.to_string().into_bytes()),
             Variable::Host => Cow::Borrowed(head.host_name()),
@@ -55,7 +56,7 @@ impl Connection {
                 query => Cow::Owned([b"?", query].concat()),
             },
             Variable::Method => Cow::Borrowed(head.method_bytes()),
-            Variable::Scheme => Cow::Borrowed(if is_secure { b"https" } else { b"http" }),
+            Variable::Scheme => Cow::Borrowed(self.scheme(account)),
             Variable::RequestId => Cow::Borrowed(&account.request_id),
             Variable::Route => Cow::Borrowed(entry.name.as_bytes()),
             Variable::TlsVersion => self.secured(|facts| facts.version.as_bytes()),
@@ -64,12 +65,28 @@ impl Connection {
                 let subject = self.peer.identity.as_deref().and_then(ClientIdentity::subject);
                 Cow::Borrowed(subject.unwrap_or_default())
             }
-            Variable::Header(name) => Cow::Borrowed(head.get(name.as_bytes()).unwrap_or_default()),
+            Variable::Header(name) => Cow::Borrowed(self.field(name.as_bytes(), account)),
             Variable::Cookie(name) => {
                 let found = head.get(b"cookie").and_then(|field| cookie(field, name.as_bytes()));
                 Cow::Borrowed(found.unwrap_or_default())
             }
         }
+    }
+
+    /// As in X-Forwarded-Proto.
+    fn scheme(&self, account: &Account) -> &'static [u8] {
+        let reported = self.session.head.field(FieldKind::XForwardedProto).filter(|_| account.trusted);
+        let is_secure = match reported {
+            Some(_) => self.came_by_https(account),
+            None => self.listener.tls().is_some(),
+        };
+        if is_secure { b"https" } else { b"http" }
+    }
+
+    /// A field of the request, unless the application would not get it from this client either.
+    fn field(&self, name: &[u8], account: &Account) -> &[u8] {
+        let is_believed = FieldKind::of(name).is_believed(account.trusted, self.peer.identity.is_some());
+        self.session.head.get(name).filter(|_| is_believed).unwrap_or_default()
     }
 
     fn secured(&self, fact: fn(&TlsFacts) -> &[u8]) -> Cow<'_, [u8]> {

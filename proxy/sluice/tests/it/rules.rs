@@ -108,12 +108,13 @@ fn fields_take_their_values_from_the_request() {
     let Some(proxy) = setup.start() else { return };
     let answer = proxy.ask(
         "GET /a%20b?c=d HTTP/1.1\r\nHost: A.test:81\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
-         X-Request-Id: r1\r\nX-User: forged\r\nX-Real-IP: forged\r\nCookie: a=b; sid=s1\r\n\r\n",
+         X-Request-Id: r1\r\nX-User: forged\r\nX_User: forged\r\nX-Real-IP: forged\r\nCookie: a=b; sid=s1\r\n\r\n",
     );
     let request = origin.last();
     for (name, wanted) in [
         ("x-real-ip", Some("192.0.2.7")),
         ("x-user", None),
+        ("x_user", None),
         ("x-sid", Some("s1")),
         ("x-plain", Some("{x}")),
         ("x-all", Some("GET https://A.test/a%20b?c=d r1")),
@@ -159,6 +160,8 @@ fn the_target_is_rewritten_and_prefixed() {
             {"cluster": "default"},
             {"name": "v2", "path_regex": "^/api/(?P<rest>.*)$", "rewrite": "/v2/${rest}", "cluster": "default"},
             {"name": "item", "path_regex": "^/item/([0-9]+)$", "rewrite": "/show?id=$1", "cluster": "default"},
+            {"name": "more", "path": "/more/a/b", "add_prefix": "/under", "cluster": "default"},
+            {"name": "seam", "path_regex": "^/static(.*)", "rewrite": "/files/$1", "cluster": "default"},
             {"name": "app", "path_prefix": "/app", "strip_prefix": true, "add_prefix": "/srv", "cluster": "default"},
         ]),
     );
@@ -171,8 +174,12 @@ fn the_target_is_rewritten_and_prefixed() {
         ("/item/42?a=b", "/show?id=42&a=b"),
         ("/app/x%2fy?z", "/srv/x%2fy?z"),
         ("/app", "/srv/"),
+        ("/api/caf%E9/x", "/v2/caf%E9/x"),
+        ("/%2e%2e/more/a%2fb?z", "/under/more/a/b?z"),
+        ("/more/a%2fb", "/under/more/a%2fb"),
     ] {
         proxy.get(target);
         assert_eq!(origin.last().line, format!("GET {sent} HTTP/1.1"), "{target}");
     }
+    assert_eq!(proxy.get("/static../secret").status(), 400);
 }
