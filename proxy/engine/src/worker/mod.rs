@@ -3,6 +3,7 @@
 //! are limited, also the queue and the idle connections. `thread` runs the worker.
 
 mod idle;
+mod meeting;
 mod pace;
 mod place;
 mod trace;

@@ -20,6 +20,7 @@ use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_kernel::scheduling::{self, Cores};
 
 use super::idle::IdleShare;
+use super::meeting::MeetingSeat;
 
 /// The least number of open connections of a worker that stays on a core of its own.
 const CONNECTIONS_MIN: u64 = 8;
@@ -149,7 +150,10 @@ impl Judge {
 /// A worker's cores, and what it did since the last tick.
 pub(crate) struct Place {
     own: Cores,
-    shared: Cores,
+    /// The core to share if none is known to be idle: not the first one, which has the most interrupts.
+    last_core: usize,
+    /// Its part in a core that the workers share.
+    meeting: RefCell<Option<MeetingSeat>>,
     all: Cores,
     workers: u32,
     idle: IdleShare,
@@ -187,8 +191,8 @@ impl Place {
         }
         Some(Self {
             own: Cores::only(*numbers.get(worker)?).ok()?,
-            // Not the first one, which has the most interrupts.
-            shared: Cores::only(*numbers.last()?).ok()?,
+            last_core: *numbers.last()?,
+            meeting: RefCell::default(),
             idle: IdleShare::of(all),
             all,
             workers: u32::try_from(workers).ok()?,
@@ -225,23 +229,40 @@ impl Place {
         }
     }
 
-    fn cores(&self, seat: Seat) -> &Cores {
+    fn cores(&self, seat: Seat) -> Cores {
         match seat {
-            Seat::Any => &self.all,
-            Seat::Own => &self.own,
-            Seat::Shared => &self.shared,
+            Seat::Any => self.all,
+            Seat::Own => self.own,
+            Seat::Shared => {
+                let core = self.meeting.borrow().as_ref().map_or(self.last_core, |seat| seat.core);
+                Cores::only(core).unwrap_or(self.all)
+            }
         }
+    }
+
+    /// The application may be kept on a core: the workers share the one that it leaves idle.
+    fn meet(&self) {
+        let core = self.idle.idlest().unwrap_or(self.last_core);
+        self.meeting.replace(Some(MeetingSeat::take(core)));
+    }
+
+    fn sit(&self, seat: Seat) -> io::Result<()> {
+        match seat {
+            Seat::Shared => self.meet(),
+            Seat::Any | Seat::Own => drop(self.meeting.take()),
+        }
+        self.cores(seat).stay()
     }
 
     /// Whether that worked.
     fn change(&self, before: Seat, seat: Seat) -> bool {
         // Cores that somebody else has given this thread (taskset, a changed cpuset) are theirs to choose.
-        let changed = if Cores::of_this_thread().is_ok_and(|cores| cores != *self.cores(before)) {
+        let changed = if Cores::of_this_thread().is_ok_and(|cores| cores != self.cores(before)) {
             tracing::info!(
                 "the cores of a worker were changed from outside; it no longer chooses one itself"
             );
             false
-        } else if let Err(error) = self.cores(seat).stay() {
+        } else if let Err(error) = self.sit(seat) {
             let hint = "allow sched_setaffinity, or write worker_placement: kernel";
             tracing::warn!(%error, hint, "cannot change the cores of a worker; it keeps those that it has");
             false
