@@ -134,6 +134,7 @@ const PARAMETER: Own<ParameterMatch> = Own {
 fn pair(item: &Item<'_>, write: &str, check: fn(&str) -> Check) -> Option<(String, Option<String>)> {
     let mut fields = item.fields();
     let name = fields.require("name", write).and_then(|item| item.checked(check));
+    fields.refuse_null("value", "text");
     let value = fields.get("value").map(|item| item.any_text().map(str::to_owned));
     fields.finish();
     match value {

@@ -59,6 +59,7 @@ impl RewriteTemplate {
             let message = "has a space, control or non-ASCII character or a fragment; write it as %XX";
             return Err(format!("{} {message}", quote(text)).into());
         }
+        super::text::without_dots(text)?;
         // A mistake in the expression was reported.
         let pattern = match pattern.map(super::pattern) {
             Some(Err(_)) => return Ok(Self { parts: Vec::new(), query: QueryRule::Keep }),
@@ -176,6 +177,8 @@ mod tests {
             ("/a}", None, "has a stray brace"),
             ("/a b", None, "has a space"),
             ("/a#b", None, "a fragment"),
+            ("/a/../b", None, "has a dot segment"),
+            ("/%2E/b?c=..", None, "has a dot segment"),
         ] {
             let message = RewriteTemplate::read(template, pattern).unwrap_err().to_string();
             assert!(message.contains(wanted), "{template}: {message}");

@@ -90,6 +90,9 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.read_keys(&mut fields);
     route.conditions.read_keys(&mut fields);
     fields.refuse_null("access", "allow, deny or both");
+    fields.refuse_null("client", "networks such as 10.0.0.0/8");
+    fields.refuse_null("query", "names of parameters");
+    fields.refuse_null("not", "what the route leaves out");
     one_path(&fields, &route);
     if route.strip_prefix && route.path_prefix == "/" {
         fields
@@ -116,6 +119,7 @@ fn added_prefix(text: &str) -> text::Check {
     if text.ends_with('/') {
         return Err(format!("{} ends with /; write it without", super::problem::quote(text)).into());
     }
+    text::without_dots(text)?;
     Ok(())
 }
 

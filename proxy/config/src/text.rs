@@ -163,6 +163,15 @@ pub(super) fn url_path(text: &str, query: bool) -> Check {
     Ok(())
 }
 
+/// A path without dot segments, encoded or not.
+pub(super) fn without_dots(text: &str) -> Check {
+    let path = text.split('?').next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");
+    match path.split(['/', '\\']).any(|segment| matches!(segment, "." | "..")) {
+        true => Err(format!("{} has a dot segment; write the path that it means", quote(text)).into()),
+        false => Ok(()),
+    }
+}
+
 /// The Location of a redirect, with its placeholders.
 pub(super) fn location(text: &str) -> Check {
     field_value(text)?;

@@ -104,9 +104,10 @@ fn shadow<'r>(
         if routes.iter().any(|(_, route)| Place::of(route) == place) {
             return None;
         }
-        let taker = routes
-            .iter()
-            .find(|(_, route)| is_unconditional(route) && !is_rule(route) && covers(route, &place));
+        let taker = routes.iter().find(|(_, route)| {
+            let forwards = matches!(route.action, Action::Cluster(_));
+            forwards && is_unconditional(route) && covers(route, &place)
+        });
         taker.map(|(index, route)| (*host, *index, route.path_prefix.as_str()))
     })
 }

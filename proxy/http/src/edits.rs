@@ -42,10 +42,12 @@ impl FieldEdits {
         self.add.iter().any(|(other, value)| name.eq_ignore_ascii_case(other) && is_writable(other, value))
     }
 
-    /// Names that are removed, in lower case.
+    /// Names that are removed, in lower case and with dashes.
     pub fn names_taken_out(&self) -> impl Iterator<Item = Vec<u8>> {
         let set = self.set.iter().filter(|(name, value)| is_writable(name, value)).map(|(name, _)| name);
-        self.remove.iter().chain(set).map(|name| name.to_ascii_lowercase())
+        self.remove.iter().chain(set).map(|name| {
+            name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }).collect()
+        })
     }
 
     /// The new value of a response's field, if it changes.

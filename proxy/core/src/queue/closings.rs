@@ -19,6 +19,8 @@ const TIMES_USUAL: f64 = 3.0;
 pub(super) struct Closings {
     responses: u32,
     closed: u32,
+    /// The same of the current window.
+    window: (u32, u32),
     /// The share of responses after which the endpoint closes with the fewest requests under way.
     usual: f64,
 }
@@ -28,11 +30,21 @@ impl Closings {
     pub(super) fn count(&mut self, closes: bool) {
         self.responses = self.responses.saturating_add(1);
         self.closed = self.closed.saturating_add(u32::from(closes));
+        self.window.0 = self.window.0.saturating_add(1);
+        self.window.1 = self.window.1.saturating_add(u32::from(closes));
+    }
+
+    /// Ends a window; returns whether there were so many closings in it that the limit should not grow before they are
+    /// judged.
+    pub(super) fn end_window(&mut self) -> bool {
+        let (responses, closed) = std::mem::take(&mut self.window);
+        share(closed, responses) > self.too_many()
     }
 
     /// Takes what was counted as usual, and starts again.
     pub(super) fn end_measurement(&mut self) {
-        let usual = self.share();
+        // One more: few responses may show none although the endpoint closes now and then.
+        let usual = share(self.closed.saturating_add(1), self.responses);
         *self = Self { usual, ..Self::default() };
     }
 
@@ -47,14 +59,18 @@ impl Closings {
         if self.closed < limit.saturating_mul(ROUNDS) {
             return false;
         }
-        let too_many = self.share() > TOO_MANY + TIMES_USUAL * self.usual;
+        let are_too_many = share(self.closed, self.responses) > self.too_many();
         self.restart();
-        too_many
+        are_too_many
     }
 
-    fn share(&self) -> f64 {
-        f64::from(self.closed) / f64::from(self.responses.max(1))
+    fn too_many(&self) -> f64 {
+        TOO_MANY + TIMES_USUAL * self.usual
     }
+}
+
+fn share(closed: u32, responses: u32) -> f64 {
+    f64::from(closed) / f64::from(responses.max(1))
 }
 
 #[cfg(test)]
@@ -76,7 +92,7 @@ mod tests {
     #[test]
     fn an_endpoint_that_closes_more_often_than_usual_has_too_much() {
         assert!(verdicts(|_| false, |number| number % 14 == 0, 6) > 100);
-        assert!(verdicts(|_| false, |number| number % 40 == 0, 6) > 50);
+        assert!(verdicts(|_| false, |number| number % 25 == 0, 6) > 50);
     }
 
     #[test]

@@ -124,7 +124,8 @@ impl Gradient {
             Some(since_ms) if self.is_full(MEASURE_SAMPLES, now_ms.saturating_sub(since_ms)) => {
                 self.end_measurement(now_ms);
             }
-            None if self.closings.are_too_many(before) => self.recede(now_ms),
+            // At the minimum only the next measurement tells whether the endpoint now closes anyway, and it needs windows.
+            None if self.closings.are_too_many(before) && before > self.bounds.min => self.recede(now_ms),
             None if self.is_full(WINDOW_SAMPLES_MIN, now_ms.saturating_sub(self.window_since_ms)) => {
                 self.end_window(now_ms);
             }
@@ -163,8 +164,14 @@ impl Gradient {
         let gradient = (self.base_us as f64 * TOLERANCE / mean_us as f64).clamp(GRADIENT.0, GRADIENT.1);
         let next = self.limit * gradient + self.limit.sqrt() * HEADROOM;
         // Without this condition, a limit that is never reached would grow untested.
-        if next < self.limit || peak >= self.limit as u32 {
+        let may_grow = !self.closings.end_window() && peak >= self.limit as u32;
+        if next < self.limit || may_grow {
+            let before = self.limit();
             self.limit = next.clamp(f64::from(self.bounds.min), self.ceiling);
+            if self.limit() > before {
+                // What a lower limit saw says nothing about this one.
+                self.closings.restart();
+            }
         }
         if now_ms.saturating_sub(self.measured_at_ms) >= self.measure_after_ms {
             self.measure_after_ms =

@@ -226,6 +226,22 @@ fn the_limit_stays_below_one_at_which_the_endpoint_closes_connections() {
     assert!(highest <= 8, "{highest}");
 }
 
+/// Another server at the same address: its closings are the usual ones after the next measurement.
+#[test]
+fn a_limit_recovers_when_the_endpoint_begins_to_close_every_connection() {
+    let mut gradient = Gradient::new(AutoLimit::default(), 0);
+    let mut highest = 0;
+    for now_ms in 0..400_000 {
+        let in_flight = gradient.limit();
+        let closes = now_ms > 10_000;
+        gradient.observe(Sample { sent_ms: now_ms, latency_us: 1000, in_flight, closes }, now_ms);
+        if now_ms > 200_000 {
+            highest = highest.max(in_flight);
+        }
+    }
+    assert!(highest > 5, "{highest}");
+}
+
 #[test]
 fn the_limit_stays_within_its_bounds() {
     let bounds = AutoLimit { min: 5, max: 8, ..AutoLimit::default() };

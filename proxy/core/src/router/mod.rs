@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use paths::Paths;
+use rule::Rule;
 use sluice_config as config;
 
 mod path;
@@ -65,11 +66,12 @@ impl Router {
     pub fn new(routes: &[config::Route]) -> Router {
         let mut router = Router { exact: HashMap::new(), wildcard: HashMap::new(), any: Paths::default() };
         for (index, route) in routes.iter().enumerate() {
+            let rule = Rule::new(index, route);
             if route.hosts.is_empty() {
-                router.any.insert(index, route);
+                router.any.insert(rule.clone(), route);
             }
             for host in &route.hosts {
-                router.paths_of(host).insert(index, route);
+                router.paths_of(host).insert(rule.clone(), route);
             }
         }
         let all = router.exact.values_mut().chain(router.wildcard.values_mut());

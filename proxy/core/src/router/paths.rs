@@ -39,8 +39,7 @@ struct Prefixes {
 }
 
 impl Paths {
-    pub(super) fn insert(&mut self, index: usize, route: &config::Route) {
-        let rule = Rule::new(index, route);
+    pub(super) fn insert(&mut self, rule: Rule, route: &config::Route) {
         match (&route.path, &route.path_regex) {
             (Some(path), _) => {
                 let path = normalised(path.as_bytes());

@@ -53,7 +53,10 @@ pub(super) fn observe(
         return;
     };
     let latency = progress.times.first_byte_at.unwrap_or_else(Instant::now) - sent;
-    let closes = outcome.is_ok() && !acquired.connection.reusable;
+    let connection = &acquired.connection;
+    let is_answer =
+        matches!(outcome, Ok(received) if !matches!(received, download::ReceivedResponse::Upgrade));
+    let closes = is_answer && !connection.reusable && !connection.head.keep_alive();
     acquired.in_flight.observe(ServiceSample { sent, latency, closes });
 }
 

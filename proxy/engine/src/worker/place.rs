@@ -269,6 +269,10 @@ impl Place {
         } else {
             true
         };
+        if !changed {
+            // It moves no more, and the others need not follow it.
+            drop(self.meeting.take());
+        }
         let ended = match before {
             Seat::Any => None,
             Seat::Own => Some(Event::PlaceEnded),
