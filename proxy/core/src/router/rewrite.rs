@@ -49,17 +49,22 @@ impl Rewrite {
                 None => new_path.extend_from_slice(inserted),
             }
         }
-        let mut target = Vec::with_capacity(new_path.len() + query.len() + 1);
         if has_dot_segments(&new_path) {
             return None;
         }
+        let mut target = Vec::with_capacity(new_path.len() + query.len() + 1);
         new_path.dedup_by(|after, before| *after == b'/' && *before == b'/');
         encode_path(&new_path, &mut target);
-        let kept = if self.template.query == QueryRule::Drop { &[][..] } else { query };
-        let added =
-            new_query.map(|new_query| new_query.strip_suffix(b"?").map_or(new_query.clone(), <[u8]>::to_vec));
-        let both = [added.as_deref().unwrap_or_default(), kept];
-        let given: Vec<&[u8]> = both.into_iter().filter(|one| !one.is_empty()).collect();
+        let mut added = new_query.unwrap_or_default();
+        let kept = match self.template.query {
+            QueryRule::Keep | QueryRule::Append => query,
+            QueryRule::Drop => {
+                // The question mark that says so, unless it began the query.
+                added.pop();
+                &[]
+            }
+        };
+        let given: Vec<&[u8]> = [&added[..], kept].into_iter().filter(|one| !one.is_empty()).collect();
         if !given.is_empty() {
             target.push(b'?');
             target.extend_from_slice(&given.join(&b"&"[..]));
@@ -111,6 +116,7 @@ mod tests {
         for (pattern, template, target, wanted) in [
             ("^/api/(.*)$", "/v2/$1", "/api/x/y?z=1", "/v2/x/y?z=1"),
             ("^/api/(.*)$", "/v2/$1?", "/api/x?z=1", "/v2/x"),
+            ("^/api/(.*)$", "/v2?p=$1?", "/api/x?z=1", "/v2?p=x"),
             ("^/(?P<id>[0-9]+)$", "/item?id=${id}", "/42?z=1", "/item?id=42&z=1"),
             ("^/", "/index.php?q={path}", "/a/b", "/index.php?q=/a/b"),
             ("^/(.*)", "/$1", "/a%20b/%3Fc%23", "/a%20b/%3Fc%23"),

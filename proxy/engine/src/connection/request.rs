@@ -106,7 +106,7 @@ impl Connection {
         gates.is_some_and(|gates| !gates.let_through(&self.listener.config.name, host, &account.client))
     }
 
-    async fn deny(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
+    pub(super) async fn deny(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
         let local = Local::reason(Reason::AccessDenied);
         self.answer_locally(account, &local, Some(Reason::AccessDenied), transfer).await
     }

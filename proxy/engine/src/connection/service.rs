@@ -43,6 +43,10 @@ impl Connection {
     ) -> Next {
         loop {
             let snapshot = account.snapshot.clone();
+            // A reload during a pause may have changed it.
+            if self.is_denied(&account, self.session.head.host_name()) {
+                return self.deny(&account, &mut transfer).await;
+            }
             let RouteMatch::Route(index) =
                 route(&snapshot, &self.listener.config.name, account.client, &self.session.head)
             else {

@@ -67,6 +67,27 @@ fn a_paused_request_times_out_with_504() {
 }
 
 #[test]
+fn a_client_that_is_refused_during_a_pause_is_refused_after_it() {
+    let app = app("app");
+    let Some(proxy) = setup(&app).start() else { return };
+    done(&proxy, &format!("deploy web --target {} --host svc.test", app.endpoint));
+    done(&proxy, "pause web");
+    let mut held = proxy.connect();
+    held.send(get("/held"));
+    // Later on the same worker, so the first one waits by now.
+    assert_eq!(ask(&proxy, "/up").status(), 200);
+    let mut config = proxy.config.clone();
+    config["access"] = json!([{"hosts": ["svc.test"], "deny": ["127.0.0.0/8"]}]);
+    let (code, said) = proxy.reload(&config);
+    assert_eq!(code, Some(0), "{said}");
+    let before = app.requests().len();
+    done(&proxy, "resume web");
+    assert_eq!(held.response().status(), 403);
+    assert_eq!(app.requests().len(), before);
+    assert_eq!(proxy.outcome("/held"), (403, "access_denied".to_owned()));
+}
+
+#[test]
 fn excluded_paths_are_not_counted() {
     let app = app("app");
     let Some(proxy) = setup(&app).start() else { return };
