@@ -261,7 +261,7 @@ fn balance(item: &Item<'_>) -> Option<Balance> {
             let mut fields = item.fields();
             let key = fields.require("hash", "client_address, {header: name} or {cookie: name}");
             fields.finish();
-            return hash_key(&key?).map(Balance::Hash);
+            return HASH_KEY.read(&key?).map(Balance::Hash);
         }
         _ => item.not_one_of(WORDS),
     }
@@ -294,31 +294,40 @@ fn hash_key(item: &Item<'_>) -> Option<HashKey> {
 }
 
 fn write_balance(balance: &Balance) -> Value {
-    let mut named = Out::default();
-    let key = match balance {
-        Balance::LeastRequests => return Value::from("least_requests"),
-        Balance::RoundRobin => return Value::from("round_robin"),
-        Balance::RandomTwo => return Value::from("random_two"),
-        Balance::Hash(HashKey::ClientAddress) => Value::from("client_address"),
-        Balance::Hash(HashKey::Header(name)) => {
-            named.put("header", name.as_str());
-            named.done()
+    match balance {
+        Balance::LeastRequests => "least_requests".into(),
+        Balance::RoundRobin => "round_robin".into(),
+        Balance::RandomTwo => "random_two".into(),
+        Balance::Hash(key) => {
+            let mut out = Out::default();
+            out.put_key("hash", HASH_KEY.write(key));
+            out.done()
         }
-        Balance::Hash(HashKey::Cookie(name)) => {
-            named.put("cookie", name.as_str());
-            named.done()
-        }
-    };
-    let mut out = Out::default();
-    out.put("hash", key);
-    out.done()
+    }
 }
 
 fn balance_shape() -> Shape {
-    let one = |name| Shape::Map(vec![Key::required(name, Shape::TEXT)]);
-    let key = Shape::AnyOf(vec![Shape::words(&["client_address"]), one("header"), one("cookie")]);
     let words = Shape::words(&["least_requests", "round_robin", "random_two"]);
-    Shape::AnyOf(vec![words, Shape::Map(vec![Key::required("hash", key)])])
+    Shape::AnyOf(vec![words, Shape::Map(vec![Key::required("hash", HASH_KEY.shape())])])
+}
+
+/// What distinguishes clients.
+pub(super) const HASH_KEY: Own<HashKey> =
+    Own { read: hash_key, write: write_hash_key, shape: hash_key_shape };
+
+fn write_hash_key(key: &HashKey) -> Value {
+    let mut named = Out::default();
+    match key {
+        HashKey::ClientAddress => return "client_address".into(),
+        HashKey::Header(name) => named.put("header", name.as_str()),
+        HashKey::Cookie(name) => named.put("cookie", name.as_str()),
+    }
+    named.done()
+}
+
+fn hash_key_shape() -> Shape {
+    let one = |name| Shape::Map(vec![Key::required(name, Shape::TEXT)]);
+    Shape::AnyOf(vec![Shape::words(&["client_address"]), one("header"), one("cookie")])
 }
 
 keys! { HealthCheck, settle within_the_interval {

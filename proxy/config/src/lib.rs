@@ -31,6 +31,7 @@ mod overrides;
 mod passthrough;
 mod path;
 mod problem;
+mod rate_limit;
 mod reader;
 mod rewrite;
 mod root;
@@ -89,6 +90,7 @@ pub use names::Word;
 pub use overrides::Override;
 pub use passthrough::{Passthrough, StartTls};
 pub use problem::{ConfigError, Origin, Problem};
+pub use rate_limit::{Excess, Rate, RateLimit};
 pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
 pub use route::{Action, HeaderEdits, Route};
 pub use schema::{NumberRange, number_ranges, schema};
@@ -116,6 +118,10 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// Which clients may send requests, whatever the route.
     pub access: Vec<AccessRule>,
+    /// How many requests a client may send, by name; routes say which apply.
+    pub rate_limits: BTreeMap<String, RateLimit>,
+    /// Addresses that are turned away at the same time.
+    pub bans_max: usize,
     /// Add a `Via` field to forwarded messages (RFC 9110 7.6.3).
     pub via: bool,
     /// Name the request in X-Request-Id of every response that has none of its own.

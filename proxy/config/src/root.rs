@@ -16,7 +16,7 @@ use super::reader::Item;
 use super::shape::{Key, Shape};
 use super::{
     AccessLog, Buffers, Config, ControlSocket, KernelAssists, Limits, Runtime, ServicesState,
-    WorkerPlacement, WorkerScheduling, access, acme, clusters, general, routes, validate,
+    WorkerPlacement, WorkerScheduling, access, acme, clusters, general, rate_limit, routes, validate,
 };
 
 keys! { Config {
@@ -24,6 +24,9 @@ keys! { Config {
     drain_timeout_ms: 30_000, number(0..=DAY_MS);
     trusted_proxies: Vec::new(), List(TRUSTED_MAX, NETWORK);
     access: Vec::new(), List(access::RULES_MAX, access::RULE);
+    rate_limits: BTreeMap::new(), rate_limit::LIMITS;
+    // Each takes about 64 bytes; with more, add what they have in common to access.
+    bans_max: 100_000, number(1..=1_000_000);
     via: false, Flag;
     response_request_id: true, Flag;
     error_pages: BTreeMap::new(), ERROR_PAGES;

@@ -23,6 +23,8 @@ pub struct Route {
     pub not: Exceptions,
     /// The clients that may use it; the others are refused.
     pub access: Option<Access>,
+    /// Names of the rate limits that its requests count for.
+    pub rate_limits: Vec<String>,
     /// The action for a request that matches.
     pub action: Action,
     /// Remove `path_prefix` from the target before forwarding.

@@ -11,6 +11,7 @@ use super::condition::NOT;
 use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
 use super::out::{Out, list};
 use super::path::Path;
+use super::rate_limit::OF_ROUTE_MAX;
 use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
@@ -34,6 +35,7 @@ keys! { Route {
     path_regex: None, Optional(checked(condition::checked_pattern));
     not: Exceptions::default(), NOT;
     access: None, Optional(ACCESS);
+    rate_limits: Vec::new(), List(OF_ROUTE_MAX, checked(text::name));
     strip_prefix: false, Flag;
     rewrite: None, Optional(checked(|_| Ok(())));
     add_prefix: None, Optional(checked(added_prefix));
@@ -90,6 +92,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.read_keys(&mut fields);
     route.conditions.read_keys(&mut fields);
     fields.refuse_null("access", "allow, deny or both");
+    fields.refuse_null("rate_limits", "names of limits");
     fields.refuse_null("client", "networks such as 10.0.0.0/8");
     fields.refuse_null("query", "names of parameters");
     fields.refuse_null("not", "what the route leaves out");

@@ -93,6 +93,13 @@ fn routes(config: &Config, problems: &Problems) {
         if let Action::Cluster(name) = &route.action {
             known_cluster(config, name, &path.key("cluster"), problems);
         }
+        for (index, name) in route.rate_limits.iter().enumerate() {
+            let path = path.key("rate_limits").index(index);
+            known_limit(config, name, &path, problems);
+            if route.rate_limits[..index].contains(name) {
+                problems.add(&path, format!("{} is listed before; remove one", quote(name)));
+            }
+        }
         for (index, name) in route.conditions.listeners.iter().enumerate() {
             known_listener(config, name, &path.key("listeners").index(index), problems);
         }
@@ -119,6 +126,18 @@ fn patterns_fit(config: &Config, problems: &Problems) {
         );
         problems.add(&Path::root().key("routes"), message);
     }
+}
+
+fn known_limit(config: &Config, name: &str, path: &Path, problems: &Problems) {
+    if config.rate_limits.contains_key(name) {
+        return;
+    }
+    let known: Vec<&str> = config.rate_limits.keys().map(String::as_str).collect();
+    let hint = match nearest(name, &known) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "write the name of one under rate_limits".to_owned(),
+    };
+    problems.add(path, format!("no rate limit is named {}; {hint}", quote(name)));
 }
 
 fn known_cluster(config: &Config, name: &str, path: &Path, problems: &Problems) {

@@ -13,6 +13,12 @@ pub fn now_ms() -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Nanoseconds since the first call.
+pub fn now_ns() -> u64 {
+    let elapsed = START.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Converts a time of the kernel's monotonic clock, as eBPF programs record it (`bpf_ktime_get_ns`).
 pub fn instant_of(kernel_ns: u64) -> Instant {
     let now = Instant::now();

@@ -78,6 +78,10 @@ reasons! {
     MisdirectedRequest = "misdirected_request", Downstream, 421;
     /// `access` refuses the client; in a tunnel, the connection is closed without a response.
     AccessDenied = "access_denied", Downstream, 403;
+    /// The client is banned; in a tunnel, the connection is closed without a response.
+    Banned = "banned", Downstream, 403;
+    /// The client has sent more requests than a rate limit allows.
+    RateLimited = "rate_limited", Downstream, 429;
     /// No route matches.
     NoRoute = "no_route", Downstream, 404;
     /// A route matches except for the method.

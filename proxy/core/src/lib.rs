@@ -11,13 +11,15 @@ pub mod balancer;
 pub mod queue;
 pub mod service;
 pub mod forwarded;
+pub mod access;
 pub mod http_challenges;
+pub mod rate_limit;
+pub mod bans;
 pub mod tls;
 
 // -- what is recorded of it --
 pub mod error;
 pub mod record;
-pub mod access;
 pub mod access_log;
 pub mod spans;
 pub mod metrics;
@@ -25,6 +27,7 @@ pub mod logging;
 
 // -- what all of these use --
 pub mod budget;
+pub mod client;
 pub mod clock;
 pub mod durable;
 pub mod html;

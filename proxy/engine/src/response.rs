@@ -58,8 +58,8 @@ pub(crate) struct Local<'a> {
     reason: Option<Reason>,
     body: Option<(&'a str, &'a str)>,
     location: Option<String>,
-    /// Methods that the resource allows, for 405.
-    pub(crate) allow: Option<String>,
+    /// Further fields of its status, such as Allow.
+    fields: Vec<(&'static [u8], Vec<u8>)>,
     /// An additional message.
     message: String,
     /// Whether it responds to a HEAD that could not be parsed.
@@ -126,7 +126,7 @@ impl<'a> Local<'a> {
             reason: Some(reason),
             body: None,
             location: None,
-            allow: None,
+            fields: Vec::new(),
             message: String::new(),
             is_to_head: false,
             edits: None,
@@ -141,6 +141,11 @@ impl<'a> Local<'a> {
     /// The same with the changes of its route.
     pub(crate) fn edited(self, edits: Option<&'a FieldEdits>) -> Self {
         Self { edits, ..self }
+    }
+
+    /// The same with further fields.
+    pub(crate) fn with_fields(self, fields: impl Into<Vec<(&'static [u8], Vec<u8>)>>) -> Self {
+        Self { fields: fields.into(), ..self }
     }
 
     /// Adds a message for the reader; none if it is empty.
@@ -172,7 +177,7 @@ impl<'a> Local<'a> {
             reason: None,
             body: Some((content_type, body)),
             location: None,
-            allow: None,
+            fields: Vec::new(),
             message: String::new(),
             is_to_head: false,
             edits: None,
@@ -190,7 +195,7 @@ impl<'a> Local<'a> {
             reason: None,
             body: None,
             location: Some(location),
-            allow: None,
+            fields: Vec::new(),
             message: String::new(),
             is_to_head: false,
             edits: None,
@@ -302,8 +307,8 @@ pub(crate) fn encode(
     if let Some(hsts) = hsts.filter(|_| is_kept(b"Strict-Transport-Security")) {
         sink.field(b"Strict-Transport-Security", hsts);
     }
-    if let Some(allow) = &local.allow {
-        sink.field(b"Allow", allow.as_bytes());
+    for (name, value) in local.fields.iter().filter(|(name, _)| is_kept(name)) {
+        sink.field(name, value);
     }
     if local.status == 503 && is_kept(b"Retry-After") {
         sink.field(b"Retry-After", RETRY_AFTER_S);

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, Cache};
 use sluice_config::{self as config, Action, Config, Template, TemplatePart};
 use sluice_core::access::{Gate, Gates};
+use sluice_core::bans::Bans;
 use sluice_core::cluster::Cluster;
+use sluice_core::rate_limit::RateLimiter;
 use sluice_core::router::{Rewrite, Router};
 use sluice_core::service::entry::ServiceEntry;
 use sluice_http::FieldEdits;
@@ -27,6 +29,10 @@ pub struct Snapshot {
     pub(crate) router: Router,
     /// Clients that may send requests, whatever the route; `None` lets everybody through.
     pub(crate) gates: Option<Gates>,
+    /// Addresses that are turned away for now; the same in every snapshot of the process.
+    pub bans: Arc<Bans>,
+    /// Rate limits by name.
+    pub limiters: BTreeMap<String, Arc<RateLimiter>>,
     /// What to do on each route, by index in `config.routes`.
     pub(crate) routes: Vec<RouteEntry>,
     /// Clusters by name.
@@ -96,6 +102,8 @@ pub(crate) struct RouteEntry {
     pub(crate) rewrite: Option<Rewrite>,
     /// The clients that may use it, if not all may.
     pub(crate) gate: Option<Gate>,
+    /// How often a client may use it; nearly always none.
+    pub(crate) limiters: Box<[Arc<RateLimiter>]>,
     /// Edits of heads that depend on the request; they replace those below.
     pub(crate) templates: Option<Box<EditTemplates>>,
     /// Edits of the request head.
@@ -117,13 +125,25 @@ pub(crate) enum Target {
 }
 
 impl Snapshot {
-    /// Prepares a configuration for use with these clusters.
-    pub fn new(config: Config, clusters: BTreeMap<String, Arc<Cluster>>, error_pages: ErrorPages) -> Self {
-        let routes = config.routes.iter().map(|route| entry(route, &clusters, &config)).collect();
+    /// Prepares a configuration for use with these clusters. Bans and the clients of rate limits continue from the
+    /// snapshot before.
+    pub fn new(
+        config: Config,
+        clusters: BTreeMap<String, Arc<Cluster>>,
+        error_pages: ErrorPages,
+        before: Option<&Self>,
+    ) -> Self {
+        let bans = before.map_or_else(Arc::default, |before| Arc::clone(&before.bans));
+        let limiters = limiters(&config, before);
+        let mut routes: Vec<_> = config.routes.iter().map(|route| entry(route, &clusters, &config)).collect();
+        for (route, entry) in config.routes.iter().zip(&mut routes) {
+            let of_route = route.rate_limits.iter().filter_map(|name| limiters.get(name));
+            entry.limiters = of_route.map(Arc::clone).collect();
+        }
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
         let gates = Gates::new(&config.access);
-        Self { router, gates, routes, clusters, error_pages, debug, config }
+        Self { router, gates, bans, limiters, routes, clusters, error_pages, debug, config }
     }
 
     /// Directs the routes of deployed services, by name, to the services.
@@ -153,11 +173,25 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, confi
         config: route.clone(),
         rewrite: Rewrite::of(route),
         gate: route.access.as_ref().map(Gate::new),
+        limiters: Box::default(),
         templates: EditTemplates::of(route),
         request_edits: edits(&route.request_headers),
         response_edits,
         direct_return,
     }
+}
+
+/// The limits that a route uses. The others would only take memory.
+fn limiters(config: &Config, before: Option<&Snapshot>) -> BTreeMap<String, Arc<RateLimiter>> {
+    let used = config.routes.iter().flat_map(|route| &route.rate_limits);
+    let mut limiters = BTreeMap::new();
+    for (name, limit) in used.filter_map(|name| config.rate_limits.get_key_value(name)) {
+        limiters.entry(name.clone()).or_insert_with(|| {
+            let before = before.and_then(|before| before.limiters.get(name));
+            Arc::new(RateLimiter::new(name, limit, before.map(|before| &**before)))
+        });
+    }
+    limiters
 }
 
 /// Metrics are keyed by it, so it must outlive the snapshot. The names come from configurations, so there are few.

@@ -57,6 +57,10 @@ fn obey(command: Command) -> ExitCode {
             let socket = command.control().path();
             service_command(&command, "sluice", &socket)
         }
+        Command::Bans(args) => match args.run() {
+            Ok(text) => print(&text),
+            Err(error) => fail(&error, EXIT_RUNTIME),
+        },
         Command::Run(args) => run_command(&args),
         Command::Check(args) => check_command(&args),
         Command::Config(args) => config_command(&args),

@@ -12,7 +12,7 @@ const MAY_NAME: &[(&str, &str, &[&str])] = &[
     ("proxy/core", "queue", &[]),
 ];
 
-const ROUTING: &[&str] = &["error", "router", "cluster", "balancer", "queue", "clock", "tls"];
+const ROUTING: &[&str] = &["error", "router", "cluster", "balancer", "queue", "client", "clock", "tls"];
 
 /// A crate's folder, a part of it, and the only other parts that may name it.
 const NAMED_ONLY_BY: &[(&str, &str, &[&str])] = &[("proxy/engine", "connection", &["thread"])];

@@ -7,8 +7,8 @@ use serde_yaml::Value;
 use super::super::codec::Table;
 use super::super::problem::Problems;
 use super::super::{
-    Acme, AcmeChallenge, AssistMode, ClientAuthMode, Config, DnsHook, Hsts, Http2, LogField, LogFormat,
-    OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, load, parse, root,
+    Acme, AcmeChallenge, AssistMode, ClientAuthMode, Config, DnsHook, Excess, Hsts, Http2, LogField,
+    LogFormat, OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, load, parse, root,
 };
 
 fn directory() -> PathBuf {
@@ -63,6 +63,7 @@ kernel: {}
 buffers: {}
 access_log: {}
 access: [{}]
+rate_limits: {a: {}}
 tracing: {}
 admin: {}
 acme: {dns_hook: {}, external_account: {}}
@@ -90,6 +91,7 @@ fn documented_file_has_every_key_and_keyword() {
     wanted.extend(Http2::ALL.iter().map(|mode| mode.word()));
     wanted.extend(AcmeChallenge::ALL.iter().flat_map(|challenge| challenge.word().split('-')));
     wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
+    wanted.extend(Excess::ALL.iter().map(|excess| excess.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 
     let text = std::fs::read_to_string(directory().join("sluice.yaml")).unwrap();

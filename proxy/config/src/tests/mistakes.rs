@@ -78,6 +78,28 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     ("user: a b", "c.yaml:4: user: \"a b\" is not an account name; write one such as www-data"),
     ("group: ''", "c.yaml:4: group: the text is empty; write a value or remove the key"),
+    ("rate_limits: {a: {}}", "c.yaml:4: rate_limits.a: rate is missing; write requests/time such as 10/1m"),
+    (
+        "rate_limits: {a: {rate: 10}}",
+        "c.yaml:4: rate_limits.a.rate: 10 is a number; write requests/time such as 10/1m",
+    ),
+    (
+        "rate_limits: {a: {rate: 0/1m}}",
+        "c.yaml:4: rate_limits.a.rate: \"0/1m\" is not a rate; write requests/time such as 10/1m: 1 to 1000000 \
+         requests in up to a day",
+    ),
+    (
+        "rate_limits: {a b: {rate: 1/s}}",
+        "c.yaml:4: rate_limits.\"a b\": \"a b\" is not a name here; write letters, digits and hyphens",
+    ),
+    (
+        "rate_limits: {a: {rate: 1/s, key: {cookie: s}, then: ban}}",
+        "c.yaml:4: rate_limits.a.then: only addresses can be banned; write key: client_address, or then: reject",
+    ),
+    (
+        "rate_limits: {a: {rate: 1/s, then: rejct}}",
+        "c.yaml:4: rate_limits.a.then: \"rejct\" is not known; did you mean reject?",
+    ),
     ("kernel: auto", "c.yaml:4: kernel: \"auto\" is text; write a map"),
     ("kernel: {bypass: on}", "c.yaml:4: kernel.bypass: \"on\" is not known; write auto, off or required"),
     ("kernel: {bypass: true}", "c.yaml:4: kernel.bypass: true is a boolean; write auto, off or required"),

@@ -107,6 +107,14 @@ const ROUTES: &[(&str, &str)] = &[
         "5: routes[0].access.allow: the list is empty; write networks such as 10.0.0.0/8 or remove the key",
     ),
     (
+        "{cluster: api, rate_limits: [login]}",
+        "5: routes[0].rate_limits[0]: no rate limit is named \"login\"; write the name of one under rate_limits",
+    ),
+    (
+        "{cluster: api, rate_limits: }",
+        "5: routes[0].rate_limits: found no value; write names of limits or remove the key",
+    ),
+    (
         "{cluster: api, response_headers: {remove: [Upgrade]}}",
         "5: routes[0].response_headers.remove[0]: \"Upgrade\" cannot be changed: sluice frames messages \
          itself; remove it",

@@ -322,6 +322,27 @@ fn tls() -> impl Strategy<Value = Tls> {
     )
 }
 
+fn rate_limits() -> impl Strategy<Value = BTreeMap<String, RateLimit>> {
+    let keys = prop_oneof![
+        Just(HashKey::ClientAddress),
+        "x-[a-z]{1,5}".prop_map(HashKey::Header),
+        "[A-Za-z]{1,5}".prop_map(HashKey::Cookie),
+    ];
+    let rates =
+        (1..=1_000_000u32, 1..=86_400_000u64).prop_map(|(requests, period_ms)| Rate { requests, period_ms });
+    let excess = prop::sample::select(Excess::ALL.to_vec());
+    let limits = (keys, rates, prop::option::of(1..=1_000_000u32), excess, any::<bool>());
+    let limits = limits.prop_map(|(key, rate, burst, then, dry_run)| RateLimit {
+        then: if key == HashKey::ClientAddress { then } else { Excess::Reject },
+        key,
+        rate,
+        burst,
+        dry_run,
+        ..RateLimit::default()
+    });
+    prop::collection::btree_map("[a-z]{1,8}", limits, 0..3)
+}
+
 // Boxed, because all of them together are too large for the stack of a test thread.
 prop_compose! {
     fn config()(
@@ -344,11 +365,13 @@ prop_compose! {
         worker_placement in prop::sample::select(WorkerPlacement::ALL.to_vec()),
         (user, token) in (prop::option::of("[a-z][a-z-]{0,8}"), prop::option::of("/\\PC{1,10}")),
         tracing in tracing().boxed(),
+        rate_limits in rate_limits().boxed(),
         (tls, max_age_s, port) in (prop::option::of(tls()).boxed(), 0..=1_000_000u64, 1..=u16::MAX),
         (acme, listener_acme) in (prop::option::of(acme()).boxed(), prop::option::of(listener_acme()).boxed()),
     ) -> Config {
         for (index, (route, name)) in routes.iter_mut().zip(names.iter().cycle()).enumerate() {
             route.name = format!("{name}{index}");
+            route.rate_limits = rate_limits.keys().take(2).cloned().collect();
         }
         clusters.insert("p".into(), Cluster { tls: None, ..main.clone() });
         clusters.insert("c".into(), main);
@@ -382,6 +405,8 @@ prop_compose! {
                 hosts: vec!["a.example".into()],
                 access: Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny: Vec::new() },
             }],
+            rate_limits,
+            bans_max: workers + 1,
             via,
             response_request_id: via,
             error_pages: pages.into_iter().map(|(status, page)| (status, page.into())).collect(),

@@ -35,6 +35,7 @@ const NOT_OF_SHAPE: &[&str] = &[
     "client[",
     "access: found no",
     "allow: found no",
+    "rate_limits: found no",
 ];
 
 fn value(text: &str) -> Option<Value> {

@@ -16,6 +16,9 @@ use super::operations;
 /// Maximum bytes of a request body.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
+/// The path of the banned addresses.
+pub const BANS: &str = "/v1/bans";
+
 /// Maximum time to wait for a new process.
 const UPGRADE_TIMEOUT_MS_MAX: u64 = 3_600_000;
 
@@ -51,6 +54,9 @@ pub(crate) trait Api {
 
     /// `POST /v1/upgrade`: hands over to a new process.
     async fn upgrade(&self, wanted: Upgrade) -> Result<Value, Failure>;
+
+    /// `/v1/bans` and the path of each ban.
+    async fn bans(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
 
     /// `/v1/services` and all paths below it; see [`sluice_core::service::api`].
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
@@ -103,6 +109,7 @@ pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Respon
             Ok(wanted) => api.upgrade(wanted).await,
             Err(failure) => Err(failure),
         },
+        path if path == BANS || path.starts_with("/v1/bans/") => api.bans(method, path, &body).await,
         path => api.services(method, path, &body).await,
     };
     match outcome {

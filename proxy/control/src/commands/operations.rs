@@ -9,6 +9,9 @@ const SERVICE: &str = "{service}";
 const OPERATIONS: &[(&str, &str)] = &[
     ("POST", "/v1/reload"),
     ("POST", "/v1/upgrade"),
+    ("GET", "/v1/bans"),
+    ("POST", "/v1/bans"),
+    ("DELETE", "/v1/bans/{client}"),
     ("GET", "/v1/services"),
     ("DELETE", "/v1/services/{service}"),
     ("POST", "/v1/services/{service}/deploy"),
@@ -29,7 +32,9 @@ pub(super) fn methods(path: &str) -> Vec<&'static str> {
         "" => format!("/v1/services/{SERVICE}"),
         command => format!("/v1/services/{SERVICE}/{command}"),
     });
-    let path = of_service.as_deref().unwrap_or(path);
+    let of_ban =
+        path.strip_prefix("/v1/bans/").filter(|client| !client.is_empty()).map(|_| "/v1/bans/{client}");
+    let path = of_service.as_deref().or(of_ban).unwrap_or(path);
     OPERATIONS.iter().filter(|(_, known)| *known == path).map(|(method, _)| *method).collect()
 }
 
@@ -134,6 +139,9 @@ mod tests {
             ("/v1/services/%zz/stop", &[]),
             ("/v1/services/web/nothing", &[]),
             ("/v1/services/{service}", &["DELETE"]),
+            ("/v1/bans", &["GET", "POST"]),
+            ("/v1/bans/2001:db8::1", &["DELETE"]),
+            ("/v1/bans/", &[]),
             ("/", &[]),
         ] {
             assert_eq!(methods(path), methods_of_it, "{path}");

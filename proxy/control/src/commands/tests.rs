@@ -22,6 +22,10 @@ impl Api for Fake {
         Ok(json!({ "pid": wanted.timeout_ms }))
     }
 
+    async fn bans(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
+        self.services(method, path, body).await
+    }
+
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
         Ok(json!([method.as_str(), path, String::from_utf8_lossy(body)]))
     }

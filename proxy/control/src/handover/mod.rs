@@ -17,7 +17,9 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
+use sluice_core::bans::ListedBan;
 use sluice_core::cluster::Experience;
+use sluice_core::rate_limit::KnownClients;
 
 pub(crate) use error::UpgradeError;
 pub use predecessor::Predecessor;
@@ -40,6 +42,10 @@ enum Packet {
     Unhealthy { cluster: String, endpoint: String, since_unix_s: u64 },
     /// To the new one: an endpoint's record with joined connections.
     Joinable { cluster: String, endpoint: String, experience: Experience },
+    /// To the new one: a banned address.
+    Ban(ListedBan),
+    /// To the new one: clients of a rate limit.
+    Clients(KnownClients),
     /// To the new one: the end of the list.
     End,
     /// To the old one: the new process serves requests.

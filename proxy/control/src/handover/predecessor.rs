@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use sluice_config::Address;
+use sluice_core::bans::ListedBan;
 use sluice_core::cluster::Experience;
+use sluice_core::rate_limit::KnownClients;
 use sluice_net::listener::ReadySockets;
 
 use super::{Packet, PassedSockets, Role, VARIABLE, receive, send};
@@ -17,6 +19,8 @@ pub struct Predecessor {
     passed: Vec<(PassedSockets, Vec<OwnedFd>)>,
     unhealthy: Vec<Unhealthy>,
     experienced: Vec<EndpointExperience>,
+    bans: Vec<ListedBan>,
+    clients: Vec<KnownClients>,
 }
 
 /// An endpoint that the old process found unhealthy.
@@ -47,8 +51,14 @@ impl Predecessor {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         // Later readers of standard input must not find the socket there.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-        let mut predecessor =
-            Self { socket, passed: Vec::new(), unhealthy: Vec::new(), experienced: Vec::new() };
+        let mut predecessor = Self {
+            socket,
+            passed: Vec::new(),
+            unhealthy: Vec::new(),
+            experienced: Vec::new(),
+            bans: Vec::new(),
+            clients: Vec::new(),
+        };
         loop {
             match receive(&predecessor.socket)? {
                 Some((Packet::Sockets(passed), sockets)) => predecessor.passed.push((passed, sockets)),
@@ -58,6 +68,8 @@ impl Predecessor {
                 Some((Packet::Joinable { cluster, endpoint, experience }, _)) => {
                     predecessor.experienced.push(EndpointExperience { cluster, endpoint, experience });
                 }
+                Some((Packet::Ban(ban), _)) => predecessor.bans.push(ban),
+                Some((Packet::Clients(clients), _)) => predecessor.clients.push(clients),
                 Some((Packet::Unknown, _)) => {}
                 Some((Packet::End, _)) => return Ok(Some(predecessor)),
                 Some((Packet::Ready | Packet::Failed(_), _)) | None => {
@@ -96,6 +108,16 @@ impl Predecessor {
     /// The records of endpoints with joined connections.
     pub(crate) fn experienced(&self) -> &[EndpointExperience] {
         &self.experienced
+    }
+
+    /// Banned addresses.
+    pub(crate) fn bans(&self) -> &[ListedBan] {
+        &self.bans
+    }
+
+    /// Clients of rate limits.
+    pub(crate) fn clients(&self) -> &[KnownClients] {
+        &self.clients
     }
 
     /// Tells the old process that this one serves. Sockets that were not taken are closed.

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
+use sluice_core::bans::ListedBan;
+use sluice_core::rate_limit::KnownClients;
 
 use super::predecessor::{EndpointExperience, Unhealthy};
 use super::{DESCRIPTORS_MAX, Packet, PassedSockets, VARIABLE, receive, send};
@@ -49,6 +51,8 @@ pub(crate) struct Estate {
     pub(crate) sockets: Vec<(PassedSockets, Vec<OwnedFd>)>,
     pub(crate) unhealthy: Vec<Unhealthy>,
     pub(crate) experienced: Vec<EndpointExperience>,
+    pub(crate) bans: Vec<ListedBan>,
+    pub(crate) clients: Vec<KnownClients>,
 }
 
 impl Successor {
@@ -112,6 +116,12 @@ fn pass(socket: &OwnedFd, estate: &Estate) -> io::Result<()> {
     for EndpointExperience { cluster, endpoint, experience } in &estate.experienced {
         let (cluster, endpoint) = (cluster.clone(), endpoint.clone());
         send(socket, &Packet::Joinable { cluster, endpoint, experience: *experience }, &[])?;
+    }
+    for ban in &estate.bans {
+        send(socket, &Packet::Ban(ban.clone()), &[])?;
+    }
+    for clients in &estate.clients {
+        send(socket, &Packet::Clients(clients.clone()), &[])?;
     }
     send(socket, &Packet::End, &[])
 }

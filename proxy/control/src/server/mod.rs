@@ -1,6 +1,7 @@
 //! Starts and stops everything in order. Read [`run`] first, then the stages of a start.
 
 mod accept_queue;
+mod bans;
 mod changes;
 mod clusters;
 mod control;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::bans;
 use super::reload::{Refused, Reloader};
 use super::services::Services;
 use super::upgrade::{READY_TIMEOUT, Upgrader};
@@ -33,6 +34,10 @@ impl Api for Operator {
             }
             Err(Refused::Failed(message)) => Err(Failure::new(StatusCode::CONFLICT, &message.to_string())),
         }
+    }
+
+    async fn bans(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
+        bans::answer(&self.reloader.site.live.load(), method, path, body)
     }
 
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {

@@ -21,7 +21,8 @@ const DAY_S: i64 = 86_400;
 /// Endpoints and queues of a snapshot.
 pub(super) fn status(snapshot: &Snapshot) -> Status {
     let now_ms = clock::now_ms();
-    let mut status = Status::default();
+    let limits = snapshot.limiters.values().map(|limiter| limiter.counts()).collect();
+    let mut status = Status { limits, bans: snapshot.bans.counts(now_ms), ..Status::default() };
     let queues = AcceptQueues::read();
     for cluster in snapshot.clusters.values() {
         status.endpoints.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {

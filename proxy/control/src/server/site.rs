@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sluice_config::Config;
 use sluice_core::clock;
-use sluice_core::clock::now_ms;
+use sluice_core::clock::{now_ms, now_ns};
 use sluice_core::cluster::{Cluster, Endpoint, Seed};
 use sluice_core::tls::upstream::Refreshed;
 use sluice_core::tls::{Planned, Terminators};
@@ -194,7 +194,7 @@ impl Site {
                 take_over(cluster, seeds.clone());
             }
         }
-        self.live.store(Arc::new(attached.snapshot(&config, clusters, pages)));
+        self.live.store(Arc::new(attached.snapshot(&config, clusters, pages, Some(&old))));
         self.file.replace(config);
         let closing = self.listeners.switch(plan, &tls, opened, held);
         self.switch_clusters(next);
@@ -233,7 +233,7 @@ impl Site {
         let of_the_file = |(name, _): &(&String, _)| !before.has_cluster(name);
         let clusters = old.clusters.iter().filter(of_the_file);
         let clusters = clusters.map(|(name, cluster)| (name.clone(), Arc::clone(cluster))).collect();
-        let next = attached.snapshot(&file, clusters, old.error_pages.clone());
+        let next = attached.snapshot(&file, clusters, old.error_pages.clone(), Some(&old));
         self.live.store(Arc::new(next));
         tls.iter().for_each(|tls| self.listeners.terminators.switch(tls));
         Ok(())
@@ -253,7 +253,10 @@ impl Site {
     /// When there are no descriptors left.
     pub(super) fn estate(&self) -> io::Result<Estate> {
         let mut estate = Estate { sockets: self.listeners.pass()?, ..Estate::default() };
-        for cluster in self.live.load().clusters.values() {
+        let live = self.live.load();
+        estate.bans = live.bans.list(now_ms());
+        estate.clients = live.limiters.values().flat_map(|limiter| limiter.known_clients(now_ns())).collect();
+        for cluster in live.clusters.values() {
             let endpoints = cluster.endpoints();
             let unhealthy = endpoints.iter().filter(|endpoint| !endpoint.active_health());
             estate.unhealthy.extend(unhealthy.map(|endpoint| Unhealthy {

@@ -32,7 +32,7 @@ use super::services::RestoredServices;
 use super::signals::ControlRuntime;
 use super::site::Site;
 use super::upgrade::Upgrader;
-use super::{StartError, clusters, privileges, services, start};
+use super::{StartError, bans, clusters, privileges, services, start};
 use crate::acme::Acme;
 use crate::demo;
 use crate::doctor::Assists;
@@ -132,7 +132,10 @@ impl Bound {
         let log = start::access_log(&config, &metrics, source.show_line)?;
         let live = restored.attached.live(&config, clusters)?;
         let snapshot = live.load_full();
-        predecessor.iter().for_each(|from| clusters::inherit_experience(&snapshot.clusters, from));
+        predecessor.iter().for_each(|from| {
+            clusters::inherit_experience(&snapshot.clusters, from);
+            bans::inherit(&snapshot, from);
+        });
         // Only the admin listener needs it, and collecting it takes some milliseconds.
         let fixed = sockets.admin.as_ref().map(|_| {
             let listeners: Vec<_> = held.iter().map(|(listening, _)| listening.current()).collect();

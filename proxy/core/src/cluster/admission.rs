@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::{Cluster, Endpoint, NoEndpoint, Pick, ServiceSample};
+use crate::client::share;
 use crate::clock::{now_ms, now_us};
 use crate::queue::{Offer, Queue, QueueCounts, Refusal, Waiting};
 
@@ -98,7 +99,7 @@ impl Cluster {
     /// # Errors
     /// [`Refusal::Full`].
     pub fn wait(self: &Arc<Self>, wants: Wants, client: IpAddr) -> Result<Waiting<Wants, InFlight>, Refusal> {
-        let waiting = self.lasting.queue.enter(wants, client, now_us())?;
+        let waiting = self.lasting.queue.enter(wants, share(client), now_us())?;
         // A place that became free before this request was queued was not offered to it.
         self.serve_waiting();
         Ok(waiting)

@@ -304,7 +304,7 @@ impl Rows<'_, '_> {
         count(&mut self.encoder.encode_descriptor(&name, help, None, MetricType::Counter)?, n)
     }
 
-    fn gauge(&mut self, name: &str, help: &str, n: u64) -> fmt::Result {
+    pub(super) fn gauge(&mut self, name: &str, help: &str, n: u64) -> fmt::Result {
         let name = format!("{}{name}", self.prefix);
         self.encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?.encode_gauge(&n)
     }

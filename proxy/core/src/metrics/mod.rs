@@ -14,6 +14,7 @@ mod handshakes;
 mod event;
 mod http2;
 mod labels;
+mod limits;
 mod missed;
 mod process;
 mod recent;

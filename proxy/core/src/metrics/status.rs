@@ -13,6 +13,9 @@ use super::AcmeStatus;
 use super::acme;
 use super::encode::count;
 use super::handshakes::{self, CertificateStatus};
+use super::limits;
+use crate::bans::BanCounts;
+use crate::rate_limit::RateLimitCounts;
 
 /// An endpoint's state at the time of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +66,10 @@ pub struct Status {
     pub acme: Option<AcmeStatus>,
     /// Certificates of every listener.
     pub certificates: Vec<CertificateStatus>,
+    /// Every rate limit that a route uses.
+    pub limits: Vec<RateLimitCounts>,
+    /// Banned addresses.
+    pub bans: BanCounts,
 }
 
 /// The combined state of endpoints with the same label.
@@ -126,6 +133,7 @@ impl Status {
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&seconds, None)?;
         }
         self.encode_queues(encoder)?;
+        limits::encode(&self.limits, self.bans, encoder)?;
         handshakes::encode(&self.certificates, encoder)?;
         self.acme.as_ref().map_or(Ok(()), |status| acme::encode(status, encoder))?;
         self.bypass.map_or(Ok(()), |counts| encode_bypass(&counts, encoder))

@@ -1,7 +1,7 @@
 //! The order of a queue: which requests wait, and which is next. Pure: no clock, no locks, no wakers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::thread::ThreadId;
 
 use sluice_config::{self as config, QueueOrder};
@@ -92,7 +92,6 @@ impl<W> Line<W> {
         if self.waiters.is_empty() {
             self.moved_us = now_us;
         }
-        let client = share(client);
         let ticket = self.next;
         self.next += 1;
         self.waiters.insert(ticket, Waiter { wants, client, thread });
@@ -107,7 +106,7 @@ impl<W> Line<W> {
         if !self.rules.fair_by_client || self.waiters.len() < self.rules.max_length {
             return None;
         }
-        let own = self.clients.get(&share(client)).map_or(0, BTreeSet::len);
+        let own = self.clients.get(&client).map_or(0, BTreeSet::len);
         let most = self.clients.values().max_by_key(|tickets| tickets.len())?;
         if most.len() > own + 1 { most.last().copied() } else { None }
     }
@@ -189,16 +188,5 @@ impl<W> Line<W> {
             self.turns.push_back(waiter.client);
         }
         Some(waiter)
-    }
-}
-
-/// The unit of fair shares: a v4 address, or the /64 of one v6 host.
-fn share(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        v4 => v4,
     }
 }

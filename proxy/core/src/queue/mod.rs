@@ -113,7 +113,8 @@ impl<W, G> Queue<W, G> {
         self.counts.timed_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a waiter. The caller then checks whether a place is free ([`Queue::serve`]).
+    /// Adds a waiter of a client, in the form in which clients are counted. The caller then checks whether a place is
+    /// free ([`Queue::serve`]).
     ///
     /// # Errors
     /// When the queue is full.

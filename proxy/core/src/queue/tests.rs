@@ -82,18 +82,6 @@ fn clients_take_turns() {
 }
 
 #[test]
-fn a_v6_prefix_of_64_bits_is_one_client() {
-    let mut line = Line::new(rules(QueueOrder::Fifo, true, 9));
-    for (name, address) in ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "::ffff:192.0.2.1", "192.0.2.1"]
-        .into_iter()
-        .enumerate()
-    {
-        line.enter(name, address.parse().unwrap(), thread::current().id(), 0).unwrap();
-    }
-    assert_eq!(line.candidates(thread::current().id()), [0, 2, 3]);
-}
-
-#[test]
 fn a_full_queue_admits_only_for_a_fair_share() {
     let mut line = Line::new(rules(QueueOrder::Fifo, true, 3));
     for name in 0..3 {

@@ -7,6 +7,7 @@ mod forward;
 mod head;
 mod held;
 mod http2;
+mod limits;
 mod passthrough;
 mod request;
 mod secure;

@@ -58,8 +58,8 @@ impl Connection {
         };
         let snapshot = account.snapshot.clone();
         let name = asked.server_name.as_deref().unwrap_or_default();
-        if self.is_denied(&account, name.as_bytes()) {
-            return self.decline(&account, Reason::AccessDenied).await;
+        if let Some(reason) = self.denial(&account, name.as_bytes()) {
+            return self.decline(&account, reason).await;
         }
         let cluster = self.cluster_of(config, asked.server_name.as_deref(), &snapshot);
         account.server_name = asked.server_name;

@@ -41,8 +41,8 @@ impl Connection {
             let local = Local::fixed(200, &authorization, CHALLENGE_TYPE);
             return self.answer_locally(&account, &local, None, &mut transfer).await;
         }
-        if self.is_denied(&account, self.session.head.host_name()) {
-            return self.deny(&account, &mut transfer).await;
+        if let Some(reason) = self.denial(&account, self.session.head.host_name()) {
+            return self.deny(&account, reason, &mut transfer).await;
         }
         if let Some(redirect) = self.listener.config.redirect_to_https
             && !self.came_by_https(&account)
@@ -54,7 +54,13 @@ impl Connection {
                 let entry = &snapshot.routes[index];
                 account.route = u32::try_from(index).ok();
                 if entry.gate.as_ref().is_some_and(|gate| !gate.lets_through(&account.client)) {
-                    return self.deny(&account, &mut transfer).await;
+                    return self.deny(&account, Reason::AccessDenied, &mut transfer).await;
+                }
+                // Boxed, so that other exchanges do not carry its memory.
+                if !entry.limiters.is_empty()
+                    && let Some(next) = Box::pin(self.pace(entry, &account, &mut transfer)).await
+                {
+                    return next;
                 }
                 if let Some(rewrite) = &entry.rewrite {
                     let (path, query) = self.session.head.split_target();
@@ -88,8 +94,8 @@ impl Connection {
                 }
             }
             RouteMatch::MethodNotAllowed(allowed) => {
-                let mut local = Local::reason(Reason::MethodNotAllowed);
-                local.allow = Some(allowed.join(", "));
+                let allowed = (&b"Allow"[..], allowed.join(", ").into_bytes());
+                let local = Local::reason(Reason::MethodNotAllowed).with_fields([allowed]);
                 self.answer_locally(&account, &local, Some(Reason::MethodNotAllowed), &mut transfer).await
             }
             RouteMatch::NoRoute => self.no_route(&account, &mut transfer).await,
@@ -100,15 +106,22 @@ impl Connection {
         self.answer_locally(account, &Local::reason(Reason::NoRoute), Some(Reason::NoRoute), transfer).await
     }
 
-    /// Whether `access` refuses the client of a request, or of a tunnel, to this host.
-    pub(super) fn is_denied(&self, account: &Account, host: &[u8]) -> bool {
-        let gates = account.snapshot.gates.as_ref();
-        gates.is_some_and(|gates| !gates.let_through(&self.listener.config.name, host, &account.client))
+    /// Why the client of a request, or of a tunnel, to this host is refused: it is banned, or `access` does not let it
+    /// through.
+    pub(super) fn denial(&self, account: &Account, host: &[u8]) -> Option<Reason> {
+        if self.is_banned(account) {
+            return Some(Reason::Banned);
+        }
+        let gates = account.snapshot.gates.as_ref()?;
+        let passes = gates.let_through(&self.listener.config.name, host, &account.client);
+        (!passes).then_some(Reason::AccessDenied)
     }
 
-    pub(super) async fn deny(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
-        let local = Local::reason(Reason::AccessDenied);
-        self.answer_locally(account, &local, Some(Reason::AccessDenied), transfer).await
+    pub(super) async fn deny(&mut self, account: &Account, reason: Reason, transfer: &mut Transfer) -> Next {
+        if reason == Reason::Banned {
+            return self.reject(account, reason).await;
+        }
+        self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await
     }
 
     /// Whether a proxy in front reports that the client uses https: a redirect to https would then loop.

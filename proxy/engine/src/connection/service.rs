@@ -44,8 +44,8 @@ impl Connection {
         loop {
             let snapshot = account.snapshot.clone();
             // A reload during a pause may have changed it.
-            if self.is_denied(&account, self.session.head.host_name()) {
-                return self.deny(&account, &mut transfer).await;
+            if let Some(reason) = self.denial(&account, self.session.head.host_name()) {
+                return self.deny(&account, reason, &mut transfer).await;
             }
             let RouteMatch::Route(index) =
                 route(&snapshot, &self.listener.config.name, account.client, &self.session.head)

@@ -71,9 +71,9 @@ impl Connection {
     pub(super) async fn tunnel_connection(self) {
         let account = Account::new(&self.worker, self.peer.address, &self.session.head);
         let name = self.peer.tls.as_deref().map_or("", |facts| &facts.server_name);
-        if self.is_denied(&account, name.as_bytes()) {
+        if let Some(reason) = self.denial(&account, name.as_bytes()) {
             self.io.writer.stream().reset_on_close();
-            return self.record(&account, &Progress::default(), Some(Reason::AccessDenied));
+            return self.record(&account, &Progress::default(), Some(reason));
         }
         let snapshot = account.snapshot.clone();
         let cluster = self.listener.config.cluster.as_ref().and_then(|name| snapshot.clusters.get(name));

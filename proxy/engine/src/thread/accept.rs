@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_config::Protocol;
+use sluice_config::{Protocol, ProxyProtocol};
+use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_net::listener::{ListenerState, Listening};
@@ -170,6 +171,9 @@ impl AcceptContext {
         // A unix socket's peer has no address; it is on this host.
         let client = peer.as_socket().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
         let state = Arc::clone(state);
+        if self.is_banned(&state, client) {
+            return;
+        }
         let Some(admission) = state.admit() else { return self.refuse(state, socket, client) };
         let place = match self.worker.is_draining() {
             true => self.share.keep(admission),
@@ -179,6 +183,22 @@ impl AcceptContext {
             Some(accepted) => self.begin(accepted),
             None => self.worker.metrics().count(Event::DownstreamHanded),
         }
+    }
+
+    /// Whether a connection is closed before anything is read. Behind a proxy, the client is known only later.
+    fn is_banned(&self, state: &ListenerState, client: IpAddr) -> bool {
+        let snapshot = self.worker.snapshot();
+        let is_banned = snapshot.bans.holds(client, clock::now_ms)
+            && state.config.proxy_protocol == ProxyProtocol::Off
+            && !snapshot
+                .config
+                .trusted_proxies
+                .iter()
+                .any(|network| network.contains(&client.to_canonical()));
+        if is_banned {
+            snapshot.bans.count_turned_away();
+        }
+        is_banned
     }
 
     /// Serves a connection on this worker.

@@ -1,5 +1,6 @@
 //! The command line, and the configuration of `run`'s short form. Runs nothing.
 
+pub(crate) mod bans;
 pub(crate) mod kamal;
 pub(crate) mod service;
 
@@ -20,6 +21,7 @@ use sluice_config::{self as config, Address, Config, ConfigError, Override};
 use sluice_control::commands;
 use sluice_control::server::Source;
 
+use self::bans::BansArgs;
 use self::service::ServiceCommand;
 
 /// An HTTP reverse proxy on io_uring.
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     /// Show where requests wait in any server, with bpftrace (root)
     #[cfg(feature = "trace")]
     Trace(sluice_trace::Options),
+    /// List and change the addresses that a running sluice turns away
+    Bans(BansArgs),
     #[command(flatten)]
     Service(ServiceCommand),
     /// Print the version

@@ -10,6 +10,7 @@ mod support;
 mod cli;
 mod forwarding;
 mod rules;
+mod limits;
 mod framing;
 mod bodies;
 mod buffering;

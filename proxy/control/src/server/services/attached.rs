@@ -94,12 +94,18 @@ impl Attached {
     }
 
     /// The snapshot of a configuration file and these services.
-    pub(crate) fn snapshot(&self, file: &Config, mut clusters: Clusters, pages: ErrorPages) -> Snapshot {
+    pub(crate) fn snapshot(
+        &self,
+        file: &Config,
+        mut clusters: Clusters,
+        pages: ErrorPages,
+        before: Option<&Snapshot>,
+    ) -> Snapshot {
         let mut config = file.clone();
         config.routes.extend(self.routes.iter().cloned());
         config.clusters.extend(self.configs.clone());
         clusters.extend(self.clusters.clone());
-        Snapshot::new(config, clusters, pages).with_services(&self.entries)
+        Snapshot::new(config, clusters, pages, before).with_services(&self.entries)
     }
 
     /// The same at startup.
@@ -108,7 +114,7 @@ impl Attached {
     /// When an error page cannot be used.
     pub(crate) fn live(&self, file: &Config, clusters: Clusters) -> Result<Live, ReloadError> {
         let pages = ErrorPages::load(&file.error_pages)?;
-        Ok(Arc::new(ArcSwap::from_pointee(self.snapshot(file, clusters, pages))))
+        Ok(Arc::new(ArcSwap::from_pointee(self.snapshot(file, clusters, pages, None))))
     }
 
     /// Whether a cluster belongs to a service.

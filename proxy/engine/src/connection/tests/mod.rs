@@ -91,7 +91,7 @@ impl Proxy {
         let metrics = Metrics::new();
         let log = AccessLog::start(&config.access_log, Arc::clone(&metrics)).unwrap();
         let listener = Arc::new(ListenerState::new(config.listeners[0].clone()));
-        let snapshot = Snapshot::new(config, clusters, ErrorPages::default());
+        let snapshot = Snapshot::new(config, clusters, ErrorPages::default(), None);
         let live = Arc::new(ArcSwap::from_pointee(snapshot));
         let connector = Connector::Memory(network);
         let worker = Rc::new(Worker::new(live, connector, None, metrics.add_worker(), log.worker()));

@@ -1,0 +1,238 @@
+//! Limits of how many requests a client may send in a time. Shared by the workers; survives a reload.
+
+mod gcra;
+mod table;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use gcra::{Pace, Step};
+use serde::{Deserialize, Serialize};
+use sluice_config::{self as config, Excess, HashKey};
+pub use table::ClientKey;
+use table::Table;
+
+/// Maximum number of clients that are passed to another process: it must not take long to start.
+const PASSED_MAX: usize = 100_000;
+/// Clients in one piece: at most 45 bytes each as text, and a packet has 64 KiB.
+const PIECE: usize = 1000;
+
+/// A limit with the clients that it knows.
+pub struct RateLimiter {
+    /// Its name.
+    pub name: String,
+    /// Its rules.
+    pub config: config::RateLimit,
+    pace: Pace,
+    known: Arc<Known>,
+}
+
+/// What outlives a change of the rules.
+struct Known {
+    table: Table,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    delayed: AtomicU64,
+    rejected: AtomicU64,
+    banned: AtomicU64,
+    dry: AtomicU64,
+}
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is within the limit.
+    Within,
+    /// It waits for this long.
+    Wait(Duration),
+    /// It is beyond the limit; another one is possible after this time.
+    Beyond(Duration),
+}
+
+/// Clients on their way to another process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownClients {
+    /// The name of the limit.
+    pub limit: String,
+    /// What the keys are made with.
+    seed: [u64; 2],
+    /// Keys, and how far they are ahead of their time, in nanoseconds.
+    known: Vec<[u64; 2]>,
+}
+
+/// A limit's counters, for display.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimitCounts {
+    /// Its name.
+    pub name: String,
+    /// Requests that waited.
+    pub delayed: u64,
+    /// Requests that were refused, the one before a ban included.
+    pub rejected: u64,
+    /// Clients that were banned.
+    pub banned: u64,
+    /// Requests that would have been refused or have waited, but for `dry_run`.
+    pub dry: u64,
+    /// Clients that were forgotten before their time, because the table was full.
+    pub forgotten: u64,
+}
+
+impl RateLimiter {
+    /// A limit of the configuration; continues with the clients of the one that had its name before.
+    pub fn new(name: &str, config: &config::RateLimit, before: Option<&Self>) -> Self {
+        let same = |before: &&Self| {
+            (&before.config.key, before.config.clients_max) == (&config.key, config.clients_max)
+        };
+        let fresh = || Arc::new(Known { table: Table::new(config.clients_max), counts: Counts::default() });
+        let rate = config.rate;
+        let delays = config.then == Excess::Delay;
+        Self {
+            name: name.to_owned(),
+            pace: Pace::new(rate.requests.into(), rate.period_ms * 1_000_000, config.burst().into(), delays),
+            known: before.filter(same).map_or_else(fresh, |before| Arc::clone(&before.known)),
+            config: config.clone(),
+        }
+    }
+
+    /// Counts a request of a client at a time of [`crate::clock::now_ns`]. With `dry_run` it is always within.
+    pub fn count(&self, client: ClientKey<'_>, now_ns: u64) -> Verdict {
+        let verdict = match self.known.table.step(self.pace, client, now_ns) {
+            Step::Serve { .. } => return Verdict::Within,
+            Step::Wait { wait, .. } => Verdict::Wait(Duration::from_nanos(wait)),
+            Step::Refuse { after } => Verdict::Beyond(Duration::from_nanos(after)),
+        };
+        let counts = &self.known.counts;
+        let count = match verdict {
+            _ if self.config.dry_run => &counts.dry,
+            Verdict::Wait(_) => &counts.delayed,
+            _ => &counts.rejected,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        if self.config.dry_run { Verdict::Within } else { verdict }
+    }
+
+    /// What another process needs to continue, in pieces.
+    pub fn known_clients(&self, now_ns: u64) -> Vec<KnownClients> {
+        let table = &self.known.table;
+        let known = table.known(now_ns, PASSED_MAX);
+        let piece = |known: &[[u64; 2]]| KnownClients {
+            limit: self.name.clone(),
+            seed: table.seed(),
+            known: known.to_vec(),
+        };
+        known.chunks(PIECE).map(piece).collect()
+    }
+
+    /// Continues with the clients of another process; call it before the first request.
+    pub fn inherit(&self, clients: &KnownClients, now_ns: u64) {
+        self.known.table.inherit(clients.seed, &clients.known, now_ns);
+    }
+
+    /// Counts a client that was banned.
+    pub fn count_ban(&self) {
+        self.known.counts.banned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counters.
+    pub fn counts(&self) -> RateLimitCounts {
+        let counts = &self.known.counts;
+        RateLimitCounts {
+            name: self.name.clone(),
+            delayed: counts.delayed.load(Ordering::Relaxed),
+            rejected: counts.rejected.load(Ordering::Relaxed),
+            banned: counts.banned.load(Ordering::Relaxed),
+            dry: counts.dry.load(Ordering::Relaxed),
+            forgotten: self.known.table.forgotten(),
+        }
+    }
+
+    /// The fields of a 429 that say when to come again (RFC 9110 10.2.3; draft-ietf-httpapi-ratelimit-headers-10).
+    pub fn fields(&self, after: Duration) -> [(&'static [u8], Vec<u8>); 3] {
+        // Rounded up: one who comes at the time that is named must be served.
+        let seconds = after.as_millis().div_ceil(1000).max(1);
+        let (name, window) = (&self.name, self.config.rate.period_ms.div_ceil(1000));
+        let quota = self.config.rate.requests;
+        [
+            (b"Retry-After", seconds.to_string().into_bytes()),
+            (b"RateLimit-Policy", format!("\"{name}\";q={quota};w={window}").into_bytes()),
+            (b"RateLimit", format!("\"{name}\";r=0;t={seconds}").into_bytes()),
+        ]
+    }
+
+    /// Which client sent a request. One without the field or cookie counts by its address.
+    pub fn client<'a>(
+        &self,
+        address: IpAddr,
+        value: impl FnOnce(&HashKey) -> Option<&'a [u8]>,
+    ) -> ClientKey<'a> {
+        match value(&self.config.key) {
+            Some(value) => ClientKey::Value(value),
+            None => ClientKey::Address(crate::client::share(address)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_config::Rate;
+
+    use super::*;
+
+    fn limit() -> config::RateLimit {
+        config::RateLimit {
+            rate: Rate { requests: 1, period_ms: 60_000 },
+            burst: Some(2),
+            ..config::RateLimit::default()
+        }
+    }
+
+    fn ask(limiter: &RateLimiter) -> Verdict {
+        let client = limiter.client([192, 0, 2, 1].into(), |_| None);
+        limiter.count(client, 1_000_000_000)
+    }
+
+    #[test]
+    fn clients_and_counts_outlive_a_change_of_the_rate() {
+        let first = RateLimiter::new("login", &limit(), None);
+        assert_eq!([ask(&first), ask(&first)], [Verdict::Within; 2]);
+        assert_eq!(ask(&first), Verdict::Beyond(Duration::from_secs(60)));
+        let wider = config::RateLimit { burst: Some(3), ..limit() };
+        let second = RateLimiter::new("login", &wider, Some(&first));
+        assert_eq!(ask(&second), Verdict::Within);
+        assert_eq!(ask(&second), Verdict::Beyond(Duration::from_secs(60)));
+        assert_eq!(second.counts().rejected, 2);
+        let other = config::RateLimit { key: HashKey::Header("x-key".to_owned()), ..wider };
+        assert_eq!(ask(&RateLimiter::new("login", &other, Some(&second))), Verdict::Within);
+    }
+
+    #[test]
+    fn clients_outlive_the_process() {
+        let first = RateLimiter::new("login", &limit(), None);
+        assert_eq!([ask(&first), ask(&first)], [Verdict::Within; 2]);
+        let second = RateLimiter::new("login", &limit(), None);
+        // Clocks begin with their process.
+        first.known_clients(1_000_000_000).iter().for_each(|known| second.inherit(known, 1_000_000_000));
+        assert_eq!(ask(&second), Verdict::Beyond(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_dry_run_only_counts() {
+        let limiter = RateLimiter::new("dry", &config::RateLimit { dry_run: true, ..limit() }, None);
+        assert!((0..5).all(|_| ask(&limiter) == Verdict::Within));
+        assert_eq!((limiter.counts().dry, limiter.counts().rejected), (3, 0));
+    }
+
+    #[test]
+    fn the_fields_round_up() {
+        let limiter = RateLimiter::new("login", &limit(), None);
+        let text =
+            |after| limiter.fields(after).map(|(_, value)| String::from_utf8(value).unwrap_or_default());
+        assert_eq!(text(Duration::from_millis(1001)), ["2", "\"login\";q=1;w=60", "\"login\";r=0;t=2"]);
+        assert_eq!(text(Duration::ZERO)[0], "1");
+    }
+}
